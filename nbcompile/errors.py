@@ -1,0 +1,58 @@
+"""Every error nbcompile raises: what happened, at which line of the user's cell, what to do next."""
+
+from __future__ import annotations
+
+
+class NbcompileError(Exception):
+    """Base of all errors of this package.
+
+    ``line`` is a line of the user's cell (1-based, the magic line counts) where one is known, and
+    ``advice`` the next thing to do.
+    """
+
+    def __init__(self, message: str, *, line: int | None = None, advice: str = "") -> None:
+        self.message = message
+        self.line = line
+        self.advice = advice
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        where = f"line {self.line}: " if self.line is not None else ""
+        advice = f" {self.advice}" if self.advice else ""
+        return f"{where}{self.message}{advice}"
+
+
+class RecordError(NbcompileError):
+    """A saved record cannot be read."""
+
+
+class CellError(NbcompileError):
+    """A cell cannot become a function as it stands; it is run eagerly instead."""
+
+
+class OptionError(NbcompileError):
+    """An option of the magic or of ``torch.compile(options=...)`` is unknown or out of range."""
+
+
+class LoweringError(NbcompileError):
+    """A lowering met a case it does not handle; the node is called in ATen instead."""
+
+
+class VerifyError(NbcompileError):
+    """A stage value breaks an invariant: a bug in a pass. Prints the failing neighbourhood."""
+
+
+class FusionError(NbcompileError):
+    """The fusion pass made something it should not have."""
+
+
+class CodegenError(NbcompileError):
+    """A group of loops cannot be printed as a kernel."""
+
+
+class ToolchainError(NbcompileError):
+    """No C compiler, or it refused a generated file."""
+
+
+class MeasureError(NbcompileError):
+    """A measurement cannot be made, or state cannot be put back after one."""

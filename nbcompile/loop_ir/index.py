@@ -1,0 +1,482 @@
+"""Index arithmetic: integer polynomials over loop axes, symbolic sizes, quotients and gathers.
+
+An :class:`IndexExpr` is kept in one normal form, a sum of ``coefficient * atom * atom ...`` sorted by
+text, so that equal expressions compare equal and the stride of an axis can be read off. Quotients
+and remainders are simplified with the ranges of the axes: ``(16*i + j) // 16`` is ``i`` if ``j < 16``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import gcd
+from typing import TYPE_CHECKING, Union
+
+if TYPE_CHECKING:
+    from nbcompile.loop_ir.nodes import Expr
+
+
+class Atom:
+    """An indivisible factor of a term. Compared and ordered by its text."""
+
+    __slots__ = ("_hash", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._hash = hash((type(self).__name__, text))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (type(self) is type(other) and self.text == other.text)  # type: ignore[attr-defined]
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+class Axis(Atom):
+    """A loop variable with ``0 <= axis < extent``."""
+
+    __slots__ = ("extent",)
+
+    def __init__(self, name: str, extent: Index) -> None:
+        self.extent = index(extent)
+        super().__init__(name)
+        self._hash = hash(("Axis", name, self.extent))
+
+    @property
+    def name(self) -> str:
+        return self.text
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Axis) and self.text == other.text and self.extent == other.extent
+        )
+
+
+class Size(Atom):
+    """A symbolic size, at least 1. ``hint`` is the value it had when the graph was captured."""
+
+    __slots__ = ("hint",)
+
+    def __init__(self, name: str, hint: int) -> None:
+        super().__init__(name)
+        self.hint = hint
+
+
+class FloorDiv(Atom):
+    """``numerator // denominator`` that could not be simplified; both are non-negative."""
+
+    __slots__ = ("denominator", "numerator")
+
+    def __init__(self, numerator: IndexExpr, denominator: IndexExpr) -> None:
+        self.numerator, self.denominator = numerator, denominator
+        super().__init__(f"({numerator})//{_factor_text(denominator)}")
+
+
+class Mod(Atom):
+    """``numerator % denominator`` that could not be simplified; both are non-negative."""
+
+    __slots__ = ("denominator", "numerator")
+
+    def __init__(self, numerator: IndexExpr, denominator: IndexExpr) -> None:
+        self.numerator, self.denominator = numerator, denominator
+        super().__init__(f"({numerator})%{_factor_text(denominator)}")
+
+
+class Indirect(Atom):
+    """The value of a scalar integer expression used as an index, ``0 <= value < size``."""
+
+    __slots__ = ("size", "value")
+
+    def __init__(self, value: Expr, size: IndexExpr) -> None:
+        self.value, self.size = value, size
+        super().__init__(f"[{value}]")
+
+
+Monomial = tuple[Atom, ...]
+Index = Union["IndexExpr", int, Axis, Size]
+
+
+class IndexExpr:
+    """A polynomial with integer coefficients; immutable. Supports ``+ - *`` with its like and ints."""
+
+    __slots__ = ("_hash", "_text", "terms")
+
+    def __init__(self, terms: Mapping[Monomial, int]) -> None:
+        items = [(mono, coeff) for mono, coeff in terms.items() if coeff]
+        items.sort(key=lambda item: (len(item[0]) == 0, [atom.text for atom in item[0]]))
+        self.terms: tuple[tuple[Monomial, int], ...] = tuple(items)
+        self._hash = hash(self.terms)
+        self._text: str | None = None
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, int):
+            return self.constant == other
+        return isinstance(other, IndexExpr) and self.terms == other.terms
+
+    @property
+    def constant(self) -> int | None:
+        """The value if this is a plain number, else None."""
+        if not self.terms:
+            return 0
+        if len(self.terms) == 1 and not self.terms[0][0]:
+            return self.terms[0][1]
+        return None
+
+    @property
+    def axis(self) -> Axis | None:
+        """The axis if this is exactly one axis, else None."""
+        if len(self.terms) == 1:
+            mono, coeff = self.terms[0]
+            if coeff == 1 and len(mono) == 1 and isinstance(mono[0], Axis):
+                return mono[0]
+        return None
+
+    def __add__(self, other: Index) -> IndexExpr:
+        terms = dict(self.terms)
+        for mono, coeff in index(other).terms:
+            terms[mono] = terms.get(mono, 0) + coeff
+        return IndexExpr(_recombine(terms))
+
+    __radd__ = __add__
+
+    def __neg__(self) -> IndexExpr:
+        return IndexExpr({mono: -coeff for mono, coeff in self.terms})
+
+    def __sub__(self, other: Index) -> IndexExpr:
+        return self + (-index(other))
+
+    def __rsub__(self, other: Index) -> IndexExpr:
+        return index(other) - self
+
+    def __mul__(self, other: Index) -> IndexExpr:
+        terms: dict[Monomial, int] = {}
+        for left, a in self.terms:
+            for right, b in index(other).terms:
+                mono = tuple(sorted(left + right, key=lambda atom: atom.text))
+                terms[mono] = terms.get(mono, 0) + a * b
+        return IndexExpr(_recombine(terms))
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Index) -> IndexExpr:
+        return floordiv(self, index(other))
+
+    def __mod__(self, other: Index) -> IndexExpr:
+        return mod(self, index(other))
+
+    def atoms(self) -> set[Atom]:
+        """All atoms, those inside quotients and remainders included (not inside gathers' values)."""
+        found: set[Atom] = set()
+        for mono, _ in self.terms:
+            for atom in mono:
+                found.add(atom)
+                if isinstance(atom, FloorDiv | Mod):
+                    found |= atom.numerator.atoms() | atom.denominator.atoms()
+        return found
+
+    def axes(self) -> set[Axis]:
+        """All axes this depends on, those inside gathers' values included."""
+        found: set[Axis] = set()
+        for atom in self.atoms():
+            if isinstance(atom, Axis):
+                found.add(atom)
+            elif isinstance(atom, Indirect):
+                found |= atom.value.axes()
+        return found
+
+    def coefficient(self, axis: Axis) -> IndexExpr | None:
+        """d(self)/d(axis) if self is affine in ``axis`` (it may be symbolic), else None."""
+        terms: dict[Monomial, int] = {}
+        for mono, coeff in self.terms:
+            count = sum(1 for atom in mono if atom == axis)
+            if count > 1:
+                return None
+            if count == 1:
+                rest = tuple(atom for atom in mono if atom != axis)
+                if any(axis in _axes_of(atom) for atom in rest):
+                    return None
+                terms[rest] = terms.get(rest, 0) + coeff
+            elif any(axis in _axes_of(atom) for atom in mono):
+                return None
+        return IndexExpr(terms)
+
+    def hint(self) -> int:
+        """The value with every symbolic size at its hint and every axis at 0."""
+        return self.evaluate(lambda atom: atom.hint if isinstance(atom, Size) else 0)
+
+    def evaluate(self, value_of: Callable[[Atom], int]) -> int:
+        total = 0
+        for mono, coeff in self.terms:
+            for atom in mono:
+                if isinstance(atom, FloorDiv):
+                    coeff *= atom.numerator.evaluate(value_of) // max(atom.denominator.evaluate(value_of), 1)
+                elif isinstance(atom, Mod):
+                    coeff *= atom.numerator.evaluate(value_of) % max(atom.denominator.evaluate(value_of), 1)
+                else:
+                    coeff *= value_of(atom)
+            total += coeff
+        return total
+
+    def __str__(self) -> str:
+        if self._text is None:
+            self._text = _text(self.terms)
+        return self._text
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def index(value: Index) -> IndexExpr:
+    """An IndexExpr from a number, an axis or a size."""
+    if isinstance(value, IndexExpr):
+        return value
+    if isinstance(value, int):
+        return IndexExpr({(): value})
+    return IndexExpr({(value,): 1})
+
+
+ZERO, ONE = index(0), index(1)
+
+
+def product(values: Iterable[Index]) -> IndexExpr:
+    result = ONE
+    for value in values:
+        result = result * value
+    return result
+
+
+def substitute(expr: IndexExpr, mapping: Mapping[Axis, IndexExpr]) -> IndexExpr:
+    """``expr`` with axes replaced, all at once, and simplified again."""
+    if not mapping or not any(axis in mapping for axis in expr.axes()):
+        return expr
+    result = ZERO
+    for mono, coeff in expr.terms:
+        term = index(coeff)
+        for atom in mono:
+            term = term * _substitute_atom(atom, mapping)
+        result = result + term
+    return result
+
+
+def _substitute_atom(atom: Atom, mapping: Mapping[Axis, IndexExpr]) -> IndexExpr:
+    if isinstance(atom, Axis):
+        return mapping.get(atom, index(atom))
+    if isinstance(atom, FloorDiv):
+        return floordiv(substitute(atom.numerator, mapping), substitute(atom.denominator, mapping))
+    if isinstance(atom, Mod):
+        return mod(substitute(atom.numerator, mapping), substitute(atom.denominator, mapping))
+    if isinstance(atom, Indirect):
+        return IndexExpr({(Indirect(atom.value.substitute(mapping), atom.size),): 1})
+    return IndexExpr({(atom,): 1})
+
+
+def floordiv(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
+    """``numerator // denominator`` for a positive denominator, simplified."""
+    if denominator.constant == 1:
+        return numerator
+    if numerator.constant is not None and denominator.constant is not None:
+        return index(numerator.constant // denominator.constant)
+    quotient, rest = _divide(numerator, denominator)
+    if within(rest, denominator):
+        return quotient
+    if len(rest.terms) == 1 and rest.terms[0][1] == 1 and len(rest.terms[0][0]) == 1:
+        inner = rest.terms[0][0][0]
+        if isinstance(inner, FloorDiv):
+            return quotient + floordiv(inner.numerator, inner.denominator * denominator)
+    rest, small = _cancel(rest, denominator)
+    return quotient + (index(0) + IndexExpr({(FloorDiv(rest, small),): 1}))
+
+
+def mod(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
+    """``numerator % denominator`` for a positive denominator, simplified."""
+    if denominator.constant == 1:
+        return ZERO
+    if numerator.constant is not None and denominator.constant is not None:
+        return index(numerator.constant % denominator.constant)
+    _, rest = _divide(numerator, denominator)
+    if within(rest, denominator):
+        return rest
+    if len(rest.terms) == 1 and rest.terms[0][1] == 1 and len(rest.terms[0][0]) == 1:
+        inner = rest.terms[0][0][0]
+        if isinstance(inner, Mod) and _divide(inner.denominator, denominator)[1] == ZERO:
+            return mod(inner.numerator, denominator)
+    return IndexExpr({(Mod(rest, denominator),): 1})
+
+
+def within(expr: IndexExpr, bound: IndexExpr) -> bool:
+    """Whether ``0 <= expr < bound`` can be proved from the ranges of the axes."""
+    return at_least(expr, ZERO) and at_least(bound - 1, expr)
+
+
+def at_least(left: IndexExpr, right: IndexExpr) -> bool:
+    """Whether ``left >= right`` can be proved from the ranges of the axes (sizes are at least 1)."""
+    difference = left - right
+    if difference.constant is not None:
+        return difference.constant >= 0
+    lowest = ZERO
+    for mono, coeff in difference.terms:
+        term = index(coeff)
+        for atom in mono:
+            if isinstance(atom, Size):
+                term = term * atom
+            elif len([a for a in mono if not isinstance(a, Size)]) > 1 and coeff < 0:
+                upper = _upper(atom)
+                if upper is None:
+                    return False
+                term = term * upper
+            elif coeff > 0:
+                term = ZERO  # every atom is at least 0, so the term is too
+                break
+            else:
+                upper = _upper(atom)
+                if upper is None:
+                    return False
+                term = term * upper
+        lowest = lowest + term
+    if lowest.constant is not None:
+        return lowest.constant >= 0
+    if any(isinstance(atom, Axis | FloorDiv | Mod | Indirect) for atom in lowest.atoms()):
+        return False
+    # shift every size by one: if no coefficient is negative then, the value is not either
+    shifted = ZERO
+    for mono, coeff in lowest.terms:
+        term = index(coeff)
+        for atom in mono:
+            term = term * (index(1) + IndexExpr({(atom,): 1}))
+        shifted = shifted + term
+    return all(coeff >= 0 for _, coeff in shifted.terms)
+
+
+def _upper(atom: Atom) -> IndexExpr | None:
+    if isinstance(atom, Axis):
+        return atom.extent - 1
+    if isinstance(atom, Mod):
+        return atom.denominator - 1
+    if isinstance(atom, Indirect):
+        return atom.size - 1
+    if isinstance(atom, FloorDiv) and atom.denominator.constant is not None:
+        highest = ZERO
+        for mono, coeff in atom.numerator.terms:
+            term = index(coeff)
+            for inner in mono:
+                bound = IndexExpr({(inner,): 1}) if isinstance(inner, Size) else _upper(inner)
+                if bound is None or coeff < 0:
+                    return None
+                term = term * bound
+            highest = highest + term
+        return floordiv(highest, atom.denominator)
+    return None
+
+
+def _divide(numerator: IndexExpr, denominator: IndexExpr) -> tuple[IndexExpr, IndexExpr]:
+    """Quotient and rest, moving into the quotient each term that the denominator divides."""
+    if len(denominator.terms) != 1:
+        if numerator == denominator:
+            return ONE, ZERO
+        return ZERO, numerator
+    (mono, coeff) = denominator.terms[0]
+    quotient: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
+    for term, factor in numerator.terms:
+        left = list(term)
+        divides = factor % coeff == 0
+        for atom in mono:
+            if atom in left:
+                left.remove(atom)
+            else:
+                divides = False
+        if divides:
+            quotient[tuple(left)] = quotient.get(tuple(left), 0) + factor // coeff
+        elif not mono and not term:  # a plain number: keep its remainder
+            quotient[()] = quotient.get((), 0) + factor // coeff
+            rest[()] = factor % coeff
+        else:
+            rest[term] = factor
+    if not mono:
+        # (17*i) // 16 and the like stay whole; but a constant must not push the rest out of range
+        whole = IndexExpr(rest)
+        if not whole.terms or within(whole, denominator):
+            return IndexExpr(quotient), whole
+        constant = quotient.pop((), 0)
+        if constant:
+            if numerator.constant is None and any(not term for term, _ in numerator.terms):
+                rest[()] = rest.get((), 0) + constant * coeff
+        return IndexExpr(quotient), IndexExpr(rest)
+    return IndexExpr(quotient), IndexExpr(rest)
+
+
+def _cancel(numerator: IndexExpr, denominator: IndexExpr) -> tuple[IndexExpr, IndexExpr]:
+    if denominator.constant is None or not numerator.terms:
+        return numerator, denominator
+    common = denominator.constant
+    for mono, coeff in numerator.terms:
+        if mono:
+            common = gcd(common, coeff)
+    if common <= 1:
+        return numerator, denominator
+    return (
+        IndexExpr({mono: coeff // common for mono, coeff in numerator.terms}),
+        index(denominator.constant // common),
+    )
+
+
+def _recombine(terms: dict[Monomial, int]) -> dict[Monomial, int]:
+    """Apply ``c*d*(e//d) + c*(e%d) = c*e``."""
+    for mono, coeff in list(terms.items()):
+        for place, atom in enumerate(mono):
+            if not isinstance(atom, Mod) or not terms.get(mono):
+                continue
+            others = mono[:place] + mono[place + 1 :]
+            quotient = floordiv(atom.numerator, atom.denominator)
+            partner = _times(quotient * atom.denominator, others, coeff)
+            if partner.terms and all(terms.get(term) == factor for term, factor in partner.terms):
+                del terms[mono]
+                for term, _ in partner.terms:
+                    del terms[term]
+                whole = _times(atom.numerator, others, coeff)
+                for term, factor in whole.terms:
+                    terms[term] = terms.get(term, 0) + factor
+                return _recombine(terms)
+    return terms
+
+
+def _times(expr: IndexExpr, atoms: Monomial, coeff: int) -> IndexExpr:
+    terms: dict[Monomial, int] = {}
+    for mono, factor in expr.terms:
+        key = tuple(sorted(mono + atoms, key=lambda atom: atom.text))
+        terms[key] = terms.get(key, 0) + factor * coeff
+    return IndexExpr(terms)
+
+
+def _axes_of(atom: Atom) -> set[Axis]:
+    return IndexExpr({(atom,): 1}).axes()
+
+
+def _factor_text(expr: IndexExpr) -> str:
+    text = str(expr)
+    return text if text.isalnum() else f"({text})"
+
+
+def _text(terms: tuple[tuple[Monomial, int], ...]) -> str:
+    if not terms:
+        return "0"
+    parts: list[str] = []
+    for mono, coeff in terms:
+        factors = "*".join(atom.text for atom in mono)
+        if not mono:
+            body = str(abs(coeff))
+        elif abs(coeff) == 1:
+            body = factors
+        else:
+            body = f"{abs(coeff)}*{factors}"
+        sign = "-" if coeff < 0 else "+"
+        parts.append((f" {sign} " if parts else ("-" if coeff < 0 else "")) + body)
+    return "".join(parts)

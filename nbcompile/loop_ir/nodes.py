@@ -1,0 +1,263 @@
+"""The loop IR: a program of loops over buffers and calls into libraries.
+
+A :class:`Loop` says what every element of its output is, never in which order or where it is kept:
+that is decided by fusion and codegen. Programs are in single-assignment form: each buffer is defined
+once, before its first use. The only mutation is a loop with ``mutates``: it overwrites an input of
+the graph, after every other use of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from nbcompile.loop_ir.expr import Expr, Load
+from nbcompile.loop_ir.index import ZERO, Axis, Index, IndexExpr, index, product, substitute
+
+ReductionKind = Literal["sum", "prod", "max", "min", "argmax", "argmin", "any", "all", "welford"]
+ScatterMode = Literal["set", "add", "mul", "max", "min"]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory for one tensor: shape and strides in elements (symbolic where the graph is)."""
+
+    name: str
+    shape: tuple[IndexExpr, ...]
+    strides: tuple[IndexExpr, ...]
+    dtype: torch.dtype
+    role: Literal["input", "constant", "temporary"] = "temporary"
+
+    def numel(self) -> IndexExpr:
+        return product(self.shape)
+
+    def bytes_hint(self) -> int:
+        """Size in bytes at the hints of symbolic sizes."""
+        return max(self.numel().hint(), 0) * self.dtype.itemsize
+
+    def offset(self, indices: tuple[IndexExpr, ...]) -> IndexExpr:
+        """Elements from the buffer's start to the element at ``indices``."""
+        total = ZERO
+        for place, stride in zip(indices, self.strides, strict=True):
+            total = total + place * stride
+        return total
+
+    def describe(self) -> str:
+        return f"{type_name(self.dtype)}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class View:
+    """A tensor that shows (part of) a buffer: element ``axes`` of it is element ``index`` of the
+    buffer. Covers permute, expand, slice, select, diagonal, reshape and unfold."""
+
+    buffer: Buffer
+    axes: tuple[Axis, ...]
+    index: tuple[IndexExpr, ...]
+
+    @classmethod
+    def whole(cls, buffer: Buffer) -> View:
+        axes = tuple(Axis(f"v{i}", extent) for i, extent in enumerate(buffer.shape))
+        return cls(buffer, axes, tuple(map(index, axes)))
+
+    @property
+    def shape(self) -> tuple[IndexExpr, ...]:
+        return tuple(axis.extent for axis in self.axes)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.buffer.dtype
+
+    def at(self, indices: tuple[Index, ...]) -> tuple[IndexExpr, ...]:
+        """The buffer's indices for element ``indices`` of this view."""
+        mapping = {axis: index(place) for axis, place in zip(self.axes, indices, strict=True)}
+        return tuple(substitute(place, mapping) for place in self.index)
+
+    def load(self, indices: tuple[Index, ...]) -> Load:
+        """Element ``indices`` as an expression of the buffer's dtype."""
+        return Load(self.buffer.name, self.at(indices), self.buffer.dtype)
+
+    def strided(self) -> tuple[tuple[IndexExpr, ...], IndexExpr] | None:
+        """(strides, offset) in elements if this view is affine in memory, else None."""
+        place = self.buffer.offset(self.index)
+        strides = []
+        rest = place
+        for axis in self.axes:
+            stride = place.coefficient(axis)
+            if stride is None:
+                return None
+            strides.append(stride)
+            rest = rest - stride * axis
+        if any(isinstance(atom, Axis) for atom in rest.atoms()) or rest.axes():
+            return None
+        return tuple(strides), rest
+
+    def is_whole(self) -> bool:
+        return (
+            len(self.index) == len(self.axes)
+            and all(place.axis == axis for place, axis in zip(self.index, self.axes, strict=True))
+            and self.shape == self.buffer.shape
+        )
+
+
+@dataclass(frozen=True)
+class Loop:
+    """``outputs[kept axes] = body`` or ``= reduction(body over reduced axes)``; or a scatter.
+
+    axes:      the whole domain in tensor order; ``reduced`` is a subset of it. The output's
+               dimensions are the other axes, in order.
+    body:      value of one point; may be wider than the output's dtype: it is rounded when stored.
+    reduction: None for a pointwise loop. ``welford`` has two outputs, mean and sum of squared
+               deviations; ``argmax``/``argmin`` give the position, counted in row-major order over
+               the reduced axes (first one wins; NaN wins over all).
+    scatter:   with ``target`` indices: ``output = copy of base; output[target] (mode)= body`` for
+               every point of the domain in row-major order.
+    mutates:   name of the graph input whose memory the output is.
+    origins:   ids of the ATen nodes it was lowered from.
+    """
+
+    id: str
+    outputs: tuple[Buffer, ...]
+    axes: tuple[Axis, ...]
+    body: Expr
+    reduced: tuple[Axis, ...] = ()
+    reduction: ReductionKind | None = None
+    target: tuple[IndexExpr, ...] | None = None
+    base: str | None = None
+    mode: ScatterMode | None = None
+    mutates: str | None = None
+    op: str = ""  # the ATen op, for people: "softmax", "add"
+    origins: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.outputs[0].name
+
+    @property
+    def kept(self) -> tuple[Axis, ...]:
+        return tuple(axis for axis in self.axes if axis not in self.reduced)
+
+    @property
+    def kind(self) -> Literal["pointwise", "reduction", "scatter"]:
+        if self.target is not None:
+            return "scatter"
+        return "reduction" if self.reduction else "pointwise"
+
+    def reads(self) -> tuple[Load, ...]:
+        """Every load of the loop, the scatter's target included; the base of a scatter is not one."""
+        found = [node for node in self.body.walk() if isinstance(node, Load)]
+        for place in self.target or ():
+            from nbcompile.loop_ir.expr import walk_index
+
+            found += [node for node in walk_index(place) if isinstance(node, Load)]
+        return tuple(dict.fromkeys(found))
+
+    def points(self) -> int:
+        """Number of points of the domain, at the hints."""
+        return max(product(axis.extent for axis in self.axes).hint(), 0)
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """A call of an ATen operator as itself.
+
+    ``args``/``kwargs`` hold plain Python values, :class:`View`, :class:`IndexExpr`, and lists of
+    these. ``outputs`` has one entry per returned value, ``None`` where it is not a tensor.
+    ``fallback`` says that we have no lowering for it (``reason``), rather than that calling the
+    library is the right thing to do.
+    """
+
+    id: str
+    name: str
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    outputs: tuple[Buffer | None, ...]
+    fallback: bool = False
+    reason: str = ""
+    single: bool = True  # returns one tensor rather than a tuple
+    origins: tuple[str, ...] = ()
+
+    def views(self) -> tuple[View, ...]:
+        """Every tensor argument."""
+        found: list[View] = []
+        _collect([self.args, dict(self.kwargs)], found)
+        return tuple(found)
+
+
+def _collect(value: Any, found: list[View]) -> None:
+    if isinstance(value, View):
+        found.append(value)
+    elif isinstance(value, dict):
+        for item in value.values():
+            _collect(item, found)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _collect(item, found)
+
+
+Statement = Loop | LibraryCall
+Output = View | IndexExpr | int | float | bool | None
+"""What a graph returns: a tensor, a symbolic or plain number, or nothing."""
+
+
+@dataclass(frozen=True)
+class LoopProgram:
+    """One graph as loops.
+
+    inputs:   in calling order: a Buffer for a tensor, a size's name for a symbolic int, or None for
+              an argument nothing reads.
+    constants: tensors that the graph holds (``get_attr``), by buffer name.
+    """
+
+    graph: str  # id of the AtenGraph
+    inputs: tuple[Buffer | str | None, ...]
+    statements: tuple[Statement, ...]
+    outputs: tuple[Output, ...]
+    constants: Mapping[str, torch.Tensor]
+    spans: Mapping[str, tuple[int, ...]]  # statement id → cell lines, for comments
+
+    def buffers(self) -> dict[str, Buffer]:
+        """Every buffer by name."""
+        found = {item.name: item for item in self.inputs if isinstance(item, Buffer)}
+        for statement in self.statements:
+            found |= {buffer.name: buffer for buffer in statement.outputs if buffer is not None}
+            for view in statement.views() if isinstance(statement, LibraryCall) else ():
+                found.setdefault(view.buffer.name, view.buffer)
+        for output in self.outputs:
+            if isinstance(output, View):
+                found.setdefault(output.buffer.name, output.buffer)
+        for name, tensor in self.constants.items():
+            found.setdefault(name, buffer_like(name, tensor, "constant"))
+        return found
+
+    def as_text(self) -> str:
+        from nbcompile.loop_ir.printer import print_program
+
+        return print_program(self)
+
+
+def buffer_like(name: str, tensor: torch.Tensor, role: Any = "temporary") -> Buffer:
+    """A buffer with the (plain) shape, strides and dtype of a tensor."""
+    return Buffer(
+        name,
+        tuple(index(int(size)) for size in tensor.shape),
+        tuple(index(int(stride)) for stride in tensor.stride()),
+        tensor.dtype,
+        role,
+    )
+
+
+_SHORT = {
+    torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16",
+    torch.int64: "i64", torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8",
+    torch.bool: "bool",
+}  # fmt: skip
+
+
+def type_name(dtype: torch.dtype) -> str:
+    """Short name of a dtype: f32, i64 ..."""
+    return _SHORT.get(dtype, str(dtype).removeprefix("torch."))

@@ -1,0 +1,222 @@
+"""AtenGraph → LoopProgram: one registered lowering per node, library calls for the rest."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import fx
+
+from nbcompile.errors import LoweringError
+from nbcompile.loop_ir.index import IndexExpr
+from nbcompile.loop_ir.nodes import (
+    Buffer,
+    LibraryCall,
+    Loop,
+    LoopProgram,
+    Output,
+    Statement,
+    View,
+    buffer_like,
+)
+from nbcompile.lower.builder import NATIVE_DTYPES, Builder
+from nbcompile.lower.registry import registry
+from nbcompile.lower.sizes import SizeTable
+from nbcompile.options import Options
+from nbcompile.stages import AtenGraph
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
+    """Lower every node. LoweringError if the graph holds what no program can (data-dependent sizes,
+    higher-order operators, tensor subclasses): the graph is then run as it is."""
+    sizes = SizeTable()
+    builder = Builder(graph.id, sizes, options)
+    values: dict[fx.Node, Any] = {}
+    inputs: list[Buffer | str | None] = []
+    constants: dict[str, torch.Tensor] = {}
+    outputs: tuple[Output, ...] = ()
+
+    for node in graph.module.graph.nodes:
+        fake = node.meta.get("val")
+        origins = (graph.ids.get(node.name, node.name),)
+        if node.op == "placeholder":
+            values[node], item = _input(builder, node, fake)
+            inputs.append(item)
+        elif node.op == "get_attr":
+            tensor = _attribute(graph.module, str(node.target))
+            if not isinstance(tensor, torch.Tensor):
+                raise LoweringError(f"the graph holds {type(tensor).__name__} {node.target}")
+            builder.take_name(node.name)
+            constants[node.name] = tensor
+            values[node] = View.whole(buffer_like(node.name, tensor, "constant"))
+        elif node.op == "call_function":
+            builder.begin(node.name, _op_name(node.target), origins, fake)
+            values[node] = _lower_node(builder, node, fake, values)
+        elif node.op == "output":
+            outputs = tuple(_output(builder, item, values) for item in _flat(node.args[0]))
+        else:
+            raise LoweringError(f"the graph has a {node.op} node, {node.name}")
+
+    spans = {
+        statement.id: _cell_lines(graph, statement) for statement in builder.statements
+    }
+    program = LoopProgram(graph.id, tuple(inputs), tuple(builder.statements), outputs, constants, spans)
+    return without_dead_statements(program)
+
+
+def without_dead_statements(program: LoopProgram) -> LoopProgram:
+    """The program less what nothing reads (a mutation of an input always counts as read)."""
+    live = {item.buffer.name for item in program.outputs if isinstance(item, View)}
+    kept: list[Statement] = []
+    for statement in reversed(program.statements):
+        names = {buffer.name for buffer in statement.outputs if buffer is not None}
+        if isinstance(statement, Loop):
+            if not (names & live or statement.mutates):
+                continue
+            live |= {load.buffer for load in statement.reads()}
+            if statement.base:
+                live.add(statement.base)
+        else:
+            if not (names & live) and not _has_effect(statement):
+                continue
+            live |= {view.buffer.name for view in statement.views()}
+        kept.append(statement)
+    statements = tuple(reversed(kept))
+    return LoopProgram(
+        program.graph,
+        program.inputs,
+        statements,
+        program.outputs,
+        program.constants,
+        {item.id: program.spans[item.id] for item in statements if item.id in program.spans},
+    )
+
+
+def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.Node, Any]) -> Any:
+    target = node.target
+    if target is operator.getitem:
+        source, place = node.args
+        return _resolve(source, values)[place]
+    if isinstance(fake, _SYMBOLIC):
+        return builder.size(fake)
+    if not isinstance(target, torch._ops.OpOverload):
+        raise LoweringError(f"no lowering for {target}")
+    args = _resolve(node.args, values)
+    kwargs = _resolve(dict(node.kwargs), values)
+    if isinstance(fake, int | float | bool):
+        raise LoweringError(f"{target} returns a number that depends on data")
+    entry = registry().lowerings.get(target)
+    reason = registry().library.get(target)
+    if entry is not None:
+        before = len(builder.statements)
+        try:
+            return entry.lower(builder, *args, **kwargs)
+        except LoweringError as error:
+            del builder.statements[before:]
+            reason = None
+            why = error.message
+    else:
+        why = "no lowering for this operator yet"
+    mutated = _mutated_arguments(target)
+    if mutated:
+        raise LoweringError(f"{target} changes its argument {mutated} in place")
+    return builder.call(target, args, kwargs, fallback=reason is None, reason=reason or why)
+
+
+def _input(builder: Builder, node: fx.Node, fake: Any) -> tuple[Any, Buffer | str | None]:
+    if isinstance(fake, torch.Tensor):
+        if type(fake).__name__ not in ("FakeTensor", "Tensor", "Parameter", "FunctionalTensor"):
+            raise LoweringError(f"input {node.name} is a {type(fake).__name__}")
+        if fake.layout != torch.strided or fake.is_quantized:
+            raise LoweringError(f"input {node.name} is not a strided tensor")
+        builder.take_name(node.name)
+        strides = tuple(builder.size(stride) for stride in fake.stride())
+        buffer = Buffer(node.name, builder.shape(fake), strides, fake.dtype, "input")
+        return View.whole(buffer), buffer
+    if isinstance(fake, torch.SymInt):
+        return builder.size(fake), str(builder.size(fake))
+    if isinstance(fake, int) and not isinstance(fake, bool):
+        return fake, None
+    if node.users:
+        raise LoweringError(f"input {node.name} is a {type(fake).__name__}")
+    return None, None
+
+
+def _output(builder: Builder, item: Any, values: Mapping[fx.Node, Any]) -> Output:
+    if not isinstance(item, fx.Node):
+        if item is None or isinstance(item, int | float | bool):
+            return item
+        raise LoweringError(f"the graph returns {item!r}")
+    value = values[item]
+    if not isinstance(value, View):
+        if value is None or isinstance(value, IndexExpr | int | float | bool):
+            return value
+        raise LoweringError(f"the graph returns {value!r}")
+    fake = item.meta["val"]
+    builder.begin(f"{item.name}_out", "copy", (), fake)
+    strided = value.strided()
+    wanted = tuple(builder.size(stride) for stride in fake.stride())
+    if strided is not None and _same_strides(value.shape, strided[0], wanted):
+        return value
+    if strided is not None and value.buffer.dtype not in NATIVE_DTYPES:
+        return value
+    return builder.copy(value)
+
+
+def _same_strides(shape: Any, have: Any, want: Any) -> bool:
+    return all(
+        extent == 1 or left == right for extent, left, right in zip(shape, have, want, strict=True)
+    ) or any(extent == 0 for extent in shape)
+
+
+def _resolve(value: Any, values: Mapping[fx.Node, Any]) -> Any:
+    if isinstance(value, fx.Node):
+        return values[value]
+    if isinstance(value, list | tuple):
+        return type(value)(_resolve(item, values) for item in value)
+    if isinstance(value, dict):
+        return {key: _resolve(item, values) for key, item in value.items()}
+    return value
+
+
+def _flat(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _attribute(module: Any, path: str) -> Any:
+    for part in path.split("."):
+        module = getattr(module, part)
+    return module
+
+
+def _op_name(target: Any) -> str:
+    return target._schema.name.split("::")[-1] if hasattr(target, "_schema") else str(target)
+
+
+def _mutated_arguments(target: Any) -> str:
+    names = [
+        argument.name
+        for argument in target._schema.arguments
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    return ", ".join(names)
+
+
+def _has_effect(call: LibraryCall) -> bool:
+    """Random numbers move torch's generator: the call must happen even if nothing reads it."""
+    tags = getattr(call.target, "tags", ())
+    return torch.Tag.nondeterministic_seeded in tags or not any(call.outputs)
+
+
+def _cell_lines(graph: AtenGraph, statement: Statement) -> tuple[int, ...]:
+    names = {value: key for key, value in graph.ids.items()}
+    lines = set()
+    for origin in statement.origins:
+        for span in graph.spans.get(names.get(origin, origin), ())[:1]:
+            if not span.file:
+                lines.add(span.line)
+    return tuple(sorted(lines))

@@ -1,0 +1,100 @@
+"""The registry of operators: each is one decorated function, with its samples and its reference.
+
+::
+
+    @lowering(aten.softplus.default, samples=unary(beta=[1, 2]))
+    def softplus(b, x, beta=1, threshold=20):
+        return b.pointwise(lambda x: where(x * beta > threshold, x, op("log1p", op("exp", x * beta)) / beta), x)
+
+A lowering takes the builder and the node's arguments: a :class:`~nbcompile.loop_ir.nodes.View` for a
+tensor, an ``IndexExpr`` for a symbolic int, plain values for the rest. It returns a view, a tuple of
+views (``None`` for an output nobody may read), or a number. It raises ``LoweringError`` for a case it
+does not handle: the node is then called in ATen, with that message as the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Arguments of one call to test a lowering with. ``make`` is called anew for each use and gives
+    ``(args, kwargs)``; it draws from the generator it is given only, so samples are repeatable."""
+
+    name: str
+    make: Callable[[torch.Generator], tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """How one ATen overload becomes loops. ``reference`` computes the same from the same arguments
+    (default: the overload itself); tests call it in float64."""
+
+    target: Any
+    lower: Callable[..., Any]
+    samples: tuple[Sample, ...] = ()
+    reference: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True)
+class Registry:
+    lowerings: dict[Any, Lowering] = field(default_factory=dict)
+    library: dict[Any, str] = field(default_factory=dict)
+
+    def add(self, entry: Lowering) -> None:
+        if entry.target in self.lowerings:
+            raise ValueError(f"{entry.target} has two lowerings")
+        self.lowerings[entry.target] = entry
+
+
+_registry = Registry()
+
+FAMILIES = (
+    "arithmetic", "elementary", "activations", "comparison", "creation", "random", "reductions", "softmax",
+    "norms", "shape", "assembly", "gather", "scatter", "pooling", "library",
+)  # fmt: skip
+
+
+def lowering(
+    *targets: Any, samples: Iterable[Sample] = (), reference: Callable[..., Any] | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the decorated function as the lowering of ATen overloads."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        for target in targets:
+            _registry.add(Lowering(target, function, tuple(samples), reference))
+        return function
+
+    return register
+
+
+def library(reason: str, *targets: Any) -> None:
+    """Declare overloads that are called in ATen as themselves, and why that is right."""
+    for target in targets:
+        _registry.library[target] = reason
+
+
+@cache
+def registry() -> Registry:
+    """The registry with every family loaded."""
+    for family in FAMILIES:
+        import_module(f"nbcompile.lower.{family}")
+    return _registry
+
+
+def overload(name: str) -> Any:
+    """The overload ``aten.<name>`` if this torch has it, else None (older or newer versions)."""
+    packet, _, variant = name.partition(".")
+    found = getattr(torch.ops.aten, packet, None)
+    return getattr(found, variant or "default", None) if found is not None else None
+
+
+def lower_map() -> Mapping[Any, Lowering]:
+    return registry().lowerings

@@ -1,0 +1,79 @@
+"""Options of a compile: one frozen value, passed to every step, part of every cache key."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from nbcompile.errors import OptionError
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for. Reachable as ``torch.compile(..., options={"name": value})``, as
+    ``%%compile -o name=value`` and as keyword arguments of :func:`nbcompile.compile`.
+
+    fuse:     fuse loops into kernels; ``False`` gives one kernel a loop.
+    no_fuse:  pairs ``(producer, consumer)`` of loop names never to fuse.
+    force_fuse: pairs to fuse even where the cost model says no (legality still decides).
+    random:   ``"eager"`` draws exactly torch's own numbers; ``"philox"`` draws them inside the
+              fused kernels, seeded by torch's generator: other numbers, same distribution.
+    cache:    use the on-disk cache.
+    verify:   run each IR's verifier after each pass.
+    """
+
+    mode: str = "default"
+    fuse: bool = True
+    no_fuse: tuple[tuple[str, str], ...] = ()
+    force_fuse: tuple[tuple[str, str], ...] = ()
+    random: Literal["eager", "philox"] = "eager"
+    cache: bool = True
+    verify: bool = False
+    target: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise OptionError(f"mode {self.mode!r} is unknown.", advice=f"Modes: {', '.join(MODES)}.")
+        if self.random not in ("eager", "philox"):
+            raise OptionError(f"random={self.random!r} is unknown.", advice="Use eager or philox.")
+
+    @classmethod
+    def from_mapping(cls, given: Mapping[str, Any] | None, *, mode: str | None = None) -> Options:
+        """Options from a mapping of names to values; values may be strings, as typed in a magic."""
+        names = {field.name: field for field in dataclasses.fields(cls)}
+        values: dict[str, Any] = {}
+        for name, value in (given or {}).items():
+            if name not in names:
+                raise OptionError(f"option {name!r} is unknown.", advice=f"Options: {', '.join(names)}.")
+            values[name] = _convert(name, value, names[name].default)
+        if mode is not None:
+            values["mode"] = mode
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def _convert(name: str, value: Any, default: Any) -> Any:
+    if isinstance(default, bool):
+        if isinstance(value, bool):
+            return value
+        if str(value).lower() in ("1", "true", "yes", "on"):
+            return True
+        if str(value).lower() in ("0", "false", "no", "off"):
+            return False
+        raise OptionError(f"option {name}={value!r} wants true or false.")
+    if isinstance(default, tuple):
+        return tuple(_pair(name, item) for item in (value.split(",") if isinstance(value, str) else value))
+    return value
+
+
+def _pair(name: str, item: Any) -> tuple[str, str]:
+    parts = item.split(":") if isinstance(item, str) else tuple(item)
+    if len(parts) != 2 or not all(isinstance(part, str) and part for part in parts):
+        raise OptionError(f"option {name} wants pairs producer:consumer, got {item!r}.")
+    return (parts[0], parts[1])

@@ -1,0 +1,96 @@
+"""The stage values of the pipeline. Each is frozen, made once by one step, and prints as text.
+
+::
+
+    CellSource → CellFunction → FxGraph(s) → AtenGraph → LoopProgram → FusedProgram
+               → KernelSource → CompiledModule
+
+``LoopProgram`` lives in :mod:`nbcompile.loop_ir.nodes`, ``FusedProgram`` in
+:mod:`nbcompile.fuse.program`; the rest is here, so that stage packages never import each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import fx
+
+from nbcompile.compilation import Span
+
+
+@dataclass(frozen=True)
+class FxGraph:
+    """One graph as Dynamo captured it. ``spans`` and ``ids`` are keyed by FX node name."""
+
+    id: str  # g0
+    module: fx.GraphModule
+    ids: Mapping[str, str]
+    spans: Mapping[str, tuple[Span, ...]]
+
+    def as_text(self) -> str:
+        return self.module.print_readable(print_output=False)
+
+
+@dataclass(frozen=True)
+class AtenGraph:
+    """A flat graph of ATen calls, functional but for trailing ``copy_`` into inputs.
+
+    Every node's ``meta["val"]`` holds fake tensors (or symbolic ints) with the shape, dtype and
+    stride that its result must have. ``ids``, ``origins`` and ``spans`` are keyed by node name;
+    ``origins`` are ids of FX nodes (forward) or of joint nodes (backward).
+    """
+
+    id: str  # g0.fw, g0.bw, g0.joint
+    stage: Literal["forward", "backward", "joint"]
+    module: fx.GraphModule
+    ids: Mapping[str, str]
+    origins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    spans: Mapping[str, tuple[Span, ...]] = field(default_factory=dict)
+    saved: tuple[str, ...] = ()  # names of nodes kept for the backward pass
+    static_inputs: frozenset[int] = frozenset()  # positions of parameters and buffers
+
+    def as_text(self) -> str:
+        return self.module.print_readable(print_output=False)
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """One printed kernel: its C (or Triton) text with a line map, inside a :class:`KernelSource`."""
+
+    id: str
+    name: str
+    text: str
+    lines: tuple[tuple[int, tuple[str, ...]], ...]  # (1-based line of text, loop ids)
+    schedule: str
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """All generated code of one graph: one source file of kernels, one Python wrapper that calls
+    them, and what the wrapper needs bound by name (library calls, constants)."""
+
+    graph: str
+    language: Literal["c", "triton"]
+    source: str  # the whole file
+    kernels: tuple[KernelText, ...]
+    wrapper: str  # Python source defining call(args)
+    entry_points: tuple[str, ...]  # exported symbols, in the order the wrapper calls them
+
+    def as_text(self) -> str:
+        return self.source
+
+
+@dataclass(frozen=True)
+class CompiledModule:
+    """Runnable code for one graph. ``call`` takes one list of inputs, empties it, and returns the
+    outputs as a tuple (torch's boxed calling convention)."""
+
+    graph: str
+    call: Callable[[list[Any]], Sequence[torch.Tensor | int | None]]
+    from_cache: bool = False
+
+    def as_text(self) -> str:
+        return f"compiled module of {self.graph}"
