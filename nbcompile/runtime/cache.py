@@ -1,0 +1,340 @@
+"""The cache on disk: compiled kernels with the record of how they were made, found by key.
+
+One entry is one folder ``<root>/<first two digits of key>/<key>/`` of plain files (``kernel.so``,
+``record.json`` ...) and a ``manifest.json`` with the SHA-256 of each. An entry is written beside its
+place and renamed into it, so that a reader in any process sees all of it or nothing.
+
+A cache is a convenience, so no trouble with the disk ever reaches the user's cell as an error. Where
+the root cannot be written (read-only home, full disk, no permission, not a folder) entries go to
+a private temporary folder of this process, from which a library can still be loaded, and
+:meth:`DiskCache.take_notes` says so, once.
+
+Why our own: the kept libraries (diskcache, joblib.Memory) store values under a database or a pickle;
+a shared library must be a file of its own for ``dlopen``, beside its record, and they raise where the
+disk does. What is left is a rename and a manifest.
+
+The folder holds code that will be run: like ``~/.cache`` itself, it is to be written by its owner only.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DEFAULT_LIMIT = 2 << 30
+"""Bytes the cache may fill before the entries used longest ago are removed."""
+
+MANIFEST = "manifest.json"
+_PARTIAL = ".partial-"  # prefix of folders being written or being removed
+_STALE_SECONDS = 3600.0  # older partial folders belong to processes that died
+
+
+def default_root() -> Path:
+    """``NBCOMPILE_CACHE_DIR`` if set, else the platform's cache folder for nbcompile."""
+    chosen = os.environ.get("NBCOMPILE_CACHE_DIR")
+    if chosen:
+        return Path(chosen).expanduser()
+    from platformdirs import user_cache_path
+
+    return user_cache_path("nbcompile", appauthor=False)
+
+
+def key(*parts: Any) -> str:
+    """A stable hexadecimal hash of plain data: equal for equal parts in every process and run.
+
+    Parts are strings, bytes, numbers, booleans, None, and lists, tuples, sets, mappings and
+    dataclasses of these. TypeError for anything else, since its hash would not be stable.
+    """
+    digest = hashlib.sha256()
+    _feed(digest, parts)
+    return digest.hexdigest()
+
+
+def _feed(digest: hashlib._Hash, part: Any) -> None:
+    """Each part is preceded by its type and length, so that no two inputs make the same stream."""
+    if isinstance(part, bytes):
+        digest.update(b"b%d:" % len(part) + part)
+    elif part is None or isinstance(part, str | bool | int | float):
+        text = (part if isinstance(part, str) else repr(part)).encode("utf-8", "surrogatepass")
+        digest.update(f"{type(part).__name__}{len(text)}:".encode() + text)
+    elif isinstance(part, Path):
+        _feed(digest, str(part))
+    elif isinstance(part, list | tuple):
+        digest.update(b"l%d:" % len(part))
+        for item in part:
+            _feed(digest, item)
+    elif isinstance(part, set | frozenset):
+        _feed(digest, ["set", *sorted(key(item) for item in part)])
+    elif isinstance(part, Mapping):
+        _feed(digest, ["map", *sorted((key(name), key(value)) for name, value in part.items())])
+    elif dataclasses.is_dataclass(part) and not isinstance(part, type):
+        _feed(
+            digest, [type(part).__name__, {f.name: getattr(part, f.name) for f in dataclasses.fields(part)}]
+        )
+    else:
+        raise TypeError(f"a cache key is made of plain data, not of {type(part).__name__}")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One whole, verified entry. Another process may remove it at any time (to make room), so a file
+    that has gone by the time it is opened is to be treated as a miss."""
+
+    key: str
+    folder: Path
+    names: tuple[str, ...]
+
+    def path(self, name: str) -> Path:
+        """Where the file of this name lies, for ``dlopen``. KeyError if the entry has none."""
+        if name not in self.names:
+            raise KeyError(name)
+        return self.folder / name
+
+    def read(self, name: str) -> bytes | None:
+        """The file's bytes, or None if it has been removed since. KeyError if the entry has none."""
+        try:
+            return self.path(name).read_bytes()
+        except OSError:
+            return None
+
+
+class DiskCache:
+    """Entries under ``root``, shared by every process that names the same root.
+
+    ``limit`` is in bytes; it is looked at now and then, so it may be passed for a while.
+    """
+
+    def __init__(self, root: Path | None = None, limit: int = DEFAULT_LIMIT) -> None:
+        self.root = default_root() if root is None else root
+        self.limit = limit
+        self._private: tuple[int, Path] | None = None  # process id, folder
+        self._notes: list[str] = []
+        self._said: set[str] = set()
+        self._written = 0  # bytes since the size was last looked at
+
+    def get(self, key: str) -> Entry | None:
+        """The entry of this key if it is there and whole. One that is damaged is removed."""
+        for root in self._roots():
+            entry = _verified(_folder(root, key), key)
+            if entry is not None:
+                return entry
+        return None
+
+    def put(self, key: str, files: Mapping[str, bytes]) -> Entry | None:
+        """Store ``files`` (plain names to contents) under ``key`` and return the entry.
+
+        If another process stored the key meanwhile, its entry is returned. None only if not even a
+        temporary folder can be written.
+        """
+        for name in files:
+            if name in ("", ".", "..", MANIFEST) or Path(name).name != name or "\\" in name:
+                raise ValueError(f"{name!r} is not a plain file name")
+        try:
+            entry = self._put_retrying(key, files)
+        except OSError as error:
+            return self._put_privately(key, files, error)
+        self._written += sum(map(len, files.values()))
+        self._make_room(keep=entry.folder)
+        return entry
+
+    def remove(self, key: str) -> None:
+        """Forget this key; nothing happens if it is not there."""
+        for root in self._roots():
+            _remove(_folder(root, key))
+
+    def clear(self) -> None:
+        """Remove every entry, and nothing but entries: a root that holds other files keeps them."""
+        for root in self._roots():
+            for _, _, folder in _entries(root):
+                _remove(folder)
+            _sweep(root, older_than=0.0)
+
+    def size(self) -> int:
+        """Bytes in entries under the root."""
+        return sum(size for _, size, _ in _entries(self.root))
+
+    def take_notes(self) -> tuple[str, ...]:
+        """What went wrong since last asked, one sentence each, each said once a process."""
+        notes, self._notes = tuple(self._notes), []
+        return notes
+
+    def _roots(self) -> list[Path]:
+        private = [self._private[1]] if self._private and self._private[0] == os.getpid() else []
+        return [self.root, *private]
+
+    def _put_retrying(self, key: str, files: Mapping[str, bytes]) -> Entry:
+        try:
+            return _write(self.root, key, files)
+        except FileNotFoundError:  # the root was deleted while we wrote: make it again, once
+            return _write(self.root, key, files)
+
+    def _put_privately(self, key: str, files: Mapping[str, bytes], cause: OSError) -> Entry | None:
+        self._note(
+            f"The compile cache {self.root} cannot be written ({cause.strerror or cause}): compiled kernels "
+            "last for this process only. Set NBCOMPILE_CACHE_DIR to another folder to keep them."
+        )
+        # Memory-backed /dev/shm is the last resort where the disk under the temporary folder is full.
+        for base in (None, "/dev/shm"):
+            try:
+                return _write(self._private_root(base), key, files)
+            except OSError as error:
+                self._private, cause = None, error
+        self._note(f"No temporary folder can be written either ({cause.strerror or cause}).")
+        return None
+
+    def _private_root(self, base: str | None) -> Path:
+        if self._private is None or self._private[0] != os.getpid():  # a forked child makes its own
+            folder = Path(tempfile.mkdtemp(prefix="nbcompile-", dir=base))
+            self._private = (os.getpid(), folder)
+            atexit.register(_remove_own, os.getpid(), folder)
+        return self._private[1]
+
+    def _note(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._notes.append(text)
+
+    def _make_room(self, keep: Path) -> None:
+        """Remove the entries used longest ago until three quarters of the limit are left.
+
+        Reading the size of a full cache takes a good part of a second, so it is read when this
+        process has written a sixteenth of the limit, or nobody has read it for a day.
+        """
+        stamp = self.root / ".size-read"
+        try:
+            fresh = time.time() - stamp.stat().st_mtime < 86400.0
+        except OSError:
+            fresh = False
+        if fresh and self._written * 16 < self.limit:
+            return
+        self._written = 0
+        try:
+            stamp.touch()
+        except OSError as error:
+            self._note(f"The compile cache {self.root} cannot be trimmed ({error.strerror or error}).")
+            return
+        _sweep(self.root, older_than=_STALE_SECONDS)
+        entries = sorted(_entries(self.root))
+        total = sum(size for _, size, _ in entries)
+        if total <= self.limit:
+            return
+        for _, size, folder in entries:
+            if total <= self.limit * 3 // 4:
+                break
+            if folder != keep:
+                _remove(folder)
+                total -= size
+
+
+def _folder(root: Path, key: str) -> Path:
+    return root / key[:2] / key
+
+
+def _write(root: Path, key: str, files: Mapping[str, bytes]) -> Entry:
+    """Write an entry and rename it into place; OSError if that cannot be done."""
+    folder = _folder(root, key)
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.parent.mkdir(mode=0o700, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=_PARTIAL, dir=root))
+    try:
+        manifest = {
+            "key": key,
+            "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+        }
+        for name, data in files.items():
+            (partial / name).write_bytes(data)
+        (partial / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+        for _ in range(3):
+            try:
+                os.rename(partial, folder)
+                break
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+            # Another process was first. Its entry is as good as ours, unless damaged, and then get's
+            # check has just removed it and the place is free.
+            other = _verified(folder, key)
+            if other is not None:
+                return other
+        else:
+            raise OSError(errno.EEXIST, "the place of the entry is taken", str(folder))
+        return Entry(key, folder, tuple(files))
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)  # gone already, if all went well
+
+
+def _verified(folder: Path, key: str) -> Entry | None:
+    """The entry in ``folder``; None if it is not there, or damaged, in which case it is removed."""
+    try:
+        text = (folder / MANIFEST).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        if folder.is_dir():  # a folder with no manifest is not an entry
+            _remove(folder)
+        return None
+    except OSError:
+        return None
+    try:
+        manifest = json.loads(text)
+        sums: dict[str, str] = manifest["files"]
+        whole = manifest["key"] == key and all(
+            hashlib.sha256((folder / name).read_bytes()).hexdigest() == told for name, told in sums.items()
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, OSError):
+        whole = False
+    if not whole:
+        _remove(folder)
+        return None
+    with contextlib.suppress(OSError):  # a cache that one may only read has no use for the date
+        os.utime(folder / MANIFEST)  # when it was last used
+    return Entry(key, folder, tuple(sums))
+
+
+def _entries(root: Path) -> list[tuple[float, int, Path]]:
+    """(time of last use, bytes, folder) of each entry under ``root``; those that vanish are left out."""
+    found = []
+    for manifest in root.glob(f"[0-9a-f][0-9a-f]/*/{MANIFEST}"):
+        try:
+            used = manifest.stat().st_mtime
+            size = sum(file.stat().st_size for file in manifest.parent.iterdir())
+        except OSError:
+            continue
+        found.append((used, size, manifest.parent))
+    return found
+
+
+def _remove(folder: Path) -> None:
+    """Remove an entry: renamed away first, so that no reader sees half of it."""
+    try:
+        aside = Path(tempfile.mkdtemp(prefix=_PARTIAL, dir=folder.parents[1]))
+        os.rename(folder, aside)
+    except OSError:
+        aside = folder
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _sweep(root: Path, older_than: float) -> None:
+    """Remove what processes that died left half written; ``older_than`` in seconds."""
+    for partial in root.glob(_PARTIAL + "*"):
+        try:
+            stale = time.time() - partial.stat().st_mtime >= older_than
+        except OSError:
+            continue
+        if stale:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def _remove_own(process: int, folder: Path) -> None:
+    if os.getpid() == process:  # not in a forked child, whose parent still uses it
+        shutil.rmtree(folder, ignore_errors=True)
