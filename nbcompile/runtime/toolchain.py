@@ -270,6 +270,9 @@ def _run(command: Sequence[str], *, timeout: float, text: str = "") -> subproces
 def first_error(messages: str) -> str:
     """The line of a compiler's messages that says what is wrong."""
     lines = [line.strip() for line in messages.splitlines() if line.strip()]
+    lines = [
+        line for line in lines if "ld returned" not in line
+    ] or lines  # the linker's own line is above it
     for mark in ("error:", "cannot find", "undefined reference", "fatal"):
         for line in lines:
             if mark in line:
