@@ -26,6 +26,7 @@ from nbcompile.measure.tensor_state import (
     SavedStorage,
     SavedTensor,
     copy_of,
+    layout_differs,
     put_back_storage,
     put_back_tensor,
     same_bytes,
@@ -95,6 +96,16 @@ class Snapshot:
             names.append("random")
         return tuple(names)
 
+    def mutated(self) -> dict[str, torch.Tensor]:
+        """The tensors whose values or shape differ from the snapshot now, by name."""
+        stale = {key for key, saved in self._storages.items() if not same_bytes(saved)}
+        return {
+            saved.name: saved.tensor
+            for saved in self._tensors.values()
+            if layout_differs(saved.tensor, saved.alias)
+            or any(key in stale for key, _ in storages_of(saved.alias))
+        }
+
     def restore(self) -> tuple[str, ...]:
         """Put everything back. Returns names of tensors whose autograd history could not be put back
         (their values were): a tensor that was not a leaf and was changed in place by the run."""
@@ -122,7 +133,7 @@ class Snapshot:
             if len(self._seen) >= _MAX_OBJECTS:
                 raise MeasureError(
                     f"more than {_MAX_OBJECTS} objects are reachable from {', '.join(roots)}.",
-                    advice="Pass the tensors and modules the program uses, not the container that holds them.",
+                    advice="Pass the tensors and modules the program uses, not what holds them.",
                 )
             self._seen.add(id(value))
             self._keep.append(value)

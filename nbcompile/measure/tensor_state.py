@@ -72,7 +72,7 @@ def put_back_storage(saved: SavedStorage) -> None:
         saved.storage.copy_(saved.copy, False)
 
 
-def _layout_differs(tensor: torch.Tensor, alias: torch.Tensor) -> bool:
+def layout_differs(tensor: torch.Tensor, alias: torch.Tensor) -> bool:
     if tensor.dtype != alias.dtype or tensor.shape != alias.shape or tensor.layout != alias.layout:
         return True
     if tensor.layout is not torch.strided or tensor.device.type == "meta":
@@ -89,7 +89,7 @@ def _layout_differs(tensor: torch.Tensor, alias: torch.Tensor) -> bool:
 def tensor_differs(saved: SavedTensor) -> bool:
     tensor = saved.tensor
     return (
-        _layout_differs(tensor, saved.alias)
+        layout_differs(tensor, saved.alias)
         or tensor.requires_grad != saved.requires_grad
         or tensor.grad_fn is not saved.grad_fn
         or ((tensor.is_leaf or tensor.retains_grad) and tensor.grad is not saved.grad)
@@ -104,7 +104,7 @@ def put_back_tensor(saved: SavedTensor) -> bool:
             tensor.detach_()
         else:
             restored = False
-    if _layout_differs(tensor, saved.alias):
+    if layout_differs(tensor, saved.alias):
         tensor.data = saved.alias
     if tensor.is_leaf and tensor.requires_grad != saved.requires_grad:
         tensor.requires_grad_(saved.requires_grad)
