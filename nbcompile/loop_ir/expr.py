@@ -296,6 +296,8 @@ def constant(value: Number, dtype: torch.dtype) -> Constant:
     """``value`` as a constant of ``dtype``, converted as torch would convert it."""
     if dtype == torch.bool:
         return Constant(bool(value), dtype)
+    if dtype in (torch.float16, torch.bfloat16):
+        return Constant(float(torch.tensor(value, dtype=dtype)), dtype)
     if dtype.is_floating_point:
         return Constant(float(value), dtype)
     if isinstance(value, float) and not math.isfinite(value):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,9 @@ from nbcompile.lower.registry import Sample
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 INTS = (torch.int64, torch.int32, torch.uint8)
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+Draw = Callable[..., torch.Tensor]
 
 
 def tensor(
@@ -57,6 +61,46 @@ def unary(
     }
     for name, view in shapes.items():
         samples.append(_sample(name, first, low, high, kwargs, view))
+    return samples
+
+
+def calls(**makers: Callable[[Draw], Call]) -> list[Sample]:
+    """Samples by name: each maker gets ``draw(*shape, dtype=..., special=..., low=..., high=...)``
+    (see :func:`tensor`) and returns ``call(...)``."""
+    return [
+        Sample(name.replace("_", "-"), lambda generator, make=make: make(partial(tensor, generator)))  # type: ignore[misc]
+        for name, make in makers.items()
+    ]
+
+
+def call(*args: Any, **kwargs: Any) -> Call:
+    """The arguments of one call of an operator."""
+    return args, kwargs
+
+
+def with_numbers(
+    *numbers: Any, dtypes: Sequence[torch.dtype] = (*FLOATS, *INTS), low: float = -4, high: float = 4,
+    swap: bool = False, **options: Iterable[Any],
+) -> list[Sample]:  # fmt: skip
+    """Samples of ``f(x, number, **options)``, or ``f(number, x)`` if ``swap``, and of f on 0-d and empty x."""
+
+    def make(dtype: torch.dtype, number: Any, kwargs: dict[str, Any], *shape: int) -> Callable[..., Call]:
+        def call_with(g: torch.Generator) -> Call:
+            special = low < -1 and high > 1
+            x = tensor(g, *shape, dtype=dtype, special=special and len(shape) > 1, low=low, high=high)
+            return ((number, x) if swap else (x, number)), kwargs
+
+        return call_with
+
+    samples = []
+    for values in itertools.product(*options.values()):
+        kwargs = dict(zip(options, values, strict=True))
+        for number in numbers:
+            samples += [
+                Sample(f"{dtype}-{number}-{kwargs}", make(dtype, number, kwargs, 7, 34)) for dtype in dtypes
+            ]
+        samples.append(Sample(f"0-d-{kwargs}", make(dtypes[0], numbers[0], kwargs)))
+        samples.append(Sample(f"empty-{kwargs}", make(dtypes[0], numbers[0], kwargs, 3, 0)))
     return samples
 
 
