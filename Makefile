@@ -1,0 +1,74 @@
+# Two commands do everything, set-up included: `make demo` and `make test`. `make help` lists the rest.
+# Set PYTHON to choose the interpreter, and PIP_* variables (pip's own) to choose where packages come from.
+
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+NOTEBOOK ?= notebooks/01-first-compile.ipynb
+# Two workers with one thread each keep two cores busier than one worker with two threads.
+PYTEST_ARGS ?= -n 2
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint lab bench opdb notebooks table clean distclean
+
+help:  ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 20
+
+$(VENV)/bin/python:
+	@$(PYTHON) scripts/check_machine.py
+	@echo "Making $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+# torch goes first and alone, so that the build named in constraints.txt is the one that is taken.
+$(VENV)/.torch: constraints.txt | $(VENV)/bin/python
+	@echo "Installing torch (a few hundred MB the first time)"
+	@$(PIP_INSTALL) "$$(grep '^torch==' constraints.txt)" numpy
+	@touch $@
+
+$(VENV)/.jupyter: pyproject.toml $(VENV)/.torch
+	@echo "Installing nbcompile and Jupyter"
+	@$(PIP_INSTALL) -e '.[jupyter]'
+	@touch $@
+
+$(VENV)/.test: pyproject.toml $(VENV)/.torch
+	@echo "Installing nbcompile, Jupyter and the test tools"
+	@$(PIP_INSTALL) -e '.[jupyter,test]'
+	@touch $@ $(VENV)/.jupyter
+
+demo: $(VENV)/.jupyter  ## run notebooks/01-first-compile.ipynb and leave it, with an HTML page, in out/
+	@$(BIN)/python scripts/check_machine.py
+	@$(BIN)/python scripts/demo.py $(NOTEBOOK)
+
+lint: $(VENV)/.test  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint  ## everything CI runs: ruff, mypy, pytest
+	$(BIN)/python scripts/check_machine.py
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lab: $(VENV)/.jupyter  ## open JupyterLab on the notebooks
+	@$(BIN)/python scripts/check_machine.py
+	$(BIN)/python -m jupyterlab --notebook-dir=notebooks
+
+bench: $(VENV)/.test  ## time nbcompile beside Inductor and eager
+	THP_MEM_ALLOC_ENABLE=1 $(BIN)/python scripts/bench.py $(BENCH_ARGS)
+
+opdb: $(VENV)/.test  ## run torch's own op database through nbcompile
+	$(BIN)/python scripts/opdb.py $(OPDB_ARGS)
+
+notebooks: $(VENV)/.test  ## write notebooks/*.ipynb anew from notebooks/*.py
+	$(BIN)/python scripts/notebooks.py
+
+table: $(VENV)/.jupyter  ## put the newest benchmark figures into README.md
+	$(BIN)/python scripts/readme_table.py
+
+clean:  ## remove what the other commands left, but for .venv
+	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean  ## remove .venv as well
+	rm -rf $(VENV)
