@@ -165,7 +165,14 @@ def _describe(command: tuple[str, ...], version: str, kind: Literal["gcc", "clan
     avx512 = "avx512f" in features
     if avx512:
         flags.append("-mprefer-vector-width=512")
-    vector_math = vector_functions(machine, avx512)
+    vector_math = frozenset[str]()
+    if sys.platform == "linux":
+        # A compiler with its own, older C library (conda's) must not be told of newer functions.
+        linked = _run([*command, "-print-file-name=libmvec.so"], timeout=30.0).stdout.strip()
+        if "/" in linked:  # with no such file, the compiler prints the bare name back
+            vector_math = vector_functions(linked, machine, avx512) & vector_functions(
+                "libmvec.so.1", machine, avx512
+            )
     libraries = ["-lmvec"] if vector_math else []
     libraries.append("-lm")
     if kind == "clang" and vector_math and machine == "x86_64":
@@ -188,9 +195,8 @@ def _describe(command: tuple[str, ...], version: str, kind: Literal["gcc", "clan
 def _has_openmp(command: tuple[str, ...], kind: Literal["gcc", "clang"]) -> bool:
     """gcc has OpenMP if it finds its libgomp.spec (asking takes 2 ms); of clang only a trial tells."""
     if kind == "gcc":
-        # With no such file, gcc prints the bare name back.
         run = _run([*command, "-print-file-name=libgomp.spec"], timeout=30.0)
-        return "/" in run.stdout or "\\" in run.stdout
+        return "/" in run.stdout
     with tempfile.TemporaryDirectory() as folder:
         trial = "int omp_get_max_threads(void);\nint trial(void) { return omp_get_max_threads(); }\n"
         out = str(Path(folder) / "trial.so")
@@ -212,9 +218,9 @@ def _has_openmp(command: tuple[str, ...], kind: Literal["gcc", "clang"]) -> bool
             return False
 
 
-@functools.lru_cache(maxsize=4)
-def vector_functions(machine: str, avx512: bool) -> frozenset[str]:
-    """Names of libm functions that glibc's libmvec has in each SIMD width used on ``machine``."""
+@functools.lru_cache(maxsize=8)
+def vector_functions(library_name: str, machine: str, avx512: bool) -> frozenset[str]:
+    """Names of libm functions that this libmvec has in each SIMD width used on ``machine``."""
     # Vector ABI: _ZGV<isa>N<lanes><one v per argument>_<name>; b, d, e are SSE, AVX2, AVX-512, n is NEON.
     lanes = {"x86_64": [("b", 4), ("d", 8)], "aarch64": [("n", 4)]}.get(machine, [])
     if machine == "x86_64" and avx512:
@@ -222,8 +228,8 @@ def vector_functions(machine: str, avx512: bool) -> frozenset[str]:
     if not lanes:
         return frozenset()
     try:
-        library = ctypes.CDLL("libmvec.so.1")
-    except OSError:  # not glibc, or one older than 2.22
+        library = ctypes.CDLL(library_name)
+    except OSError:  # not glibc, one older than 2.22, or another machine's
         return frozenset()
     found = set()
     for name in (*_UNARY, *_BINARY):
