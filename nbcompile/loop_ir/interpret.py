@@ -6,6 +6,7 @@ and rounded when stored. Fused and generated code must agree with it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -217,7 +218,8 @@ def _reduce(kind: str, value: torch.Tensor, dims: list[int]) -> list[torch.Tenso
         dims = []
     rank = value.dim()
     kept = [dim for dim in range(rank) if dim not in dims]
-    moved = value.permute(kept + dims).reshape([value.shape[dim] for dim in kept] + [-1])
+    count = math.prod(value.shape[dim] for dim in dims)
+    moved = value.permute(kept + dims).reshape([value.shape[dim] for dim in kept] + [count])
     if kind == "sum":
         return [moved.sum(-1, dtype=value.dtype)]
     if kind == "prod":

@@ -65,10 +65,11 @@ FAMILIES = (
 def lowering(
     *targets: Any, samples: Iterable[Sample] = (), reference: Callable[..., Any] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register the decorated function as the lowering of ATen overloads."""
+    """Register the decorated function as the lowering of ATen overloads; ``None`` (an overload that
+    this torch does not have, see :func:`overload`) is skipped."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        for target in targets:
+        for target in filter(None, targets):
             _registry.add(Lowering(target, function, tuple(samples), reference))
         return function
 
@@ -76,8 +77,9 @@ def lowering(
 
 
 def library(reason: str, *targets: Any) -> None:
-    """Declare overloads that are called in ATen as themselves, and why that is right."""
-    for target in targets:
+    """Declare overloads that are called in ATen as themselves, and why that is right; ``None`` is
+    skipped."""
+    for target in filter(None, targets):
         _registry.library[target] = reason
 
 
