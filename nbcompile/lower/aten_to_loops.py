@@ -124,6 +124,12 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
     mutated = _mutated_arguments(target)
     if mutated:
         raise LoweringError(f"{target} changes its argument {mutated} in place")
+    copying = _copying_form(target)
+    if copying is not None:
+        copies = [item.contiguous() for item in fake] if isinstance(fake, list | tuple) else fake.contiguous()
+        return builder.call(
+            copying, args, kwargs, result=copies, fallback=reason is None, reason=reason or why
+        )
     return builder.call(target, args, kwargs, fallback=reason is None, reason=reason or why)
 
 
@@ -204,6 +210,15 @@ def _mutated_arguments(target: Any) -> str:
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
     return ", ".join(names)
+
+
+def _copying_form(target: Any) -> Any:
+    """The overload that copies where ``target`` returns a view: each buffer has memory of its own.
+    None if ``target`` returns no view."""
+    if not any(item.alias_info is not None for item in target._schema.returns):
+        return None
+    packet = getattr(torch.ops.aten, target._schema.name.removeprefix("aten::") + "_copy", None)
+    return getattr(packet, target._overloadname, None)
 
 
 def _has_effect(call: LibraryCall) -> bool:

@@ -78,6 +78,15 @@ def call(*args: Any, **kwargs: Any) -> Call:
     return args, kwargs
 
 
+def of_view(*items: tuple[Any, ...], shape: tuple[int, ...] = (4, 6, 5)) -> list[Sample]:
+    """One sample per ``(view, argument, ...)``: the operator on ``view(x)`` and the arguments."""
+
+    def make(item: tuple[Any, ...]) -> Callable[[torch.Generator], Call]:
+        return lambda g: ((item[0](tensor(g, *shape)), *item[1:]), {})
+
+    return [Sample(f"{n}-{item[1:]}".replace(" ", ""), make(item)) for n, item in enumerate(items)]
+
+
 def with_numbers(
     *numbers: Any, dtypes: Sequence[torch.dtype] = (*FLOATS, *INTS), low: float = -4, high: float = 4,
     swap: bool = False, **options: Iterable[Any],

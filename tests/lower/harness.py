@@ -88,7 +88,7 @@ def check_sample(entry: Lowering, sample: Sample, *, native: bool = True) -> Loo
         calls = [s for s in program.statements if isinstance(s, LibraryCall) and s.fallback]
         assert not calls, f"fell back: {calls[0].reason}"
     torch.manual_seed(7)
-    got = interpret(program, [item.clone() if item.numel() and not _overlaps(item) else item for item in inputs])
+    got = interpret(program, [fresh(item) for item in inputs])
     compare(list(got), eager, reference)
     return program
 
@@ -126,5 +126,8 @@ def _wide(value: Any) -> Any:
     return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
 
 
-def _overlaps(tensor: torch.Tensor) -> bool:
-    return any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
+def fresh(tensor: torch.Tensor) -> torch.Tensor:
+    """The same tensor, strides and offset included, in a copy of its storage."""
+    storage = tensor.untyped_storage().clone()
+    empty = torch.empty(0, dtype=tensor.dtype)
+    return empty.set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
