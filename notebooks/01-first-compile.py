@@ -53,13 +53,20 @@ z[0, :4]
 #
 # All of it is one value, a plain record, which `--into` put into the variable `first`.
 
+
 # %%
-kernels = [(kernel.name, kernel.schedule, len(kernel.loops)) for kernel in first.kernels]
-print("kernels (name, schedule, loops in it):", *kernels, sep="\n  ")
+def told(record, decision):
+    """A decision as one line: the pair by name, the verdict, the bytes, the reason."""
+    names = {node.id: node.name for graph in record.graphs for node in graph.nodes}
+    pair = f"{names[decision.producer]} → {names[decision.consumer]}"
+    verdict = "fused" if decision.accepted else "refused"
+    return f"{pair:24} {verdict:8} {decision.bytes_saved / 1e6:7.2f} MB  {decision.reason}"
+
+
+for kernel in first.kernels:
+    print(f"{kernel.name}: {len(kernel.loops)} loops, schedule {kernel.schedule}")
 for decision in first.decisions:
-    verdict = "fused  " if decision.accepted else "refused"
-    pair = f"{decision.producer} → {decision.consumer}"
-    print(f"{pair}  {verdict}  {decision.bytes_saved / 1e6:6.2f} MB  {decision.reason}")
+    print(told(first, decision))
 
 # %% [markdown]
 # The generated source is for reading. This is the kernel that the softmax and the scale became:
@@ -218,8 +225,7 @@ for title, accepted in (("saved by fusing", True), ("would be saved, but", False
     total = sum(decision.bytes_saved for decision in chosen)
     print(f"{title}: {total / 1e6:.1f} MB in {len(chosen)} pairs")
     for decision in sorted(chosen, key=lambda decision: -decision.bytes_saved)[:4]:
-        pair = f"{decision.producer} → {decision.consumer}"
-        print(f"   {decision.bytes_saved / 1e6:6.2f} MB  {pair}: {decision.reason}")
+        print("  ", told(training, decision))
 
 # %% [markdown]
 # ## A convolution net, forward and backward

@@ -1,0 +1,197 @@
+"""The project around the code: metadata, commands, documents and the demo notebook agree."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+
+
+def _script(name: str) -> object:
+    sys.path.insert(0, str(ROOT / "scripts"))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.pop(0)
+
+
+def test_version_is_the_installed_one() -> None:
+    assert metadata.version("nbcompile") == PROJECT["version"]
+    assert f"## {PROJECT['version']}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_backend_is_found_through_its_entry_point() -> None:
+    (point,) = metadata.entry_points(group="torch_dynamo_backends", name="nbcompile")
+    assert callable(point.load())
+
+
+def test_jupyter_is_an_extra() -> None:
+    names = {re.split(r"[<>=!~\[ ]", line)[0].lower() for line in PROJECT["dependencies"]}
+    assert not names & {"ipython", "ipywidgets", "jupyterlab", "ipykernel", "plotly", "nbformat"}
+    extra = {re.split(r"[<>=!~\[ ]", line)[0].lower() for line in PROJECT["optional-dependencies"]["jupyter"]}
+    assert {"ipython", "ipywidgets", "ipykernel", "jupyterlab"} <= extra
+
+
+def test_the_pinned_torch_is_in_range_and_installed() -> None:
+    pinned = re.search(r"^torch==(\S+)$", (ROOT / "constraints.txt").read_text(), re.M)
+    assert pinned
+    low, high = re.search(r"torch>=([\d.]+),<([\d.]+)", " ".join(PROJECT["dependencies"])).groups()
+
+    def numbers(text: str) -> list[int]:
+        return [int(part) for part in text.split(".")[:2]]
+
+    assert numbers(low) <= numbers(pinned[1]) < numbers(high)
+    assert numbers(low) <= numbers(metadata.version("torch")) < numbers(high)
+
+
+def _targets() -> set[str]:
+    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_commands_in_the_documents_exist(name: str) -> None:
+    text = (ROOT / name).read_text()
+    named = set(re.findall(r"(?:^|`)make ([a-z]+)", text, re.M))
+    assert named <= _targets()
+    for path in re.findall(r"(?:^|[\s`(])((?:scripts|tests|notebooks|nbcompile|docs)/[\w./-]*\w/?)", text):
+        assert (ROOT / path).exists(), f"{name} names {path}"
+    for link in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (ROOT / link).exists(), f"{name} links {link}"
+
+
+def test_readme_names_the_two_commands() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert "make demo" in text and "make test" in text
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "lab", "bench", "opdb", "notebooks", "table", "clean"])
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
+def test_make_targets_run_files_that_exist(target: str) -> None:
+    run = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    for path in re.findall(r"(?:scripts|notebooks)/[\w.-]+\.(?:py|ipynb)", run.stdout):
+        assert (ROOT / path).exists(), path
+
+
+def test_ci_runs_make_test() -> None:
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & stat.S_IXUSR
+    assert "make test" in script.read_text()
+    for path in (script, ROOT / "binder" / "postBuild"):
+        assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0
+
+
+def test_binder_installs_the_same_torch_range() -> None:
+    (line,) = [entry for entry in PROJECT["dependencies"] if entry.startswith("torch")]
+    assert line.replace("torch", "pytorch-cpu") in (ROOT / "binder" / "environment.yml").read_text()
+    assert ".[jupyter]" in (ROOT / "binder" / "postBuild").read_text()
+
+
+def test_plain_python_example_in_the_readme_runs() -> None:
+    (code,) = re.findall(r"```python\n(import torch\n.*?)```", (ROOT / "README.md").read_text(), re.S)
+    run = subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "torch.Size([8, 64])" in run.stdout
+
+
+# -- scripts ----------------------------------------------------------------------------------
+
+
+def test_a_machine_without_a_compiler_gets_one_line_of_advice(tmp_path: Path) -> None:
+    script = str(ROOT / "scripts" / "check_machine.py")
+    bare = {"PATH": str(tmp_path)}
+    run = subprocess.run([sys.executable, script], env=bare, capture_output=True, text=True, check=False)
+    assert run.returncode == 0
+    assert run.stderr.startswith("No C compiler:") and "apt install gcc" in run.stderr
+    assert len(run.stderr.splitlines()) == 1
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert run.stdout.startswith("C compiler: ") and not run.stderr
+
+
+def test_an_old_python_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = _script("check_machine")
+    monkeypatch.setattr(module, "MINIMUM", (99, 0))
+    assert "too old" in module.missing() and "make PYTHON=" in module.missing()
+
+
+def test_readme_table() -> None:
+    module = _script("readme_table")
+    text = module.table({"caption": "Here.", "columns": ["a", "b"], "rows": [["x|y", 1.23456], ["z", 2]]})
+    assert text.splitlines()[-3:] == ["|---|---|", "| x\\|y | 1.23 |", "| z | 2 |"]
+    page = f"one\n{module.BEGIN}\nold\n{module.END}\ntwo\n"
+    assert module.insert(page, "new") == f"one\n{module.BEGIN}\nnew\n{module.END}\ntwo\n"
+    with pytest.raises(ValueError, match="once each"):
+        module.insert("nothing", "new")
+    with pytest.raises(ValueError, match="2 columns"):
+        module.table({"caption": "", "columns": ["a", "b"], "rows": [["x"]]})
+    module.insert((ROOT / "README.md").read_text(), "new")  # the marks are there
+
+
+# -- notebooks --------------------------------------------------------------------------------
+
+SOURCES = sorted((ROOT / "notebooks").glob("*.py"))
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_notebook_is_what_its_source_makes(source: Path) -> None:
+    kept = source.with_suffix(".ipynb").read_text(encoding="utf-8")
+    assert kept == _script("notebooks").rendered(source), "run `make notebooks`"
+    assert not any(cell.get("outputs") for cell in json.loads(kept)["cells"])
+
+
+def test_demo_writes_a_notebook_and_a_page(tmp_path: Path) -> None:
+    source = tmp_path / "small.ipynb"
+    cells = [nbformat.v4.new_markdown_cell("# Title"), nbformat.v4.new_code_cell("print(6 * 7)")]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), source)
+    out = tmp_path / "out"
+    assert _demo(source, out) == (0, "")
+    assert nbformat.read(out / "small.ipynb", 4).cells[1].outputs[0].text == "42\n"
+    page = (out / "small.html").read_text()
+    assert "42" in page and "Title" in page
+    assert not re.search(r"<(?:script|link|img)[^>]*(?:src|href)=\"https?:", page), (
+        "the page loads from elsewhere"
+    )
+
+
+def test_demo_says_which_cell_failed_and_keeps_what_ran(tmp_path: Path) -> None:
+    source = tmp_path / "small.ipynb"
+    cells = [nbformat.v4.new_code_cell(code) for code in ("print('ran')", "1 / 0", "print('not reached')")]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), source)
+    status, messages = _demo(source, tmp_path / "out")
+    assert status == 1 and "ZeroDivisionError" in messages
+    kept = nbformat.read(tmp_path / "out" / "small.ipynb", 4)
+    assert kept.cells[0].outputs[0].text == "ran\n" and not kept.cells[2].outputs
+
+
+def _demo(source: Path, out: Path) -> tuple[int, str]:
+    command = [sys.executable, str(ROOT / "scripts" / "demo.py"), str(source), "--out", str(out)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ))
+    assert run.returncode in (0, 1), f"{shlex.join(command)}: {run.stderr}"
+    return run.returncode, run.stderr if run.returncode else ""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_notebooks_run_from_start_to_end(source: Path, tmp_path: Path) -> None:
+    """Every cell, with its own assertions: the trained model's loss curve equals eager's."""
+    status, messages = _demo(source.with_suffix(".ipynb"), tmp_path)
+    assert status == 0, messages
+    page = (tmp_path / f"{source.stem}.html").read_text()
+    assert "largest distance between the curves" in page
