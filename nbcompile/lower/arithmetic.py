@@ -307,7 +307,7 @@ def _lerp(start: Expr, end: Expr, weight: Expr) -> Expr:
 @lowering(aten.lerp.Tensor, samples=calls(
     plain=lambda draw: call(draw(7, 34, special=True), draw(7, 34), draw(34)),
     half=lambda draw: call(*(draw(7, 34, dtype=torch.bfloat16) for _ in range(3))),
-    double=lambda draw: call(draw(7, dtype=torch.float64), draw(2, 7, dtype=torch.float64), draw(dtype=torch.float64)),
+    double=lambda draw: call(*(draw(2, 7, dtype=torch.float64) for _ in range(3))),
 ))  # fmt: skip
 def lerp(b: Builder, start: View, end: View, weight: Operand) -> View:
     return b.pointwise(_lerp, start, end, weight)

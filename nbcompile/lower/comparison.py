@@ -103,7 +103,8 @@ def bitwise_not(b: Builder, x: View) -> View:
 
 def _shift(direction: str, name: str) -> None:
     pairs = binary((*INTS, torch.int8), low=0, high=9)
-    far = calls(far=lambda draw: call(draw(9, dtype=torch.int32), torch.tensor([31, 32, 40] * 3, dtype=torch.int32)))
+    widths = torch.tensor([31, 32, 40] * 3, dtype=torch.int32)
+    far = calls(far=lambda draw: call(draw(9, dtype=torch.int32), widths))
     numbers = with_numbers(3, 40, dtypes=(torch.int64, torch.int32))
     targets = {
         f"bitwise_{direction}_shift.Tensor": pairs + far,
@@ -132,9 +133,9 @@ _shift("right", "shr")
 @lowering(aten.where.self, samples=calls(
     plain=lambda draw: call(draw(7, 34, dtype=torch.bool), draw(7, 34, special=True), draw(7, 34)),
     broadcast=lambda draw: call(draw(7, 1, dtype=torch.bool), draw(34), draw()),
-    mixed=lambda draw: call(draw(9, dtype=torch.bool), draw(9, dtype=torch.int64), draw(9, dtype=torch.bfloat16)),
+    mixed=lambda draw: call(draw(9) > 0, draw(9, dtype=torch.int64), draw(9, dtype=torch.float16)),
     bool=lambda draw: call(*(draw(9, dtype=torch.bool) for _ in range(3))),
-    whole=lambda draw: call(draw(3, 9, dtype=torch.bool), draw(9, dtype=torch.int32), draw(3, 1, dtype=torch.int64)),
+    whole=lambda draw: call(draw(9) > 0, draw(9, dtype=torch.int32), draw(3, 1, dtype=torch.int64)),
     transposed=lambda draw: call(draw(9, 5, dtype=torch.bool).t(), draw(9, 5).t(), draw(5, 9)),
     empty=lambda draw: call(draw(0, 5, dtype=torch.bool), draw(5), draw(5)),
     scalar=lambda draw: call(draw(dtype=torch.bool), draw(), draw()),
