@@ -1,0 +1,70 @@
+"""nbcompile: see, change and trust what a compiler does to a PyTorch cell.
+
+Importing this package imports neither torch nor IPython; both come with the first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nbcompile.api import Compiled, compile
+    from nbcompile.compilation import Compilation
+    from nbcompile.measure.compare import compare
+    from nbcompile.options import Options
+    from nbcompile.recorder import Recorder
+
+    __version__: str
+
+__all__ = [
+    "Compilation",
+    "Compiled",
+    "Options",
+    "Recorder",
+    "compare",
+    "compile",
+    "load_ipython_extension",
+    "unload_ipython_extension",
+]
+
+_HOMES = {
+    "Compilation": "nbcompile.compilation",
+    "Compiled": "nbcompile.api",
+    "Options": "nbcompile.options",
+    "Recorder": "nbcompile.recorder",
+    "compare": "nbcompile.measure.compare",
+    "compile": "nbcompile.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from nbcompile.environment import nbcompile_version
+
+        value: Any = nbcompile_version()
+    elif name in _HOMES:
+        import importlib
+
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module 'nbcompile' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES, "__version__"})
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext nbcompile``: makes ``%%compile`` and ``%compile`` known to this IPython shell."""
+    from nbcompile.notebook import magics
+
+    magics.load_ipython_extension(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """``%unload_ext nbcompile``."""
+    from nbcompile.notebook import magics
+
+    magics.unload_ipython_extension(shell)

@@ -1,0 +1,293 @@
+"""``nbcompile.compile``: a function or module, compiled through any backend, with its record."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import os
+import types
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch._dynamo
+from torch import fx
+
+from nbcompile.backends.registry import resolve
+from nbcompile.capture.function_to_fx import Backend, delegating_backend, make_backend
+from nbcompile.capture.fx_to_aten import CompileAten
+from nbcompile.capture.listening import Session
+from nbcompile.compilation import Cell, Compilation, GraphBreak
+from nbcompile.errors import OptionError
+from nbcompile.options import Options
+from nbcompile.recorder import Recorder
+from nbcompile.stages import AtenGraph, CompiledModule
+
+BackendArgument = str | Callable[..., Any]
+
+
+def compile(
+    fn: Callable[..., Any],
+    *,
+    backend: BackendArgument = "nbcompile",
+    mode: str | None = None,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    options: Mapping[str, Any] | None = None,
+    cell: Cell | None = None,
+    progress: Callable[[str], None] | None = None,
+    compile_aten: CompileAten | None = None,
+) -> Compiled:
+    """Compile a function or ``nn.Module`` and keep the record of it.
+
+    Nothing is compiled before the first call. Each call of ``compile`` is a compile of its own: it
+    shares no compiled code, recompile limit or dynamic-shape profile with any other, not even of the
+    same function.
+
+    backend:    ``"nbcompile"``, any name that ``torch.compile`` knows, or a callable
+                ``(fx.GraphModule, inputs) -> callable``.
+    mode:       a torch.compile mode, e.g. ``"max-autotune"``.
+    fullgraph:  raise at a graph break. dynamic: as for torch.compile.
+    options:    of the backend; for ``"nbcompile"`` see :class:`nbcompile.options.Options`.
+    cell:       the notebook cell the function comes from: spans in it have an empty ``file``.
+    progress:   called with one short sentence at each step.
+    compile_aten: what compiles one ATen graph; by default :func:`nbcompile.pipeline.compile_graph`.
+
+    Raises OptionError for an unknown backend, mode or option, TypeError if ``fn`` is not callable.
+    """
+    if not callable(fn):
+        raise TypeError(f"nbcompile.compile takes a function or a module, not {type(fn).__name__}")
+    return Compiled(
+        fn,
+        backend=backend,
+        mode=mode,
+        fullgraph=fullgraph,
+        dynamic=dynamic,
+        options=options,
+        cell=cell,
+        progress=progress,
+        compile_aten=compile_aten,
+    )
+
+
+class Compiled:
+    """A compiled callable. Calls go through Dynamo; attributes of a module are those of the module.
+
+    ``recorder`` collects the record, ``compilation`` is the record so far, ``ran_compiled`` says
+    whether compiled code ran in the last call, and ``eager_reason`` why not.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *,
+        backend: BackendArgument,
+        mode: str | None,
+        fullgraph: bool,
+        dynamic: bool | None,
+        options: Mapping[str, Any] | None,
+        cell: Cell | None,
+        progress: Callable[[str], None] | None,
+        compile_aten: CompileAten | None,
+    ) -> None:
+        own = vars(self)  # around __setattr__, which belongs to the module
+        ours = backend == "nbcompile"
+        checked = Options.from_mapping(options if ours else None, mode=mode)
+        name = backend if isinstance(backend, str) else getattr(backend, "__name__", "custom")
+        recorder = Recorder(
+            checked, name, cell if cell is not None else _cell_of(fn), progress, name=_name_of(fn)
+        )
+        session = Session(recorder)
+        inner: Backend
+        if ours:
+            inner = make_backend(checked, recorder, compile_aten or _pipeline, record_breaks=False)
+        else:
+            inner = delegating_backend(recorder, resolve(backend, mode, options, dynamic))
+        tracker = _Tracker(session, inner)
+        entry = _weak_backend(weakref.ref(tracker))
+        own["_target"] = fn
+        own["_session"] = session
+        own["_tracker"] = tracker
+        own["_called"] = False
+        own["recorder"] = recorder
+        own["_run"] = _optimize(entry, weakref.ref(session), fullgraph, dynamic)(fresh_identity(fn))
+        for attribute in ("__name__", "__qualname__", "__module__", "__doc__"):
+            if hasattr(fn, attribute):
+                own[attribute] = getattr(fn, attribute)
+        weakref.finalize(self, _forget, tracker.targets, id(entry))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.__dict__["_called"] = True
+        with self._session:
+            return self._run(*args, **kwargs)
+
+    @property
+    def compilation(self) -> Compilation:
+        """The record so far."""
+        return self.recorder.compilation()
+
+    @property
+    def ran_compiled(self) -> bool:
+        """Whether the last call ran compiled code, and none of it eagerly for want of compiling."""
+        return not self.eager_reason
+
+    @property
+    def eager_reason(self) -> str:
+        """Why the last call did not (wholly) run compiled code, in one sentence; empty if it did."""
+        session: Session = self._session
+        if not self._called:
+            return "not called yet"
+        if session.suppressed:
+            return f"Dynamo swallowed an error and ran eagerly: {session.suppressed}"
+        frames = {session.frames.get(graph) for graph in session.ran}
+        for frame, reason in session.limits.items():
+            if frame not in frames:
+                return f"Dynamo stopped compiling: {reason}"
+        for graph in session.ran:
+            for part in ("fw", "bw"):
+                failed = self.recorder.ran_eagerly.get(f"{graph}.{part}")
+                if failed:
+                    return f"graph {graph}.{part} ran eagerly: {failed}"
+        if session.ran:
+            return ""
+        breaks: tuple[GraphBreak, ...] = self.recorder.parts(GraphBreak)
+        if breaks:
+            return f"nothing was compiled: {breaks[-1].reason}"
+        return "Dynamo found no tensor operations to compile"
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        return self._target  # type: ignore[no-any-return]
+
+    def __getattr__(self, name: str) -> Any:
+        # Only reached for what this class does not have itself.
+        if name.startswith("__") or "_target" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.__dict__["_target"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        target = self.__dict__.get("_target")
+        if isinstance(target, torch.nn.Module):
+            setattr(target, name, value)
+        else:
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        return f"<compiled by {self.recorder.backend}: {self._target!r}>"
+
+
+class _Tracker:
+    """Compiles graphs for one Compiled and notes which of them run."""
+
+    def __init__(self, session: Session, inner: Backend) -> None:
+        self.session = session
+        self.inner = inner
+        self.targets: list[list[Callable[..., Any]]] = []
+
+    def compile(self, module: fx.GraphModule, example_inputs: Any) -> Callable[..., Any]:
+        graph = f"g{self.session.recorder.graph_count}"
+        self.session.graph_made(graph)
+        target = [self.inner(module, example_inputs)]
+        self.targets.append(target)
+        ran = self.session.ran
+
+        def run(*args: Any) -> Any:
+            ran.append(graph)
+            return target[0](*args)
+
+        return run
+
+
+def _weak_backend(tracker: weakref.ref[_Tracker]) -> Backend:
+    # Dynamo keeps backends in a table of its own and beside the code of a module's forward: this one
+    # must not keep the record and the compiled graphs alive with it.
+    def nbcompile_entry(module: fx.GraphModule, example_inputs: Any) -> Callable[..., Any]:
+        alive = tracker()
+        return module.forward if alive is None else alive.compile(module, example_inputs)
+
+    return nbcompile_entry
+
+
+def _forget(targets: list[list[Callable[..., Any]]], entry: int) -> None:
+    """The Compiled is gone: free its graphs, also where Dynamo still has an entry for them."""
+    for target in targets:
+        target.clear()
+    from torch._dynamo import eval_frame
+
+    getattr(eval_frame, "cached_backends", {}).pop(entry, None)
+
+
+def _optimize(
+    entry: Backend, session: weakref.ref[Session], fullgraph: bool, dynamic: bool | None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """torch.compile with Dynamo's hooks: torch.compile itself takes none for guards that fail."""
+
+    def failed(failure: Any) -> None:
+        alive = session()
+        if alive is not None:
+            alive.guard_failed(failure)
+
+    def made(guards: Any) -> None:
+        alive = session()
+        if alive is not None:
+            alive.guards_made(guards)
+
+    known = inspect.signature(torch._dynamo.optimize).parameters
+    wanted: dict[str, Any] = {"guard_fail_fn": failed, "guard_export_fn": made, "isolate_recompiles": True}
+    # optimize() is (*args, **kwargs) in some versions; then its inner function has the names.
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
+        from torch._dynamo import eval_frame
+
+        known = inspect.signature(getattr(eval_frame, "_optimize", torch._dynamo.optimize)).parameters
+    extra = {name: value for name, value in wanted.items() if name in known}
+    return torch._dynamo.optimize(  # type: ignore[no-any-return]
+        backend=entry, nopython=fullgraph, dynamic=dynamic, **extra
+    )
+
+
+def fresh_identity(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function with a code object of its own, which is what Dynamo's caches hang on.
+
+    File name, line numbers and names stay, so tracebacks and spans point where they did. Modules and
+    other callables are returned as they are: Dynamo isolates them by itself (``isolate_recompiles``).
+    """
+    if isinstance(fn, types.MethodType):
+        inner = fresh_identity(fn.__func__)
+        return types.MethodType(inner, fn.__self__) if inner is not fn.__func__ else fn
+    if not isinstance(fn, types.FunctionType):
+        return fn
+    copy = types.FunctionType(
+        fn.__code__.replace(), fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__
+    )
+    copy.__kwdefaults__ = fn.__kwdefaults__
+    copy.__qualname__ = fn.__qualname__
+    copy.__module__ = fn.__module__
+    copy.__doc__ = fn.__doc__
+    copy.__annotations__ = fn.__annotations__
+    copy.__dict__.update(fn.__dict__)
+    return copy
+
+
+def _pipeline(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledModule:
+    from nbcompile.pipeline import compile_graph
+
+    return compile_graph(aten, options, recorder)
+
+
+def _name_of(fn: Callable[..., Any]) -> str:
+    return str(getattr(fn, "__qualname__", None) or type(fn).__qualname__)
+
+
+def _cell_of(fn: Callable[..., Any]) -> Cell | None:
+    """The notebook cell (or typed-in source) that a function was defined in; None for a real file."""
+    if isinstance(fn, torch.nn.Module):
+        fn = type(fn).forward
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    if code is None or os.path.exists(code.co_filename):
+        return None
+    source = "".join(linecache.getlines(code.co_filename))
+    return Cell(source=source, filename=code.co_filename, body_starts=1) if source else None
+
+
+__all__ = ["Compiled", "OptionError", "compile", "fresh_identity"]

@@ -1,0 +1,54 @@
+"""Our compiler as an ordinary torch.compile backend: ``torch.compile(model, backend="nbcompile")``.
+
+Found through the ``torch_dynamo_backends`` entry point; needs no Jupyter package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import fx
+
+from nbcompile.capture.function_to_fx import make_backend
+from nbcompile.errors import OptionError
+from nbcompile.options import Options
+from nbcompile.recorder import Recorder
+from nbcompile.stages import AtenGraph, CompiledModule
+
+
+def nbcompile_backend(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """Compile one of Dynamo's graphs.
+
+    ``options`` are those of :class:`nbcompile.options.Options`, and ``recorder``: a
+    :class:`nbcompile.recorder.Recorder` to keep the record in, for a program that wants to see it.
+    Raises OptionError for an unknown option or mode.
+    """
+    given = dict(options or {})
+    recorder = given.pop("recorder", None)
+    checked = Options.from_mapping(given, mode=mode)
+    if recorder is None:
+        recorder = Recorder(checked)
+    elif not isinstance(recorder, Recorder):
+        raise OptionError(f"option recorder wants a nbcompile.recorder.Recorder, got {recorder!r}.")
+    return make_backend(checked, recorder, _pipeline)(gm, example_inputs)
+
+
+def register() -> None:
+    """Make the name known to Dynamo where the package runs without being installed. Idempotent."""
+    from torch._dynamo.backends import registry
+
+    if "nbcompile" not in registry.list_backends(exclude_tags=()):
+        registry.register_backend(compiler_fn=nbcompile_backend, name="nbcompile")
+
+
+def _pipeline(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledModule:
+    from nbcompile.pipeline import compile_graph
+
+    return compile_graph(aten, options, recorder)

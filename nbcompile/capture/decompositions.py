@@ -1,0 +1,93 @@
+"""Which ATen ops AOTAutograd rewrites into simpler ones before our lowering sees them.
+
+The base is torch's own core ATen table. Taken out is what would change random numbers or lose a fast
+library call, and what the lowering handles better whole. Put in are norms of batches and groups (so
+that they fuse) and a dropout that draws and scales exactly as eager does.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._decomp import get_decompositions
+
+from nbcompile.options import Options
+
+aten = torch.ops.aten
+Table = dict[Any, Callable[..., Any]]
+
+# Kept whole: lowered natively, or one good library call instead of many poor loops.
+_KEPT = (
+    "native_layer_norm _softmax _log_softmax gelu var_mean roll flip "
+    "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward "
+    "scaled_dot_product_attention _scaled_dot_product_attention_math linear_backward "
+    "mv dot vdot addmv linspace logspace"
+).split()
+
+# Rewritten although not in the core table, so that they fuse with what stands around them.
+_ADDED = (
+    "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training "
+    "_native_batch_norm_legit_functional native_group_norm"
+).split()
+
+
+def decompositions(options: Options) -> Table:
+    """The table for these options (shared: do not change it). Built once, about 0.1 s."""
+    return _table(options.random)
+
+
+@functools.cache
+def _table(random: str) -> Table:
+    table = _core_table()
+    for op in list(table):
+        if torch.Tag.nondeterministic_seeded in getattr(op, "tags", ()):
+            del table[op]  # torch's rewrites draw other numbers than the eager op does
+    for name in _KEPT:
+        packet = getattr(aten, name, None)  # not every torch has each of these
+        for overload in packet.overloads() if packet is not None else ():
+            table.pop(getattr(packet, overload), None)
+    packets = [getattr(aten, name) for name in _ADDED if hasattr(aten, name)]
+    table.update(get_decompositions(packets))
+    if random == "eager":
+        table[aten.native_dropout.default] = _eager_dropout
+        table[aten.native_dropout_backward.default] = _eager_dropout_backward
+    return table
+
+
+def _core_table() -> Table:
+    # Since torch 2.6 core_aten_decompositions() also rewrites every composite op, for export; the
+    # plain table is this private function. Without it, the public one serves, a little slower.
+    try:
+        from torch._decomp import _core_aten_decompositions_post_autograd as plain
+    except ImportError:
+        return dict(torch._decomp.core_aten_decompositions())
+    return dict(plain())
+
+
+def _eager_dropout(input: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """On the CPU, eager dropout draws ``bernoulli(1 - p)``, divides it by ``1 - p`` and multiplies; any
+    other order of these rounds differently. The mask is kept as bool: a quarter of eager's bytes."""
+    if input.device.type != "cpu" or input.dtype.is_complex:
+        return NotImplemented
+    if train is False or p == 0:
+        return aten.clone.default(input), aten.full.default(
+            list(input.shape), True, dtype=torch.bool, device=input.device, pin_memory=False
+        )
+    if p == 1:
+        return aten.mul.Tensor(input, 0.0), aten.full.default(
+            list(input.shape), False, dtype=torch.bool, device=input.device, pin_memory=False
+        )
+    like = aten.empty_like.default(input, dtype=torch.bool)
+    mask = aten.bernoulli.p(like, 1.0 - p)
+    noise = aten.div.Tensor(aten._to_copy.default(mask, dtype=input.dtype), 1.0 - p)
+    return aten.mul.Tensor(input, noise), mask
+
+
+def _eager_dropout_backward(grad: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
+    if grad.device.type != "cpu" or grad.dtype.is_complex or scale == 0:
+        return aten.mul.Tensor(grad, aten._to_copy.default(mask, dtype=grad.dtype) * scale)
+    noise = aten.div.Tensor(aten._to_copy.default(mask, dtype=grad.dtype), 1.0 / scale)
+    return aten.mul.Tensor(grad, noise)

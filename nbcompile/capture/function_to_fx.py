@@ -1,0 +1,89 @@
+"""Function → FX graph: the backend that Dynamo calls with every graph it captured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import fx
+
+from nbcompile.capture.fx_to_aten import CompileAten, compile_fx_graph
+from nbcompile.capture.graph_breaks import break_of_subgraph_reason
+from nbcompile.capture.graph_record import node_spans, record_nodes
+from nbcompile.compilation import Graph, PassRecord
+from nbcompile.options import Options
+from nbcompile.recorder import Recorder
+from nbcompile.stages import FxGraph
+
+Backend = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+
+
+def make_backend(
+    options: Options,
+    recorder: Recorder,
+    compile_aten: CompileAten,
+    *,
+    record_breaks: bool = True,
+) -> Backend:
+    """The Dynamo backend of one compile.
+
+    The returned function records each FX graph, gives it to AOTAutograd and ``compile_aten``, and
+    returns what Dynamo is to call: positional tensors in, a tuple of outputs back. ``record_breaks``
+    records the break that ended the graph; turn it off where somebody listens to all breaks.
+    """
+
+    def backend(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        graph = record_fx_graph(module, recorder)
+        if record_breaks:
+            found = break_of_subgraph_reason(module, recorder, graph.id)
+            if found is not None:
+                recorder.add(found)
+        return compile_fx_graph(graph, example_inputs, options, recorder, compile_aten)
+
+    return backend
+
+
+def delegating_backend(recorder: Recorder, inner: Callable[..., Any]) -> Backend:
+    """A backend that records the FX graph and then lets ``inner(module, inputs)`` compile it."""
+
+    def backend(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        graph = record_fx_graph(module, recorder)
+        recorder.progress(f"{recorder.backend} compiles graph {graph.id}")
+        with recorder.step(recorder.backend, before=f"{graph.id}.fx"):
+            compiled = inner(module, list(example_inputs))
+        if not callable(compiled):
+            raise TypeError(f"backend {recorder.backend} returned {type(compiled).__name__}, not a callable")
+        return compiled  # type: ignore[no-any-return]
+
+    return backend
+
+
+def record_fx_graph(module: fx.GraphModule, recorder: Recorder) -> FxGraph:
+    """Give the graph its id, add it to the record and return it as a stage value."""
+    start = time.perf_counter()
+    graph_id = recorder.next_graph_id()
+    recorder.progress(f"captured graph {graph_id}: {_count(module)} operations")
+    cell_file = recorder.cell.filename if recorder.cell is not None else ""
+    spans = {node.name: node_spans(node, cell_file) for node in module.graph.nodes}
+    ids, nodes, outputs = record_nodes(module.graph, f"{graph_id}.fx", spans, {})
+    recorder.add(
+        Graph(
+            id=f"{graph_id}.fx",
+            stage="fx",
+            title=f"FX graph {graph_id}",
+            nodes=nodes,
+            outputs=outputs,
+            text="\n".join(node.text for node in nodes),
+        )
+    )
+    # Dynamo began before it called us; where nobody saw it begin, only our own part is known.
+    start = start if recorder.capture_started is None else recorder.capture_started
+    recorder.capture_started = None
+    spent = (time.perf_counter() - start) * 1e3
+    recorder.add(PassRecord("capture", before="", after=f"{graph_id}.fx", milliseconds=spent))
+    return FxGraph(id=graph_id, module=module, ids=ids, spans=spans)
+
+
+def _count(module: fx.GraphModule) -> int:
+    return sum(node.op in ("call_function", "call_method", "call_module") for node in module.graph.nodes)

@@ -1,0 +1,328 @@
+"""FX graph → ATen graphs: joint, forward and backward, by AOTAutograd, each node with its origins.
+
+Whatever goes wrong in compiling one of these graphs, nothing is lost: that graph runs as it is, in
+ATen, and the record says so and why.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import TorchDynamoException
+
+from nbcompile.capture.decompositions import decompositions
+from nbcompile.capture.graph_record import node_spans, record_nodes
+from nbcompile.compilation import Graph, PassRecord, Span
+from nbcompile.errors import NbcompileError
+from nbcompile.options import Options
+from nbcompile.recorder import Recorder
+from nbcompile.stages import AtenGraph, CompiledModule, FxGraph
+
+CompileAten = Callable[[AtenGraph, Options, Recorder], CompiledModule]
+"""``compile_aten(aten, options, recorder)``: everything that happens below this file."""
+
+_TITLES = {"fw": "forward", "bw": "backward", "joint": "joint forward and backward"}
+
+
+def compile_fx_graph(
+    graph: FxGraph,
+    example_inputs: Sequence[Any],
+    options: Options,
+    recorder: Recorder,
+    compile_aten: CompileAten,
+) -> Callable[..., Any]:
+    """Compile one FX graph; the result takes its inputs and returns its outputs as a tuple.
+
+    If AOTAutograd itself fails, the FX graph runs eagerly and a note says why; only what Dynamo wants
+    to see (its own exceptions, and those that it turns into graph breaks) is raised.
+    """
+    from functorch.compile import min_cut_rematerialization_partition
+
+    trace = _Trace(graph, options, recorder, compile_aten)
+
+    def partition(joint: fx.GraphModule, inputs: Any, **keywords: Any) -> Any:
+        trace.record_joint(joint)
+        forward, backward = min_cut_rematerialization_partition(joint, inputs, **keywords)
+        trace.saved = _saved_names(forward, keywords.get("num_fwd_outputs"))
+        return forward, backward
+
+    start = time.perf_counter()
+    try:
+        compiled = aot_autograd(
+            fw_compiler=trace.compiler("fw"),
+            bw_compiler=trace.compiler("bw"),
+            inference_compiler=trace.compiler("fw"),
+            decompositions=decompositions(options),
+            partition_fn=partition,
+            keep_inference_input_mutations=True,
+        )(graph.module, list(example_inputs))
+    except Exception as error:
+        if belongs_to_dynamo(error):
+            raise
+        recorder.drop_part(graph.id)
+        _give_up(recorder, f"{graph.id}.fw", error, None, "AOTAutograd could not trace it")
+        return graph.module.forward
+    spent = (time.perf_counter() - start) * 1e3 - trace.below
+    recorder.add(PassRecord("autograd", f"{graph.id}.fx", f"{graph.id}.fw", spent))
+    return compiled  # type: ignore[no-any-return]
+
+
+def belongs_to_dynamo(error: BaseException) -> bool:
+    """Exceptions that Dynamo handles itself: restarts of its analysis, and fake-tensor failures that it
+    turns into a graph break."""
+    from torch._dynamo import exc
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    breaks = tuple(getattr(exc, "exceptions_allowed_to_be_fallback", ()))
+    return isinstance(error, (TorchDynamoException, GuardOnDataDependentSymNode, *breaks))
+
+
+class _Trace:
+    """What AOTAutograd's callbacks need to know of one FX graph, and of one another."""
+
+    def __init__(
+        self, graph: FxGraph, options: Options, recorder: Recorder, compile_aten: CompileAten
+    ) -> None:
+        self.graph = graph
+        self.options = options
+        self.recorder = recorder
+        self.compile_aten = compile_aten
+        self.cell_file = recorder.cell.filename if recorder.cell is not None else ""
+        self.saved: tuple[str, ...] = ()
+        self.below = 0.0  # milliseconds spent in compile_aten while AOTAutograd was running
+        self.joint_ids: dict[str, str] = {}
+        self.joint_spans: dict[str, tuple[Span, ...]] = {}
+        self.joint_inputs: dict[str, int] = {}
+        self.fx_inputs = [node for node in graph.module.graph.nodes if node.op == "placeholder"]
+        self.spans_by_id = {graph.ids[name]: spans for name, spans in graph.spans.items()}
+
+    # -- recording ---------------------------------------------------------------------------
+
+    def record_joint(self, module: fx.GraphModule) -> None:
+        origins = self._fx_origins(module.graph)
+        spans = self._spans(module.graph, origins)
+        self.joint_ids = self._add(module, "joint", origins, spans, saved=())
+        self.joint_spans = spans
+        self.joint_inputs = self._input_positions(module.graph)
+
+    def aten_graph(self, module: fx.GraphModule, suffix: Literal["fw", "bw"]) -> AtenGraph:
+        graph = module.graph
+        if suffix == "bw":
+            known = self.joint_ids
+            origins = {n.name: (known[n.name],) for n in graph.nodes if n.name in known and n.op != "output"}
+            spans = {name: self.joint_spans.get(name, ()) for name in origins}
+            positions = self.joint_inputs
+        else:
+            origins = self._fx_origins(graph)
+            spans = self._spans(graph, origins)
+            positions = self.joint_inputs or self._input_positions(graph)
+        saved = self.saved if suffix == "fw" else ()
+        ids = self._add(module, suffix, origins, spans, saved)
+        return AtenGraph(
+            id=f"{self.graph.id}.{suffix}",
+            stage="forward" if suffix == "fw" else "backward",
+            module=module,
+            ids=ids,
+            origins=origins,
+            spans=spans,
+            saved=saved,
+            static_inputs=self._static_inputs(graph, positions),
+        )
+
+    def _add(
+        self,
+        module: fx.GraphModule,
+        suffix: str,
+        origins: dict[str, tuple[str, ...]],
+        spans: dict[str, tuple[Span, ...]],
+        saved: tuple[str, ...],
+    ) -> dict[str, str]:
+        id = f"{self.graph.id}.{suffix}"
+        ids, nodes, outputs = record_nodes(module.graph, id, spans, origins)
+        stages: dict[str, Literal["forward", "backward", "joint"]]
+        stages = {"fw": "forward", "bw": "backward", "joint": "joint"}
+        self.recorder.add(
+            Graph(
+                id=id,
+                stage=stages[suffix],
+                title=f"ATen {_TITLES[suffix]} graph {self.graph.id}",
+                nodes=nodes,
+                outputs=outputs,
+                saved=tuple(ids[name] for name in saved if name in ids),
+                parent=f"{self.graph.id}.{'joint' if suffix == 'bw' else 'fx'}",
+                text="\n".join(node.text for node in nodes),
+            )
+        )
+        return ids
+
+    def _fx_origins(self, graph: fx.Graph) -> dict[str, tuple[str, ...]]:
+        """Node name → ids of the FX nodes it came from. Forward nodes carry the name of their FX node
+        through ``from_node``; backward nodes that of the forward op whose autograd node made them."""
+        ids = self.graph.ids
+        positions = self._input_positions(graph)
+        origins: dict[str, tuple[str, ...]] = {}
+        by_sequence: dict[int, tuple[str, ...]] = {}
+        for node in graph.nodes:
+            if node.op == "output":
+                continue
+            if node.op == "placeholder":
+                place = positions.get(node.name)
+                if place is not None and place < len(self.fx_inputs):
+                    origins[node.name] = (ids[self.fx_inputs[place].name],)
+                continue
+            meta = node.meta
+            backward = "fwd_source_fn_stack" in meta or meta.get("autograd_backward")
+            number = meta.get("seq_nr")
+            name = None if backward else _root_name(meta.get("from_node"), ids)
+            if name is None:
+                stack = meta.get("fwd_source_fn_stack" if backward else "source_fn_stack")
+                name = next((item[0] for item in reversed(stack or ()) if item[0] in ids), None)
+            if name is not None:
+                origins[node.name] = (ids[name],)
+                if not backward and number is not None:
+                    by_sequence[number] = _union(by_sequence.get(number, ()), origins[node.name])
+            elif number is not None and number in by_sequence:
+                origins[node.name] = by_sequence[number]
+            else:
+                # Made by autograd itself (sums of gradients, ones_like ...): from what it reads.
+                read = [each for each in node.all_input_nodes if each.op != "placeholder"]
+                merged = _union(*(origins.get(each.name, ()) for each in read))
+                if merged:
+                    origins[node.name] = merged
+        return origins
+
+    def _spans(
+        self, graph: fx.Graph, origins: dict[str, tuple[str, ...]]
+    ) -> dict[str, tuple[Span, ...]]:
+        """A node's own stack trace, else the spans of the (first) FX node it came from. Inputs have no
+        place of their own: Dynamo gives them that of their first use."""
+        spans = {}
+        for node in graph.nodes:
+            own = node_spans(node, self.cell_file)
+            if not own:
+                own = next((s for o in origins.get(node.name, ()) if (s := self.spans_by_id.get(o))), ())
+            if own:
+                spans[node.name] = own
+        return spans
+
+    def _input_positions(self, graph: fx.Graph) -> dict[str, int]:
+        """Placeholder name → position of the FX graph's input it stands for (tangents have none)."""
+        positions: dict[str, int] = {}
+        plain = 0
+        for node in graph.nodes:
+            if node.op != "placeholder" or node.name.startswith("tangents"):
+                continue
+            # AOTAutograd describes its inputs; without that (or where it made a new one), by order.
+            description = node.meta.get("desc")
+            place = getattr(description, "idx", None) if description is not None else plain
+            plain += 1
+            if isinstance(place, int) and not type(description).__name__.startswith(("Tangent", "Synthetic")):
+                positions[node.name] = place
+        return positions
+
+    def _static_inputs(self, graph: fx.Graph, positions: dict[str, int]) -> frozenset[int]:
+        inputs = [node for node in graph.nodes if node.op == "placeholder"]
+        static = set()
+        for position, node in enumerate(inputs):
+            place = positions.get(node.name)
+            if place is not None and place < len(self.fx_inputs) and _is_static(self.fx_inputs[place]):
+                static.add(position)
+        return frozenset(static)
+
+    # -- compiling -----------------------------------------------------------------------------
+
+    def compiler(self, suffix: Literal["fw", "bw"]) -> Callable[..., Any]:
+        """The function AOTAutograd calls with one flat graph; returns a boxed callable."""
+
+        def compile_one(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+            start = time.perf_counter()
+            try:
+                return self._compile(module, suffix)
+            finally:
+                self.below += (time.perf_counter() - start) * 1e3
+
+        return compile_one
+
+    def _compile(self, module: fx.GraphModule, suffix: Literal["fw", "bw"]) -> Callable[..., Any]:
+        aten = self.aten_graph(module, suffix)
+        self.recorder.progress(f"compiling {aten.id}: {len(aten.ids)} nodes")
+        try:
+            compiled = self.compile_aten(aten, self.options, self.recorder)
+        except Exception as error:
+            if belongs_to_dynamo(error):
+                raise
+            self.recorder.drop_part(aten.id)
+            _give_up(self.recorder, aten.id, error, aten, "our compiler could not compile it")
+            return run_in_aten(module)
+        if compiled.from_cache:
+            self.recorder.from_cache.add(aten.id)
+        return _boxed(compiled.call)
+
+
+def run_in_aten(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
+    """A graph run op by op, with torch's boxed calling convention."""
+    from functorch.compile import make_boxed_func
+
+    return make_boxed_func(module.forward)  # type: ignore[no-any-return]
+
+
+def _boxed(call: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    try:
+        call._boxed_call = True  # type: ignore[attr-defined]
+    except AttributeError:  # a builtin or bound method takes no attributes
+
+        def boxed(inputs: list[Any]) -> Any:
+            return call(inputs)
+
+        boxed._boxed_call = True  # type: ignore[attr-defined]
+        return boxed
+    return call
+
+
+def _give_up(
+    recorder: Recorder, graph: str, error: Exception, aten: AtenGraph | None, what: str
+) -> None:
+    line = error.line if isinstance(error, NbcompileError) else None
+    if line is None and aten is not None:
+        lines = [span.line for spans in aten.spans.values() for span in spans if not span.file]
+        line = min(lines, default=None)
+    where = f"line {line}: " if line is not None else ""
+    text = error.message if isinstance(error, NbcompileError) else (str(error) or "no message")
+    reason = f"{type(error).__name__}: {text.strip().splitlines()[0]}"
+    advice = f" {error.advice}" if isinstance(error, NbcompileError) and error.advice else ""
+    recorder.ran_eagerly[graph] = f"{what}: {reason}"
+    recorder.add(f"{where}graph {graph} runs eagerly: {what}: {reason}{advice}")
+
+
+def _root_name(sources: Any, known: Any) -> str | None:
+    """The innermost known name in a chain of torch.fx NodeSource objects."""
+    for source in reversed(sources or ()):
+        deeper = _root_name(getattr(source, "from_node", None), known)
+        if deeper is not None:
+            return deeper
+        name = getattr(source, "name", None)
+        if name in known:
+            return str(name)
+    return None
+
+
+def _saved_names(forward: fx.GraphModule, outputs: int | None) -> tuple[str, ...]:
+    returned = next(node for node in reversed(forward.graph.nodes) if node.op == "output").args[0]
+    kept = list(returned)[outputs:] if outputs is not None and isinstance(returned, tuple | list) else []
+    return tuple(node.name for node in kept if isinstance(node, fx.Node))
+
+
+def _is_static(node: fx.Node) -> bool:
+    """Whether an FX input is a parameter or buffer: the same memory at every call."""
+    if isinstance(node.meta.get("example_value"), torch.nn.Parameter) or node.type is torch.nn.Parameter:
+        return True
+    return "_dynamo_static_input_type" in (node.meta.get("tensor_dict") or {})
+
+
+def _union(*groups: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(item for group in groups for item in group))
