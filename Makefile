@@ -55,7 +55,7 @@ lab: $(VENV)/.jupyter  ## open JupyterLab on the notebooks
 	$(BIN)/python -m jupyterlab --notebook-dir=notebooks
 
 bench: $(VENV)/.test  ## time nbcompile beside Inductor and eager
-	THP_MEM_ALLOC_ENABLE=1 $(BIN)/python scripts/bench.py $(BENCH_ARGS)
+	$(BIN)/python scripts/bench.py $(BENCH_ARGS)
 
 opdb: $(VENV)/.test  ## run torch's own op database through nbcompile
 	$(BIN)/python scripts/opdb.py $(OPDB_ARGS)
@@ -63,8 +63,10 @@ opdb: $(VENV)/.test  ## run torch's own op database through nbcompile
 notebooks: $(VENV)/.test  ## write notebooks/*.ipynb anew from notebooks/*.py
 	$(BIN)/python scripts/notebooks.py
 
-table: $(VENV)/.jupyter  ## put the newest benchmark figures into README.md
-	$(BIN)/python scripts/readme_table.py
+table: $(VENV)/.test  ## run the benchmark and put its figures into README.md
+	@mkdir -p out
+	$(BIN)/python scripts/bench.py --markdown $(BENCH_ARGS) > out/bench.md
+	$(BIN)/python scripts/readme_table.py out/bench.md
 
 clean:  ## remove what the other commands left, but for .venv
 	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache

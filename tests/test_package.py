@@ -132,15 +132,17 @@ def test_an_old_python_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -
 
 def test_readme_table() -> None:
     module = _script("readme_table")
-    text = module.table({"caption": "Here.", "columns": ["a", "b"], "rows": [["x|y", 1.23456], ["z", 2]]})
-    assert text.splitlines()[-3:] == ["|---|---|", "| x\\|y | 1.23 |", "| z | 2 |"]
+    figures = "On a laptop.\n\n| program | ratio |\n|---|---:|\n| gelu | 1.5 |\n"
     page = f"one\n{module.BEGIN}\nold\n{module.END}\ntwo\n"
-    assert module.insert(page, "new") == f"one\n{module.BEGIN}\nnew\n{module.END}\ntwo\n"
+    new = module.insert(page, figures)
+    assert new.startswith("one\n") and new.endswith("\ntwo\n")
+    assert figures.strip() in new and "old" not in new
+    assert module.insert(new, figures) == new
     with pytest.raises(ValueError, match="once each"):
-        module.insert("nothing", "new")
-    with pytest.raises(ValueError, match="2 columns"):
-        module.table({"caption": "", "columns": ["a", "b"], "rows": [["x"]]})
-    module.insert((ROOT / "README.md").read_text(), "new")  # the marks are there
+        module.insert("nothing", figures)
+    with pytest.raises(ValueError, match="no Markdown table"):
+        module.insert(page, "Traceback | most recent call last")
+    module.insert((ROOT / "README.md").read_text(), figures)  # the marks are there
 
 
 # -- notebooks --------------------------------------------------------------------------------
