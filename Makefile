@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 NOTEBOOK ?= notebooks/01-first-compile.ipynb
 # Two workers with one thread each keep two cores busier than one worker with two threads.
 PYTEST_ARGS ?= -n 2
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint lab bench opdb notebooks table clean distclean
