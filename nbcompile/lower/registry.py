@@ -58,7 +58,7 @@ _registry = Registry()
 
 FAMILIES = (
     "arithmetic", "elementary", "activations", "comparison", "creation", "random", "reductions", "softmax",
-    "norms", "shape", "assembly", "gather", "scatter", "pooling", "library",
+    "norms", "batch_norm", "shape", "assembly", "overwrite", "gather", "scatter", "pooling", "library",
 )  # fmt: skip
 
 
