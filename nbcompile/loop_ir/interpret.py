@@ -99,8 +99,10 @@ class Interpreter:
             shape = [1] * len(extents)
             shape[place] = extent
             grid[axis] = torch.arange(extent).reshape(shape)
-        value = self.evaluate(loop.body, grid)
-        value = value.expand(extents)
+        if 0 in extents:  # no point at all: nothing is read
+            value = torch.zeros(extents, dtype=loop.body.dtype)
+        else:
+            value = self.evaluate(loop.body, grid).expand(extents)
         if loop.target is not None:
             self._scatter(loop, value, grid, extents)
             return
@@ -182,20 +184,19 @@ class Interpreter:
         for value, low, high in guard.bounds:
             place = self.index(value, grid)
             holds = holds & (self.index(low, grid) <= place) & (place < self.index(high, grid))
-        outside = self.evaluate(guard.outside, grid)
+        # each branch is evaluated where it is chosen; elsewhere its loads are kept inside their buffers
+        outside = _Clamped(self, ~holds).evaluate(guard.outside, grid)
         if not bool(holds.any()):
             return outside
-        # a point outside takes the indices of a point inside, so that no load is out of range
-        inside = _Clamped(self, grid, holds).evaluate(guard.inside, grid)
-        return torch.where(holds, inside, outside)
+        return torch.where(holds, _Clamped(self, holds).evaluate(guard.inside, grid), outside)
 
 
 class _Clamped(Interpreter):
     """Evaluates at the points where ``holds``; elsewhere every index is clamped into its buffer."""
 
-    def __init__(self, outer: Interpreter, grid: Grid, holds: torch.Tensor) -> None:
+    def __init__(self, outer: Interpreter, holds: torch.Tensor) -> None:
         self.program, self.memory, self.sizes = outer.program, outer.memory, outer.sizes
-        self.holds = holds
+        self.holds: torch.Tensor = holds & outer.holds if isinstance(outer, _Clamped) else holds
 
     def _load(self, load: Load, grid: Grid) -> torch.Tensor:
         source = self.memory[load.buffer]

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from nbcompile.errors import LoweringError
-from nbcompile.loop_ir.index import ONE, ZERO, Index, IndexExpr, at_least, floordiv, index, mod
-from nbcompile.loop_ir.nodes import Buffer, View
+from nbcompile.loop_ir.index import ONE, ZERO, Index, IndexExpr, at_least, floordiv, index, mod, product
+from nbcompile.loop_ir.nodes import View
 from nbcompile.lower.builder import Builder, contiguous_strides, is_dense
 from nbcompile.lower.registry import lowering
 from nbcompile.lower.samples import of_view
@@ -127,12 +127,17 @@ def lift_fresh_copy(b: Builder, x: View) -> View:
     ),
 )  # fmt: skip
 def expand(b: Builder, x: View, size: Sequence[Any], implicit: bool = False) -> View:
-    lead = len(size) - len(x.axes)
+    return expand_to(b, x, b.result_shape())
+
+
+def expand_to(b: Builder, x: View, shape: Sequence[IndexExpr]) -> View:
+    """``x`` broadcast to ``shape``."""
+    lead = len(shape) - len(x.axes)
 
     def place(*where: IndexExpr) -> Place:
         return tuple(ZERO if old == ONE else at for at, old in zip(where[lead:], x.shape, strict=True))
 
-    return b.view(x, b.result_shape(), place)
+    return b.view(x, shape, place)
 
 
 @lowering(
@@ -333,52 +338,39 @@ def unfold(b: Builder, x: View, dim: int, size: int, step: int) -> View:
 # -- any strides ----------------------------------------------------------------------------------
 
 
-def memory_place(
-    b: Builder,
-    x: View,
-    shape: Sequence[IndexExpr],
-    stride: Sequence[Any],
-    offset: Any,
-    where: Sequence[IndexExpr],
-) -> Place:
-    """Indices into ``x.buffer`` of element ``where`` of ``as_strided(x, shape, stride, offset)``.
-
-    LoweringError if memory outside of the buffer, or not in it alone, would be shown.
-    """
-    buffer = x.buffer
-    if not is_dense(buffer.shape, buffer.strides):
-        raise LoweringError("as_strided of memory with gaps")
-    if offset is not None and buffer.role != "temporary":
-        raise LoweringError("as_strided counts from the start of an input's storage, which may be earlier")
-    strided = x.strided()
-    if strided is None:
-        raise LoweringError("as_strided of a tensor with no strides")
-    places = [ZERO] * len(buffer.shape)
-    if any(extent == ZERO for extent in (*shape, *buffer.shape)):
+def place_in_memory(
+    shape: Sequence[IndexExpr], strides: Sequence[IndexExpr],
+    size: Sequence[IndexExpr], steps: Sequence[IndexExpr], start: IndexExpr, where: Sequence[IndexExpr],
+) -> Place:  # fmt: skip
+    """Indices into a dense tensor of ``shape`` and ``strides`` of the element that is in memory at
+    ``start + where * steps``. LoweringError if a view of ``size`` may reach outside of the tensor."""
+    places = [ZERO] * len(shape)
+    if any(extent == ZERO for extent in (*shape, *size)):
         return tuple(places)
-    start = strided[1] if offset is None else b.size(offset)
     place = last = start
-    for at, extent, step in zip(where, shape, stride, strict=True):
-        place = place + at * b.size(step)
-        last = last + (extent - 1) * b.size(step)
-    if not at_least(start, ZERO) or not at_least(buffer.numel() - 1, last):
+    for at, extent, step in zip(where, size, steps, strict=True):
+        place = place + at * step
+        last = last + (extent - 1) * step
+    if not at_least(start, ZERO) or not at_least(product(shape) - 1, last):
         raise LoweringError("as_strided may reach outside of the tensor")
-    for n, step, whole in _innermost_first(buffer):
-        part = floordiv(place, step)
-        places[n] = part if whole else mod(part, buffer.shape[n])
+    for n, step, outermost in _innermost_first(shape, strides):
+        along = floordiv(place, step)
+        places[n] = along if outermost else mod(along, shape[n])
     return tuple(places)
 
 
-def _innermost_first(buffer: Buffer) -> list[tuple[int, IndexExpr, bool]]:
-    """(dimension, stride, whether it is the outermost) of a dense buffer, extents of 1 left out."""
-    left = [n for n, extent in enumerate(buffer.shape) if extent != ONE]
+def _innermost_first(
+    shape: Sequence[IndexExpr], strides: Sequence[IndexExpr]
+) -> list[tuple[int, IndexExpr, bool]]:
+    """(dimension, stride, whether it is the outermost) of a dense tensor, extents of 1 left out."""
+    left = [n for n, extent in enumerate(shape) if extent != ONE]
     order: list[tuple[int, IndexExpr, bool]] = []
     step = ONE
     while left:
-        n = next(n for n in left if buffer.strides[n] == step)
+        n = next(n for n in left if strides[n] == step)
         left.remove(n)
         order.append((n, step, not left))
-        step = step * buffer.shape[n]
+        step = step * shape[n]
     return order
 
 
@@ -391,9 +383,18 @@ def _innermost_first(buffer: Buffer) -> list[tuple[int, IndexExpr, bool]]:
     ),
 )  # fmt: skip
 def as_strided(b: Builder, x: View, size: Sequence[Any], stride: Sequence[Any], offset: Any = None) -> View:
-    shape = b.result_shape()
-    base = View.whole(x.buffer)
-    return b.view(base, shape, lambda *where: memory_place(b, x, shape, stride, offset, where))
+    buffer, shape, strided = x.buffer, b.result_shape(), x.strided()
+    if strided is None or not is_dense(buffer.shape, buffer.strides):
+        raise LoweringError("as_strided of memory with gaps")
+    if offset is not None and buffer.role != "temporary":
+        raise LoweringError("as_strided counts from the start of an input's storage, which may be earlier")
+    start = strided[1] if offset is None else b.size(offset)
+    steps = [b.size(step) for step in stride]
+    return b.view(
+        View.whole(buffer),
+        shape,
+        lambda *where: place_in_memory(buffer.shape, buffer.strides, shape, steps, start, where),
+    )
 
 
 @lowering(
