@@ -110,9 +110,9 @@ def measure_steady(program: Any, row: Row, arguments: argparse.Namespace) -> Non
 
 def measure_new_kernel(program: Any, row: Row, arguments: argparse.Namespace) -> None:
     """Seconds to the first result of a kernel nobody has compiled: a constant differs each time."""
-    import programs
     import torch
 
+    import programs
     from nbcompile.measure.timing import Step, quiet, timed
 
     fn, args = program.build(True)
@@ -249,18 +249,52 @@ def verdict(rows: list[Row], ours: str) -> list[str]:
 
 
 def report(rows: list[Row], arguments: argparse.Namespace) -> str:
-    import torch
-
-    where = (
-        f"torch {torch.__version__}, Python {platform.python_version()}, {processor()}, "
-        f"{arguments.threads} threads, huge pages on{', quick sizes' if arguments.quick else ''}"
-    )
-    parts = [where, run_table(rows, arguments.ours, arguments.markdown)]
+    parts = [caption(arguments), run_table(rows, arguments.ours, arguments.markdown)]
     if any(row.cold or row.new_kernel for row in rows):
         parts.append(compile_table(rows, arguments.ours, arguments.markdown))
     bullet = "- " if arguments.markdown else ""
     parts.append("\n".join(bullet + line for line in verdict(rows, arguments.ours)))
     return "\n\n".join(parts)
+
+
+def caption(arguments: argparse.Namespace) -> str:
+    import torch
+
+    return (
+        f"torch {torch.__version__}, Python {platform.python_version()}, {processor()}, "
+        f"{arguments.threads} threads, huge pages on{', quick sizes' if arguments.quick else ''}, "
+        f"load of the machine at the start {arguments.load:.1f}"
+    )
+
+
+def figures(rows: list[Row], arguments: argparse.Namespace) -> dict[str, Any]:
+    """What ``--json`` writes: a table of strings for readme_table.py, the verdict, and all samples."""
+    ours = arguments.ours
+    columns = ["program", "eager, ms", "Inductor, ms", f"{ours}, ms", "vs Inductor", "cold", "new kernel"]
+    table_rows = []
+    for row in rows:
+        compiled = {who: quantile(times, 0.5) for who, times in row.new_kernel.items() if times}
+        table_rows.append(
+            [
+                row.program,
+                *(spread(row.steady.get(who, []), 1e3) for who in ("eager", "inductor", ours)),
+                spread(row.ratios("inductor", ours)),
+                *(
+                    f"{times['inductor']:.2f} s / {times[ours]:.2f} s"
+                    if "inductor" in times and ours in times
+                    else "-"
+                    for times in (row.cold, compiled)
+                ),
+            ]
+        )
+    said = f"{caption(arguments)}. Median (p10–p90); compile times are Inductor's / ours."
+    return {
+        "caption": said,
+        "columns": columns,
+        "rows": table_rows,
+        "verdict": verdict(rows, ours),
+        "samples": [asdict(row) for row in rows],
+    }
 
 
 def processor() -> str:
@@ -288,6 +322,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--ours", default="nbcompile", help="the backend to hold against Inductor")
     arguments = parser.parse_args(argv)
     arguments.budget = arguments.budget or (1.0 if arguments.quick else 6.0)
+    arguments.load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     arguments.compilers = ["inductor", arguments.ours]
     return arguments
 
@@ -301,7 +336,6 @@ def main(argv: list[str]) -> int:
         os.execv(sys.executable, [sys.executable, str(Path(__file__).resolve()), *argv])
     sys.path[:0] = [str(HERE), str(HERE.parent)]
     import programs
-
     from nbcompile.measure.cold import cache_environment
 
     chosen = [
@@ -325,7 +359,8 @@ def main(argv: list[str]) -> int:
                     measure_cold(program, row, arguments)
             rows.append(row)
             if arguments.json:
-                arguments.json.write_text(json.dumps([asdict(r) for r in rows], indent=1))
+                arguments.json.parent.mkdir(parents=True, exist_ok=True)
+                arguments.json.write_text(json.dumps(figures(rows, arguments), indent=1))
     print(report(rows, arguments))
     return 0
 

@@ -24,6 +24,7 @@ from nbcompile.measure.timing import Step
 
 FACTOR = 2.0
 ULPS = 4
+RUN = "(run)"  # stands for the output of a contestant that raised
 _NOISE = 0.5  # a relative error above this: eager itself has no correct digit
 _LOW = (torch.float32, torch.float16, torch.bfloat16)
 _WIDE = {
@@ -41,7 +42,8 @@ def check(eager: Step, contestants: Mapping[str, Step], snapshot: Snapshot) -> t
     """Run everyone from the snapshot's state and compare; the state is restored at the end.
 
     One Accuracy for every contestant and output, named ``output``, ``output[1]``, ``x.grad``,
-    ``running_mean``... Contestants that raise give one Accuracy that says so.
+    ``running_mean``... A contestant that raises gives one Accuracy, of output
+    ``RUN``, that says so.
     """
     try:
         expected = _run(eager, snapshot)
@@ -53,7 +55,7 @@ def check(eager: Step, contestants: Mapping[str, Step], snapshot: Snapshot) -> t
                 got = _run(step, snapshot)
             except Exception as error:  # whatever a backend raises is the finding, not our failure
                 reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
-                found.append(Accuracy(name, "output", None, None, agrees=False, reason=reason))
+                found.append(Accuracy(name, RUN, None, None, agrees=False, reason=reason))
                 continue
             found += [
                 compare_values(name, output, got, expected, reference, why_not, uses_random)

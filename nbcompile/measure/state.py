@@ -281,16 +281,21 @@ class Snapshot:
         if type(value).__module__.partition(".")[0] in _SKIPPED_PACKAGES:
             return
         if type(value).__module__.startswith(_COMPILERS):
-            if isinstance(value, torch.nn.Module) and "_orig_mod" in value._modules:
-                yield name, value._modules["_orig_mod"]
+            yield from ((name, inner) for inner in _compiled_targets(value))
             return
         if isinstance(value, functools.partial):
             yield from ((f"{name}.{part}", getattr(value, part)) for part in ("func", "args", "keywords"))
         if not _file_of(type(value)).startswith(_INSTALLED):
             # A method of the user's own class may read and write globals.
-            for member in vars(type(value)).values():
-                if isinstance(member, types.FunctionType):
-                    yield f"{name}.{member.__name__}", member
+            members = vars(type(value)).values()
+            yield from ((f"{name}.{m.__name__}", m) for m in members if isinstance(m, types.FunctionType))
+        yield from self._visit_attributes(name, value)
+        for slot in _slots(type(value)):
+            if hasattr(value, slot):
+                self._save_slot(value, slot)
+                yield f"{name}.{slot}", getattr(value, slot)
+
+    def _visit_attributes(self, name: str, value: Any) -> Iterator[tuple[str, Any]]:
         attributes = getattr(value, "__dict__", None)
         if isinstance(attributes, dict):
             # Walked here rather than queued as a dict, so that names read model.layers.0.weight.
@@ -307,10 +312,6 @@ class Snapshot:
                     yield f"{name}.{key}", item
             for _ in self._visit_dict(name, attributes):
                 pass
-        for slot in _slots(type(value)):
-            if hasattr(value, slot):
-                self._save_slot(value, slot)
-                yield f"{name}.{slot}", getattr(value, slot)
 
     def _save_slot(self, value: Any, slot: str) -> None:
         self._save_by(
@@ -416,6 +417,13 @@ def _global_names(code: types.CodeType) -> set[str]:
     return names
 
 
+def _compiled_targets(value: Any) -> list[Any]:
+    """What a compiler's wrapper wraps: torch.compile's of a module, or nbcompile.compile's."""
+    inner = vars(value).get("_modules", {}).get("_orig_mod") if hasattr(value, "__dict__") else None
+    target = vars(value).get("_target") if hasattr(value, "__dict__") else None
+    return [found for found in (inner, target) if found is not None]
+
+
 def _slots(kind: type) -> Iterator[str]:
     for base in kind.__mro__:
         if base.__module__ == "builtins" or base.__module__.partition(".")[0] == "torch":
@@ -427,6 +435,8 @@ def _slots(kind: type) -> Iterator[str]:
 
 
 def _is_builtin(value: Any) -> bool:
+    if value is sys.stdout or value is sys.stderr or value is sys.stdin:
+        return False  # what is printed is kept off the screen, not rewound
     return type(value).__module__ in ("builtins", "itertools", "_io", "torch.utils.data.dataloader")
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from nbcompile.compilation import Accuracy
-from nbcompile.measure.accuracy import check
+from nbcompile.measure.accuracy import RUN, check
 from nbcompile.measure.state import Snapshot
 from nbcompile.measure.timing import Step
 
@@ -90,7 +90,7 @@ def test_lost_nan_wrong_infinity_wrong_dtype_shape_and_exception() -> None:
     assert not verdicts(lambda x: x * 1, lambda x: x.abs() * -1, (x,))[0]["output"].agrees
     assert "float64" in verdicts(lambda x: x * 1, lambda x: x.double(), (x,))[0]["output"].reason
     assert "(1, 3)" in verdicts(lambda x: x * 1, lambda x: x[None], (x,))[0]["output"].reason
-    assert verdicts(lambda x: x * 1, lambda x: x @ x[0], (x,))[0]["output"].reason.startswith("RuntimeError")
+    assert verdicts(lambda x: x * 1, lambda x: x @ x[0], (x,))[0][RUN].reason.startswith("RuntimeError")
 
 
 def test_wrong_gradient_with_right_output_is_found() -> None:

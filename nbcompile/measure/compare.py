@@ -1,0 +1,268 @@
+"""One program through several compilers, side by side: the numbers under a compiled cell.
+
+``compare`` compiles the program with every contestant, each with an identity of its own, checks their
+answers against float64, times them in turns, and puts the program's state back as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from nbcompile.compilation import Accuracy, Compilation, Measurement
+from nbcompile.environment import detect
+from nbcompile.errors import MeasureError
+from nbcompile.measure.accuracy import RUN, check
+from nbcompile.measure.cold import fresh_caches
+from nbcompile.measure.state import Snapshot
+from nbcompile.measure.timing import Step, interleaved, quiet, timed
+
+Progress = Callable[[str], None]
+DEFAULT_CONTESTANTS = ("eager", "nbcompile", "inductor")
+
+
+class CompiledFunction(Protocol):
+    """What :func:`nbcompile.compile` returns, as far as measuring needs it."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    @property
+    def compilation(self) -> Compilation: ...
+    @property
+    def ran_compiled(self) -> bool: ...
+    @property
+    def eager_reason(self) -> str | None: ...
+
+
+Compile = Callable[..., CompiledFunction]
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A compiler, written ``backend`` or ``backend:mode``; ``eager`` is the program as it stands."""
+
+    name: str
+    backend: str
+    mode: str | None = None
+    options: Mapping[str, Any] | None = None
+
+    @classmethod
+    def parse(
+        cls, text: str, mode: str | None = None, options: Mapping[str, Any] | None = None
+    ) -> Contestant:
+        """``mode`` holds where the text names none, ``options`` for nbcompile only (they are its own)."""
+        backend, _, own_mode = text.strip().partition(":")
+        if not backend:
+            raise MeasureError(f"{text!r} names no backend.", advice="Write backend or backend:mode.")
+        chosen = own_mode or (mode if backend != "eager" else None)
+        return cls(text.strip(), backend, chosen, options if backend == "nbcompile" else None)
+
+
+@dataclass
+class _Entry:
+    """A contestant under way: its compiled function, its step, its times."""
+
+    contestant: Contestant
+    step: Step | None = None
+    compiled: CompiledFunction | None = None
+    cold: float | None = None
+    warm: float | None = None
+    first: float | None = None
+    reason: str = ""
+
+    def measurement(self, what: str, steady: tuple[float, ...], threads: int) -> Measurement:
+        record = self.compiled.compilation if self.compiled is not None else None
+        ran = not self.reason
+        return Measurement(
+            what=what,
+            contestant=self.contestant.name,
+            mode=self.contestant.mode or "default",
+            cold=self.cold if ran else None,
+            warm=self.warm if ran else None,
+            first=self.first if ran else None,
+            steady=steady if ran else (),
+            ran_compiled=ran and self.contestant.backend != "eager",
+            reason=self.reason,
+            threads=threads,
+            graphs=sum(graph.stage == "fx" for graph in record.graphs) if record else 0,
+            breaks=len(record.breaks) if record else 0,
+            kernels=(len(record.kernels) or None) if record else None,
+        )
+
+
+def compare(
+    fn: Callable[..., Any],
+    inputs: Any = (),
+    contestants: Sequence[str] = DEFAULT_CONTESTANTS,
+    *,
+    train: bool = False,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    dynamic: bool | None = None,
+    fullgraph: bool = False,
+    budget: float = 2.0,
+    threads: int | None = None,
+    cold: bool = True,
+    accuracy: bool = True,
+    what: str = "",
+    roots: Mapping[str, Any] | None = None,
+    compile: Compile | None = None,
+    progress: Progress | None = None,
+) -> Compilation:
+    """Hold several compilers' versions of ``fn(*inputs)`` beside each other.
+
+    ``inputs``: a tuple or list of arguments, a mapping of keyword arguments, or one argument.
+    ``contestants``: ``backend`` or ``backend:mode`` names. ``train`` adds the backward pass of every
+    output that requires grad. ``budget``: seconds of steady-state samples, for all together.
+    ``threads``: torch's number of threads meanwhile (default: as it is). ``cold=False`` leaves out
+    the compile with empty caches. ``roots``: what else may change and is to be restored.
+
+    Returns nbcompile's record of the program (or the first compiled contestant's), with one
+    Measurement a contestant and one Accuracy a contestant and output. Everything reachable from
+    ``fn``, ``inputs`` and ``roots`` and the random state is afterwards what it was, also after an
+    exception or interrupt. A contestant that fails or runs eagerly has no times but a reason.
+    Raises what ``fn`` itself raises when run eagerly, and MeasureError, before anything runs, where a
+    run would use up what cannot be put back (a generator, an open file).
+    """
+    tell = progress or _silently
+    make = compile or _default_compile()
+    args, kwargs = _arguments(inputs)
+    snapshot = Snapshot({"fn": fn, "inputs": inputs, **(roots or {})})
+    if snapshot.unrestorable:
+        raise MeasureError(
+            f"measuring runs the program again, and nothing can rewind {', '.join(snapshot.unrestorable)}.",
+            advice="Take what the program needs from it first, and pass that.",
+        )
+    leaves = tuple(t for t in snapshot.tensors.values() if t.is_leaf and t.requires_grad)
+    eager = Step(fn, args, kwargs, train=train, leaves=leaves)
+    entries = [_Entry(Contestant.parse(name, mode, options)) for name in contestants]
+    if len({entry.contestant.name for entry in entries}) < len(entries):
+        raise MeasureError("a contestant is named twice.")
+    label = what or ("forward+backward" if train else "forward")
+    found: tuple[Accuracy, ...] = ()
+    try:
+        with quiet(threads, silent=True) as used:
+            eager()  # what eager raises is the program's own affair: let it out before compiling
+            mutates = bool(snapshot.changed())
+            snapshot.restore()
+            for entry in entries:
+                tell(f"compiling with {entry.contestant.name}…")
+                _prepare(entry, eager, make, cold, snapshot, dynamic=dynamic, fullgraph=fullgraph)
+            running = {e.contestant.name: e.step for e in entries if e.step is not None and not e.reason}
+            if accuracy:
+                tell("checking against float64…")
+                others = {name: step for name, step in running.items() if step is not eager}
+                found = check(eager, others, snapshot)
+                raised = {item.contestant: item.reason for item in found if item.output == RUN}
+                for entry in entries:
+                    entry.reason = entry.reason or raised.get(entry.contestant.name, "")
+            tell("timing…")
+            calls = {e.contestant.name: e.step for e in entries if e.step is not None and not e.reason}
+            samples = interleaved(calls, budget=budget, reset=snapshot.restore if mutates else None)
+            for entry in entries:
+                _note_if_eager(entry)
+            measurements = tuple(
+                entry.measurement(label, samples.get(entry.contestant.name, ()), used) for entry in entries
+            )
+    finally:
+        lost = snapshot.restore()
+    notes = tuple(f"the autograd history of {name} could not be put back" for name in lost)
+    return _record(entries, measurements, found, notes, used)
+
+
+def _prepare(
+    entry: _Entry,
+    eager: Step,
+    make: Compile,
+    cold: bool,
+    snapshot: Snapshot,
+    *,
+    dynamic: bool | None,
+    fullgraph: bool,
+) -> None:
+    """Compile one contestant: with empty caches, again with full ones, then its first plain call."""
+    contestant = entry.contestant
+    if contestant.backend == "eager":
+        entry.step = eager
+        return
+
+    def compile_and_run() -> tuple[CompiledFunction, Step]:
+        compiled = make(
+            eager.fn,
+            backend=contestant.backend,
+            mode=contestant.mode,
+            options=contestant.options,
+            dynamic=dynamic,
+            fullgraph=fullgraph,
+        )
+        step = eager.with_function(compiled)
+        step()
+        return compiled, step
+
+    try:
+        with fresh_caches() if cold else contextlib.nullcontext():
+            if cold:
+                entry.cold, (entry.compiled, entry.step) = timed(compile_and_run)
+                snapshot.restore()
+            entry.warm, (entry.compiled, entry.step) = timed(compile_and_run)
+            snapshot.restore()
+            entry.first, _ = timed(entry.step)
+    except Exception as error:  # a backend's failure is what the comparison is there to show
+        entry.reason = _first_line(error)
+    finally:
+        snapshot.restore()
+    _note_if_eager(entry)
+
+
+def _note_if_eager(entry: _Entry) -> None:
+    if entry.compiled is not None and not entry.reason and not entry.compiled.ran_compiled:
+        entry.reason = f"ran eager: {entry.compiled.eager_reason or 'no graph was captured'}"
+
+
+def _record(
+    entries: list[_Entry],
+    measurements: tuple[Measurement, ...],
+    found: tuple[Accuracy, ...],
+    notes: tuple[str, ...],
+    threads: int,
+) -> Compilation:
+    compiled = [entry for entry in entries if entry.compiled is not None]
+    ours = [entry for entry in compiled if entry.contestant.backend == "nbcompile"]
+    chosen = next((entry.compiled for entry in ours or compiled), None)
+    if chosen is not None:
+        record = chosen.compilation
+    else:
+        record = Compilation(id="comparison", backend="eager", environment=detect())
+    environment = dataclasses.replace(record.environment, threads=threads)
+    return dataclasses.replace(
+        record,
+        environment=environment,
+        measurements=measurements,
+        accuracy=found,
+        notes=record.notes + notes,
+    )
+
+
+def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    if isinstance(inputs, tuple | list):
+        return tuple(inputs), {}
+    return (inputs,), {}
+
+
+def _default_compile() -> Compile:
+    from nbcompile import api  # here, since the API's own module offers compare
+
+    return api.compile
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def _silently(text: str) -> None:
+    """Progress that nobody asked for."""
