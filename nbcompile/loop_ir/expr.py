@@ -309,8 +309,13 @@ def constant(value: Number, dtype: torch.dtype) -> Constant:
     return Constant(number, dtype)
 
 
+def scalar(value: Number | IndexExpr, dtype: torch.dtype) -> Expr:
+    """A number, or a symbolic size, as an expression of ``dtype``."""
+    return index_value(value, dtype) if isinstance(value, IndexExpr) else constant(value, dtype)
+
+
 def constant_like(value: Any, like: Expr) -> Expr:
-    return constant(value, like.dtype)
+    return scalar(value, like.dtype)
 
 
 def index_value(value: Index, dtype: torch.dtype = torch.int64) -> Expr:

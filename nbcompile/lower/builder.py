@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from nbcompile.errors import LoweringError
-from nbcompile.loop_ir.expr import Expr, Number, compute_dtype, constant
-from nbcompile.loop_ir.index import ONE, ZERO, Axis, Index, IndexExpr, index, product
+from nbcompile.loop_ir.expr import Expr, Number, compute_dtype, scalar
+from nbcompile.loop_ir.index import ONE, ZERO, Axis, Index, IndexExpr, floordiv, index, product
 from nbcompile.loop_ir.nodes import (
     Buffer,
     LibraryCall,
@@ -34,7 +34,7 @@ NATIVE_DTYPES = frozenset(
     }
 )  # fmt: skip
 
-Operand = View | Number
+Operand = View | Number | IndexExpr
 _NAMES = "ijklmnopqrstuvwxyz"
 
 
@@ -52,6 +52,8 @@ class Builder:
         self.op = ""
         self._hint = ""
         self._names: set[str] = set()
+        self._seed: View | None = None
+        self._random_words = ZERO
         self._counter = itertools.count()
 
     # -- where we are -------------------------------------------------------------------------
@@ -180,7 +182,7 @@ class Builder:
         if not isinstance(operand, View):
             if compute is None:
                 raise LoweringError("a plain number needs a compute dtype")
-            return constant(operand, compute)
+            return scalar(operand, compute)
         self.check_native(operand)
         lead = len(where) - len(operand.axes)
         places: list[Index] = [
@@ -199,7 +201,7 @@ class Builder:
         fakes: list[Any] = [
             torch.empty((1,) * min(len(item.axes), 1), dtype=item.dtype, device="meta")
             if isinstance(item, View)
-            else item
+            else (1 if isinstance(item, IndexExpr) else item)
             for item in operands
         ]
         state = fakes[0]
@@ -349,6 +351,23 @@ class Builder:
         )
         views = tuple(None if buffer is None else View.whole(buffer) for buffer in buffers)
         return views[0] if single else views
+
+    def random_words(self, count: IndexExpr) -> tuple[View, IndexExpr]:
+        """The graph's Philox seed (int64, one element, drawn once from torch's generator) and the number
+        of the first of ``count`` random words that are the caller's alone."""
+        if self._seed is None:
+            limits = torch.iinfo(torch.int64)
+            self._seed = self.call(
+                torch.ops.aten.randint.low,
+                (limits.min, limits.max, [1]),
+                {"dtype": torch.int64},
+                result=torch.empty(1, dtype=torch.int64),
+                reason="one seed for the whole graph",
+                name="philox_seed",
+            )
+        first = self._random_words
+        self._random_words = first + 4 * floordiv(count + 3, index(4))  # whole blocks of four words
+        return self._seed, first
 
     def _viewable(self, value: Any) -> Any:
         if isinstance(value, View):
