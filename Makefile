@@ -52,7 +52,7 @@ test: lint  ## everything CI runs: ruff, mypy, pytest
 
 lab: $(VENV)/.jupyter  ## open JupyterLab on the notebooks
 	@$(BIN)/python scripts/check_machine.py
-	$(BIN)/python -m jupyterlab --notebook-dir=notebooks
+	$(BIN)/python -m jupyterlab --notebook-dir=notebooks $(LAB_ARGS)
 
 bench: $(VENV)/.test  ## time nbcompile beside Inductor and eager
 	$(BIN)/python scripts/bench.py $(BENCH_ARGS)

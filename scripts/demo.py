@@ -37,6 +37,7 @@ def execute(source: Path, out: Path, timeout: int) -> int:
         notebook,
         timeout=timeout,
         kernel_name="python3",
+        extra_arguments=["--log-level=40"],  # errors; newer kernels warn of TCP, which is local here
         resources={"metadata": {"path": str(source.parent)}},
         on_cell_execute=progress.start,
         on_cell_executed=progress.done,
