@@ -58,7 +58,8 @@ _registry = Registry()
 
 FAMILIES = (
     "arithmetic", "elementary", "activations", "comparison", "creation", "random", "reductions", "softmax",
-    "norms", "batch_norm", "shape", "assembly", "overwrite", "gather", "scatter", "pooling", "library",
+    "norms", "batch_norm", "shape", "assembly", "overwrite", "gather", "scatter", "pooling",
+    "max_pooling", "library",
 )  # fmt: skip
 
 
