@@ -66,7 +66,10 @@ def convert_element_type(b: Builder, x: View, dtype: torch.dtype) -> View:
     return _converted(b, x)
 
 
-@lowering(aten.clone.default, samples=unary(memory_format=[torch.preserve_format, torch.contiguous_format]) + calls(
+_FORMATS = [torch.preserve_format, torch.contiguous_format]
+
+
+@lowering(aten.clone.default, samples=unary(memory_format=_FORMATS) + calls(
     channels_last=lambda draw: call(draw(2, 3, 4, 5), memory_format=torch.channels_last),
     truth=lambda draw: call(draw(7, dtype=torch.bool)),
 ))  # fmt: skip
@@ -215,7 +218,10 @@ def arange_from(b: Builder, start: Any, end: Any, **options: Any) -> View:
     return _arange(b, start, end, 1)
 
 
-@lowering(aten.arange.start_step, samples=_ranges((2, 17, 3), (9, 2, -2), (0, 1, 0.1), (3.0, -1.0, -0.75)) + calls(
+_STEPS = ((2, 17, 3), (9, 2, -2), (0, 1, 0.1), (3.0, -1.0, -0.75))
+
+
+@lowering(aten.arange.start_step, samples=_ranges(*_STEPS) + calls(
     truncated=lambda draw: call(0.5, 6.5, 2, dtype=torch.int64),
     single=lambda draw: call(0, 6, 2, dtype=torch.float32),
 ))  # fmt: skip
