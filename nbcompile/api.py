@@ -105,7 +105,7 @@ class Compiled:
         else:
             inner = delegating_backend(recorder, resolve(backend, mode, options, dynamic))
         tracker = _Tracker(session, inner)
-        entry = _weak_backend(weakref.ref(tracker))
+        entry = _weak_backend(weakref.ref(tracker), name)
         own["_target"] = fn
         own["_session"] = session
         own["_tracker"] = tracker
@@ -125,7 +125,8 @@ class Compiled:
     @property
     def compilation(self) -> Compilation:
         """The record so far."""
-        return self.recorder.compilation()
+        recorder: Recorder = self.recorder
+        return recorder.compilation()
 
     @property
     def ran_compiled(self) -> bool:
@@ -199,14 +200,15 @@ class _Tracker:
         return run
 
 
-def _weak_backend(tracker: weakref.ref[_Tracker]) -> Backend:
+def _weak_backend(tracker: weakref.ref[_Tracker], name: str) -> Backend:
     # Dynamo keeps backends in a table of its own and beside the code of a module's forward: this one
     # must not keep the record and the compiled graphs alive with it.
-    def nbcompile_entry(module: fx.GraphModule, example_inputs: Any) -> Callable[..., Any]:
+    def entry(module: fx.GraphModule, example_inputs: Any) -> Callable[..., Any]:
         alive = tracker()
         return module.forward if alive is None else alive.compile(module, example_inputs)
 
-    return nbcompile_entry
+    entry.__name__ = name  # what Dynamo's errors call it
+    return entry
 
 
 def _forget(targets: list[list[Callable[..., Any]]], entry: int) -> None:
@@ -241,9 +243,7 @@ def _optimize(
 
         known = inspect.signature(getattr(eval_frame, "_optimize", torch._dynamo.optimize)).parameters
     extra = {name: value for name, value in wanted.items() if name in known}
-    return torch._dynamo.optimize(  # type: ignore[no-any-return]
-        backend=entry, nopython=fullgraph, dynamic=dynamic, **extra
-    )
+    return torch._dynamo.optimize(backend=entry, nopython=fullgraph, dynamic=dynamic, **extra)
 
 
 def fresh_identity(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -96,6 +96,7 @@ class Recorder:
         self.environment: Environment | None = None
         self.from_cache: set[str] = set()  # graph ids whose binaries came from the cache
         self.ran_eagerly: dict[str, str] = {}  # graph ids that our compiler gave up on, and why
+        self.sources: dict[str, dict[str, Node]] = {}  # graph id → its input nodes by Dynamo's source name
         self.capture_started: float | None = None  # when Dynamo began the present graph, perf_counter()
         self._progress = progress
         self._graph_count = 0
@@ -189,7 +190,7 @@ class Recorder:
     @property
     def compile_seconds(self) -> float:
         """Seconds of all steps together."""
-        return sum(item.milliseconds for item in self._parts["passes"]) / 1e3
+        return float(sum(item.milliseconds for item in self._parts["passes"])) / 1e3
 
     def compilation(self, **extra: Any) -> Compilation:
         """The record so far. ``extra`` replaces fields, e.g. ``measurements=``."""

@@ -49,7 +49,7 @@ def _lookup(name: str) -> Inner:
     from torch._dynamo.exc import InvalidBackend
 
     try:
-        return lookup_backend(name)  # type: ignore[no-any-return]
+        return lookup_backend(name)
     except InvalidBackend as error:
         raise OptionError(
             f"backend {name!r} is unknown.", advice=f"Backends here: {', '.join(names())}."

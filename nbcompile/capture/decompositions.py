@@ -71,7 +71,7 @@ def _eager_dropout(input: torch.Tensor, p: float, train: bool | None) -> tuple[t
     """On the CPU, eager dropout draws ``bernoulli(1 - p)``, divides it by ``1 - p`` and multiplies; any
     other order of these rounds differently. The mask is kept as bool: a quarter of eager's bytes."""
     if input.device.type != "cpu" or input.dtype.is_complex:
-        return NotImplemented
+        return NotImplemented  # type: ignore[no-any-return]  # the op stays as it is
     if train is False or p == 0:
         return aten.clone.default(input), aten.full.default(
             list(input.shape), True, dtype=torch.bool, device=input.device, pin_memory=False
@@ -88,6 +88,5 @@ def _eager_dropout(input: torch.Tensor, p: float, train: bool | None) -> tuple[t
 
 def _eager_dropout_backward(grad: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
     if grad.device.type != "cpu" or grad.dtype.is_complex or scale == 0:
-        return aten.mul.Tensor(grad, aten._to_copy.default(mask, dtype=grad.dtype) * scale)
-    noise = aten.div.Tensor(aten._to_copy.default(mask, dtype=grad.dtype), 1.0 / scale)
-    return aten.mul.Tensor(grad, noise)
+        return grad * (mask.to(grad.dtype) * scale)
+    return grad * (mask.to(grad.dtype) / (1.0 / scale))

@@ -10,7 +10,7 @@ from torch import fx
 
 from nbcompile.capture.fx_to_aten import CompileAten, compile_fx_graph
 from nbcompile.capture.graph_breaks import break_of_subgraph_reason
-from nbcompile.capture.graph_record import node_spans, record_nodes
+from nbcompile.capture.graph_record import node_spans, record_nodes, source_name
 from nbcompile.compilation import Graph, PassRecord
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
@@ -67,6 +67,9 @@ def record_fx_graph(module: fx.GraphModule, recorder: Recorder) -> FxGraph:
     cell_file = recorder.cell.filename if recorder.cell is not None else ""
     spans = {node.name: node_spans(node, cell_file) for node in module.graph.nodes}
     ids, nodes, outputs = record_nodes(module.graph, f"{graph_id}.fx", spans, {})
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    by_id = {node.id: node for node in nodes}
+    recorder.sources[graph_id] = {source_name(node): by_id[ids[node.name]] for node in placeholders}
     recorder.add(
         Graph(
             id=f"{graph_id}.fx",

@@ -69,7 +69,7 @@ def compile_fx_graph(
         return graph.module.forward
     spent = (time.perf_counter() - start) * 1e3 - trace.below
     recorder.add(PassRecord("autograd", f"{graph.id}.fx", f"{graph.id}.fw", spent))
-    return compiled  # type: ignore[no-any-return]
+    return compiled
 
 
 def belongs_to_dynamo(error: BaseException) -> bool:
@@ -114,7 +114,9 @@ class _Trace:
         graph = module.graph
         if suffix == "bw":
             known = self.joint_ids
-            origins = {n.name: (known[n.name],) for n in graph.nodes if n.name in known and n.op != "output"}
+            origins: dict[str, tuple[str, ...]] = {
+                n.name: (known[n.name],) for n in graph.nodes if n.name in known and n.op != "output"
+            }
             spans = {name: self.joint_spans.get(name, ()) for name in origins}
             positions = self.joint_inputs
         else:
@@ -186,19 +188,18 @@ class _Trace:
                 origins[node.name] = (ids[name],)
                 if not backward and number is not None:
                     by_sequence[number] = _union(by_sequence.get(number, ()), origins[node.name])
-            elif number is not None and number in by_sequence:
+            elif number in by_sequence and "Gradient addition" not in str(meta.get("stack_trace")):
                 origins[node.name] = by_sequence[number]
             else:
-                # Made by autograd itself (sums of gradients, ones_like ...): from what it reads.
+                # Made by autograd itself (sums of gradients, whose number is a stale one; ones_like):
+                # from what it reads.
                 read = [each for each in node.all_input_nodes if each.op != "placeholder"]
                 merged = _union(*(origins.get(each.name, ()) for each in read))
                 if merged:
                     origins[node.name] = merged
         return origins
 
-    def _spans(
-        self, graph: fx.Graph, origins: dict[str, tuple[str, ...]]
-    ) -> dict[str, tuple[Span, ...]]:
+    def _spans(self, graph: fx.Graph, origins: dict[str, tuple[str, ...]]) -> dict[str, tuple[Span, ...]]:
         """A node's own stack trace, else the spans of the (first) FX node it came from. Inputs have no
         place of their own: Dynamo gives them that of their first use."""
         spans = {}
@@ -265,10 +266,15 @@ class _Trace:
 
 
 def run_in_aten(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
-    """A graph run op by op, with torch's boxed calling convention."""
-    from functorch.compile import make_boxed_func
+    """A graph run op by op, with torch's boxed calling convention: one list of inputs, emptied."""
+    forward = module.forward
 
-    return make_boxed_func(module.forward)  # type: ignore[no-any-return]
+    def call(inputs: list[Any]) -> Any:
+        taken = tuple(inputs)
+        inputs.clear()
+        return forward(*taken)
+
+    return _boxed(call)
 
 
 def _boxed(call: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
@@ -284,9 +290,7 @@ def _boxed(call: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     return call
 
 
-def _give_up(
-    recorder: Recorder, graph: str, error: Exception, aten: AtenGraph | None, what: str
-) -> None:
+def _give_up(recorder: Recorder, graph: str, error: Exception, aten: AtenGraph | None, what: str) -> None:
     line = error.line if isinstance(error, NbcompileError) else None
     if line is None and aten is not None:
         lines = [span.line for spans in aten.spans.values() for span in spans if not span.file]

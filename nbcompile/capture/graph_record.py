@@ -149,13 +149,17 @@ def node_value(node: fx.Node) -> Any:
     return node.meta.get("example_value") if value is None else value
 
 
+def source_name(node: fx.Node) -> str:
+    """Dynamo's name of what an input of an FX graph is, e.g. ``L['x']``; empty in other graphs."""
+    name = getattr(getattr(node.meta.get("grapharg"), "source", None), "name", "")
+    return str(name() if callable(name) else name)  # a method before torch 2.10
+
+
 def node_line(node: fx.Node) -> str:
     """``y = torch.softmax(x, -1)    f32[64,16]``."""
     shape = _describe(node_value(node))
     if node.op == "placeholder":
-        source = getattr(getattr(node.meta.get("grapharg"), "source", None), "name", "")
-        source = source() if callable(source) else source
-        text = f"{node.name} = input {source}".rstrip()
+        text = f"{node.name} = input {source_name(node)}".rstrip()
     elif node.op == "output":
         return f"return {_argument(node.args[0])}"
     elif node.op == "get_attr":
@@ -204,7 +208,11 @@ def record_nodes(
         inputs = tuple(ids[each.name] for each in node.all_input_nodes)
         if node.op == "output":
             outputs = inputs
-        strided = tensor is not None and tensor.layout == torch.strided
+        shape = stride = None
+        if tensor is not None:
+            shape = tuple(dim(extent) for extent in tensor.shape)
+            if tensor.layout == torch.strided:
+                stride = tuple(dim(step) for step in tensor.stride())
         nodes.append(
             Node(
                 id=ids[node.name],
@@ -214,9 +222,9 @@ def record_nodes(
                 inputs=inputs,
                 origins=origins.get(node.name, ()),
                 spans=spans.get(node.name, ()),
-                shape=tuple(dim(extent) for extent in tensor.shape) if tensor is not None else None,
+                shape=shape,
                 dtype=str(tensor.dtype).removeprefix("torch.") if tensor is not None else None,
-                stride=tuple(dim(step) for step in tensor.stride()) if tensor is not None and strided else None,
+                stride=stride,
                 bytes=nbytes(value),
                 module=module_path(node),
                 text=node_line(node),

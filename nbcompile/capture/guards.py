@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nbcompile.capture.graph_record import spans_of_frames
-from nbcompile.compilation import Guard
+from nbcompile.compilation import Guard, Node
 
 # Checks of torch's own state that every graph has: no news to anybody.
 _ALWAYS = frozenset(
@@ -16,9 +16,13 @@ _ALWAYS = frozenset(
 )
 
 
-def guards_of(guards: Iterable[Any], graph: str, cell_file: str) -> tuple[Guard, ...]:
+def guards_of(
+    guards: Iterable[Any], graph: str, cell_file: str, inputs: Mapping[str, Node]
+) -> tuple[Guard, ...]:
     """Dynamo's guards (torch._guards.Guard, after the check function was built) as record guards.
 
+    ``inputs`` are the graph's input nodes by Dynamo's name: what a tensor guard checks is not in the
+    guard's own code, as Dynamo does it in C++.
     Guards about torch's global state, which every graph has, are left out. Sorted by name, so that two
     compiles of the same code give equal records.
     """
@@ -30,11 +34,25 @@ def guards_of(guards: Iterable[Any], graph: str, cell_file: str) -> tuple[Guard,
         name = getattr(guard, "name", "")
         name = name() if callable(name) else name  # a method before torch 2.10
         code = tuple(_clean(line) for line in getattr(guard, "code_list", None) or ())
-        if not code and not name or str(name).startswith("G['__"):
-            continue  # nothing to check, or an import that Dynamo itself put there
+        if kinds[0] == "TENSOR_MATCH":
+            code = _tensor_check(guard, inputs.get(str(name)))
+        if not code or str(name).startswith("G['__"):
+            continue  # nothing a person could read, or an import that Dynamo itself put there
         spans = spans_of_frames(getattr(guard, "user_stack", None) or (), cell_file)
         found.append(Guard(graph=graph, kind=kinds[0], name=str(name), code=code, spans=spans))
-    return tuple(sorted(found, key=lambda guard: (guard.name, guard.kind, guard.code)))
+    return tuple(sorted(dict.fromkeys(found), key=lambda guard: (guard.name, guard.kind, guard.code)))
+
+
+def _tensor_check(guard: Any, node: Node | None) -> tuple[str, ...]:
+    weak = getattr(guard, "obj_weakref", None)
+    value = weak() if callable(weak) else None
+    checked = []
+    if value is not None and hasattr(value, "device"):
+        checked.append(f"{type(value).__name__} on {value.device}, requires_grad={value.requires_grad}")
+    if node is not None and node.shape is not None:
+        # A symbolic extent is not checked here: the SHAPE_ENV guards say what must hold for it.
+        checked.append(f"{node.dtype}, size={list(node.shape)}, stride={list(node.stride or ())}")
+    return (", ".join(checked),) if checked else ()
 
 
 def _create_name(guard: Any) -> str:

@@ -8,6 +8,7 @@ torch version lacks it, that part of the record is empty and the rest works.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 import time
@@ -46,7 +47,7 @@ class Session:
         self._profile = _empty_profile()
         self._outer_profile: Any = None
         self._failures: list[tuple[str, CodeType | None]] = []
-        self._pending: list[GraphBreak] = []
+        self._pending: list[tuple[str, GraphBreak]] = []  # (frame id, break), not yet tied to a graph
         self._seen: set[tuple[Any, ...]] = set()
 
     # -- around one call ---------------------------------------------------------------------
@@ -79,7 +80,7 @@ class Session:
     def guards_made(self, guards: Iterable[Any]) -> None:
         """Dynamo's ``guard_export_fn``: the guards of the graph just compiled."""
         graph = f"g{self.recorder.graph_count - 1}"
-        self.recorder.extend(guards_of(guards, graph, self.cell_file))
+        self.recorder.extend(guards_of(guards, graph, self.cell_file, self.recorder.sources.get(graph, {})))
 
     def graph_made(self, graph: str) -> None:
         """Our backend was called: ties what was heard before to this graph."""
@@ -97,7 +98,7 @@ class Session:
         key = (found.kind, found.spans[-1:] or found.reason)
         if key not in self._seen:
             self._seen.add(key)
-            self._pending.append(found)
+            self._pending.append((_frame_id(), found))
 
     def limit_hit(self, text: str) -> None:
         """Dynamo gives up on a frame: from now on it runs old graphs or eagerly."""
@@ -105,10 +106,11 @@ class Session:
         self.recorder.add(f"Dynamo stopped compiling: {text}")
 
     def flush_breaks(self, graph: str) -> None:
-        for found in self._pending:
-            self.recorder.add(
-                GraphBreak(found.reason, found.hint, found.kind, after_graph=graph, spans=found.spans)
-            )
+        """Add the breaks heard so far. Those of the frame that ``graph`` is made for come after it; a
+        frame that made no graph before it moved on had nothing to compile up to there."""
+        for frame, found in self._pending:
+            after = graph if graph and frame == self.frames.get(graph) else ""
+            self.recorder.add(dataclasses.replace(found, after_graph=after))
         self._pending.clear()
 
     def _flush_recompile(self, graph: str) -> None:
@@ -216,7 +218,9 @@ class _Limits(logging.Handler):
             session.limit_hit(f"{limit} reached by {function.removeprefix('function:').strip()}")
         elif record.exc_info:
             error = record.exc_info[1]
-            session.suppressed = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+            error = getattr(error, "inner_exception", None) or error  # Dynamo wraps a backend's own
+            first = (str(error).strip() or "no message").splitlines()[0]
+            session.suppressed = f"{type(error).__name__}: {first}"
             session.recorder.add(f"Dynamo swallowed an error and ran eagerly: {session.suppressed}")
 
 

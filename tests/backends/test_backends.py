@@ -1,0 +1,102 @@
+"""Backends by name, and ours as an ordinary torch.compile backend."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from nbcompile.api import compile as nb_compile
+from nbcompile.backends.nbcompile import nbcompile_backend, register
+from nbcompile.backends.registry import names, resolve
+from nbcompile.compilation import Graph
+from nbcompile.errors import OptionError
+from nbcompile.options import Options
+from nbcompile.recorder import Recorder
+
+
+def f(x: torch.Tensor) -> torch.Tensor:
+    return torch.tanh(x * 2) + 1
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_other_backends_are_recorded_and_run(backend: str) -> None:
+    run = nb_compile(f, backend=backend)
+    x = torch.randn(5)
+    torch.testing.assert_close(run(x), f(x))
+    assert run.ran_compiled
+    record = run.compilation
+    assert record.backend == backend
+    assert [graph.id for graph in record.graphs] == ["g0.fx"]
+    assert [item.name for item in record.passes] == ["capture", backend]
+
+
+def test_a_users_own_backend() -> None:
+    def mine(gm, inputs):
+        assert [tuple(x.shape) for x in inputs] == [(5,)]
+        return gm.forward
+
+    run = nb_compile(f, backend=mine)
+    run(torch.ones(5))
+    assert run.ran_compiled and run.compilation.backend == "mine"
+
+
+def test_mode_and_options_reach_the_backend() -> None:
+    seen = {}
+
+    def mine(gm, inputs, **given):
+        seen.update(given)
+        return gm.forward
+
+    nb_compile(f, backend=mine, mode="max-autotune", options={"a": 1})(torch.ones(5))
+    assert seen == {"mode": "max-autotune", "options": {"a": 1}}
+
+
+@pytest.mark.slow
+def test_inductor() -> None:
+    run = nb_compile(f, backend="inductor", options={"max_autotune": False})
+    x = torch.randn(5)
+    torch.testing.assert_close(run(x), f(x))
+    assert run.ran_compiled and run.compilation.backend == "inductor"
+
+
+def test_inductor_options_are_checked_before_compiling() -> None:
+    with pytest.raises(OptionError, match="unknown to inductor"):
+        resolve("inductor", options={"no_such_option": 1})
+    with pytest.raises(OptionError, match="mode 'quick' is unknown"):
+        resolve("inductor", mode="quick")
+
+
+def test_names() -> None:
+    known = names()
+    assert known[0] == "nbcompile" and {"inductor", "eager", "aot_eager"} <= set(known)
+    assert len(set(known)) == len(known)
+
+
+def test_torch_compile_with_our_backend() -> None:
+    register()
+    recorder = Recorder(Options())
+    x = torch.randn(4, 5, requires_grad=True)
+    y = torch.compile(f, backend="nbcompile", options={"recorder": recorder})(x)
+    torch.testing.assert_close(y, f(x))
+    y.sum().backward()
+    torch.testing.assert_close(x.grad, 2 * (1 - torch.tanh(2 * x.detach()) ** 2))
+    assert {"g0.fx", "g0.joint", "g0.fw"} <= {graph.id for graph in recorder.parts(Graph)}
+
+
+def test_break_is_recorded_without_a_session() -> None:
+    recorder = Recorder(Options())
+
+    def broken(x):
+        y = x + 1
+        torch._dynamo.graph_break()
+        return y * 2
+
+    torch.compile(broken, backend=nbcompile_backend, options={"recorder": recorder})(torch.ones(2))
+    (found,) = recorder.compilation().breaks
+    assert found.after_graph == "g0" and found.reason == "the code asks for a graph break here"
+
+
+def test_unknown_option_is_an_error() -> None:
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="option 'colour' is unknown"):
+        torch.compile(f, backend=nbcompile_backend, options={"colour": 1})(torch.ones(2))
