@@ -1,1 +1,204 @@
-"""(being written)"""
+"""Elements picked by tensors of indices. A position outside of its range is an error in eager and
+undefined here; codegen decides whether to check it against the size that each Indirect carries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from nbcompile.errors import LoweringError
+from nbcompile.loop_ir.expr import Expr, index_value
+from nbcompile.loop_ir.expr import where as choose
+from nbcompile.loop_ir.index import IndexExpr, Indirect, product
+from nbcompile.loop_ir.nodes import View
+from nbcompile.lower.builder import Builder, broadcast
+from nbcompile.lower.registry import lowering
+from nbcompile.lower.samples import call, calls
+from nbcompile.lower.shape import Place, regroup, wrap_dim
+
+aten = torch.ops.aten
+Draw = Callable[..., torch.Tensor]
+
+
+def some(
+    draw: Draw, *shape: int, below: int, negative: bool = False, dtype: torch.dtype = torch.int64
+) -> torch.Tensor:
+    """Random indices of ``shape`` in [0, below), or in [-below, below) if ``negative``."""
+    return draw(*shape, low=-below if negative else 0, high=below).floor().to(dtype)
+
+
+def position(
+    b: Builder, picked: View, where: Sequence[IndexExpr], extent: IndexExpr, *, wrap: bool = False
+) -> IndexExpr:
+    """Element ``where`` of the index tensor ``picked`` as an index into a dimension of ``extent``;
+    ``wrap`` counts negative ones from its end."""
+    if picked.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8):
+        raise LoweringError(f"indices of dtype {str(picked.dtype).removeprefix('torch.')}")
+    value = b.element(picked, where, torch.int64)
+    if wrap:
+        value = choose(value < 0, value + index_value(extent), value)
+    return IndexExpr({(Indirect(value, extent),): 1})
+
+
+def indexed(
+    b: Builder, shape: Sequence[IndexExpr], indices: Sequence[View | None]
+) -> tuple[tuple[IndexExpr, ...], Callable[..., Place]]:
+    """For ``x[indices]`` with x of ``shape``: (shape of the result, the place in x of its element).
+
+    The dimensions of the index tensors, broadcast together, stand where the first of them did if all
+    are side by side, else first.
+    """
+    given = {dim: picked for dim, picked in enumerate(indices) if picked is not None}
+    if any(picked.dtype in (torch.bool, torch.uint8) for picked in given.values()):
+        raise LoweringError("the number of elements a mask picks depends on data")
+    dims = list(given)
+    common = broadcast([picked.shape for picked in given.values()])
+    together = dims == list(range(dims[0], dims[0] + len(dims)))
+    lead = dims[0] if together else 0
+    others = [dim for dim in range(len(shape)) if dim not in given]
+    result = [shape[dim] for dim in others]
+    result[lead:lead] = common
+
+    def place(*where: IndexExpr) -> Place:
+        picks = where[lead : lead + len(common)]
+        rest = iter((*where[:lead], *where[lead + len(common) :]))
+        return tuple(
+            position(b, given[dim], picks[len(common) - len(given[dim].axes) :], extent, wrap=True)
+            if dim in given
+            else next(rest)
+            for dim, extent in enumerate(shape)
+        )
+
+    return tuple(result), place
+
+
+_INDEX = calls(
+    one=lambda draw: call(draw(7, 5, special=True), [some(draw, 9, below=7, negative=True)]),
+    second=lambda draw: call(draw(7, 5), [None, some(draw, 2, 3, below=5, negative=True)]),
+    both=lambda draw: call(draw(7, 5), [some(draw, 4, 1, below=7), some(draw, 3, below=5)]),
+    apart=lambda draw: call(draw(4, 5, 6), [some(draw, 3, below=4), None, some(draw, 2, 1, below=6)]),
+    middle=lambda draw: call(draw(2, 4, 5, 3), [None, some(draw, 3, below=4), some(draw, 2, 3, below=5)]),
+    trailing_none=lambda draw: call(draw(4, 5, 6), [some(draw, 3, below=4), None, None]),
+    number=lambda draw: call(draw(4, 5), [some(draw, below=4), None]),
+    numbers_apart=lambda draw: call(draw(4, 5, 6), [some(draw, below=4), None, some(draw, below=6)]),
+    int32=lambda draw: call(draw(7, 5), [some(draw, 3, below=7, dtype=torch.int32)]),
+    transposed=lambda draw: call(draw(5, 7).t(), [some(draw, 3, below=7)]),
+    strided_index=lambda draw: call(draw(7, 5), [some(draw, 4, 6, below=7)[:, ::2].t()]),
+    expanded=lambda draw: call(draw(1, 5).expand(7, 5), [some(draw, 3, below=7)]),
+    half=lambda draw: call(draw(7, 5, dtype=torch.bfloat16), [some(draw, 3, below=7)]),
+    bools=lambda draw: call(draw(7, 5, dtype=torch.bool), [some(draw, 3, below=7)]),
+    integers=lambda draw: call(draw(7, 5, dtype=torch.int32), [None, some(draw, 3, below=5)]),
+    no_indices=lambda draw: call(draw(7, 5), [some(draw, 0, below=7)]),
+    one_row=lambda draw: call(draw(1, 5), [some(draw, 3, below=1, negative=True)]),
+)
+
+
+@lowering(aten.index.Tensor, aten._unsafe_index.Tensor, samples=_INDEX)
+def index(b: Builder, x: View, indices: Sequence[View | None]) -> View:
+    shape, place = indexed(b, x.shape, indices)
+    return b.generate(shape, x.dtype, lambda *where: b.element(x, place(*where)))
+
+
+def along(dim: int, where: Sequence[IndexExpr], at: IndexExpr) -> Place:
+    """``where`` with the index of dimension ``dim`` replaced; a 0-d tensor counts as one of one element."""
+    return (*where[:dim], at, *where[dim + 1 :])
+
+
+@lowering(
+    aten.index_select.default,
+    samples=calls(
+        rows=lambda draw: call(draw(7, 5, special=True), 0, some(draw, 9, below=7)),
+        columns=lambda draw: call(draw(7, 5), -1, some(draw, 3, below=5, dtype=torch.int32)),
+        number=lambda draw: call(draw(7, 5), 1, some(draw, below=5)),
+        transposed=lambda draw: call(draw(5, 7).t(), 0, some(draw, 3, below=7)),
+        scalar=lambda draw: call(draw(), 0, some(draw, 1, below=1)),
+        none=lambda draw: call(draw(7, 5), 0, some(draw, 0, below=7)),
+        half=lambda draw: call(draw(7, 5, dtype=torch.float16), 0, some(draw, 3, below=7)),
+    ),
+)
+def index_select(b: Builder, x: View, dim: int, picked: View) -> View:
+    dim = wrap_dim(dim, len(x.axes))
+
+    def body(*where: IndexExpr) -> Expr:
+        if not x.axes:
+            return b.element(x, ())
+        pick = position(b, picked, where[dim : dim + 1] if picked.axes else (), x.shape[dim])
+        return b.element(x, along(dim, where, pick))
+
+    return b.generate(b.result_shape(), x.dtype, body)
+
+
+@lowering(
+    aten.gather.default,
+    samples=calls(
+        rows=lambda draw: call(draw(7, 5, special=True), 0, some(draw, 3, 5, below=7)),
+        columns=lambda draw: call(draw(7, 5), -1, some(draw, 7, 9, below=5)),
+        smaller=lambda draw: call(draw(4, 5, 6), 1, some(draw, 2, 3, 4, below=5)),
+        one_column=lambda draw: call(draw(7, 5), 1, some(draw, 7, 1, below=5)),
+        transposed=lambda draw: call(draw(5, 7).t(), 0, some(draw, 5, 3, below=7).t()),
+        expanded_index=lambda draw: call(draw(7, 5), 0, some(draw, 3, 1, below=7).expand(3, 5)),
+        scalar=lambda draw: call(draw(), 0, some(draw, below=1)),
+        scalar_of_vector=lambda draw: call(draw(5), 0, some(draw, below=5)),
+        vector_of_scalar=lambda draw: call(draw(), 0, some(draw, 1, below=1)),
+        none=lambda draw: call(draw(7, 5), 0, some(draw, 0, 5, below=7)),
+        half=lambda draw: call(draw(7, 5, dtype=torch.bfloat16), 0, some(draw, 3, 5, below=7)),
+    ),
+)
+def gather(b: Builder, x: View, dim: int, picked: View, sparse_grad: bool = False) -> View:
+    dim = wrap_dim(dim, len(x.axes))
+
+    def body(*where: IndexExpr) -> Expr:
+        if not x.axes:
+            return b.element(x, ())
+        return b.element(x, along(dim, where, position(b, picked, where, x.shape[dim])))
+
+    return b.generate(picked.shape, x.dtype, body)
+
+
+@lowering(
+    aten.take.default,
+    samples=calls(
+        matrix=lambda draw: call(draw(7, 5, special=True), some(draw, 3, 4, below=35, negative=True)),
+        transposed=lambda draw: call(draw(5, 7).t(), some(draw, 9, below=35)),
+        scalar=lambda draw: call(draw(), some(draw, 2, below=1, negative=True)),
+        none=lambda draw: call(draw(7, 5), some(draw, 0, below=7)),
+        half=lambda draw: call(draw(4, 5, 6, dtype=torch.float16), some(draw, 3, below=120)),
+    ),
+)
+def take(b: Builder, x: View, picked: View) -> View:
+    size = product(x.shape)
+
+    def body(*where: IndexExpr) -> Expr:
+        return b.element(x, regroup(x.shape, (size,), (position(b, picked, where, size, wrap=True),)))
+
+    return b.generate(picked.shape, x.dtype, body)
+
+
+@lowering(
+    aten.embedding.default,
+    samples=calls(
+        matrix=lambda draw: call(draw(7, 5, special=True), some(draw, 3, 4, below=7)),
+        padded=lambda draw: call(draw(7, 5), some(draw, 6, below=7), 2),
+        int32=lambda draw: call(draw(7, 5), some(draw, 6, below=7, dtype=torch.int32)),
+        number=lambda draw: call(draw(7, 5), some(draw, below=7)),
+        transposed=lambda draw: call(draw(5, 7).t(), some(draw, 2, 3, below=7)),
+        half=lambda draw: call(draw(7, 5, dtype=torch.bfloat16), some(draw, 4, below=7)),
+        none=lambda draw: call(draw(7, 5), some(draw, 0, 3, below=7)),
+    ),
+)
+def embedding(
+    b: Builder,
+    weight: View,
+    picked: View,
+    padding_idx: Any = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> View:
+    """The padding row and the scaling by frequency concern the gradient only."""
+
+    def body(*where: IndexExpr) -> Expr:
+        return b.element(weight, (position(b, picked, where[:-1], weight.shape[0]), where[-1]))
+
+    return b.generate((*picked.shape, weight.shape[1]), weight.dtype, body)
