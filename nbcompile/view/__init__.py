@@ -1,0 +1,47 @@
+"""Views of a Compilation: text, HTML, SVG. They read the record and nothing else: no torch, no kernel.
+
+The functions are imported on first use, so that ``import nbcompile`` stays light.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nbcompile.compilation import Compilation
+
+MIME = "application/vnd.nbcompile.v1+json"
+
+__all__ = ["MIME", "mime_bundle", "to_html", "to_page", "to_text"]
+
+
+def mime_bundle(compilation: Compilation) -> dict[str, Any]:
+    """The three forms a notebook stores side by side: the record (JSON values), HTML and plain text."""
+    return {
+        MIME: json.loads(compilation.to_json()),
+        "text/html": to_html(compilation),
+        "text/plain": to_text(compilation),
+    }
+
+
+def to_html(compilation: Compilation) -> str:
+    """An HTML fragment for a notebook output: no script, inline styles, at most 1 MB."""
+    from nbcompile.view.html import to_html
+
+    return to_html(compilation)
+
+
+def to_page(compilations: Compilation | Sequence[Compilation], title: str = "") -> str:
+    """A complete HTML file that can be mailed: no script, no outside resource, light and dark."""
+    from nbcompile.view.html import to_page
+
+    return to_page(compilations, title)
+
+
+def to_text(compilation: Compilation) -> str:
+    """Plain text of at most 100 columns; the first line is the verdict."""
+    from nbcompile.view.text import to_text
+
+    return to_text(compilation)

@@ -1,0 +1,91 @@
+"""A compilation as HTML: a fragment for a notebook's output, and a page that stands alone.
+
+Neither needs JavaScript, torch or a kernel. Jinja escapes everything that comes from the record; the only
+Markup is made by :mod:`styles`, :mod:`highlight` and :mod:`svg`, each of which escapes what it is given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from nbcompile.compilation import Compilation
+from nbcompile.view.model import Caps, Model
+from nbcompile.view.styles import Styler, page_style_sheet
+from nbcompile.view.units import clip
+
+MAX_BYTES = 1_000_000
+"""Upper limit of a fragment, in bytes of UTF-8."""
+_RUNGS = (1.0, 0.5, 0.25, 0.1, 0.0)
+_FIGURE = re.compile(r"\d[\d,.]*(?:×| [kMGT]?B\b| (?:s|ms|µs|ns)\b)?")
+
+
+def to_html(compilation: Compilation) -> str:
+    """An HTML fragment for a notebook output: inline styles only, at most 1 MB, legible in any theme."""
+    return _fragment(compilation, Styler(page=False))
+
+
+def to_page(compilations: Compilation | Sequence[Compilation], title: str = "") -> str:
+    """A complete HTML file with no script and no outside resource, light and dark by the reader's setting."""
+    many = [compilations] if isinstance(compilations, Compilation) else list(compilations)
+    shown = many[:50]
+    fragments = [_fragment(compilation, Styler(page=True)) for compilation in shown]
+    name = clip(title, 200) or (f"{many[0].backend} compilation" if len(many) == 1 else "nbcompile")
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            title=_printable(name),
+            style=Markup(page_style_sheet()),
+            fragments=fragments,
+            more=len(many) - len(shown),
+        )
+    )
+
+
+def _fragment(compilation: Compilation, css: Styler) -> Markup:
+    """The largest version that fits: huge records are shown with tighter caps, and say so."""
+    template = _environment().get_template("fragment.html")
+    text = ""
+    for rung in _RUNGS:
+        caps = Caps() if rung == 1.0 else Caps().shrunk(rung)
+        text = _printable(template.render(m=Model(compilation, css, caps), css=css))
+        if len(text.encode()) <= MAX_BYTES:
+            break
+    return Markup(text)
+
+
+def _printable(text: str) -> str:
+    """Without lone surrogates and control characters, which neither UTF-8 nor a browser can carry."""
+    return _UNPRINTABLE.sub("\ufffd", text)
+
+
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
+
+
+def _emphasise(text: str) -> Markup:
+    """Figures in a sentence of facts in bold, the rest escaped."""
+    out, last = Markup(""), 0
+    for match in _FIGURE.finditer(text):
+        out += escape(text[last : match.start()]) + Markup("<b>{}</b>").format(match.group())
+        last = match.end()
+    return out + escape(text[last:])
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("nbcompile.view"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["emphasise"] = _emphasise
+    environment.filters["title_case"] = lambda text: text[:1].upper() + text[1:]
+    return environment

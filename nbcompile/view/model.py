@@ -1,0 +1,483 @@
+"""From a record to what the HTML template prints: escaped by the template, capped in size here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from markupsafe import Markup
+
+from nbcompile.compilation import Compilation, Decision, Graph, Kernel, Measurement
+from nbcompile.provenance import Links
+from nbcompile.view import facts as fact
+from nbcompile.view.cell_lines import FATE_WORD, break_line, cell_lines
+from nbcompile.view.drawing import fused_drawing, fx_drawing
+from nbcompile.view.highlight import highlight_lines
+from nbcompile.view.pipeline_strip import strip
+from nbcompile.view.styles import Styler
+from nbcompile.view.svg import Picture, graph_picture, timing_picture
+from nbcompile.view.units import (
+    bytes_text,
+    clip,
+    count_text,
+    error_text,
+    milliseconds_text,
+    percent_text,
+    seconds_text,
+    shape_text,
+)
+
+T = TypeVar("T")
+STAGE_TITLE = {
+    "fx": "FX graph", "joint": "joint graph", "forward": "forward graph", "backward": "backward graph",
+    "loops": "loop program", "fused": "fused program",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Caps:
+    """How much of a record is shown. ``width`` is characters a line, the rest counts."""
+
+    rows: int = 200
+    kernels: int = 40
+    code_lines: int = 300
+    text_lines: int = 300
+    cell_lines: int = 300
+    pictures: int = 6
+    boxes: int = 300
+    width: int = 400
+    graphs: int = 8
+
+    def shrunk(self, factor: float) -> Caps:
+        def scale(value: int, least: int) -> int:
+            return max(least, int(value * factor))
+
+        return Caps(scale(self.rows, 6), scale(self.kernels, 3), scale(self.code_lines, 20),
+                    scale(self.text_lines, 20), scale(self.cell_lines, 30), scale(self.pictures, 1),
+                    scale(self.boxes, 30), scale(self.width, 100), scale(self.graphs, 1))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The shown part of a list, and how many are not shown."""
+
+    items: Sequence[Any]
+    more: int = 0
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text with line numbers; ``gutter`` names the cell lines that each line serves."""
+
+    lines: Sequence[Markup]
+    gutter: Sequence[str] = ()
+    more: int = 0
+
+    @property
+    def numbers(self) -> str:
+        return "\n".join(str(number) for number in range(1, len(self.lines) + 1))
+
+    @property
+    def gutter_text(self) -> str:
+        return "\n".join(self.gutter)
+
+    @property
+    def code(self) -> Markup:
+        return Markup("\n").join(self.lines)
+
+
+def take(items: Iterable[T], limit: int) -> Rows:
+    """The first ``limit`` items; a remainder of one or two is not worth leaving out."""
+    held = list(items)
+    if len(held) <= limit + 2:
+        return Rows(held)
+    return Rows(held[:limit], len(held) - limit)
+
+
+def lines_label(lines: Sequence[int]) -> str:
+    """``3``, ``3,7``, ``3–7``: at most nine characters."""
+    if not lines:
+        return ""
+    if len(lines) > 1 and lines[-1] - lines[0] == len(lines) - 1:
+        return f"{lines[0]}–{lines[-1]}"
+    text = ",".join(str(line) for line in lines)
+    return text if len(text) <= 9 else f"{lines[0]}…{lines[-1]}"
+
+
+class Model:
+    """Everything the template asks for, computed once. All strings are plain unless typed Markup."""
+
+    def __init__(self, compilation: Compilation, css: Styler, caps: Caps) -> None:
+        self.record, self.css, self.caps = compilation, css, caps
+        self.links = Links(compilation)
+        self.facts = fact.facts(compilation, self.links)
+        self.strip = strip(compilation)
+        self.kernels_by_id = {kernel.id: kernel for kernel in compilation.kernels}
+
+    # The cell
+
+    def cell(self) -> Rows:
+        rows = cell_lines(self.record, self.facts.calls, self.links)
+        shown = take(rows, self.caps.cell_lines)
+        starts = self.record.cell.body_starts if self.record.cell else 1
+        body = "\n".join(clip_line(row.text, self.caps.width) for row in shown.items[max(0, starts - 1) :])
+        colored = highlight_lines(body, "python", self.css)
+        out = []
+        for row in shown.items:
+            index = row.number - max(1, starts)
+            code = (
+                colored[index] if 0 <= index < len(colored) else _dim(row.text[: self.caps.width], self.css)
+            )
+            chips = take(row.chips, 5)
+            out.append(
+                {
+                    "number": row.number,
+                    "code": code if self.css.page else _indented(code),
+                    "fate": row.fate or "",
+                    "word": FATE_WORD.get(row.fate or "", ""),
+                    "chips": [
+                        (
+                            clip(c.label, 18) + (f" ×{c.count}" if c.count > 1 else ""),
+                            c.fate,
+                            _chip_note(c.fate),
+                        )
+                        for c in chips.items
+                    ],
+                    "more": chips.more,
+                    "share": row.share,
+                }
+            )
+        return Rows(out, shown.more)
+
+    # Pictures
+
+    def fused_pictures(self) -> list[dict[str, Any]]:
+        graphs = [g for g in fact.stage_graphs(self.record, "fused") if fact.working(g)]
+        out: list[dict[str, Any]] = []
+        height = 0
+        for graph in graphs[: self.caps.pictures]:
+            drawing = fused_drawing(self.record, graph, self.facts.calls, self.caps.boxes)
+            room = 600 if self.record.cell else 1040
+            picture = graph_picture(drawing, self.css.tone, max_width=room, max_height=560)
+            height += picture.height + 30
+            out.append({"title": self.title(graph), "picture": self.show(picture), "notes": drawing.left_out,
+                        "beside": not out or height <= 720})  # fmt: skip
+        return out
+
+    def fx_pictures(self) -> list[dict[str, Any]]:
+        fates, chips = self._fates()
+        out = []
+        for graph in [g for g in fact.stage_graphs(self.record, "fx") if fact.working(g)][
+            : self.caps.pictures
+        ]:
+            drawing = fx_drawing(graph, fates, chips, self.caps.boxes)
+            picture = graph_picture(drawing, self.css.tone, max_width=1000, max_height=420, fold_width=1040)
+            out.append({"title": self.title(graph), "picture": self.show(picture), "notes": drawing.left_out,
+                        "ops": len(fact.working(graph)), "small": picture.height < 640,
+                        "by": "cell line" if self.record.cell else "module"})  # fmt: skip
+        return out
+
+    def _fates(self) -> tuple[dict[str, str], dict[str, str]]:
+        """What became of every captured op: the worst news among the calls that it turned into."""
+        rank = {"fallback": 3, "library": 2, "fused": 1}
+        fates: dict[str, str] = {}
+        chips: dict[str, str] = {}
+        for call in self.facts.calls:
+            for id in self.links.up(call.id) if call.id in self.links else ():
+                if rank.get(fates.get(id, ""), 0) < rank[call.fate]:
+                    fates[id] = call.fate
+                chips[id] = (
+                    f"{chips[id]}, {call.label}" if id in chips and len(chips[id]) < 60 else call.label
+                )
+        return fates, chips
+
+    def show(self, picture: Picture) -> dict[str, Any]:
+        """For the template: inline SVG in the page, a data URI in the fragment."""
+        return {"svg": Markup(picture.svg) if self.css.page else None,
+                "uri": "" if self.css.page else picture.data_uri(),
+                "width": picture.width, "height": picture.height, "alt": picture.description}  # fmt: skip
+
+    def title(self, graph: Graph) -> str:
+        several = len({g.id.split(".")[0] for g in self.record.graphs}) > 1
+        parent = ""
+        if graph.stage in ("loops", "fused"):
+            parts = graph.id.split(".")
+            known = {"fw": "forward", "bw": "backward"}
+            parent = next((known[part] for part in parts if part in known), "")
+            if parent and not any(part == "bw" for g in self.record.graphs for part in g.id.split(".")):
+                parent = ""
+        words = [graph.id.split(".")[0] if several else "", parent, STAGE_TITLE.get(graph.stage, graph.stage)]
+        text = clip(" ".join(word for word in words if word), 60)
+        return text[:1].upper() + text[1:] if not several else text
+
+    # Fusion
+
+    def decisions(self) -> dict[str, Any]:
+        ordered = sorted(self.record.decisions, key=lambda d: -d.bytes_saved)
+        rows = [
+            {
+                "pair": self._pair(d),
+                "accepted": d.accepted,
+                "overruled": d.overruled,
+                "saved": bytes_text(d.bytes_saved) if d.bytes_saved else "–",
+                "why": clip(d.reason or d.code, 160),
+                "lines": lines_label(sorted({*self._lines(d.producer), *self._lines(d.consumer)})),
+            }
+            for d in ordered
+        ]
+        accepted = [row for row in rows if row["accepted"] and not row["overruled"]]
+        other = [row for row in rows if not row["accepted"] or row["overruled"]]
+        fold = len(accepted) > 8
+        return {
+            "count": len(rows),
+            "fused": sum(1 for row in rows if row["accepted"]),
+            "overruled": sum(1 for row in rows if row["overruled"]),
+            "saved": bytes_text(sum(d.bytes_saved for d in ordered if d.accepted)),
+            "folded": take(accepted if fold else [], self.caps.rows // 2),
+            "shown": take(other if fold else accepted + other, self.caps.rows // 8),
+        }
+
+    def _pair(self, decision: Decision) -> str:
+        sign = "→" if decision.kind == "producer-consumer" else "∥"
+        return f"{self._name(decision.producer)} {sign} {self._name(decision.consumer)}"
+
+    def _name(self, id: str) -> str:
+        node = self.links.nodes.get(id)
+        name = node.name if node else id.rsplit(".", 1)[-1]
+        if id in self.kernels_by_id or (node and node.kind in ("library", "fallback")):
+            return clip(fact.short_op(node.op) if node and node.kind != "kernel" else name, 28)
+        return clip(name, 28)
+
+    def _lines(self, id: str) -> tuple[int, ...]:
+        return fact.lines_of(self.links, id)
+
+    # Kernels and texts
+
+    def kernels(self) -> Rows:
+        shares = {call.id: call.share for call in self.facts.calls}
+        heaviest = max(self.record.kernels, key=lambda k: shares.get(k.id, 0.0), default=None)
+        shown = take(self.record.kernels, self.caps.kernels)
+        return Rows([self._kernel(k, shares.get(k.id, 0.0), k is heaviest) for k in shown.items], shown.more)
+
+    def _kernel(self, kernel: Kernel, share: float, heaviest: bool) -> dict[str, Any]:
+        sources = [
+            (language, self._source(kernel if place == 0 else None, language, text))
+            for place, (language, text) in enumerate(list(kernel.sources.items())[:8])
+        ]
+        traffic = f"reads {bytes_text(kernel.bytes_read)}, writes {bytes_text(kernel.bytes_written)}"
+        return {
+            "label": fact.short_id(self.record, kernel.id),
+            "name": clip(kernel.name, 80),
+            "schedule": clip(kernel.schedule, 120),
+            "traffic": traffic,
+            "share": percent_text(share) if share else "",
+            "flops": count_text(kernel.flops, "flop") if kernel.flops else "",
+            "lines": lines_label(self._lines(kernel.id)),
+            "loops": clip(", ".join(self._name(id) for id in kernel.loops[:30]), 300),
+            "loop_count": len(kernel.loops),
+            "recomputed": clip(", ".join(self._name(id) for id in kernel.recomputed[:12]), 160),
+            "sources": sources,
+            "open": heaviest and bool(sources) and len(sources[0][1].lines) <= 60,
+        }
+
+    def _source(self, kernel: Kernel | None, language: str, text: str) -> Text:
+        code = self.text(text, language, self.caps.code_lines)
+        if kernel is None:
+            return code
+        serves: dict[int, set[int]] = {}
+        for link in kernel.line_map:
+            serves.setdefault(link.line, set()).update(
+                line for id in link.origins for line in self._lines(id)
+            )
+        labels = [lines_label(sorted(serves.get(n, ()))) for n in range(1, len(code.lines) + 1)]
+        return Text(code.lines, labels if any(labels) else (), code.more)
+
+    def text(self, text: str, language: str, limit: int) -> Text:
+        lines = text.rstrip().split("\n")
+        shown = take(lines, limit)
+        body = "\n".join(clip_line(line, self.caps.width) for line in shown.items)
+        return Text(highlight_lines(body, language, self.css), (), shown.more)
+
+    def texts(self) -> Rows:
+        """The texts of all stages, in the order of the pipeline."""
+        graphs = [graph for graph in self.record.graphs if graph.text.strip()]
+        order = list(STAGE_TITLE)
+        graphs.sort(key=lambda g: order.index(g.stage) if g.stage in order else 9)
+        shown = take(graphs, 2 * self.caps.graphs)
+        return Rows([self._stage_text(graph) for graph in shown.items], shown.more)
+
+    def _stage_text(self, graph: Graph) -> tuple[str, str, Text]:
+        nouns = ("loop or call", "loops and calls") if graph.stage == "loops" else ("node", "")
+        size = count_text(len(fact.working(graph)), *nouns)
+        return self.title(graph), size, self.text(graph.text, "python", self.caps.text_lines)
+
+    # Numbers
+
+    def timings(self) -> list[dict[str, Any]]:
+        groups: dict[str, list[Measurement]] = {}
+        for measurement in self.record.measurements:
+            groups.setdefault(measurement.what, []).append(measurement)
+        out = []
+        for what, group in list(groups.items())[: self.caps.graphs]:
+            if not any(m.steady or m.cold or m.warm or m.first for m in group):
+                continue  # why nothing was timed is in the verdict
+            eager = next((m for m in group if m.contestant == "eager"), None)
+            shown = take(group, min(24, self.caps.rows))
+            rows = [self._timing(m, eager) for m in shown.items]
+            samples = [len(m.steady) for m in group if m.steady]
+            threads = {m.threads for m in group if m.threads}
+            about = (
+                f"one call, median of {min(samples):,}, spread p10–p90" if samples else "no call was timed"
+            )
+            if len(threads) == 1:
+                about += f", {count_text(threads.pop(), 'thread')}"
+            bars = [(m, row["bar_note"]) for m, row in zip(shown.items, rows, strict=True)]
+            picture = timing_picture(bars, fact.contestant(self.record), self.css.tone)
+            out.append(
+                {
+                    "what": clip(what, 60),
+                    "rows": rows,
+                    "more": shown.more,
+                    "about": about,
+                    "noted": any(row["note"] for row in rows),
+                    "picture": self.show(picture),
+                }
+            )
+        return out
+
+    def _timing(self, m: Measurement, eager: Measurement | None) -> dict[str, Any]:
+        cost = fact.compile_cost(self.record, m) if m.contestant != "eager" else None
+        calls = fact.break_even(cost, m, eager)
+        median, base = m.median, (eager.median if eager else None)
+        never = median and base and m.contestant != "eager" and cost is not None
+        ratio = base / median if median and base else None
+        reason = (
+            f"ran eager: {clip(m.reason or 'no reason was recorded', 120)}"
+            if not m.ran_compiled
+            else clip(m.reason, 120)
+        )
+        return {
+            "name": clip(m.contestant if m.mode in ("", "default") else f"{m.contestant} {m.mode}", 40),
+            "ours": m.contestant == fact.contestant(self.record),
+            "median": seconds_text(median) if m.ran_compiled else "–",
+            "spread": " – ".join(seconds_text(m.quantile(q)) for q in (0.1, 0.9)) if m.steady else "–",
+            "ratio": f"{ratio:.2f}×" if ratio else "–",
+            "first": seconds_text(m.first),
+            "warm": seconds_text(m.warm),
+            "cold": seconds_text(cost),
+            "pays": count_text(calls, "call") if calls is not None else ("never" if never else "–"),
+            "note": reason,
+            "bar_note": reason or (f"compile {seconds_text(cost)}" if cost is not None else ""),
+        }  # fmt: skip
+
+    def accuracy(self) -> Rows:
+        rows = (
+            {
+                "who": clip(a.contestant, 40),
+                "output": clip(a.output, 60),
+                "error": error_text(a.error),
+                "eager": error_text(a.eager_error),
+                "apart": error_text(a.max_difference),
+                "agrees": a.agrees,
+                "reason": clip(a.reason, 160),
+            }
+            for a in self.record.accuracy
+        )
+        return take(rows, self.caps.rows // 4)
+
+    # Lists
+
+    def breaks(self) -> Rows:
+        return take(
+            ((break_line(b.spans), clip(b.reason, 240), clip(b.hint, 240)) for b in self.record.breaks),
+            self.caps.rows // 4,
+        )
+
+    def notes(self) -> Rows:
+        return take((clip(note, 300) for note in self.record.notes), self.caps.rows // 4)
+
+    def recompiles(self) -> Rows:
+        return take(
+            (
+                (break_line(r.spans), clip(r.function, 60), clip(r.reason, 240))
+                for r in self.record.recompiles
+            ),
+            self.caps.rows // 4,
+        )
+
+    def guards(self) -> Rows:
+        return take(
+            (
+                (clip(g.graph, 24), clip(g.kind, 40), clip(g.name, 80), clip("; ".join(g.code[:6]), 200))
+                for g in self.record.guards
+            ),
+            self.caps.rows // 2,
+        )  # fmt: skip
+
+    def autotune(self) -> Rows:
+        return take(
+            (
+                {"kernel": clip(a.kernel, 60), "candidate": clip(a.candidate, 120),
+                 "seconds": seconds_text(a.seconds), "chosen": a.chosen, "note": clip(a.note, 120)}
+                for a in self.record.autotune
+            ),
+            self.caps.rows // 2,
+        )  # fmt: skip
+
+    def passes(self) -> Rows:
+        return take(
+            (
+                (clip(p.name, 60), clip(p.before, 40), clip(p.after, 40), milliseconds_text(p.milliseconds),
+                 clip(p.note, 80))
+                for p in self.record.passes
+            ),
+            self.caps.rows,
+        )  # fmt: skip
+
+    def saved(self) -> list[str]:
+        """For each forward graph, the tensors kept for the backward pass."""
+        out = []
+        for graph in fact.stage_graphs(self.record, "forward")[: self.caps.graphs]:
+            if graph.saved:
+                nodes = {node.id: node for node in graph.nodes} | {node.name: node for node in graph.nodes}
+                size = sum(max(0, nodes[name].bytes) for name in graph.saved if name in nodes)
+                names = clip(", ".join(_saved_name(nodes.get(name), name) for name in graph.saved[:12]), 200)
+                count = count_text(len(graph.saved), "tensor")
+                out.append(f"{count} saved for the backward pass ({bytes_text(size)}): {names}")
+        return out
+
+    def environment(self) -> list[tuple[str, str]]:
+        e = self.record.environment
+        pairs = [("nbcompile", e.nbcompile), ("python", e.python), ("torch", e.torch), ("triton", e.triton),
+                 ("platform", e.platform), ("processor", e.processor), ("device", e.device),
+                 ("threads", str(e.threads) if e.threads else ""), ("compiler", e.compiler),
+                 ("flags", " ".join(e.flags[:60])),
+                 ("options", ", ".join(f"{k}={v}" for k, v in list(self.record.options.items())[:40])),
+                 ("record", f"{self.record.id} · {self.record.schema}")]  # fmt: skip
+        return [(name, clip(value, 300)) for name, value in pairs if value]
+
+
+def clip_line(line: str, width: int) -> str:
+    """One line of code cut at ``width`` characters; its indentation stays."""
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def _dim(text: str, css: Styler) -> Markup:
+    return Markup("<span {}>{}</span>").format(css("t-com"), text)
+
+
+def _indented(code: Markup) -> Markup:
+    """Leading blanks as no-break spaces: where a site strips styles, ``<code>`` would lose them."""
+    plain = code.lstrip(" ")
+    return Markup("\u00a0" * (len(code) - len(plain))) + plain
+
+
+def _chip_note(fate: str) -> str:
+    """The word that says what a chip's colour says."""
+    return {"fused": "fused kernel", "library": "library call", "fallback": "fallback to ATen",
+            "break": "graph break", "captured": "captured"}.get(fate, "")  # fmt: skip
+
+
+def _saved_name(node: Any, name: str) -> str:
+    return f"{node.name} {shape_text(node.dtype, node.shape)}".strip() if node else name

@@ -1,0 +1,146 @@
+"""A compilation as plain text: at most 100 columns, the verdict first, breaks and refusals in full."""
+
+from __future__ import annotations
+
+from nbcompile.compilation import Compilation
+from nbcompile.provenance import Links
+from nbcompile.view import facts as fact
+from nbcompile.view.cell_lines import break_line, cell_lines
+from nbcompile.view.pipeline_strip import strip
+from nbcompile.view.units import bytes_text, clip, percent_text, seconds_text, wrap
+
+COLUMNS = 100
+MARK = {"fused": "+", "library": "=", "fallback": "!", "break": "x", "captured": "·", None: " "}
+_LINES, _ROWS, _FEW = 40, 12, 5
+
+
+def to_text(compilation: Compilation) -> str:
+    """The record in brief. Every line fits in 100 columns."""
+    links = Links(compilation)
+    facts = fact.facts(compilation, links)
+    out = [facts.verdict.text, *([facts.verdict.detail] if facts.verdict.detail else [])]
+    out += _flow([facts.subtitle], "  ")
+    out += _flow(facts.lines, "  ")
+    steps = [f"{step.name} {step.note}".strip() for step in strip(compilation)]
+    if steps:
+        out += _flow(steps, "  ", " → ")
+    out += _breaks(compilation) + _cell(compilation, facts, links)
+    out += _decisions(compilation, links) + _kernels(compilation, facts) + _timings(compilation)
+    text = "\n".join(_plain(line)[:COLUMNS].rstrip() for line in out)
+    return text + "\n"
+
+
+def _plain(line: str) -> str:
+    """No control characters: a record must not be able to move the reader's terminal cursor."""
+    return "".join(c if c.isprintable() or c == " " else "·" for c in line)
+
+
+def _flow(parts: object, indent: str, glue: str = " · ") -> list[str]:
+    """Parts joined with ``glue``, broken into lines between parts."""
+    lines = [indent]
+    for part in parts if isinstance(parts, list | tuple) else []:
+        piece = clip(str(part), COLUMNS - len(indent))
+        joined = lines[-1] + (glue if lines[-1].strip() else "") + piece
+        if len(joined) <= COLUMNS:
+            lines[-1] = joined
+        else:
+            lines.append(indent + piece)
+    return [line for line in lines if line.strip()]
+
+
+def _hung(head: str, text: str) -> list[str]:
+    """``head`` followed by ``text`` in at most three lines, later lines indented by four."""
+    first, *rest = wrap(f"{head}{text}", COLUMNS - 6, 3)
+    return [f"  {first}", *(f"      {line}" for line in rest)]
+
+
+def _breaks(compilation: Compilation) -> list[str]:
+    out: list[str] = []
+    for item in compilation.breaks[:_ROWS]:
+        where = break_line(item.spans)
+        out += _hung(f"x {where}: " if where else "x ", f"graph break: {item.reason}")
+        if item.hint:
+            out += _hung("  → ", item.hint)
+    out += _more(len(compilation.breaks) - _ROWS)
+    for note in compilation.notes[:_ROWS]:
+        out += _hung("! ", note)
+    out += _more(len(compilation.notes) - _ROWS)
+    return ["", *out] if out else []
+
+
+def _cell(compilation: Compilation, facts: fact.Facts, links: Links) -> list[str]:
+    rows = cell_lines(compilation, facts.calls, links)
+    if not rows:
+        return []
+    out = ["", "Your cell   (+ fused, = library call, ! fallback, x graph break)"]
+    for row in rows[:_LINES]:
+        chips = ", ".join(c.label + (f" ×{c.count}" if c.count > 1 else "") for c in row.chips[:4])
+        chips += f" +{len(row.chips) - 4}" if len(row.chips) > 4 else ""
+        share = f"{row.share:4.0%}" if row.share >= 0.005 else "    "
+        code = row.text if len(row.text) <= 58 else row.text[:57] + "…"
+        out.append(f" {MARK[row.fate]} {row.number:>3}  {code:<58} {share}  {clip(chips, 26)}")
+    return out + _more(len(rows) - _LINES, "lines")
+
+
+def _decisions(compilation: Compilation, links: Links) -> list[str]:
+    if not compilation.decisions:
+        return []
+    fused = [d for d in compilation.decisions if d.accepted]
+    refused = sorted((d for d in compilation.decisions if not d.accepted), key=lambda d: -d.bytes_saved)
+    saved = bytes_text(sum(d.bytes_saved for d in fused))
+    out = ["", f"Fusion: {len(fused):,} of {len(compilation.decisions):,} pairs fused, {saved} saved"]
+    overruled = [d for d in compilation.decisions if d.overruled]
+    for decision in [*overruled[:_FEW], *(d for d in refused[:_FEW] if not d.overruled)]:
+        names = [
+            links.nodes[id].name if id in links.nodes else id for id in (decision.producer, decision.consumer)
+        ]
+        verb = ("fused" if decision.accepted else "refused") + (" by you" if decision.overruled else "")
+        save = f", {'saves' if decision.accepted else 'would save'} {bytes_text(decision.bytes_saved)}"
+        pair = f"{clip(names[0], 24)} → {clip(names[1], 24)} {verb}{save if decision.bytes_saved else ''}: "
+        out += _hung(pair, clip(decision.reason or decision.code, 200))
+    return out + _more(len(refused) - _FEW, "refused pairs")
+
+
+def _kernels(compilation: Compilation, facts: fact.Facts) -> list[str]:
+    own = [call for call in facts.calls if call.fate == "fused"]
+    if not own:
+        return []
+    loops = {kernel.id: len(kernel.loops) for kernel in compilation.kernels}
+    schedule = {kernel.id: kernel.schedule for kernel in compilation.kernels}
+    out = ["", "Kernels"]
+    for call in sorted(own, key=lambda call: -call.bytes)[:_ROWS]:
+        more = f" (+{len(call.lines) - 1})" if call.lines[1:] else ""
+        lines = f"cell line {call.lines[0]}{more}" if call.lines else ""
+        traffic = f"{bytes_text(call.bytes):>9} {percent_text(call.share):>4}"
+        work = f"{loops.get(call.id, 0):>3} {'loops' if loops.get(call.id, 0) != 1 else 'loop '}"
+        kind = clip(schedule.get(call.id, ""), 12)
+        out.append(
+            f"  {clip(call.label, 10):<10} {clip(call.name, 32):<32} {traffic} {work}  {kind:<12} {lines}"
+        )
+    return out + _more(len(own) - _ROWS, "kernels")
+
+
+def _timings(compilation: Compilation) -> list[str]:
+    out: list[str] = []
+    groups: dict[str, list[int]] = {}
+    for index, measurement in enumerate(compilation.measurements):
+        groups.setdefault(measurement.what, []).append(index)
+    for what, members in list(groups.items())[:_FEW]:
+        header = f"  {'one call':>10} {'p10':>9} {'p90':>9} {'cold':>9} {'warm':>9} {'first':>9}"
+        out += ["", f"{clip(f'Timings: {what}', 28):<28}{header}"]
+        for index in members[:_ROWS]:
+            m = compilation.measurements[index]
+            name = clip(m.contestant if m.mode in ("", "default") else f"{m.contestant} {m.mode}", 26)
+            if not m.ran_compiled:
+                out.append(f"  {name:<26}  ran eager: {clip(m.reason, 56)}")
+                continue
+            cost = fact.compile_cost(compilation, m) if m.contestant != "eager" else None
+            cells = (m.quantile(0.1), m.quantile(0.9), cost, m.warm, m.first)
+            row = " ".join(f"{seconds_text(value):>9}" for value in cells)
+            out.append(f"  {name:<26}  {seconds_text(m.median):>10} {row}")
+        out += _more(len(members) - _ROWS)
+    return out
+
+
+def _more(count: int, what: str = "") -> list[str]:
+    return [f"  … {count:,} more {what}".rstrip()] if count > 0 else []

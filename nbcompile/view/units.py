@@ -1,0 +1,124 @@
+"""Numbers as a person reads them: bytes, seconds, counts, ratios, shapes; and clipping of long text.
+
+Every function returns plain text of bounded length; nothing here escapes HTML.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+_BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
+_SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """``value`` with ``digits`` significant digits and no exponent: 138, 13.8, 0.98."""
+    if not math.isfinite(value):
+        return "?"
+    if value == 0:
+        return "0"
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{min(places, 12)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def bytes_text(count: float) -> str:
+    """A number of bytes, decimal units: ``2.1 MB``."""
+    value = float(count)
+    for unit in _BYTES[:-1]:
+        if abs(value) < 999.5:
+            return f"{significant(value, 3 if unit != 'B' else 4)} {unit}"
+        value /= 1000.0
+    return f"{significant(value)} {_BYTES[-1]}"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """A time in seconds with a fitting unit: ``0.98 ms``. An en dash where it was not measured."""
+    if seconds is None or not math.isfinite(seconds):
+        return "–"
+    if seconds == 0:
+        return "0 s"
+    for size, unit in _SECONDS:
+        if abs(seconds) >= size * 0.9995 or (unit == "s" and abs(seconds) >= 0.0995):
+            return f"{significant(seconds / size)} {unit}"
+    return f"{significant(seconds / 1e-9)} ns"
+
+
+def milliseconds_text(milliseconds: float) -> str:
+    """A time in milliseconds, rounded for a strip of figures: ``61 ms``, ``0.4 ms``, ``2.1 s``."""
+    if not math.isfinite(milliseconds):
+        return "–"
+    if milliseconds >= 1000:
+        return f"{significant(milliseconds / 1000, 2)} s"
+    if milliseconds >= 10:
+        return f"{milliseconds:.0f} ms"
+    return f"{significant(milliseconds, 2 if milliseconds >= 1 else 1)} ms"
+
+
+def count_text(count: int, one: str, many: str = "") -> str:
+    """``1 graph``, ``2 graphs``, ``1,240 more``."""
+    return f"{count:,} {one if count == 1 else (many or one + 's')}"
+
+
+def ratio_text(ratio: float) -> str:
+    """``2.3×``, ``0.8×``, ``12×``, ``1,200×``: two significant digits are what a timing supports."""
+    if not math.isfinite(ratio):
+        return "?×"
+    if ratio >= 100:
+        return f"{significant(ratio, 2)}×"
+    return f"{ratio:.0f}×" if ratio >= 10 else (f"{ratio:.1f}×" if ratio >= 0.1 else f"{ratio:.2g}×")
+
+
+def percent_text(share: float) -> str:
+    """A share of 0 to 1 as ``12%``; ``<1%`` for a little, so that it does not read as nothing."""
+    return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
+
+
+def error_text(error: float | None) -> str:
+    """A relative error: ``3.1e-07``, ``0`` if exact, an en dash if there is none."""
+    if error is None or not math.isfinite(error):
+        return "–"
+    return "0" if error == 0 else f"{error:.1e}"
+
+
+_DTYPES = {
+    "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "i64",
+    "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "bool", "complex64": "c64",
+}  # fmt: skip
+
+
+def shape_text(dtype: str | None, shape: Sequence[int | str] | None) -> str:
+    """``f32[16,64,512]``; a symbolic size keeps its name; empty where neither is known."""
+    if shape is None and not dtype:
+        return ""
+    short = (dtype or "").removeprefix("torch.")
+    inside = "" if shape is None else "[" + ",".join(clip(str(size), 16) for size in shape[:8]) + "]"
+    return _DTYPES.get(short, clip(short, 16)) + inside
+
+
+def clip(text: str, width: int) -> str:
+    """``text`` on one line, at most ``width`` characters, an ellipsis where it was cut."""
+    flat = " ".join(text[: 4 * width + 64].split())
+    if len(flat) <= width and len(text) <= 4 * width + 64:
+        return flat
+    return flat[: max(1, width - 1)] + "…"
+
+
+def wrap(text: str, width: int, lines: int = 3) -> list[str]:
+    """``text`` broken at spaces into at most ``lines`` lines of at most ``width`` characters."""
+    words = clip(text, width * lines).split(" ")
+    out = [""]
+    for word in words:
+        while len(word) > width:
+            room = width - len(out[-1]) - (1 if out[-1] else 0)
+            if room <= 0:
+                out.append("")
+                continue
+            out[-1] += (" " if out[-1] else "") + word[:room]
+            word = word[room:]
+        if len(out[-1]) + len(word) + 1 > width and out[-1]:
+            out.append(word)
+        else:
+            out[-1] += (" " if out[-1] else "") + word
+    return out[:lines]

@@ -1,0 +1,122 @@
+"""The verdict and the figures at the head of every view."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from nbcompile.compilation import Accuracy, Compilation, Measurement
+from nbcompile.provenance import Links
+from nbcompile.view import facts as fact
+from tests.view.fixtures import MB, samples, transformer, with_break
+
+
+def timed(eager: float, ours: float, **own: object) -> Compilation:
+    return transformer(
+        measurements=(
+            Measurement("forward", "eager", steady=samples(1, eager)),
+            Measurement("forward", "nbcompile", steady=samples(2, ours), **own),  # type: ignore[arg-type]
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("eager", "ours", "tone", "text"),
+    [
+        (2.3e-3, 1e-3, "good", "2.3× faster than eager"),
+        (1.1e-3, 1e-3, "even", "as fast as eager"),
+        (1e-3, 1e-3, "even", "as fast as eager"),
+        (0.8e-3, 1e-3, "bad", "0.8× — slower than eager"),
+    ],
+)
+def test_verdict_of_times(eager: float, ours: float, tone: str, text: str) -> None:
+    found = fact.verdict(timed(eager, ours))
+    assert found.tone == tone
+    assert found.text.startswith(text)
+
+
+def test_a_time_of_code_that_did_not_run_is_no_verdict() -> None:
+    record = timed(2e-3, 1e-3, ran_compiled=False, reason="recompile limit reached")
+    assert fact.verdict(record).text == "ran eager: recompile limit reached"
+
+
+def test_wrong_results_come_before_speed() -> None:
+    record = transformer(
+        accuracy=(Accuracy("nbcompile", "loss", 0.3, 1e-7, agrees=False, reason="off by 30%"),)
+    )
+    assert fact.verdict(record).text == "differs from eager in loss"
+    assert fact.error_line(record) == "results differ from eager"
+
+
+def test_other_contestants_results_do_not_count_against_ours() -> None:
+    record = transformer(accuracy=(Accuracy("inductor", "loss", 0.3, 1e-7, agrees=False),))
+    assert fact.verdict(record).tone == "good"
+
+
+def test_nothing_captured_says_why() -> None:
+    assert fact.verdict(Compilation(id="x")).text == "ran eager: nothing was captured"
+    assert fact.verdict(Compilation(id="x", notes=("no C compiler",))).text == "ran eager: no C compiler"
+
+
+def test_break_even_counts_calls() -> None:
+    slow, fast = (
+        Measurement("f", name, steady=(time,)) for name, time in (("eager", 3e-3), ("nbcompile", 1e-3))
+    )
+    assert fact.break_even(0.2, fast, slow) == 100
+    assert fact.break_even(0.2, slow, fast) is None
+    assert fact.break_even(None, fast, slow) is None
+    assert fact.break_even(0.2, dataclasses.replace(fast, ran_compiled=False), slow) is None
+
+
+def test_error_is_relative_to_eagers_own() -> None:
+    record = transformer(
+        accuracy=(Accuracy("nbcompile", "y", 1.6e-7, 2e-7), Accuracy("nbcompile", "z", 0.0, 2e-7))
+    )
+    assert fact.error_line(record) == "error 0.8× eager's"
+    exact = transformer(accuracy=(Accuracy("nbcompile", "y", 0.0, 0.0),))
+    assert fact.error_line(exact) == "exact, as eager"
+
+
+def test_counts_and_bytes() -> None:
+    record = transformer()
+    found = fact.facts(record, Links(record))
+    assert "12 ops → 12 loops → 4 kernels + 5 library calls" in found.lines
+    assert found.unfused > found.moved > 0
+    assert sum(call.share for call in found.calls) == pytest.approx(1)
+    own = [kernel.bytes_read + kernel.bytes_written for kernel in record.kernels]
+    assert [call.bytes for call in found.calls if call.fate == "fused"] == own
+    assert f"{found.moved / MB:.1f} MB moved" in " ".join(found.lines)
+
+
+def test_line_shares_add_up_and_follow_the_loops() -> None:
+    record = transformer()
+    links = Links(record)
+    calls = fact.calls_of(record, links)
+    shares = fact.line_shares(record, calls, links)
+    assert sum(shares.values()) == pytest.approx(1)
+    by_label = {call.label: call for call in calls}
+    assert shares[5] == pytest.approx(by_label["k1"].share), "k1 serves line 5 alone"
+
+
+def test_labels_name_the_graph_only_where_there_are_several() -> None:
+    record, broken = transformer(), with_break()
+    assert "k0" in {call.label for call in fact.calls_of(record, Links(record))}
+    assert {"g0.k0", "g1.k0"} <= {call.label for call in fact.calls_of(broken, Links(broken))}
+
+
+@pytest.mark.parametrize(
+    ("op", "short"),
+    [
+        ("aten.addmm.default", "addmm"),
+        ("aten.add.Tensor", "add"),
+        ("torch.nn.functional.gelu", "gelu"),
+        ("operator.add", "add"),
+        ("aten._scaled_dot_product_flash_attention_for_cpu.default", "sdpa"),
+        ("relu", "relu"),
+        ("", "?"),
+        ("aten._softmax.default", "softmax"),
+    ],
+)
+def test_short_op(op: str, short: str) -> None:
+    assert fact.short_op(op) == short
