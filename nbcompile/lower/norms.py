@@ -17,7 +17,7 @@ from nbcompile.loop_ir.expr import Expr, compute_dtype, op
 from nbcompile.loop_ir.index import ONE, IndexExpr
 from nbcompile.loop_ir.nodes import View
 from nbcompile.lower.builder import Builder
-from nbcompile.lower.reductions import count_value, counted, moments
+from nbcompile.lower.reductions import count_value, counted, moments, spread_out
 from nbcompile.lower.registry import Sample, lowering, overload
 from nbcompile.lower.samples import tensor
 
@@ -128,8 +128,10 @@ def _inner(x: View, shape: Sequence[Any]) -> tuple[int, ...]:
 def layer_norm(
     b: Builder, x: View, shape: Sequence[Any], weight: Optional, bias: Optional, eps: float
 ) -> tuple[View, View, View]:
-    mean, square, count = moments(b, x, _inner(x, shape), keepdim=True)
-    rstd = reciprocal_deviation(b, square, count, eps)
+    inner = _inner(x, shape)
+    mean, square, count = moments(b, x, inner)
+    rstd = spread_out(reciprocal_deviation(b, square, count, eps), x, inner)
+    mean = spread_out(mean, x, inner)
     result = normalized(b, x, mean, rstd, weight, bias)
     return result, rounded(b, mean, 1), rounded(b, rstd, 2)
 
@@ -226,8 +228,9 @@ def rms_norm(
     if not compute.is_floating_point:
         raise LoweringError("the norm of integers")
     count = counted(x, inner)
-    total = sum_of(b, lambda x: x * x, [x], inner, keepdim=True, dtype=compute)
+    total = sum_of(b, lambda x: x * x, [x], inner, dtype=compute)
     rstd = reciprocal_deviation(b, total, count, torch.finfo(compute).eps if eps is None else eps)
+    rstd = spread_out(rstd, x, inner)
     return normalized(b, x, None, rstd, weight, None), rounded(b, rstd, 1)
 
 

@@ -42,11 +42,12 @@ class Windows:
     dilation: tuple[int, ...]
     input: Places
     output: Places
+    overhang: bool = False  # the last window may reach beyond the padding (ceil_mode)
 
     @classmethod
     def of(
         cls, b: Builder, x: View, out: Sequence[IndexExpr], rank: int, kernel: Any, stride: Any, padding: Any,
-        dilation: Any = 1,
+        dilation: Any = 1, overhang: bool = False,
     ) -> Windows:  # fmt: skip
         def each(value: Any) -> tuple[int, ...]:
             listed = [value] if isinstance(value, int) else list(value)
@@ -59,7 +60,7 @@ class Windows:
         sizes = each(kernel)
         return cls(
             sizes, each(stride) if stride else sizes, each(padding), each(dilation),
-            x.shape[-rank:], tuple(out[-rank:]),
+            x.shape[-rank:], tuple(out[-rank:]), overhang,
         )  # fmt: skip
 
     def first(self, place: Places, dim: int) -> IndexExpr:
@@ -170,7 +171,8 @@ def _divisor(
         first = windows.first(place, dim)
         last, extent = first + size, windows.input[dim]
         low, high = (first, extent + windows.padding[dim]) if include_pad else (ZERO, extent)
-        if at_least(first, low) and at_least(high, last):
+        fits = not windows.overhang and (include_pad or not windows.padding[dim])
+        if fits or (at_least(first, low) and at_least(high, last)):
             whole *= size
             continue
         start, stop = index_value(first), index_value(last)
@@ -199,7 +201,7 @@ def _avg_pool(
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> View:  # fmt: skip
     shape, compute = b.result_shape(), compute_dtype(x.dtype)
-    windows = Windows.of(b, x, shape, rank, kernel, stride, padding)
+    windows = Windows.of(b, x, shape, rank, kernel, stride, padding, overhang=ceil_mode)
 
     def body(*place: IndexExpr) -> Expr:
         lead, spot = place[:-rank], place[-rank:]
@@ -228,7 +230,7 @@ def _avg_pool_backward(
     count_include_pad: bool, divisor_override: int | None,
 ) -> View:  # fmt: skip
     shape, compute = b.result_shape(), compute_dtype(x.dtype)
-    windows = Windows.of(b, x, grad.shape, rank, kernel, stride, padding)
+    windows = Windows.of(b, x, grad.shape, rank, kernel, stride, padding, overhang=ceil_mode)
 
     def body(*place: IndexExpr) -> Expr:
         lead, spot = place[:-rank], place[-rank:]

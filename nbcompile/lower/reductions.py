@@ -16,7 +16,7 @@ from nbcompile.errors import LoweringError
 from nbcompile.loop_ir.expr import Expr, Number, compute_dtype, constant, index_value, op
 from nbcompile.loop_ir.index import ZERO, IndexExpr, product
 from nbcompile.loop_ir.nodes import ReductionKind, View
-from nbcompile.lower.builder import Builder, normalize_dims
+from nbcompile.lower.builder import Builder, normalize_dims, unsqueeze_dims
 from nbcompile.lower.registry import Sample, lowering
 from nbcompile.lower.samples import tensor
 
@@ -60,6 +60,15 @@ def count_value(count: IndexExpr, dtype: torch.dtype, less: Number = 0) -> Expr:
         return constant(max(count.constant - less, 0), dtype)
     value = index_value(count).cast(dtype)
     return op("maximum", value - less, 0) if less else value
+
+
+def spread_out(result: View, x: View, dims: Dims, keepdim: bool = True) -> View:
+    """``result``, reduced from ``x`` over ``dims``, with these as dimensions of extent 1 again.
+
+    What is computed of a reduction's result is computed without them, then shown with them: so its
+    loop has the very axes that the reduction keeps.
+    """
+    return unsqueeze_dims(result, normalize_dims(dims, len(x.axes))) if keepdim else result
 
 
 def counted(x: View, dims: Dims) -> IndexExpr:
@@ -188,8 +197,9 @@ def mean_dims(
     wide = b.result_dtype()
     compute = compute_dtype(wide)
     count = counted(x, dims)
-    total = fold(b, "sum", x, dims, keepdim=keepdim, dtype=compute, body=_conversion(x, wide), name="sum")
-    return b.pointwise(lambda total: total / count_value(count, compute), total)
+    total = fold(b, "sum", x, dims, dtype=compute, body=_conversion(x, wide), name="sum")
+    mean = b.pointwise(lambda total: total / count_value(count, compute), total)
+    return spread_out(mean, x, dims, keepdim)
 
 
 @lowering(
@@ -344,7 +354,7 @@ def all_dims(b: Builder, x: View, dim: Dims = None, keepdim: bool = False) -> Vi
 # -- spread -------------------------------------------------------------------------------------
 
 
-def moments(b: Builder, x: View, dims: Dims, *, keepdim: bool = False) -> tuple[View, View, IndexExpr]:
+def moments(b: Builder, x: View, dims: Dims) -> tuple[View, View, IndexExpr]:
     """Mean and sum of squared deviations over ``dims`` in the type ``x`` is computed in, and how many
     elements; of a 0-d tensor or of none as well."""
     places = normalize_dims(dims, len(x.axes))
@@ -353,26 +363,26 @@ def moments(b: Builder, x: View, dims: Dims, *, keepdim: bool = False) -> tuple[
         raise LoweringError("the variance of integers")
     count = counted(x, dims)
     if places and count != ZERO:
-        return b.welford(x, places, keepdim=keepdim)
+        return b.welford(x, places)
     if not places:
         mean = b.generate(x.shape, compute, lambda *where: b.element(x, where), name="mean")
         # 0 for a finite x, else NaN
         return mean, b.pointwise(lambda x: x - x, mean, dtype=compute, name="m2"), count
-    total = fold(b, "sum", x, dims, keepdim=keepdim, dtype=compute, name="sum")
+    total = fold(b, "sum", x, dims, dtype=compute, name="sum")
     return b.pointwise(lambda s: s / 0, total, dtype=compute, name="mean"), total, count
 
 
 def _variance(
     b: Builder, x: View, dims: Dims, correction: Number | None, keepdim: bool, root: bool
 ) -> tuple[View, View]:
-    mean, square, count = moments(b, x, dims, keepdim=keepdim)
+    mean, square, count = moments(b, x, dims)
     less = 1 if correction is None else correction
 
     def body(square: Expr) -> Expr:
         value = square / count_value(count, square.dtype, less)
         return op("sqrt", value) if root else value
 
-    return b.pointwise(body, square), mean
+    return spread_out(b.pointwise(body, square), x, dims, keepdim), spread_out(mean, x, dims, keepdim)
 
 
 _SPREADS: list[Any] = [
@@ -456,18 +466,20 @@ def vector_norm(
             return each(value.cast(compute))
 
         name = "" if result is None else "sum"
-        return fold(b, kind, x, places, keepdim=keepdim, dtype=result, body=body, name=name)
+        return fold(b, kind, x, places, dtype=result, body=body, name=name)
 
     if math.isinf(ord):
-        return reduced("max" if ord > 0 else "min", lambda v: op("abs", v))
-    if ord == 0:
-        return reduced("sum", lambda v: v.ne(0).cast(compute))
-    if ord == 1:
-        return reduced("sum", lambda v: op("abs", v))
-    if ord == 2:
-        return b.pointwise(lambda s: op("sqrt", s), reduced("sum", lambda v: v * v, compute))
-    total = reduced("sum", lambda v: op("pow", op("abs", v), float(ord)), compute)
-    return b.pointwise(lambda s: op("pow", s, 1.0 / float(ord)), total)
+        result = reduced("max" if ord > 0 else "min", lambda v: op("abs", v))
+    elif ord == 0:
+        result = reduced("sum", lambda v: v.ne(0).cast(compute))
+    elif ord == 1:
+        result = reduced("sum", lambda v: op("abs", v))
+    elif ord == 2:
+        result = b.pointwise(lambda s: op("sqrt", s), reduced("sum", lambda v: v * v, compute))
+    else:
+        total = reduced("sum", lambda v: op("pow", op("abs", v), float(ord)), compute)
+        result = b.pointwise(lambda s: op("pow", s, 1.0 / float(ord)), total)
+    return spread_out(result, x, places, keepdim) if places else result
 
 
 @lowering(

@@ -13,10 +13,10 @@ import torch
 
 from nbcompile.errors import LoweringError
 from nbcompile.loop_ir.expr import compute_dtype, op, where
-from nbcompile.loop_ir.index import ZERO, IndexExpr
+from nbcompile.loop_ir.index import ZERO
 from nbcompile.loop_ir.nodes import View
-from nbcompile.lower.builder import Builder, normalize_dims
-from nbcompile.lower.reductions import fold
+from nbcompile.lower.builder import Builder
+from nbcompile.lower.reductions import fold, spread_out
 from nbcompile.lower.registry import Sample, lowering, overload
 from nbcompile.lower.samples import tensor
 
@@ -137,26 +137,14 @@ def logsumexp(b: Builder, x: View, dims: Sequence[int], keepdim: bool = False) -
     compute = compute_dtype(b.result_dtype())
     if not x.dtype.is_floating_point:
         raise LoweringError("the logsumexp of integers")
-    top = fold(b, "max", x, dims, keepdim=True, dtype=compute, name="max")
+    top = fold(b, "max", x, dims, dtype=compute, name="max")
     # infinite maxima are left out of the difference: inf - inf would be NaN
     finite = b.pointwise(lambda top: where(op("isinf", top), 0.0, top), top, dtype=compute, name="finite_max")
-    exps = b.pointwise(lambda x, top: op("exp", x - top), x, finite, dtype=compute, name="exp")
-    total = fold(b, "sum", exps, dims, keepdim=True, dtype=compute, name="sum")
-    if not keepdim:
-        total, finite = squeeze_dims(b, total, dims), squeeze_dims(b, finite, dims)
-    return b.pointwise(lambda total, top: op("log", total) + top, total, finite)
-
-
-def squeeze_dims(b: Builder, x: View, dims: Sequence[int] | int | None) -> View:
-    """``x`` without its dimensions ``dims``, which have extent 1."""
-    gone = normalize_dims(dims, len(x.axes))
-    kept = [extent for n, extent in enumerate(x.shape) if n not in gone]
-
-    def place(*where: IndexExpr) -> list[IndexExpr]:
-        rest = iter(where)
-        return [ZERO if n in gone else next(rest) for n in range(len(x.axes))]
-
-    return b.view(x, kept, place)
+    each = spread_out(finite, x, dims)
+    exps = b.pointwise(lambda x, top: op("exp", x - top), x, each, dtype=compute, name="exp")
+    total = fold(b, "sum", exps, dims, dtype=compute, name="sum")
+    result = b.pointwise(lambda total, top: op("log", total) + top, total, finite)
+    return spread_out(result, x, dims, keepdim)
 
 
 @lowering(aten._softmax_backward_data.default, samples=_backward_samples(log=False))
