@@ -74,7 +74,7 @@ class FloorDiv(Atom):
 
     def __init__(self, numerator: IndexExpr, denominator: IndexExpr) -> None:
         self.numerator, self.denominator = numerator, denominator
-        super().__init__(f"({numerator})//{_factor_text(denominator)}")
+        super().__init__(f"({_factor_text(numerator)}//{_factor_text(denominator)})")
 
 
 class Mod(Atom):
@@ -84,7 +84,7 @@ class Mod(Atom):
 
     def __init__(self, numerator: IndexExpr, denominator: IndexExpr) -> None:
         self.numerator, self.denominator = numerator, denominator
-        super().__init__(f"({numerator})%{_factor_text(denominator)}")
+        super().__init__(f"({_factor_text(numerator)}%{_factor_text(denominator)})")
 
 
 class Indirect(Atom):
