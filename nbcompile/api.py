@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import linecache
 import os
@@ -38,6 +39,7 @@ def compile(
     cell: Cell | None = None,
     progress: Callable[[str], None] | None = None,
     compile_aten: CompileAten | None = None,
+    recorder: Recorder | None = None,
 ) -> Compiled:
     """Compile a function or ``nn.Module`` and keep the record of it.
 
@@ -53,6 +55,7 @@ def compile(
     cell:       the notebook cell the function comes from: spans in it have an empty ``file``.
     progress:   called with one short sentence at each step.
     compile_aten: what compiles one ATen graph; by default :func:`nbcompile.pipeline.compile_graph`.
+    recorder:   add to this record (the parts of one cell share one) instead of starting another.
 
     Raises OptionError for an unknown backend, mode or option, TypeError if ``fn`` is not callable.
     """
@@ -68,6 +71,7 @@ def compile(
         cell=cell,
         progress=progress,
         compile_aten=compile_aten,
+        recorder=recorder,
     )
 
 
@@ -90,14 +94,15 @@ class Compiled:
         cell: Cell | None,
         progress: Callable[[str], None] | None,
         compile_aten: CompileAten | None,
+        recorder: Recorder | None = None,
     ) -> None:
         own = vars(self)  # around __setattr__, which belongs to the module
         ours = backend == "nbcompile"
         checked = Options.from_mapping(options if ours else None, mode=mode)
         name = backend if isinstance(backend, str) else getattr(backend, "__name__", "custom")
-        recorder = Recorder(
-            checked, name, cell if cell is not None else _cell_of(fn), progress, name=_name_of(fn)
-        )
+        if recorder is None:
+            found = cell if cell is not None else _cell_of(fn)
+            recorder = Recorder(checked, name, found, progress, name=_name_of(fn))
         session = Session(recorder)
         inner: Backend
         if ours:
@@ -119,8 +124,12 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.__dict__["_called"] = True
-        with self._session:
+        session: Session = self._session
+        previous = session.begin()
+        try:
             return self._run(*args, **kwargs)
+        finally:
+            session.end(previous)
 
     @property
     def compilation(self) -> Compilation:
@@ -235,28 +244,34 @@ def _optimize(
         if alive is not None:
             alive.guards_made(guards)
 
-    known = inspect.signature(torch._dynamo.optimize).parameters
     wanted: dict[str, Any] = {"guard_fail_fn": failed, "guard_export_fn": made, "isolate_recompiles": True}
-    # optimize() is (*args, **kwargs) in some versions; then its inner function has the names.
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
-        from torch._dynamo import eval_frame
-
-        known = inspect.signature(getattr(eval_frame, "_optimize", torch._dynamo.optimize)).parameters
+    known = _optimize_parameters()
     extra = {name: value for name, value in wanted.items() if name in known}
     return torch._dynamo.optimize(backend=entry, nopython=fullgraph, dynamic=dynamic, **extra)
+
+
+@functools.cache
+def _optimize_parameters() -> frozenset[str]:
+    """What this torch's ``torch._dynamo.optimize`` takes (not every version can isolate recompiles)."""
+    from torch._dynamo import eval_frame
+
+    # optimize() itself may be (*args, **kwargs) around _optimize().
+    optimize = getattr(eval_frame, "_optimize", torch._dynamo.optimize)
+    return frozenset(inspect.signature(optimize).parameters)
 
 
 def fresh_identity(fn: Callable[..., Any]) -> Callable[..., Any]:
     """The same function with a code object of its own, which is what Dynamo's caches hang on.
 
     File name, line numbers and names stay, so tracebacks and spans point where they did. Modules and
-    other callables are returned as they are: Dynamo isolates them by itself (``isolate_recompiles``).
+    other callables are returned as they are where Dynamo isolates them by itself
+    (``isolate_recompiles``); else they are called from a function of their own.
     """
     if isinstance(fn, types.MethodType):
         inner = fresh_identity(fn.__func__)
         return types.MethodType(inner, fn.__self__) if inner is not fn.__func__ else fn
     if not isinstance(fn, types.FunctionType):
-        return fn
+        return fn if "isolate_recompiles" in _optimize_parameters() else fresh_identity(_calling(fn))
     copy = types.FunctionType(
         fn.__code__.replace(), fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__
     )
@@ -267,6 +282,13 @@ def fresh_identity(fn: Callable[..., Any]) -> Callable[..., Any]:
     copy.__annotations__ = fn.__annotations__
     copy.__dict__.update(fn.__dict__)
     return copy
+
+
+def _calling(target: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return target(*args, **kwargs)
+
+    return call
 
 
 def _pipeline(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledModule:

@@ -65,6 +65,57 @@ def test_twenty_variants_of_one_module() -> None:
         assert run.compilation.recompiles == ()
 
 
+def test_twenty_variants_of_one_module_where_dynamo_does_not_isolate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import nbcompile.api
+
+    names = nbcompile.api._optimize_parameters() - {"isolate_recompiles"}
+    monkeypatch.setattr(nbcompile.api, "_optimize_parameters", lambda: names)
+    model = Small()
+    for number in range(20):
+        run = compiled(model)
+        run(torch.ones(2, 8))
+        assert run.ran_compiled, (number, run.eager_reason)
+    spans = [span for node in run.compilation.graph("g0.fx").nodes for span in node.spans]
+    assert {span.file for span in spans} == {__file__}, "our own frame does not show"
+
+
+def test_compiled_in_compiled() -> None:
+    inner = compiled(lambda x: x * 2)
+
+    @torch.compiler.disable
+    def aside(x):
+        return inner(x)
+
+    def f(x, depth):
+        y = aside(x)
+        return y + 1 if depth == 0 else outer(y, depth - 1)
+
+    outer = compiled(f)
+    torch.testing.assert_close(outer(torch.ones(2), 2), torch.full((2,), 9.0))
+    assert inner.ran_compiled and outer.ran_compiled
+    assert len(inner.compilation.breaks) == 0, "breaks go to whom they belong"
+    assert outer.compilation.breaks
+
+    from nbcompile.capture.listening import active_session
+
+    assert active_session() is None
+
+
+def test_two_threads_keep_their_records_apart() -> None:
+    import threading
+
+    runs = [compiled(lambda x: x + 1), compiled(lambda x: (x * 2, print(end=""), x * 3)[2])]
+    threads = [threading.Thread(target=run, args=(torch.ones(3),)) for run in runs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [len(run.compilation.breaks) for run in runs] == [0, 1]
+    assert all(run.ran_compiled for run in runs)
+
+
 def test_editing_a_cell_starts_afresh() -> None:
     shapes = []
     for number, size in enumerate((4, 5, 6, 7)):

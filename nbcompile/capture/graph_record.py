@@ -17,6 +17,7 @@ from torch import fx
 from nbcompile.compilation import Dim, Node, NodeKind, Span
 
 _TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARY_FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 # ATen ops that are a call into a library whatever the compiler: a first guess, lowering decides.
@@ -257,8 +258,10 @@ _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+)(?:, in .*)?$')
 
 
 def is_user_file(filename: str) -> bool:
-    """False for torch, installed packages and Dynamo's own made-up files."""
-    if filename.startswith((_TORCH_FOLDER, "<frozen", "<string>", "<eval_with_key>", "<torch_package")):
+    """False for torch, this package, installed packages and Dynamo's own made-up files."""
+    if filename.startswith(
+        (_TORCH_FOLDER, _OWN_FOLDER, "<frozen", "<string>", "<eval_with_key>", "<torch_package")
+    ):
         return False
     return not any(folder in filename for folder in _LIBRARY_FOLDERS)
 

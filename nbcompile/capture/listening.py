@@ -43,7 +43,6 @@ class Session:
         self.limits: dict[str, str] = {}  # frame id → why Dynamo will not compile it again
         self.suppressed = ""  # an error that Dynamo swallowed in the last call
         self.listening = False
-        self._previous: Session | None = None
         self._profile = _empty_profile()
         self._outer_profile: Any = None
         self._failures: list[tuple[str, CodeType | None]] = []
@@ -52,18 +51,19 @@ class Session:
 
     # -- around one call ---------------------------------------------------------------------
 
-    def __enter__(self) -> Session:
+    def begin(self) -> Session | None:
+        """Make this the active session of the thread; returns the one before, for :meth:`end`."""
         if _on_start not in dynamo_callback.callback_handler.start_callbacks:
             _install()  # the first time, and after torch._dynamo.reset()
-        self._previous = getattr(_active, "session", None)
+        previous = getattr(_active, "session", None)
         _active.session = self
         self.ran.clear()
         self.suppressed = ""
-        return self
+        return previous
 
-    def __exit__(self, *_: object) -> None:
-        _active.session = self._previous
-        self._previous = None
+    def end(self, previous: Session | None) -> None:
+        """The call is over, by return or by exception."""
+        _active.session = previous
         if self.listening:
             self._stop()
         if self._failures:  # they led to no graph: the limit, or an error

@@ -142,6 +142,42 @@ def test_failure_of_our_compiler_runs_eagerly_and_says_why() -> None:
     assert not [graph for graph in record.graphs if graph.stage == "loops"], "nothing half made stays"
 
 
+def test_aotautograd_failing_runs_the_fx_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nbcompile.capture import fx_to_aten
+
+    def failing(**_):
+        def compile_graph(module, inputs):
+            raise ValueError("cannot trace this")
+
+        return compile_graph
+
+    monkeypatch.setattr(fx_to_aten, "aot_autograd", failing)
+    run = compiled(lambda x: x + 1)
+    assert run(torch.ones(2)).tolist() == [2, 2]
+    assert not run.ran_compiled and "cannot trace this" in run.eager_reason
+    assert len(run.compilation.notes) == 1
+
+
+def test_checkpoint_and_cond_go_through() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    weight = torch.randn(4, 4, requires_grad=True)
+
+    def body(x):
+        return torch.tanh(x @ weight)
+
+    def f(x):
+        y = checkpoint(body, x, use_reentrant=False)
+        return torch.cond(y.sum() > 0, lambda t: t + 1, lambda t: t - 1, (y.detach(),)).sum() + y.sum()
+
+    run = compiled(f)
+    x = torch.randn(3, 4, requires_grad=True)
+    expected = torch.autograd.grad(f(x), [x, weight])
+    got = torch.autograd.grad(run(x), [x, weight])
+    torch.testing.assert_close(got, expected)
+    assert "cond" in " ".join(node.op for node in run.compilation.graph("g0.fw").nodes)
+
+
 def test_interrupt_is_not_swallowed() -> None:
     def interrupted(aten, options, recorder):
         raise KeyboardInterrupt
