@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
+
 from nbcompile.compilation import Accuracy, Compilation, Measurement
 from nbcompile.environment import detect
 from nbcompile.errors import MeasureError
@@ -117,7 +119,8 @@ def compare(
     ``contestants``: ``backend`` or ``backend:mode`` names. ``train`` adds the backward pass of every
     output that requires grad. ``budget``: seconds of steady-state samples, for all together.
     ``threads``: torch's number of threads meanwhile (default: as it is). ``cold=False`` leaves out
-    the compile with empty caches. ``roots``: what else may change and is to be restored.
+    the compile with empty caches; a program that takes longer than ``budget`` goes without the one
+    with full caches, to save runs. ``roots``: what else may change and is to be restored.
 
     Returns nbcompile's record of the program (or the first compiled contestant's), with one
     Measurement a contestant and one Accuracy a contestant and output. Everything reachable from
@@ -144,12 +147,23 @@ def compare(
     found: tuple[Accuracy, ...] = ()
     try:
         with quiet(threads, silent=True) as used:
-            eager()  # what eager raises is the program's own affair: let it out before compiling
+            # What eager raises is the program's own affair: let it out before compiling.
+            seconds, _ = timed(eager)
+            slow = seconds > budget  # then every run counts: as few as possible
             mutates = bool(snapshot.changed())
             snapshot.restore()
             for entry in entries:
                 tell(f"compiling with {entry.contestant.name}…")
-                _prepare(entry, eager, make, cold, snapshot, dynamic=dynamic, fullgraph=fullgraph)
+                _prepare(
+                    entry,
+                    eager,
+                    make,
+                    cold,
+                    snapshot,
+                    warm=not (cold and slow),
+                    dynamic=dynamic,
+                    fullgraph=fullgraph,
+                )
             running = {e.contestant.name: e.step for e in entries if e.step is not None and not e.reason}
             if accuracy:
                 tell("checking against float64…")
@@ -160,7 +174,12 @@ def compare(
                     entry.reason = entry.reason or raised.get(entry.contestant.name, "")
             tell("timing…")
             calls = {e.contestant.name: e.step for e in entries if e.step is not None and not e.reason}
-            samples = interleaved(calls, budget=budget, reset=snapshot.restore if mutates else None)
+            samples = interleaved(
+                calls,
+                budget=budget,
+                warm_up=0 if slow else 2,
+                reset=snapshot.restore if mutates else None,
+            )
             for entry in entries:
                 _note_if_eager(entry)
             measurements = tuple(
@@ -179,6 +198,7 @@ def _prepare(
     cold: bool,
     snapshot: Snapshot,
     *,
+    warm: bool,
     dynamic: bool | None,
     fullgraph: bool,
 ) -> None:
@@ -202,18 +222,36 @@ def _prepare(
         return compiled, step
 
     try:
+        if cold:
+            _warm_process(contestant, make)
+            snapshot.restore()
         with fresh_caches() if cold else contextlib.nullcontext():
             if cold:
                 entry.cold, (entry.compiled, entry.step) = timed(compile_and_run)
                 snapshot.restore()
-            entry.warm, (entry.compiled, entry.step) = timed(compile_and_run)
-            snapshot.restore()
-            entry.first, _ = timed(entry.step)
+            if warm:
+                entry.warm, (entry.compiled, entry.step) = timed(compile_and_run)
+                snapshot.restore()
+            if entry.step is not None:
+                entry.first, _ = timed(entry.step)
     except Exception as error:  # a backend's failure is what the comparison is there to show
         entry.reason = _first_line(error)
     finally:
         snapshot.restore()
     _note_if_eager(entry)
+
+
+_WARM: set[str] = set()  # backends whose imports and toolchain checks this process has behind it
+
+
+def _warm_process(contestant: Contestant, make: Compile) -> None:
+    """A first compile of something tiny: imports, and Inductor's precompiled header, are no part of
+    the cold compile of a kernel."""
+    if contestant.backend not in _WARM:
+        x = torch.ones(8, 8, requires_grad=True)
+        out = make(lambda x: (x.exp() * 3).sum(0), backend=contestant.backend)(x)
+        out.sum().backward()
+        _WARM.add(contestant.backend)
 
 
 def _note_if_eager(entry: _Entry) -> None:

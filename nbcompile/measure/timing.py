@@ -23,6 +23,7 @@ Call = Callable[[], object]
 
 SAMPLE_SECONDS = 1e-3
 _MAX_ROUNDS = 400
+_PATIENCE = 4.0
 
 
 class Step:
@@ -130,14 +131,16 @@ def interleaved(
     """Steady-state samples, in seconds a call, of every contestant, taken in turns.
 
     ``budget`` bounds the timed part in seconds, for all contestants together; at least ``min_rounds``
-    rounds are taken whatever they cost. Each contestant's call is repeated within a sample until the
-    sample lasts ``sample_seconds``. ``reset`` runs untimed before each sample, for programs that
-    change their inputs. Call within :func:`quiet`.
+    rounds are taken, unless all of it, resets included, takes four times the budget. Each contestant's
+    call is repeated within a sample until the sample lasts ``sample_seconds``. ``reset`` runs untimed
+    before each sample, for programs that change their inputs. ``warm_up`` calls go before, untimed (0:
+    the calls are known to be warm and slow). Call within :func:`quiet`.
     """
     repeats: dict[str, int] = {}
+    begun = time.perf_counter()
     for name, call in calls.items():
-        fastest = float("inf")
-        for _ in range(max(1, warm_up)):
+        fastest = float("inf") if warm_up else sample_seconds
+        for _ in range(warm_up):
             if reset is not None:
                 reset()
             fastest = min(fastest, timed(call)[0])
@@ -147,6 +150,8 @@ def interleaved(
     samples: dict[str, list[float]] = {name: [] for name in calls}
     spent, rounds = 0.0, 0
     while rounds < _MAX_ROUNDS and (rounds < min_rounds or spent < budget):
+        if rounds and time.perf_counter() - begun > _PATIENCE * budget:
+            break  # resets, or calls longer than the budget
         for name, call in calls.items():
             seconds = _sample(call, repeats[name], reset)
             samples[name].append(seconds)
