@@ -1,0 +1,68 @@
+"""FusedProgram → KernelSource: one header-free C file of kernels, and the Python that calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from nbcompile.codegen.c_expressions import CWriter
+from nbcompile.codegen.cpu_nests import print_kernel
+from nbcompile.codegen.wrapper import print_wrapper
+from nbcompile.fuse.program import FusedProgram, Group
+from nbcompile.stages import KernelSource, KernelText
+
+
+def groups_to_source(program: FusedProgram, vector_math: frozenset[str]) -> KernelSource:
+    """Print every group. ``vector_math`` names the C functions that have a SIMD version here."""
+    writer = CWriter()
+    buffers = program.program.buffers()
+    kernels = {
+        group.id: print_kernel(group, buffers, writer, _comment(group, program)) for group in program.groups
+    }
+    file = "\n\n".join(
+        part
+        for part in (
+            "// made by nbcompile; header-free C",
+            _declarations(writer, vector_math),
+            *(kernels[group.id].text for group in program.groups),
+        )
+        if part
+    )
+    texts = tuple(
+        KernelText(group.id, group.name, kernels[group.id].text, kernels[group.id].lines, group.schedule)
+        for group in program.groups
+    )
+    return KernelSource(
+        graph=program.program.graph,
+        language="c",
+        source=file + "\n",
+        kernels=texts,
+        wrapper=print_wrapper(program, kernels),
+        entry_points=tuple(kernels[group.id].symbol for group in program.groups),
+    )
+
+
+def _declarations(writer: CWriter, vector_math: frozenset[str]) -> str:
+    lines = []
+    for name, arity in sorted(writer.functions.items()):
+        kind = "float" if name.endswith("f") and name not in ("erf",) else "double"
+        if name in vector_math:
+            prefix = '__attribute__((simd("notinbranch"), const)) '
+        else:
+            prefix = "__attribute__((const)) "
+        lines.append(f"{prefix}{kind} {name}({', '.join([kind] * arity)});")
+    return "\n".join(lines + list(_in_order(writer.helpers)))
+
+
+def _in_order(helpers: Mapping[str, str]) -> Iterable[str]:
+    """Helpers in the order they were first used: what a helper calls is added before it."""
+    return helpers.values()
+
+
+def _comment(group: Group, program: FusedProgram) -> list[str]:
+    spans = program.program.spans
+    lines = sorted({line for loop in group.loops for line in spans.get(loop.id, ())})
+    where = ""
+    if lines:
+        where = f"cell line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}: "
+    ops = list(dict.fromkeys(loop.op for loop in group.loops))
+    return [f"{where}{', '.join(ops)}"]

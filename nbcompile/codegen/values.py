@@ -1,0 +1,362 @@
+"""What one kernel computes, as a graph of values: each distinct scalar once, loops already inlined.
+
+The bodies of a group's loops, placed in its nest, become hash-consed :class:`Value` nodes: equal
+subexpressions are one node, an inlined producer is its nodes at the reader's index. Half types are
+held in float32 here: only loads, stores and explicit casts know of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from nbcompile.fuse.program import Binding, Group, Nest
+from nbcompile.loop_ir.expr import Constant, Expr, Guard, IndexValue, Load, Number, Op, compute_dtype
+from nbcompile.loop_ir.index import (
+    ZERO,
+    Atom,
+    Axis,
+    FloorDiv,
+    Indirect,
+    IndexExpr,
+    Mod,
+    floordiv,
+    index,
+    mod,
+    product,
+    substitute,
+)
+from nbcompile.loop_ir.nodes import Buffer, Loop
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+class Gathered(Atom):
+    """A scalar value used inside an index, meant to be in ``[0, size)``."""
+
+    __slots__ = ("size", "value")
+
+    def __init__(self, value: Value, size: IndexExpr) -> None:
+        self.value, self.size = value, size
+        super().__init__(f"@{value.number}")
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """One scalar of the kernel. ``kind`` is const, load, index, op, guard or reduced.
+
+    axes:     axes of the nest it depends on; reductions: outputs of row reductions it depends on.
+    origin:   loop it was made for; name: what to call it, if it is the result of a loop.
+    """
+
+    number: int
+    kind: str
+    dtype: torch.dtype  # type in a register
+    args: tuple[Value, ...] = ()
+    op: str = ""
+    literal: Number = 0
+    buffer: str = ""
+    place: IndexExpr = ZERO
+    bounds: tuple[tuple[IndexExpr, IndexExpr, IndexExpr], ...] = ()
+    axes: frozenset[Axis] = frozenset()
+    reductions: frozenset[str] = frozenset()
+    origin: str = ""
+
+    def inputs(self) -> tuple[Value, ...]:
+        """Every value this one needs, those inside its indices included."""
+        found = list(self.args)
+        for place in (self.place, *(item for bound in self.bounds for item in bound)):
+            found += gathered(place)
+        return tuple(found)
+
+
+def gathered(place: IndexExpr) -> list[Value]:
+    """The values used inside an index."""
+    return [atom.value for atom in sorted(place.atoms(), key=lambda a: a.text) if isinstance(atom, Gathered)]
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """An accumulation over the inner axes (row) or over the rows (split)."""
+
+    loop: Loop
+    value: Value
+    kind: str
+    output: str  # buffer name, and the name of its result
+    split: bool
+    place: IndexExpr  # offset of the output, over the kept axes
+    position: Value | None = None  # argmax, argmin: the position counted
+    mean: str = ""  # second half of welford: the output that holds the mean
+
+
+@dataclass(frozen=True)
+class Store:
+    """``buffer[place] = value``."""
+
+    loop: Loop
+    buffer: str  # the memory written: an input's name for a mutation
+    place: IndexExpr
+    value: Value
+    last: bool = False  # after every read of the memory it overwrites
+
+
+@dataclass(frozen=True)
+class KernelValues:
+    """All work of one group, resolved."""
+
+    group: Group
+    nest: Nest
+    reductions: tuple[Reduction, ...]
+    stores: tuple[Store, ...]
+    names: Mapping[int, str]  # value number → name of the loop output it is
+
+
+def kernel_values(group: Group, buffers: Mapping[str, Buffer]) -> KernelValues:
+    """Resolve a group; adjacent axes that every access walks as one become one."""
+    first = _Resolver(group, group.bindings, group.nest, buffers).resolve()
+    if any(loop.target is not None for loop in group.loops):
+        return first
+    nest, mapping = _collapse(first)
+    if not mapping:
+        return first
+    bindings = {
+        name: {axis: substitute(place, mapping) for axis, place in binding.items()}
+        for name, binding in group.bindings.items()
+    }
+    return _Resolver(group, bindings, nest, buffers).resolve()
+
+
+class _Resolver:
+    def __init__(
+        self, group: Group, bindings: Mapping[str, Binding], nest: Nest, buffers: Mapping[str, Buffer]
+    ) -> None:
+        self.group, self.bindings, self.nest, self.buffers = group, bindings, nest, buffers
+        self.makers = {out.name: loop for loop in group.loops for out in loop.outputs}
+        self.table: dict[object, Value] = {}
+        self.memo: dict[tuple[str, tuple[IndexExpr, ...]], Value] = {}
+        self.names: dict[int, str] = {}
+        self.origin = ""
+
+    def resolve(self) -> KernelValues:
+        reductions: list[Reduction] = []
+        stores: list[Store] = []
+        for loop in self.group.loops:
+            binding = self.bindings.get(loop.id)
+            if binding is None or loop.target is not None:
+                continue
+            if loop.reduction:
+                reductions += self._reduction(loop, binding)
+                continue
+            out = loop.outputs[0]
+            if out.name in self.group.stored or loop.mutates:
+                value = self._made(loop, tuple(binding[axis] for axis in loop.kept))
+                memory = loop.mutates or out.name
+                place = self.buffers[memory].offset(tuple(binding[axis] for axis in loop.kept))
+                stores.append(Store(loop, memory, place, value, last=bool(loop.mutates)))
+        return KernelValues(self.group, self.nest, tuple(reductions), tuple(stores), self.names)
+
+    def _reduction(self, loop: Loop, binding: Binding) -> list[Reduction]:
+        self.origin = loop.id
+        value = self.value(loop.body, binding)
+        split = loop.id in self.group.split
+        kept = tuple(binding[axis] for axis in loop.kept)
+        kind = loop.reduction or ""
+        place = loop.outputs[0].offset(kept)
+        output = loop.outputs[0].name
+        if kind == "welford":
+            # mean first, then the squares about it: the row is still in cache for the second pass
+            total = Reduction(loop, value, "mean", output, split, place)
+            mean = self._reduced(output, value.dtype)
+            deviation = self._op("sub", (value, mean), value.dtype)
+            square = self._op("mul", (deviation, deviation), value.dtype)
+            second = loop.outputs[1]
+            return [total, Reduction(loop, square, "sum", second.name, split, second.offset(kept))]
+        position = None
+        if kind in ("argmax", "argmin"):
+            counted = ZERO
+            for axis in loop.reduced:
+                counted = counted * axis.extent + binding[axis]
+            position = self._new("index", torch.int64, place=self._place(counted))
+        return [Reduction(loop, value, kind, output, split, place, position)]
+
+    def _made(self, loop: Loop, kept: tuple[IndexExpr, ...]) -> Value:
+        """The value of a pointwise loop at output index ``kept``, as held in a register."""
+        key = (loop.id, kept)
+        if key not in self.memo:
+            outer, self.origin = self.origin, loop.id
+            mapping = dict(zip(loop.kept, kept, strict=True))
+            value = self.value(loop.body, mapping)
+            dtype = loop.outputs[0].dtype
+            if compute_dtype(dtype) != value.dtype:
+                value = self._cast(value, dtype)
+            self.memo[key] = value
+            self.names.setdefault(value.number, loop.outputs[0].name)
+            self.origin = outer
+        return self.memo[key]
+
+    def value(self, expr: Expr, binding: Binding) -> Value:
+        if isinstance(expr, Constant):
+            return self._new("const", compute_dtype(expr.dtype), literal=expr.value)
+        if isinstance(expr, IndexValue):
+            return self._new("index", expr.dtype, place=self._place(self._bind(expr.value, binding)))
+        if isinstance(expr, Load):
+            return self._load(expr, binding)
+        if isinstance(expr, Guard):
+            inside, outside = self.value(expr.inside, binding), self.value(expr.outside, binding)
+            bounds = tuple(
+                tuple(self._place(self._bind(item, binding)) for item in bound) for bound in expr.bounds
+            )
+            return self._new("guard", inside.dtype, args=(inside, outside), bounds=bounds)
+        assert isinstance(expr, Op)
+        args = tuple(self.value(arg, binding) for arg in expr.args)
+        if expr.name == "cast":
+            return self._cast(args[0], expr.dtype)
+        return self._op(expr.name, args, compute_dtype(expr.dtype))
+
+    def _bind(self, place: IndexExpr, binding: Binding) -> IndexExpr:
+        return substitute(place, binding)
+
+    def _place(self, place: IndexExpr) -> IndexExpr:
+        """An index with its gathers' values resolved. The binding has been applied already."""
+        if not any(isinstance(atom, Indirect) for atom in place.atoms()):
+            return place
+        total = ZERO
+        for mono, coeff in place.terms:
+            term = index(coeff)
+            for atom in mono:
+                if isinstance(atom, Indirect):
+                    term = term * IndexExpr({(Gathered(self.value(atom.value, {}), atom.size),): 1})
+                elif isinstance(atom, FloorDiv):
+                    term = term * floordiv(self._place(atom.numerator), self._place(atom.denominator))
+                elif isinstance(atom, Mod):
+                    term = term * mod(self._place(atom.numerator), self._place(atom.denominator))
+                else:
+                    term = term * IndexExpr({(atom,): 1})
+            total = total + term
+        return total
+
+    def _load(self, load: Load, binding: Binding) -> Value:
+        places = tuple(self._bind(place, binding) for place in load.index)
+        maker = self.makers.get(load.buffer)
+        if maker is not None and maker.reduction:
+            return self._reduced(load.buffer, maker.outputs[0].dtype)
+        if maker is not None and maker.kind == "pointwise":
+            return self._made(maker, places)
+        buffer = self.buffers[load.buffer]
+        offset = self._place(buffer.offset(places))
+        return self._new("load", compute_dtype(load.dtype), buffer=load.buffer, place=offset)
+
+    def _reduced(self, output: str, dtype: torch.dtype) -> Value:
+        value = self._new("reduced", compute_dtype(dtype), buffer=output)
+        return value
+
+    def _cast(self, value: Value, dtype: torch.dtype) -> Value:
+        target = compute_dtype(dtype)
+        if value.dtype != target:
+            value = self._op("cast", (value,), target)
+        if dtype in HALF and value.op not in (_ROUND[dtype],):
+            if value.kind == "load" and self.buffers[value.buffer].dtype == dtype:
+                return value
+            value = self._op(_ROUND[dtype], (value,), target)
+        return value
+
+    def _op(self, name: str, args: tuple[Value, ...], dtype: torch.dtype) -> Value:
+        return self._new("op", dtype, args=args, op=name)
+
+    def _new(self, kind: str, dtype: torch.dtype, **fields: object) -> Value:
+        literal = fields.get("literal", 0)
+        key = (
+            kind, dtype, tuple(arg.number for arg in fields.get("args", ())),  # type: ignore[attr-defined]
+            fields.get("op"), repr(literal), fields.get("buffer"), fields.get("place"), fields.get("bounds"),
+        )  # fmt: skip
+        if key not in self.table:
+            probe = Value(len(self.table), kind, dtype, origin=self.origin, **fields)  # type: ignore[arg-type]
+            axes: set[Axis] = set()
+            reductions: set[str] = {probe.buffer} if kind == "reduced" else set()
+            for place in (probe.place, *(item for bound in probe.bounds for item in bound)):
+                axes |= {atom for atom in place.atoms() if isinstance(atom, Axis)}
+            for arg in probe.inputs():
+                axes |= arg.axes
+                reductions |= arg.reductions
+            if kind == "reduced":
+                axes |= set(self.nest.rows)
+            self.table[key] = Value(
+                probe.number, kind, dtype, origin=self.origin, axes=frozenset(axes),
+                reductions=frozenset(reductions), **fields,  # type: ignore[arg-type]
+            )  # fmt: skip
+        return self.table[key]
+
+
+_ROUND = {torch.float16: "round_f16", torch.bfloat16: "round_bf16"}
+
+
+def walk_values(roots: Iterable[Value]) -> list[Value]:
+    """Every value the roots need, inputs before users."""
+    order: dict[int, Value] = {}
+    stack = [(value, False) for value in reversed(list(roots))]
+    while stack:
+        value, ready = stack.pop()
+        if value.number in order:
+            continue
+        if ready:
+            order[value.number] = value
+            continue
+        stack.append((value, True))
+        for item in reversed(value.inputs()):
+            if item.number not in order:
+                stack.append((item, False))
+    return list(order.values())
+
+
+def _collapse(values: KernelValues) -> tuple[Nest, dict[Axis, IndexExpr]]:
+    """Runs of adjacent axes (both of the rows, or both inner) that every index walks as one."""
+    roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
+    roots += [item.position for item in values.reductions if item.position is not None]
+    places = [item.place for item in values.reductions] + [item.place for item in values.stores]
+    for value in walk_values(roots):
+        places.append(value.place)
+        places += [item for bound in value.bounds for item in bound]
+    places = list(dict.fromkeys(places))
+    nest = values.nest
+    runs: list[list[Axis]] = []
+    for axes in (nest.rows, nest.inner_axes):
+        run: list[Axis] = []
+        for axis in axes:
+            if run and _adjacent(nest, run[-1], axis) and all(_one_walk(p, run[-1], axis) for p in places):
+                run.append(axis)
+            else:
+                run = [axis]
+                runs.append(run)
+    if all(len(run) == 1 for run in runs):
+        return nest, {}
+    order = {axis: place for place, axis in enumerate(nest.axes)}
+    mapping: dict[Axis, IndexExpr] = {}
+    merged: list[tuple[int, Axis, bool]] = []
+    for run in runs:
+        axis = run[0]
+        if len(run) > 1:
+            axis = Axis("_".join(item.name for item in run), product(item.extent for item in run))
+            step = axis.extent
+            for item in run:
+                inner = floordiv(step, item.extent)
+                place = floordiv(index(axis), inner)
+                mapping[item] = place if item is run[0] else mod(place, item.extent)
+                step = inner
+        merged.append((order[run[0]], axis, run[0] in nest.inner))
+    merged.sort(key=lambda item: item[0])
+    new = Nest(
+        tuple(axis for _, axis, _ in merged), frozenset(axis for _, axis, inner in merged if inner)
+    )
+    return new, mapping
+
+
+def _adjacent(nest: Nest, left: Axis, right: Axis) -> bool:
+    axes = nest.rows if left not in nest.inner else nest.inner_axes
+    return axes.index(right) == axes.index(left) + 1
+
+
+def _one_walk(place: IndexExpr, left: Axis, right: Axis) -> bool:
+    outer, inner = place.coefficient(left), place.coefficient(right)
+    return outer is not None and inner is not None and outer == inner * right.extent

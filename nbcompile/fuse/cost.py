@@ -1,0 +1,60 @@
+"""What a fusion saves and what it costs: bytes of memory traffic, and work done again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nbcompile.loop_ir.expr import Expr, Guard, Load, Op
+from nbcompile.loop_ir.index import Axis, product
+from nbcompile.loop_ir.nodes import Buffer, Loop
+
+TRANSCENDENTAL = frozenset(
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc "
+    "erfinv lgamma digamma sigmoid pow atan2 philox_uniform i0 i0e i1 i1e ndtri log_ndtr erfcx".split()
+)  # fmt: skip
+COSTLY_LOADS = 6
+
+
+def evaluations(load: Load, reader: Loop) -> float:
+    """How often the loop evaluates this load: once per point of the axes its index depends on; a load
+    that is guarded (one part of a cat, say) at most once per element."""
+    axes = {axis for place in load.index for axis in place.axes() if isinstance(axis, Axis)}
+    times = product(axis.extent for axis in axes).hint()
+    if _guarded(reader.body, load):
+        return 1.0
+    return float(times)
+
+
+def _guarded(expr: Expr, load: Load) -> bool:
+    return any(isinstance(node, Guard) and load in set(node.inside.walk()) for node in expr.walk())
+
+
+def is_expensive(loop: Loop, makers: Mapping[str, Loop]) -> bool:
+    """Whether computing an element again costs more than reading it: transcendental functions, or
+    many loads, in the loop or in the pointwise loops of ``makers`` that it reads."""
+    pending, seen, leaves = [loop], {loop.id}, 0
+    while pending:
+        current = pending.pop()
+        for node in current.body.walk():
+            if isinstance(node, Op) and node.name in TRANSCENDENTAL:
+                return True
+            if isinstance(node, Load):
+                maker = makers.get(node.buffer)
+                if maker is None:
+                    leaves += 1
+                elif maker.id not in seen:
+                    seen.add(maker.id)
+                    pending.append(maker)
+    return leaves >= COSTLY_LOADS
+
+
+def bytes_saved(buffer: Buffer, still_stored: bool) -> int:
+    """Traffic saved when a reader of ``buffer`` moves into the kernel that makes it: the read, and
+    the write too if nothing else needs it in memory. In bytes, at the hints."""
+    return buffer.bytes_hint() * (1 if still_stored else 2)
+
+
+def flops(loop: Loop) -> int:
+    """Arithmetic operations of a loop, one per scalar operation and point."""
+    work = sum(1 for node in loop.body.walk() if isinstance(node, Op) and node.name != "cast")
+    return loop.points() * (work + (1 if loop.reduction else 0))

@@ -1,0 +1,362 @@
+"""May two groups become one kernel? Either the merged group or a refusal with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from nbcompile.fuse.alignment import (
+    Equation,
+    Placement,
+    nest_of,
+    place_by_equations,
+    place_by_shape,
+)
+from nbcompile.fuse.cost import evaluations, is_expensive
+from nbcompile.fuse.program import Binding, Group, Nest
+from nbcompile.loop_ir.expr import Load
+from nbcompile.loop_ir.index import Axis, IndexExpr, product, substitute
+from nbcompile.loop_ir.nodes import Buffer, Loop, LoopProgram
+
+FEW_ROWS = 8
+SERIAL_POINTS = 32_768
+SPLIT_KEPT_BYTES = 1 << 20
+MANY_BUFFERS = 64
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a pair is not fused: a short stable code and one sentence."""
+
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Uses:
+    """Who makes and reads each buffer of a program, by statement id; ``returned`` are outputs."""
+
+    makers: Mapping[str, Loop]
+    readers: Mapping[str, frozenset[str]]
+    returned: frozenset[str]
+    buffers: Mapping[str, Buffer]
+
+    def stored(self, loops: Iterable[Loop]) -> frozenset[str]:
+        """The outputs of ``loops`` that something outside of them needs."""
+        loops = tuple(loops)
+        ids = {loop.id for loop in loops}
+        return frozenset(
+            out.name
+            for loop in loops
+            for out in loop.outputs
+            if out.name in self.returned or loop.mutates or not self.readers.get(out.name, frozenset()) <= ids
+        )
+
+
+def single(loop: Loop, uses: Uses) -> Group:
+    """The group of one loop alone."""
+    nest, binding = nest_of(loop.axes)
+    group = Group((loop,), nest, {loop.id: binding}, stored=uses.stored((loop,)))
+    scheduled = _schedule(group, uses)
+    if isinstance(scheduled, Refusal):
+        raise AssertionError(f"a loop alone cannot be scheduled: {scheduled.reason}")
+    return scheduled
+
+
+def merge(producer: Group, consumer: Group, uses: Uses) -> Group | Refusal:
+    """One group that does the work of both, or why not. Dependencies through other groups are the
+    caller's to check."""
+    loops = producer.loops + consumer.loops
+    scatters = [loop for loop in loops if loop.kind == "scatter"]
+    stored = uses.stored(loops)
+    if len(scatters) > 1 or any(loop.kind == "scatter" for loop in producer.loops):
+        return Refusal("scatter", "a scatter must be complete before anything reads it")
+    if len(_touched(loops, stored)) > MANY_BUFFERS:
+        return Refusal("too-many-buffers", f"one kernel would touch more than {MANY_BUFFERS} tensors")
+    refusal: Refusal | None = None
+    if not scatters:
+        for host, guest in _host_first(producer, consumer):
+            for placement in _placements(host, guest):
+                merged = _joined(producer, consumer, host, guest, placement, stored)
+                scheduled = _schedule(merged, uses)
+                if isinstance(scheduled, Group):
+                    return scheduled
+                refusal = refusal or scheduled
+    inlined = _inline(producer, consumer, stored, uses)
+    if isinstance(inlined, Group):
+        return inlined
+    if scatters:
+        return inlined
+    return refusal or inlined or Refusal("different-shape", "they iterate over different shapes")
+
+
+def _host_first(a: Group, b: Group) -> list[tuple[Group, Group]]:
+    points_a, points_b = _points(a.nest.axes), _points(b.nest.axes)
+    if points_a > points_b:
+        return [(a, b)]
+    if points_b > points_a:
+        return [(b, a)]
+    return [(a, b), (b, a)]
+
+
+def _points(axes: Iterable[Axis]) -> int:
+    return product(axis.extent for axis in axes).hint()
+
+
+def _placements(host: Group, guest: Group) -> Iterable[Placement]:
+    """Ways to place the guest's nest in the host's, the most promising first."""
+    seen = 0
+    for equations in _equations(host, guest):
+        placement = place_by_equations(host.nest, guest.nest.axes, equations)
+        if placement is not None:
+            yield placement
+            seen += 1
+            if seen == 3:
+                return
+    for onto in (host.nest.axes, host.nest.rows):
+        placement = place_by_shape(host.nest, guest.nest.axes, onto)
+        if placement is not None:
+            yield placement
+
+
+def _equations(host: Group, guest: Group) -> Iterable[list[Equation]]:
+    made_by_host = _made(host)
+    made_by_guest = _made(guest)
+    for loop, binding in _bound(guest):
+        for load in loop.reads():
+            if load.buffer in made_by_host:
+                yield list(zip(_at(load, binding), made_by_host[load.buffer], strict=True))
+    for loop, binding in _bound(host):
+        for load in loop.reads():
+            if load.buffer in made_by_guest:
+                yield list(zip(made_by_guest[load.buffer], _at(load, binding), strict=True))
+    host_reads = {
+        load.buffer: _at(load, binding) for loop, binding in _bound(host) for load in loop.reads()
+    }
+    for loop, binding in _bound(guest):
+        for load in loop.reads():
+            if load.buffer in host_reads and load.buffer not in made_by_guest:
+                yield list(zip(_at(load, binding), host_reads[load.buffer], strict=True))
+
+
+def _bound(group: Group) -> Iterable[tuple[Loop, Binding]]:
+    return ((loop, group.bindings[loop.id]) for loop in group.loops if loop.id in group.bindings)
+
+
+def _made(group: Group) -> dict[str, tuple[IndexExpr, ...]]:
+    return {
+        out.name: tuple(binding[axis] for axis in loop.kept)
+        for loop, binding in _bound(group)
+        if loop.target is None
+        for out in loop.outputs
+    }
+
+
+def _at(load: Load, binding: Binding) -> tuple[IndexExpr, ...]:
+    return tuple(substitute(place, binding) for place in load.index)
+
+
+def _joined(
+    producer: Group, consumer: Group, host: Group, guest: Group, placement: Placement, stored: frozenset[str]
+) -> Group:
+    bindings: dict[str, Binding] = {}
+    for loop, binding in _bound(host):
+        bindings[loop.id] = placement.apply(binding)
+    for loop, binding in _bound(guest):
+        bindings[loop.id] = {
+            axis: substitute(place, placement.binding) for axis, place in binding.items()
+        }
+    loops = producer.loops + consumer.loops
+    return Group(loops, placement.nest, bindings, stored=stored)
+
+
+def _inline(
+    producer: Group, consumer: Group, stored: frozenset[str], uses: Uses
+) -> Group | Refusal | None:
+    """The producer's loops computed where the consumer reads them."""
+    made = {out.name for loop in producer.loops for out in loop.outputs}
+    if any(loop.kind != "pointwise" or loop.mutates for loop in producer.loops) or made & stored:
+        return Refusal("different-shape", "they iterate over different shapes or in different orders")
+    group = replace(
+        consumer, loops=producer.loops + consumer.loops, stored=stored, bindings=dict(consumer.bindings)
+    )
+    return _schedule(group, uses)
+
+
+def _schedule(group: Group, uses: Uses) -> Group | Refusal:
+    """The group with its inner axes and split reductions chosen, or why there is no way."""
+    if any(loop.kind == "scatter" for loop in group.loops):
+        problem = _check_edges(group, uses)
+        return problem or replace(group, nest=Nest(group.nest.axes))
+    reduced = {
+        loop.id: _axes_of(binding[axis] for axis in loop.reduced)
+        for loop, binding in _bound(group)
+        if loop.reduction
+    }
+    refusal: Refusal | None = None
+    for inner, split in _schedules(group, reduced, uses):
+        candidate = replace(group, nest=Nest(group.nest.axes, inner), split=split)
+        problem = _check_roots(candidate, reduced) or _check_edges(candidate, uses)
+        if problem is None:
+            return candidate
+        refusal = refusal or problem
+    return refusal or Refusal("different-axes", "they reduce over different axes")
+
+
+def _axes_of(places: Iterable[IndexExpr]) -> frozenset[Axis]:
+    return frozenset(axis for place in places for axis in place.axes())
+
+
+def _schedules(
+    group: Group, reduced: Mapping[str, frozenset[Axis]], uses: Uses
+) -> Iterable[tuple[frozenset[Axis], frozenset[str]]]:
+    """Candidate (inner axes, split reductions), the preferred first."""
+    axes = group.nest.axes
+    if not reduced:
+        partial = [
+            _axes_of(binding.values())
+            for loop, binding in _bound(group)
+            if any(out.name in group.stored for out in loop.outputs)
+        ]
+        rows = min(partial, key=len, default=frozenset(axes))
+        yield frozenset(axes) - rows, frozenset()
+        return
+    everything = frozenset(reduced)
+    read_here = {load.buffer for loop in group.loops for load in loop.reads()}
+    unread = frozenset(
+        loop.id
+        for loop in group.loops
+        if loop.reduction in ("sum", "prod", "max", "min", "any", "all")
+        and not any(out.name in read_here for out in loop.outputs)
+    )
+    row_like = []
+    for inner in dict.fromkeys(reduced[loop.id] for loop in group.loops if loop.id in reduced):
+        split = frozenset(name for name in everything if reduced[name] != inner)
+        if split <= unread:
+            row_like.append((inner, split))
+    split_all = []
+    if unread == everything:
+        common = frozenset(axes).intersection(*reduced.values()) if reduced else frozenset()
+        outer = _leading(axes, common)
+        if outer:
+            split_all.append((frozenset(axes) - outer, everything))
+    yield from split_all + row_like if _prefer_split(group, reduced) else row_like + split_all
+
+
+def _leading(axes: tuple[Axis, ...], allowed: frozenset[Axis]) -> frozenset[Axis]:
+    """The first axes that are all ``allowed``, as few as give enough rows."""
+    chosen: list[Axis] = []
+    for axis in axes:
+        if axis not in allowed or (chosen and _points(chosen) >= 64):
+            break
+        chosen.append(axis)
+    return frozenset(chosen)
+
+
+def _prefer_split(group: Group, reduced: Mapping[str, frozenset[Axis]]) -> bool:
+    """Whether partial sums per thread beat a row (or a tile of columns) at a time."""
+    axes = group.nest.axes
+    for name in reduced:
+        kept = [axis for axis in axes if axis not in reduced[name]]
+        if _points(kept) < FEW_ROWS and _points(axes) > SERIAL_POINTS:
+            return True
+        last = axes[-1] if axes else None
+        if last not in reduced[name] and axes and axes[0] in reduced[name]:
+            over = _points(reduced[name])
+            return _points(kept) * 8 <= SPLIT_KEPT_BYTES and over >= 64
+    return False
+
+
+def _check_roots(group: Group, reduced: Mapping[str, frozenset[Axis]]) -> Refusal | None:
+    """Whether every reduction and every stored value can be made in this nest."""
+    nest = group.nest
+    all_axes, rows = frozenset(nest.axes), frozenset(nest.rows)
+    for loop in group.loops:
+        binding = group.bindings.get(loop.id)
+        is_root = bool(loop.reduction) or any(out.name in group.stored for out in loop.outputs)
+        if binding is None:
+            if is_root:
+                return Refusal("different-shape", "they iterate over different shapes")
+            continue
+        domain = _axes_of(binding.values())
+        if loop.reduction and loop.id in group.split:
+            if not rows <= reduced[loop.id] or domain not in (all_axes, rows):
+                return Refusal("different-axes", "they reduce over different axes")
+            if not rows:
+                return Refusal("different-axes", "they reduce over different axes")
+        elif loop.reduction:
+            if reduced[loop.id] != nest.inner or domain != all_axes:
+                return Refusal("different-axes", "they reduce over different axes")
+        elif is_root and domain not in (all_axes, rows):
+            return Refusal("different-shape", "they iterate over different shapes")
+    row_reductions = [name for name in reduced if name not in group.split]
+    if row_reductions and len(group.loops) > 1 and _points(nest.rows) < FEW_ROWS:
+        inner = _points(nest.inner_axes)
+        if inner * _points(nest.rows) > SERIAL_POINTS:
+            return Refusal(
+                "few-rows",
+                f"only {_points(nest.rows)} rows of {inner:,}: one kernel would leave cores idle",
+            )
+    return None
+
+
+def _check_edges(group: Group, uses: Uses) -> Refusal | None:
+    """Whether every value read inside the group is there, at the index it is read at."""
+    makers = {out.name: loop for loop in group.loops for out in loop.outputs}
+    mutated = {loop.mutates: loop for loop in group.loops if loop.mutates}
+    pure = _pure(group, makers)
+    for loop in group.loops:
+        binding = group.bindings.get(loop.id)
+        for load in loop.reads():
+            if load.buffer in mutated and loop is not mutated[load.buffer]:
+                writer = mutated[load.buffer]
+                if binding is None or _at(load, binding) != _output_index(group, writer):
+                    return Refusal("overwritten", f"{load.buffer} is overwritten here, and read at other points")
+            if load.buffer in mutated and loop is mutated[load.buffer]:
+                if binding is None or _at(load, binding) != _output_index(group, loop):
+                    return Refusal("overwritten", f"{load.buffer} is overwritten here, and read at other points")
+            maker = makers.get(load.buffer)
+            if maker is None:
+                continue
+            if maker.kind == "scatter":
+                return Refusal("scatter", "a scatter must be complete before anything reads it")
+            if maker.id in group.split:
+                return Refusal("whole-sum", f"{maker.name} is known only after all rows")
+            aligned = (
+                binding is not None
+                and maker.id in group.bindings
+                and _at(load, binding) == _output_index(group, maker)
+            )
+            if aligned:
+                continue
+            if maker.reduction or maker.id not in pure:
+                return Refusal(
+                    "other-rows", f"reads {load.buffer} at other rows than those it is made in"
+                )
+            times = evaluations(load, loop) / max(maker.points(), 1)
+            if times > 1.1 and is_expensive(maker, makers):
+                return Refusal("recompute", f"{maker.name} would be computed {times:,.0f} times over")
+    return None
+
+
+def _output_index(group: Group, loop: Loop) -> tuple[IndexExpr, ...]:
+    binding = group.bindings[loop.id]
+    return tuple(binding[axis] for axis in loop.kept)
+
+
+def _pure(group: Group, makers: Mapping[str, Loop]) -> frozenset[str]:
+    """Pointwise loops that depend on no reduction of the group: these can be computed anywhere."""
+    pure: set[str] = set()
+    for loop in group.loops:
+        if loop.kind == "pointwise" and all(
+            load.buffer not in makers or makers[load.buffer].id in pure for load in loop.reads()
+        ):
+            pure.add(loop.id)
+    return frozenset(pure)
+
+
+def _touched(loops: Iterable[Loop], stored: frozenset[str]) -> set[str]:
+    loops = tuple(loops)
+    made = {out.name for loop in loops for out in loop.outputs}
+    read = {load.buffer for loop in loops for load in loop.reads()}
+    return (read - made) | stored

@@ -1,0 +1,280 @@
+"""LoopProgram → FusedProgram: greedily merge groups, biggest saving first, and record every decision.
+
+Each loop, in program order, is offered to the groups that make what it reads (a fused pair never
+stores what passes between them), then to groups that read what it reads. Each pair leaves a
+:class:`~nbcompile.compilation.Decision`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from nbcompile.compilation import Decision
+from nbcompile.fuse.cost import bytes_saved
+from nbcompile.fuse.legality import Refusal, Uses, merge, single
+from nbcompile.fuse.naming import group_names
+from nbcompile.fuse.program import FusedProgram, Group, Item
+from nbcompile.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, Statement, View
+from nbcompile.options import Options
+
+MIN_SIBLING_BYTES = 1 << 12
+
+
+def loops_to_groups(program: LoopProgram, options: Options) -> FusedProgram:
+    """Fuse. With ``options.fuse`` off, one group a loop."""
+    fuser = _Fuser(program, options)
+    for loop in fuser.loops:
+        fuser.offer_to_producers(loop)
+    for loop in fuser.loops:
+        fuser.offer_to_siblings(loop)
+    return fuser.finish()
+
+
+class _Fuser:
+    def __init__(self, program: LoopProgram, options: Options) -> None:
+        self.program = program
+        self.options = options
+        self.statements = {item.id: item for item in program.statements}
+        self.order = {item.id: place for place, item in enumerate(program.statements)}
+        self.loops = [item for item in program.statements if isinstance(item, Loop)]
+        self.uses = _uses(program)
+        self.makers: dict[str, str] = {
+            out.name: item.id for item in program.statements for out in item.outputs if out is not None
+        }
+        self.before = {item.id: self._dependencies(item) for item in program.statements}
+        self.group_of: dict[str, int] = {}
+        self.groups: dict[int, Group | LibraryCall] = {}
+        for number, item in enumerate(program.statements):
+            self.groups[number] = single(item, self.uses) if isinstance(item, Loop) else item
+            self.group_of[item.id] = number
+        self.decisions: list[Decision] = []
+        self.decided: set[tuple[str, str]] = set()
+
+    def _dependencies(self, item: Statement) -> frozenset[str]:
+        """Statements that must run before this one: makers of what it reads, and, for a loop that
+        overwrites an input, every other reader of that input."""
+        found = {self.makers[name] for name in _reads(item) if name in self.makers}
+        if isinstance(item, Loop) and item.mutates:
+            found |= self.uses.readers.get(item.mutates, frozenset())
+        found.discard(item.id)
+        return frozenset(found)
+
+    def offer_to_producers(self, loop: Loop) -> None:
+        producers = []
+        for name in dict.fromkeys(_reads(loop)):
+            maker = self.makers.get(name)
+            if maker is not None:
+                buffer = self.uses.buffers[name]
+                others = self.uses.readers.get(name, frozenset()) - {loop.id}
+                kept = name in self.uses.returned or any(
+                    self.group_of[other] != self.group_of[maker] for other in others
+                )
+                producers.append((bytes_saved(buffer, kept), self.order[maker], maker, buffer))
+        for saved, _, maker, buffer in sorted(producers, key=lambda item: (-item[0], item[1])):
+            producer = self.statements[maker]
+            if isinstance(producer, LibraryCall):
+                word = "has no lowering" if producer.fallback else "is a library call here"
+                refusal = Refusal("library-call", f"{producer.name} {word}")
+                self._record(maker, loop.id, "producer-consumer", refusal, saved)
+                continue
+            self._try(producer, loop, "producer-consumer", saved, buffer)
+
+    def offer_to_siblings(self, loop: Loop) -> None:
+        for load in loop.reads():
+            buffer = self.uses.buffers[load.buffer]
+            if buffer.bytes_hint() < MIN_SIBLING_BYTES:
+                continue
+            readers = sorted(self.uses.readers.get(load.buffer, frozenset()), key=self.order.__getitem__)
+            earlier = [
+                item for item in (self.statements[name] for name in readers)
+                if isinstance(item, Loop) and self.order[item.id] < self.order[loop.id]
+            ]  # fmt: skip
+            for other in earlier[-3:]:
+                if self.group_of[other.id] != self.group_of[loop.id]:
+                    self._try(other, loop, "siblings", buffer.bytes_hint(), buffer)
+
+    def _try(self, first: Loop, second: Loop, kind: str, saved: int, buffer: Buffer) -> None:
+        if (first.id, second.id) in self.decided:
+            return
+        a, b = self.group_of[first.id], self.group_of[second.id]
+        if a == b:
+            self._record(first.id, second.id, kind, None, saved, self._how(first, second, buffer, kind))
+            return
+        refusal = self._asked_not_to(first, second)
+        if refusal is None and self._cycle(a, b):
+            refusal = Refusal("cycle", "another kernel between them needs one and makes the other")
+        merged: Group | Refusal | None = refusal
+        if merged is None:
+            one, two = self.groups[a], self.groups[b]
+            assert isinstance(one, Group) and isinstance(two, Group)
+            merged = merge(one, two, self.uses)
+        if isinstance(merged, Refusal):
+            self._record(first.id, second.id, kind, merged, saved)
+            return
+        assert merged is not None
+        loops = sorted(merged.loops, key=lambda loop: self.order[loop.id])
+        self.groups[a] = replace(merged, loops=tuple(loops))
+        del self.groups[b]
+        for loop in loops:
+            self.group_of[loop.id] = a
+        self._record(first.id, second.id, kind, None, saved, self._how(first, second, buffer, kind))
+
+    def _asked_not_to(self, first: Loop, second: Loop) -> Refusal | None:
+        if not self.options.fuse:
+            return Refusal("fusion-off", "fusion is switched off")
+        if (first.name, second.name) in self.options.no_fuse:
+            return Refusal("user", "you asked not to fuse this pair")
+        return None
+
+    def _how(self, first: Loop, second: Loop, buffer: Buffer, kind: str) -> tuple[str, str]:
+        group = self.groups[self.group_of[first.id]]
+        assert isinstance(group, Group)
+        if kind == "siblings":
+            return "shared-read", f"both read {buffer.name}: one read instead of two"
+        if first.id not in group.bindings:
+            return "inlined", f"{first.name} is computed where it is read"
+        if first.reduction or second.reduction:
+            return "same-rows", f"same rows: {buffer.name} never leaves the core"
+        return "same-points", f"same points: {buffer.name} stays in a register"
+
+    def _record(
+        self, first: str, second: str, kind: str, refusal: Refusal | None, saved: int,
+        how: tuple[str, str] = ("", ""),
+    ) -> None:  # fmt: skip
+        if (first, second) in self.decided:
+            return
+        self.decided.add((first, second))
+        code, reason = (refusal.code, refusal.reason) if refusal else how
+        self.decisions.append(
+            Decision(
+                id=f"{self.program.graph}.d{len(self.decisions)}",
+                graph=f"{self.program.graph}.fused",
+                producer=first,
+                consumer=second,
+                kind="siblings" if kind == "siblings" else "producer-consumer",
+                accepted=refusal is None,
+                code=code,
+                reason=reason,
+                bytes_saved=saved,
+                overruled=code == "user",
+            )
+        )
+
+    def _predecessors(self, number: int) -> set[int]:
+        item = self.groups[number]
+        names = [loop.id for loop in item.loops] if isinstance(item, Group) else [item.id]
+        found = {self.group_of[name] for one in names for name in self.before[one]}
+        found.discard(number)
+        return found
+
+    def _cycle(self, a: int, b: int) -> bool:
+        """Whether a path from one group to the other leads through a third."""
+        return self._reaches(a, b) or self._reaches(b, a)
+
+    def _reaches(self, target: int, start: int) -> bool:
+        lowest = self._first(target)
+        pending = [number for number in self._predecessors(start) if number != target]
+        seen = set(pending)
+        while pending:
+            number = pending.pop()
+            if self._last(number) < lowest:
+                continue
+            for before in self._predecessors(number):
+                if before == target:
+                    return True
+                if before not in seen:
+                    seen.add(before)
+                    pending.append(before)
+        return False
+
+    def _first(self, number: int) -> int:
+        item = self.groups[number]
+        return self.order[item.loops[0].id if isinstance(item, Group) else item.id]
+
+    def _last(self, number: int) -> int:
+        item = self.groups[number]
+        return self.order[item.loops[-1].id if isinstance(item, Group) else item.id]
+
+    def finish(self) -> FusedProgram:
+        ordered = self._sorted()
+        names = iter(group_names([item for item in ordered if isinstance(item, Group)]))
+        items: list[Item] = []
+        number = 0
+        for item in ordered:
+            if isinstance(item, Group):
+                item = replace(
+                    item,
+                    id=f"{self.program.graph}.k{number}",
+                    name=next(names),
+                    stored=self.uses.stored(item.loops),
+                )
+                number += 1
+            items.append(item)
+        decisions = tuple(self.decisions) + tuple(self._library_readers())
+        return FusedProgram(self.program, tuple(items), decisions)
+
+    def _library_readers(self) -> Iterable[Decision]:
+        """Pairs whose consumer is a library call are refused by nature; recorded all the same."""
+        count = len(self.decisions)
+        for item in self.program.statements:
+            if not isinstance(item, LibraryCall):
+                continue
+            for name in dict.fromkeys(view.buffer.name for view in item.views()):
+                maker = self.makers.get(name)
+                if maker is None or isinstance(self.statements[maker], LibraryCall):
+                    continue
+                word = "has no lowering" if item.fallback else "is a library call: it has no prologue here"
+                yield Decision(
+                    f"{self.program.graph}.d{count}", f"{self.program.graph}.fused", maker, item.id,
+                    "producer-consumer", False, "library-call", f"{item.name} {word}",
+                    bytes_saved(self.uses.buffers[name], False),
+                )  # fmt: skip
+                count += 1
+
+    def _sorted(self) -> list[Group | LibraryCall]:
+        """Groups in an order that respects dependencies, as near to program order as possible."""
+        done: set[int] = set()
+        result: list[Group | LibraryCall] = []
+
+        def visit(number: int) -> None:
+            stack = [(number, False)]
+            while stack:
+                current, ready = stack.pop()
+                if current in done:
+                    continue
+                if ready:
+                    done.add(current)
+                    result.append(self.groups[current])
+                    continue
+                stack.append((current, True))
+                for before in sorted(self._predecessors(current), key=self._first, reverse=True):
+                    if before not in done:
+                        stack.append((before, False))
+
+        for number in sorted(self.groups, key=self._last):
+            visit(number)
+        return result
+
+
+def _reads(item: Statement) -> list[str]:
+    if isinstance(item, LibraryCall):
+        return [view.buffer.name for view in item.views()]
+    return [load.buffer for load in item.reads()] + ([item.base] if item.base else [])
+
+
+def _uses(program: LoopProgram) -> Uses:
+    readers: dict[str, set[str]] = {}
+    makers: dict[str, Loop] = {}
+    for item in program.statements:
+        for name in _reads(item):
+            readers.setdefault(name, set()).add(item.id)
+        if isinstance(item, Loop):
+            makers |= {out.name: item for out in item.outputs}
+    returned = frozenset(item.buffer.name for item in program.outputs if isinstance(item, View))
+    return Uses(
+        makers,
+        {name: frozenset(ids) for name, ids in readers.items()},
+        returned,
+        program.buffers(),
+    )

@@ -1,0 +1,138 @@
+"""KernelSource → CompiledModule: build the C file, load it, bind the Python wrapper."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import ctypes
+import linecache
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nbcompile.errors import ToolchainError
+from nbcompile.runtime.pool import POOL
+from nbcompile.runtime.toolchain import Toolchain
+from nbcompile.stages import CompiledModule, KernelSource
+
+# wrapping signed arithmetic is what torch has; C leaves it undefined
+EXTRA_FLAGS = ("-fwrapv", "-fno-semantic-interposition")
+
+_builders = concurrent.futures.ThreadPoolExecutor(max_workers=4, thread_name_prefix="nbcompile-cc")
+
+
+def build(source: str, toolchain: Toolchain) -> concurrent.futures.Future[bytes]:
+    """Start compiling a C file in the background; the future gives the shared library's bytes."""
+
+    def run() -> bytes:
+        with tempfile.TemporaryDirectory(prefix="nbcompile-") as folder:
+            out = Path(folder) / "kernel.so"
+            toolchain.compile(source, out, extra=EXTRA_FLAGS)
+            return out.read_bytes()
+
+    return _builders.submit(run)
+
+
+def load(path: Path, symbols: tuple[str, ...]) -> dict[str, Callable[..., None]]:
+    """The functions of a built library. ToolchainError if it cannot be loaded."""
+    try:
+        library = ctypes.CDLL(str(path))
+        functions: dict[str, Callable[..., None]] = {}
+        for symbol in symbols:
+            function = getattr(library, symbol)
+            function.restype = None
+            functions[symbol] = function
+    except (OSError, AttributeError) as error:
+        raise ToolchainError(f"a built kernel could not be loaded: {error}") from error
+    return functions
+
+
+def bind(
+    source: KernelSource,
+    functions: Callable[[], Mapping[str, Callable[..., None]]],
+    libraries: Mapping[str, Any],
+    constants: Mapping[str, torch.Tensor],
+    from_cache: bool,
+) -> CompiledModule:
+    """A module that resolves its kernels (waiting for the compiler) at its first call."""
+    filename = f"<nbcompile wrapper {source.graph}>"
+    linecache.cache[filename] = (
+        len(source.wrapper), None, source.wrapper.splitlines(keepends=True), filename,
+    )  # fmt: skip
+    code = compile(source.wrapper, filename, "exec")
+    state: list[Callable[[list[Any]], Any]] = []
+
+    def first(args: list[Any]) -> Any:
+        if not state:
+            state.append(_make_call(code, source, functions(), libraries, constants))
+        return state[0](args)
+
+    def call(args: list[Any]) -> Any:
+        return state[0](args) if state else first(args)
+
+    return CompiledModule(source.graph, call, from_cache)
+
+
+def _make_call(
+    code: Any,
+    source: KernelSource,
+    functions: Mapping[str, Callable[..., None]],
+    libraries: Mapping[str, Any],
+    constants: Mapping[str, torch.Tensor],
+) -> Callable[[list[Any]], Any]:
+    flag = ctypes.c_int(0)
+
+    def check(kernel: str) -> None:
+        if flag.value:
+            flag.value = 0
+            raise IndexError(f"index out of range in kernel {kernel}")
+
+    scope: dict[str, Any] = {
+        "torch": torch,
+        "empty": POOL.empty_strided,
+        "view": view,
+        "restride": restride,
+        "status": ctypes.addressof(flag),
+        "check": check,
+        "constants": constants,
+        "_flag": flag,
+        **{name: _as_call(function, source, name) for name, function in functions.items()},
+        **libraries,
+    }
+    exec(code, scope)
+    call: Callable[[list[Any]], Any] = scope["call"]
+    return call
+
+
+def _as_call(function: Any, source: KernelSource, symbol: str) -> Callable[..., None]:
+    """Pointers and sizes are 64-bit integers to the C calling convention."""
+    count = _arity(source.source, symbol)
+    function.argtypes = [ctypes.c_void_p] * count
+    return function  # type: ignore[no-any-return]
+
+
+def _arity(text: str, symbol: str) -> int:
+    start = text.index(f"void {symbol}(") + len(symbol) + 6
+    inside = text[start : text.index(")", start)].strip()
+    return 0 if not inside else inside.count(",") + 1
+
+
+def view(
+    base: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int
+) -> torch.Tensor:
+    """The strided view of ``base`` that starts ``offset`` elements after its first."""
+    return base.as_strided(shape, strides, base.storage_offset() + offset)
+
+
+def restride(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """``tensor`` with the strides its graph was compiled for; copied only if a library call laid it
+    out otherwise (the stride of an extent of 1 does not matter)."""
+    if tensor.stride() == strides or all(
+        have == want or extent <= 1
+        for extent, have, want in zip(tensor.shape, tensor.stride(), strides, strict=True)
+    ) or tensor.numel() == 0:
+        return tensor
+    out = torch.empty_strided(tuple(tensor.shape), strides, dtype=tensor.dtype)
+    return out.copy_(tensor)
