@@ -265,10 +265,10 @@ _TERNARY = [
     sample
     for dtype in FLOATS
     for sample in calls(**{
-        f"{dtype}": lambda draw, dtype=dtype: call(  # type: ignore[misc]
+        f"{dtype}": lambda draw, dtype=dtype: call(
             draw(7, 34, dtype=dtype, special=True), draw(34, dtype=dtype), draw(7, 1, dtype=dtype, low=1)
         ),
-        f"{dtype}_value": lambda draw, dtype=dtype: call(  # type: ignore[misc]
+        f"{dtype}_value": lambda draw, dtype=dtype: call(
             draw(7, 9, dtype=dtype).t(), draw(9, 7, dtype=dtype), draw(dtype=dtype), value=0.3
         ),
     })
@@ -299,7 +299,7 @@ def _lerp(start: Expr, end: Expr, weight: Expr) -> Expr:
 
 @lowering(aten.lerp.Scalar, samples=[
     sample for dtype in FLOATS for weight in (0.3, 0.5, 1.7) for sample in calls(**{
-        f"{dtype}_{weight}": lambda draw, dtype=dtype, weight=weight: call(  # type: ignore[misc]
+        f"{dtype}_{weight}": lambda draw, dtype=dtype, weight=weight: call(
             draw(7, 34, dtype=dtype, special=True), draw(34, dtype=dtype), weight
         ),
     })

@@ -114,8 +114,7 @@ class Builder:
         strides: Sequence[IndexExpr] | None = None,
     ) -> Buffer:
         """A new buffer; contiguous unless ``strides`` are given. Refuses dtypes we have no loops for."""
-        if dtype not in NATIVE_DTYPES:
-            raise LoweringError(f"no native loops for {str(dtype).removeprefix('torch.')}")
+        check_dtype(dtype)
         if strides is None:
             strides = contiguous_strides(shape)
         return Buffer(self.fresh(name), tuple(shape), tuple(strides), dtype)
@@ -146,6 +145,7 @@ class Builder:
         """A tensor whose element ``(i, j, ...)`` is ``body(i, j, ...)`` (index expressions in, one
         expression out; an axis of extent 1 is passed as 0). The basic pointwise loop."""
         shape = tuple(shape)
+        check_dtype(dtype)
         axes = self.axes(shape)
         value = body(*at(axes))
         buffer = self.buffer(shape, dtype, name=name, strides=self.result_strides(shape, output))
@@ -182,6 +182,7 @@ class Builder:
         if not isinstance(operand, View):
             if compute is None:
                 raise LoweringError("a plain number needs a compute dtype")
+            check_dtype(compute)
             return scalar(operand, compute)
         self.check_native(operand)
         lead = len(where) - len(operand.axes)
@@ -193,8 +194,7 @@ class Builder:
         return loaded.cast(compute if compute is not None else compute_dtype(operand.dtype))
 
     def check_native(self, operand: View) -> None:
-        if operand.dtype not in NATIVE_DTYPES:
-            raise LoweringError(f"no native loops for {str(operand.dtype).removeprefix('torch.')}")
+        check_dtype(operand.dtype)
 
     def promote(self, *operands: Operand) -> torch.dtype:
         """The dtype torch promotes these operands to (numbers and 0-d tensors weigh less)."""
@@ -391,6 +391,12 @@ class Builder:
         buffer = Buffer(self.fresh(f"{old.name}_new"), old.shape, old.strides, old.dtype)
         self._add(outputs=(buffer,), axes=axes, body=body, mutates=old.name)
         return View.whole(buffer)
+
+
+def check_dtype(dtype: torch.dtype) -> None:
+    """LoweringError for a dtype that we have no loops for (complex numbers, 8-bit floats ...)."""
+    if dtype not in NATIVE_DTYPES:
+        raise LoweringError(f"no native loops for {str(dtype).removeprefix('torch.')}")
 
 
 def at(axes: Iterable[Axis]) -> tuple[IndexExpr, ...]:

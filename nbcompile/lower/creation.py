@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from nbcompile.errors import LoweringError
-from nbcompile.loop_ir.expr import Expr, compute_dtype, constant, index_value, op, scalar, where
+from nbcompile.loop_ir.expr import Constant, Expr, compute_dtype, constant, index_value, op, scalar, where
 from nbcompile.loop_ir.index import Index, IndexExpr, index
 from nbcompile.loop_ir.nodes import View
 from nbcompile.lower.builder import Builder, Operand
@@ -194,9 +194,10 @@ def _sequence(b: Builder, start: Any, step: Any) -> View:
 
     def body(i: Index) -> Expr:
         if whole:
-            return index_value(index(start) + index(i) * step).cast(dtype)
-        place = index_value(i, torch.float64)
-        return (place * step + start).cast(dtype)
+            place = index(start) + index(i) * step
+            return index_value(place).cast(dtype)
+        value = index_value(i, torch.float64) * step + start
+        return value.cast(dtype)
 
     return b.generate(b.result_shape(), dtype, body)
 
@@ -247,21 +248,27 @@ def _iota_call(length: int, start: int, step: int) -> Call:
     return call(length, start=start, step=step, dtype=torch.int64, device=device, requires_grad=False)
 
 
-def _spaced(b: Builder, start: Any, end: Any, steps: Any) -> Callable[[Index], Expr]:
-    """Evenly spaced numbers, counted from the nearer end, in the type the result is computed in."""
-    if not all(isinstance(value, int | float) for value in (start, end)) or not isinstance(steps, int):
-        raise LoweringError("the ends or the number of steps are not plain numbers")
+def _spaced(b: Builder, start: Operand, end: Operand, steps: Any) -> Callable[[Index], Expr]:
+    """Evenly spaced numbers, counted from the nearer end, in the type the result is computed in. The
+    ends are numbers or 0-d tensors."""
     dtype = b.result_dtype()
-    compute = compute_dtype(dtype) if dtype.is_floating_point else torch.float64
     if not dtype.is_floating_point:
-        start, end = int(start), int(end)
-    step = (end - start) / (steps - 1) if steps > 1 else 0.0
+        raise LoweringError("ATen rounds each step of integers so spaced in float32")
+    if not isinstance(steps, int):
+        raise LoweringError("the number of steps is not a plain number")
+    compute = compute_dtype(dtype)
 
     def body(i: Index) -> Expr:
+        first, last = b.element(start, (), compute), b.element(end, (), compute)
+        if steps == 1:
+            return first
+        if isinstance(first, Constant) and isinstance(last, Constant):
+            step: Expr = constant((last.value - first.value) / (steps - 1), compute)
+        else:
+            step = (last - first) / (steps - 1)
         place = index_value(i)
-        up = place.cast(compute) * step + start
-        down = end - (steps - 1 - place).cast(compute) * step
-        return where(place < steps // 2, up, down) if steps > 1 else constant(start, compute)
+        down = last - (steps - 1 - place).cast(compute) * step
+        return where(place < steps // 2, place.cast(compute) * step + first, down)
 
     return body
 
@@ -274,19 +281,21 @@ _SPANS = calls(
     double=lambda draw: call(0.1, 3, 7, dtype=torch.float64),
     half=lambda draw: call(0.1, 3, 7, dtype=torch.bfloat16),
 )
+_TENSOR_SPANS = calls(
+    plain=lambda draw: call(draw(), draw(), 11),
+    double=lambda draw: call(draw(), draw(dtype=torch.float64), 4, dtype=torch.float64),
+)
 
 
 @lowering(aten.linspace.default, samples=_SPANS)
+@lowering(aten.linspace.Tensor_Tensor, samples=_TENSOR_SPANS)
 def linspace(b: Builder, start: Any, end: Any, steps: Any, **options: Any) -> View:
-    if not b.result_dtype().is_floating_point:
-        raise LoweringError("ATen rounds each step of an integer linspace in float32")
     return b.generate(b.result_shape(), b.result_dtype(), _spaced(b, start, end, steps))
 
 
 @lowering(aten.logspace.default, samples=_SPANS)
+@lowering(aten.logspace.Tensor_Tensor, samples=_TENSOR_SPANS)
 def logspace(b: Builder, start: Any, end: Any, steps: Any, base: float = 10.0, **options: Any) -> View:
-    if not b.result_dtype().is_floating_point:
-        raise LoweringError("ATen rounds each step of an integer logspace in float32")
     exponent = _spaced(b, start, end, steps)
 
     def body(i: Index) -> Expr:

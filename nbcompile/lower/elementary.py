@@ -32,6 +32,8 @@ _SAME: dict[str, tuple[str, float, float]] = {
     "special_i1e": ("i1e", -4, 4),
     "special_ndtri": ("ndtri", 0.01, 0.99),
     "special_log_ndtr": ("log_ndtr", -4, 4),
+    "special_modified_bessel_i0": ("i0", -4, 4),
+    "special_modified_bessel_i1": ("i1", -4, 4),
     "special_erfcx": ("erfcx", -1, 4),
 }  # fmt: skip
 
@@ -234,10 +236,39 @@ def entr(x: Expr) -> Expr:
     return where(op("isnan", x), x, inside)
 
 
+def trigamma(x: Expr) -> Expr:
+    """The derivative of digamma: reflection below 1/2, six steps up, then the asymptotic series."""
+    reflected = x < 0.5
+    turned = op("sin", x * math.pi)
+    start = where(reflected, -(math.pi**2) / (turned * turned), 0)
+    x = where(reflected, 1 - x, x)
+    total = start
+    for _ in range(6):
+        total = total + 1 / (x * x)
+        x = x + 1
+    rest = 1 / (x * x)
+    series = 1 + 1 / (2 * x) + rest * (1 / 6 - rest * (1 / 30 - rest * (1 / 42)))
+    total = total + series / x
+    return where(reflected, -total, total)
+
+
 @lowering(aten.polygamma.default, samples=calls(
-    first=lambda draw: call(0, draw(7, 34, low=0.1, high=9)),
+    zero=lambda draw: call(0, draw(7, 34, low=0.1, high=9)),
+    one=lambda draw: call(1, draw(7, 34, low=0.1, high=9)),
+    below=lambda draw: call(1, draw(7, 34, low=-3)),
+    whole=lambda draw: call(1, draw(9, dtype=torch.int64).abs() + 1),
+    half=lambda draw: call(1, draw(9, dtype=torch.bfloat16, low=1)),
 ))  # fmt: skip
 def polygamma(b: Builder, order: int, x: View) -> View:
-    if order != 0:
-        raise LoweringError("polygamma of order 1 and up needs the Hurwitz zeta function")
-    return b.pointwise(lambda x: op("digamma", x), x)
+    if order > 1:
+        raise LoweringError("polygamma of order 2 and up needs the Hurwitz zeta function")
+    return b.pointwise(trigamma if order else lambda x: op("digamma", x), x)
+
+
+@_unary("special_spherical_bessel_j0", samples=unary((torch.float32, torch.float64)))
+def spherical_bessel_j0(x: Expr) -> Expr:
+    square = x * x
+    series: Expr = constant(1.0, x.dtype)
+    for n in range(12, 0, -2):  # Taylor, enough of it for |x| < 1/2
+        series = 1 - square / ((n * (n + 1)) * 1.0) * series
+    return where(op("isinf", x), 0, where(op("abs", x) < 0.5, series, op("sin", x) / x))

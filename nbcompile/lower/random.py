@@ -18,7 +18,7 @@ from nbcompile.loop_ir.expr import Expr, compute_dtype, constant, index_value, o
 from nbcompile.loop_ir.index import ZERO, IndexExpr, index, product
 from nbcompile.loop_ir.nodes import View
 from nbcompile.lower.builder import NATIVE_DTYPES, Builder, Operand, contiguous_strides
-from nbcompile.lower.registry import Sample, library, lowering, overload
+from nbcompile.lower.registry import Function, Sample, library, lowering, overload
 from nbcompile.lower.samples import call, calls
 
 aten = torch.ops.aten
@@ -35,10 +35,10 @@ library(
 )  # fmt: skip
 
 
-def drawing(*names: str, samples: list[Sample]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def drawing(*names: str, samples: list[Sample]) -> Callable[[Function], Function]:
     """Register how ``names`` are drawn by Philox; in eager mode each is a call of itself."""
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def register(function: Function) -> Function:
         for target in filter(None, map(overload, names)):
 
             def lower(b: Builder, *args: Any, target: Any = target, **kwargs: Any) -> Any:
@@ -235,13 +235,15 @@ def _same_numbers(b: Builder, x: View, p: float, generator: Any = None) -> View:
     """``bernoulli(x, p)`` reads only the shape and dtype of ``x``: a tensor nobody has to fill serves."""
     strided = x.strided()
     if strided is None or contiguous_strides(x.shape) != strided[0]:
-        return b.call(aten.bernoulli.p, (x, p), {"generator": generator}, reason=EAGER)
+        drawn: View = b.call(aten.bernoulli.p, (x, p), {"generator": generator}, reason=EAGER)
+        return drawn
     one = b.call(
         aten.empty.memory_format, ([1],), {"dtype": x.dtype},
         result=torch.empty(1, dtype=x.dtype), reason="only its dtype is read",
     )  # fmt: skip
     like = b.view(one, x.shape, lambda *at: (ZERO,))
-    return b.call(aten.bernoulli.p, (like, p), {"generator": generator}, reason=EAGER)
+    drawn = b.call(aten.bernoulli.p, (like, p), {"generator": generator}, reason=EAGER)
+    return drawn
 
 
 @lowering(aten.bernoulli.p, samples=_CHANCES + calls(

@@ -18,9 +18,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,11 @@ FAMILIES = (
 
 def lowering(
     *targets: Any, samples: Iterable[Sample] = (), reference: Callable[..., Any] | None = None
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+) -> Callable[[Function], Function]:
     """Register the decorated function as the lowering of ATen overloads; ``None`` (an overload that
     this torch does not have, see :func:`overload`) is skipped."""
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def register(function: Function) -> Function:
         for target in filter(None, targets):
             _registry.add(Lowering(target, function, tuple(samples), reference))
         return function
