@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -129,7 +130,7 @@ def compare(
     Raises what ``fn`` itself raises when run eagerly, and MeasureError, before anything runs, where a
     run would use up what cannot be put back (a generator, an open file).
     """
-    tell = progress or _silently
+    tell = _aloud(progress)
     make = compile or _default_compile()
     args, kwargs = _arguments(inputs)
     snapshot = Snapshot({"fn": fn, "inputs": inputs, **(roots or {})})
@@ -302,5 +303,13 @@ def _first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def _silently(text: str) -> None:
-    """Progress that nobody asked for."""
+def _aloud(progress: Progress | None) -> Progress:
+    """``progress`` with today's stdout and stderr, also while the programs' own output is off."""
+    out, err = sys.stdout, sys.stderr
+
+    def tell(text: str) -> None:
+        if progress is not None:
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                progress(text)
+
+    return tell
