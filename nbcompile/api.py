@@ -96,6 +96,7 @@ class Compiled:
         compile_aten: CompileAten | None,
         recorder: Recorder | None = None,
     ) -> None:
+        fn = _plain(fn)
         own = vars(self)  # around __setattr__, which belongs to the module
         ours = backend == "nbcompile"
         checked = Options.from_mapping(options if ours else None, mode=mode)
@@ -282,6 +283,19 @@ def fresh_identity(fn: Callable[..., Any]) -> Callable[..., Any]:
     copy.__annotations__ = fn.__annotations__
     copy.__dict__.update(fn.__dict__)
     return copy
+
+
+def _plain(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """What the user wrote, where they give something already compiled (by us or torch.compile)."""
+    while True:
+        if isinstance(fn, Compiled):
+            fn = fn.__wrapped__
+        elif isinstance(fn, torch._dynamo.OptimizedModule):
+            fn = fn._orig_mod
+        elif hasattr(fn, "_torchdynamo_orig_callable") and not hasattr(fn, "_torchdynamo_disable"):
+            fn = fn._torchdynamo_orig_callable
+        else:
+            return fn
 
 
 def _calling(target: Callable[..., Any]) -> Callable[..., Any]:

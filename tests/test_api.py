@@ -206,6 +206,35 @@ def test_module_attributes_are_the_modules() -> None:
     assert not model.training
 
 
+def test_compiling_what_is_compiled_already() -> None:
+    model = Small()
+    for given in (compiled(model), torch.compile(model), compiled(torch.compile(model))):
+        run = compiled(given)
+        run(torch.ones(2, 8))
+        assert run.__wrapped__ is model and run.ran_compiled
+
+    def f(x):
+        return x + 1
+
+    assert compiled(torch.compile(f)).__wrapped__ is f
+
+
+def test_what_was_skipped_once_is_told_again() -> None:
+    class LoopBreak(torch.nn.Module):
+        def forward(self, x):
+            for _ in range(2):
+                x = x + 1
+                print(end="")
+            return x
+
+    model = LoopBreak()
+    for _ in range(3):
+        run = compiled(model)
+        run(torch.ones(2))
+        assert len(run.compilation.breaks) == 1
+        assert "print" in run.eager_reason
+
+
 def test_bound_method_and_defaults() -> None:
     class Thing:
         def scaled(self, x, by=3, *, plus=1):

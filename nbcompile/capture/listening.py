@@ -276,8 +276,8 @@ def _unlisten() -> None:
 
 
 def _mark_ends(on: bool) -> None:
-    """Have Dynamo note on which line an expression ends. It notes the columns but not that, so Python
-    underlines every expression in a node's stack trace up to the end of the line."""
+    """Have Dynamo note where an expression begins and ends. Torch 2.11 notes the line only; 2.13 the
+    columns but not the last line, so Python underlines up to the end of the line; 2.15 all of it."""
     from torch._dynamo.symbolic_convert import InstructionTranslatorBase as Translator
 
     original = getattr(Translator, "frame_summary", None)
@@ -294,8 +294,9 @@ def _mark_ends(on: bool) -> None:
     def frame_summary(self: Any) -> Any:
         summary = original(self)
         positions = getattr(getattr(self, "current_instruction", None), "positions", None)
-        if positions is not None and getattr(summary, "end_lineno", 0) is None:
+        if positions is not None and positions.lineno == summary.lineno:
             summary.end_lineno = positions.end_lineno
+            summary.colno, summary.end_colno = positions.col_offset, positions.end_col_offset
         return summary
 
     frame_summary._nbcompile_original = original  # type: ignore[attr-defined]

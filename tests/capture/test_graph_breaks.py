@@ -83,6 +83,29 @@ def test_column_in_the_cell() -> None:
     assert source.source.splitlines()[3][span.column : span.end_column] == "y.sum() > 0"
 
 
+@pytest.mark.parametrize("known", ["nothing", "columns"])
+def test_columns_where_torch_notes_fewer(known: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from traceback import FrameSummary
+
+    from torch._dynamo.symbolic_convert import InstructionTranslatorBase
+
+    original = InstructionTranslatorBase.frame_summary
+
+    def older(self):  # torch 2.11, and 2.13
+        full = original(self)
+        columns = {} if known == "nothing" else {"colno": full.colno, "end_colno": full.end_colno}
+        return FrameSummary(full.filename, full.lineno, full.name, lookup_line=False, **columns)
+
+    monkeypatch.setattr(InstructionTranslatorBase, "frame_summary", older)
+    names, source = cell("def f(x):\n    return torch.tanh(x * 2) + 1")
+    run = compiled(names["f"], cell=source)
+    run(torch.ones(3))
+    (tanh,) = [node for node in run.compilation.graph("g0.fx").nodes if node.op == "torch.tanh"]
+    (span,) = tanh.spans
+    assert source.source.splitlines()[2][span.column : span.end_column] == "torch.tanh(x * 2)"
+    assert InstructionTranslatorBase.frame_summary is older, "put back when done"
+
+
 def test_break_in_a_called_function_is_one_record() -> None:
     names, source = cell(
         """
