@@ -11,10 +11,11 @@ ROUNDS = 10
 _MASK = 0xFFFFFFFF
 
 
-def philox(seed: int, counter: torch.Tensor) -> list[torch.Tensor]:
+def philox(seed: int, counter: torch.Tensor, subsequence: int = 0) -> list[torch.Tensor]:
     """The four 32-bit words (as int64 tensors) of each ``counter`` (int64, the low 64 bits of the
-    block counter) under a 64-bit ``seed``."""
-    c = [counter & _MASK, (counter >> 32) & _MASK, torch.zeros_like(counter), torch.zeros_like(counter)]
+    block counter; ``subsequence`` is the high 64) under a 64-bit ``seed``."""
+    high = [torch.full_like(counter, word & _MASK) for word in (subsequence, subsequence >> 32)]
+    c = [counter & _MASK, (counter >> 32) & _MASK, *high]
     k0, k1 = seed & _MASK, (seed >> 32) & _MASK
     for _ in range(ROUNDS):
         high0, low0 = _multiply(c[0], MULTIPLIERS[0])
