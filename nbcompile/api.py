@@ -19,7 +19,7 @@ from nbcompile.backends.registry import resolve
 from nbcompile.capture.function_to_fx import Backend, delegating_backend, make_backend
 from nbcompile.capture.fx_to_aten import CompileAten
 from nbcompile.capture.listening import Session
-from nbcompile.compilation import Cell, Compilation, GraphBreak
+from nbcompile.compilation import Cell, Compilation
 from nbcompile.errors import OptionError
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
@@ -162,9 +162,8 @@ class Compiled:
                     return f"graph {graph}.{part} ran eagerly: {failed}"
         if session.ran:
             return ""
-        breaks: tuple[GraphBreak, ...] = self.recorder.parts(GraphBreak)
-        if breaks:
-            return f"nothing was compiled: {breaks[-1].reason}"
+        if session.breaks:
+            return f"nothing was compiled: {session.breaks[-1].reason}"
         return "Dynamo found no tensor operations to compile"
 
     @property

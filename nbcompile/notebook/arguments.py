@@ -1,0 +1,147 @@
+"""The options of ``%%compile`` as one frozen value; their parser is IPython's ``magic_arguments``."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, TypeVar
+
+from IPython.core.error import UsageError
+from IPython.core.magic_arguments import argument
+
+from nbcompile.errors import OptionError
+from nbcompile.options import MODES, Options
+
+F = TypeVar("F", bound=Callable[..., Any])
+PARTS = ("summary", "cell", "graph", "fusion", "kernels", "times", "passes", "guards")
+
+
+@dataclass(frozen=True)
+class CellOptions:
+    """What one ``%%compile`` line asks for, defaults filled in. ``dynamic`` is torch.compile's;
+    ``options`` are ``-o`` pairs as typed; ``bench_seconds`` is a budget per contestant."""
+
+    backend: str = "nbcompile"
+    mode: str = "default"
+    fullgraph: bool = False
+    dynamic: bool | None = None
+    options: tuple[tuple[str, str], ...] = ()
+    train: bool = False
+    compare: tuple[str, ...] = ("eager", "nbcompile", "inductor")
+    bench: bool = True
+    bench_seconds: float = 2.0
+    show: tuple[str, ...] = ()
+    save: str = ""
+    into: str = ""
+
+    @property
+    def mapping(self) -> dict[str, Any]:
+        """``options`` as ``torch.compile(options=...)`` takes them."""
+        return dict(self.options)
+
+
+def options_of_magic(function: F) -> F:
+    """Decorate a magic function with every option. Goes below ``@magic_arguments()``."""
+    decorators = [
+        argument("-h", "--help", action="store_true", help="show this text"),
+        argument("--backend", help="nbcompile, inductor, eager, aot_eager or any torch.compile backend"),
+        argument("--mode", choices=MODES, help="torch.compile mode"),
+        argument("--fullgraph", action="store_true", help="an error, not a graph break"),
+        argument("--dynamic", dest="dynamic", action="store_true", default=None, help="sizes are symbolic"),
+        argument("--no-dynamic", dest="dynamic", action="store_false", help="sizes are constants"),
+        argument("-o", dest="option", action="append", default=[], metavar="NAME=VALUE",
+                 help="an option of the backend; may be repeated"),
+        argument("--train", action="store_true", help="measure forward and backward together"),
+        argument("--compare", metavar="A,B", help="contestants to time, e.g. eager,inductor"),
+        argument("--no-bench", action="store_true", help="do not time anything"),
+        argument("--show", metavar="PART,PART", help=f"which parts to show: {', '.join(PARTS)}"),
+        argument("--no-fuse", action="append", nargs="?", const="", metavar="A:B",
+                 help="one kernel a loop; with A:B, only keep that pair of loops apart"),
+        argument("--save", metavar="FILE", help="write the record (.json) or the page (.html)"),
+        argument("--into", metavar="NAME", help="bind the Compilation to this name"),
+    ]  # fmt: skip
+    for decorate in reversed(decorators):
+        function = decorate(function)
+    return function
+
+
+def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptions:
+    """Check what was parsed. UsageError, one line, for a value that cannot be meant."""
+    pairs = []
+    for text in parsed.option:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise UsageError(f"-o wants name=value, got {text!r}")
+        pairs.append((name, value))
+    for text in parsed.no_fuse or ():
+        pairs.append(("no_fuse", text) if text else ("fuse", "false"))
+    pairs = _joined(pairs)
+    backend = parsed.backend or defaults.backend
+    mode = parsed.mode or defaults.mode
+    if backend == "nbcompile":
+        try:
+            Options.from_mapping(dict(pairs), mode=mode)
+        except OptionError as error:
+            raise UsageError(str(error)) from error
+    show = _names(parsed.show) if parsed.show else defaults.show
+    for part in show:
+        if part not in PARTS:
+            raise UsageError(f"--show has no part {part!r}: choose from {', '.join(PARTS)}")
+    if parsed.save and PurePath(parsed.save).suffix not in (".json", ".html"):
+        raise UsageError(f"--save {parsed.save}: the name must end in .json or .html")
+    if parsed.into and not parsed.into.isidentifier():
+        raise UsageError(f"--into {parsed.into}: not a Python name")
+    return CellOptions(
+        backend=backend,
+        mode=mode,
+        fullgraph=parsed.fullgraph or defaults.fullgraph,
+        dynamic=defaults.dynamic if parsed.dynamic is None else parsed.dynamic,
+        options=tuple(pairs),
+        train=parsed.train,
+        compare=_names(parsed.compare) if parsed.compare else defaults.compare,
+        bench=defaults.bench and not parsed.no_bench,
+        bench_seconds=defaults.bench_seconds,
+        show=show,
+        save=parsed.save or "",
+        into=parsed.into or "",
+    )
+
+
+def split_expression(line: str, parse: Callable[[str], argparse.Namespace]) -> tuple[argparse.Namespace, str]:
+    """The line of ``%compile OPTIONS EXPRESSION`` as parsed options and the expression, untouched.
+
+    Shell-like splitting would eat the expression's quotes, so it is found as the first rest of the line
+    that is Python while everything before it parses. UsageError if there is none.
+    """
+    for place in [0, *(found.end() for found in re.finditer(r"\s+", line)), len(line)]:
+        rest = line[place:].strip()
+        if rest.startswith("-") or not _is_expression(rest):
+            continue
+        try:
+            return parse(line[:place]), rest
+        except UsageError:
+            continue
+    return parse(line), ""
+
+
+def _is_expression(text: str) -> bool:
+    try:
+        ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+def _joined(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Repeated pairs to keep apart become one option."""
+    apart = [value for name, value in pairs if name == "no_fuse"]
+    rest = [pair for pair in pairs if pair[0] != "no_fuse"]
+    return [*rest, ("no_fuse", ",".join(apart))] if apart else rest
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())

@@ -1,0 +1,111 @@
+"""The cell's compiler: each part of a cell through :func:`nbcompile.compile`, all in one record."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Callable
+from typing import Any
+
+from nbcompile.api import Compiled, compile
+from nbcompile.backends import registry
+from nbcompile.compilation import Cell, Compilation
+from nbcompile.notebook.arguments import CellOptions
+from nbcompile.notebook.session import CellRun
+from nbcompile.options import Options
+from nbcompile.recorder import Recorder
+
+# These run a graph op by op, so that a failure in the middle leaves what was done in place before it.
+_OP_BY_OP = frozenset({"eager", "eager_noexcept", "eager_debug", "cudagraphs"})
+
+
+def backend_options(backend: str, options: CellOptions) -> dict[str, Any] | None:
+    """Options for ``backend``, which need not be the one that ``-o`` was meant for."""
+    given = options.mapping if backend == options.backend else {}
+    if backend == "inductor":
+        # Its own random numbers are others than eager's, and a cell must draw what it drew before.
+        given = {"fallback_random": True, **{name: _parsed(value) for name, value in given.items()}}
+    return given or None
+
+
+def compile_callable(
+    target: Callable[..., Any], options: CellOptions, progress: Callable[[str], None] | None = None
+) -> Compiled:
+    """``%compile``: a callable that already exists, through the backend asked for."""
+    return compile(
+        target,
+        backend=options.backend,
+        mode=_mode(options),
+        fullgraph=options.fullgraph,
+        dynamic=options.dynamic,
+        options=backend_options(options.backend, options),
+        progress=progress,
+    )
+
+
+class CellCompiler:
+    """Compiles the parts of one cell. All of them share one recorder, and so one Compilation."""
+
+    def __init__(self, options: CellOptions, cell: Cell, progress: Callable[[str], None]) -> None:
+        self.options = options
+        self.cell = cell
+        self.progress = progress
+        self.functional = options.backend not in _OP_BY_OP
+        self.compiled: list[Compiled] = []
+        self._recorder: Recorder | None = None
+
+    def __call__(
+        self, function: types.FunctionType, *, whole: bool, numbers: tuple[str, ...]
+    ) -> Callable[..., Any]:
+        made = compile(
+            function,
+            backend=self.options.backend,
+            mode=_mode(self.options),
+            fullgraph=whole,
+            dynamic=self.options.dynamic,
+            options=backend_options(self.options.backend, self.options),
+            recorder=self._recorder_for(function.__code__.co_filename),
+        )
+        self.compiled.append(made)
+        self.progress("capturing")
+        return made
+
+    def _recorder_for(self, filename: str) -> Recorder:
+        if self._recorder is None:
+            ours = self.options.backend == "nbcompile"
+            checked = Options.from_mapping(self.options.mapping if ours else None, mode=self.options.mode)
+            self.cell = dataclasses.replace(self.cell, filename=filename)
+            self._recorder = Recorder(checked, self.options.backend, self.cell, self.progress)
+        return self._recorder
+
+    def record(self, run: CellRun) -> Compilation:
+        """Everything known about the cell's compile, in the order of its lines where that matters."""
+        recorder = self._recorder_for(run.filename)
+        compilation = recorder.compilation()
+        breaks = sorted((*compilation.breaks, *run.breaks), key=lambda b: b.spans[0].line if b.spans else 0)
+        return dataclasses.replace(
+            compilation, breaks=tuple(breaks), notes=(*compilation.notes, *run.notes)
+        )
+
+
+def backend_names() -> tuple[str, ...]:
+    """Names for completion of ``--backend``."""
+    return registry.names()
+
+
+def _mode(options: CellOptions) -> str | None:
+    return None if options.mode == "default" else options.mode
+
+
+def _parsed(value: Any) -> Any:
+    """``-o`` values for another backend than ours are Python's true, false and numbers, else text."""
+    if not isinstance(value, str):
+        return value
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value

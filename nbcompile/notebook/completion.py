@@ -1,0 +1,54 @@
+"""Tab completion of the ``%%compile`` line: flags, and values where they are known."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
+
+from nbcompile.notebook.arguments import PARTS
+from nbcompile.options import MODES, Options
+
+_LINE = re.compile(r"\s*%%?compile\s")
+
+
+def matcher(flags: Iterable[str], backends: Callable[[], Iterable[str]]) -> Any:
+    """A matcher for ``ip.Completer.custom_matchers``. ``flags`` are the option strings."""
+    known = tuple(flags)
+
+    @context_matcher()
+    def compile_matcher(context: CompletionContext) -> SimpleMatcherResult:
+        line = context.line_with_cursor[: context.cursor_position]
+        if not _LINE.match(line):
+            return SimpleMatcherResult(completions=[])
+        typed = re.split(r"\s", line)[-1]
+        before = line[: len(line) - len(typed)].split()
+        # The completer replaces context.token, which may be shorter than the word (it splits at - and ,).
+        prefix = typed[: len(typed) - len(context.token)] if typed.endswith(context.token) else ""
+        found = [word[len(prefix) :] for word in _words(typed, before, known, backends) if word.startswith(typed)]
+        return SimpleMatcherResult(
+            completions=[SimpleCompletion(text=word, type="param") for word in found], suppress=bool(found)
+        )
+
+    return compile_matcher
+
+
+def _words(
+    typed: str, before: list[str], flags: tuple[str, ...], backends: Callable[[], Iterable[str]]
+) -> list[str]:
+    option = before[-1] if before else ""
+    done, comma, _ = typed.rpartition(",")
+    if option == "--backend":
+        return sorted(backends())
+    if option == "--mode":
+        return list(MODES)
+    if option == "--compare":
+        return [done + comma + name for name in sorted({"eager", *backends()})]
+    if option == "--show":
+        return [done + comma + name for name in PARTS]
+    if option == "-o":
+        return [f"{field.name}=" for field in dataclasses.fields(Options) if field.name != "mode"]
+    return sorted(flags) if typed.startswith("-") or not typed else []

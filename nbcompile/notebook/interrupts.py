@@ -1,0 +1,38 @@
+"""Interrupts (Ctrl-C, the notebook's stop button) arrive between steps, not in the middle of one."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+
+
+class finish_first:
+    """Hold back SIGINT while the body runs, then raise it. A second one is raised at once.
+
+    Only for bodies that run native code, which an interrupt could not stop anyway, and that must not
+    be left half done. Does nothing outside the main thread or where SIGINT is not Python's own.
+    """
+
+    def __enter__(self) -> finish_first:
+        self.waiting = False
+        self.active = (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        )
+        if self.active:
+            signal.signal(signal.SIGINT, self._hold)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.active:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            if self.waiting and kind is None:
+                raise KeyboardInterrupt
+
+    def _hold(self, number: int, frame: FrameType | None) -> None:
+        if self.waiting:
+            raise KeyboardInterrupt
+        self.waiting = True

@@ -1,0 +1,270 @@
+"""``%load_ext nbcompile``: the ``%%compile`` cell magic, the ``%compile`` line magic, their defaults."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import magic_arguments
+from traitlets import Bool, CaselessStrEnum, Float, Int, List, Unicode
+
+from nbcompile.capture.cell_to_function import prepare
+from nbcompile.compilation import Cell, Compilation
+from nbcompile.notebook import hooks
+from nbcompile.notebook.arguments import (
+    CellOptions,
+    cell_options,
+    options_of_magic,
+    split_expression,
+)
+from nbcompile.notebook.compiling import CellCompiler, backend_names, compile_callable
+from nbcompile.notebook.completion import matcher
+from nbcompile.notebook.display import save, show
+from nbcompile.notebook.measuring import measure_cell, measure_call
+from nbcompile.notebook.progress import Place
+from nbcompile.notebook.session import CellRun, Switchboard
+from nbcompile.options import MODES
+
+
+@magics_class
+class NbCompile(Magics):
+    """Defaults of ``%%compile``: ``%config NbCompile.backend = "inductor"`` and so on."""
+
+    backend = Unicode("nbcompile", help="backend where --backend is not given").tag(config=True)
+    mode = CaselessStrEnum(MODES, "default", help="mode where --mode is not given").tag(config=True)
+    fullgraph = Bool(False, help="treat every graph break as an error").tag(config=True)
+    compare = List(
+        Unicode(), ["eager", "nbcompile", "inductor"], help="contestants where --compare is not given"
+    ).tag(config=True)
+    bench = Bool(True, help="time each cell after it has run").tag(config=True)
+    bench_seconds = Float(2.0, min=0.05, help="time budget per contestant, in seconds").tag(config=True)
+    show = List(Unicode(), [], help="parts to show where --show is not given; empty: all").tag(config=True)
+    unroll = Int(16, min=0, help="a loop of at most so many steps may become part of one graph").tag(config=True)
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self.board = Switchboard()
+        self._parser = type(self).compile.parser  # type: ignore[attr-defined]
+        self._marker = hooks.CellMarker(self._accepts)
+        self._transformer = hooks.CellTransformer(self._start, self._failed)
+        self._matcher = matcher(self._parser._option_string_actions, backend_names)
+        self._run: _Current | None = None
+        self._count = 0
+        self._raw = ""
+
+    # -- the magics ---------------------------------------------------------------------------------
+
+    @no_var_expand
+    @line_cell_magic
+    @magic_arguments()
+    @options_of_magic
+    def compile(self, line: str, cell: str | None = None) -> Any:
+        """Compile a cell, or with %compile one callable or call, and show all that happened.
+
+        %%compile runs the cell exactly as it would run without the magic, its tensor statements
+        compiled, and then shows what was captured, fused, generated and measured.
+
+        %compile OPTIONS f(x) runs the call compiled and returns its result; %compile OPTIONS f
+        returns the compiled callable, with its record in `.compilation`.
+        """
+        if cell is None:
+            return self._line(line)
+        parsed = self._parser.parse_argstring(line)
+        if parsed.help:
+            print(self._parser.format_help())
+            return None
+        cell_options(parsed, self._defaults())
+        # Not through the input transformer: a cell magic inside this cell, or a call from a program.
+        inner = cell if cell.lstrip().startswith("%%") else f"%%compile {line}\n{cell}"
+        if inner is cell:
+            print("nbcompile: put %%compile below the other cell magic; this cell ran without it.")
+        result = self.shell.run_cell(inner)
+        result.raise_error()
+        return None
+
+    def _line(self, line: str) -> Any:
+        parsed, expression = split_expression(line, self._parser.parse_argstring)
+        if parsed.help:
+            print(self._parser.format_help())
+            return None
+        if not expression:
+            raise UsageError("%compile wants a callable or a call, e.g. %compile model(x)")
+        options = cell_options(parsed, self._defaults())
+        tree = ast.parse(expression, mode="eval").body
+        names = self.shell.user_ns
+        if not isinstance(tree, ast.Call):
+            target = self.shell.ev(expression)
+            if not callable(target):
+                raise UsageError(f"{expression} is not callable")
+            return compile_callable(target, options)
+        target = self.shell.ev(ast.unparse(tree.func))
+        args, kwargs = eval(f"(lambda *a, **k: (a, k))({_arguments(tree)})", names)
+        place = Place(self.shell)
+        compiled = compile_callable(target, options, progress=place.progress)
+        result = compiled(*args, **kwargs)
+        compilation = compiled.compilation
+        if options.bench:
+            compilation = measure_call(target, args, kwargs, compilation, options, place.progress)
+        self._deliver(compilation, options, place)
+        return result
+
+    # -- a cell's life: accepted, started, asked (in session), finished -----------------------------
+
+    def _accepts(self, line: str) -> bool:
+        parsed = self._parser.parse_argstring(line)
+        cell_options(parsed, self._defaults())
+        return not parsed.help
+
+    def _start(self, line: str, tree: ast.Module) -> ast.Module:
+        options = cell_options(self._parser.parse_argstring(line), self._defaults())
+        self._abandon()
+        self._count += 1
+        hooks.hide_mark(line)
+        prepared = prepare(
+            tree, first_id=self.board.next_id, interactivity=self.shell.ast_node_interactivity
+        )
+        self.board.next_id += 1 + max((s.inner for s in prepared.statements), default=0)
+        place = Place(self.shell)
+        source = self._raw if self._raw.lstrip().startswith("%%compile") else f"%%compile {line}\n"
+        cell = Cell(source=source, execution_count=self.shell.execution_count)
+        compiler = CellCompiler(options, cell, place.progress)
+        run = CellRun(
+            prepared,
+            self._count,
+            self.board,
+            compiler,
+            fullgraph=options.fullgraph,
+            unroll=self.unroll,
+        )
+        self._run = _Current(run, options, compiler, place)
+        self.board.open(run)
+        return prepared.tree
+
+    def _failed(self, error: Exception) -> None:
+        print(f"nbcompile: this cell runs eagerly: {type(error).__name__}: {error}")
+
+    def _before_cell(self, info: Any) -> None:
+        self._raw = info.raw_cell or ""
+
+    def _after_cell(self, result: Any) -> None:
+        """Measure and show. Called by IPython when the cell is over, however it ended."""
+        current, self._run = self._run, None
+        if current is None:
+            return
+        run, options, place = current.run, current.options, current.place
+        run.finish(result.success)
+        try:
+            compilation = current.compiler.record(run)
+            if options.bench and result.success and run.parts:
+                compilation = measure_cell(run, current.compiler, compilation, options, place.progress)
+            elif not result.success:
+                compilation = _noted(compilation, "The cell raised an error, so nothing was measured.")
+            self._deliver(compilation, options, place)
+        except KeyboardInterrupt:
+            print("nbcompile: interrupted while measuring; the cell itself had finished.")
+        except Exception as error:
+            print(f"nbcompile: the cell ran, but its record failed: {type(error).__name__}: {error}")
+        finally:
+            self.board.close(run)
+
+    def _deliver(self, compilation: Compilation, options: CellOptions, place: Place) -> None:
+        if options.into:
+            self.shell.user_ns[options.into] = compilation
+        if options.save:
+            save(compilation, options.save)
+        show(compilation, options, place)
+
+    def _abandon(self) -> None:
+        """Forget a run that IPython never told us the end of (a silent cell)."""
+        if self._run is not None:
+            self.board.close(self._run.run)
+            self._run = None
+
+    def _defaults(self) -> CellOptions:
+        return CellOptions(
+            backend=self.backend,
+            mode=self.mode,
+            fullgraph=self.fullgraph,
+            compare=tuple(self.compare),
+            bench=self.bench,
+            bench_seconds=self.bench_seconds,
+            show=tuple(self.show),
+        )
+
+    # -- loading and unloading ----------------------------------------------------------------------
+
+    def install(self) -> None:
+        shell = self.shell
+        shell.register_magics(self)
+        shell.input_transformers_cleanup.append(self._marker)
+        shell.ast_transformers.append(self._transformer)
+        shell.events.register("pre_run_cell", self._before_cell)
+        shell.events.register("post_run_cell", self._after_cell)
+        completer = getattr(shell, "Completer", None)
+        if completer is not None:
+            completer.custom_matchers.append(self._matcher)
+        self.board.install()
+        hooks.install_mark()
+
+    def uninstall(self) -> None:
+        shell = self.shell
+        self._abandon()
+        _remove(shell.input_transformers_cleanup, self._marker)
+        _remove(shell.ast_transformers, self._transformer)
+        shell.events.unregister("pre_run_cell", self._before_cell)
+        shell.events.unregister("post_run_cell", self._after_cell)
+        completer = getattr(shell, "Completer", None)
+        if completer is not None:
+            _remove(completer.custom_matchers, self._matcher)
+        for kind in ("line", "cell"):
+            shell.magics_manager.magics[kind].pop("compile", None)
+        _remove(shell.configurables, self)
+        self.board.uninstall()
+        hooks.uninstall_mark()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Current:
+    run: CellRun
+    options: CellOptions
+    compiler: CellCompiler
+    place: Place
+
+
+_loaded: dict[int, NbCompile] = {}
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """What ``%load_ext nbcompile`` does; a second time it starts afresh."""
+    unload_ipython_extension(shell)
+    magics = NbCompile(shell)
+    magics.install()
+    _loaded[id(shell)] = magics
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """What ``%unload_ext nbcompile`` does."""
+    magics = _loaded.pop(id(shell), None)
+    if magics is not None:
+        magics.uninstall()
+
+
+def _arguments(call: ast.Call) -> str:
+    parts = [ast.unparse(arg) for arg in call.args]
+    for word in call.keywords:
+        value = ast.unparse(word.value)
+        parts.append(f"{word.arg}={value}" if word.arg else f"**{value}")
+    return ", ".join(parts)
+
+
+def _noted(compilation: Compilation, note: str) -> Compilation:
+    return dataclasses.replace(compilation, notes=(*compilation.notes, note))
+
+
+def _remove(items: list[Any], item: Any) -> None:
+    if item in items:
+        items.remove(item)

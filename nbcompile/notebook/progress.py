@@ -1,0 +1,58 @@
+"""One line that says what is going on, in the place where the record will stand."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import display, update_display
+
+_EVERY = 0.1
+
+
+class Place:
+    """One output of the cell: shows progress while things happen, the record in the end.
+
+    In a notebook it is one display, updated in place. In a terminal an update would print again, so
+    there progress is silent and only :meth:`show` prints. ``delay`` seconds pass before the first
+    progress, so quick compiles do not flicker.
+    """
+
+    def __init__(self, shell: InteractiveShell, *, delay: float = 0.2) -> None:
+        self.live = hasattr(shell, "kernel")
+        self.id = f"nbcompile-{uuid.uuid4().hex[:12]}"
+        self.opened = False
+        self._due = time.monotonic() + delay
+
+    def progress(self, text: str) -> None:
+        """Say ``text``. Cheap enough for every step; at most ten a second are sent."""
+        now = time.monotonic()
+        if not self.live or now < self._due:
+            return
+        self._due = now + _EVERY
+        line = f"nbcompile: {text}…"
+        self._send({"text/plain": line, "text/html": f"<em>{_escaped(line)}</em>"}, {})
+
+    def show(self, bundle: dict[str, Any], metadata: dict[str, Any] | None = None) -> None:
+        """Put the final MIME bundle here."""
+        if not self.live:
+            bundle = {"text/plain": bundle["text/plain"]}
+        self._send(bundle, metadata or {})
+
+    def clear(self) -> None:
+        """Nothing to show after all."""
+        if self.opened:
+            self._send({"text/plain": "", "text/html": ""}, {})
+
+    def _send(self, bundle: dict[str, Any], metadata: dict[str, Any]) -> None:
+        if self.opened:
+            update_display(bundle, metadata=metadata, raw=True, display_id=self.id)
+            return
+        self.opened = True
+        display(bundle, metadata=metadata, raw=True, display_id=self.id)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
