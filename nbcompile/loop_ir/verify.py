@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import torch
+
 from nbcompile.errors import VerifyError
-from nbcompile.loop_ir.expr import COMPARISONS, SCALAR_OPS, Expr, Guard, Load, Op
-from nbcompile.loop_ir.index import Axis
-from nbcompile.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, View
+from nbcompile.loop_ir.expr import COMPARISONS, SCALAR_OPS, Expr, Guard, Load, Op, walk_index
+from nbcompile.loop_ir.index import ONE, ZERO, index
+from nbcompile.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, Statement, View
 from nbcompile.loop_ir.printer import statement_text
 
 
@@ -13,7 +15,8 @@ def verify(program: LoopProgram) -> LoopProgram:
     """``program`` itself if it is well formed; VerifyError with the neighbourhood otherwise.
 
     Checked: single assignment, definition before use, ranks and dtypes of loads, axes in scope,
-    shapes of outputs, arity and argument types of operations, mutated inputs not read afterwards.
+    shapes of outputs, arity and argument types of operations, mutated inputs not read afterwards (nor,
+    while they are overwritten, anywhere but at the element being written).
     """
     defined: dict[str, Buffer] = {}
     mutated: set[str] = set()
@@ -25,28 +28,35 @@ def verify(program: LoopProgram) -> LoopProgram:
             defined[name] = buffer
     for place, statement in enumerate(program.statements):
         try:
-            if isinstance(statement, LibraryCall):
-                for view in statement.views():
-                    _use(view.buffer.name, defined, mutated)
-                    if view.strided() is None:
-                        raise VerifyError(f"argument {view.buffer.name} of a library call is not strided")
-            else:
-                _loop(statement, defined, mutated)
-            for output in statement.outputs:
-                if output is None:
-                    continue
-                if output.name in defined:
-                    raise VerifyError(f"{output.name} is defined twice")
-                defined[output.name] = output
+            _statement(statement, defined, mutated)
         except VerifyError as error:
             raise VerifyError(f"{error.message}\n{_neighbourhood(program, place)}") from None
-    for output_value in program.outputs:
-        if isinstance(output_value, View):
-            if output_value.buffer.name not in defined:
-                raise VerifyError(f"returns {output_value.buffer.name}, which nothing defines")
-            if output_value.strided() is None:
-                raise VerifyError(f"returns a view of {output_value.buffer.name} that is not strided")
+    for value in program.outputs:
+        if isinstance(value, View):
+            if value.buffer.name not in defined:
+                raise VerifyError(f"returns {value.buffer.name}, which nothing defines")
+            if value.strided() is None:
+                raise VerifyError(f"returns a view of {value.buffer.name} that is not strided")
     return program
+
+
+def _statement(statement: Statement, defined: dict[str, Buffer], mutated: set[str]) -> None:
+    if isinstance(statement, LibraryCall):
+        for view in statement.views():
+            _use(view.buffer.name, defined, mutated)
+            if view.strided() is None:
+                raise VerifyError(f"argument {view.buffer.name} of a library call is not strided")
+    else:
+        _domain(statement)
+        _results(statement, defined, mutated)
+        _reads(statement, defined, mutated)
+        _mutation(statement, defined, mutated)
+    for output in statement.outputs:
+        if output is None:
+            continue
+        if output.name in defined:
+            raise VerifyError(f"{output.name} is defined twice")
+        defined[output.name] = output
 
 
 def _use(name: str, defined: dict[str, Buffer], mutated: set[str]) -> Buffer:
@@ -57,35 +67,61 @@ def _use(name: str, defined: dict[str, Buffer], mutated: set[str]) -> Buffer:
     return defined[name]
 
 
-def _loop(loop: Loop, defined: dict[str, Buffer], mutated: set[str]) -> None:
+def _domain(loop: Loop) -> None:
+    """Axes: distinct, and the only ones that anything in the loop depends on."""
     axes = set(loop.axes)
     if len({axis.name for axis in axes}) != len(loop.axes):
         raise VerifyError("two axes have one name")
     if not set(loop.reduced) <= axes:
         raise VerifyError("reduces an axis it does not have")
-    if bool(loop.reduction) != bool(loop.reduced) and loop.reduction is None:
+    if loop.reduced and loop.reduction is None:
         raise VerifyError("reduced axes without a reduction")
+    used = loop.body.axes().union(*(place.axes() for place in loop.target or ()))
+    if used - axes:
+        raise VerifyError(f"axes {used - axes} are not axes of this loop")
+
+
+def _results(loop: Loop, defined: dict[str, Buffer], mutated: set[str]) -> None:
+    """Outputs: as many as the loop makes, shaped by its axes or, of a scatter, like its base."""
+    if (loop.reduction == "welford") != (len(loop.outputs) == 2):
+        raise VerifyError("wrong number of outputs")
     if loop.target is None:
         for output in loop.outputs:
             if output.shape != tuple(axis.extent for axis in loop.kept):
                 raise VerifyError(f"{output.name} has shape {output.shape}, its axes say otherwise")
-    elif len(loop.target) != len(loop.outputs[0].shape) or loop.base not in defined:
+        return
+    base, output = _use(loop.base or "", defined, mutated), loop.outputs[0]
+    fits = (base.shape, base.dtype) == (output.shape, output.dtype)
+    if loop.reduction or not fits or len(loop.target) != len(base.shape):
         raise VerifyError("scatter target or base does not fit its output")
-    if (loop.reduction == "welford") != (len(loop.outputs) == 2):
-        raise VerifyError("wrong number of outputs")
-    stray = {axis for axis in loop.body.axes() if isinstance(axis, Axis)} - axes
-    if stray:
-        raise VerifyError(f"axes {stray} are not axes of this loop")
+
+
+def _reads(loop: Loop, defined: dict[str, Buffer], mutated: set[str]) -> None:
+    """Loads: of buffers that are there, by rank and dtype; and well-typed operations on them."""
     _expression(loop.body)
+    for place in loop.target or ():
+        for value in walk_index(place):
+            _expression(value)
     for load in loop.reads():
         buffer = _use(load.buffer, defined, mutated)
         if len(load.index) != len(buffer.shape):
             raise VerifyError(f"{load} has {len(load.index)} indices, {buffer.name} {len(buffer.shape)}")
         if load.dtype != buffer.dtype:
             raise VerifyError(f"{load} is typed {load.dtype}, the buffer {buffer.dtype}")
-    if loop.mutates:
-        _use(loop.mutates, defined, mutated)
-        mutated.add(loop.mutates)
+
+
+def _mutation(loop: Loop, defined: dict[str, Buffer], mutated: set[str]) -> None:
+    """A loop that overwrites an input has its layout and reads of it only what it is about to write."""
+    if not loop.mutates:
+        return
+    old, new = _use(loop.mutates, defined, mutated), loop.outputs[0]
+    if (old.shape, old.strides, old.dtype) != (new.shape, new.strides, new.dtype):
+        raise VerifyError(f"{new.name} is not laid out like {old.name}, which it overwrites")
+    own = tuple(ZERO if axis.extent == ONE else index(axis) for axis in loop.axes)
+    for load in loop.reads():
+        if load.buffer == old.name and load.index != own:
+            raise VerifyError(f"{load} may read what this loop has overwritten already")
+    mutated.add(old.name)
 
 
 def _expression(body: Expr) -> None:
@@ -98,6 +134,8 @@ def _expression(body: Expr) -> None:
             raise VerifyError(f"unknown operation or wrong number of arguments: {node}")
         if node.name == "cast" or node.name == "philox_uniform":
             continue
+        if node.name == "where" and node.args[0].dtype != torch.bool:
+            raise VerifyError(f"the condition of {node} is not bool")
         args = node.args[1:] if node.name == "where" else node.args
         kinds = {arg.dtype for arg in args}
         if len(kinds) > 1:
