@@ -65,7 +65,9 @@ def fused_drawing(
             return Box(node.id, clip(label, LABEL), fate, "", _detail(node, note))
         label = clip(f"{short_id(compilation, node.id)} {kernel.name}", LABEL + 4)
         held = [loops[id] for id in kernel.loops if id in loops]
-        inner = tuple(Box(n.id, clip(n.name, 18), "loop", "", _detail(n)) for n in held[:MAX_INNER])
+        inner = tuple(
+            Box(n.id, clip(_short_name(n.name), 16), "loop", "", _detail(n)) for n in held[:MAX_INNER]
+        )
         return Box(node.id, label, fate, note, _detail(node, note), inner, _inside(held[:MAX_INNER]),
                    max(0, len(kernel.loops) - len(inner)))  # fmt: skip
 
@@ -74,7 +76,8 @@ def fused_drawing(
         for node in graph.nodes
     }  # fmt: skip
     noun = "{} kernels and calls"
-    return _draw(graph, box, lambda node: modules[node.id], limit, noun, f"fused graph {graph.id}")
+    known = captured_inputs(compilation, graph)
+    return _draw(graph, box, lambda node: modules[node.id], limit, noun, f"fused graph {graph.id}", known)
 
 
 def fx_drawing(
@@ -115,16 +118,17 @@ def _draw(
     limit: int,
     noun: str,
     title: str,
+    known: Mapping[str, Node] | None = None,
 ) -> Drawing:
     work = [node for node in graph.nodes if node.kind not in PLAIN]
     outer = max(8, min(limit, MAX_OUTER))
     if len(work) > outer:
         boxes, owner = _merged(work, box, module, outer, noun)
-        return _connected(graph, boxes, owner, title)
+        return _connected(graph, boxes, owner, title, known)
     boxes = [box(node) for node in work]
     if sum(1 + len(item.inner) for item in boxes) > limit:
         boxes = [replace(box, inner=(), inner_edges=(), more=0) for box in boxes]
-    return _connected(graph, boxes, {node.id: node.id for node in work}, title)
+    return _connected(graph, boxes, {node.id: node.id for node in work}, title, known)
 
 
 def _merged(
@@ -170,20 +174,55 @@ def _runs(nodes: Sequence[Node], key: Callable[[Node], str]) -> list[tuple[str, 
     return runs
 
 
-def _connected(graph: Graph, boxes: Sequence[Box], owner: Mapping[str, str], title: str) -> Drawing:
+def captured_inputs(compilation: Compilation, graph: Graph) -> dict[str, Node]:
+    """For the inputs of a loop or fused graph, the captured inputs that they are. Below AOTAutograd inputs
+    are called ``primals_3``; their graph's ATen graph has a node of that name, whose origins say which
+    argument or parameter it is. Saved tensors and tangents of a backward graph are nobody's argument."""
+    graphs = {each.id: each for each in compilation.graphs}
+    nodes = {node.id: node for each in compilation.graphs for node in each.nodes}
+    above = graphs.get(graph.parent)
+    if above is not None and above.stage == "loops":
+        above = graphs.get(above.parent)
+    names = {node.name: node for node in above.nodes if node.kind == "input"} if above else {}
+    out = {}
+    for node in graph.nodes:
+        here, steps = names.get(node.name, node), 0
+        while here.kind == "input" and here.origins and here.origins[0] in nodes and steps < len(_STAGES):
+            here, steps = nodes[here.origins[0]], steps + 1
+        if here.kind == "input" and here is not node and not here.origins:
+            out[node.id] = here
+    return out
+
+
+_STAGES = ("fx", "joint", "forward", "backward", "loops", "fused")
+
+
+def _connected(
+    graph: Graph,
+    boxes: Sequence[Box],
+    owner: Mapping[str, str],
+    title: str,
+    known: Mapping[str, Node] | None = None,
+) -> Drawing:
     """Add the inputs worth drawing, and the edges between boxes, through views that are not drawn."""
+    known = known or {}
     inputs = [node for node in graph.nodes if node.kind == "input"]
     constants = sum(1 for node in graph.nodes if node.kind == "constant")
     used = {source for node in graph.nodes for source in node.inputs}
-    shown = [node for node in inputs if node.id in used and not is_parameter(node)]
-    if len(inputs) > MAX_INPUTS:
-        shown = shown[:MAX_INPUTS]
+    shown = [node for node in inputs if node.id in used and not is_parameter(known.get(node.id, node))]
+    if len(shown) > MAX_INPUTS:
+        # The arguments and tangents first; the rest are tensors saved for the backward pass.
+        named = [node for node in shown if node.id in known or node.name.startswith("tangents")]
+        shown = (named if graph.id.endswith(".bw.fused") else shown)[:MAX_INPUTS]
     edges = _edges(graph, {**owner, **{node.id: node.id for node in shown}}, owner)
-    pills = [Box(node.id, _input_label(node), "input", "", _detail(node)) for node in shown]
+    pills = [Box(n.id, _input_label(known.get(n.id, n)), "input", "", _detail(n)) for n in shown]
     left_out = []
-    if hidden := len(inputs) - len(shown):
-        what = count_text(hidden, "parameter or unused input", "parameters and other inputs")
-        left_out.append(f"{what} not drawn")
+    hidden = [node for node in inputs if node not in shown]
+    parameters = sum(1 for node in hidden if is_parameter(known.get(node.id, node)))
+    if parameters:
+        left_out.append(f"{count_text(parameters, 'parameter')} not drawn")
+    if len(hidden) > parameters:
+        left_out.append(f"{count_text(len(hidden) - parameters, 'other input')} not drawn")
     if constants:
         left_out.append(f"{count_text(constants, 'constant')} not drawn")
     words = f"{title}: {count_text(len(owner), 'node')} in {count_text(len(boxes), 'box', 'boxes')}"
@@ -205,16 +244,22 @@ def _edges(graph: Graph, drawn: Mapping[str, str], targets: Mapping[str, str]) -
     return tuple(edges)
 
 
+def _short_name(name: str) -> str:
+    return name.removeprefix("native_").lstrip("_") or name
+
+
 def _inside(nodes: Sequence[Node]) -> tuple[tuple[str, str], ...]:
     known = {node.id for node in nodes}
     return tuple((source, node.id) for node in nodes for source in node.inputs if source in known)
 
 
 def _place(node: Node) -> str:
-    """``line 3`` of the cell, else the module path's last parts, else nothing."""
+    """``line 3`` of the cell, else the module path's last parts, else ``model.py:7``, else nothing."""
     for span in node.spans[:1]:
         if not span.file:
             return f"line {span.line}"
+        if not node.module:
+            return f"{span.file.rsplit('/', 1)[-1]}:{span.line}"
     return ".".join(node.module.split(".")[-2:])
 
 

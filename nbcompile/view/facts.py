@@ -107,15 +107,23 @@ def short_id(compilation: Compilation, id: str) -> str:
         return clip(id, 24)
     fused = [graph.id.split(".") for graph in stage_graphs(compilation, "fused")]
     several = len({names[0] for names in fused}) > 1
-    both = any("bw" in names for names in fused)
     shown = [parts[0]] if several else []
-    shown += [part for part in parts[1:-1] if both and part not in ("loops", "fused")]
+    shown += [part for part in parts[1:-1] if part == "bw"]
     return clip(".".join([*shown, parts[-1]]), 24)
 
 
-def lines_of(links: Links, id: str) -> tuple[int, ...]:
-    """Lines of the cell that ``id`` comes from; none for an id that the record does not define."""
-    return links.lines(id) if id in links else ()
+def main_file(compilation: Compilation) -> str:
+    """The source that lines refer to: the cell (an empty name), or where there is none the file in which
+    most captured ops stand."""
+    if compilation.cell is not None:
+        return ""
+    seen = [n.spans[0].file for graph in stage_graphs(compilation, "fx") for n in working(graph) if n.spans]
+    return max(sorted(set(seen)), key=seen.count, default="")
+
+
+def lines_of(links: Links, id: str, file: str = "") -> tuple[int, ...]:
+    """Lines of the cell (or of ``file``) that ``id`` comes from; none for an id that is not there."""
+    return links.lines(id, file) if id in links else ()
 
 
 def calls_of(compilation: Compilation, links: Links) -> tuple[Call, ...]:
@@ -142,12 +150,13 @@ def calls_of(compilation: Compilation, links: Links) -> tuple[Call, ...]:
             node = Node(kernel.id, kernel.name, kernel.name, "kernel")
             raw.append((node, kernel.graph, "fused", max(0, kernel.bytes_read + kernel.bytes_written)))
     total = sum(traffic for *_, traffic in raw) or 1
+    file = main_file(compilation)
     out = []
     for node, graph_id, fate, traffic in raw:
         held = kernels.get(node.id)
         name = held.name if held else short_op(node.op or node.name)
         label = short_id(compilation, node.id) if fate == "fused" else name
-        lines = lines_of(links, node.id)
+        lines = lines_of(links, node.id, file)
         out.append(Call(node.id, graph_id, label, name, fate, traffic, traffic / total, lines))
     return tuple(out)
 
@@ -232,8 +241,12 @@ def _compare(ours: Measurement, eager: Measurement, ratio: float) -> Verdict:
     ours_low, ours_high = ours.quantile(0.25) or 0.0, ours.quantile(0.75) or math.inf
     eager_low, eager_high = eager.quantile(0.25) or 0.0, eager.quantile(0.75) or math.inf
     detail = f"{ours.what}: {seconds_text(ours.median)} a call, eager {seconds_text(eager.median)}"
-    if 0.97 < ratio < 1.03 or (ours_low <= eager_high and eager_low <= ours_high):
-        return Verdict(f"as fast as eager ({ratio:.2f}×, within the spread)", "even", detail)
+    if 0.97 < ratio < 1.03:
+        return Verdict(f"as fast as eager ({ratio:.2f}×)", "even", detail)
+    if ours_low <= eager_high and eager_low <= ours_high:
+        return Verdict(
+            f"no clear difference from eager ({ratio:.2f}×, but the spreads overlap)", "even", detail
+        )
     if ratio > 1:
         text = ratio_text(ratio) if ratio >= 1.15 else f"{ratio:.2f}×"
         return Verdict(f"{text} faster than eager", "good", detail)

@@ -23,7 +23,10 @@ MAX_CHARACTERS = 60_000
 
 
 def highlight_lines(text: str, language: str, css: Styler) -> list[Markup]:
-    """``text`` as escaped, coloured HTML, one entry a line. Unknown languages come back plain."""
+    """``text`` as escaped, coloured HTML, one entry a line. ``language`` is a key of a kernel's sources,
+    ``"python"``, or ``"ir"`` for the text of a stage; unknown languages come back plain."""
+    if language == "ir":
+        return [_ir_line(line, css) for line in text.split("\n")]
     lexer = _lexer(_LEXERS.get(language.lower(), ""))
     if lexer is None or len(text) > MAX_CHARACTERS:
         return [escape(line) for line in text.split("\n")]
@@ -44,12 +47,19 @@ def highlight_lines(text: str, language: str, css: Styler) -> list[Markup]:
     return [Markup("").join(_span(tone, piece, css) for tone, piece in row) for row in rows]
 
 
+def _ir_line(line: str, css: Styler) -> Markup:
+    """The texts of the stages, thousands of lines of them: only comments are set apart."""
+    code, mark, comment = line.partition("# ")
+    return escape(code) + (_span("com", mark + comment, css) if mark else Markup(""))
+
+
 def _span(tone: str, piece: str, css: Styler) -> Markup:
     if not tone:
         return escape(piece)
     return Markup("<span {}>{}</span>").format(css(f"t-{tone}"), piece)
 
 
+@lru_cache(maxsize=256)
 def _tone(kind: _TokenType) -> str:
     if kind in Token.Comment.Preproc or kind in Token.Comment.PreprocFile:
         return "kw"

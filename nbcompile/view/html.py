@@ -26,7 +26,7 @@ _FIGURE = re.compile(r"\d[\d,.]*(?:×| [kMGT]?B\b| (?:s|ms|µs|ns)\b)?")
 
 def to_html(compilation: Compilation) -> str:
     """An HTML fragment for a notebook output: inline styles only, at most 1 MB, legible in any theme."""
-    return _fragment(compilation, Styler(page=False))
+    return str(_fragment(compilation, Styler(page=False)))
 
 
 def to_page(compilations: Compilation | Sequence[Compilation], title: str = "") -> str:

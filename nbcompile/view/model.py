@@ -111,6 +111,8 @@ class Model:
     def __init__(self, compilation: Compilation, css: Styler, caps: Caps) -> None:
         self.record, self.css, self.caps = compilation, css, caps
         self.links = Links(compilation)
+        self.file = fact.main_file(compilation)
+        self.line_word = "cell line" if compilation.cell else f"{clip(self.file.rsplit('/', 1)[-1], 30)} line"
         self.facts = fact.facts(compilation, self.links)
         self.strip = strip(compilation)
         self.kernels_by_id = {kernel.id: kernel for kernel in compilation.kernels}
@@ -129,7 +131,7 @@ class Model:
             code = (
                 colored[index] if 0 <= index < len(colored) else _dim(row.text[: self.caps.width], self.css)
             )
-            chips = take(row.chips, 5)
+            chips = take(row.chips, 2)
             out.append(
                 {
                     "number": row.number,
@@ -175,7 +177,7 @@ class Model:
             picture = graph_picture(drawing, self.css.tone, max_width=1000, max_height=420, fold_width=1040)
             out.append({"title": self.title(graph), "picture": self.show(picture), "notes": drawing.left_out,
                         "ops": len(fact.working(graph)), "small": picture.height < 640,
-                        "by": "cell line" if self.record.cell else "module"})  # fmt: skip
+                        "by": "cell line" if self.record.cell else "module or line"})  # fmt: skip
         return out
 
     def _fates(self) -> tuple[dict[str, str], dict[str, str]]:
@@ -233,6 +235,7 @@ class Model:
             "count": len(rows),
             "fused": sum(1 for row in rows if row["accepted"]),
             "overruled": sum(1 for row in rows if row["overruled"]),
+            "lined": any(row["lines"] for row in rows),
             "saved": bytes_text(sum(d.bytes_saved for d in ordered if d.accepted)),
             "folded": take(accepted if fold else [], self.caps.rows // 2),
             "shown": take(other if fold else accepted + other, self.caps.rows // 8),
@@ -250,7 +253,7 @@ class Model:
         return clip(name, 28)
 
     def _lines(self, id: str) -> tuple[int, ...]:
-        return fact.lines_of(self.links, id)
+        return fact.lines_of(self.links, id, self.file)
 
     # Kernels and texts
 
@@ -310,7 +313,7 @@ class Model:
     def _stage_text(self, graph: Graph) -> tuple[str, str, Text]:
         nouns = ("loop or call", "loops and calls") if graph.stage == "loops" else ("node", "")
         size = count_text(len(fact.working(graph)), *nouns)
-        return self.title(graph), size, self.text(graph.text, "python", self.caps.text_lines)
+        return self.title(graph), size, self.text(graph.text, "ir", self.caps.text_lines)
 
     # Numbers
 

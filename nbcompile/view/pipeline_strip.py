@@ -48,11 +48,11 @@ def _step_of(compilation: Compilation, item: PassRecord) -> str:
     """The step a pass belongs to: by the stage of the graph it made. Passes that make no graph make code
     from a fused graph, or a module from code."""
     stages = {graph.id: graph.stage for graph in compilation.graphs}
+    if item.before.endswith(".source"):
+        return "Build"
     if item.after in stages:
         return _BY_STAGE.get(stages[item.after], "Capture")
-    if stages.get(item.before) == "fused" or item.after.endswith((".source", ".kernels")):
-        return "Codegen"
-    return "Build"
+    return "Codegen" if stages.get(item.before) == "fused" or item.after.endswith(".source") else "Build"
 
 
 def _made(compilation: Compilation) -> dict[str, str]:

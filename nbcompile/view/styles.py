@@ -93,8 +93,10 @@ RULES: dict[str, str] = {
     "src": "padding: 0 8px 0 0; text-align: left; border: none; vertical-align: top; max-width: none",
     "share": "padding: 0 8px 0 0; text-align: right; border: none; color: $dim; font-size: 11px;"
     " white-space: nowrap; vertical-align: top",
-    "chips": "padding: 0 14px 0 0; text-align: left; border: none; white-space: nowrap;"
+    "chips": "padding: 0 14px 0 0; text-align: left; border: none; white-space: normal; min-width: 150px;"
     " vertical-align: top",
+    "code": f"margin: 0; padding: 0; border: none; background: none; font-family: {MONO}; font-size: 12px;"
+    " line-height: 1.55; white-space: pre-wrap; color: inherit; text-align: left; overflow-wrap: break-word",
     "pre": f"margin: 0; padding: 0; border: none; background: none; font-family: {MONO}; font-size: 12px;"
     " line-height: 1.55; white-space: pre; overflow: visible; color: inherit; text-align: left",
     "gutter": f"margin: 0; padding: 0; border: none; background: none; font-family: {MONO}; font-size: 12px;"

@@ -22,7 +22,7 @@ from nbcompile.view.units import clip, seconds_text
 
 Tone = Callable[[str], str]
 ROW = 22.0
-MAX_INNER_WIDTH = 340.0
+MAX_INNER_WIDTH = 380.0
 CHARACTER = 6.4
 """Width of an average character at 11 px in the widest of the fonts, in pixels."""
 

@@ -108,14 +108,15 @@ def _kernels(compilation: Compilation, facts: fact.Facts) -> list[str]:
     loops = {kernel.id: len(kernel.loops) for kernel in compilation.kernels}
     schedule = {kernel.id: kernel.schedule for kernel in compilation.kernels}
     out = ["", "Kernels"]
+    word = "cell line" if compilation.cell else "line"
     for call in sorted(own, key=lambda call: -call.bytes)[:_ROWS]:
-        more = f" (+{len(call.lines) - 1})" if call.lines[1:] else ""
-        lines = f"cell line {call.lines[0]}{more}" if call.lines else ""
+        more = f" +{len(call.lines) - 1}" if call.lines[1:] else ""
+        lines = f"{word} {call.lines[0]}{more}" if call.lines else ""
         traffic = f"{bytes_text(call.bytes):>9} {percent_text(call.share):>4}"
         work = f"{loops.get(call.id, 0):>3} {'loops' if loops.get(call.id, 0) != 1 else 'loop '}"
         kind = clip(schedule.get(call.id, ""), 12)
         out.append(
-            f"  {clip(call.label, 10):<10} {clip(call.name, 32):<32} {traffic} {work}  {kind:<12} {lines}"
+            f"  {clip(call.label, 10):<10} {clip(call.name, 30):<30} {traffic} {work}  {kind:<12} {lines}"
         )
     return out + _more(len(own) - _ROWS, "kernels")
 

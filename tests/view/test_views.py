@@ -55,7 +55,7 @@ ATTRIBUTES = {"style", "title", "open", "src", "width", "height", "alt"}
 VOID = {"br", "img", "meta"}
 PROPERTIES = re.compile(
     r"(color|background|background-color|border|border-(top|bottom|left|right|radius|collapse)|cursor|display|"
-    r"font-(family|size|weight)|height|line-height|margin|margin-(top|right)|max-(width|height)|min-width|overflow|"
+    r"font-(family|size|weight)|height|line-height|margin|margin-(top|right)|max-(width|height)|min-width|overflow|overflow-wrap|"
     r"padding|padding-top|table-layout|text-align|vertical-align|white-space|width)"
 )
 
@@ -152,6 +152,7 @@ def test_text_fits_in_100_columns_and_moves_no_cursor(record: Compilation) -> No
 def test_bundle_has_the_three_forms(record: Compilation) -> None:
     bundle = view.mime_bundle(record)
     assert set(bundle) == {view.MIME, "text/html", "text/plain"}
+    assert type(bundle["text/html"]) is str, "not Markup, which escapes what it is added to"
     if "\ud800" not in record.id:
         json.dumps(bundle).encode()
         assert Compilation.from_dict(bundle[view.MIME]).id == record.id
