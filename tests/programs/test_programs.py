@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
+import nbcompile
 from nbcompile.compilation import Accuracy
 from nbcompile.measure.accuracy import check
 from nbcompile.measure.state import Snapshot
@@ -59,12 +60,13 @@ def _ids(program: Any) -> str:
 @pytest.mark.parametrize("program", programs.PROGRAMS, ids=_ids)
 def test_agrees_with_eager_forward_and_backward(program: Any) -> None:
     fn, args = program.build()
-    compiled = torch.compile(fn, backend=BACKEND)
+    compiled = nbcompile.compile(fn, backend=BACKEND)
     for batch in program.batches or (args[0].shape[0],):
         x = torch.randn(batch, *args[0].shape[1:], requires_grad=True)
         found = _check(fn, compiled, (x, *args[1:]), train=True)
         wrong = [item for item in found if not item.agrees]
         assert not wrong
+        assert compiled.ran_compiled, compiled.eager_reason
         assert any(item.output == "output" and item.eager_error is not None for item in found)
     assert sum(counters["graph_break"].values()) == program.breaks
     assert counters["stats"]["unique_graphs"] == (2 if program.batches else 1) + program.breaks
