@@ -8,6 +8,7 @@ Small functions that C lacks are in :data:`HELPERS` and printed only where used.
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable
 
 import torch
@@ -90,7 +91,7 @@ HELPERS: dict[str, str] = {
     "shr": """static inline TYPE shr_SHORT(TYPE a, TYPE b) {
   return b < 0 || b >= (TYPE)(sizeof(TYPE) * 8) ? (a < 0 ? -1 : 0) : a >> b;
 }""",
-    "sign": """static inline TYPE sign_SHORT(TYPE x) { return x != x ? x : (TYPE)((x > 0) - (x < 0)); }""",
+    "sign": """static inline TYPE sign_SHORT(TYPE x) { return (TYPE)((x > 0) - (x < 0)); }""",
     "philox_uniform": """static inline float philox_uniform(long seed, long offset) {
   // Philox-4x32-10 (Salmon et al., SC 2011): word offset % 4 of block offset / 4, as [0, 1)
   unsigned int c0 = (unsigned int)(offset >> 2), c1 = (unsigned int)((unsigned long)offset >> 34), c2 = 0, c3 = 0;
@@ -117,10 +118,10 @@ class CWriter:
     def helper(self, name: str, dtype: torch.dtype | None = None) -> str:
         """The C name of a helper, noting that it is needed."""
         text = HELPERS[name]
-        kind = name.removesuffix("_int").removesuffix("_float")
         if dtype is None:
             self.helpers[name] = text
-            return kind
+            return name
+        kind = name.removesuffix("_int").removesuffix("_float")
         suffix = "f" if dtype == torch.float32 else ""
         text = text.replace("TYPE", REGISTER_TYPES[dtype]).replace("SHORT", SHORT[dtype])
         if "fmodSUFFIX" in text:
@@ -243,8 +244,10 @@ def cast(text: str, source: torch.dtype, target: torch.dtype) -> str:
     if target == torch.bool:
         return f"({text} != 0)"
     name = REGISTER_TYPES[target]
-    if source.is_floating_point and not target.is_floating_point and target != torch.int64:
+    if source.is_floating_point and target == torch.uint8:
         return f"(({name})(long){text})"
+    if source.is_floating_point and target in (torch.int8, torch.int16):
+        return f"(({name})(int){text})"
     return f"(({name}){text})"
 
 
@@ -270,12 +273,19 @@ def constant(value: Number, dtype: torch.dtype) -> str:
 
 def _nearest_float32(number: float) -> float:
     """The shortest decimal that reads back as the same float32."""
-    exact = torch.tensor(number, dtype=torch.float32)
+    exact = _float32(number)
     for digits in range(1, 10):
-        text = f"{number:.{digits}g}"
-        if torch.tensor(float(text), dtype=torch.float32) == exact:
-            return float(text)
-    return float(exact)
+        short = float(f"{number:.{digits}g}")
+        if _float32(short) == exact:
+            return short
+    return exact
+
+
+def _float32(number: float) -> float:
+    try:
+        return float(struct.unpack("f", struct.pack("f", number))[0])
+    except OverflowError:
+        return math.copysign(math.inf, number)
 
 
 def index_text(place: IndexExpr, name_of: Callable[[Atom], str]) -> str:

@@ -112,6 +112,8 @@ class KernelPrinter:
         self.writes: dict[str, None] = {}
         self.sizes: dict[str, None] = {}
         self.checks_bounds = False
+        for item in values.stores:  # the memory has first claim on a buffer's name
+            self.memory(item.buffer, write=True)
         self.reduced_text: dict[str, str] = {}
 
     # -- names ---------------------------------------------------------------------------------
@@ -261,7 +263,8 @@ class KernelPrinter:
                     continue
             if value.number not in certain or value.kind in ("const", "index", "reduced") or not only(value):
                 continue
-            named = value.number in self.values.names and value.kind == "op"
+            # the result of a loop gets a name, unless all that is done with it is to store it
+            named = value.number in self.values.names and value.kind == "op" and value not in roots
             if uses[value.number] < 2 and not named:
                 continue
             hint = self.values.names.get(value.number) or (f"{value.buffer}_" if value.kind == "load" else "t")

@@ -146,15 +146,16 @@ class _Resolver:
             binding = self.bindings.get(loop.id)
             if binding is None or loop.target is not None:
                 continue
-            if loop.reduction:
+            if loop.reduction and not _trivial(loop):
                 reductions += self._reduction(loop, binding)
                 continue
-            out = loop.outputs[0]
-            if out.name in self.group.stored or loop.mutates:
-                value = self._made(loop, tuple(binding[axis] for axis in loop.kept))
-                memory = loop.mutates or out.name
-                place = self.buffers[memory].offset(tuple(binding[axis] for axis in loop.kept))
-                stores.append(Store(loop, memory, place, value, last=bool(loop.mutates)))
+            kept = tuple(binding[axis] for axis in loop.kept)
+            for number, out in enumerate(loop.outputs):
+                if out.name in self.group.stored or loop.mutates:
+                    value = self._made(loop, kept, number)
+                    memory = loop.mutates or out.name
+                    place = self.buffers[memory].offset(kept)
+                    stores.append(Store(loop, memory, place, value, last=bool(loop.mutates)))
         return KernelValues(self.group, self.nest, tuple(reductions), tuple(stores), self.names)
 
     def _reduction(self, loop: Loop, binding: Binding) -> list[Reduction]:
@@ -181,18 +182,25 @@ class _Resolver:
             position = self._new("index", torch.int64, place=self._place(counted))
         return [Reduction(loop, value, kind, output, split, place, position)]
 
-    def _made(self, loop: Loop, kept: tuple[IndexExpr, ...]) -> Value:
-        """The value of a pointwise loop at output index ``kept``, as held in a register."""
-        key = (loop.id, kept)
+    def _made(self, loop: Loop, kept: tuple[IndexExpr, ...], output: int = 0) -> Value:
+        """The value of a pointwise loop (or a reduction of one element) at output index ``kept``, as
+        held in a register."""
+        name = loop.outputs[output].name
+        key = (name, kept)
         if key not in self.memo:
             outer, self.origin = self.origin, loop.id
-            mapping = dict(zip(loop.kept, kept, strict=True))
+            mapping = dict(zip(loop.kept, kept, strict=True)) | dict.fromkeys(loop.reduced, ZERO)
             value = self.value(loop.body, mapping)
-            dtype = loop.outputs[0].dtype
+            if loop.reduction in ("argmax", "argmin"):
+                value = self._new("const", torch.int64, literal=0)
+            elif output == 1:  # squares about the mean of one element: 0, or NaN
+                rest = self._op("sub", (value, value), value.dtype)
+                value = self._op("mul", (rest, rest), value.dtype)
+            dtype = loop.outputs[output].dtype
             if compute_dtype(dtype) != value.dtype:
                 value = self._cast(value, dtype)
             self.memo[key] = value
-            self.names.setdefault(value.number, loop.outputs[0].name)
+            self.names.setdefault(value.number, name)
             self.origin = outer
         return self.memo[key]
 
@@ -240,10 +248,11 @@ class _Resolver:
     def _load(self, load: Load, binding: Binding) -> Value:
         places = tuple(self._bind(place, binding) for place in load.index)
         maker = self.makers.get(load.buffer)
-        if maker is not None and maker.reduction:
+        if maker is not None and maker.reduction and not _trivial(maker):
             return self._reduced(load.buffer, maker.outputs[0].dtype)
-        if maker is not None and maker.kind == "pointwise":
-            return self._made(maker, places)
+        if maker is not None and maker.kind != "scatter":
+            number = [out.name for out in maker.outputs].index(load.buffer)
+            return self._made(maker, places, number)
         buffer = self.buffers[load.buffer]
         offset = self._place(buffer.offset(places))
         return self._new("load", compute_dtype(load.dtype), buffer=load.buffer, place=offset)
@@ -287,6 +296,11 @@ class _Resolver:
                 reductions=frozenset(reductions), **fields,  # type: ignore[arg-type]
             )  # fmt: skip
         return self.table[key]
+
+
+def _trivial(loop: Loop) -> bool:
+    """A reduction over axes of extent 1 only: its one element is its result."""
+    return all(axis.extent == 1 for axis in loop.reduced)
 
 
 _ROUND = {torch.float16: "round_f16", torch.bfloat16: "round_bf16"}

@@ -234,6 +234,8 @@ def _schedules(
         split = frozenset(name for name in everything if reduced[name] != inner)
         if split <= unread:
             row_like.append((inner, split))
+    # rows that lie along memory are walked once, in order; other reductions follow per thread
+    row_like.sort(key=lambda way: bool(way[1]) and axes[-1:] != () and axes[-1] not in way[0])
     split_all = []
     if unread == everything:
         common = frozenset(axes).intersection(*reduced.values()) if reduced else frozenset()

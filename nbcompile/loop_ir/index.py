@@ -279,9 +279,12 @@ def _substitute_atom(atom: Atom, mapping: Mapping[Axis, IndexExpr]) -> IndexExpr
 
 
 def floordiv(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
-    """``numerator // denominator`` for a positive denominator, simplified."""
+    """``numerator // denominator`` for a positive denominator, simplified (0 for a denominator of 0:
+    the extent of an empty tensor, which nothing indexes)."""
     if denominator.constant == 1:
         return numerator
+    if denominator.constant == 0:
+        return ZERO
     if numerator.constant is not None and denominator.constant is not None:
         return index(numerator.constant // denominator.constant)
     quotient, rest = _divide(numerator, denominator)
@@ -296,8 +299,8 @@ def floordiv(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
 
 
 def mod(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
-    """``numerator % denominator`` for a positive denominator, simplified."""
-    if denominator.constant == 1:
+    """``numerator % denominator`` for a positive denominator, simplified (0 for one of 0)."""
+    if denominator.constant in (0, 1):
         return ZERO
     if numerator.constant is not None and denominator.constant is not None:
         return index(numerator.constant % denominator.constant)
