@@ -53,6 +53,7 @@ def _table(random: str) -> Table:
     table.update(get_decompositions(packets))
     if random == "eager":
         table[aten.native_dropout.default] = _eager_dropout
+        table[aten.bernoulli.p] = _eager_bernoulli
         table[aten.native_dropout_backward.default] = _eager_dropout_backward
     return table
 
@@ -80,10 +81,30 @@ def _eager_dropout(input: torch.Tensor, p: float, train: bool | None) -> tuple[t
         return aten.mul.Tensor(input, 0.0), aten.full.default(
             list(input.shape), False, dtype=torch.bool, device=input.device, pin_memory=False
         )
-    like = aten.empty_like.default(input, dtype=torch.bool)
-    mask = aten.bernoulli.p(like, 1.0 - p)
+    mask = _drawn_in_memory_order(aten.empty_like.default(input, dtype=torch.bool), 1.0 - p)
     noise = aten.div.Tensor(aten._to_copy.default(mask, dtype=input.dtype), 1.0 - p)
     return aten.mul.Tensor(input, noise), mask
+
+
+def _eager_bernoulli(input: torch.Tensor, p: float, generator: Any = None) -> torch.Tensor:
+    """``x.bernoulli_(p)`` becomes ``bernoulli.p``, whose result is contiguous, and so other numbers
+    would land at each place of a transposed ``x``. (The price: ``torch.bernoulli(x, p)`` of a
+    transposed ``x``, which is the same call here, draws the same numbers in another order.)"""
+    if input.device.type != "cpu" or generator is not None or input.is_contiguous():
+        return NotImplemented  # type: ignore[no-any-return]  # the op stays as it is
+    return _drawn_in_memory_order(aten.empty_like.default(input), p)
+
+
+def _drawn_in_memory_order(like: torch.Tensor, p: float) -> torch.Tensor:
+    """Ones with probability ``p``, of the shape, dtype and dense layout of ``like``. Eager fills a tensor
+    in the order of its memory: drawn contiguous in that order, and seen through a permutation."""
+    order = sorted(range(like.dim()), key=like.stride, reverse=True)
+    extents = [like.shape[dim] for dim in order]
+    blank = aten.empty.memory_format(extents, dtype=like.dtype, device=like.device, pin_memory=False)
+    drawn: torch.Tensor = aten.bernoulli.p(blank, p)
+    if order != list(range(like.dim())):
+        drawn = aten.permute.default(drawn, [order.index(dim) for dim in range(like.dim())])
+    return drawn
 
 
 def _eager_dropout_backward(grad: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:

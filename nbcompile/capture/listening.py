@@ -43,6 +43,7 @@ class Session:
         self.limits: dict[str, str] = {}  # frame id → why Dynamo will not compile it again
         self.suppressed = ""  # an error that Dynamo swallowed in the last call
         self.listening = False
+        self.breaks: list[GraphBreak] = []  # all of this callable's, in order
         self._profile = _empty_profile()
         self._outer_profile: Any = None
         self._failures: list[tuple[str, CodeType | None]] = []
@@ -98,6 +99,7 @@ class Session:
         key = (found.kind, found.spans[-1:] or found.reason)
         if key not in self._seen:
             self._seen.add(key)
+            self.breaks.append(found)
             self._pending.append((_frame_id(), found))
 
     def limit_hit(self, text: str) -> None:
