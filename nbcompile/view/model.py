@@ -160,7 +160,7 @@ class Model:
         height = 0
         for graph in graphs[: self.caps.pictures]:
             drawing = fused_drawing(self.record, graph, self.facts.calls, self.caps.boxes)
-            room = 600 if self.record.cell else 1040
+            room = 560 if self.record.cell else 1040
             picture = graph_picture(drawing, self.css.tone, max_width=room, max_height=560)
             height += picture.height + 30
             out.append({"title": self.title(graph), "picture": self.show(picture), "notes": drawing.left_out,

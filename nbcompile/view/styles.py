@@ -66,7 +66,7 @@ RULES: dict[str, str] = {
     "half": "display: inline-block; vertical-align: top; max-width: 100%; padding: 6px 0 10px 0",
     "pane": "padding: 6px 0 10px 0; border-bottom: 1px solid $line",
     "title": "font-weight: 600; font-size: 12px; color: $dim; padding: 4px 14px; margin: 0",
-    "gap": "padding-top: 12px",
+    "gap": "padding-top: 12px; max-width: 420px",
     "fold": "border-bottom: 1px solid $line; margin: 0",
     "summary": "padding: 6px 14px; cursor: pointer; font-size: 13px",
     "body": "padding: 2px 14px 10px 14px",
