@@ -194,13 +194,18 @@ def difference(got: Any, expected: Any) -> str:
 
 
 def count_nodes(outcome: Outcome, graphs: Any) -> None:
+    """Counts by kind over forward graphs; those of a graph that was not lowered are all fallbacks."""
+    lowered = {graph.parent for graph in graphs if graph.stage == "loops"}
     for graph in graphs:
         if graph.stage != "forward":
             continue
         for node in graph.nodes:
-            outcome.nodes[node.kind] = outcome.nodes.get(node.kind, 0) + 1
-            if node.kind in ("library", "fallback"):
-                outcome.foreign.append(f"{node.op} ({node.kind}{': ' + node.note if node.note else ''})")
+            kind, note = node.kind, node.note
+            if graph.id not in lowered and kind in ("compute", "library"):
+                kind, note = "fallback", "its graph was not lowered"
+            outcome.nodes[kind] = outcome.nodes.get(kind, 0) + 1
+            if kind in ("library", "fallback"):
+                outcome.foreign.append(f"{node.op} ({kind}{': ' + note if note else ''})")
 
 
 def describe(error: BaseException) -> str:
