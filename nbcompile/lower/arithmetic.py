@@ -57,6 +57,11 @@ def mul(b: Builder, x: Operand, y: Operand) -> View:
 # -- division ---------------------------------------------------------------------------------
 
 
+def _nearly_whole() -> tuple[torch.Tensor, torch.Tensor]:
+    """Half numbers with a quotient of 17.94, which rounds to 18."""
+    return torch.full([9], 4.6250, dtype=torch.bfloat16), torch.full([9], 0.25734, dtype=torch.bfloat16)
+
+
 def _divisor_is_safe(b: Builder, y: Operand) -> None:
     """Eager raises on an integer division by zero, which no loop can: only known divisors are native."""
     if not b.result_dtype().is_floating_point and (isinstance(y, View) or y == 0):
@@ -67,6 +72,10 @@ def _quotient(b: Builder, x: Operand, y: Operand, name: str) -> View:
     _divisor_is_safe(b, y)
     if y == -1 and not b.result_dtype().is_floating_point:
         return b.pointwise(lambda x: -x, x)  # min / -1 wraps; in C it would trap
+    dtype = b.result_dtype()
+    if name == "truncdiv" and compute_dtype(dtype) != dtype and isinstance(y, View) and y.axes:
+        # between two half tensors ATen rounds the quotient before it truncates
+        return b.pointwise(lambda x, y: op("trunc", (x / y).cast(dtype).cast(x.dtype)), x, y)
     return b.pointwise(lambda x, y: op(name, x, y), x, y)
 
 
@@ -76,7 +85,11 @@ def div(b: Builder, x: Operand, y: Operand) -> View:
     return b.pointwise(lambda x, y: x / y, x, y)
 
 
-@lowering(aten.div.Tensor_mode, samples=binary(FLOATS, rounding_mode=[None, "trunc", "floor"]))
+@lowering(
+    aten.div.Tensor_mode,
+    samples=binary(FLOATS, rounding_mode=[None, "trunc", "floor"])
+    + calls(half=lambda draw: call(*_nearly_whole(), rounding_mode="trunc")),
+)
 @lowering(
     aten.div.Scalar_mode,
     samples=with_numbers(3, 0.7, rounding_mode=[None, "trunc", "floor"])

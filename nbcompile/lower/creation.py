@@ -196,7 +196,7 @@ def _sequence(b: Builder, start: Any, step: Any) -> View:
         if whole:
             place = index(start) + index(i) * step
             return index_value(place).cast(dtype)
-        value = index_value(i, torch.float64) * step + start
+        value: Expr = index_value(i, torch.float64) * step + start
         return value.cast(dtype)
 
     return b.generate(b.result_shape(), dtype, body)

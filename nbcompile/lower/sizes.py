@@ -26,6 +26,8 @@ class SizeTable:
             if node.constant is not None:
                 return index(int(node.constant))
             return self._from_sympy(node.expr, node.shape_env)
+        if isinstance(value, torch.SymFloat | torch.SymBool):
+            raise LoweringError("a symbolic number that is not an integer")
         return index(int(value))
 
     def _from_sympy(self, expr: Any, env: Any) -> IndexExpr:
