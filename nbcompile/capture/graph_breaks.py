@@ -18,16 +18,21 @@ from nbcompile.compilation import GraphBreak
 from nbcompile.recorder import Recorder
 
 # (pattern of Dynamo's graph-break type and explanation, reason, what to change). The first match wins;
-# the rest keep Dynamo's own words. {0} is the pattern's first group.
+# the rest keep Dynamo's own words. {0} is what the pattern's group caught.
 _KNOWN: tuple[tuple[str, str, str], ...] = (
     (
-        r"builtin `print`|builtin operator `print`|logging|warnings?\.warn",
+        r"builtin (?:operator )?`print`",
         "print() writes to the screen, which a graph cannot do",
         "Print after the compiled part, or once it returned; or delete the print.",
     ),
     (
-        r"Tensor\.item\(\)|Tensor\.tolist\(\)|_local_scalar_dense",
-        "a tensor's value is needed in Python ({1}), so the graph must end to compute it",
+        r"`(?:logging\.|_?warnings\.warn)|Logger|logging method",
+        "a message is logged, which a graph cannot do",
+        "Log after the compiled part; or see torch._dynamo.config.reorderable_logging_functions.",
+    ),
+    (
+        r"(Tensor\.item\(\)|Tensor\.tolist\(\)|_local_scalar_dense)",
+        "a tensor's value is needed in Python ({0}), so the graph must end to compute it",
         "Keep it a tensor (torch.where instead of if), or set "
         "torch._dynamo.config.capture_scalar_outputs = True.",
     ),
@@ -41,6 +46,22 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
         "the shape of a result depends on the values in a tensor",
         "Use a mask (torch.where) of fixed shape, or set "
         "torch._dynamo.config.capture_dynamic_output_shape_ops = True.",
+    ),
+    (
+        r"Operator `([\w.]+?)(?:\.default)?` has a non-Tensor output",
+        "{0} gives Python a value that depends on the data in a tensor",
+        "Use an operation that gives a tensor, or call this before or after the compiled part.",
+    ),
+    (
+        r"Observed exception",
+        "an exception is raised here",
+        "",
+    ),
+    (
+        r"trace the builtin `(?:<unknown module>\.)?([\w.]+?)\.?`",
+        "{0} is not written in Python, and Dynamo does not know it",
+        "Call it before or after the compiled part, write it with torch operations, or make it a custom "
+        "operator (torch.library.custom_op).",
     ),
     (
         r"torch\._dynamo\.graph_break\(\)",
@@ -117,13 +138,13 @@ def break_of_subgraph_reason(module: fx.GraphModule, recorder: Recorder, graph: 
 
 def explain(kind: str, message: str) -> tuple[str, str]:
     """(reason, what to change), one line each, for a graph-break type and Dynamo's long message."""
-    explanation = _section(message, "Explanation") or kind
+    explanation = re.sub(r" ?\(e\.g\.[^)]*\)", "", _section(message, "Explanation") or kind)
     searched = f"{kind}\n{explanation}"
     for pattern, reason, hint in _KNOWN:
         found = re.search(pattern, searched)
         if found:
-            named = found.group(0)
-            return (reason.replace("{1}", named) if reason else _sentence(explanation)), hint
+            named = found.group(1) if found.groups() else ""
+            return (reason.replace("{0}", named) if reason else _sentence(explanation)), hint
     hints = re.findall(r"^\s*Hint: (.*)$", message, re.MULTILINE)
     useful = [h for h in hints if "report an issue" not in h and "It may be possible" not in h]
     return _sentence(explanation), _sentence(useful[0]) if useful else ""

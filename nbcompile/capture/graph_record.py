@@ -7,6 +7,7 @@ import linecache
 import operator
 import os
 import re
+import sysconfig
 import traceback
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,7 +18,10 @@ from torch import fx
 from nbcompile.compilation import Dim, Node, NodeKind, Span
 
 _TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_PYTHON_FOLDER = os.path.join(sysconfig.get_path("stdlib"), "")
 _OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_MADE_UP = ("<frozen", "<string>", "<eval_with_key>", "<torch_package")
+_NOT_THE_USERS = (_TORCH_FOLDER, _OWN_FOLDER, _PYTHON_FOLDER, *_MADE_UP)
 _LIBRARY_FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 # ATen ops that are a call into a library whatever the compiler: a first guess, lowering decides.
@@ -258,12 +262,8 @@ _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+)(?:, in .*)?$')
 
 
 def is_user_file(filename: str) -> bool:
-    """False for torch, this package, installed packages and Dynamo's own made-up files."""
-    if filename.startswith(
-        (_TORCH_FOLDER, _OWN_FOLDER, "<frozen", "<string>", "<eval_with_key>", "<torch_package")
-    ):
-        return False
-    return not any(folder in filename for folder in _LIBRARY_FOLDERS)
+    """False for Python itself, torch, this package, installed packages and made-up files."""
+    return not filename.startswith(_NOT_THE_USERS) and not any(f in filename for f in _LIBRARY_FOLDERS)
 
 
 def span_file(filename: str, cell_file: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from nbcompile.capture.graph_breaks import explain
 from tests.capture.helpers import cell, compiled
 
 
@@ -154,6 +155,32 @@ def test_other_backends_breaks_are_recorded_too() -> None:
     run(torch.ones(3))
     assert len(run.compilation.breaks) == 1
     assert run.compilation.backend == "eager"
+
+
+@pytest.mark.parametrize(
+    ("kind", "explanation", "reason"),
+    [
+        (
+            "Attempted to call function marked as skipped",
+            "Dynamo does not know how to trace the builtin `mine.fast_sum.` This function is either a Python "
+            "builtin (e.g. _warnings.warn) or a third-party C/C++ Python extension.",
+            "mine.fast_sum is not written in Python, and Dynamo does not know it",
+        ),
+        (
+            "Data dependent operator",
+            "Operator `aten.allclose.default` has a non-Tensor output whose value is dependent on data.",
+            "aten.allclose gives Python a value that depends on the data in a tensor",
+        ),
+        ("Something new", "It cannot be done. Because of that.", "It cannot be done"),
+    ],
+)
+def test_reasons_name_the_culprit_in_one_line(kind: str, explanation: str, reason: str) -> None:
+    message = (
+        f"{kind}\n  Explanation: {explanation}\n  Hint: Try this. Or that.\n\n  Developer debug context: x"
+    )
+    got, hint = explain(kind, message)
+    assert got == reason
+    assert hint and "\n" not in hint
 
 
 def test_logging_is_left_as_it_was() -> None:
