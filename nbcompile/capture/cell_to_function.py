@@ -126,7 +126,9 @@ class CellFunction:
         return self.source
 
 
-def prepare(tree: ast.Module, *, first_id: int = 0, interactivity: Interactivity = "last_expr") -> PreparedCell:
+def prepare(
+    tree: ast.Module, *, first_id: int = 0, interactivity: Interactivity = "last_expr"
+) -> PreparedCell:
     """Rewrite a parsed cell (see the module's docstring). ``tree`` is changed in place.
 
     ``first_id`` numbers the first statement; ``interactivity`` is IPython's ``ast_node_interactivity``,
@@ -149,7 +151,9 @@ def python_reason(node: ast.stmt) -> str | None:
         return "has an annotation, which Python evaluates"
     if isinstance(node, ast.Assert):
         return "decides by a value"
-    if isinstance(node, ast.Expr | ast.Assign) and isinstance(node.value, ast.Constant | ast.Name | ast.Lambda):
+    if isinstance(node, ast.Expr | ast.Assign) and isinstance(
+        node.value, ast.Constant | ast.Name | ast.Lambda
+    ):
         # A bare store into x[...] or x.a is real work; binding a name is not.
         if isinstance(node, ast.Expr) or all(isinstance(target, ast.Name) for target in node.targets):
             return ""
@@ -161,7 +165,12 @@ def python_reason(node: ast.stmt) -> str | None:
 
 
 def make_function(
-    statements: Sequence[CellStatement], *, name: str, filename: str, bound: Iterable[str], keep: Iterable[str]
+    statements: Sequence[CellStatement],
+    *,
+    name: str,
+    filename: str,
+    bound: Iterable[str],
+    keep: Iterable[str],
 ) -> CellFunction:
     """One function of ``statements``. ``bound`` are the names now bound in the namespace, ``keep`` those
     of them that stay globals (modules, functions, classes).
@@ -407,12 +416,16 @@ def _maybe_stored(node: ast.AST) -> set[str]:
     for part in ast.walk(node):
         if isinstance(part, ast.For | ast.If):
             out |= names_stored(part)
-        elif isinstance(part, ast.IfExp | ast.BoolOp | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+        elif isinstance(
+            part, ast.IfExp | ast.BoolOp | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+        ):
             out |= {n.target.id for n in ast.walk(part) if isinstance(n, ast.NamedExpr)}
     return out
 
 
-def _names(node: ast.AST, inner: frozenset[str] = frozenset()) -> Iterator[tuple[str, Literal["load", "store"]]]:
+def _names(
+    node: ast.AST, inner: frozenset[str] = frozenset()
+) -> Iterator[tuple[str, Literal["load", "store"]]]:
     """(name, load or store) in the order Python meets them, comprehension variables left out."""
     if isinstance(node, ast.Name):
         if node.id not in inner:
@@ -438,14 +451,7 @@ def _names(node: ast.AST, inner: frozenset[str] = frozenset()) -> Iterator[tuple
             yield from _names(part, inner)
         return
     if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-        own = {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
-        for place, generator in enumerate(node.generators):
-            yield from _names(generator.iter, inner | own if place else inner)
-            for condition in generator.ifs:
-                yield from _names(condition, inner | own)
-        elements = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-        for element in elements:
-            yield from _names(element, inner | own)
+        yield from _comprehension_names(node, inner)
         return
     if isinstance(node, ast.Lambda):
         own = {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)}
@@ -454,3 +460,16 @@ def _names(node: ast.AST, inner: frozenset[str] = frozenset()) -> Iterator[tuple
         return
     for child in ast.iter_child_nodes(node):
         yield from _names(child, inner)
+
+
+def _comprehension_names(
+    node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp, inner: frozenset[str]
+) -> Iterator[tuple[str, Literal["load", "store"]]]:
+    own = {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
+    for place, generator in enumerate(node.generators):
+        yield from _names(generator.iter, inner | own if place else inner)
+        for condition in generator.ifs:
+            yield from _names(condition, inner | own)
+    elements = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+    for element in elements:
+        yield from _names(element, inner | own)

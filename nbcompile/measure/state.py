@@ -27,6 +27,7 @@ from nbcompile.measure.tensor_state import (
     SavedTensor,
     copy_of,
     layout_differs,
+    put_back_layout,
     put_back_storage,
     put_back_tensor,
     same_bytes,
@@ -112,6 +113,9 @@ class Snapshot:
         lost = []
         for memory in self._storages.values():
             put_back_storage(memory)
+        # All dtypes first: a gradient can be given back only to a tensor of its own dtype.
+        for saved in self._tensors.values():
+            put_back_layout(saved)
         for saved in self._tensors.values():
             if not put_back_tensor(saved):
                 lost.append(saved.name)

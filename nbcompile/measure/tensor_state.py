@@ -96,6 +96,12 @@ def tensor_differs(saved: SavedTensor) -> bool:
     )
 
 
+def put_back_layout(saved: SavedTensor) -> None:
+    """Dtype, shape and memory of a tensor without history of its own; the rest waits."""
+    if saved.tensor.grad_fn is None and layout_differs(saved.tensor, saved.alias):
+        saved.tensor.data = saved.alias
+
+
 def put_back_tensor(saved: SavedTensor) -> bool:
     """False if the autograd history of a non-leaf could not be put back."""
     tensor, restored = saved.tensor, True

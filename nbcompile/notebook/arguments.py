@@ -8,22 +8,26 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+from IPython.core import magic_arguments
 from IPython.core.error import UsageError
-from IPython.core.magic_arguments import argument
 
 from nbcompile.errors import OptionError
 from nbcompile.options import MODES, Options
 
 F = TypeVar("F", bound=Callable[..., Any])
-PARTS = ("summary", "cell", "graph", "fusion", "kernels", "times", "passes", "guards")
+# IPython's own are not typed.
+argument: Callable[..., Callable[[Any], Any]] = magic_arguments.argument
+with_arguments: Callable[[F], F] = cast(Any, magic_arguments.magic_arguments)()
+PARTS = ("cell", "graph", "fusion", "kernels", "times", "passes", "guards")
 
 
 @dataclass(frozen=True)
 class CellOptions:
     """What one ``%%compile`` line asks for, defaults filled in. ``dynamic`` is torch.compile's;
-    ``options`` are ``-o`` pairs as typed; ``bench_seconds`` is a budget per contestant."""
+    ``options`` are ``-o`` pairs as typed; ``bench_seconds`` is a budget per contestant,
+    ``cold`` also times a compile with empty caches."""
 
     backend: str = "nbcompile"
     mode: str = "default"
@@ -34,6 +38,7 @@ class CellOptions:
     compare: tuple[str, ...] = ("eager", "nbcompile", "inductor")
     bench: bool = True
     bench_seconds: float = 2.0
+    cold: bool = True
     show: tuple[str, ...] = ()
     save: str = ""
     into: str = ""
@@ -105,6 +110,7 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         compare=_names(parsed.compare) if parsed.compare else defaults.compare,
         bench=defaults.bench and not parsed.no_bench,
         bench_seconds=defaults.bench_seconds,
+        cold=defaults.cold,
         show=show,
         save=parsed.save or "",
         into=parsed.into or "",

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import itertools
+import linecache
 import types
 from collections.abc import Callable
 from typing import Any
 
 from nbcompile.api import Compiled, compile
 from nbcompile.backends import registry
+from nbcompile.capture.cell_to_function import CellStatement, make_function
 from nbcompile.compilation import Cell, Compilation
 from nbcompile.notebook.arguments import CellOptions
+from nbcompile.notebook.planning import stays_global
 from nbcompile.notebook.session import CellRun
+from nbcompile.notebook.surroundings import quiet_compile
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
 
@@ -41,6 +47,51 @@ def compile_callable(
         options=backend_options(options.backend, options),
         progress=progress,
     )
+
+
+class CompiledCall:
+    """``%compile f(x)``: a whole expression as a function of the names in it, called once."""
+
+    def __init__(
+        self,
+        expression: str,
+        namespace: dict[str, Any],
+        options: CellOptions,
+        progress: Callable[[str], None],
+    ) -> None:
+        filename = f"<%compile {next(_numbers)}>"
+        tree = ast.parse(expression, filename)
+        linecache.cache[filename] = (len(expression), None, [expression + "\n"], filename)
+        made = make_function(
+            [CellStatement(0, tree.body[0], 0, 0, False, True)],
+            name="compiled_call",
+            filename=filename,
+            bound=namespace,
+            keep=[name for name, value in namespace.items() if stays_global(value)],
+        )
+        self.function = made.bind(namespace)
+        self.arguments = tuple(namespace[name] for name in made.parameters)
+        self._compiled = compile(
+            self.function,
+            backend=options.backend,
+            mode=_mode(options),
+            fullgraph=options.fullgraph,
+            dynamic=options.dynamic,
+            options=backend_options(options.backend, options),
+            cell=Cell(source=expression, filename=filename, body_starts=1),
+            progress=progress,
+        )
+
+    def __call__(self) -> Any:
+        with quiet_compile():
+            return self._compiled(*self.arguments)[0]
+
+    @property
+    def compilation(self) -> Compilation:
+        return self._compiled.compilation
+
+
+_numbers = itertools.count(1)
 
 
 class CellCompiler:
@@ -83,9 +134,7 @@ class CellCompiler:
         recorder = self._recorder_for(run.filename)
         compilation = recorder.compilation()
         breaks = sorted((*compilation.breaks, *run.breaks), key=lambda b: b.spans[0].line if b.spans else 0)
-        return dataclasses.replace(
-            compilation, breaks=tuple(breaks), notes=(*compilation.notes, *run.notes)
-        )
+        return dataclasses.replace(compilation, breaks=tuple(breaks), notes=(*compilation.notes, *run.notes))
 
 
 def backend_names() -> tuple[str, ...]:

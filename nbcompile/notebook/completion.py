@@ -12,6 +12,7 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 from nbcompile.notebook.arguments import PARTS
 from nbcompile.options import MODES, Options
 
+typed_matcher: Callable[[Any], Any] = context_matcher()
 _LINE = re.compile(r"\s*%%?compile\s")
 
 
@@ -19,7 +20,7 @@ def matcher(flags: Iterable[str], backends: Callable[[], Iterable[str]]) -> Any:
     """A matcher for ``ip.Completer.custom_matchers``. ``flags`` are the option strings."""
     known = tuple(flags)
 
-    @context_matcher()
+    @typed_matcher
     def compile_matcher(context: CompletionContext) -> SimpleMatcherResult:
         line = context.line_with_cursor[: context.cursor_position]
         if not _LINE.match(line):
@@ -28,7 +29,9 @@ def matcher(flags: Iterable[str], backends: Callable[[], Iterable[str]]) -> Any:
         before = line[: len(line) - len(typed)].split()
         # The completer replaces context.token, which may be shorter than the word (it splits at - and ,).
         prefix = typed[: len(typed) - len(context.token)] if typed.endswith(context.token) else ""
-        found = [word[len(prefix) :] for word in _words(typed, before, known, backends) if word.startswith(typed)]
+        found = [
+            word[len(prefix) :] for word in _words(typed, before, known, backends) if word.startswith(typed)
+        ]
         return SimpleMatcherResult(
             completions=[SimpleCompletion(text=word, type="param") for word in found], suppress=bool(found)
         )

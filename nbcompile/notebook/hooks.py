@@ -53,7 +53,9 @@ class CellTransformer:
     """The AST transformer: takes the mark out and gives the rest to ``start(line, tree)``, which
     returns the tree to run. Where ``start`` fails the cell runs as it was written."""
 
-    def __init__(self, start: Callable[[str, ast.Module], ast.Module], failed: Callable[[Exception], None]) -> None:
+    def __init__(
+        self, start: Callable[[str, ast.Module], ast.Module], failed: Callable[[Exception], None]
+    ) -> None:
         self.start = start
         self.failed = failed
 
@@ -88,7 +90,12 @@ def hide_mark(line: str) -> None:
     for name, entry in list(linecache.cache.items()):
         if len(entry) == 4 and entry[2] and entry[2][0].startswith(f"{MARK}("):
             size, modified, lines, full = entry
-            linecache.cache[name] = (size, modified, [f"# %%compile {line}".rstrip() + "\n", *lines[1:]], full)
+            linecache.cache[name] = (
+                size,
+                modified,
+                [f"# %%compile {line}".rstrip() + "\n", *lines[1:]],
+                full,
+            )
 
 
 def install_mark() -> None:

@@ -7,14 +7,14 @@ import threading
 from types import FrameType, TracebackType
 
 
-class finish_first:
+class FinishFirst:
     """Hold back SIGINT while the body runs, then raise it. A second one is raised at once.
 
     Only for bodies that run native code, which an interrupt could not stop anyway, and that must not
     be left half done. Does nothing outside the main thread or where SIGINT is not Python's own.
     """
 
-    def __enter__(self) -> finish_first:
+    def __enter__(self) -> FinishFirst:
         self.waiting = False
         self.active = (
             threading.current_thread() is threading.main_thread()

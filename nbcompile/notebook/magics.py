@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
-from IPython.core.magic_arguments import magic_arguments
 from traitlets import Bool, CaselessStrEnum, Float, Int, List, Unicode
 
 from nbcompile.capture.cell_to_function import prepare
@@ -20,11 +21,12 @@ from nbcompile.notebook.arguments import (
     cell_options,
     options_of_magic,
     split_expression,
+    with_arguments,
 )
-from nbcompile.notebook.compiling import CellCompiler, backend_names, compile_callable
+from nbcompile.notebook.compiling import CellCompiler, CompiledCall, backend_names, compile_callable
 from nbcompile.notebook.completion import matcher
 from nbcompile.notebook.display import save, show
-from nbcompile.notebook.measuring import measure_cell, measure_call
+from nbcompile.notebook.measuring import measure_call, measure_cell
 from nbcompile.notebook.progress import Place
 from nbcompile.notebook.session import CellRun, Switchboard
 from nbcompile.options import MODES
@@ -42,13 +44,17 @@ class NbCompile(Magics):
     ).tag(config=True)
     bench = Bool(True, help="time each cell after it has run").tag(config=True)
     bench_seconds = Float(2.0, min=0.05, help="time budget per contestant, in seconds").tag(config=True)
+    cold = Bool(True, help="also time a compile with empty caches (Inductor: many seconds)").tag(config=True)
     show = List(Unicode(), [], help="parts to show where --show is not given; empty: all").tag(config=True)
-    unroll = Int(16, min=0, help="a loop of at most so many steps may become part of one graph").tag(config=True)
+    unroll = Int(16, min=0, help="a loop of at most so many steps may become part of one graph").tag(
+        config=True
+    )
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
+        self._ip: Any = shell  # IPython's methods are not typed
         self.board = Switchboard()
-        self._parser = type(self).compile.parser  # type: ignore[attr-defined]
+        self._parser = cast(Any, type(self).compile).parser
         self._marker = hooks.CellMarker(self._accepts)
         self._transformer = hooks.CellTransformer(self._start, self._failed)
         self._matcher = matcher(self._parser._option_string_actions, backend_names)
@@ -60,7 +66,7 @@ class NbCompile(Magics):
 
     @no_var_expand
     @line_cell_magic
-    @magic_arguments()
+    @with_arguments
     @options_of_magic
     def compile(self, line: str, cell: str | None = None) -> Any:
         """Compile a cell, or with %compile one callable or call, and show all that happened.
@@ -82,7 +88,7 @@ class NbCompile(Magics):
         inner = cell if cell.lstrip().startswith("%%") else f"%%compile {line}\n{cell}"
         if inner is cell:
             print("nbcompile: put %%compile below the other cell magic; this cell ran without it.")
-        result = self.shell.run_cell(inner)
+        result = self._ip.run_cell(inner)
         result.raise_error()
         return None
 
@@ -95,22 +101,30 @@ class NbCompile(Magics):
             raise UsageError("%compile wants a callable or a call, e.g. %compile model(x)")
         options = cell_options(parsed, self._defaults())
         tree = ast.parse(expression, mode="eval").body
-        names = self.shell.user_ns
         if not isinstance(tree, ast.Call):
-            target = self.shell.ev(expression)
+            target = self._ip.ev(expression)
             if not callable(target):
                 raise UsageError(f"{expression} is not callable")
             return compile_callable(target, options)
-        target = self.shell.ev(ast.unparse(tree.func))
-        args, kwargs = eval(f"(lambda *a, **k: (a, k))({_arguments(tree)})", names)
-        place = Place(self.shell)
-        compiled = compile_callable(target, options, progress=place.progress)
-        result = compiled(*args, **kwargs)
-        compilation = compiled.compilation
+        place = Place(self._ip)
+        call = CompiledCall(expression, self._ip.user_ns, options, place.progress)
+        result = call()
+        compilation = call.compilation
         if options.bench:
-            compilation = measure_call(target, args, kwargs, compilation, options, place.progress)
+            with self._interruptible():
+                compilation = measure_call(
+                    call.function, call.arguments, compilation, options, place.progress
+                )
         self._deliver(compilation, options, place)
         return result
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Measuring may be stopped: what has run and what was recorded stay."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            print("nbcompile: interrupted while measuring; the code itself had finished.")
 
     # -- a cell's life: accepted, started, asked (in session), finished -----------------------------
 
@@ -124,13 +138,11 @@ class NbCompile(Magics):
         self._abandon()
         self._count += 1
         hooks.hide_mark(line)
-        prepared = prepare(
-            tree, first_id=self.board.next_id, interactivity=self.shell.ast_node_interactivity
-        )
+        prepared = prepare(tree, first_id=self.board.next_id, interactivity=self._ip.ast_node_interactivity)
         self.board.next_id += 1 + max((s.inner for s in prepared.statements), default=0)
-        place = Place(self.shell)
+        place = Place(self._ip)
         source = self._raw if self._raw.lstrip().startswith("%%compile") else f"%%compile {line}\n"
-        cell = Cell(source=source, execution_count=self.shell.execution_count)
+        cell = Cell(source=source, execution_count=self._ip.execution_count)
         compiler = CellCompiler(options, cell, place.progress)
         run = CellRun(
             prepared,
@@ -160,12 +172,11 @@ class NbCompile(Magics):
         try:
             compilation = current.compiler.record(run)
             if options.bench and result.success and run.parts:
-                compilation = measure_cell(run, current.compiler, compilation, options, place.progress)
+                with self._interruptible():
+                    compilation = measure_cell(run, compilation, options, place.progress)
             elif not result.success:
                 compilation = _noted(compilation, "The cell raised an error, so nothing was measured.")
             self._deliver(compilation, options, place)
-        except KeyboardInterrupt:
-            print("nbcompile: interrupted while measuring; the cell itself had finished.")
         except Exception as error:
             print(f"nbcompile: the cell ran, but its record failed: {type(error).__name__}: {error}")
         finally:
@@ -173,7 +184,7 @@ class NbCompile(Magics):
 
     def _deliver(self, compilation: Compilation, options: CellOptions, place: Place) -> None:
         if options.into:
-            self.shell.user_ns[options.into] = compilation
+            self._ip.user_ns[options.into] = compilation
         if options.save:
             save(compilation, options.save)
         show(compilation, options, place)
@@ -192,13 +203,14 @@ class NbCompile(Magics):
             compare=tuple(self.compare),
             bench=self.bench,
             bench_seconds=self.bench_seconds,
+            cold=self.cold,
             show=tuple(self.show),
         )
 
     # -- loading and unloading ----------------------------------------------------------------------
 
     def install(self) -> None:
-        shell = self.shell
+        shell = self._ip
         shell.register_magics(self)
         shell.input_transformers_cleanup.append(self._marker)
         shell.ast_transformers.append(self._transformer)
@@ -211,7 +223,7 @@ class NbCompile(Magics):
         hooks.install_mark()
 
     def uninstall(self) -> None:
-        shell = self.shell
+        shell = self._ip
         self._abandon()
         _remove(shell.input_transformers_cleanup, self._marker)
         _remove(shell.ast_transformers, self._transformer)
@@ -251,14 +263,6 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     magics = _loaded.pop(id(shell), None)
     if magics is not None:
         magics.uninstall()
-
-
-def _arguments(call: ast.Call) -> str:
-    parts = [ast.unparse(arg) for arg in call.args]
-    for word in call.keywords:
-        value = ast.unparse(word.value)
-        parts.append(f"{word.arg}={value}" if word.arg else f"**{value}")
-    return ", ".join(parts)
 
 
 def _noted(compilation: Compilation, note: str) -> Compilation:

@@ -1,2 +1,155 @@
-def measure_cell(run, compiler, compilation, options, progress): return compilation
-def measure_call(target, args, kwargs, compilation, options, progress): return compilation
+"""After a cell has run: the same compiled parts again, timed against other compilers, all state restored."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch._dynamo
+
+from nbcompile.api import compile
+from nbcompile.compilation import Compilation
+from nbcompile.errors import MeasureError
+from nbcompile.measure.compare import compare
+from nbcompile.notebook.arguments import CellOptions
+from nbcompile.notebook.compiling import backend_options
+from nbcompile.notebook.session import CellRun, Part
+
+Progress = Callable[[str], None]
+
+# A part with breaks runs code that is not in any graph. Where all that broke it is one of these, running
+# it again cannot reach anything outside the process (what it prints is swallowed).
+_HARMLESS = ("data-dependent", "Data-dependent", "item()", "print", "Tensor.backward", "logging", "warnings")
+
+
+def measure_cell(
+    run: CellRun, compilation: Compilation, options: CellOptions, progress: Progress
+) -> Compilation:
+    """Time the parts of a cell, one after the other as one program, and add the times to its record.
+
+    Statements that Python ran between the parts are not in it: their effects (prints, files, optimizer
+    steps) are not ours to repeat. Each part is called with the arguments of its first call, on values
+    as they are now. MeasureError is turned into a note; an interrupt leaves all state restored.
+    """
+    parts = [part for _, part in sorted(run.parts.items()) if _can_repeat(part, compilation)]
+    left = len(run.parts) - len(parts)
+    notes = []
+    if left:
+        notes.append(
+            f"Not timed: {left} part{'s' * (left > 1)} of the cell, which may act outside this process."
+        )
+    if not parts:
+        return _with_notes(compilation, notes)
+    fn, arguments = _program(parts)
+    try:
+        train = _has_backward(run, options)
+        timed = _compare(fn, arguments, options, train, "forward+backward" if train else "cell", progress)
+    except MeasureError as error:
+        return _with_notes(compilation, [*notes, str(error)])
+    except Exception as error:
+        # It ran in the cell and fails here: the values have moved on since its first call.
+        return _with_notes(compilation, [*notes, f"Not timed: run again, the cell raises {_short(error)}."])
+    return _joined(_with_notes(compilation, notes), timed)
+
+
+def measure_call(
+    fn: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    compilation: Compilation,
+    options: CellOptions,
+    progress: Progress,
+) -> Compilation:
+    """Time one call ``fn(*arguments)`` and add the times to its record."""
+    try:
+        timed = _compare(fn, arguments, options, options.train, "", progress)
+    except MeasureError as error:
+        return _with_notes(compilation, [str(error)])
+    return _joined(compilation, timed)
+
+
+def _compare(
+    fn: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    options: CellOptions,
+    train: bool,
+    what: str,
+    progress: Progress,
+) -> Compilation:
+    return compare(
+        fn,
+        arguments,
+        options.compare,
+        train=train,
+        mode=None if options.mode == "default" else options.mode,
+        options=backend_options("nbcompile", options),
+        dynamic=options.dynamic,
+        budget=options.bench_seconds * len(options.compare),
+        what=what,
+        cold=options.cold,
+        compile=_compile,
+        progress=progress,
+    )
+
+
+def _program(parts: list[Part]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The parts as one function of all their arguments."""
+    if len(parts) == 1 and parts[0].grad_enabled:
+        return parts[0].bound, parts[0].arguments
+    functions = [(part.bound, len(part.arguments), part.grad_enabled) for part in parts]
+
+    def cell(*arguments: Any) -> Any:
+        results, start = [], 0
+        for function, count, grad in functions:
+            torch._dynamo.graph_break()  # as in the cell, where Python runs between the parts
+            with torch.set_grad_enabled(grad):
+                results.append(function(*arguments[start : start + count]))
+            start += count
+        return results
+
+    return cell, tuple(value for part in parts for value in part.arguments)
+
+
+def _compile(fn: Callable[..., Any], *, backend: str, options: Any = None, **rest: Any) -> Any:
+    """``nbcompile.compile`` for a contestant: each must draw the random numbers that eager draws."""
+    if backend == "inductor":
+        options = {"fallback_random": True, **(options or {})}
+    return compile(fn, backend=backend, options=options, **rest)
+
+
+def _has_backward(run: CellRun, options: CellOptions) -> bool:
+    return options.train or any("backward" in left.reason for left in run.prepared.python)
+
+
+def _can_repeat(part: Part, compilation: Compilation) -> bool:
+    if part.whole:
+        return True
+    first, last = part.function.first_line, part.function.last_line
+    inside = [
+        found
+        for found in compilation.breaks
+        if any(first <= span.line <= last and not span.file for span in found.spans[:1])
+    ]
+    return all(any(word in f"{found.kind} {found.reason}" for word in _HARMLESS) for found in inside)
+
+
+def _joined(compilation: Compilation, timed: Compilation) -> Compilation:
+    known = set(compilation.notes)
+    return dataclasses.replace(
+        compilation,
+        environment=dataclasses.replace(compilation.environment, threads=timed.environment.threads),
+        measurements=timed.measurements,
+        accuracy=timed.accuracy,
+        notes=compilation.notes
+        + tuple(note for note in timed.notes if note not in known and "history" in note),
+    )
+
+
+def _with_notes(compilation: Compilation, notes: list[str]) -> Compilation:
+    return dataclasses.replace(compilation, notes=(*compilation.notes, *notes)) if notes else compilation
+
+
+def _short(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -18,8 +18,8 @@ Namespace = Mapping[str, Any]
 # Python's own business: randomness of their own, files, clocks, plots. Dynamo can trace some of numpy,
 # but by torch's rules and with torch's random numbers, so numpy stays numpy.
 _PYTHON_MODULES = frozenset(
-    "numpy random time os sys io json pathlib pickle matplotlib pandas PIL IPython subprocess urllib requests "
-    "logging warnings datetime gc shutil tempfile threading asyncio copy re string nbcompile".split()
+    "numpy random time os sys io json pathlib pickle matplotlib pandas PIL IPython subprocess urllib "
+    "requests logging warnings datetime gc shutil tempfile threading asyncio copy re string nbcompile".split()
 )
 _PYTHON_TORCH = frozenset(
     "manual_seed seed initial_seed save load compile get_rng_state set_rng_state from_numpy".split()

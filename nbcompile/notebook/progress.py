@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import Any
+from typing import Any, cast
 
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display, update_display
 
 _EVERY = 0.1
+_display, _update = cast(Any, display), cast(Any, update_display)  # IPython's own are not typed
 
 
 class Place:
@@ -48,10 +49,10 @@ class Place:
 
     def _send(self, bundle: dict[str, Any], metadata: dict[str, Any]) -> None:
         if self.opened:
-            update_display(bundle, metadata=metadata, raw=True, display_id=self.id)
+            _update(bundle, metadata=metadata, raw=True, display_id=self.id)
             return
         self.opened = True
-        display(bundle, metadata=metadata, raw=True, display_id=self.id)
+        _display(bundle, metadata=metadata, raw=True, display_id=self.id)
 
 
 def _escaped(text: str) -> str:

@@ -31,7 +31,7 @@ from nbcompile.capture.cell_to_function import (
 )
 from nbcompile.compilation import GraphBreak, Span
 from nbcompile.errors import CellError
-from nbcompile.notebook.interrupts import finish_first
+from nbcompile.notebook.interrupts import FinishFirst
 from nbcompile.notebook.planning import plan, stays_global
 from nbcompile.notebook.surroundings import DYNAMO, RandomState, changing, quiet_compile
 
@@ -192,7 +192,8 @@ class CellRun:
                 result = self._call(part, first=True)
             except Exception as error:
                 if self._has_acted(part):
-                    raise self._own_frames(error, part)
+                    self._trim(error, part)
+                    raise
                 broken = self._broken(error, members)
                 if broken is None:
                     self._doubt(start.line, _first_line(error))
@@ -252,7 +253,8 @@ class CellRun:
             result = self._call(part, first=False)
         except Exception as error:
             if self._has_acted(part):
-                raise self._own_frames(error, part)
+                self._trim(error, part)
+                raise
             part.failures += 1
             self._doubt(part.members[0].line, _first_line(error))
             lasting = part.failures >= _MAX_FAILURES or isinstance(error, TorchDynamoException)
@@ -274,7 +276,7 @@ class CellRun:
                 with quiet_compile(), changing(part.numbers):
                     result = part.call(*arguments)
             elif part.whole:
-                with finish_first(), DYNAMO:
+                with FinishFirst(), DYNAMO:
                     result = part.call(*arguments)
             else:
                 with DYNAMO:
@@ -294,7 +296,7 @@ class CellRun:
 
     def _commit(self, part: Part, result: Any) -> None:
         """Bind the results; from here on Python skips what the part has done."""
-        with finish_first():
+        with FinishFirst():
             for name, value in zip(part.function.results, result, strict=True):
                 if value is UNBOUND:
                     continue
@@ -334,7 +336,9 @@ class CellRun:
         return None
 
     def _mark_break(self, statement: CellStatement, reason: str) -> None:
-        span = Span(statement.line, statement.node.col_offset, statement.end_line, statement.node.end_col_offset)
+        span = Span(
+            statement.line, statement.node.col_offset, statement.end_line, statement.node.end_col_offset
+        )
         found = GraphBreak(reason=reason, kind="cell", spans=(span,))
         if found not in self.breaks:
             self.breaks.append(found)
@@ -359,8 +363,8 @@ class CellRun:
         self._doubts = []
         self._parted()
 
-    def _own_frames(self, error: Exception, part: Part) -> Exception:
-        """``error`` with the traceback that it would have without us: ours and Dynamo's frames go, and so
+    def _trim(self, error: Exception, part: Part) -> None:
+        """Give ``error`` the traceback that it would have without us: ours and Dynamo's frames go, and so
         does the part's own frame, where the cell's frame says the same line."""
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename != self.filename:
@@ -368,7 +372,7 @@ class CellRun:
         if part.function.first_line == part.function.last_line:
             while trace is not None and part.function.name in trace.tb_frame.f_code.co_name:
                 trace = trace.tb_next
-        return error.with_traceback(trace)
+        error.__traceback__ = trace
 
 
 def _names_of(code: types.CodeType) -> set[str]:

@@ -17,19 +17,21 @@ import torch.compiler.config
 # A frame that fails to compile runs eagerly, and numpy stays numpy, with its own random numbers.
 DYNAMO: AbstractContextManager[Any] = torch._dynamo.config.patch(suppress_errors=True, trace_numpy=False)
 
+_config: Any = torch.compiler.config
+
 
 class RandomState:
     """torch's, Python's and numpy's random state as of now, to rewind what a failed part drew."""
 
     def __init__(self) -> None:
-        self.torch = torch.random.default_generator.get_state()
+        self.torch = torch.default_generator.get_state()
         self.python = random.getstate()
         self.cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
         numpy = sys.modules.get("numpy")
         self.numpy = numpy.random.get_state() if numpy is not None else None
 
     def restore(self) -> None:
-        torch.random.default_generator.set_state(self.torch)
+        torch.default_generator.set_state(self.torch)
         random.setstate(self.python)
         if self.cuda is not None:
             torch.cuda.set_rng_state_all(self.cuda)
@@ -39,9 +41,12 @@ class RandomState:
 
 def changing(numbers: tuple[str, ...]) -> AbstractContextManager[Any]:
     """Tell Dynamo that these parameters change from call to call, so that it compiles them once."""
-    if not numbers or not hasattr(torch.compiler.config, "dynamic_sources"):
+    if not numbers or not hasattr(_config, "dynamic_sources"):
         return nullcontext()
-    return torch.compiler.config.patch(dynamic_sources=",".join(f"L[{name!r}]" for name in numbers))
+    patched: AbstractContextManager[Any] = _config.patch(
+        dynamic_sources=",".join(f"L[{name!r}]" for name in numbers)
+    )
+    return patched
 
 
 @contextmanager

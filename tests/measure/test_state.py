@@ -228,3 +228,16 @@ def test_too_many_objects_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(state, "_MAX_OBJECTS", 10)
     with pytest.raises(MeasureError, match="more than 10 objects"):
         Snapshot({"big": [[i] for i in range(20)]})
+
+
+def test_a_gradient_comes_back_after_a_module_was_turned_to_float64() -> None:
+    module = nn.Linear(3, 2)
+    module(torch.ones(1, 3)).sum().backward()
+    gradient = module.weight.grad
+    before = Snapshot({"module": module})
+    module.double()
+    assert gradient is not None
+    gradient.data = gradient.double()
+    before.restore()
+    assert module.weight.dtype == torch.float32
+    assert module.weight.grad is gradient and gradient.dtype == torch.float32

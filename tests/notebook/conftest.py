@@ -53,7 +53,11 @@ class Outcome:
 
 def near(value: Any) -> Any:
     """Facts with every number cut to three decimals."""
-    return re.sub(r"-?\d+\.\d+(e-?\d+)?", lambda found: f"{float(found.group()) + 0.0:.3f}".replace("-0.000", "0.000"), repr(value))
+    return re.sub(
+        r"-?\d+\.\d+(e-?\d+)?",
+        lambda found: f"{float(found.group()) + 0.0:.3f}".replace("-0.000", "0.000"),
+        repr(value),
+    )
 
 
 def plain(value: Any) -> Any:
@@ -73,7 +77,11 @@ def plain(value: Any) -> Any:
     if type(value).__module__ == "numpy":
         return repr(value)
     if type(value).__module__ in ("builtins", "torch"):
-        return repr(value) if not isinstance(value, types.GeneratorType | types.CodeType) else type(value).__name__
+        return (
+            repr(value)
+            if not isinstance(value, types.GeneratorType | types.CodeType)
+            else type(value).__name__
+        )
     return (type(value).__name__, plain(getattr(value, "__dict__", {})))
 
 
@@ -125,7 +133,9 @@ class Notebook:
         result = self.shell.run_cell("import torch\n" + setup)
         assert result.success, setup
 
-    def both(self, setup: str, body: str, line: str = "--backend eager --no-bench") -> tuple[Outcome, Outcome]:
+    def both(
+        self, setup: str, body: str, line: str = "--backend eager --no-bench"
+    ) -> tuple[Outcome, Outcome]:
         self.fresh(setup)
         plain_run = self.run(f"# %%compile {line}\n{body}")
         self.fresh(setup)

@@ -1,5 +1,7 @@
 """``%%compile`` never changes what a cell means: each cell below does the same with it and without."""
 
+# ruff: noqa: E501  (a table of cells)
+
 from __future__ import annotations
 
 import pytest
