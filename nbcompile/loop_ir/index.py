@@ -7,12 +7,13 @@ and remainders are simplified with the ranges of the axes: ``(16*i + j) // 16`` 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from math import gcd
 from typing import TYPE_CHECKING, Union
 
 if TYPE_CHECKING:
-    from nbcompile.loop_ir.nodes import Expr
+    from nbcompile.loop_ir.expr import Expr
 
 
 class Atom:
@@ -28,7 +29,7 @@ class Atom:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (type(self) is type(other) and self.text == other.text)  # type: ignore[attr-defined]
+        return self is other or (type(self) is type(other) and self.text == other.text)
 
     def __repr__(self) -> str:
         return self.text
@@ -290,12 +291,14 @@ def floordiv(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
     quotient, rest = _divide(numerator, denominator)
     if within(rest, denominator):
         return quotient
-    if len(rest.terms) == 1 and rest.terms[0][1] == 1 and len(rest.terms[0][0]) == 1:
-        inner = rest.terms[0][0][0]
-        if isinstance(inner, FloorDiv):
-            return quotient + floordiv(inner.numerator, inner.denominator * denominator)
-    rest, small = _cancel(rest, denominator)
-    return quotient + (index(0) + IndexExpr({(FloorDiv(rest, small),): 1}))
+    for mono, coeff in rest.terms:
+        if coeff == 1 and len(mono) == 1 and isinstance(inner := mono[0], FloorDiv):
+            # (a//c + b) // d = (a + b*c) // (c*d)
+            others = (rest - IndexExpr({mono: 1})) * inner.denominator
+            return quotient + floordiv(inner.numerator + others, inner.denominator * denominator)
+    if (split := _common_factor(rest, denominator)) is not None:
+        return quotient + floordiv(split[1], split[3])
+    return quotient + IndexExpr({(FloorDiv(rest, denominator),): 1})
 
 
 def mod(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
@@ -311,6 +314,9 @@ def mod(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
         inner = rest.terms[0][0][0]
         if isinstance(inner, Mod) and _divide(inner.denominator, denominator)[1] == ZERO:
             return mod(inner.numerator, denominator)
+    if (split := _common_factor(rest, denominator)) is not None:
+        factor, whole, small, smaller = split
+        return factor * mod(whole, smaller) + small
     return IndexExpr({(Mod(rest, denominator),): 1})
 
 
@@ -416,19 +422,26 @@ def _divide(numerator: IndexExpr, denominator: IndexExpr) -> tuple[IndexExpr, In
     return IndexExpr(quotient), IndexExpr(rest)
 
 
-def _cancel(numerator: IndexExpr, denominator: IndexExpr) -> tuple[IndexExpr, IndexExpr]:
-    if denominator.constant is None or not numerator.terms:
-        return numerator, denominator
-    common = denominator.constant
-    for mono, coeff in numerator.terms:
-        if mono:
-            common = gcd(common, coeff)
-    if common <= 1:
-        return numerator, denominator
-    return (
-        IndexExpr({mono: coeff // common for mono, coeff in numerator.terms}),
-        index(denominator.constant // common),
-    )
+def _common_factor(
+    numerator: IndexExpr, denominator: IndexExpr
+) -> tuple[IndexExpr, IndexExpr, IndexExpr, IndexExpr] | None:
+    """``(factor, whole, small, smaller)`` with ``numerator = factor*whole + small``, ``denominator =
+    factor*smaller`` and ``0 <= small < factor``: then ``small`` has no say in the quotient."""
+    if len(denominator.terms) != 1:
+        return None
+    ((atoms, number),) = denominator.terms
+    factors = {
+        (tuple((Counter(mono) & Counter(atoms)).elements()), gcd(coeff, number))
+        for mono, coeff in numerator.terms
+    }
+    for common, count in sorted(factors, key=lambda item: (len(item[0]), item[1]), reverse=True):
+        factor = IndexExpr({common: count})
+        if factor == 1 or factor == denominator:
+            continue
+        whole, small = _divide(numerator, factor)
+        if within(small, factor):
+            return factor, whole, small, _divide(denominator, factor)[0]
+    return None
 
 
 def _recombine(terms: dict[Monomial, int]) -> dict[Monomial, int]:
