@@ -233,7 +233,8 @@ def verdict(compilation: Compilation) -> Verdict:
     if mine:
         return Verdict(f"{seconds_text(mine)} a call; eager was not timed", "none")
     if compilation.from_cache:
-        return Verdict("loaded from the cache, not timed", "none")
+        seconds = seconds_text(compilation.compile_seconds)
+        return Verdict(f"compiled in {seconds}, kernels from the cache, not timed", "none")
     return Verdict(f"compiled in {seconds_text(compilation.compile_seconds)}, not timed", "none")
 
 
@@ -304,7 +305,7 @@ def _time_lines(compilation: Compilation) -> list[str]:
     if cost is not None:
         text = f"compiled in {seconds_text(cost)}"
         if compilation.from_cache:
-            text = f"from cache in {seconds_text(compilation.compile_seconds)}"
+            text = f"compiled in {seconds_text(compilation.compile_seconds)}, kernels from the cache"
         calls = break_even(cost, ours, eager)
         if calls is not None:
             text += f" · pays off after {count_text(calls, 'call')}"
