@@ -24,7 +24,8 @@ _declare(
 _declare(
     "convolution: oneDNN picks a blocked algorithm for it",
     "convolution convolution_backward convolution_overrideable convolution_backward_overrideable "
-    "_convolution mkldnn_convolution _slow_conv2d_forward _slow_conv2d_backward.output_mask slow_conv3d_forward "
+    "_convolution mkldnn_convolution _slow_conv2d_forward _slow_conv2d_backward.output_mask "
+    "slow_conv3d_forward "
     "conv_depthwise3d _conv_depthwise2d slow_conv_transpose2d slow_conv_transpose3d slow_conv_dilated2d "
     "slow_conv_dilated3d conv_tbc conv_tbc_backward",
 )
