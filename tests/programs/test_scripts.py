@@ -1,0 +1,106 @@
+"""The benchmark's and the operator database's own judgement: what they count, and what they say."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from nbcompile.compilation import Graph, Node
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+def _load(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(f"script_{name}", SCRIPTS / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+bench, opdb = _load("bench"), _load("opdb")
+
+
+def test_bench_names_every_goal_met_and_missed() -> None:
+    fast = bench.Row("fast", steady={"eager": [4.0, 4.0], "inductor": [2.0, 3.0], "ours": [1.0, 1.0]})
+    slow = bench.Row("slow", steady={"eager": [1.0], "inductor": [1.0], "ours": [1.2]})
+    fast.cold, slow.cold = {"inductor": 10.0, "ours": 1.0}, {"inductor": 40.0, "ours": 1.0}
+    slow.failed = {"inductor": "MeasureError: died"}
+    said = "\n".join(bench.verdict([fast, slow], "ours"))
+    assert "run: geometric mean 1.44 times as fast as Inductor over 2 programs, from 0.83 to 2.50" in said
+    assert "goal 1.3: met" in said
+    assert "cold: geometric mean 20.00" in said and "goal 20: met" in said
+    assert "slower than eager by 20%: slow" in said and "eager by 20%: fast" not in said
+    assert "inductor has no time for slow: MeasureError: died" in said
+
+
+def test_bench_ratios_are_taken_round_by_round() -> None:
+    row = bench.Row("x", steady={"inductor": [2.0, 8.0], "ours": [1.0, 2.0]})
+    assert row.ratios("inductor", "ours") == [2.0, 4.0]
+    assert bench.spread(row.ratios("inductor", "ours")) == "3.00 (2.20–3.80)"
+    table = bench.run_table([row], "ours", True).splitlines()
+    assert len(table) == 3 and table[1].startswith("| --- |") and "3.00 (2.20–3.80)" in table[2]
+
+
+def test_bench_figures_are_rows_as_long_as_their_header() -> None:
+    row = bench.Row("x", steady={"eager": [1.0], "inductor": [2.0], "ours": [1.0]})
+    row.new_kernel = {"inductor": [3.0, 4.0, 5.0], "ours": [0.5, 0.5, 0.5]}
+    arguments = argparse.Namespace(ours="ours", threads=2, quick=False, load=0.0)
+    figures = bench.figures([row], arguments)
+    assert all(len(line) == len(figures["columns"]) for line in figures["rows"])
+    assert figures["rows"][0][-2:] == ["-", "4.00 s / 0.50 s"] and "2 threads" in figures["caption"]
+
+
+def test_opdb_verdicts() -> None:
+    one = torch.ones(3)
+    assert opdb.verdict("sin", one, one.clone()) == ("agree", "")
+    assert opdb.verdict("sin", [one, 2], (one, 2))[0] == "agree"
+    assert opdb.verdict("sin", one, one + 1e-3)[0] == "disagree"
+    assert opdb.verdict("sin", one, one.double())[0] == "disagree"
+    assert opdb.verdict("sin", one, [one, one])[0] == "disagree"
+    assert opdb.verdict("sin", one, ValueError("no"))[0] == "error"
+    assert opdb.verdict("sin", ValueError("no"), one)[0] == "disagree"
+    assert opdb.verdict("sin", ValueError("no"), ValueError("no"))[0] == "both raise"
+    assert opdb.verdict("empty", one, one * 7)[0] == "uninitialised"
+    assert opdb.verdict("empty", one, torch.ones(4))[0] == "disagree"
+
+
+def test_opdb_counts_graphs_that_were_not_lowered_as_fallbacks() -> None:
+    nodes = (
+        Node("g0.fw.n0", "a", "aten.sin.default", "compute"),
+        Node("g0.fw.n1", "b", "aten.mm.default", "library"),
+        Node("g0.fw.n2", "c", "aten.view.default", "view"),
+    )
+    forward, loops = Graph("g0.fw", "forward", "", nodes), Graph("g0.fw.loops", "loops", "", parent="g0.fw")
+    lowered, eager = opdb.Outcome("x", "agree"), opdb.Outcome("x", "agree")
+    opdb.count_nodes(lowered, (forward, loops))
+    assert lowered.nodes == {"compute": 1, "library": 1, "view": 1}
+    opdb.count_nodes(eager, (forward,))
+    assert eager.nodes == {"fallback": 2, "view": 1}
+    text = opdb.report("nbcompile", [lowered, eager])
+    assert "2 of 2 agree" in text and "1 of 4 (25.0%)" in text and "aten.mm.default (library) ×1" in text
+
+
+@pytest.mark.parametrize("hung", [False, True])
+def test_opdb_loses_one_operator_to_a_crash_and_goes_on_with_the_rest(tmp_path: Path, hung: bool) -> None:
+    errors = (tmp_path / "errors.txt").open("w")
+    errors.write("some output\nSegmentation fault\n")
+    done = {3: opdb.Outcome("three", "agree")}
+    worker = SimpleNamespace(
+        done=done, errors=errors, current=(4, "four"), left=lambda: [4, 5, 6],
+        process=SimpleNamespace(returncode=-11),
+    )  # fmt: skip
+    outcomes: dict[int, Any] = {}
+    batches = [[9]]
+    opdb.retire(worker, hung, 30.0, outcomes, batches)
+    assert outcomes[3].status == "agree" and outcomes[4].status == "error"
+    assert ("no answer in 30 s" if hung else "died (-11)") in outcomes[4].reason
+    assert "Segmentation fault" in outcomes[4].reason and batches == [[5, 6], [9]]
