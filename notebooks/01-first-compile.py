@@ -231,7 +231,9 @@ for title, accepted in (("saved by fusing", True), ("would be saved, but", False
 # ## A convolution net, forward and backward
 #
 # Convolutions are PyTorch's own library calls. What stands between them is ours: the normalisation, the
-# ReLU, the residual sum, and in the backward pass the same again in reverse.
+# activation, the residual sum, and in the backward pass the same again in reverse. (The activation is SiLU,
+# which is smooth. At the kink of a ReLU the last bit of a sum decides whether a gradient flows, so two
+# correct programs differ there, eager and float64 among them.)
 
 
 # %%
@@ -243,8 +245,8 @@ class Residual(nn.Module):
         self.norm1, self.norm2 = nn.BatchNorm2d(channels), nn.BatchNorm2d(channels)
 
     def forward(self, x):
-        y = F.relu(self.norm1(self.conv1(x)))
-        return F.relu(x + self.norm2(self.conv2(y)))
+        y = F.silu(self.norm1(self.conv1(x)))
+        return F.silu(x + self.norm2(self.conv2(y)))
 
 
 def make_net():
@@ -272,9 +274,8 @@ eager_net = make_net()
 eager_loss = F.cross_entropy(eager_net(images), labels)
 eager_loss.backward()
 for (name, ours), theirs in zip(net.named_parameters(), eager_net.parameters()):
-    torch.testing.assert_close(
-        ours.grad, theirs.grad, rtol=1e-3, atol=1e-5, msg=lambda m, name=name: f"{name}: {m}"
-    )
+    difference = (ours.grad - theirs.grad).norm() / theirs.grad.norm()
+    assert difference < 1e-4, f"gradient of {name} differs from eager's by {difference:.1e}"
 for (name, ours), theirs in zip(net.named_buffers(), eager_net.buffers()):
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6, msg=lambda m, name=name: f"{name}: {m}")
 print("gradients and running statistics agree; batches counted:", net[1].norm1.num_batches_tracked.item())
