@@ -274,7 +274,11 @@ class _Rewriter:
 
     def _is_candidate(self, node: ast.stmt, block: int) -> bool:
         if isinstance(node, ast.For | ast.If | ast.With):
-            return _whole(node)
+            # What a block displays while it runs, Python must run.
+            displays = self.interactivity in ("all", "last") and any(
+                isinstance(part, ast.Expr) for part in ast.walk(node)
+            )
+            return not displays and _whole(node)
         if _blocks(node):
             return False
         reason = python_reason(node)

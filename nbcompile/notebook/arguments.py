@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 from IPython.core import magic_arguments
 from IPython.core.error import UsageError
 
+from nbcompile.backends import registry
 from nbcompile.errors import OptionError
 from nbcompile.options import MODES, Options
 
@@ -87,6 +88,10 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
     pairs = _joined(pairs)
     backend = parsed.backend or defaults.backend
     mode = parsed.mode or defaults.mode
+    compare = _names(parsed.compare) if parsed.compare else defaults.compare
+    for name in (backend, *(contestant.partition(":")[0] for contestant in compare)):
+        if name not in registry.names():
+            raise UsageError(f"backend {name!r} is unknown: there are {', '.join(registry.names())}")
     if backend == "nbcompile":
         try:
             Options.from_mapping(dict(pairs), mode=mode)
@@ -107,7 +112,7 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         dynamic=defaults.dynamic if parsed.dynamic is None else parsed.dynamic,
         options=tuple(pairs),
         train=parsed.train,
-        compare=_names(parsed.compare) if parsed.compare else defaults.compare,
+        compare=compare,
         bench=defaults.bench and not parsed.no_bench,
         bench_seconds=defaults.bench_seconds,
         cold=defaults.cold,

@@ -101,7 +101,7 @@ class NbCompile(Magics):
             raise UsageError("%compile wants a callable or a call, e.g. %compile model(x)")
         options = cell_options(parsed, self._defaults())
         tree = ast.parse(expression, mode="eval").body
-        if not isinstance(tree, ast.Call):
+        if isinstance(tree, ast.Name | ast.Attribute | ast.Subscript | ast.Lambda):
             target = self._ip.ev(expression)
             if not callable(target):
                 raise UsageError(f"{expression} is not callable")

@@ -384,5 +384,8 @@ def _names_of(code: types.CodeType) -> set[str]:
 
 
 def _first_line(error: BaseException) -> str:
+    inner = getattr(error, "inner_exception", None)  # Dynamo wraps what a backend raises
+    if isinstance(inner, BaseException):
+        return f"{type(inner).__name__}: {_first_line(inner)}"
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__
