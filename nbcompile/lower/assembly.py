@@ -214,8 +214,8 @@ def flip(b: Builder, x: View, dims: Sequence[int]) -> View:
     aten.roll.default,
     samples=of_view(
         (same, [1], [0]), (same, [-2, 3], [1, 2]), (same, [7]), (same, [4], [0]), (same, [1, 1], [0, 0]),
-        (same, [-11, 9], [-1, -2]), (lambda x: x.transpose(0, 2), [2, 1], [0, 1]), (lambda x: x[0, 0, 0], [1]),
-        (lambda x: x[:, :0], [1], [1]), (lambda x: x[:, :0], [3]),
+        (same, [-11, 9], [-1, -2]), (lambda x: x.transpose(0, 2), [2, 1], [0, 1]),
+        (lambda x: x[0, 0, 0], [1]), (lambda x: x[:, :0], [1], [1]), (lambda x: x[:, :0], [3]),
     ),
 )  # fmt: skip
 def roll(b: Builder, x: View, shifts: Sequence[Any], dims: Sequence[int] = ()) -> View:
@@ -288,10 +288,11 @@ def triu(b: Builder, x: View, diagonal: Any = 0) -> View:
 
 
 def _triangle(b: Builder, x: View, bound: Callable[[IndexExpr, IndexExpr], Bound]) -> View:
-    zero = constant(0, compute_dtype(x.dtype))
-    return b.generate(
-        x.shape, x.dtype, lambda *where: Guard((bound(*where[-2:]),), b.element(x, where), zero)
-    )
+    def body(*where: IndexExpr) -> Expr:
+        inside = b.element(x, where)
+        return Guard((bound(*where[-2:]),), inside, constant(0, inside.dtype))
+
+    return b.generate(x.shape, x.dtype, body)
 
 
 def on_diagonal(offset: int, first: IndexExpr, second: IndexExpr) -> tuple[Bound, IndexExpr]:

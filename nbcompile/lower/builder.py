@@ -147,8 +147,8 @@ class Builder:
         shape = tuple(shape)
         check_dtype(dtype)
         axes = self.axes(shape)
-        value = body(*at(axes))
         buffer = self.buffer(shape, dtype, name=name, strides=self.result_strides(shape, output))
+        value = body(*at(axes))
         self._add(outputs=(buffer,), axes=axes, body=value)
         return View.whole(buffer)
 

@@ -21,6 +21,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 import torch
+import torch._prims  # defines the prims that decompositions leave behind
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -79,6 +80,11 @@ def lowering(
     return register
 
 
+def lowered(target: Any) -> Lowering:
+    """The entry of an overload that has been registered already."""
+    return _registry.lowerings[target]
+
+
 def library(reason: str, *targets: Any) -> None:
     """Declare overloads that are called in ATen as themselves, and why that is right; ``None`` is
     skipped."""
@@ -94,10 +100,10 @@ def registry() -> Registry:
     return _registry
 
 
-def overload(name: str) -> Any:
+def overload(name: str, namespace: str = "aten") -> Any:
     """The overload ``aten.<name>`` if this torch has it, else None (older or newer versions)."""
     packet, _, variant = name.partition(".")
-    found = getattr(torch.ops.aten, packet, None)
+    found = getattr(getattr(torch.ops, namespace), packet, None)
     return getattr(found, variant or "default", None) if found is not None else None
 
 

@@ -30,8 +30,7 @@ MODES: dict[str, ScatterMode] = {
 
 def filled(b: Builder, shape: Sequence[IndexExpr], value: Number, dtype: torch.dtype) -> View:
     """A tensor of one value."""
-    number = constant(value, dtype).value
-    return b.generate(shape, dtype, lambda *_: constant(number, compute_dtype(dtype)))
+    return b.generate(shape, dtype, lambda *_: constant(constant(value, dtype).value, compute_dtype(dtype)))
 
 
 # -- x[indices] = values --------------------------------------------------------------------------
@@ -238,6 +237,7 @@ def reduced(
 ) -> View:  # fmt: skip
     """``x`` with the values of the points combined into their targets; a target that is named at all
     starts from nothing if not ``include_self``."""
+    b.check_native(x)
     mode, compute = MODES[reduce], compute_dtype(x.dtype)
     start = x
     if not include_self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from nbcompile.errors import LoweringError
 from nbcompile.loop_ir.index import ONE, ZERO, Index, IndexExpr, at_least, floordiv, index, mod, product
 from nbcompile.loop_ir.nodes import View
 from nbcompile.lower.builder import Builder, contiguous_strides, is_dense
-from nbcompile.lower.registry import lowering
+from nbcompile.lower.registry import lowered, lowering, overload
 from nbcompile.lower.samples import of_view
 
 aten = torch.ops.aten
@@ -404,3 +404,29 @@ def view_dtype(b: Builder, x: View, dtype: torch.dtype) -> View:
     if dtype != x.dtype:
         raise LoweringError("no loops that reinterpret bits")
     return x
+
+
+# -- the same, copied -----------------------------------------------------------------------------
+
+
+def _copied(function: Callable[..., Any]) -> Callable[..., Any]:
+    def lower(b: Builder, *args: Any, **kwargs: Any) -> Any:
+        shown = function(b, *args, **kwargs)
+        return tuple(map(b.copy, shown)) if isinstance(shown, tuple) else b.copy(shown)
+
+    return lower
+
+
+for _view, _name in (
+    (aten.view.default, "view_copy"), (aten.permute.default, "permute_copy"),
+    (aten.slice.Tensor, "slice_copy.Tensor"),
+    (aten.expand.default, "expand_copy"), (aten.unsqueeze.default, "unsqueeze_copy"),
+    (aten.squeeze.dims, "squeeze_copy.dims"), (aten.select.int, "select_copy.int"),
+    (aten.diagonal.default, "diagonal_copy"), (aten.unfold.default, "unfold_copy"),
+    (aten.unbind.int, "unbind_copy.int"), (aten.split.Tensor, "split_copy.Tensor"),
+    (aten.split_with_sizes.default, "split_with_sizes_copy"), (aten.as_strided.default, "as_strided_copy"),
+    (aten.narrow.default, "narrow_copy"), (aten.alias.default, "alias_copy"),
+    (aten.detach.default, "detach_copy"),
+):  # fmt: skip
+    if (_copy := overload(_name)) is not None:  # not every torch has each of these
+        lowering(_copy, samples=lowered(_view).samples)(_copied(lowered(_view).lower))
