@@ -23,12 +23,13 @@ def _max_pool(
 ) -> tuple[View, View]:  # fmt: skip
     shape, compute = b.result_shape(0), compute_dtype(x.dtype)
     windows = Windows.of(b, x, shape, rank, kernel, stride, padding, dilation)
+    lowest = -torch.inf if compute.is_floating_point else torch.iinfo(compute).min
 
     def largest(*place: IndexExpr) -> Expr:
         lead, spot = place[:-rank], place[-rank:]
         value: Expr | None = None
         for source, inside in windows.members(spot):
-            item = guarded(inside, lambda s=source: b.element(x, (*lead, *s), compute), -torch.inf)  # type: ignore[misc]
+            item = guarded(inside, lambda s=source: b.element(x, (*lead, *s), compute), lowest)  # type: ignore[misc]
             value = item if value is None else op("maximum", value, item)
         assert value is not None
         return value
@@ -42,7 +43,7 @@ def _max_pool(
         equal, missing = constant(0, torch.int64), constant(0, torch.int64)
         members = list(windows.members(spot))
         chosen: list[Expr] = [equal, missing]
-        for n, order in enumerate((reversed(members), members)):
+        for n, order in enumerate((reversed(members), members)[: 1 + compute.is_floating_point]):
             for source, inside in order:
 
                 def matches(source: Places = source, n: int = n) -> Expr:
@@ -50,7 +51,7 @@ def _max_pool(
                     return op("isnan", item) if n else item.eq(top)
 
                 chosen[n] = where(guarded(inside, matches, False), _flat(source, windows.input), chosen[n])
-        return where(op("isnan", top), chosen[1], chosen[0])
+        return where(op("isnan", top), chosen[1], chosen[0]) if compute.is_floating_point else chosen[0]
 
     places = b.generate(shape, torch.int64, place_of_largest, name=f"{b.op}_place", output=1)
     return values, places
@@ -71,7 +72,14 @@ def _max_samples(rank: int) -> list[Sample]:
     def dilated(g: torch.Generator, x: Any, k: Any, s: Any, p: Any, ceil: bool) -> tuple[Any, ...]:
         return x, 2, 1, 1, 2, ceil
 
-    return pool_samples(rank, call, special=True) + pool_samples(rank, dilated, special=False)[:1]
+    def of_integers(g: torch.Generator, x: Any, k: Any, s: Any, p: Any, ceil: bool) -> tuple[Any, ...]:
+        return x.long(), k, s, p, 1, ceil
+
+    return [
+        *pool_samples(rank, call, special=True),
+        *pool_samples(rank, dilated, special=False)[:1],
+        *(Sample(f"i64-{s.name}", s.make) for s in pool_samples(rank, of_integers, special=False)[:2]),
+    ]
 
 
 def _gradient_samples(rank: int, forward: Any) -> list[Sample]:

@@ -8,6 +8,7 @@ Maxima are in :mod:`nbcompile.lower.max_pooling`; large windows are library call
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 
 from nbcompile.errors import LoweringError
-from nbcompile.loop_ir.expr import Expr, Guard, compute_dtype, constant, index_value, op
+from nbcompile.loop_ir.expr import Expr, Guard, Number, compute_dtype, constant, index_value, op
 from nbcompile.loop_ir.index import ZERO, IndexExpr, at_least, index, within
 from nbcompile.loop_ir.nodes import View
 from nbcompile.lower.builder import Builder
@@ -55,8 +56,6 @@ class Windows:
                 raise LoweringError("a symbolic window")
             return tuple(listed * rank if len(listed) == 1 else listed)
 
-        if not x.dtype.is_floating_point:
-            raise LoweringError("pooling of integers")
         sizes = each(kernel)
         return cls(
             sizes, each(stride) if stride else sizes, each(padding), each(dilation),
@@ -96,9 +95,7 @@ class Windows:
 
 
 def _few(counts: Sequence[int]) -> None:
-    total = 1
-    for count in counts:
-        total *= count
+    total = math.prod(counts)
     if total > MOST_UNROLLED:
         raise LoweringError(f"a window of {total} elements is too large to unroll")
 
@@ -110,7 +107,7 @@ def bounds(place: Places, shape: Places) -> tuple[Bound, ...]:
     )
 
 
-def guarded(inside: tuple[Bound, ...], value: Callable[[], Expr], outside: float | bool) -> Expr:
+def guarded(inside: tuple[Bound, ...], value: Callable[[], Expr], outside: Number) -> Expr:
     made = value()
     return Guard(inside, made, constant(outside, made.dtype)) if inside else made
 
@@ -201,6 +198,8 @@ def _avg_pool(
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> View:  # fmt: skip
     shape, compute = b.result_shape(), compute_dtype(x.dtype)
+    if not compute.is_floating_point:
+        raise LoweringError("average pooling of integers")
     windows = Windows.of(b, x, shape, rank, kernel, stride, padding, overhang=ceil_mode)
 
     def body(*place: IndexExpr) -> Expr:
@@ -290,9 +289,7 @@ def _adaptive_avg_pool(b: Builder, rank: int, x: View, size: Any) -> View:
     lead_rank = len(shape) - rank
     if all(extent % count == 0 for extent, count in pairs):  # windows of one size: a reduction
         sizes = [extent // count for extent, count in pairs]
-        count = 1
-        for item in sizes:
-            count *= item
+        count = math.prod(sizes)
 
         def window(*place: IndexExpr) -> list[IndexExpr]:
             lead, spot, offset = place[:lead_rank], place[lead_rank:-rank], place[-rank:]
@@ -307,14 +304,13 @@ def _adaptive_avg_pool(b: Builder, rank: int, x: View, size: Any) -> View:
 
     def body(*place: IndexExpr) -> Expr:
         lead, spot = place[:-rank], place[-rank:]
-        starts = [s * n // index(m) for s, (n, m) in zip(spot, pairs, strict=True)]
-        stops = [((s + 1) * n + (m - 1)) // index(m) for s, (n, m) in zip(spot, pairs, strict=True)]
+        spans = [_adaptive_window(s, n, m) for s, (n, m) in zip(spot, pairs, strict=True)]
         total: Expr = constant(0.0, compute)
         for offsets in itertools.product(*(range(-(-n // m) + 1) for n, m in pairs)):
-            source = tuple(start + offset for start, offset in zip(starts, offsets, strict=True))
-            inside = tuple((value, ZERO, stop) for value, stop in zip(source, stops, strict=True))
+            source = tuple(start + offset for (start, _), offset in zip(spans, offsets, strict=True))
+            inside = tuple((value, ZERO, stop) for value, (_, stop) in zip(source, spans, strict=True))
             total = total + guarded(inside, lambda s=source: b.element(x, (*lead, *s), compute), 0.0)  # type: ignore[misc]
-        for start, stop in zip(starts, stops, strict=True):
+        for start, stop in spans:
             total = total / index_value(stop - start).cast(compute)
         return total
 
@@ -345,17 +341,49 @@ def _adaptive_avg_pool_backward(b: Builder, rank: int, grad: View, x: View) -> V
     shape, compute = b.result_shape(), compute_dtype(x.dtype)
     pairs = _adaptive_sizes(x, grad.shape, rank)
     if any(extent % count for extent, count in pairs):
-        raise LoweringError("the gradient of adaptive pooling with windows of several sizes")
+        return _uneven_gradient(b, rank, grad, x, pairs)
     sizes = [extent // count for extent, count in pairs]
-    count = 1
-    for item in sizes:
-        count *= item
+    count = math.prod(sizes)
 
     def body(*place: IndexExpr) -> Expr:
         spot = (p // index(size) for p, size in zip(place[-rank:], sizes, strict=True))
         return b.element(grad, (*place[:-rank], *spot), compute) / count
 
     return b.generate(shape, b.result_dtype(), body)
+
+
+def _uneven_gradient(b: Builder, rank: int, grad: View, x: View, pairs: list[tuple[int, int]]) -> View:
+    """The gradient where windows differ in size and overlap: of ``n`` elements in ``m`` windows, window
+    ``w`` is ``w * n // m <= i < -(-(w + 1) * n // m)``, so element ``i`` is in the windows from
+    ``i * m // n`` to ``((i + 1) * m - 1) // n``."""
+    compute = compute_dtype(x.dtype)
+    counts = [-(-m // n) + 1 for n, m in pairs]
+    _few(counts)
+
+    def body(*place: IndexExpr) -> Expr:
+        lead, spot = place[:-rank], place[-rank:]
+        total: Expr = constant(0.0, compute)
+        for offsets in itertools.product(*map(range, counts)):
+            windows = tuple(i * m // index(n) + o for i, o, (n, m) in zip(spot, offsets, pairs, strict=True))
+            lasts = [((i + 1) * m - 1) // index(n) + 1 for i, (n, m) in zip(spot, pairs, strict=True)]
+
+            def part(windows: Places = windows) -> Expr:
+                value = b.element(grad, (*lead, *windows), compute)
+                for window, (n, m) in zip(windows, pairs, strict=True):
+                    start, stop = _adaptive_window(window, n, m)
+                    value = value / index_value(stop - start).cast(compute)
+                return value
+
+            inside = tuple((w, ZERO, last) for w, last in zip(windows, lasts, strict=True))
+            total = total + guarded(inside, part, 0.0)
+        return total
+
+    return b.generate(b.result_shape(), b.result_dtype(), body)
+
+
+def _adaptive_window(window: IndexExpr, extent: int, count: int) -> tuple[IndexExpr, IndexExpr]:
+    """First and one past the last of ``extent`` elements in one of ``count`` windows."""
+    return window * extent // index(count), ((window + 1) * extent + (count - 1)) // index(count)
 
 
 def _adaptive_gradient_samples(*shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> list[Sample]:
@@ -367,7 +395,12 @@ def _adaptive_gradient_samples(*shapes: tuple[tuple[int, ...], tuple[int, ...]])
 
 @lowering(
     aten._adaptive_avg_pool2d_backward.default,
-    samples=_adaptive_gradient_samples(((2, 3, 2, 3), (2, 3, 8, 6)), ((2, 3, 1, 1), (2, 3, 5, 7))),
+    samples=_adaptive_gradient_samples(
+        ((2, 3, 2, 3), (2, 3, 8, 6)),
+        ((2, 3, 1, 1), (2, 3, 5, 7)),
+        ((1, 2, 3, 4), (1, 2, 8, 6)),
+        ((3, 5, 2), (3, 3, 5)),
+    ),
 )
 def adaptive_avg_pool2d_backward(b: Builder, grad: View, x: View) -> View:
     return _adaptive_avg_pool_backward(b, 2, grad, x)

@@ -62,7 +62,7 @@ _registry = Registry()
 FAMILIES = (
     "arithmetic", "elementary", "activations", "comparison", "creation", "random", "reductions", "softmax",
     "norms", "batch_norm", "shape", "assembly", "overwrite", "gather", "scatter", "pooling",
-    "max_pooling", "library",
+    "max_pooling", "pad_gradients", "library",
 )  # fmt: skip
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from nbcompile.errors import LoweringError
 from nbcompile.loop_ir.expr import compute_dtype, op, where
 from nbcompile.loop_ir.index import ZERO
 from nbcompile.loop_ir.nodes import View
@@ -130,13 +129,12 @@ def log_softmax(b: Builder, x: View, dim: int, half_to_float: bool) -> View:
             if name != "empty"
         ),
         Sample("several", lambda g: ((tensor(g, 3, 4, 5), [0, -1], True), {})),
+        Sample("int64", lambda g: ((tensor(g, 3, 4, 5, dtype=torch.int64), [1]), {})),
         Sample("0-d", lambda g: ((tensor(g), [0]), {})),
     ],
 )
 def logsumexp(b: Builder, x: View, dims: Sequence[int], keepdim: bool = False) -> View:
     compute = compute_dtype(b.result_dtype())
-    if not x.dtype.is_floating_point:
-        raise LoweringError("the logsumexp of integers")
     top = fold(b, "max", x, dims, dtype=compute, name="max")
     # infinite maxima are left out of the difference: inf - inf would be NaN
     finite = b.pointwise(lambda top: where(op("isinf", top), 0.0, top), top, dtype=compute, name="finite_max")
