@@ -33,6 +33,7 @@ CACHE_VARIABLES = ("NBCOMPILE_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CAC
 _ROOT = str(Path(__file__).parents[2])  # so that the other process finds this very nbcompile
 # Modules a backend imports on its first compile: imported ahead, so that the compile is timed alone.
 _IMPORTS = {
+    "nbcompile": ("nbcompile.capture.function_to_fx", "nbcompile.pipeline"),
     "inductor": ("torch._inductor.compile_fx", "torch._inductor.codegen.cpp", "torch._inductor.codecache"),
 }
 
