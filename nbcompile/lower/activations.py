@@ -94,9 +94,7 @@ def hardtanh(b: Builder, x: View, min_val: Any = -1, max_val: Any = 1) -> View:
 
 @lowering(aten.hardtanh_backward.default, samples=_pairs(-1, 1) + _pairs(0, 6))
 def hardtanh_backward(b: Builder, grad: View, x: View, min_val: Any, max_val: Any) -> View:
-    return b.pointwise(
-        lambda grad, x: where(op("and", x > min_val, x < max_val), grad, 0), grad, x
-    )
+    return b.pointwise(lambda grad, x: where(op("and", x > min_val, x < max_val), grad, 0), grad, x)
 
 
 @lowering(aten.hardsigmoid.default, samples=unary())
@@ -370,6 +368,3 @@ def glu_backward(b: Builder, grad: View, x: View, dim: int) -> View:
         return Guard(((at[dim], ZERO, middle),), to_first, rest)
 
     return b.generate(x.shape, b.result_dtype(), body)
-
-
-

@@ -67,10 +67,11 @@ def unary(
 def calls(**makers: Callable[[Draw], Call]) -> list[Sample]:
     """Samples by name: each maker gets ``draw(*shape, dtype=..., special=..., low=..., high=...)``
     (see :func:`tensor`) and returns ``call(...)``."""
-    return [
-        Sample(name.replace("_", "-"), lambda generator, make=make: make(partial(tensor, generator)))  # type: ignore[misc]
-        for name, make in makers.items()
-    ]
+    return [Sample(name.replace("_", "-"), partial(_drawn, make)) for name, make in makers.items()]
+
+
+def _drawn(make: Callable[[Draw], Call], generator: torch.Generator) -> Call:
+    return make(partial(tensor, generator))
 
 
 def call(*args: Any, **kwargs: Any) -> Call:
@@ -91,7 +92,7 @@ def with_numbers(
     *numbers: Any, dtypes: Sequence[torch.dtype] = (*FLOATS, *INTS), low: float = -4, high: float = 4,
     swap: bool = False, **options: Iterable[Any],
 ) -> list[Sample]:  # fmt: skip
-    """Samples of ``f(x, number, **options)``, or ``f(number, x)`` if ``swap``, and of f on 0-d and empty x."""
+    """Samples of ``f(x, number, **options)``, or ``f(number, x)`` if ``swap``; 0-d and empty x too."""
 
     def make(dtype: torch.dtype, number: Any, kwargs: dict[str, Any], *shape: int) -> Callable[..., Call]:
         def call_with(g: torch.Generator) -> Call:
@@ -131,7 +132,9 @@ def binary(
     """Samples of ``f(x, y, **options)``: each dtype and option, then broadcasting and mixed types."""
     samples = []
 
-    def add(name: str, make_pair: Callable[[torch.Generator], tuple[Any, Any]], kwargs: dict[str, Any]) -> None:
+    def add(
+        name: str, make_pair: Callable[[torch.Generator], tuple[Any, Any]], kwargs: dict[str, Any]
+    ) -> None:
         samples.append(Sample(name, lambda generator: (make_pair(generator), kwargs)))
 
     for dtype in dtypes:

@@ -18,7 +18,9 @@ from nbcompile.options import Options
 from nbcompile.stages import AtenGraph
 
 
-def call_graph(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[AtenGraph, list[torch.Tensor]]:
+def call_graph(
+    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[AtenGraph, list[torch.Tensor]]:
     """A graph that is one call of ``target``; every tensor in ``args`` is an input of it."""
     graph = fx.Graph()
     inputs: list[torch.Tensor] = []
@@ -64,7 +66,9 @@ def call_graph(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
     return AtenGraph("g0.fw", "forward", module, ids), inputs
 
 
-def lower_sample(entry: Lowering, sample: Sample, options: Options | None = None) -> tuple[LoopProgram, list[torch.Tensor], Any, Any]:
+def lower_sample(
+    entry: Lowering, sample: Sample, options: Options | None = None
+) -> tuple[LoopProgram, list[torch.Tensor], Any, Any]:
     """(verified program, its inputs, eager results, float64 reference results or None)."""
     args, kwargs = sample.make(torch.Generator().manual_seed(0))
     graph, inputs = call_graph(entry.target, args, kwargs)
@@ -80,7 +84,9 @@ def lower_sample(entry: Lowering, sample: Sample, options: Options | None = None
     try:
         torch.manual_seed(7)
         wide = [_wide(item) for item in args]
-        reference = as_list((entry.reference or entry.target)(*wide, **{k: _wide(v) for k, v in kwargs.items()}))
+        reference = as_list(
+            (entry.reference or entry.target)(*wide, **{k: _wide(v) for k, v in kwargs.items()})
+        )
     except (RuntimeError, TypeError, NotImplementedError):
         reference = None  # the operator has no float64 version: eager alone is the reference
     return program, inputs, eager, reference
@@ -102,7 +108,12 @@ def compare(got: list[Any], eager: list[Any], reference: list[Any] | None) -> No
     """Same shape, dtype and NaN positions as eager; values as close to float64 as eager's, or to eager."""
     assert len(got) == len(eager)
     for n, (mine, theirs) in enumerate(zip(got, eager, strict=True)):
-        assert mine.shape == theirs.shape and mine.dtype == theirs.dtype, (n, mine.shape, theirs.shape, mine.dtype)
+        assert mine.shape == theirs.shape and mine.dtype == theirs.dtype, (
+            n,
+            mine.shape,
+            theirs.shape,
+            mine.dtype,
+        )
         if not theirs.dtype.is_floating_point:
             torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
             continue
@@ -114,7 +125,9 @@ def compare(got: list[Any], eager: list[Any], reference: list[Any] | None) -> No
         except AssertionError:
             if reference is None or not reference[n].is_floating_point():
                 raise
-            torch.testing.assert_close(mine.double(), reference[n].double(), rtol=rtol, atol=atol, equal_nan=True)
+            torch.testing.assert_close(
+                mine.double(), reference[n].double(), rtol=rtol, atol=atol, equal_nan=True
+            )
 
 
 def as_list(value: Any) -> list[Any]:
