@@ -144,6 +144,12 @@ class Compiled:
         return not self.eager_reason
 
     @property
+    def graphs_run(self) -> tuple[str, ...]:
+        """Ids of the graphs that the last call, or the one under way, has started to run, in order."""
+        session: Session = self._session
+        return tuple(session.ran)
+
+    @property
     def eager_reason(self) -> str:
         """Why the last call did not (wholly) run compiled code, in one sentence; empty if it did."""
         session: Session = self._session

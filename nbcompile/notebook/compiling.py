@@ -105,9 +105,7 @@ class CellCompiler:
         self.compiled: list[Compiled] = []
         self._recorder: Recorder | None = None
 
-    def __call__(
-        self, function: types.FunctionType, *, whole: bool, numbers: tuple[str, ...]
-    ) -> Callable[..., Any]:
+    def __call__(self, function: types.FunctionType, *, whole: bool, numbers: tuple[str, ...]) -> Compiled:
         made = compile(
             function,
             backend=self.options.backend,

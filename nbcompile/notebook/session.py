@@ -13,7 +13,7 @@ import builtins
 import sys
 import time
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -38,6 +38,14 @@ from nbcompile.notebook.surroundings import DYNAMO, RandomState, changing, quiet
 _MAX_FAILURES = 3
 
 
+class CompiledPart(Protocol):
+    """A compiled callable. ``graphs_run`` names the graphs that its latest call has begun to run."""
+
+    def __call__(self, *args: Any) -> Any: ...
+    @property
+    def graphs_run(self) -> tuple[str, ...]: ...
+
+
 class Compiler(Protocol):
     """Makes a compiled callable of a part: ``whole`` asks for one graph, or an exception before
     anything has run; otherwise Dynamo may break the graph. ``numbers`` are parameters that hold a
@@ -45,7 +53,7 @@ class Compiler(Protocol):
 
     def __call__(
         self, function: types.FunctionType, *, whole: bool, numbers: tuple[str, ...]
-    ) -> Callable[..., Any]: ...
+    ) -> CompiledPart: ...
 
     @property
     def functional(self) -> bool:
@@ -112,7 +120,7 @@ class Part:
 
     members: tuple[CellStatement, ...]
     function: CellFunction
-    call: Callable[..., Any]
+    call: CompiledPart
     bound: types.FunctionType
     whole: bool
     code_names: tuple[str, ...]  # the globals it reads: functions, modules, classes
@@ -124,6 +132,7 @@ class Part:
     numbers: tuple[str, ...] = ()
     current: tuple[Any, ...] = ()  # arguments of the latest call
     versions: list[int] = field(default_factory=list)  # of their tensors, before it
+    committed: bool = False  # whether the latest call's results are bound
 
 
 @dataclass
@@ -188,9 +197,13 @@ class CellRun:
             except CellError as error:
                 self._doubt(start.line, str(error))
                 return self._python(members)
+            self.parts[start.id] = part
             try:
-                result = self._call(part, first=True)
-            except Exception as error:
+                self._call(part, first=True)
+            except BaseException as error:
+                del self.parts[start.id]
+                if not isinstance(error, Exception):
+                    raise
                 if self._has_acted(part):
                     self._trim(error, part)
                     raise
@@ -204,8 +217,6 @@ class CellRun:
                 self._breaking.add(members[broken].id)
                 members = members[: max(broken, 1)]
                 continue
-            self.parts[start.id] = part
-            self._commit(part, result)
             return True
 
     def _make(self, members: list[CellStatement], *, whole: bool) -> Part:
@@ -250,7 +261,7 @@ class CellRun:
     def _again(self, part: Part) -> bool:
         __tracebackhide__ = True
         try:
-            result = self._call(part, first=False)
+            self._call(part, first=False)
         except Exception as error:
             if self._has_acted(part):
                 self._trim(error, part)
@@ -259,11 +270,12 @@ class CellRun:
             self._doubt(part.members[0].line, _first_line(error))
             lasting = part.failures >= _MAX_FAILURES or isinstance(error, TorchDynamoException)
             return self._python(part.members, only_now=not lasting)
-        self._commit(part, result)
         return True
 
-    def _call(self, part: Part, *, first: bool) -> Any:
+    def _call(self, part: Part, *, first: bool) -> None:
+        """Run a part and bind its results. If it raises, a whole part has done nothing."""
         __tracebackhide__ = True
+        part.committed = False
         arguments = part.current = part.arguments if first else self._arguments(part)
         part.versions = self._versions(part)
         scope = part.bound.__globals__
@@ -272,40 +284,43 @@ class CellRun:
         started = time.perf_counter()
         before = RandomState()
         try:
-            if first:
-                with quiet_compile(), changing(part.numbers):
+            if not part.whole:
+                with quiet_compile() if first else DYNAMO:
                     result = part.call(*arguments)
-            elif part.whole:
-                with FinishFirst(), DYNAMO:
-                    result = part.call(*arguments)
+                self._commit(part, result)
+            elif first:
+                # Compiling can be interrupted; from the graph's first kernel on it runs to its end.
+                with FinishFirst(lambda: bool(part.call.graphs_run)):
+                    with quiet_compile(), changing(part.numbers):
+                        result = part.call(*arguments)
+                    self._commit(part, result)
             else:
-                with DYNAMO:
-                    result = part.call(*arguments)
-        except Exception:
-            if part.whole:
+                with FinishFirst(), DYNAMO:
+                    self._commit(part, part.call(*arguments))
+        except BaseException:
+            if part.whole and not part.committed:
                 before.restore()
             raise
         if first:
             part.seconds = time.perf_counter() - started
         part.calls += 1
         part.current = ()
-        return result
 
     def _arguments(self, part: Part) -> tuple[Any, ...]:
         return tuple(self.namespace.get(name, UNBOUND) for name in part.function.parameters)
 
-    def _commit(self, part: Part, result: Any) -> None:
+    def _commit(self, part: Part, result: Sequence[Any]) -> None:
         """Bind the results; from here on Python skips what the part has done."""
-        with FinishFirst():
-            for name, value in zip(part.function.results, result, strict=True):
-                if value is UNBOUND:
-                    continue
-                if name.startswith("__value__"):
-                    self.board.values[int(name[len("__value__") :])] = value
-                else:
-                    self.namespace[name] = value
-            for member in part.members[1:]:
-                self.board[member.id] = False
+        for name, value in zip(part.function.results, result, strict=True):
+            if value is UNBOUND:
+                continue
+            if name.startswith("__value__"):
+                self.board.values[int(name[len("__value__") :])] = value
+            else:
+                self.namespace[name] = value
+        for member in part.members[1:]:
+            self.board[member.id] = False
+        part.committed = True
 
     def _python(self, members: Sequence[CellStatement], only_now: bool = False) -> bool:
         """Leave ``members`` to Python."""

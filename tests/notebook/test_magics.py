@@ -104,8 +104,12 @@ def test_running_a_cell_again_is_a_compile_of_its_own(notebook: Notebook) -> Non
 
 
 def test_a_recompile_limit_is_said_not_hidden(notebook: Notebook) -> None:
-    setup = "def f(t, mode):\n    return t * len(mode)\nx = torch.ones(3)\nmodes = ['a' * k for k in range(1, 30)]"
-    found = record(notebook, EAGER, "total = x\nfor m in modes:\n    total = total + f(x, m)", setup)
+    setup = (
+        "def f(t, mode):\n    return t * len(mode)\nx = torch.ones(3)\n"
+        "modes = ['a' * k for k in range(1, 30)]"
+    )
+    body = "total = x\nfor m in modes:\n    total = total + f(x, m)"
+    found = record(notebook, EAGER, body, setup)
     assert torch.equal(notebook.shell.user_ns["total"], torch.ones(3) * (1 + sum(range(1, 30))))
     assert any("recompile limit" in note or "ran eagerly" in note for note in found.notes)
 
