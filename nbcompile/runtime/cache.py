@@ -22,6 +22,7 @@ import atexit
 import contextlib
 import dataclasses
 import errno
+import functools
 import hashlib
 import json
 import os
@@ -123,6 +124,12 @@ class DiskCache:
         self._notes: list[str] = []
         self._said: set[str] = set()
         self._written = 0  # bytes since the size was last looked at
+
+    @classmethod
+    def shared(cls) -> DiskCache:
+        """This process's one cache at :func:`default_root`: every compile sees the same temporary
+        folder where the root cannot be written, and each note is said once."""
+        return _shared(default_root())
 
     def get(self, key: str) -> Entry | None:
         """The entry of this key if it is there and whole. One that is damaged is removed."""
@@ -236,6 +243,11 @@ class DiskCache:
             if folder != keep:
                 _remove(folder)
                 total -= size
+
+
+@functools.cache
+def _shared(root: Path) -> DiskCache:
+    return DiskCache(root)
 
 
 def _folder(root: Path, key: str) -> Path:

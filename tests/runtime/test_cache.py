@@ -313,3 +313,17 @@ def test_default_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_root() == tmp_path / "here" == cache_module.DiskCache().root
     monkeypatch.delenv("NBCOMPILE_CACHE_DIR")
     assert default_root().name == "nbcompile"
+
+
+def test_compiles_of_one_process_share_what_could_not_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("NBCOMPILE_CACHE_DIR", str(tmp_path / "file" / "root"))
+    stored = DiskCache.shared().put(key(1), FILES)
+    assert stored is not None and DiskCache.shared().get(key(1)) == stored
+    assert len(DiskCache.shared().take_notes()) == 1
+    DiskCache.shared().put(key(2), FILES)
+    assert DiskCache.shared().take_notes() == ()
+    monkeypatch.setenv("NBCOMPILE_CACHE_DIR", str(tmp_path / "elsewhere"))
+    assert DiskCache.shared().get(key(1)) is None
