@@ -6,7 +6,7 @@
                → KernelSource → CompiledModule
 
 ``LoopProgram`` lives in :mod:`nbcompile.loop_ir.nodes`, ``FusedProgram`` in
-:mod:`nbcompile.fuse.program`; the rest is here, so that stage packages never import each other.
+:mod:`nbcompile.loop_ir.fused`; the rest is here, so that stage packages never import each other.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class AtenGraph:
     spans: Mapping[str, tuple[Span, ...]] = field(default_factory=dict)
     saved: tuple[str, ...] = ()  # names of nodes kept for the backward pass
     static_inputs: frozenset[int] = frozenset()  # positions of parameters and buffers
+    names: Mapping[str, str] = field(default_factory=dict)  # input node → what the user calls it
 
     def as_text(self) -> str:
         return self.module.print_readable(print_output=False)

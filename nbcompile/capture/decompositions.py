@@ -24,7 +24,10 @@ _KEPT = (
     "native_layer_norm _softmax _log_softmax gelu var_mean roll flip "
     "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward "
     "scaled_dot_product_attention _scaled_dot_product_attention_math linear_backward "
-    "mv dot vdot addmv linspace logspace"
+    "mv dot vdot addmv linspace logspace addcmul addcdiv lerp logsumexp embedding_dense_backward tril triu "
+    "gelu_backward silu_backward sigmoid_backward tanh_backward threshold_backward nan_to_num logaddexp "
+    "index_add index_copy index_fill _softmax_backward_data _log_softmax_backward_data "
+    "native_layer_norm_backward"
 ).split()
 
 # Rewritten although not in the core table, so that they fuse with what stands around them.
@@ -45,7 +48,7 @@ def _table(random: str) -> Table:
     for op in list(table):
         if torch.Tag.nondeterministic_seeded in getattr(op, "tags", ()):
             del table[op]  # torch's rewrites draw other numbers than the eager op does
-    for name in _KEPT:
+    for name in (*_KEPT, *(f"{name}_" for name in _KEPT)):  # in-place forms too
         packet = getattr(aten, name, None)  # not every torch has each of these
         for overload in packet.overloads() if packet is not None else ():
             table.pop(getattr(packet, overload), None)

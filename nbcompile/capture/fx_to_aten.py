@@ -134,6 +134,11 @@ class _Trace:
             spans=spans,
             saved=saved,
             static_inputs=self._static_inputs(graph, positions),
+            names={
+                name: user_name(str(self.fx_inputs[place].target))
+                for name, place in positions.items()
+                if place < len(self.fx_inputs)
+            },
         )
 
     def _add(
@@ -326,6 +331,16 @@ def _is_static(node: fx.Node) -> bool:
     if isinstance(node.meta.get("example_value"), torch.nn.Parameter) or node.type is torch.nn.Parameter:
         return True
     return "_dynamo_static_input_type" in (node.meta.get("tensor_dict") or {})
+
+
+def user_name(source: str) -> str:
+    """What a person would call an input that Dynamo calls ``L_self_modules_norm_parameters_weight_``:
+    ``norm_weight``."""
+    words = [word for word in source.strip("_").split("_") if word]
+    if words and words[0] in ("L", "G", "l", "g"):
+        words = words[1:]
+    telling = [word for word in words if word not in ("self", "modules", "parameters", "buffers")]
+    return "_".join(telling or words) or "input"
 
 
 def _union(*groups: tuple[str, ...]) -> tuple[str, ...]:

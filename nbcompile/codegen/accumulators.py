@@ -79,7 +79,9 @@ def accumulator(item: Reduction, name: str, count: int, output: torch.dtype) -> 
         start = "1" if kind == "prod" else "0"
         return Accumulator(item, name, ctype, start, "*" if kind == "prod" else "+", result)
     if kind in ("any", "all"):
-        return Accumulator(item, name, ctype, str(int(kind == "all")), "||" if kind == "any" else "&&", result)
+        return Accumulator(
+            item, name, ctype, str(int(kind == "all")), "||" if kind == "any" else "&&", result
+        )
     if dtype.is_floating_point:
         sign = "-" if "max" in kind else ""
         start = f"{sign}__builtin_inf{'f' if dtype == torch.float32 else ''}()"

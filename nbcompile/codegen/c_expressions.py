@@ -66,19 +66,19 @@ HELPERS: dict[str, str] = {
 }""",
     "floordiv_int": """static inline TYPE floordiv_SHORT(TYPE a, TYPE b) {
   if (b == 0) return 0;
-  if (b == (TYPE)-1) return -a;
+  if (MINUS_ONE) return -a;
   TYPE quotient = a / b;
   return quotient - (quotient * b != a && (a < 0) != (b < 0));
 }""",
     "remainder_int": """static inline TYPE remainder_SHORT(TYPE a, TYPE b) {
-  if (b == 0 || b == (TYPE)-1) return 0;
+  if (b == 0 || MINUS_ONE) return 0;
   TYPE rest = a % b;
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }""",
     "truncdiv_int": """static inline TYPE truncdiv_SHORT(TYPE a, TYPE b) {
-  return b == 0 ? 0 : b == (TYPE)-1 ? -a : a / b;
+  return b == 0 ? 0 : MINUS_ONE ? -a : a / b;
 }""",
-    "fmod_int": """static inline TYPE fmod_SHORT(TYPE a, TYPE b) { return b == 0 || b == (TYPE)-1 ? 0 : a % b; }""",
+    "fmod_int": """static inline TYPE fmod_SHORT(TYPE a, TYPE b) { return b == 0 || MINUS_ONE ? 0 : a % b; }""",
     "pow_int": """static inline TYPE pow_SHORT(TYPE base, TYPE power) {
   if (power < 0) return base == 1 ? 1 : base == (TYPE)-1 ? (power % 2 ? -1 : 1) : 0;
   TYPE result = 1;
@@ -123,6 +123,8 @@ class CWriter:
             return name
         kind = name.removesuffix("_int").removesuffix("_float")
         suffix = "f" if dtype == torch.float32 else ""
+        # the least integer divided by -1 overflows; the largest unsigned number is no -1
+        text = text.replace("MINUS_ONE", "0" if dtype == torch.uint8 else "b == (TYPE)-1")
         text = text.replace("TYPE", REGISTER_TYPES[dtype]).replace("SHORT", SHORT[dtype])
         if "fmodSUFFIX" in text:
             self.libm("fmod", dtype)

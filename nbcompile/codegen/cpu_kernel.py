@@ -29,7 +29,7 @@ from nbcompile.codegen.c_expressions import (
 from nbcompile.codegen.ranges import Range, decide, segments
 from nbcompile.codegen.values import Gathered, KernelValues, Reduction, Store, Value, walk_values
 from nbcompile.errors import CodegenError
-from nbcompile.fuse.cost import TRANSCENDENTAL
+from nbcompile.loop_ir.expr import TRANSCENDENTAL
 from nbcompile.loop_ir.index import Atom, Axis, IndexExpr, Size, at_least, product
 from nbcompile.loop_ir.nodes import Buffer
 
@@ -94,9 +94,7 @@ Scope = dict[int, str]
 class KernelPrinter:
     """Shared machinery: names, expressions, loops. The nest shapes are in ``cpu_nests``."""
 
-    def __init__(
-        self, values: KernelValues, buffers: Mapping[str, Buffer], writer: CWriter
-    ) -> None:
+    def __init__(self, values: KernelValues, buffers: Mapping[str, Buffer], writer: CWriter) -> None:
         self.values = values
         self.buffers = buffers
         self.writer = writer
@@ -267,7 +265,9 @@ class KernelPrinter:
             named = value.number in self.values.names and value.kind == "op" and value not in roots
             if uses[value.number] < 2 and not named:
                 continue
-            hint = self.values.names.get(value.number) or (f"{value.buffer}_" if value.kind == "load" else "t")
+            hint = self.values.names.get(value.number) or (
+                f"{value.buffer}_" if value.kind == "load" else "t"
+            )
             name = self.fresh(hint)
             text = strip(self.text(value, scope))
             kind = REGISTER_TYPES[value.dtype]
@@ -335,7 +335,9 @@ class KernelPrinter:
                         self.checks_bounds = True
                         text = strip(self.text(atom.value, scope))
                         size = self.place(atom.size, scope)
-                        self.out.add(f"bad |= (unsigned long)({text}) >= (unsigned long)({size});", [value.origin])
+                        self.out.add(
+                            f"bad |= (unsigned long)({text}) >= (unsigned long)({size});", [value.origin]
+                        )
 
 
 def strip(text: str) -> str:

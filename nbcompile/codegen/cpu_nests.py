@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from nbcompile.codegen.accumulators import NAN_REDUCTIONS, Accumulator
 from nbcompile.codegen.c_expressions import REGISTER_TYPES, CWriter
+from nbcompile.codegen.columns import columns_nest, is_columns
 from nbcompile.codegen.cpu_kernel import (
-    CACHE_BYTES,
     PARALLEL_WORK,
-    TILE,
     KernelPrinter,
     Parameter,
     PrintedKernel,
@@ -22,7 +21,7 @@ from nbcompile.codegen.ranges import Range
 from nbcompile.codegen.row_buffers import plan_row_buffers
 from nbcompile.codegen.scatter import scatter_nest
 from nbcompile.codegen.values import KernelValues, Reduction, Store, Value, kernel_values
-from nbcompile.fuse.program import Group
+from nbcompile.loop_ir.fused import Group
 from nbcompile.loop_ir.index import ONE, Axis, IndexExpr, product
 from nbcompile.loop_ir.nodes import Buffer
 
@@ -33,10 +32,10 @@ def print_kernel(
     group: Group, buffers: Mapping[str, Buffer], writer: CWriter, comment: Sequence[str]
 ) -> PrintedKernel:
     """The C function of a group; ``comment`` lines are put above it."""
-    return _Nests(kernel_values(group, buffers), buffers, writer).print(comment)
+    return Nests(kernel_values(group, buffers), buffers, writer).print(comment)
 
 
-class _Nests(KernelPrinter):
+class Nests(KernelPrinter):
     def __init__(self, values: KernelValues, buffers: Mapping[str, Buffer], writer: CWriter) -> None:
         super().__init__(values, buffers, writer)
         self.nest = values.nest
@@ -58,8 +57,8 @@ class _Nests(KernelPrinter):
             scatter_nest(self)
         elif not self.nest.inner:
             self.points()
-        elif self._columns():
-            self.columns()
+        elif is_columns(self):
+            columns_nest(self)
         else:
             self.rows()
         body, origins = self.out.text, self.out.origins
@@ -68,7 +67,8 @@ class _Nests(KernelPrinter):
         symbol = f"{group.id.rsplit('.', 1)[-1]}_{group.name}"
         parameters = self._parameters()
         signature = ", ".join(
-            f"{item.type}{'' if item.kind == 'size' else '*'} {item.name}".replace("* ", " *") for item in parameters
+            f"{item.type}{'' if item.kind == 'size' else '*'} {item.name}".replace("* ", " *")
+            for item in parameters
         )
         if self.checks_bounds:
             head = ["  int bad = 0; // set if an index is out of range", *head]
@@ -124,25 +124,25 @@ class _Nests(KernelPrinter):
             name = self.memory(output, write=True)
             dtype = self.buffers[output].dtype
             if kept == ONE:
-                text.append(f"  {name}[0] = {self.stored(self._final(acc, acc.result), dtype)};")
+                text.append(f"  {name}[0] = {self.stored(self.final(acc, acc.result), dtype)};")
             else:
                 size = self.place(kept, {})
-                final = self.stored(self._final(acc, f"{acc.name}[c]"), dtype)
+                final = self.stored(self.final(acc, f"{acc.name}[c]"), dtype)
                 text.append(f"  for (long c = 0; c < {size}; c++) {name}[c] = {final};")
             origins.append((acc.item.loop.id,))
         return text, origins
 
-    def _final(self, acc: Accumulator, text: str) -> str:
+    def final(self, acc: Accumulator, text: str) -> str:
         """An accumulator's value in the register type of its output."""
         target = REGISTER_TYPES[self.buffers[acc.item.output].dtype]
         return text if acc.type == target else f"({target}){text}"
 
-    def _split_target(self, acc: Accumulator, scope: Scope) -> str:
+    def split_target(self, acc: Accumulator, scope: Scope) -> str:
         if self.split_kept[acc.item.output] == ONE:
             return acc.name
         return f"{acc.name}[{self.place(acc.item.place, scope)}]"
 
-    def _clauses(self, accumulators: Iterable[Accumulator], arrays: bool) -> str:
+    def clauses(self, accumulators: Iterable[Accumulator], arrays: bool) -> str:
         """OpenMP reduction clauses, one per operator."""
         by_operator: dict[str, list[str]] = {}
         for acc in accumulators:
@@ -239,7 +239,7 @@ class _Nests(KernelPrinter):
                 partial[acc.name] = name
         simd = all(acc.clause for acc in accumulators)
         scalars = [acc for acc in accumulators if acc.name not in partial and acc.name not in set(outside)]
-        clauses = self._clauses(scalars, arrays=False)
+        clauses = self.clauses(scalars, arrays=False)
         for acc in accumulators:
             if acc.name in partial:
                 self._declare_operator(acc)
@@ -280,11 +280,11 @@ class _Nests(KernelPrinter):
             self.out.close()
         for acc in accumulators:
             if acc.name in partial:
-                for line in acc.update(self._split_target(acc, scope), partial[acc.name]):
+                for line in acc.update(self.split_target(acc, scope), partial[acc.name]):
                     self.out.add(line, [acc.item.loop.id])
 
     def _target(self, acc: Accumulator, scope: Scope) -> str:
-        return self._split_target(acc, scope) if acc.item.split else acc.name
+        return self.split_target(acc, scope) if acc.item.split else acc.name
 
     # -- points ------------------------------------------------------------------------------------
 
@@ -304,7 +304,7 @@ class _Nests(KernelPrinter):
         parallel = self.work() >= PARALLEL_WORK
         outer_first = parallel and outer and product(a.extent for a in outer).hint() >= FEW_OUTER
         if outer_first:
-            self.out.add(self.parallel_pragma(self._clauses(split, arrays=True), len(outer)))
+            self.out.add(self.parallel_pragma(self.clauses(split, arrays=True), len(outer)))
         for axis in outer:
             self.for_(axis)
         scope: Scope = self.hoist(roots, frozenset((last,)), {}) if outer else {}
@@ -317,11 +317,11 @@ class _Nests(KernelPrinter):
 
     def _contiguous_last(self, rows: tuple[Axis, ...]) -> tuple[Axis, ...]:
         """The rows with the axis that most accesses walk contiguously put last."""
-        scores = {axis: self._contiguous(axis) for axis in rows}
+        scores = {axis: self.contiguous(axis) for axis in rows}
         best = max(rows, key=lambda axis: (scores[axis], rows.index(axis)))
         return (*(axis for axis in rows if axis is not best), best)
 
-    def _contiguous(self, axis: Axis) -> int:
+    def contiguous(self, axis: Axis) -> int:
         """Bytes walked with stride one along ``axis``, less those walked with a larger stride."""
         from nbcompile.codegen.values import walk_values
 
@@ -344,24 +344,24 @@ class _Nests(KernelPrinter):
         rows, inner = self.nest.rows, self.nest.inner_axes
         last = inner[-1]
         count = product(axis.extent for axis in inner)
-        top = self._top_level()
+        top = self.top_level()
         split = list(self.split.values())
         if rows:
-            pragma = self.parallel_pragma(self._clauses(split, arrays=True), len(rows))
+            pragma = self.parallel_pragma(self.clauses(split, arrays=True), len(rows))
             if pragma:
                 self.out.add(pragma)
         for axis in rows:
             self.for_(axis)
-        buffers = plan_row_buffers(self, [self._pass_roots(level) for level in range(top + 1)], inner)
+        buffers = plan_row_buffers(self, [self.pass_roots(level) for level in range(top + 1)], inner)
         for name, kind, size, origin in buffers.declarations:
             self.out.add(f"{kind} {name}[{size}]; // one row, kept for the next pass", [origin])
         scope: Scope = {}
         for level in range(top + 1):
             scope = self._row_level(level, scope)
-            stores, reductions, split_here = self._pass(level)
+            stores, reductions, split_here = self.pass_work(level)
             if not (stores or reductions or split_here):
                 continue
-            roots = self._pass_roots(level)
+            roots = self.pass_roots(level)
             kept_here = {number: buffers.names[number] for number in buffers.written.get(level, ())}
             reuse = {
                 number: f"{buffers.names[number]}[{self.axis_names[last.text]}]"
@@ -381,16 +381,16 @@ class _Nests(KernelPrinter):
             for number in reuse:
                 scope.pop(number, None)
             for acc in accumulators:
-                self._row_result(acc, count, scope)
+                self.row_result(acc, count, scope)
         for _ in rows:
             self.out.close()
 
-    def _top_level(self) -> int:
+    def top_level(self) -> int:
         values = [item.value for item in self.values.stores] + [item.value for item in self.values.reductions]
         return max((self.level(value) for value in values), default=0)
 
-    def _pass(self, level: int) -> tuple[list[Store], list[Reduction], list[Accumulator]]:
-        last = self._top_level()
+    def pass_work(self, level: int) -> tuple[list[Store], list[Reduction], list[Accumulator]]:
+        last = self.top_level()
         stores = [
             item for item in self.values.stores
             if self.full(item.value.axes, item.place) and (last if item.last else self.level(item.value)) == level
@@ -400,18 +400,18 @@ class _Nests(KernelPrinter):
         ]
         split = [
             acc for acc in self.split.values()
-            if self.level(acc.item.value) == level and self._split_full(acc)
+            if self.level(acc.item.value) == level and self.split_full(acc)
         ]  # fmt: skip
         return stores, reductions, split
 
-    def _split_full(self, acc: Accumulator) -> bool:
+    def split_full(self, acc: Accumulator) -> bool:
         binding = self.values.group.bindings[acc.item.loop.id]
         touched = {axis for place in binding.values() for axis in place.axes()}
         original = self.values.group.nest.inner
         return bool(touched & original)
 
-    def _pass_roots(self, level: int) -> list[Value]:
-        stores, reductions, split = self._pass(level)
+    def pass_roots(self, level: int) -> list[Value]:
+        stores, reductions, split = self.pass_work(level)
         roots = [item.value for item in stores] + [item.value for item in reductions]
         roots += [acc.item.value for acc in split]
         return roots + [item.position for item in reductions if item.position is not None]
@@ -424,7 +424,7 @@ class _Nests(KernelPrinter):
         ]  # fmt: skip
         split = [
             acc for acc in self.split.values()
-            if self.level(acc.item.value) == level and not self._split_full(acc)
+            if self.level(acc.item.value) == level and not self.split_full(acc)
         ]  # fmt: skip
         if not (stores or split):
             return scope
@@ -435,11 +435,11 @@ class _Nests(KernelPrinter):
         for item in stores:
             self.store(item, scope)
         for acc in split:
-            for line in acc.update(self._split_target(acc, scope), self.text(acc.item.value, scope)):
+            for line in acc.update(self.split_target(acc, scope), self.text(acc.item.value, scope)):
                 self.out.add(line, [acc.item.loop.id])
         return scope
 
-    def _row_result(self, acc: Accumulator, count: IndexExpr, scope: Scope) -> None:
+    def row_result(self, acc: Accumulator, count: IndexExpr, scope: Scope) -> None:
         """Give the finished result a name and store it if it is needed in memory."""
         item = acc.item
         text = acc.result
@@ -456,148 +456,3 @@ class _Nests(KernelPrinter):
             name = self.memory(item.output, write=True)
             value = self.stored(text, self.buffers[item.output].dtype)
             self.out.add(f"{name}[{self.place(item.place, scope)}] = {value};", [item.loop.id])
-
-    # -- columns -----------------------------------------------------------------------------------
-
-    def _columns(self) -> bool:
-        rows, inner = self.nest.rows, self.nest.inner_axes
-        if not rows or any(acc.item.position is not None for acc in self.split.values()):
-            return False
-        if any(item.position is not None for item in self.values.reductions):
-            return False
-        return self._contiguous(rows[-1]) > self._contiguous(inner[-1])
-
-    def columns(self) -> None:
-        rows, inner = self.nest.rows, self.nest.inner_axes
-        outer, last = rows[:-1], rows[-1]
-        count = product(axis.extent for axis in inner)
-        tile = self._tile(outer, last, count)
-        split = list(self.split.values())
-        lane, first, width = self.fresh("lane"), self.fresh("first"), self.fresh("width")
-        pragma = self.parallel_pragma(self._clauses(split, arrays=True), len(outer) + 1)
-        if pragma:
-            self.out.add(pragma)
-        for axis in outer:
-            self.for_(axis)
-        extent = self.extent(last)
-        self.out.open(f"for (long {first} = 0; {first} < {extent}; {first} += {tile})")
-        self.out.add(f"const long {width} = {extent} - {first} < {tile} ? {extent} - {first} : {tile};")
-        column = self.axis_names[last.text]
-
-        def open_lanes(low: int = 0, high: int = 0) -> None:
-            self.out.open(f"for (long {lane} = 0; {lane} < {width}; {lane}++)")
-            self.out.add(f"const long {column} = {first} + {lane};")
-
-        def per_column(roots: Sequence[Value], scope: Scope) -> Scope:
-            """Arrays of what depends on the column but not on the reduced axes."""
-            order, certain = self.needed(roots, {}, scope)
-            wanted = [
-                value for value in order
-                if value.number in certain and value.kind == "op" and not value.axes & self.nest.inner
-                and any(not (item.axes & self.nest.inner) and item is value for user in (*order, *roots)
-                        for item in (*user.inputs(), user) if user.axes & self.nest.inner)
-            ]  # fmt: skip
-            if not wanted:
-                return scope
-            names = {}
-            for value in wanted:
-                name = self.fresh(self.values.names.get(value.number) or "t")
-                names[value.number] = name
-                self.out.add(f"{REGISTER_TYPES[value.dtype]} {name}[{tile}];", [value.origin])
-            self.out.add("#pragma omp simd")
-            open_lanes()
-            local = self.define(wanted, {}, scope)
-            for value in wanted:
-                self.out.add(f"{names[value.number]}[{lane}] = {strip(self.text(value, local))};", [value.origin])
-            self.out.close()
-            return {**scope, **{number: f"{name}[{lane}]" for number, name in names.items()}}
-
-        scope: Scope = {}
-        for level in range(self._top_level() + 1):
-            self._column_level(level, scope, open_lanes)
-            stores, reductions, split_here = self._pass(level)
-            if not (stores or reductions or split_here):
-                continue
-            scope = per_column(self._pass_roots(level), scope)
-            accumulators = [make_accumulator(self, item, count.hint()) for item in reductions]
-            for acc in accumulators:
-                self.out.add(f"{acc.type} {acc.name}[{tile}];", [acc.item.loop.id])
-                self.out.add(
-                    f"for (long {lane} = 0; {lane} < {width}; {lane}++) {acc.name}[{lane}] = {acc.start};",
-                    [acc.item.loop.id],
-                )
-            for axis in inner:
-                self.for_(axis)
-            self.innermost(
-                last, stores, accumulators + split_here, scope, header=open_lanes,
-                target=lambda acc, inner_scope: f"{acc.name}[{lane}]"
-                if not acc.item.split else self._split_target(acc, inner_scope),
-                outside=[acc.name for acc in accumulators],
-            )  # fmt: skip
-            for _ in inner:
-                self.out.close()
-            for acc in accumulators:
-                self._column_result(acc, count, tile, lane, open_lanes)
-        self.out.close()
-        for _ in outer:
-            self.out.close()
-
-    def _column_level(self, level: int, scope: Scope, open_lanes: Callable[[], None]) -> None:
-        stores = [
-            item for item in self.values.stores
-            if not self.full(item.value.axes, item.place) and self.level(item.value) == level
-        ]  # fmt: skip
-        split = [
-            acc for acc in self.split.values()
-            if self.level(acc.item.value) == level and not self._split_full(acc)
-        ]  # fmt: skip
-        if not (stores or split):
-            return
-        roots = [item.value for item in stores] + [acc.item.value for acc in split]
-        self.out.add(f"#pragma omp simd{self._clauses(split, arrays=False)}")
-        open_lanes()
-        local = self.define(roots, {}, scope)
-        for item in stores:
-            self.store(item, local)
-        for acc in split:
-            for line in acc.update(self._split_target(acc, local), self.text(acc.item.value, local)):
-                self.out.add(line, [acc.item.loop.id])
-        self.out.close()
-
-    def _column_result(
-        self, acc: Accumulator, count: IndexExpr, tile: int, lane: str, open_lanes: Callable[[], None]
-    ) -> None:
-        item = acc.item
-        kind = REGISTER_TYPES[self.buffers[item.output].dtype]
-        text = f"{acc.name}[{lane}]"
-        stored = item.output in self.values.group.stored
-        convert = item.kind == "mean" or acc.type != kind
-        if convert:
-            divided = f"{text} / ({self.place(count, {})})" if item.kind == "mean" else text
-            name = self.fresh(f"{item.output}_col")
-            self.out.add(f"{kind} {name}[{tile}];", [item.loop.id])
-        if convert or stored:
-            self.out.add("#pragma omp simd")
-            open_lanes()
-            if convert:
-                self.out.add(f"{name}[{lane}] = ({kind})({divided});", [item.loop.id])
-                text = f"{name}[{lane}]"
-            if stored:
-                memory = self.memory(item.output, write=True)
-                value = self.stored(text, self.buffers[item.output].dtype)
-                self.out.add(f"{memory}[{self.place(item.place, {})}] = {value};", [item.loop.id])
-            self.out.close()
-        self.reduced_text[item.output] = text
-
-    def _tile(self, outer: Sequence[Axis], last: Axis, count: IndexExpr) -> int:
-        """Columns walked together: few enough that all their rows stay in cache between passes, many
-        enough to fill the lanes and the threads."""
-        tile = TILE * 4
-        rows = max(count.hint(), 1)
-        while tile > 16 and tile * rows * 4 > CACHE_BYTES:
-            tile //= 2
-        while tile > 16 and product(axis.extent for axis in outer).hint() * last.extent.hint() < 4 * tile:
-            tile //= 2
-        return tile
-
-

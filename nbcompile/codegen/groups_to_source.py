@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from nbcompile.codegen.c_expressions import CWriter
 from nbcompile.codegen.cpu_nests import print_kernel
 from nbcompile.codegen.wrapper import print_wrapper
-from nbcompile.fuse.program import FusedProgram, Group
+from nbcompile.loop_ir.fused import FusedProgram, Group
 from nbcompile.stages import KernelSource, KernelText
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nbcompile.codegen.c_expressions import REGISTER_TYPES
 from nbcompile.codegen.values import Value, walk_values
-from nbcompile.fuse.cost import TRANSCENDENTAL
+from nbcompile.loop_ir.expr import TRANSCENDENTAL
 from nbcompile.loop_ir.index import Axis
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from nbcompile.loop_ir.index import ONE, ZERO, Axis, IndexExpr, index
 from nbcompile.loop_ir.nodes import Loop
 
 if TYPE_CHECKING:
-    from nbcompile.codegen.cpu_nests import _Nests
+    from nbcompile.codegen.cpu_nests import Nests
 
 CHUNK = 256
 
 
-def scatter_nest(printer: _Nests) -> None:
+def scatter_nest(printer: Nests) -> None:
     """Print the kernel of a group that holds one scatter."""
     group = printer.values.group
     loop = next(item for item in group.loops if item.kind == "scatter")
@@ -52,7 +52,7 @@ def scatter_nest(printer: _Nests) -> None:
         printer.out.close()
 
 
-def _copy_base(printer: _Nests, loop: Loop) -> None:
+def _copy_base(printer: Nests, loop: Loop) -> None:
     """``out = base``, computing the base where it is a loop of this group."""
     group = printer.values.group
     out = printer.buffers[loop.name]
@@ -79,7 +79,7 @@ def _copy_base(printer: _Nests, loop: Loop) -> None:
         printer.out.close()
 
 
-def _open_chunks(printer: _Nests, lane: Axis) -> tuple[str, str]:
+def _open_chunks(printer: Nests, lane: Axis) -> tuple[str, str]:
     """Threads over chunks of ``lane``; returns the bounds of a chunk."""
     first, last = printer.fresh("first"), printer.fresh("last")
     extent = printer.extent(lane)
@@ -96,7 +96,7 @@ def _open_chunks(printer: _Nests, lane: Axis) -> tuple[str, str]:
     return first, last
 
 
-def _has_gather(place: IndexExpr, printer: _Nests) -> bool:
+def _has_gather(place: IndexExpr, printer: Nests) -> bool:
     from nbcompile.codegen.values import gathered
 
     found = bool(gathered(place))
@@ -104,7 +104,7 @@ def _has_gather(place: IndexExpr, printer: _Nests) -> bool:
     return found
 
 
-def _report_place(printer: _Nests, place: IndexExpr, loop: Loop, scope: dict[int, str]) -> None:
+def _report_place(printer: Nests, place: IndexExpr, loop: Loop, scope: dict[int, str]) -> None:
     from nbcompile.codegen.cpu_kernel import strip
     from nbcompile.codegen.values import Gathered
 
@@ -115,7 +115,7 @@ def _report_place(printer: _Nests, place: IndexExpr, loop: Loop, scope: dict[int
             printer.out.add(f"bad |= (unsigned long)({text}) >= (unsigned long)({size});", [loop.id])
 
 
-def _combine(printer: _Nests, loop: Loop, where: str, value: str) -> None:
+def _combine(printer: Nests, loop: Loop, where: str, value: str) -> None:
     dtype = printer.buffers[loop.name].dtype
     from nbcompile.codegen.c_expressions import REGISTER_TYPES
     from nbcompile.loop_ir.expr import compute_dtype
@@ -130,7 +130,9 @@ def _combine(printer: _Nests, loop: Loop, where: str, value: str) -> None:
         import torch
 
         loaded = (
-            f"{printer.writer.helper('bf16_to_float')}({where})" if dtype == torch.bfloat16 else f"(float){where}"
+            f"{printer.writer.helper('bf16_to_float')}({where})"
+            if dtype == torch.bfloat16
+            else f"(float){where}"
         )
     printer.out.add(f"const {REGISTER_TYPES[register]} {old} = {loaded};", [loop.id])
     name = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum"}[loop.mode or "add"]

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 import torch
 
-from nbcompile.fuse.program import Binding, Group, Nest
 from nbcompile.loop_ir.expr import Constant, Expr, Guard, IndexValue, Load, Number, Op, compute_dtype
+from nbcompile.loop_ir.fused import Binding, Group, Nest
 from nbcompile.loop_ir.index import (
     ZERO,
     Atom,
     Axis,
     FloorDiv,
-    Indirect,
     IndexExpr,
+    Indirect,
     Mod,
     floordiv,
     index,
@@ -360,9 +360,7 @@ def _collapse(values: KernelValues) -> tuple[Nest, dict[Axis, IndexExpr]]:
                 step = inner
         merged.append((order[run[0]], axis, run[0] in nest.inner))
     merged.sort(key=lambda item: item[0])
-    new = Nest(
-        tuple(axis for _, axis, _ in merged), frozenset(axis for _, axis, inner in merged if inner)
-    )
+    new = Nest(tuple(axis for _, axis, _ in merged), frozenset(axis for _, axis, inner in merged if inner))
     return new, mapping
 
 

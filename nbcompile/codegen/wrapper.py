@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nbcompile.codegen.cpu_kernel import PrintedKernel
-from nbcompile.fuse.program import FusedProgram, Group
+from nbcompile.loop_ir.fused import FusedProgram, Group
 from nbcompile.loop_ir.index import Atom, FloorDiv, IndexExpr, Mod, Size
 from nbcompile.loop_ir.nodes import Buffer, LibraryCall, View
 
@@ -108,7 +108,11 @@ class _Wrapper:
             if isinstance(item, Buffer):
                 for dim, extent in enumerate(item.shape):
                     atom = next(iter(extent.atoms()), None)
-                    if isinstance(atom, Size) and extent == IndexExpr({(atom,): 1}) and atom.text not in sizes:
+                    if (
+                        isinstance(atom, Size)
+                        and extent == IndexExpr({(atom,): 1})
+                        and atom.text not in sizes
+                    ):
                         sizes[atom.text] = atom.text
                         self.lines.append(f"{atom.text} = {self.name(item.name)}.shape[{dim}]")
         unused = [
@@ -188,7 +192,11 @@ class _Wrapper:
         if isinstance(value, tuple):
             return _tuple(self._argument(item) for item in value)
         if isinstance(value, float):
-            return f"float({str(value)!r})" if value != value or value in (float("inf"), -float("inf")) else repr(value)
+            return (
+                f"float({str(value)!r})"
+                if value != value or value in (float("inf"), -float("inf"))
+                else repr(value)
+            )
         if type(value).__name__ == "device":
             return f"torch.device({str(value)!r})"
         return repr(value) if isinstance(value, str | int | bool | type(None) | complex) else str(value)

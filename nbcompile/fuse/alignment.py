@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from nbcompile.fuse.program import Binding, Nest
+from nbcompile.loop_ir.fused import Binding, Nest
 from nbcompile.loop_ir.index import (
     ONE,
     ZERO,
@@ -58,9 +58,7 @@ def nest_of(axes: Iterable[Axis]) -> tuple[Nest, Binding]:
     return Nest(tuple(kept)), binding
 
 
-def place_by_equations(
-    nest: Nest, axes: Sequence[Axis], equations: Sequence[Equation]
-) -> Placement | None:
+def place_by_equations(nest: Nest, axes: Sequence[Axis], equations: Sequence[Equation]) -> Placement | None:
     """Solve ``equations`` for ``axes``; axes they leave open are matched, in order, with the axes of
     the nest that are still free. None if they contradict each other or cannot be solved."""
     state = _Solver(nest)
@@ -164,9 +162,7 @@ class _Solver:
         self.inner = set(nest.inner)
         self.splits: dict[Axis, IndexExpr] = {}
 
-    def split(
-        self, axis: Axis, extents: Sequence[IndexExpr], known: dict[Axis, IndexExpr]
-    ) -> list[Axis]:
+    def split(self, axis: Axis, extents: Sequence[IndexExpr], known: dict[Axis, IndexExpr]) -> list[Axis]:
         """Replace ``axis`` by axes of these extents (row-major); returns them."""
         if len(extents) <= 1:
             return [axis]

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nbcompile.loop_ir.expr import Expr, Guard, Load, Op
+from nbcompile.loop_ir.expr import TRANSCENDENTAL, Expr, Guard, Load, Op
 from nbcompile.loop_ir.index import Axis, product
 from nbcompile.loop_ir.nodes import Buffer, Loop
 
-TRANSCENDENTAL = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc "
-    "erfinv lgamma digamma sigmoid pow atan2 philox_uniform i0 i0e i1 i1e ndtri log_ndtr erfcx".split()
-)  # fmt: skip
 COSTLY_LOADS = 6
 
 

@@ -13,10 +13,10 @@ from nbcompile.fuse.alignment import (
     place_by_shape,
 )
 from nbcompile.fuse.cost import evaluations, is_expensive
-from nbcompile.fuse.program import Binding, Group, Nest
 from nbcompile.loop_ir.expr import Load
+from nbcompile.loop_ir.fused import Binding, Group, Nest
 from nbcompile.loop_ir.index import Axis, IndexExpr, product, substitute
-from nbcompile.loop_ir.nodes import Buffer, Loop, LoopProgram
+from nbcompile.loop_ir.nodes import Buffer, Loop
 
 FEW_ROWS = 8
 SERIAL_POINTS = 32_768
@@ -130,9 +130,7 @@ def _equations(host: Group, guest: Group) -> Iterable[list[Equation]]:
         for load in loop.reads():
             if load.buffer in made_by_guest:
                 yield list(zip(made_by_guest[load.buffer], _at(load, binding), strict=True))
-    host_reads = {
-        load.buffer: _at(load, binding) for loop, binding in _bound(host) for load in loop.reads()
-    }
+    host_reads = {load.buffer: _at(load, binding) for loop, binding in _bound(host) for load in loop.reads()}
     for loop, binding in _bound(guest):
         for load in loop.reads():
             if load.buffer in host_reads and load.buffer not in made_by_guest:
@@ -163,16 +161,12 @@ def _joined(
     for loop, binding in _bound(host):
         bindings[loop.id] = placement.apply(binding)
     for loop, binding in _bound(guest):
-        bindings[loop.id] = {
-            axis: substitute(place, placement.binding) for axis, place in binding.items()
-        }
+        bindings[loop.id] = {axis: substitute(place, placement.binding) for axis, place in binding.items()}
     loops = producer.loops + consumer.loops
     return Group(loops, placement.nest, bindings, stored=stored)
 
 
-def _inline(
-    producer: Group, consumer: Group, stored: frozenset[str], uses: Uses
-) -> Group | Refusal | None:
+def _inline(producer: Group, consumer: Group, stored: frozenset[str], uses: Uses) -> Group | Refusal | None:
     """The producer's loops computed where the consumer reads them."""
     made = {out.name for loop in producer.loops for out in loop.outputs}
     if any(loop.kind != "pointwise" or loop.mutates for loop in producer.loops) or made & stored:
@@ -306,17 +300,20 @@ def _check_edges(group: Group, uses: Uses) -> Refusal | None:
     """Whether every value read inside the group is there, at the index it is read at."""
     makers = {out.name: loop for loop in group.loops for out in loop.outputs}
     mutated = {loop.mutates: loop for loop in group.loops if loop.mutates}
-    pure = _pure(group, makers)
     for loop in group.loops:
         binding = group.bindings.get(loop.id)
         for load in loop.reads():
             if load.buffer in mutated and loop is not mutated[load.buffer]:
                 writer = mutated[load.buffer]
                 if binding is None or _at(load, binding) != _output_index(group, writer):
-                    return Refusal("overwritten", f"{load.buffer} is overwritten here, and read at other points")
+                    return Refusal(
+                        "overwritten", f"{load.buffer} is overwritten here, and read at other points"
+                    )
             if load.buffer in mutated and loop is mutated[load.buffer]:
                 if binding is None or _at(load, binding) != _output_index(group, loop):
-                    return Refusal("overwritten", f"{load.buffer} is overwritten here, and read at other points")
+                    return Refusal(
+                        "overwritten", f"{load.buffer} is overwritten here, and read at other points"
+                    )
             maker = makers.get(load.buffer)
             if maker is None:
                 continue
@@ -331,10 +328,8 @@ def _check_edges(group: Group, uses: Uses) -> Refusal | None:
             )
             if aligned:
                 continue
-            if maker.reduction or maker.id not in pure:
-                return Refusal(
-                    "other-rows", f"reads {load.buffer} at other rows than those it is made in"
-                )
+            if not _computable(group, makers, load, binding):
+                return Refusal("other-rows", f"reads {load.buffer} at other rows than those it is made in")
             times = evaluations(load, loop) / max(maker.points(), 1)
             if times > 1.1 and is_expensive(maker, makers):
                 return Refusal("recompute", f"{maker.name} would be computed {times:,.0f} times over")
@@ -346,15 +341,33 @@ def _output_index(group: Group, loop: Loop) -> tuple[IndexExpr, ...]:
     return tuple(binding[axis] for axis in loop.kept)
 
 
-def _pure(group: Group, makers: Mapping[str, Loop]) -> frozenset[str]:
-    """Pointwise loops that depend on no reduction of the group: these can be computed anywhere."""
-    pure: set[str] = set()
-    for loop in group.loops:
-        if loop.kind == "pointwise" and all(
-            load.buffer not in makers or makers[load.buffer].id in pure for load in loop.reads()
-        ):
-            pure.add(loop.id)
-    return frozenset(pure)
+def _computable(group: Group, makers: Mapping[str, Loop], load: Load, binding: Binding | None) -> bool:
+    """Whether the value of ``load`` can be computed where it is read: every row result that it needs,
+    through pointwise loops of the group, must be that of the present row."""
+    maker = makers.get(load.buffer)
+    if maker is None:
+        return True
+    if maker.kind == "scatter" or maker.id in group.split:
+        return False
+    if maker.reduction:
+        return (
+            binding is not None
+            and maker.id in group.bindings
+            and _at(load, binding) == _output_index(group, maker)
+        )
+    places = load.index if binding is None else _at(load, binding)
+    if binding is None and any(makers.get(inner.buffer) is not None for inner in maker.reads()):
+        return all(_reduction_free(makers, inner) for inner in maker.reads())
+    there = dict(zip(maker.kept, places, strict=True))
+    return all(_computable(group, makers, inner, there) for inner in maker.reads())
+
+
+def _reduction_free(makers: Mapping[str, Loop], load: Load) -> bool:
+    """Whether a value depends on no reduction or scatter of the group."""
+    maker = makers.get(load.buffer)
+    if maker is None:
+        return True
+    return maker.kind == "pointwise" and all(_reduction_free(makers, inner) for inner in maker.reads())
 
 
 def _touched(loops: Iterable[Loop], stored: frozenset[str]) -> set[str]:

@@ -14,7 +14,7 @@ from nbcompile.compilation import Decision
 from nbcompile.fuse.cost import bytes_saved
 from nbcompile.fuse.legality import Refusal, Uses, merge, single
 from nbcompile.fuse.naming import group_names
-from nbcompile.fuse.program import FusedProgram, Group, Item
+from nbcompile.loop_ir.fused import FusedProgram, Group, Item
 from nbcompile.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, Statement, View
 from nbcompile.options import Options
 

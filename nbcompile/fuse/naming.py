@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nbcompile.fuse.program import Group
+from nbcompile.loop_ir.fused import Group
 
 _DULL = frozenset({"copy", "clone", "_to_copy", "view", "expand", "full", "where", "alias", "copy_"})
 _SHORT = {

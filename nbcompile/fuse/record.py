@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from nbcompile.compilation import Decision, Graph, Kernel, LineLink, Node, Span
 from nbcompile.fuse.cost import flops
-from nbcompile.fuse.program import FusedProgram, Group
+from nbcompile.loop_ir.fused import FusedProgram, Group
 from nbcompile.loop_ir.index import IndexExpr
 from nbcompile.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, Statement, View
 from nbcompile.loop_ir.printer import statement_text
@@ -130,7 +130,9 @@ def kernel_records(program: FusedProgram, source: KernelSource) -> list[Kernel]:
                 sources={"c": text.text},
                 line_map=tuple(LineLink(line, links) for line, links in text.lines),
                 recomputed=tuple(
-                    loop.id for loop in group.loops if loop.kind == "pointwise" and loop.id not in group.bindings
+                    loop.id
+                    for loop in group.loops
+                    if loop.kind == "pointwise" and loop.id not in group.bindings
                 ),
                 reads=tuple(sorted(reads)),
                 writes=tuple(sorted(group.stored)),
@@ -209,4 +211,3 @@ def _outputs(program: LoopProgram, makers: Mapping[str, str]) -> tuple[str, ...]
 
 def _dim(extent: IndexExpr) -> int | str:
     return extent.constant if extent.constant is not None else str(extent)
-

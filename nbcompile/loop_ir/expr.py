@@ -225,9 +225,7 @@ class Guard(Expr):
         return tuple(item for bound in self.bounds for item in bound)
 
     def rebuild(self, children: tuple[Expr, ...], indices: tuple[IndexExpr, ...]) -> Expr:
-        bounds = tuple(
-            (indices[i], indices[i + 1], indices[i + 2]) for i in range(0, len(indices), 3)
-        )
+        bounds = tuple((indices[i], indices[i + 1], indices[i + 2]) for i in range(0, len(indices), 3))
         return Guard(bounds, children[0], children[1])
 
     def __str__(self) -> str:
@@ -262,6 +260,12 @@ SCALAR_OPS: dict[str, int] = {
     "where": 3,
     "fma": 3,
 }
+
+TRANSCENDENTAL = frozenset(
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc "
+    "erfinv lgamma digamma sigmoid pow atan2 philox_uniform i0 i0e i1 i1e ndtri log_ndtr erfcx".split()
+)  # fmt: skip
+"""Operations that cost many instructions: worth keeping rather than computing again."""
 
 
 def op(name: str, *args: Expr | Number, dtype: torch.dtype | None = None) -> Expr:

@@ -14,7 +14,7 @@ import torch
 
 from nbcompile.errors import VerifyError
 from nbcompile.loop_ir.expr import Constant, Expr, Guard, IndexValue, Load, Op
-from nbcompile.loop_ir.index import Axis, FloorDiv, Indirect, IndexExpr, Mod, Size
+from nbcompile.loop_ir.index import Axis, FloorDiv, IndexExpr, Indirect, Mod, Size
 from nbcompile.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, View
 
 Grid = Mapping[Axis, torch.Tensor]
@@ -175,7 +175,7 @@ class Interpreter:
             return source.reshape(())
         places = torch.broadcast_tensors(*(self.index(place, grid) for place in load.index))
         for place, extent in zip(places, source.shape, strict=True):
-            if place.numel() and not (0 <= int(place.min()) and int(place.max()) < extent):
+            if place.numel() and not (int(place.min()) >= 0 and int(place.max()) < extent):
                 raise VerifyError(f"{load} reads outside of {load.buffer}{list(source.shape)}")
         return source[places]
 
@@ -205,7 +205,7 @@ class _Clamped(Interpreter):
         raw = torch.broadcast_tensors(*(self.index(place, grid) for place in load.index), self.holds)
         places = []
         for place, extent in zip(raw[:-1], source.shape, strict=True):
-            valid = (0 <= place) & (place < extent)
+            valid = (place >= 0) & (place < extent)
             if not bool((valid | ~raw[-1]).all()):
                 raise VerifyError(f"{load} reads outside of {load.buffer}{list(source.shape)}")
             places.append(place.clamp(0, max(extent - 1, 0)))
@@ -277,4 +277,3 @@ REFERENCE: dict[str, Callable[..., torch.Tensor]] = {
     "i0": torch.i0, "i0e": _SPECIAL.i0e, "i1": _SPECIAL.i1, "i1e": _SPECIAL.i1e,
     "ndtri": _SPECIAL.ndtri, "log_ndtr": _SPECIAL.log_ndtr, "erfcx": _SPECIAL.erfcx,
 }  # fmt: skip
-

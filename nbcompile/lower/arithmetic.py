@@ -392,3 +392,8 @@ def logaddexp(b: Builder, x: View, y: View) -> View:
 @lowering(aten.logaddexp2.default, samples=binary(FLOATS))
 def logaddexp2(b: Builder, x: View, y: View) -> View:
     return b.pointwise(lambda x, y: _log_add(x, y, "exp2", 1 / math.log(2)), x, y)
+
+
+@lowering("prims.fma")  # torch defines it when Dynamo first meets addcmul_ or addcdiv_
+def fma(b: Builder, x: Operand, y: Operand, z: Operand) -> View:
+    return b.pointwise(lambda x, y, z: op("fma", x, y, z), x, y, z)

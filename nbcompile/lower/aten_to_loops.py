@@ -44,7 +44,7 @@ def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
         fake = node.meta.get("val")
         origins = (graph.ids.get(node.name, node.name),)
         if node.op == "placeholder":
-            values[node], item = _input(builder, node, fake)
+            values[node], item = _input(builder, node, fake, graph.names.get(node.name, node.name))
             inputs.append(item)
         elif node.op == "get_attr":
             tensor = _attribute(graph.module, str(node.target))
@@ -109,7 +109,7 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
     kwargs = _resolve(dict(node.kwargs), values)
     if isinstance(fake, int | float | bool):
         raise LoweringError(f"{target} returns a number that depends on data")
-    entry = registry().lowerings.get(target)
+    entry = registry().find(target)
     reason = registry().library.get(target)
     if entry is not None:
         before = len(builder.statements)
@@ -133,15 +133,14 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
     return builder.call(target, args, kwargs, fallback=reason is None, reason=reason or why)
 
 
-def _input(builder: Builder, node: fx.Node, fake: Any) -> tuple[Any, Buffer | str | None]:
+def _input(builder: Builder, node: fx.Node, fake: Any, name: str) -> tuple[Any, Buffer | str | None]:
     if isinstance(fake, torch.Tensor):
         if type(fake).__name__ not in ("FakeTensor", "Tensor", "Parameter", "FunctionalTensor"):
             raise LoweringError(f"input {node.name} is a {type(fake).__name__}")
         if fake.layout != torch.strided or fake.is_quantized:
             raise LoweringError(f"input {node.name} is not a strided tensor")
-        builder.take_name(node.name)
         strides = tuple(builder.size(stride) for stride in fake.stride())
-        buffer = Buffer(node.name, builder.shape(fake), strides, fake.dtype, "input")
+        buffer = Buffer(builder.fresh(name), builder.shape(fake), strides, fake.dtype, "input")
         return View.whole(buffer), buffer
     if isinstance(fake, torch.SymInt):
         return builder.size(fake), str(builder.size(fake))

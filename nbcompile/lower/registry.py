@@ -21,7 +21,6 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 import torch
-import torch._prims  # defines the prims that decompositions leave behind
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -49,9 +48,17 @@ class Lowering:
 @dataclass(frozen=True)
 class Registry:
     lowerings: dict[Any, Lowering] = field(default_factory=dict)
+    named: dict[str, Lowering] = field(default_factory=dict)
     library: dict[Any, str] = field(default_factory=dict)
 
+    def find(self, target: Any) -> Lowering | None:
+        """The lowering of an overload, or None."""
+        return self.lowerings.get(target) or self.named.get(str(target).removesuffix(".default"))
+
     def add(self, entry: Lowering) -> None:
+        if isinstance(entry.target, str):
+            self.named[entry.target] = entry
+            return
         if entry.target in self.lowerings:
             raise ValueError(f"{entry.target} has two lowerings")
         self.lowerings[entry.target] = entry
@@ -70,7 +77,8 @@ def lowering(
     *targets: Any, samples: Iterable[Sample] = (), reference: Callable[..., Any] | None = None
 ) -> Callable[[Function], Function]:
     """Register the decorated function as the lowering of ATen overloads; ``None`` (an overload that
-    this torch does not have, see :func:`overload`) is skipped."""
+    this torch does not have, see :func:`overload`) is skipped. A string names an operator that torch
+    defines only when it first uses it."""
 
     def register(function: Function) -> Function:
         for target in filter(None, targets):
@@ -100,10 +108,10 @@ def registry() -> Registry:
     return _registry
 
 
-def overload(name: str, namespace: str = "aten") -> Any:
+def overload(name: str) -> Any:
     """The overload ``aten.<name>`` if this torch has it, else None (older or newer versions)."""
     packet, _, variant = name.partition(".")
-    found = getattr(getattr(torch.ops, namespace), packet, None)
+    found = getattr(torch.ops.aten, packet, None)
     return getattr(found, variant or "default", None) if found is not None else None
 
 

@@ -34,13 +34,11 @@ class Binary:
     from_cache: bool
 
 
-def find_or_build(
-    source: KernelSource, toolchain: Toolchain, options: Options, recorder: Recorder
-) -> Binary:
+def find_or_build(source: KernelSource, toolchain: Toolchain, options: Options, recorder: Recorder) -> Binary:
     """The binary of ``source``: from the cache, or built in the background from now on."""
     if not source.entry_points:
-        return Binary(lambda: {}, from_cache=False)
-    cache = DiskCache()
+        return Binary(dict, from_cache=False)
+    cache = DiskCache.shared()
     name = key(
         without_comments(source.source), toolchain.fingerprint, EXTRA_FLAGS, options.target, "nbcompile-c-1"
     )

@@ -119,9 +119,7 @@ def _arity(text: str, symbol: str) -> int:
     return 0 if not inside else inside.count(",") + 1
 
 
-def view(
-    base: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int
-) -> torch.Tensor:
+def view(base: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> torch.Tensor:
     """The strided view of ``base`` that starts ``offset`` elements after its first."""
     return base.as_strided(shape, strides, base.storage_offset() + offset)
 
@@ -129,10 +127,14 @@ def view(
 def restride(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     """``tensor`` with the strides its graph was compiled for; copied only if a library call laid it
     out otherwise (the stride of an extent of 1 does not matter)."""
-    if tensor.stride() == strides or all(
-        have == want or extent <= 1
-        for extent, have, want in zip(tensor.shape, tensor.stride(), strides, strict=True)
-    ) or tensor.numel() == 0:
+    if (
+        tensor.stride() == strides
+        or all(
+            have == want or extent <= 1
+            for extent, have, want in zip(tensor.shape, tensor.stride(), strides, strict=True)
+        )
+        or tensor.numel() == 0
+    ):
         return tensor
     out = torch.empty_strided(tuple(tensor.shape), strides, dtype=tensor.dtype)
     return out.copy_(tensor)
