@@ -425,8 +425,7 @@ for _view, _name in (
     (aten.diagonal.default, "diagonal_copy"), (aten.unfold.default, "unfold_copy"),
     (aten.unbind.int, "unbind_copy.int"), (aten.split.Tensor, "split_copy.Tensor"),
     (aten.split_with_sizes.default, "split_with_sizes_copy"), (aten.as_strided.default, "as_strided_copy"),
-    (aten.narrow.default, "narrow_copy"), (aten.alias.default, "alias_copy"),
-    (aten.detach.default, "detach_copy"),
+    (aten.narrow.default, "narrow_copy"),
 ):  # fmt: skip
     if (_copy := overload(_name)) is not None:  # not every torch has each of these
         lowering(_copy, samples=lowered(_view).samples)(_copied(lowered(_view).lower))
