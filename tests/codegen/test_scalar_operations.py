@@ -110,3 +110,46 @@ def test_operations_agree_with_torch(dtype):
         if want.is_floating_point and name not in EITHER_ZERO and not same_zeros(mine, expected):
             wrong.append(f"{name}: the sign of a zero")
     assert not wrong, "\n".join(wrong)
+
+
+STORED = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16,
+          torch.int8, torch.uint8, torch.bool]  # fmt: skip
+
+
+@pytest.mark.parametrize("source", STORED, ids=str)
+def test_casts_agree_with_torch(source):
+    if source.is_floating_point:
+        # halfway cases of both half types; infinities and NaN only where a float is made of them
+        exact = [0.0, -0.0, 0.5, 1.0, -1.0, 2.5, 100.7, -100.7, 1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-11, 1 + 3 * 2**-11]
+        special = [NAN, INF, -INF, 65519.0, 65520.0, 3.3895e38, 1e-7, 6e-8, 2e-8, 1e-40]
+        x = torch.tensor(exact + special, dtype=torch.float64).to(source)
+        kept = torch.tensor(exact + [0.0] * len(special), dtype=torch.float64).to(source)
+    else:
+        x = kept = torch.tensor([*INTEGERS, 255, 256, 40000, 70000, 2**31, 2**40 + 1]).to(source)
+    inputs = {"x": x, "kept": kept}
+
+    def body(target):
+        name = "x" if target.is_floating_point or target == torch.bool else "kept"
+        return lambda at: cast(at[name], target)
+
+    names = {f"to_{str(target).removeprefix('torch.')}": body(target) for target in STORED}
+    got = compile_program(elementwise(inputs, names))(list(inputs.values()))
+    for target, mine in zip(STORED, got, strict=True):
+        expected = (x if target.is_floating_point or target == torch.bool else kept).to(target)
+        torch.testing.assert_close(mine, expected, rtol=0, atol=0, equal_nan=True, msg=str(target))
+        if target.is_floating_point:
+            assert same_zeros(mine, expected), target
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.bool], ids=str)
+def test_where_and_fma_agree_with_torch(dtype):
+    x, y = pairs(dtype)
+    choice = torch.arange(x.numel()) % 3 == 0
+    inputs = {"x": x, "y": y, "choice": choice}
+    bodies = {"chosen": lambda at: op("where", at["choice"], at["x"], at["y"])}
+    if dtype.is_floating_point:
+        bodies["fused"] = lambda at: op("fma", at["x"], at["y"], at["x"])
+    got = compile_program(elementwise(inputs, bodies))(list(inputs.values()))
+    torch.testing.assert_close(got[0], torch.where(choice, x, y), rtol=0, atol=0, equal_nan=True)
+    if dtype.is_floating_point:
+        torch.testing.assert_close(got[1], x * y + x, equal_nan=True)
