@@ -27,7 +27,7 @@ _KEPT = (
     "mv dot vdot addmv linspace logspace addcmul addcdiv lerp logsumexp embedding_dense_backward tril triu "
     "gelu_backward silu_backward sigmoid_backward tanh_backward threshold_backward nan_to_num logaddexp "
     "index_add index_copy index_fill _softmax_backward_data _log_softmax_backward_data "
-    "native_layer_norm_backward"
+    "native_layer_norm_backward select_backward slice_backward"
 ).split()
 
 # Rewritten although not in the core table, so that they fuse with what stands around them.
