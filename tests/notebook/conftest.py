@@ -159,3 +159,4 @@ def notebook(session_shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -
     session_shell.run_line_magic("load_ext", "nbcompile")
     yield notebook
     session_shell.run_line_magic("unload_ext", "nbcompile")
+    session_shell.config.pop("NbCompile", None)  # what %config set outlives the extension

@@ -178,6 +178,7 @@ def test_measuring_restores_everything_and_times_each_contestant(notebook: Noteb
     notebook.run("%config NbCompile.cold = False")
     without, with_magic = notebook.both(setup, body, "--backend aot_eager --compare eager,aot_eager")
     assert with_magic.facts() == without.facts()
+    assert notebook.records[-1].notes == ()
     times = {item.contestant: item for item in notebook.records[-1].measurements}
     assert set(times) == {"eager", "aot_eager"}
     assert times["aot_eager"].ran_compiled and times["aot_eager"].median
