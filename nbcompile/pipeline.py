@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from nbcompile.codegen.groups_to_source import groups_to_source
-from nbcompile.codegen.wrapper import library_name, uses_out_variant
+from nbcompile.codegen.wrapper import library_name, operator_name, uses_out_variant
 from nbcompile.errors import LoweringError
 from nbcompile.fuse.loops_to_groups import loops_to_groups
 from nbcompile.fuse.record import parts
-from nbcompile.loop_ir.nodes import LibraryCall, LoopProgram
+from nbcompile.loop_ir.nodes import LibraryCall, Loop, LoopProgram
 from nbcompile.loop_ir.verify import verify
 from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.options import Options
@@ -45,8 +45,22 @@ def compile_graph(aten: AtenGraph, options: Options, recorder: Recorder) -> Comp
     recorder.extend(parts(fused, source, aten))
     recorder.progress(f"building {len(source.kernels)} kernels of {aten.id}")
     library = binary.find_or_build(source, toolchain, options, recorder)
-    return source_to_module.bind(
+    module = source_to_module.bind(
         source, library.functions, _library_functions(loops), loops.constants, library.from_cache
+    )
+    if _repeatable(loops):
+        return source_to_module.with_fallback(module, aten, recorder)
+    library.functions()  # what cannot be done again must not fail at its first call for want of a compiler
+    return module
+
+
+def _repeatable(loops: LoopProgram) -> bool:
+    """Whether a run that broke off can be done again: it overwrote nothing and drew no numbers."""
+    return not any(
+        item.mutates
+        if isinstance(item, Loop)
+        else torch.Tag.nondeterministic_seeded in getattr(item.target, "tags", ())
+        for item in loops.statements
     )
 
 
@@ -66,4 +80,5 @@ def _library_functions(loops: LoopProgram) -> Mapping[str, Any]:
         if isinstance(item, LibraryCall):
             name = library_name(item)
             found[name] = outs[name] if uses_out_variant(item) else item.target
+            found |= {operator_name(a): a for a in item.args if isinstance(a, torch._ops.OpOverload)}
     return found

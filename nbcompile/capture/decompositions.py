@@ -1,8 +1,8 @@
 """Which ATen ops AOTAutograd rewrites into simpler ones before our lowering sees them.
 
 The base is torch's own core ATen table. Taken out is what would change random numbers or lose a fast
-library call, and what the lowering handles better whole. Put in are norms of batches and groups (so
-that they fuse) and a dropout that draws and scales exactly as eager does.
+library call, and what the lowering handles better whole. Put in is a dropout that draws and scales
+exactly as eager does.
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ _KEPT = (
     "mv dot vdot addmv linspace logspace addcmul addcdiv lerp logsumexp embedding_dense_backward tril triu "
     "gelu_backward silu_backward sigmoid_backward tanh_backward threshold_backward nan_to_num logaddexp "
     "index_add index_copy index_fill _softmax_backward_data _log_softmax_backward_data "
-    "native_layer_norm_backward select_backward slice_backward"
+    "native_layer_norm_backward select_backward slice_backward native_group_norm native_group_norm_backward "
+    "_native_batch_norm_legit _native_batch_norm_legit_functional _native_batch_norm_legit_no_training "
+    "native_batch_norm_backward batch_norm_backward _fused_rms_norm _fused_rms_norm_backward _safe_softmax"
 ).split()
 
-# Rewritten although not in the core table, so that they fuse with what stands around them.
-_ADDED = (
-    "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training "
-    "_native_batch_norm_legit_functional native_group_norm"
-).split()
+# Rewritten although not in the core table, so that it fuses with what stands around it.
+_ADDED = ("native_batch_norm",)
 
 
 def decompositions(options: Options) -> Table:

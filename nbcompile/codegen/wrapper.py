@@ -6,6 +6,8 @@ import keyword
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from nbcompile.codegen.cpu_kernel import PrintedKernel
 from nbcompile.loop_ir.fused import FusedProgram, Group
 from nbcompile.loop_ir.index import Atom, FloorDiv, IndexExpr, Mod, Size
@@ -16,7 +18,20 @@ OUT_VARIANTS = {
 }  # fmt: skip
 """Products that write into memory of ours rather than allocate."""
 
-_TAKEN = frozenset({"args", "empty", "restride", "view", "status", "check", "call", "constants"})
+_TAKEN = frozenset(
+    {
+        "torch",
+        *OUT_VARIANTS.values(),
+        "args",
+        "empty",
+        "restride",
+        "view",
+        "status",
+        "check",
+        "call",
+        "constants",
+    }
+)
 
 
 def print_wrapper(program: FusedProgram, kernels: Mapping[str, PrintedKernel]) -> str:
@@ -38,7 +53,13 @@ class _Wrapper:
     def name(self, buffer: str) -> str:
         if buffer not in self.names:
             safe = "".join(char if char.isalnum() else "_" for char in buffer)
-            if keyword.iskeyword(safe) or safe in _TAKEN or safe[0].isdigit() or safe in self.loops.constants:
+            if (
+                keyword.iskeyword(safe)
+                or safe in _TAKEN
+                or safe[0].isdigit()
+                or safe.startswith("op_")
+                or safe in self.loops.constants
+            ):
                 safe = f"{safe}_"
             self.names[buffer] = safe
         return self.names[buffer]
@@ -197,6 +218,8 @@ class _Wrapper:
                 if value != value or value in (float("inf"), -float("inf"))
                 else repr(value)
             )
+        if isinstance(value, torch._ops.OpOverload):
+            return operator_name(value)
         if type(value).__name__ == "device":
             return f"torch.device({str(value)!r})"
         return repr(value) if isinstance(value, str | int | bool | type(None) | complex) else str(value)
@@ -224,9 +247,12 @@ def uses_out_variant(call: LibraryCall) -> bool:
 
 def library_name(call: LibraryCall) -> str:
     """The global that holds a library call's function."""
-    if uses_out_variant(call):
-        return OUT_VARIANTS[call.name]
-    return "".join(char if char.isalnum() else "_" for char in str(call.target))
+    return OUT_VARIANTS[call.name] if uses_out_variant(call) else operator_name(call.target)
+
+
+def operator_name(target: Any) -> str:
+    """The global that holds an operator. No buffer is called ``op_...``, so no local hides it."""
+    return "op_" + "".join(char if char.isalnum() else "_" for char in str(target))
 
 
 def python_index(place: IndexExpr) -> str:

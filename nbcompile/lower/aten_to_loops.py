@@ -103,10 +103,13 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
         return _resolve(source, values)[place]
     if isinstance(fake, _SYMBOLIC):
         return builder.size(fake)
-    if not isinstance(target, torch._ops.OpOverload):
-        raise LoweringError(f"no lowering for {target}")
     args = _resolve(node.args, values)
     kwargs = _resolve(dict(node.kwargs), values)
+    if getattr(target, "__name__", "") == "with_effects":
+        # torch keeps calls with side effects (the error checks of linalg) in order by threading a token
+        return builder.call(target, args, kwargs, reason="torch orders its effects")
+    if not isinstance(target, torch._ops.OpOverload):
+        raise LoweringError(f"no lowering for {target}")
     if isinstance(fake, int | float | bool):
         raise LoweringError(f"{target} returns a number that depends on data")
     entry = registry().find(target)

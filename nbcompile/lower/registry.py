@@ -59,7 +59,9 @@ class Registry:
         if isinstance(entry.target, str):
             self.named[entry.target] = entry
             return
-        if entry.target in self.lowerings:
+        known = self.lowerings.get(entry.target)
+        # a family whose import failed half-way registers again when it is imported again
+        if known is not None and known.lower.__module__ != entry.lower.__module__:
             raise ValueError(f"{entry.target} has two lowerings")
         self.lowerings[entry.target] = entry
 

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 
 from nbcompile.errors import ToolchainError
+from nbcompile.recorder import Recorder
 from nbcompile.runtime.pool import POOL
 from nbcompile.runtime.toolchain import Toolchain
-from nbcompile.stages import CompiledModule, KernelSource
+from nbcompile.stages import AtenGraph, CompiledModule, KernelSource
 
 # wrapping signed arithmetic is what torch has; C leaves it undefined
 EXTRA_FLAGS = ("-fwrapv", "-fno-semantic-interposition")
@@ -73,6 +74,34 @@ def bind(
         return state[0](args) if state else first(args)
 
     return CompiledModule(source.graph, call, from_cache)
+
+
+def with_fallback(module: CompiledModule, aten: AtenGraph, recorder: Recorder) -> CompiledModule:
+    """``module``, whose first call runs the graph in ATen instead if it fails (and from then on): an
+    error of ours must not become the user's. An error that ATen raises too is the user's own."""
+    state = [module.call]
+
+    def in_aten(args: list[Any]) -> Any:
+        taken = tuple(args)
+        args.clear()
+        return aten.module.forward(*taken)
+
+    def first(args: list[Any]) -> Any:
+        kept = list(args)
+        try:
+            result = module.call(args)
+        except Exception as error:
+            result = in_aten(kept)
+            reason = f"{type(error).__name__}: {error}"
+            recorder.ran_eagerly[aten.id] = f"our code failed when run: {reason}"
+            recorder.add(f"graph {aten.id} runs eagerly: our code failed when run: {reason}")
+            state[0] = in_aten
+        else:
+            state[0] = module.call
+        return result
+
+    state[0] = first
+    return CompiledModule(module.graph, lambda args: state[0](args), module.from_cache)
 
 
 def _make_call(
