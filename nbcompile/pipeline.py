@@ -6,12 +6,14 @@ AtenGraph → LoopProgram → FusedProgram → KernelSource → CompiledModule
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from nbcompile.codegen.groups_to_source import groups_to_source
 from nbcompile.codegen.wrapper import library_name, operator_name, uses_out_variant
+from nbcompile.environment import detect
 from nbcompile.errors import LoweringError
 from nbcompile.fuse.loops_to_groups import loops_to_groups
 from nbcompile.fuse.record import parts
@@ -33,6 +35,9 @@ def compile_graph(aten: AtenGraph, options: Options, recorder: Recorder) -> Comp
     """
     _check_device(aten)
     toolchain = find_toolchain()
+    recorder.environment = replace(
+        detect(options.target), compiler=toolchain.version, flags=(*toolchain.flags, *toolchain.libraries)
+    )
     step = recorder.step
     with step("lower", aten.id, f"{aten.id}.loops"):
         loops = aten_to_loops(aten, options)

@@ -210,6 +210,7 @@ class Recorder:
             "from_cache": bool(compiled) and self.from_cache.issuperset(compiled),
             **{field: tuple(rows) for field, rows in self._parts.items()},
         }
+        fields["passes"] = tuple(sorted(self._parts["passes"], key=_place))
         return Compilation(**{**fields, **extra})
 
     def _identity(self) -> str:
@@ -217,6 +218,16 @@ class Recorder:
         source = self.cell.source if self.cell is not None else self.name
         what = json.dumps([source, self.backend, self.options.to_dict()], default=str, sort_keys=True)
         return hashlib.sha256(what.encode()).hexdigest()[:12]
+
+
+_STEPS = ("capture", "autograd", "lower", "fuse", "codegen", "build")
+
+
+def _place(step: PassRecord) -> tuple[str, int, int]:
+    """Steps in the order of the pipeline, graph by graph: building ends whenever the compiler does."""
+    where = (step.before or step.after).split(".")
+    rank = _STEPS.index(step.name) if step.name in _STEPS else len(_STEPS)
+    return where[0], ("bw" in where) + (rank > 1), rank
 
 
 def _plain(value: Any) -> Any:

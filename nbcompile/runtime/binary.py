@@ -49,7 +49,7 @@ def find_or_build(source: KernelSource, toolchain: Toolchain, options: Options, 
         except (ToolchainError, KeyError):
             cache.remove(name)
         else:
-            recorder.add(PassRecord("build", f"{source.graph}.source", source.graph, 0.0, "from cache"))
+            recorder.add(PassRecord("build", f"{source.graph}.source", source.graph, 0.0))
             return Binary(lambda: found, from_cache=True)
     start = time.perf_counter()
     future = build(source.source, toolchain)
