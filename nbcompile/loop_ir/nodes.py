@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 
 from nbcompile.loop_ir.expr import Expr, Load
-from nbcompile.loop_ir.index import ZERO, Axis, Index, IndexExpr, index, product, substitute
+from nbcompile.loop_ir.index import ONE, ZERO, Axis, Index, IndexExpr, index, product, substitute
 
 ReductionKind = Literal["sum", "prod", "max", "min", "argmax", "argmin", "any", "all", "welford"]
 ScatterMode = Literal["set", "add", "mul", "max", "min"]
@@ -93,6 +93,11 @@ class View:
             rest = rest - stride * axis
         if any(isinstance(atom, Axis) for atom in rest.atoms()) or rest.axes():
             return None
+        step = ONE
+        for n, extent in reversed(list(enumerate(self.shape))):
+            if extent == ONE:
+                strides[n] = step  # any would do: this one is what torch gives a new dimension
+            step = strides[n] * extent
         return tuple(strides), rest
 
     def is_whole(self) -> bool:

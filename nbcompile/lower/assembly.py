@@ -13,7 +13,7 @@ from nbcompile.loop_ir.expr import Expr, Guard, compute_dtype, constant
 from nbcompile.loop_ir.index import ONE, ZERO, IndexExpr, at_least, mod, product
 from nbcompile.loop_ir.nodes import View
 from nbcompile.lower.builder import Builder
-from nbcompile.lower.registry import lowering
+from nbcompile.lower.registry import library, lowering
 from nbcompile.lower.samples import call, calls, of_view
 from nbcompile.lower.shape import reshape, same, wrap_dim
 
@@ -293,6 +293,11 @@ def _triangle(b: Builder, x: View, bound: Callable[[IndexExpr, IndexExpr], Bound
         return Guard((bound(*where[-2:]),), inside, constant(0, inside.dtype))
 
     return b.generate(x.shape, x.dtype, body)
+
+
+library(
+    "the positions of a triangle depend on no input", aten.tril_indices.default, aten.triu_indices.default
+)
 
 
 def on_diagonal(offset: int, first: IndexExpr, second: IndexExpr) -> tuple[Bound, IndexExpr]:

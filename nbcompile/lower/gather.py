@@ -34,7 +34,7 @@ def position(
 ) -> IndexExpr:
     """Element ``where`` of the index tensor ``picked`` as an index into a dimension of ``extent``;
     ``wrap`` counts negative ones from its end."""
-    if picked.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8):
+    if picked.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
         raise LoweringError(f"indices of dtype {str(picked.dtype).removeprefix('torch.')}")
     value = b.element(picked, where, torch.int64)
     if wrap:
@@ -144,6 +144,7 @@ def index_select(b: Builder, x: View, dim: int, picked: View) -> View:
         vector_of_scalar=lambda draw: call(draw(), 0, some(draw, 1, below=1)),
         none=lambda draw: call(draw(7, 5), 0, some(draw, 0, 5, below=7)),
         half=lambda draw: call(draw(7, 5, dtype=torch.bfloat16), 0, some(draw, 3, 5, below=7)),
+        no_bytes=lambda draw: call(draw(7, 5), 0, some(draw, 0, 5, below=7, dtype=torch.uint8)),
     ),
 )
 def gather(b: Builder, x: View, dim: int, picked: View, sparse_grad: bool = False) -> View:

@@ -109,6 +109,20 @@ def test_any_other_shape_of_contiguous_memory_is_affine(old, new):
     assert shown.strided() == (contiguous_strides(tuple(map(index, new))), index(0))
 
 
+def test_dimensions_of_one_element_have_the_strides_that_torch_gives():
+    x = torch.randn(5, 3, 4)
+    for target, args in (
+        (aten.unsqueeze.default, (x, 0)),
+        (aten.unsqueeze.default, (x, 1)),
+        (aten.unsqueeze.default, (x.transpose(0, 2), 3)),
+        (aten.slice.Tensor, (x, 2, 1, 2)),
+        (aten.view.default, (x, [5, 1, 12, 1])),
+        (aten.expand.default, (x[:, :1], [2, 5, 1, 4])),
+    ):
+        program, inputs = loops_of(target, *args)
+        assert interpret(program, inputs)[0].stride() == target(*args).stride()
+
+
 # -- regions --------------------------------------------------------------------------------------
 
 
