@@ -13,6 +13,10 @@ _FOLDER = tempfile.TemporaryDirectory(prefix="nbcompile-tests-", ignore_cleanup_
 os.environ["NBCOMPILE_CACHE_DIR"] = os.path.join(_FOLDER.name, "cache")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--accept-golden", action="store_true", help="write the files of tests/golden anew")
+
+
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A machine without a C compiler."""

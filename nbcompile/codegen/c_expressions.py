@@ -47,7 +47,9 @@ HELPERS: dict[str, str] = {
   unsigned int rounded = (u.bits + 0x7fff + ((u.bits >> 16) & 1)) >> 16;
   return (unsigned short)(x != x ? 0x7fc0 : rounded);
 }""",
-    "in_range": """static inline long in_range(long i, long n) { return (unsigned long)i < (unsigned long)n ? i : 0; }""",
+    "in_range": """static inline long in_range(long i, long n) {
+  return (unsigned long)i < (unsigned long)n ? i : 0;
+}""",
     "maximum": """static inline TYPE maximum_SHORT(TYPE a, TYPE b) { return a > b || a != a ? a : b; }""",
     "minimum": """static inline TYPE minimum_SHORT(TYPE a, TYPE b) { return a < b || a != a ? a : b; }""",
     "fmax": """static inline TYPE fmax_SHORT(TYPE a, TYPE b) { return a > b || b != b ? a : b; }""",
@@ -78,7 +80,9 @@ HELPERS: dict[str, str] = {
     "truncdiv_int": """static inline TYPE truncdiv_SHORT(TYPE a, TYPE b) {
   return b == 0 ? 0 : MINUS_ONE ? -a : a / b;
 }""",
-    "fmod_int": """static inline TYPE fmod_SHORT(TYPE a, TYPE b) { return b == 0 || MINUS_ONE ? 0 : a % b; }""",
+    "fmod_int": """static inline TYPE fmod_SHORT(TYPE a, TYPE b) {
+  return b == 0 || MINUS_ONE ? 0 : a % b;
+}""",
     "pow_int": """static inline TYPE pow_SHORT(TYPE base, TYPE power) {
   if (power < 0) return base == 1 ? 1 : base == (TYPE)-1 ? (power % 2 ? -1 : 1) : 0;
   TYPE result = 1;
@@ -94,7 +98,8 @@ HELPERS: dict[str, str] = {
     "sign": """static inline TYPE sign_SHORT(TYPE x) { return (TYPE)((x > 0) - (x < 0)); }""",
     "philox_uniform": """static inline float philox_uniform(long seed, long offset) {
   // Philox-4x32-10 (Salmon et al., SC 2011): word offset % 4 of block offset / 4, as [0, 1)
-  unsigned int c0 = (unsigned int)(offset >> 2), c1 = (unsigned int)((unsigned long)offset >> 34), c2 = 0, c3 = 0;
+  unsigned int c0 = (unsigned int)(offset >> 2), c1 = (unsigned int)((unsigned long)offset >> 34);
+  unsigned int c2 = 0, c3 = 0;
   unsigned int k0 = (unsigned int)seed, k1 = (unsigned int)((unsigned long)seed >> 32);
   for (int round = 0; round < 10; round++) {
     unsigned long p = (unsigned long)0xD2511F53u * c0, q = (unsigned long)0xCD9E8D57u * c2;
@@ -106,6 +111,14 @@ HELPERS: dict[str, str] = {
   return (float)(word >> 8) * 0x1p-24f;
 }""",
 }
+
+
+def c_functions() -> frozenset[str]:
+    """Names of every function that generated C may call: a variable of that name would hide it."""
+    library = {name + suffix for names in LIBM.values() for name in names for suffix in ("", "f")}
+    typed = {name.removesuffix("_int").removesuffix("_float") for name in HELPERS}
+    ours = {*HELPERS, *SPECIAL, *(f"{name}_f64" for name in SPECIAL)}
+    return frozenset(library | ours | {f"{name}_{short}" for name in typed for short in SHORT.values()})
 
 
 class CWriter:

@@ -1,4 +1,4 @@
-"""Runs a loop program through fusion and generated code."""
+"""Runs a loop program, or a function of tensors, through fusion and generated code."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
+from nbcompile.capture.decompositions import decompositions
 from nbcompile.codegen.groups_to_source import groups_to_source
 from nbcompile.fuse.loops_to_groups import loops_to_groups
 from nbcompile.loop_ir.nodes import LoopProgram
 from nbcompile.loop_ir.verify import verify
 from nbcompile.options import Options
+from nbcompile.pipeline import compile_graph
 from nbcompile.recorder import Recorder
 from nbcompile.runtime import binary, source_to_module
 from nbcompile.runtime.toolchain import find_toolchain
+from nbcompile.stages import AtenGraph
 
 NO_CACHE = Options(cache=False, verify=True)
 
@@ -30,7 +34,32 @@ def compile_program(
     return lambda inputs: tuple(module.call(list(inputs)))
 
 
+def compile_aten(aten: AtenGraph, options: Options = NO_CACHE) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """A function of the graph's inputs that fails where our code does: it never runs the graph eagerly."""
+    recorder = Recorder(options)
+    module = compile_graph(aten, options, recorder)
+
+    def run(inputs: Sequence[Any]) -> tuple[Any, ...]:
+        results = tuple(module.call(list(inputs)))
+        assert not recorder.ran_eagerly, recorder.ran_eagerly
+        return results
+
+    return run
+
+
 def same_zeros(got: torch.Tensor, expected: torch.Tensor) -> bool:
     """Whether zeros have the same sign."""
     zero = (expected == 0) & (got == 0)
     return torch.equal(torch.signbit(got)[zero], torch.signbit(expected)[zero])
+
+
+def aten_of(fn: Callable[..., Any], *inputs: torch.Tensor) -> AtenGraph:
+    """The ATen graph of a function of tensors, at these shapes and strides. A function that overwrites
+    an input ends with ``copy_`` into it."""
+    module = make_fx(fn, decompositions(NO_CACHE), tracing_mode="fake")(*inputs)
+    for node in module.graph.nodes:
+        if node.op == "placeholder":  # x_1: make_fx keeps the plain name for the function's own parameter
+            node._rename(str(node.target).removesuffix("_1"))
+    module.recompile()
+    ids = {node.name: f"g0.fw.n{place}" for place, node in enumerate(module.graph.nodes)}
+    return AtenGraph("g0.fw", "forward", module, ids)

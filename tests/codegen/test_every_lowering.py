@@ -15,12 +15,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from nbcompile.lower.registry import Lowering, registry
-from nbcompile.options import Options
-from nbcompile.pipeline import compile_graph
-from nbcompile.recorder import Recorder
 from nbcompile.stages import AtenGraph
 
 from ..lower.harness import as_list, compare
+from .running import compile_aten
+
 
 def graph_of_samples(entry: Lowering) -> tuple[AtenGraph, list[torch.Tensor], list[Any], list[Any]]:
     """(graph, inputs, eager results, float64 results) of one call a sample."""
@@ -28,7 +27,7 @@ def graph_of_samples(entry: Lowering) -> tuple[AtenGraph, list[torch.Tensor], li
     mode = FakeTensorMode(shape_env=ShapeEnv())
     inputs: list[torch.Tensor] = []
     outputs: list[fx.Node] = []
-    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    calls: Calls = []
     placeholders: list[tuple[fx.Node, torch.Tensor]] = []
 
     def place(value: Any) -> Any:
@@ -70,6 +69,14 @@ def graph_of_samples(entry: Lowering) -> tuple[AtenGraph, list[torch.Tensor], li
     graph.output(tuple(outputs))
     module = fx.GraphModule(torch.nn.Module(), graph)
     ids = {n.name: f"g0.fw.n{i}" for i, n in enumerate(graph.nodes)}
+    return AtenGraph("g0.fw", "forward", module, ids), inputs, *expected(entry, calls)
+
+
+Calls = list[tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+def expected(entry: Lowering, calls: Calls) -> tuple[list[Any], list[Any]]:
+    """(eager results, float64 results)."""
     eager: list[Any] = []
     wide: list[Any] = []
     torch.manual_seed(7)
@@ -88,7 +95,7 @@ def graph_of_samples(entry: Lowering) -> tuple[AtenGraph, list[torch.Tensor], li
         except (RuntimeError, TypeError, NotImplementedError):
             results = as_list(entry.target(*args, **kwargs))  # no float64 version: eager alone counts
         wide += results
-    return AtenGraph("g0.fw", "forward", module, ids), inputs, eager, wide
+    return eager, wide
 
 
 def _wide(value: Any) -> Any:
@@ -103,7 +110,7 @@ def _wide(value: Any) -> Any:
 def test_generated_code_agrees_with_eager(target):
     entry = registry().lowerings[target]
     aten, inputs, eager, wide = graph_of_samples(entry)
-    module = compile_graph(aten, Options(cache=False, verify=True), Recorder(Options()))
+    run = compile_aten(aten)
     torch.manual_seed(7)
-    got = list(module.call(list(inputs)))
+    got = list(run(inputs))
     compare(got, eager, wide)

@@ -1,0 +1,69 @@
+// kernel log_softmax_ne_scalar_tensor_sum (rows and split sums) over 256 points, each of 1000:
+//     max[i] = max logits[i, j]  over j<1000
+//     exp[i, j] = exp(logits[i, j] - max[i])
+//     sum[i] = sum exp[i, j]  over j<1000
+//     _log_softmax[i, j] = (logits[i, j] - max[i]) - log(sum[i])
+//     ne[i] = labels[i] != -100
+//     scalar_tensor = 0
+//     where[i] = where(ne[i], labels[i], scalar_tensor)
+//     gather[i, j] = _log_softmax[i, [where[i]]]
+//     neg[i] = -gather[i, 0]
+//     ne_1[i] = labels[i] != -100
+//     scalar_tensor_1 = 0
+//     where_1[i] = where(ne_1[i], neg[i], scalar_tensor_1)
+//   → sum_2 = sum where_1[i]  over i<256
+// kernel ne_sum_to_copy_div (rows) over 1 points, each of 256:
+//     ne_2[i] = labels[i] != -100
+//     sum_1 = sum int64(ne_2[i])  over i<256
+//     _to_copy = float32(sum_1)
+//   → div = sum_2 / _to_copy
+// made by nbcompile; header-free C
+
+__attribute__((simd("notinbranch"), const)) float expf(float);
+__attribute__((simd("notinbranch"), const)) float logf(float);
+#pragma omp declare reduction(nanmax_f32 : float : omp_out = omp_in > omp_out || omp_in != omp_in ? omp_in : omp_out) initializer(omp_priv = -__builtin_inff())
+static inline long in_range(long i, long n) {
+  return (unsigned long)i < (unsigned long)n ? i : 0;
+}
+
+// _log_softmax, ne, scalar_tensor, where, gather, neg, sum
+void k0_log_softmax_ne_scalar_tensor_sum(const float *logits, const long *labels, float *sum_2_2, int *status) {
+  int bad = 0; // set if an index is out of range
+  double sum_2 = 0;
+  #pragma omp parallel for reduction(+:sum_2) reduction(|:bad)
+  for (long i = 0; i < 256; i++) {
+    float max = -__builtin_inff();
+    #pragma omp simd reduction(nanmax_f32:max) reduction(|:bad)
+    for (long j = 0; j < 1000; j++) {
+      const float t_ = logits[i*1000 + j];
+      max = t_ > max || t_ != t_ ? t_ : max;
+    }
+    double sum = 0;
+    #pragma omp simd reduction(+:sum) reduction(|:bad)
+    for (long j = 0; j < 1000; j++) {
+      sum += expf((logits[i*1000 + j] - max));
+    }
+    const float sum_row = (float)(sum);
+    const long labels_ = labels[i];
+    const _Bool ne_1 = labels_ != -100L;
+    const long where = ne_1 ? labels_ : 0L;
+    const float _log_softmax = (logits[in_range(where, 1000) + i*1000] - max) - logf(sum_row);
+    const float neg = -_log_softmax;
+    bad |= (unsigned long)(where) >= (unsigned long)(1000);
+    sum_2 += (ne_1 ? neg : 0.0f);
+  }
+  sum_2_2[0] = (float)sum_2;
+  if (bad) *status = 1;
+}
+
+// ne, sum, _to_copy, div
+void k1_ne_sum_to_copy_div(const long *labels, const float *sum_2, float *div_) {
+  long sum_1 = 0;
+  #pragma omp simd reduction(+:sum_1)
+  for (long i = 0; i < 256; i++) {
+    const _Bool ne_2 = labels[i] != -100L;
+    sum_1 += (long)ne_2;
+  }
+  const float _to_copy = (float)sum_1;
+  div_[0] = sum_2[0] / _to_copy;
+}
