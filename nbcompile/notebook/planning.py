@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import dis
 import types
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any
 
 import torch
@@ -35,13 +36,15 @@ _CONTEXTS: tuple[Any, ...] = (
     torch.no_grad, torch.enable_grad, torch.inference_mode, torch.autocast,
 )  # fmt: skip
 
+CHANGED_GLOBAL = "it reads a global that a function it may call changes"
+
 
 def plan(run: Sequence[CellStatement], namespace: Namespace, unroll: int) -> tuple[list[CellStatement], str]:
     """The longest start of ``run`` to compile as one function, and why the first one is left out if the
     list is empty (``""``: nothing to gain there). ``unroll`` bounds the steps of a loop taken whole."""
     taken: list[CellStatement] = []
     stored: set[str] = set()
-    shared = _Globals(namespace)
+    shared = _Globals({name for statement in run for name in names_read(statement.node)}, namespace)
     called = False
     why = ""
     for statement in run:
@@ -49,7 +52,7 @@ def plan(run: Sequence[CellStatement], namespace: Namespace, unroll: int) -> tup
         calls = any(isinstance(part, ast.Call) for part in ast.walk(statement.node))
         if reason is None and (called or calls) and shared.writes & names_read(statement.node):
             if calls or not taken:
-                reason = "reads a global that a function it may call changes"
+                reason = CHANGED_GLOBAL
             else:
                 break
         if reason is not None:
@@ -247,29 +250,65 @@ def _is_context(item: ast.withitem, namespace: Namespace) -> bool:
 
 
 class _Globals:
-    """Names that functions and methods defined in the notebook read and write as globals."""
+    """Names that the functions and methods a cell may call read and write as globals.
 
-    def __init__(self, namespace: Namespace) -> None:
+    Found from the names the cell reads, through the functions, classes, modules and containers they
+    hold, as far as these were defined in the notebook.
+    """
+
+    def __init__(self, names: Iterable[str], namespace: Namespace) -> None:
+        self.reads: set[str] = set()
+        self.writes: set[str] = set()
+        self._namespace = namespace
+        self._seen: set[int] = set()
+        for name in names:
+            self._follow(namespace.get(name))
+
+    def _follow(self, value: Any) -> None:
+        if id(value) in self._seen or len(self._seen) > _MAX_FOLLOWED:
+            return
+        self._seen.add(id(value))
+        if isinstance(value, types.FunctionType):
+            if value.__globals__ is self._namespace:
+                self._read_code(value.__code__)
+            for cell in value.__closure__ or ():
+                with contextlib.suppress(ValueError):  # a variable not bound yet
+                    self._follow(cell.cell_contents)
+        elif isinstance(value, type):
+            if value.__module__ == self._namespace.get("__name__"):
+                self._follow_class(value)
+        else:
+            for item in _inside(value):
+                self._follow(item)
+
+    def _follow_class(self, kind: type) -> None:
+        for base in kind.__mro__:
+            for member in list(vars(base).values()) if base.__module__ == kind.__module__ else ():
+                self._follow(getattr(member, "__func__", getattr(member, "fget", member)))
+
+    def _read_code(self, code: types.CodeType) -> None:
         reads: set[str] = set()
-        writes: set[str] = set()
-        for value in list(namespace.values()):
-            for code in _codes(value, namespace):
-                _collect(code, reads, writes)
-        self.reads = frozenset(reads)
-        self.writes = frozenset(writes)
+        _collect(code, reads, self.writes)
+        new = reads - self.reads
+        self.reads |= new
+        for name in new:
+            self._follow(self._namespace.get(name))
 
 
-def _codes(value: Any, namespace: Namespace) -> Iterator[types.CodeType]:
-    if isinstance(value, types.FunctionType):
-        if value.__globals__ is namespace:
-            yield value.__code__
-    elif isinstance(value, type):
-        if value.__module__ == namespace.get("__name__"):
-            for member in vars(value).values():
-                if not isinstance(member, type):
-                    yield from _codes(getattr(member, "__func__", member), namespace)
-    elif type(value).__module__ == namespace.get("__name__"):
-        yield from _codes(type(value), namespace)
+_MAX_FOLLOWED = 2000
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    """What code a value may lead to."""
+    if isinstance(value, types.MethodType):
+        return (value.__self__, value.__func__)
+    if isinstance(value, list | tuple | set):
+        return list(value)[:_MAX_FOLLOWED]
+    if isinstance(value, dict):
+        return list(value.values())[:_MAX_FOLLOWED]
+    if isinstance(value, torch.nn.Module):
+        return {type(module) for module in value.modules()}
+    return () if isinstance(value, torch.Tensor | types.ModuleType) else (type(value),)
 
 
 def _collect(code: types.CodeType, reads: set[str], writes: set[str]) -> None:

@@ -32,7 +32,7 @@ from nbcompile.capture.cell_to_function import (
 from nbcompile.compilation import GraphBreak, Span
 from nbcompile.errors import CellError
 from nbcompile.notebook.interrupts import FinishFirst
-from nbcompile.notebook.planning import plan, stays_global
+from nbcompile.notebook.planning import CHANGED_GLOBAL, plan, stays_global
 from nbcompile.notebook.surroundings import DYNAMO, RandomState, changing, quiet_compile
 
 _MAX_FAILURES = 3
@@ -132,6 +132,7 @@ class Part:
     numbers: tuple[str, ...] = ()
     current: tuple[Any, ...] = ()  # arguments of the latest call
     versions: list[int] = field(default_factory=list)  # of their tensors, before it
+    draws_python: bool = False  # random numbers from Python's own generator
     committed: bool = False  # whether the latest call's results are bound
 
 
@@ -177,7 +178,9 @@ class CellRun:
         start = run[0]
         members, why = plan(run, self.namespace, self.unroll)
         if not members:
-            if why:
+            if why == CHANGED_GLOBAL:
+                self.notes.append(f"line {start.line} ran eagerly: {why}")
+            elif why:
                 self.prepared.python.append(PythonStatement(start.line, why, start.block))
             self.board[start.id] = True
             return False
@@ -282,7 +285,7 @@ class CellRun:
         for name in part.code_names:
             scope[name] = self.namespace.get(name, UNBOUND)
         started = time.perf_counter()
-        before = RandomState()
+        before = RandomState(python=first or part.draws_python)
         try:
             if not part.whole:
                 with quiet_compile() if first else DYNAMO:
@@ -295,7 +298,7 @@ class CellRun:
                         result = part.call(*arguments)
                     self._commit(part, result)
             else:
-                with FinishFirst(), DYNAMO:
+                with FinishFirst():
                     self._commit(part, part.call(*arguments))
         except BaseException:
             if part.whole and not part.committed:
@@ -303,6 +306,7 @@ class CellRun:
             raise
         if first:
             part.seconds = time.perf_counter() - started
+            part.draws_python = before.python_moved()
         part.calls += 1
         part.current = ()
 

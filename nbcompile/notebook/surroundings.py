@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -21,22 +20,24 @@ _config: Any = torch.compiler.config
 
 
 class RandomState:
-    """torch's, Python's and numpy's random state as of now, to rewind what a failed part drew."""
+    """torch's and Python's random state as of now, to rewind what a failed part drew. (A part that is
+    one graph has drawn nothing from numpy.)"""
 
-    def __init__(self) -> None:
+    def __init__(self, *, python: bool = True) -> None:
         self.torch = torch.default_generator.get_state()
-        self.python = random.getstate()
+        self.python = random.getstate() if python else None  # slow to take
         self.cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
-        numpy = sys.modules.get("numpy")
-        self.numpy = numpy.random.get_state() if numpy is not None else None
 
     def restore(self) -> None:
         torch.default_generator.set_state(self.torch)
-        random.setstate(self.python)
+        if self.python is not None:
+            random.setstate(self.python)
         if self.cuda is not None:
             torch.cuda.set_rng_state_all(self.cuda)
-        if self.numpy is not None:
-            sys.modules["numpy"].random.set_state(self.numpy)
+
+    def python_moved(self) -> bool:
+        """Whether Python's generator has drawn since."""
+        return self.python is not None and random.getstate() != self.python
 
 
 def changing(numbers: tuple[str, ...]) -> AbstractContextManager[Any]:
