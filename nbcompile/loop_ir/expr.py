@@ -133,7 +133,7 @@ class Constant(Expr):
     def __hash__(self) -> int:
         return hash((repr(self.value), self.dtype))
 
-    def __eq__(self, other: object) -> bool:  # type: ignore[override]
+    def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Constant)
             and repr(self.value) == repr(other.value)

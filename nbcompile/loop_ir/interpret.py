@@ -173,7 +173,7 @@ class Interpreter:
         source = self.memory[load.buffer]
         if not load.index:
             return source.reshape(())
-        places = torch.broadcast_tensors(*(self.index(place, grid) for place in load.index))
+        places = _broadcast(*(self.index(place, grid) for place in load.index))
         for place, extent in zip(places, source.shape, strict=True):
             if place.numel() and not (int(place.min()) >= 0 and int(place.max()) < extent):
                 raise VerifyError(f"{load} reads outside of {load.buffer}{list(source.shape)}")
@@ -202,7 +202,7 @@ class _Clamped(Interpreter):
         source = self.memory[load.buffer]
         if not load.index:
             return source.reshape(())
-        raw = torch.broadcast_tensors(*(self.index(place, grid) for place in load.index), self.holds)
+        raw = _broadcast(*(self.index(place, grid) for place in load.index), self.holds)
         places = []
         for place, extent in zip(raw[:-1], source.shape, strict=True):
             valid = (place >= 0) & (place < extent)
@@ -212,6 +212,10 @@ class _Clamped(Interpreter):
         if source.numel() == 0:
             return torch.zeros((), dtype=source.dtype)
         return source[tuple(places)]
+
+
+def _broadcast(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return tuple(torch.broadcast_tensors(*tensors))  # type: ignore[no-untyped-call]
 
 
 def _reduce(kind: str, value: torch.Tensor, dims: list[int]) -> list[torch.Tensor]:
