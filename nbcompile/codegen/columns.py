@@ -43,8 +43,14 @@ def columns_nest(nests: Nests) -> None:
     nests.out.add(f"const long {width} = {extent} - {first} < {tile} ? {extent} - {first} : {tile};")
     column = nests.axis_names[last.text]
 
-    def open_lanes(low: int = 0, high: int = 0) -> None:
-        nests.out.open(f"for (long {lane} = 0; {lane} < {width}; {lane}++)")
+    def open_lanes(piece: tuple[int, int] | None = None) -> None:
+        """Walk the tile, or what of it lies in ``piece`` of the columns."""
+        low, high = "0", width
+        if piece is not None and piece[0] > 0:
+            low = f"({piece[0]} > {first} ? {piece[0]} - {first} : 0)"
+        if piece is not None and piece[1] != last.extent.constant:
+            high = f"({piece[1]} - {first} < {width} ? {piece[1]} - {first} : {width})"
+        nests.out.open(f"for (long {lane} = {low}; {lane} < {high}; {lane}++)")
         nests.out.add(f"const long {column} = {first} + {lane};")
 
     def per_column(roots: Sequence[Value], scope: Scope) -> Scope:

@@ -220,7 +220,8 @@ class Nests(KernelPrinter):
 
     def innermost(
         self, axis: Axis, stores: Sequence[Store], accumulators: Sequence[Accumulator], scope: Scope,
-        *, pragma: str = "", kept: Mapping[int, str] | None = None, header: Callable[[int, int], None] | None = None,
+        *, pragma: str = "", kept: Mapping[int, str] | None = None,
+        header: Callable[[tuple[int, int] | None], None] | None = None,
         target: Callable[[Accumulator, Scope], str] | None = None, outside: Iterable[str] = (),
     ) -> None:  # fmt: skip
         """The SIMD loop over ``axis``: locals, accumulations, stores. ``kept`` maps values to the row
@@ -252,7 +253,7 @@ class Nests(KernelPrinter):
                 self.out.add(f"#pragma omp simd{clauses}")
             low, high = ("0", "") if piece is None else (str(piece[0]), str(piece[1]))
             if header is not None:
-                header(0, 0)
+                header(piece)
             else:
                 self.for_(axis, low, high)
             inner = self.define(roots, ranges, scope)
