@@ -71,7 +71,12 @@ class KernelText:
 @dataclass(frozen=True)
 class KernelSource:
     """All generated code of one graph: one source file of kernels, one Python wrapper that calls
-    them, and what the wrapper needs bound by name (library calls, constants)."""
+    them, and what the wrapper needs bound by name: ``libraries`` maps its globals to operators
+    (``aten.mm.default``), ``constants`` are names of tensors that the graph holds.
+
+    ``repeatable``: it overwrites nothing and draws no random numbers, so a run that broke off can be
+    done again.
+    """
 
     graph: str
     language: Literal["c", "triton"]
@@ -79,6 +84,9 @@ class KernelSource:
     kernels: tuple[KernelText, ...]
     wrapper: str  # Python source defining call(args)
     entry_points: tuple[str, ...]  # exported symbols, in the order the wrapper calls them
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    constants: tuple[str, ...] = ()
+    repeatable: bool = True
 
     def as_text(self) -> str:
         return self.source

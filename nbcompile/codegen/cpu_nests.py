@@ -260,10 +260,13 @@ class Nests(KernelPrinter):
             order, certain = self.needed(roots, ranges, scope)
             self.report_gathers([value for value in order if value.number in certain], inner)
             for value in kept_values:
-                self.out.add(
-                    f"{kept[value.number]}[{self.axis_names[axis.text]}] = {strip(self.text(value, inner))};",
-                    [value.origin],
-                )
+                if value.number not in inner:
+                    name = self.fresh(self.values.names.get(value.number) or "t")
+                    text = strip(self.text(value, inner))
+                    self.out.add(f"const {REGISTER_TYPES[value.dtype]} {name} = {text};", [value.origin])
+                    inner = {**inner, value.number: name}
+                row = f"{kept[value.number]}[{self.axis_names[axis.text]}]"
+                self.out.add(f"{row} = {inner[value.number]};", [value.origin])
             for acc in accumulators:
                 where = partial.get(acc.name) or (target(acc, inner) if target else self._target(acc, inner))
                 value_text = self.text(acc.item.value, inner)

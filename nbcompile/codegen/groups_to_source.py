@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import torch
+
 from nbcompile.codegen.c_expressions import CWriter
 from nbcompile.codegen.cpu_nests import print_kernel
-from nbcompile.codegen.wrapper import print_wrapper
+from nbcompile.codegen.wrapper import library_targets, print_wrapper
 from nbcompile.loop_ir.fused import FusedProgram, Group
+from nbcompile.loop_ir.nodes import Loop
 from nbcompile.stages import KernelSource, KernelText
 
 
@@ -38,6 +41,18 @@ def groups_to_source(program: FusedProgram, vector_math: frozenset[str]) -> Kern
         kernels=texts,
         wrapper=print_wrapper(program, kernels),
         entry_points=tuple(kernels[group.id].symbol for group in program.groups),
+        libraries=library_targets(program),
+        constants=tuple(program.program.constants),
+        repeatable=_repeatable(program),
+    )
+
+
+def _repeatable(program: FusedProgram) -> bool:
+    return not any(
+        item.mutates
+        if isinstance(item, Loop)
+        else torch.Tag.nondeterministic_seeded in getattr(item.target, "tags", ())
+        for item in program.program.statements
     )
 
 

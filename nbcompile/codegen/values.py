@@ -125,7 +125,13 @@ def kernel_values(group: Group, buffers: Mapping[str, Buffer]) -> KernelValues:
         name: {axis: substitute(place, mapping) for axis, place in binding.items()}
         for name, binding in group.bindings.items()
     }
-    return _Resolver(group, bindings, nest, buffers).resolve()
+    merged = _Resolver(group, bindings, nest, buffers).resolve()
+    # with symbolic extents the quotients may stay: then the axes are better as they were
+    return merged if _quotients(merged) <= _quotients(first) else first
+
+
+def _quotients(values: KernelValues) -> int:
+    return sum(1 for place in _places(values) for atom in place.atoms() if isinstance(atom, FloorDiv | Mod))
 
 
 class _Resolver:
@@ -326,13 +332,7 @@ def walk_values(roots: Iterable[Value]) -> list[Value]:
 
 def _collapse(values: KernelValues) -> tuple[Nest, dict[Axis, IndexExpr]]:
     """Runs of adjacent axes (both of the rows, or both inner) that every index walks as one."""
-    roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
-    roots += [item.position for item in values.reductions if item.position is not None]
-    places = [item.place for item in values.reductions] + [item.place for item in values.stores]
-    for value in walk_values(roots):
-        places.append(value.place)
-        places += [item for bound in value.bounds for item in bound]
-    places = list(dict.fromkeys(places))
+    places = _places(values)
     nest = values.nest
     runs: list[list[Axis]] = []
     for axes in (nest.rows, nest.inner_axes):
@@ -362,6 +362,17 @@ def _collapse(values: KernelValues) -> tuple[Nest, dict[Axis, IndexExpr]]:
     merged.sort(key=lambda item: item[0])
     new = Nest(tuple(axis for _, axis, _ in merged), frozenset(axis for _, axis, inner in merged if inner))
     return new, mapping
+
+
+def _places(values: KernelValues) -> list[IndexExpr]:
+    """Every index that a kernel computes."""
+    roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
+    roots += [item.position for item in values.reductions if item.position is not None]
+    places = [item.place for item in values.reductions] + [item.place for item in values.stores]
+    for value in walk_values(roots):
+        places.append(value.place)
+        places += [item for bound in value.bounds for item in bound]
+    return list(dict.fromkeys(places))
 
 
 def _adjacent(nest: Nest, left: Axis, right: Axis) -> bool:

@@ -245,6 +245,16 @@ def uses_out_variant(call: LibraryCall) -> bool:
     return call.name in OUT_VARIANTS and not call.kwargs.get("out")
 
 
+def library_targets(program: FusedProgram) -> dict[str, str]:
+    """The wrapper's globals for operators, each with the operator's full name."""
+    found: dict[str, str] = {}
+    for item in program.items:
+        if isinstance(item, LibraryCall):
+            found[library_name(item)] = str(item.target)
+            found |= {operator_name(a): str(a) for a in item.args if isinstance(a, torch._ops.OpOverload)}
+    return found
+
+
 def library_name(call: LibraryCall) -> str:
     """The global that holds a library call's function."""
     return OUT_VARIANTS[call.name] if uses_out_variant(call) else operator_name(call.target)

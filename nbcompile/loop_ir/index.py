@@ -284,7 +284,7 @@ def floordiv(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
     the extent of an empty tensor, which nothing indexes)."""
     if denominator.constant == 1:
         return numerator
-    if denominator.constant == 0:
+    if denominator.constant == 0 or not numerator.terms:
         return ZERO
     if numerator.constant is not None and denominator.constant is not None:
         return index(numerator.constant // denominator.constant)
@@ -303,7 +303,7 @@ def floordiv(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
 
 def mod(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
     """``numerator % denominator`` for a positive denominator, simplified (0 for one of 0)."""
-    if denominator.constant in (0, 1):
+    if denominator.constant in (0, 1) or not numerator.terms:
         return ZERO
     if numerator.constant is not None and denominator.constant is not None:
         return index(numerator.constant % denominator.constant)

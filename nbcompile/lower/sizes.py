@@ -47,6 +47,9 @@ class SizeTable:
             for part in parts:
                 total = total * part
             return total
+        if kind == "Max" and ONE in parts and len(parts) == 2:
+            # torch writes strides as max(1, extent): they differ only where the tensor is empty
+            return parts[1] if parts[0] == ONE else parts[0]
         if kind == "Pow" and (power := parts[1].constant) is not None and power >= 0:
             total = ONE
             for _ in range(power):

@@ -1,13 +1,12 @@
 """From a generated file to loaded functions, by way of the cache on disk.
 
 The key is the file without its comments (so moving a cell's lines costs no compile), the flags, the
-compiler and the processor. The record of the graph is stored beside the binary.
+compiler and the processor. ``graph_cache`` keeps the graph's generated code and record beside it.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
-import json
 import re
 import threading
 import time
@@ -53,14 +52,13 @@ def find_or_build(source: KernelSource, toolchain: Toolchain, options: Options, 
             return Binary(lambda: found, from_cache=True)
     start = time.perf_counter()
     future = build(source.source, toolchain)
-    record = json.dumps(recorder.part(source.graph)).encode()
     done: list[Functions] = []
     lock = threading.Lock()
 
     def finish() -> Functions:
         with lock:
             if not done:
-                done.append(_store(cache, name, future, source, record, recorder))
+                done.append(_store(cache, name, future, source, recorder))
         return done[0]
 
     def note(finished: concurrent.futures.Future[bytes]) -> None:
@@ -74,10 +72,10 @@ def find_or_build(source: KernelSource, toolchain: Toolchain, options: Options, 
 
 def _store(
     cache: DiskCache, name: str, future: concurrent.futures.Future[bytes], source: KernelSource,
-    record: bytes, recorder: Recorder,
+    recorder: Recorder,
 ) -> Functions:  # fmt: skip
     library = future.result()
-    files = {"kernel.so": library, "kernel.c": source.source.encode(), "record.json": record}
+    files = {"kernel.so": library, "kernel.c": source.source.encode()}
     entry = cache.put(name, files)
     for text in cache.take_notes():
         recorder.add(text)

@@ -53,8 +53,7 @@ def load(path: Path, symbols: tuple[str, ...]) -> dict[str, Callable[..., None]]
 def bind(
     source: KernelSource,
     functions: Callable[[], Mapping[str, Callable[..., None]]],
-    libraries: Mapping[str, Any],
-    constants: Mapping[str, torch.Tensor],
+    aten: AtenGraph,
     from_cache: bool,
 ) -> CompiledModule:
     """A module that resolves its kernels (waiting for the compiler) at its first call."""
@@ -63,6 +62,8 @@ def bind(
         len(source.wrapper), None, source.wrapper.splitlines(keepends=True), filename,
     )  # fmt: skip
     code = compile(source.wrapper, filename, "exec")
+    libraries = {name: _operator(name, target) for name, target in source.libraries.items()}
+    constants = _constants(aten, source.constants)
     state: list[Callable[[list[Any]], Any]] = []
 
     def first(args: list[Any]) -> Any:
@@ -74,6 +75,35 @@ def bind(
         return state[0](args) if state else first(args)
 
     return CompiledModule(source.graph, call, from_cache)
+
+
+_OUT_VARIANTS = {
+    "mm_out": torch.mm, "bmm_out": torch.bmm, "addmm_out": torch.addmm, "baddbmm_out": torch.baddbmm,
+}  # fmt: skip
+
+
+def _operator(name: str, target: str) -> Any:
+    """The operator that a wrapper's global stands for: ``aten.mm.default`` and the like."""
+    if name in _OUT_VARIANTS:
+        return _OUT_VARIANTS[name]
+    if "." not in target:
+        return getattr(torch.ops.higher_order, target)
+    found: Any = torch.ops
+    for part in target.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _constants(aten: AtenGraph, names: tuple[str, ...]) -> dict[str, torch.Tensor]:
+    """The tensors that the graph holds, by node name."""
+    found: dict[str, torch.Tensor] = {}
+    for node in aten.module.graph.nodes:
+        if node.op == "get_attr" and node.name in names:
+            value: Any = aten.module
+            for part in str(node.target).split("."):
+                value = getattr(value, part)
+            found[node.name] = value
+    return found
 
 
 def with_fallback(module: CompiledModule, aten: AtenGraph, recorder: Recorder) -> CompiledModule:

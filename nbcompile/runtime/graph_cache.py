@@ -1,0 +1,111 @@
+"""The cache of whole graphs: the generated code and the record of an ATen graph seen before.
+
+The key is everything the stages below ATen read: the graph with its shapes and its places in the
+user's source (kernels name cell lines), the options, the target, the compiler, and the versions of
+torch and of our own code. A hit skips lowering, fusion and code generation, and yields the same record.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import nbcompile
+from nbcompile.options import Options
+from nbcompile.runtime.cache import DiskCache, key
+from nbcompile.runtime.toolchain import Toolchain
+from nbcompile.stages import AtenGraph, KernelSource, KernelText
+
+SOURCE, RECORD = "source.json", "record.json"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What is kept of a graph: its generated code, and its part of the record as JSON-able data."""
+
+    source: KernelSource
+    record: dict[str, Any]
+
+
+def graph_key(aten: AtenGraph, options: Options, toolchain: Toolchain) -> str:
+    """The key of one graph under these options on this machine."""
+    nodes = [
+        (
+            node.op, node.name, str(node.target), repr(node.args), repr(dict(node.kwargs)),
+            _described(node.meta.get("val")), aten.spans.get(node.name, ()), aten.names.get(node.name, ""),
+            aten.origins.get(node.name, ()), aten.ids.get(node.name, ""),
+        )
+        for node in aten.module.graph.nodes
+    ]  # fmt: skip
+    return key(
+        "graph", aten.id, aten.stage, nodes, options.to_dict(), toolchain.fingerprint,
+        toolchain.vector_math, torch.__version__, code_version(),
+    )  # fmt: skip
+
+
+def find(cache: DiskCache, name: str) -> Stored | None:
+    """The stored graph of this key, or None (also if the entry is damaged: it is then removed)."""
+    entry = cache.get(name)
+    if entry is None:
+        return None
+    try:
+        texts = [entry.read(file) for file in (SOURCE, RECORD)]
+        if None in texts:
+            return None
+        source, record = (json.loads(text or b"") for text in texts)
+        return Stored(_source(source), record)
+    except (KeyError, TypeError, ValueError):
+        cache.remove(name)
+        return None
+
+
+def keep(cache: DiskCache, name: str, source: KernelSource, record: dict[str, Any]) -> None:
+    """Store a graph's code and record under its key."""
+    text = json.dumps(dataclasses.asdict(source))
+    cache.put(name, {SOURCE: text.encode(), RECORD: json.dumps(record).encode()})
+
+
+def _source(data: dict[str, Any]) -> KernelSource:
+    kernels = tuple(
+        KernelText(**{**item, "lines": tuple((line, tuple(ids)) for line, ids in item["lines"])})
+        for item in data["kernels"]
+    )
+    return KernelSource(
+        **{
+            **data,
+            "kernels": kernels,
+            "entry_points": tuple(data["entry_points"]),
+            "constants": tuple(data["constants"]),
+        }
+    )
+
+
+def _described(value: Any) -> str:
+    """Shape, strides, dtype and device of a fake result, with the hints of symbolic sizes."""
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(_described, value))}]"
+    if isinstance(value, torch.Tensor):
+        sizes = [*value.shape, *value.stride()]
+        hints = [item.node.hint for item in sizes if isinstance(item, torch.SymInt)]
+        return f"{value.dtype} {sizes} {hints} {value.device} {value.layout}"
+    if isinstance(value, torch.SymInt):
+        return f"{value} {value.node.hint}"
+    return repr(value) if isinstance(value, int | float | bool | type(None)) else type(value).__name__
+
+
+@functools.cache
+def code_version() -> str:
+    """A hash of this package's own source: a cache must not outlive the compiler that filled it."""
+    digest = hashlib.sha256()
+    root = Path(nbcompile.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        if path.parent.name not in ("view", "notebook", "measure"):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
