@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nbcompile.codegen.accumulators import Accumulator
@@ -25,92 +26,120 @@ def is_columns(nests: Nests) -> bool:
     return nests.contiguous(rows[-1]) > nests.contiguous(inner[-1])
 
 
+@dataclass(frozen=True)
+class _Tile:
+    """Neighbouring columns ``first .. first + width`` of ``axis``, at most ``size``, one a ``lane``."""
+
+    nests: Nests
+    axis: Axis
+    size: int
+    first: str
+    width: str
+    lane: str
+
+    def open_tiles(self) -> None:
+        """The loop over tiles."""
+        out, extent, first = self.nests.out, self.nests.extent(self.axis), self.first
+        out.open(f"for (long {first} = 0; {first} < {extent}; {first} += {self.size})")
+        out.add(
+            f"const long {self.width} = {extent} - {first} < {self.size} ? {extent} - {first} : {self.size};"
+        )
+
+    def open(self, piece: tuple[int, int] | None = None) -> None:
+        """The loop over the columns of the tile, or of what of it lies in ``piece`` of the axis."""
+        low, high = "0", self.width
+        if piece is not None and piece[0] > 0:
+            low = f"({piece[0]} > {self.first} ? {piece[0]} - {self.first} : 0)"
+        if piece is not None and piece[1] != self.axis.extent.constant:
+            most = f"{piece[1]} - {self.first}"
+            high = f"({most} < {self.width} ? {most} : {self.width})"
+        self.nests.out.open(f"for (long {self.lane} = {low}; {self.lane} < {high}; {self.lane}++)")
+        column = self.nests.axis_names[self.axis.text]
+        self.nests.out.add(f"const long {column} = {self.first} + {self.lane};")
+
+    def array(self, kind: str, name: str, origin: str) -> None:
+        """Declare one element a column."""
+        self.nests.out.add(f"{kind} {name}[{self.size}];", [origin])
+
+
 def columns_nest(nests: Nests) -> None:
     """Print a nest that walks a tile of neighbouring columns together."""
     rows, inner = nests.nest.rows, nests.nest.inner_axes
     outer, last = rows[:-1], rows[-1]
     count = product(axis.extent for axis in inner)
-    tile = _tile(outer, last, count)
+    size = _tile_size(outer, last, count)
+    tile = _Tile(nests, last, size, nests.fresh("first"), nests.fresh("width"), nests.fresh("lane"))
     split = list(nests.split.values())
-    lane, first, width = nests.fresh("lane"), nests.fresh("first"), nests.fresh("width")
     pragma = nests.parallel_pragma(nests.clauses(split, arrays=True), len(outer) + 1)
     if pragma:
         nests.out.add(pragma)
     for axis in outer:
         nests.for_(axis)
-    extent = nests.extent(last)
-    nests.out.open(f"for (long {first} = 0; {first} < {extent}; {first} += {tile})")
-    nests.out.add(f"const long {width} = {extent} - {first} < {tile} ? {extent} - {first} : {tile};")
-    column = nests.axis_names[last.text]
-
-    def open_lanes(piece: tuple[int, int] | None = None) -> None:
-        """Walk the tile, or what of it lies in ``piece`` of the columns."""
-        low, high = "0", width
-        if piece is not None and piece[0] > 0:
-            low = f"({piece[0]} > {first} ? {piece[0]} - {first} : 0)"
-        if piece is not None and piece[1] != last.extent.constant:
-            high = f"({piece[1]} - {first} < {width} ? {piece[1]} - {first} : {width})"
-        nests.out.open(f"for (long {lane} = {low}; {lane} < {high}; {lane}++)")
-        nests.out.add(f"const long {column} = {first} + {lane};")
-
-    def per_column(roots: Sequence[Value], scope: Scope) -> Scope:
-        """Arrays of what depends on the column but not on the reduced axes."""
-        order, certain = nests.needed(roots, {}, scope)
-        wanted = [
-            value for value in order
-            if value.number in certain and value.kind == "op" and not value.axes & nests.nest.inner
-            and any(not (item.axes & nests.nest.inner) and item is value for user in (*order, *roots)
-                    for item in (*user.inputs(), user) if user.axes & nests.nest.inner)
-        ]  # fmt: skip
-        if not wanted:
-            return scope
-        names = {}
-        for value in wanted:
-            name = nests.fresh(nests.values.names.get(value.number) or "t")
-            names[value.number] = name
-            nests.out.add(f"{REGISTER_TYPES[value.dtype]} {name}[{tile}];", [value.origin])
-        nests.out.add("#pragma omp simd")
-        open_lanes()
-        local = nests.define(wanted, {}, scope)
-        for value in wanted:
-            nests.out.add(
-                f"{names[value.number]}[{lane}] = {strip(nests.text(value, local))};", [value.origin]
-            )
-        nests.out.close()
-        return {**scope, **{number: f"{name}[{lane}]" for number, name in names.items()}}
-
+    tile.open_tiles()
     scope: Scope = {}
     for level in range(nests.top_level() + 1):
-        _column_level(nests, level, scope, open_lanes)
-        stores, reductions, split_here = nests.pass_work(level)
-        if not (stores or reductions or split_here):
-            continue
-        scope = per_column(nests.pass_roots(level), scope)
-        accumulators = [make_accumulator(nests, item, count.hint()) for item in reductions]
-        for acc in accumulators:
-            nests.out.add(f"{acc.type} {acc.name}[{tile}];", [acc.item.loop.id])
-            nests.out.add(
-                f"for (long {lane} = 0; {lane} < {width}; {lane}++) {acc.name}[{lane}] = {acc.start};",
-                [acc.item.loop.id],
-            )
-        for axis in inner:
-            nests.for_(axis)
-        nests.innermost(
-            last, stores, accumulators + split_here, scope, header=open_lanes,
-            target=lambda acc, inner_scope: f"{acc.name}[{lane}]"
-            if not acc.item.split else nests.split_target(acc, inner_scope),
-            outside=[acc.name for acc in accumulators],
-        )  # fmt: skip
-        for _ in inner:
-            nests.out.close()
-        for acc in accumulators:
-            _column_result(nests, acc, count, tile, lane, open_lanes)
+        _column_level(nests, level, scope, tile)
+        scope = _pass(nests, level, scope, tile, count)
     nests.out.close()
     for _ in outer:
         nests.out.close()
 
 
-def _column_level(nests: Nests, level: int, scope: Scope, open_lanes: Callable[[], None]) -> None:
+def _pass(nests: Nests, level: int, scope: Scope, tile: _Tile, count: IndexExpr) -> Scope:
+    """One walk down the tile; returns the scope with what was made once per column for it."""
+    inner, lane = nests.nest.inner_axes, tile.lane
+    stores, reductions, split = nests.pass_work(level)
+    if not (stores or reductions or split):
+        return scope
+    scope = _per_column(nests, nests.pass_roots(level), scope, tile)
+    accumulators = [make_accumulator(nests, item, count.hint()) for item in reductions]
+    for acc in accumulators:
+        tile.array(acc.type, acc.name, acc.item.loop.id)
+        start = f"for (long {lane} = 0; {lane} < {tile.width}; {lane}++) {acc.name}[{lane}] = {acc.start};"
+        nests.out.add(start, [acc.item.loop.id])
+    for axis in inner:
+        nests.for_(axis)
+
+    def target(acc: Accumulator, here: Scope) -> str:
+        return nests.split_target(acc, here) if acc.item.split else f"{acc.name}[{lane}]"
+
+    nests.innermost(
+        tile.axis, stores, accumulators + split, scope, header=tile.open, target=target,
+        outside=[acc.name for acc in accumulators],
+    )  # fmt: skip
+    for _ in inner:
+        nests.out.close()
+    for acc in accumulators:
+        _column_result(nests, acc, count, tile)
+    return scope
+
+
+def _per_column(nests: Nests, roots: Sequence[Value], scope: Scope, tile: _Tile) -> Scope:
+    """Arrays of what depends on the column only and is used at every reduced point."""
+    order, certain = nests.needed(roots, {}, scope)
+    inner = nests.nest.inner
+    used = {child.number for user in order if user.axes & inner for child in user.inputs()}
+    wanted = [
+        value for value in order
+        if value.number in used and value.number in certain and value.kind == "op" and not value.axes & inner
+    ]  # fmt: skip
+    if not wanted:
+        return scope
+    names = {value.number: nests.fresh(nests.values.names.get(value.number) or "t") for value in wanted}
+    for value in wanted:
+        tile.array(REGISTER_TYPES[value.dtype], names[value.number], value.origin)
+    nests.out.add("#pragma omp simd")
+    tile.open()
+    local = nests.define(wanted, {}, scope)
+    for value in wanted:
+        element = f"{names[value.number]}[{tile.lane}]"
+        nests.out.add(f"{element} = {strip(nests.text(value, local))};", [value.origin])
+    nests.out.close()
+    return {**scope, **{number: f"{name}[{tile.lane}]" for number, name in names.items()}}
+
+
+def _column_level(nests: Nests, level: int, scope: Scope, tile: _Tile) -> None:
+    """What is made once per column and needs ``level`` passes: stores and split reductions."""
     stores = [
         item for item in nests.values.stores
         if not nests.full(item.value.axes, item.place) and nests.level(item.value) == level
@@ -123,7 +152,7 @@ def _column_level(nests: Nests, level: int, scope: Scope, open_lanes: Callable[[
         return
     roots = [item.value for item in stores] + [acc.item.value for acc in split]
     nests.out.add(f"#pragma omp simd{nests.clauses(split, arrays=False)}")
-    open_lanes()
+    tile.open()
     local = nests.define(roots, {}, scope)
     for item in stores:
         nests.store(item, local)
@@ -133,10 +162,9 @@ def _column_level(nests: Nests, level: int, scope: Scope, open_lanes: Callable[[
     nests.out.close()
 
 
-def _column_result(
-    nests: Nests, acc: Accumulator, count: IndexExpr, tile: int, lane: str, open_lanes: Callable[[], None]
-) -> None:
-    item = acc.item
+def _column_result(nests: Nests, acc: Accumulator, count: IndexExpr, tile: _Tile) -> None:
+    """Give the finished results of a tile a name, and store them if they are needed in memory."""
+    item, lane = acc.item, tile.lane
     kind = REGISTER_TYPES[nests.buffers[item.output].dtype]
     text = f"{acc.name}[{lane}]"
     stored = item.output in nests.values.group.stored
@@ -144,10 +172,10 @@ def _column_result(
     if convert:
         divided = f"{text} / ({nests.place(count, {})})" if item.kind == "mean" else text
         name = nests.fresh(f"{item.output}_col")
-        nests.out.add(f"{kind} {name}[{tile}];", [item.loop.id])
+        tile.array(kind, name, item.loop.id)
     if convert or stored:
         nests.out.add("#pragma omp simd")
-        open_lanes()
+        tile.open()
         if convert:
             nests.out.add(f"{name}[{lane}] = ({kind})({divided});", [item.loop.id])
             text = f"{name}[{lane}]"
@@ -159,10 +187,10 @@ def _column_result(
     nests.reduced_text[item.output] = text
 
 
-def _tile(outer: Sequence[Axis], last: Axis, count: IndexExpr) -> int:
+def _tile_size(outer: Sequence[Axis], last: Axis, count: IndexExpr) -> int:
     """Columns walked together: few enough that all their rows stay in cache between passes, many
     enough to fill the lanes and the threads."""
-    tile = TILE * 4
+    tile = TILE
     rows = max(count.hint(), 1)
     while tile > 16 and tile * rows * 4 > CACHE_BYTES:
         tile //= 2

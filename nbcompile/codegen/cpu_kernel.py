@@ -35,9 +35,9 @@ from nbcompile.loop_ir.index import Atom, Axis, IndexExpr, Size, at_least, produ
 from nbcompile.loop_ir.nodes import Buffer
 
 PARALLEL_WORK = 40_000  # scalar operations below which waking threads costs more than it gives
-TILE = 128  # columns walked together
+TILE = 512  # columns walked together
 ROW_BUFFER_BYTES = 128 << 10
-CACHE_BYTES = 1 << 20
+CACHE_BYTES = 16 << 20  # wide tiles stream; narrow ones miss in every page of every row
 RESERVED = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if int long "
     "register return short signed sizeof static struct switch typedef union unsigned void volatile while "

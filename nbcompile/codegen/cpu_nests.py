@@ -20,7 +20,15 @@ from nbcompile.codegen.cpu_kernel import (
 from nbcompile.codegen.ranges import Range
 from nbcompile.codegen.row_buffers import plan_row_buffers
 from nbcompile.codegen.scatter import scatter_nest
-from nbcompile.codegen.values import KernelValues, Reduction, Store, Value, kernel_values
+from nbcompile.codegen.values import (
+    KernelValues,
+    Reduction,
+    Store,
+    Value,
+    gathered,
+    kernel_values,
+    walk_values,
+)
 from nbcompile.loop_ir.fused import Group
 from nbcompile.loop_ir.index import ONE, Axis, IndexExpr, product
 from nbcompile.loop_ir.nodes import Buffer
@@ -163,10 +171,8 @@ class Nests(KernelPrinter):
             self.writer.helpers[acc.clause] = text
 
     def _gathers(self) -> bool:
-        from nbcompile.codegen.values import gathered, walk_values
-
         if self._gathers_memo is None:
-            roots = [item.value for item in (*self.values.reductions, *self.values.stores)]
+            roots = self._roots()
             self._gathers_memo = any(
                 gathered(place)
                 for value in walk_values(roots)
@@ -195,7 +201,7 @@ class Nests(KernelPrinter):
         """Locals for what ``roots`` need that does not depend on the axes ``inside``."""
         order, certain = self.needed(roots, {}, scope)
         frontier: dict[int, Value] = {}
-        wanted = set(item.number for item in roots)
+        wanted = {item.number for item in roots}
         for value in order:
             if value.axes & inside or value.number in wanted:
                 for child in (*value.inputs(), value):
@@ -230,55 +236,30 @@ class Nests(KernelPrinter):
         roots = [item.value for item in stores] + [acc.item.value for acc in accumulators]
         roots += [acc.item.position for acc in accumulators if acc.item.position is not None]
         kept_values = [value for value in self.needed(roots, {}, scope)[0] if value.number in kept]
-        partial: dict[str, str] = {}
-        for acc in accumulators:
-            # an array element that every lane would update at once gets a scalar of its own
-            array = acc.item.split and self.split_kept[acc.item.output] != ONE
-            if array and axis not in acc.item.place.atoms():
-                name = self.fresh(f"{acc.name}_part")
-                self.out.add(f"{acc.type} {name} = {acc.start};", [acc.item.loop.id])
-                partial[acc.name] = name
-        simd = all(acc.clause for acc in accumulators)
+        partial = self._partial_sums(axis, accumulators)
         scalars = [acc for acc in accumulators if acc.name not in partial and acc.name not in set(outside)]
         clauses = self.clauses(scalars, arrays=False)
         for acc in accumulators:
             if acc.name in partial:
                 self._declare_operator(acc)
                 clauses += f" reduction({acc.clause}:{partial[acc.name]})"
+        simd = "#pragma omp simd" if all(acc.clause for acc in accumulators) else ""
         for piece in self.segments(axis, roots, {}):
             ranges: Range = {} if piece is None else {axis: piece}
-            if pragma:
-                self.out.add(f"{pragma}{clauses}")
-            elif simd:
-                self.out.add(f"#pragma omp simd{clauses}")
-            low, high = ("0", "") if piece is None else (str(piece[0]), str(piece[1]))
+            if pragma or simd:
+                self.out.add(f"{pragma or simd}{clauses}")
             if header is not None:
                 header(piece)
             else:
-                self.for_(axis, low, high)
+                self.for_(axis, *(("0", "") if piece is None else map(str, piece)))
             inner = self.define(roots, ranges, scope)
             order, certain = self.needed(roots, ranges, scope)
             self.report_gathers([value for value in order if value.number in certain], inner)
             for value in kept_values:
-                if value.number not in inner:
-                    name = self.fresh(self.values.names.get(value.number) or "t")
-                    text = strip(self.text(value, inner))
-                    self.out.add(f"const {REGISTER_TYPES[value.dtype]} {name} = {text};", [value.origin])
-                    inner = {**inner, value.number: name}
-                row = f"{kept[value.number]}[{self.axis_names[axis.text]}]"
-                self.out.add(f"{row} = {inner[value.number]};", [value.origin])
+                inner = self._keep(value, f"{kept[value.number]}[{self.axis_names[axis.text]}]", inner)
             for acc in accumulators:
                 where = partial.get(acc.name) or (target(acc, inner) if target else self._target(acc, inner))
-                value_text = self.text(acc.item.value, inner)
-                if acc.clause.startswith("nan") or not acc.clause or acc.clause in ("max", "min"):
-                    if not value_text.isidentifier():
-                        name = self.fresh("t")
-                        kind = REGISTER_TYPES[acc.item.value.dtype]
-                        self.out.add(f"const {kind} {name} = {strip(value_text)};", [acc.item.loop.id])
-                        value_text = name
-                position = self.text(acc.item.position, inner) if acc.item.position is not None else ""
-                for line in acc.update(where, strip(value_text), strip(position)):
-                    self.out.add(line, [acc.item.loop.id])
+                self._accumulate(acc, where, inner)
             for item in sorted(stores, key=lambda item: item.last):
                 self.store(item, inner)
             self.out.close()
@@ -286,6 +267,40 @@ class Nests(KernelPrinter):
             if acc.name in partial:
                 for line in acc.update(self.split_target(acc, scope), partial[acc.name]):
                     self.out.add(line, [acc.item.loop.id])
+
+    def _partial_sums(self, axis: Axis, accumulators: Sequence[Accumulator]) -> dict[str, str]:
+        """Scalars for array elements that every lane of ``axis`` would update at once."""
+        partial: dict[str, str] = {}
+        for acc in accumulators:
+            array = acc.item.split and self.split_kept[acc.item.output] != ONE
+            if array and axis not in acc.item.place.atoms():
+                name = self.fresh(f"{acc.name}_part")
+                self.out.add(f"{acc.type} {name} = {acc.start};", [acc.item.loop.id])
+                partial[acc.name] = name
+        return partial
+
+    def _keep(self, value: Value, element: str, scope: Scope) -> Scope:
+        """Write ``value`` to its row buffer; it has a name from here on."""
+        if value.number not in scope:
+            name = self.fresh(self.values.names.get(value.number) or "t")
+            text = strip(self.text(value, scope))
+            self.out.add(f"const {REGISTER_TYPES[value.dtype]} {name} = {text};", [value.origin])
+            scope = {**scope, value.number: name}
+        self.out.add(f"{element} = {scope[value.number]};", [value.origin])
+        return scope
+
+    def _accumulate(self, acc: Accumulator, where: str, scope: Scope) -> None:
+        """Fold the value at this point into ``where``."""
+        loop = acc.item.loop.id
+        text = self.text(acc.item.value, scope)
+        compares = acc.clause.startswith("nan") or acc.clause in ("", "max", "min")
+        if compares and not text.isidentifier():  # it is read several times
+            name = self.fresh("t")
+            self.out.add(f"const {REGISTER_TYPES[acc.item.value.dtype]} {name} = {strip(text)};", [loop])
+            text = name
+        position = self.text(acc.item.position, scope) if acc.item.position is not None else ""
+        for line in acc.update(where, strip(text), strip(position)):
+            self.out.add(line, [loop])
 
     def _target(self, acc: Accumulator, scope: Scope) -> str:
         return self.split_target(acc, scope) if acc.item.split else acc.name
@@ -297,11 +312,11 @@ class Nests(KernelPrinter):
         rows = self.nest.rows
         roots = [item.value for item in stores] + [acc.item.value for acc in split]
         if not rows:
-            scope = self.define(roots, {}, {})
+            only = self.define(roots, {}, {})
             order, certain = self.needed(roots, {}, {})
-            self.report_gathers([value for value in order if value.number in certain], scope)
+            self.report_gathers([value for value in order if value.number in certain], only)
             for item in stores:
-                self.store(item, scope)
+                self.store(item, only)
             return
         rows = self._contiguous_last(rows)
         outer, last = rows[:-1], rows[-1]
@@ -311,10 +326,8 @@ class Nests(KernelPrinter):
             self.out.add(self.parallel_pragma(self.clauses(split, arrays=True), len(outer)))
         for axis in outer:
             self.for_(axis)
-        scope: Scope = self.hoist(roots, frozenset((last,)), {}) if outer else {}
+        scope = self.hoist(roots, frozenset((last,)), {}) if outer or not parallel else {}
         pragma = "#pragma omp parallel for simd" if parallel and not outer_first else ""
-        if not outer and not parallel:
-            scope = self.hoist(roots, frozenset((last,)), {})
         self.innermost(last, stores, split, scope, pragma=pragma)
         for _ in outer:
             self.out.close()
@@ -325,11 +338,13 @@ class Nests(KernelPrinter):
         best = max(rows, key=lambda axis: (scores[axis], rows.index(axis)))
         return (*(axis for axis in rows if axis is not best), best)
 
+    def _roots(self) -> list[Value]:
+        work = self.values
+        return [item.value for item in work.reductions] + [item.value for item in work.stores]
+
     def contiguous(self, axis: Axis) -> int:
         """Bytes walked with stride one along ``axis``, less those walked with a larger stride."""
-        from nbcompile.codegen.values import walk_values
-
-        roots = [item.value for item in (*self.values.reductions, *self.values.stores)]
+        roots = self._roots()
         places = [(value.place, value.buffer) for value in walk_values(roots) if value.kind == "load"]
         places += [(item.place, item.buffer) for item in self.values.stores] * 2
         score = 0
@@ -397,7 +412,8 @@ class Nests(KernelPrinter):
         last = self.top_level()
         stores = [
             item for item in self.values.stores
-            if self.full(item.value.axes, item.place) and (last if item.last else self.level(item.value)) == level
+            if self.full(item.value.axes, item.place)
+            and (last if item.last else self.level(item.value)) == level
         ]  # fmt: skip
         reductions = [
             item for item in self.values.reductions if not item.split and self.levels[item.output] == level

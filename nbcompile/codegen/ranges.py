@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from nbcompile.loop_ir.index import Axis, IndexExpr, at_least
 
@@ -45,7 +46,7 @@ def segments(axis: Axis, guards: Iterable[Bounds]) -> list[tuple[int, int] | Non
     if not inside or len(inside) >= MOST_SEGMENTS:
         return [None]
     edges = [0, *inside, extent]
-    return list(zip(edges[:-1], edges[1:], strict=True))
+    return list(pairwise(edges))
 
 
 def _cuts(axis: Axis, value: IndexExpr, low: IndexExpr, high: IndexExpr) -> Sequence[int]:

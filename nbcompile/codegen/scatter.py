@@ -120,7 +120,7 @@ def _combine(printer: Nests, loop: Loop, where: str, value: str) -> None:
     from nbcompile.codegen.c_expressions import REGISTER_TYPES
     from nbcompile.loop_ir.expr import compute_dtype
 
-    if loop.mode in (None, "set"):
+    if loop.mode is None or loop.mode == "set":
         printer.out.add(f"{where} = {printer.stored(value, dtype)};", [loop.id])
         return
     register = compute_dtype(dtype)
@@ -135,6 +135,6 @@ def _combine(printer: Nests, loop: Loop, where: str, value: str) -> None:
             else f"(float){where}"
         )
     printer.out.add(f"const {REGISTER_TYPES[register]} {old} = {loaded};", [loop.id])
-    name = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum"}[loop.mode or "add"]
+    name = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum"}[loop.mode]
     text = printer.writer.op(name, [old, value], register, register)
     printer.out.add(f"{where} = {printer.stored(text, dtype)};", [loop.id])

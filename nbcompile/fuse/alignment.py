@@ -140,7 +140,7 @@ def match_extents(left: Sequence[IndexExpr], right: Sequence[IndexExpr]) -> Matc
 
 
 def _exact(whole: IndexExpr, part: IndexExpr) -> IndexExpr | None:
-    if part == ZERO or part == ONE or whole == ZERO:
+    if part in (ZERO, ONE) or whole == ZERO:
         return None
     quotient = floordiv(whole, part)
     return quotient if quotient * part == whole else None

@@ -83,11 +83,9 @@ def merge(producer: Group, consumer: Group, uses: Uses) -> Group | Refusal:
                     return scheduled
                 refusal = refusal or scheduled
     inlined = _inline(producer, consumer, stored, uses)
-    if isinstance(inlined, Group):
+    if isinstance(inlined, Group) or scatters:
         return inlined
-    if scatters:
-        return inlined
-    return refusal or inlined or Refusal("different-shape", "they iterate over different shapes")
+    return refusal or inlined
 
 
 def _host_first(a: Group, b: Group) -> list[tuple[Group, Group]]:
@@ -166,7 +164,7 @@ def _joined(
     return Group(loops, placement.nest, bindings, stored=stored)
 
 
-def _inline(producer: Group, consumer: Group, stored: frozenset[str], uses: Uses) -> Group | Refusal | None:
+def _inline(producer: Group, consumer: Group, stored: frozenset[str], uses: Uses) -> Group | Refusal:
     """The producer's loops computed where the consumer reads them."""
     made = {out.name for loop in producer.loops for out in loop.outputs}
     if any(loop.kind != "pointwise" or loop.mutates for loop in producer.loops) or made & stored:

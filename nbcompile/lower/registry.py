@@ -4,7 +4,10 @@
 
     @lowering(aten.softplus.default, samples=unary(beta=[1, 2]))
     def softplus(b, x, beta=1, threshold=20):
-        return b.pointwise(lambda x: where(x * beta > threshold, x, op("log1p", op("exp", x * beta)) / beta), x)
+        def body(x):
+            return where(x * beta > threshold, x, op("log1p", op("exp", x * beta)) / beta)
+
+        return b.pointwise(body, x)
 
 A lowering takes the builder and the node's arguments: a :class:`~nbcompile.loop_ir.nodes.View` for a
 tensor, an ``IndexExpr`` for a symbolic int, plain values for the rest. It returns a view, a tuple of
