@@ -21,7 +21,6 @@ from nbcompile.loop_ir.index import (
     Mod,
     floordiv,
     index,
-    product,
     substitute,
 )
 
@@ -206,7 +205,7 @@ class _Solver:
             if axis.extent == ONE:
                 continue
             touched = place.axes()
-            if not touched or touched & seen or product(a.extent for a in touched) != axis.extent:
+            if not touched or touched & seen or not _counts_through(place, axis.extent):
                 return False
             seen |= touched
         return True
@@ -236,6 +235,21 @@ class _Solver:
         ):
             known[axis] = index(part)
         return True
+
+
+def _counts_through(place: IndexExpr, extent: IndexExpr) -> bool:
+    """Whether ``place`` takes each value below ``extent`` exactly once: each axis steps by what those
+    within it count, forwards or backwards. (A shifted index, as in a roll, does not.)"""
+    steps = [(axis, place.coefficient(axis)) for axis in place.axes()]
+    expected, rest = ONE, place
+    for axis, step in sorted(steps, key=lambda item: abs(item[1].hint()) if item[1] is not None else 0):
+        if step is None or step not in (expected, -expected):
+            return False
+        rest = rest - step * axis
+        if step != expected:
+            rest = rest - expected * (axis.extent - 1)
+        expected = expected * axis.extent
+    return rest == ZERO and expected == extent
 
 
 def _half(expr: IndexExpr) -> tuple[str, Axis, IndexExpr] | None:
