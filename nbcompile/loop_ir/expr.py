@@ -263,7 +263,8 @@ SCALAR_OPS: dict[str, int] = {
 
 TRANSCENDENTAL = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
-    "erf erfc erfinv lgamma digamma sigmoid pow atan2 philox_uniform i0 i0e i1 i1e ndtri log_ndtr erfcx".split()
+    "erf erfc erfinv lgamma digamma sigmoid pow atan2 philox_uniform i0 i0e i1 i1e ndtri log_ndtr "
+    "erfcx".split()
 )  # fmt: skip
 """Operations that cost many instructions: worth keeping rather than computing again."""
 

@@ -40,14 +40,13 @@ class BufferPool:
         size = elements * dtype.itemsize
         if size < SMALL or self._use_count is None:
             return torch.empty_strided(shape, strides, dtype=dtype)
-        with self._lock:
+        with self._lock:  # a storage is free until a tensor holds it: two threads must not take one
             storage = self._take(size)
-        if storage is None:
+            if storage is not None:
+                return torch.empty(0, dtype=dtype).set_(storage, 0, shape, strides)
             tensor = torch.empty_strided(shape, strides, dtype=dtype)
-            with self._lock:
-                self._keep(size, tensor.untyped_storage())
+            self._keep(size, tensor.untyped_storage())
             return tensor
-        return torch.empty(0, dtype=dtype).set_(storage, 0, shape, strides)
 
     def clear(self) -> None:
         """Drop every buffer that nobody uses."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import ctypes
+import functools
 import linecache
+import os
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,7 +23,11 @@ from nbcompile.stages import AtenGraph, CompiledModule, KernelSource
 # wrapping signed arithmetic is what torch has; C leaves it undefined
 EXTRA_FLAGS = ("-fwrapv", "-fno-semantic-interposition")
 
-_builders = concurrent.futures.ThreadPoolExecutor(max_workers=4, thread_name_prefix="nbcompile-cc")
+
+@functools.cache
+def _builders(process: int) -> concurrent.futures.ThreadPoolExecutor:
+    """Threads that wait for compilers; those of a parent process do not survive a fork."""
+    return concurrent.futures.ThreadPoolExecutor(max_workers=4, thread_name_prefix="nbcompile-cc")
 
 
 def build(source: str, toolchain: Toolchain) -> concurrent.futures.Future[bytes]:
@@ -33,7 +39,7 @@ def build(source: str, toolchain: Toolchain) -> concurrent.futures.Future[bytes]
             toolchain.compile(source, out, extra=EXTRA_FLAGS)
             return out.read_bytes()
 
-    return _builders.submit(run)
+    return _builders(os.getpid()).submit(run)
 
 
 def load(path: Path, symbols: tuple[str, ...]) -> dict[str, Callable[..., None]]:
