@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from math import gcd
 from typing import TYPE_CHECKING, Union
 
+from nbcompile.loop_ir.index_text import factor_text, terms_text
+
 if TYPE_CHECKING:
     from nbcompile.loop_ir.expr import Expr
 
@@ -75,7 +77,7 @@ class FloorDiv(Atom):
 
     def __init__(self, numerator: IndexExpr, denominator: IndexExpr) -> None:
         self.numerator, self.denominator = numerator, denominator
-        super().__init__(f"({_factor_text(numerator)}//{_factor_text(denominator)})")
+        super().__init__(f"({factor_text(numerator)}//{factor_text(denominator)})")
 
 
 class Mod(Atom):
@@ -85,7 +87,7 @@ class Mod(Atom):
 
     def __init__(self, numerator: IndexExpr, denominator: IndexExpr) -> None:
         self.numerator, self.denominator = numerator, denominator
-        super().__init__(f"({_factor_text(numerator)}%{_factor_text(denominator)})")
+        super().__init__(f"({factor_text(numerator)}%{factor_text(denominator)})")
 
 
 class Indirect(Atom):
@@ -228,7 +230,7 @@ class IndexExpr:
 
     def __str__(self) -> str:
         if self._text is None:
-            self._text = _text(self.terms)
+            self._text = terms_text(self.terms)
         return self._text
 
     def __repr__(self) -> str:
@@ -245,6 +247,7 @@ def index(value: Index) -> IndexExpr:
 
 
 ZERO, ONE = index(0), index(1)
+MOST_BORROWED = 4
 
 
 def product(values: Iterable[Index]) -> IndexExpr:
@@ -289,6 +292,7 @@ def floordiv(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
     if numerator.constant is not None and denominator.constant is not None:
         return index(numerator.constant // denominator.constant)
     quotient, rest = _divide(numerator, denominator)
+    quotient, rest = _not_negative(quotient, rest, denominator)
     if within(rest, denominator):
         return quotient
     for mono, coeff in rest.terms:
@@ -307,7 +311,7 @@ def mod(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
         return ZERO
     if numerator.constant is not None and denominator.constant is not None:
         return index(numerator.constant % denominator.constant)
-    _, rest = _divide(numerator, denominator)
+    _, rest = _not_negative(*_divide(numerator, denominator), denominator)
     if within(rest, denominator):
         return rest
     if len(rest.terms) == 1 and rest.terms[0][1] == 1 and len(rest.terms[0][0]) == 1:
@@ -383,6 +387,20 @@ def _upper(atom: Atom) -> IndexExpr | None:
             highest = highest + term
         return floordiv(highest, atom.denominator)
     return None
+
+
+def _not_negative(
+    quotient: IndexExpr, rest: IndexExpr, denominator: IndexExpr
+) -> tuple[IndexExpr, IndexExpr]:
+    """Borrow from the quotient until the rest cannot be negative: what is left of ``40*i + j - 3`` over
+    40 is ``j - 3``, and C rounds its quotient and remainder towards 0, not down."""
+    if denominator.constant is None or all(coeff > 0 for _, coeff in rest.terms):
+        return quotient, rest
+    for borrowed in range(MOST_BORROWED):
+        lifted = rest + borrowed * denominator
+        if at_least(lifted, ZERO):
+            return quotient - borrowed, lifted
+    return quotient, rest
 
 
 def _divide(numerator: IndexExpr, denominator: IndexExpr) -> tuple[IndexExpr, IndexExpr]:
@@ -474,25 +492,3 @@ def _times(expr: IndexExpr, atoms: Monomial, coeff: int) -> IndexExpr:
 
 def _axes_of(atom: Atom) -> set[Axis]:
     return IndexExpr({(atom,): 1}).axes()
-
-
-def _factor_text(expr: IndexExpr) -> str:
-    text = str(expr)
-    return text if text.isalnum() else f"({text})"
-
-
-def _text(terms: tuple[tuple[Monomial, int], ...]) -> str:
-    if not terms:
-        return "0"
-    parts: list[str] = []
-    for mono, coeff in terms:
-        factors = "*".join(atom.text for atom in mono)
-        if not mono:
-            body = str(abs(coeff))
-        elif abs(coeff) == 1:
-            body = factors
-        else:
-            body = f"{abs(coeff)}*{factors}"
-        sign = "-" if coeff < 0 else "+"
-        parts.append((f" {sign} " if parts else ("-" if coeff < 0 else "")) + body)
-    return "".join(parts)

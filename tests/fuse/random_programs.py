@@ -11,8 +11,8 @@ import torch
 ROWS, COLUMNS, DEPTH = 24, 40, 3
 SHAPES = [(ROWS, COLUMNS), (COLUMNS, ROWS), (ROWS, 1), (1, COLUMNS), (COLUMNS,), (DEPTH, ROWS, COLUMNS), ()]
 UNARY: list[Callable[[torch.Tensor], torch.Tensor]] = [
-    torch.sin, torch.tanh, torch.sigmoid, torch.relu, torch.neg, lambda x: x * 0.5 + 1, lambda x: x.abs().sqrt(),
-    lambda x: torch.exp(-x.abs()), lambda x: torch.where(x > 0, x, x * 0.1),
+    torch.sin, torch.tanh, torch.sigmoid, torch.relu, torch.neg, lambda x: x * 0.5 + 1,
+    lambda x: x.abs().sqrt(), lambda x: torch.exp(-x.abs()), lambda x: torch.where(x > 0, x, x * 0.1),
 ]  # fmt: skip
 BINARY: list[Callable[..., torch.Tensor]] = [
     torch.add, torch.sub, torch.maximum, torch.minimum, lambda a, b: torch.tanh(a) * b,

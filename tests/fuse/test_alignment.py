@@ -8,7 +8,7 @@ import pytest
 
 from nbcompile.fuse.alignment import Matching, match_extents, nest_of, place_by_equations, place_by_shape
 from nbcompile.loop_ir.fused import Nest
-from nbcompile.loop_ir.index import ONE, ZERO, Axis, Size, floordiv, index, mod, substitute
+from nbcompile.loop_ir.index import ONE, ZERO, Axis, Size, at_least, floordiv, index, mod, substitute
 
 
 def axes(*extents, name="a"):
@@ -138,9 +138,7 @@ def test_a_loop_over_a_flattened_tensor_joins_two_axes_of_the_nest():
     )
     assert placed is not None and placed.nest == target
     assert placed.binding == {a: index(d0) * 4 + d1}
-    assert place_by_equations(target, (a,), [(floordiv(index(a), index(4)), index(d0))]) is None, (
-        "half of it is not enough"
-    )
+    assert place_by_equations(target, (a,), [(quotient, index(d0))]) is None, "half of it is not enough"
 
 
 def test_a_split_keeps_inner_axes_inner():
@@ -187,3 +185,18 @@ def test_a_flipped_index_is_placed_backwards():
     (d0,) = target.axes
     placed = place_by_equations(target, (a,), [(index(a), 4 - index(d0))])
     assert placed is not None and walked(placed, target, (a,)) == every_point((a,))
+
+
+def test_what_is_left_of_a_division_is_not_negative():
+    """C rounds towards 0: ``(40*i + j - 3) // 40`` must not become ``i + (j - 3) // 40``."""
+    (i, j) = axes(2, 40)
+    place = index(i) * 40 + j - 3
+    for found in (floordiv(place, index(40)), mod(place, index(40))):
+        for atom in found.atoms():
+            if not isinstance(atom, Axis):
+                assert at_least(atom.numerator, ZERO), found
+    for row in range(2):
+        for column in range(40):
+            where = {i: index(row), j: index(column)}
+            assert substitute(floordiv(place, index(40)), where).constant == (40 * row + column - 3) // 40
+            assert substitute(mod(place, index(40)), where).constant == (40 * row + column - 3) % 40

@@ -22,8 +22,9 @@ void k0_softmax(const float *x_, float *_softmax) {
     double sum = 0;
     #pragma omp simd reduction(+:sum)
     for (long j = 0; j < 768; j++) {
-      exp_kept[j] = expf((x_[i*768 + j] - max));
-      sum += expf((x_[i*768 + j] - max));
+      const float exp_ = expf((x_[i*768 + j] - max));
+      exp_kept[j] = exp_;
+      sum += exp_;
     }
     const float sum_row = (float)(sum);
     #pragma omp simd
