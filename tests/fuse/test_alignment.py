@@ -133,9 +133,8 @@ def test_a_loop_over_a_flattened_tensor_joins_two_axes_of_the_nest():
     """a // 4 and a % 4 of the loop are the two axes of the nest."""
     target, (a,) = nest(6, 4), axes(24)
     d0, d1 = target.axes
-    placed = place_by_equations(
-        target, (a,), [(floordiv(index(a), index(4)), index(d0)), (mod(index(a), index(4)), index(d1))]
-    )
+    quotient, rest = floordiv(index(a), index(4)), mod(index(a), index(4))
+    placed = place_by_equations(target, (a,), [(quotient, index(d0)), (rest, index(d1))])
     assert placed is not None and placed.nest == target
     assert placed.binding == {a: index(d0) * 4 + d1}
     assert place_by_equations(target, (a,), [(quotient, index(d0))]) is None, "half of it is not enough"
