@@ -34,6 +34,7 @@ from nbcompile.errors import CellError
 from nbcompile.notebook.interrupts import FinishFirst
 from nbcompile.notebook.planning import CHANGED_GLOBAL, plan, stays_global
 from nbcompile.notebook.surroundings import DYNAMO, RandomState, changing, quiet_compile
+from nbcompile.notebook.tracebacks import without_resumes
 
 _MAX_FAILURES = 3
 
@@ -391,7 +392,7 @@ class CellRun:
         if part.function.first_line == part.function.last_line:
             while trace is not None and part.function.name in trace.tb_frame.f_code.co_name:
                 trace = trace.tb_next
-        error.__traceback__ = trace
+        error.__traceback__ = without_resumes(trace)
 
 
 def _names_of(code: types.CodeType) -> set[str]:

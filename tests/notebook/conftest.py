@@ -20,6 +20,8 @@ from IPython.utils.capture import capture_output
 from traitlets.config import Config
 
 _CELL_NAME = re.compile(r"<ipython-input-[^>]*>")
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(\w+)_at_\d+(\(.*\))?")  # Dynamo's name for a function's rest
+_OURS = re.compile(r"    \[\.\.\. skipping hidden \d+ frame\]\n\n")  # all that a traceback says of us
 _TIME = re.compile(r"(CPU|Wall) times?:.*")
 _HIDDEN = {"In", "Out", "exit", "quit", "get_ipython", "open"}
 
@@ -40,7 +42,7 @@ class Outcome:
 
     def facts(self) -> dict[str, Any]:
         return {
-            "namespace": plain(self.namespace),
+            "namespace": {name: plain(value) for name, value in self.namespace.items()},
             "aliases": aliases(self.namespace),
             "stdout": self.stdout,
             "result": plain(self.result),
@@ -108,14 +110,14 @@ class Notebook:
         frames = []
         if error is not None:
             frames = [
-                (frame.lineno or 0, frame.name)
+                (frame.lineno or 0, _RESUMED.sub(r"\1", frame.name))
                 for frame in traceback.extract_tb(error.__traceback__)
                 if frame.filename.startswith("<ipython-input") or "ipykernel_" in frame.filename
             ]
         names = self.shell.user_ns
         return Outcome(
             {k: v for k, v in names.items() if k not in _HIDDEN and not k.startswith("_")},
-            _TIME.sub("time", seen.stdout),
+            _RESUMED.sub(r"\1(t)", _OURS.sub("", _TIME.sub("time", seen.stdout))),
             result.result,
             names.get("_"),
             "" if error is None else _CELL_NAME.sub("cell", f"{type(error).__name__}: {error}"),

@@ -146,6 +146,36 @@ CELLS = {
     "batch norm state": "bn = torch.nn.BatchNorm1d(4)\ny = bn(x)\nz = bn(y)\nbn.running_mean",
     "two statements a line": "y = x + 1; z = y * 2\nz",
     "backslash": "y = x + \\\n    1\ny",
+    "a name of a builtin": "sum = x.sum()\nlen = 3\ny = x * len\nabs = 2\nz = sum + abs\ndel sum, len, abs\nz",
+    "rows of a tensor": "t = 0\nfor row in x:\n    t = t + row.sum()\nfor a, b in zip(x, w):\n    t = t + (a * b).sum()\nt",
+    "operator with an effect": "class A:\n    def __add__(self, o):\n        print('add')\n        return o * 2\n"
+    "a = A()\ny = a + x\nz = (a + y) + 1\nz",
+    "effect, then an error": "def f(t):\n    items.append(len(items))\n    print('f')\n    if t.sum() > -1e9:\n"
+    "        raise ValueError('late')\n    return t\ny = x + 1\nz = f(y)\nu = 1",
+    "effect, break, then a caught error": "def f(t):\n    items.append(1)\n    print('f')\n    return t @ torch.ones(3, 3)\n"
+    "try:\n    y = x + 1\n    z = f(y)\nexcept RuntimeError:\n    print('caught')\nitems",
+    "hook that prints": "h = model.register_forward_hook(lambda m, i, o: print('hook'))\ny = model(x)\nh.remove()\ndel h\ny = model(x)",
+    "parameters changed by hand": "with torch.no_grad():\n    model[0].weight.add_(1)\n    model[0].bias.zero_()\ny = model(x)\ny.shape",
+    "counter in a module": "class C(torch.nn.Module):\n    def __init__(s):\n        super().__init__()\n        s.n = 0\n"
+    "    def forward(s, t):\n        s.n += 1\n        return t * s.n\nc = C()\ny = c(x)\nz = c(y)\nc.n",
+    "counter in a loop": "class C:\n    n = 0\n    def __call__(s, t):\n        s.n += 1\n        return t + s.n\nc = C()\n"
+    "for i in range(12):\n    y = c(x)\nc.n",
+    "collecting in a loop": "outs = []\nfor i in range(20):\n    outs.append(torch.tanh(x * i))\ny = torch.stack(outs)\ny.shape",
+    "while with a walrus": "k = 0\nwhile (k := k + 1) < 20:\n    y = x * k\nk",
+    "finally after an error": "try:\n    y = x + 1\n    z = y @ torch.ones(3, 3)\nfinally:\n    k = y * 2\n    print('done')",
+    "nested loops": "t = x * 0\nfor i in range(20):\n    for j in range(3):\n        t = t + x * i * j\nt",
+    "decorator": "def twice(f):\n    return lambda t: f(f(t))\n@twice\ndef g(t):\n    return t * 2\ny = g(x)\ny",
+    "autograd function": "class Sq(torch.autograd.Function):\n    @staticmethod\n    def forward(c, t):\n        c.save_for_backward(t)\n"
+    "        return t * t\n    @staticmethod\n    def backward(c, g):\n        return 2 * c.saved_tensors[0] * g\n"
+    "p = torch.ones(3, requires_grad=True)\ny = Sq.apply(p).sum()\ny.backward()\np.grad",
+    "a list changed while read": "for k in [1, 2]:\n    items.append(k)\n    y = x * len(items)\nb = items\nb[0] = x\nitems[0] is x",
+    "deleting an item": "book['a'] = x + 1\nbook['b'] = x + 2\ndel book['a']\nlist(book)",
+    "double precision": "d = x.double()\ny = d @ d.T\nz = y.float()\nz.dtype",
+    "no tensors at all": "a = [3, 1, 2]\nb = sorted(a)\nc = {k: str(k) for k in b}\nd = ' '.join(c.values())\nd",
+    "many numbers": "s = 0\nfor i in range(500):\n    s += i * i\ns",
+    "reading before binding in a loop": "for i in range(3):\n    if i:\n        y = last + x\n    last = x * i\nlast",
+    "unbound in the first step": "for i in range(3):\n    y = x + late\n    late = x",
+    "type alias": "exec('type_ = list[int]')\ny = x + 1\ntype_",
     "triple quoted": "s = '''a\nb'''\ny = x + len(s)\ns",
 }
 
