@@ -211,7 +211,9 @@ class Nests(KernelPrinter):
         for value in frontier.values():
             if value.number in scope:
                 continue
-            scope = self.define(value.inputs(), {}, scope, assign)
+            # what a guard chooses between stays in its expression: only the chosen may be read
+            behind = value.args if value.kind == "guard" else ()
+            scope = self.define([item for item in value.inputs() if item not in behind], {}, scope, assign)
             if assign is None:
                 hint = self.values.names.get(value.number) or (value.buffer + "_" if value.buffer else "t")
                 name = self.fresh(hint)
