@@ -18,12 +18,12 @@ Id conventions::
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from nbcompile.errors import RecordError
+from nbcompile.packing import pack, packed_schema, unpack
 
 SCHEMA = "nbcompile.compilation/1"
 
@@ -194,7 +194,8 @@ class Measurement:
 
     ``cold`` is a compile with every cache empty, ``warm`` one with caches full, ``first`` the first
     call after that, ``steady`` the interleaved samples of one call. A time is only ever present if
-    the compiled code ran; else ``ran_compiled`` is false and ``reason`` says why.
+    the compiled code ran; else ``ran_compiled`` is false and ``reason`` says why. The contestant
+    ``eager`` is what the others are held against: it has nothing compiled to run, and its times count.
     """
 
     what: str  # "forward", "forward+backward", "cell"
@@ -224,6 +225,11 @@ class Measurement:
     @property
     def median(self) -> float | None:
         return self.quantile(0.5)
+
+    @property
+    def counts(self) -> bool:
+        """Whether the times are what they say: compiled code ran, or this is eager itself."""
+        return self.ran_compiled or (self.contestant == "eager" and not self.reason)
 
 
 @dataclass(frozen=True)
@@ -310,11 +316,13 @@ class Compilation:
         raise KeyError(id)
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        """The record as JSON values, in the form of :func:`json_schema`: defaults left out, what is
+        repeated written once (:mod:`nbcompile.packing`). Non-finite numbers become ``None``."""
+        return pack(self)
 
     def to_json(self, indent: int | None = None) -> str:
-        """The record as JSON text. Non-finite numbers are not JSON: they become ``null``."""
-        return json.dumps(_finite(self.to_dict()), indent=indent, ensure_ascii=False)
+        """:meth:`to_dict` as JSON text."""
+        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Compilation:
@@ -336,7 +344,8 @@ class Compilation:
         if schema != SCHEMA:
             raise RecordError(f"this record says {schema}, this nbcompile reads {SCHEMA}: upgrade nbcompile")
         try:
-            return TypeAdapter(cls).validate_python(data)
+            whole = unpack(data, Span, lambda kind, value: TypeAdapter(kind).validate_python(value))
+            return TypeAdapter(cls).validate_python(whole)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
@@ -344,20 +353,10 @@ class Compilation:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema of a Compilation (draft 2020-12), derived from the classes above."""
+    """The JSON schema of :meth:`Compilation.to_json` (draft 2020-12), derived from the classes above."""
     from pydantic import TypeAdapter
 
-    schema = TypeAdapter(Compilation).json_schema()
+    schema = packed_schema(TypeAdapter(Compilation).json_schema())
     schema["$id"] = SCHEMA
     schema["title"] = "Compilation"
     return schema
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if value - value == 0.0 else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value

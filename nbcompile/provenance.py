@@ -10,6 +10,9 @@ from collections.abc import Iterable, Mapping
 
 from nbcompile.compilation import Compilation, Graph, Kernel, Node
 
+MAX_LINES = 2_000
+"""Lines of one span that are followed: a record may come from anyone, and say that a node spans billions."""
+
 
 class Links:
     """An index over the ids of one Compilation.
@@ -85,7 +88,8 @@ class Links:
             for one in nodes:
                 for span in one.spans:
                     if span.file == file:
-                        found.update(range(span.line, (span.end_line or span.line) + 1))
+                        end = min(span.end_line or span.line, span.line + MAX_LINES)
+                        found.update(range(span.line, end + 1))
         return tuple(sorted(found))
 
     def _walk(self, id: str, edges: Mapping[str, Iterable[str]]) -> tuple[str, ...]:

@@ -80,6 +80,12 @@ def test_lines_of_another_file_are_kept_apart() -> None:
     assert links.at_line(40) == () and links.at_line(40, "model.py") == ("g.n0",)
 
 
+def test_a_span_of_billions_of_lines_is_cut() -> None:
+    one = Node(id="g.n0", name="n0", op="op", kind="compute", spans=(Span(3, end_line=10**12),))
+    lines = Links(Compilation(id="x", graphs=(Graph("g", "fx", "", (one,)),))).lines("g.n0")
+    assert lines[0] == 3 and len(lines) < 10_000
+
+
 def test_unknown_id() -> None:
     with pytest.raises(KeyError):
         Links(RECORD).up("g9")

@@ -19,16 +19,17 @@ def loop_graph(program: LoopProgram, aten: AtenGraph) -> Graph:
     """Record of a loop program: its inputs, loops and library calls; ids as in the program."""
     makers: dict[str, str] = {}
     nodes: list[Node] = []
+    above, texts = _placeholders(program, aten), _texts(program)
     for item in program.inputs:
         if isinstance(item, Buffer):
             id = f"{program.graph}.{item.name}"
             makers[item.name] = id
-            nodes.append(_node(id, item.name, "input", "input", item, text=f"{item.name} = input"))
+            origins, text = above.get(item.name, ()), texts.get(item.name, "")
+            nodes.append(_node(id, item.name, "input", "input", item, origins=origins, text=text))
     spans = statement_spans(program, aten)
     for statement in program.statements:
         inputs = tuple(dict.fromkeys(makers[name] for name in _reads(statement) if name in makers))
         out = next((buffer for buffer in statement.outputs if buffer is not None), None)
-        left, right = statement_text(statement)
         nodes.append(
             _node(
                 statement.id,
@@ -39,7 +40,7 @@ def loop_graph(program: LoopProgram, aten: AtenGraph) -> Graph:
                 inputs=inputs,
                 origins=statement.origins,
                 spans=spans.get(statement.id, ()),
-                text=f"{left} {right}",
+                text=texts.get(statement.id) or " ".join(statement_text(statement)),
                 note=statement.reason if isinstance(statement, LibraryCall) else "",
             )
         )
@@ -61,10 +62,11 @@ def fused_graph(program: FusedProgram, aten: AtenGraph) -> Graph:
     spans = statement_spans(loops, aten)
     makers: dict[str, str] = {}
     nodes: list[Node] = []
+    above = _placeholders(loops, aten)
     for item in loops.inputs:
         if isinstance(item, Buffer):
-            makers[item.name] = f"{loops.graph}.{item.name}"
-            nodes.append(_node(makers[item.name], item.name, "input", "input", item))
+            id = makers[item.name] = f"{loops.graph}.{item.name}"
+            nodes.append(_node(id, item.name, "input", "input", item, origins=above.get(item.name, ())))
     for entry in program.items:
         if isinstance(entry, Group):
             id, name, kind = entry.id, entry.name, "kernel"
@@ -165,6 +167,27 @@ def statement_spans(program: LoopProgram, aten: AtenGraph) -> Spans:
         )
         for item in program.statements
     }
+
+
+def _placeholders(program: LoopProgram, aten: AtenGraph) -> dict[str, tuple[str, ...]]:
+    """For each input buffer the id of its ATen placeholder: a program's inputs are in their order."""
+    found = [node.name for node in aten.module.graph.nodes if node.op == "placeholder"]
+    return {
+        item.name: (aten.ids[name],)
+        for item, name in zip(program.inputs, found, strict=False)
+        if isinstance(item, Buffer) and name in aten.ids
+    }
+
+
+def _texts(program: LoopProgram) -> dict[str, str]:
+    """The line of the program's text for each input (by name) and statement (by id)."""
+    lines = program.as_text().split("\n")
+    inputs = [item.name for item in program.inputs if isinstance(item, Buffer)]
+    statements = [item.id for item in program.statements]
+    start = len(inputs) + len(program.constants)
+    if len(lines) != start + len(statements) + 1:
+        return {}  # an argument with a line break in it
+    return dict(zip(inputs, lines, strict=False)) | dict(zip(statements, lines[start:], strict=False))
 
 
 def _node(

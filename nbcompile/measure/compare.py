@@ -85,7 +85,7 @@ class _Entry:
             cold=self.cold if ran else None,
             warm=self.warm if ran else None,
             first=self.first if ran else None,
-            steady=steady if ran else (),
+            steady=tuple(float(f"{seconds:.4g}") for seconds in steady) if ran else (),
             ran_compiled=ran and self.contestant.backend != "eager",
             reason=self.reason,
             threads=threads,
@@ -154,6 +154,8 @@ def compare(
             mutates = bool(snapshot.changed())
             snapshot.restore()
             for entry in entries:
+                if entry.contestant.backend == "eager":
+                    entry.first = seconds
                 tell(f"compiling with {entry.contestant.name}…")
                 _prepare(
                     entry,

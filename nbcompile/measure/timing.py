@@ -22,7 +22,7 @@ from torch.utils import _pytree
 Call = Callable[[], object]
 
 SAMPLE_SECONDS = 1e-3
-_MAX_ROUNDS = 400
+_MAX_ROUNDS = 200
 _PATIENCE = 4.0
 
 

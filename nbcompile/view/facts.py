@@ -217,7 +217,7 @@ def verdict(compilation: Compilation) -> Verdict:
         if not entry.agrees and _is_ours(compilation, entry.contestant)
     ]
     ours, eager = own_measurement(compilation)
-    if ours is not None and not ours.ran_compiled:
+    if ours is not None and not ours.counts:
         return Verdict(f"ran eager: {clip(ours.reason or 'no reason was recorded', 160)}", "bad")
     if bad:
         where = clip(bad[0].output, 40)
@@ -262,7 +262,7 @@ def _is_ours(compilation: Compilation, name: str) -> bool:
 def break_even(cost: float | None, ours: Measurement | None, eager: Measurement | None) -> int | None:
     """Calls until a compile of ``cost`` seconds has paid for itself; None if never or unknown."""
     mine, theirs = (ours.median if ours else None), (eager.median if eager else None)
-    if cost is None or mine is None or theirs is None or not ours or not ours.ran_compiled or theirs <= mine:
+    if cost is None or mine is None or theirs is None or not ours or not ours.counts or theirs <= mine:
         return None
     calls = cost / (theirs - mine)
     return max(1, math.ceil(calls)) if math.isfinite(calls) else None
@@ -309,7 +309,7 @@ def _time_lines(compilation: Compilation) -> list[str]:
         calls = break_even(cost, ours, eager)
         if calls is not None:
             text += f" · pays off after {count_text(calls, 'call')}"
-        elif ours and eager and ours.median and eager.median and ours.ran_compiled:
+        elif ours and eager and ours.median and eager.median and ours.counts:
             text += " · never pays off"
         out.append(text)
     if line := error_line(compilation):
@@ -327,6 +327,8 @@ def error_line(compilation: Compilation) -> str:
     ratios = [e.error / e.eager_error for e in ours if e.error is not None and e.eager_error]
     if ratios:
         worst = max(ratios)
+        if worst > 2:  # and yet all agree: both errors are next to nothing, and their ratio is chance
+            return "error within rounding"
         return "error as eager's" if 0.95 <= worst <= 1.05 else f"error {ratio_text(worst)} eager's"
     exact = [e.error for e in ours if e.error is not None]
     if exact:

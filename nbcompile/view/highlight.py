@@ -54,7 +54,7 @@ def _ir_line(line: str, css: Styler) -> Markup:
 
 
 def _span(tone: str, piece: str, css: Styler) -> Markup:
-    if not tone:
+    if not tone or (tone == "num" and not css.page):  # inline, a colour takes 40 bytes for every number
         return escape(piece)
     return Markup("<span {}>{}</span>").format(css(f"t-{tone}"), piece)
 

@@ -42,7 +42,7 @@ class Caps:
     rows: int = 200
     kernels: int = 40
     code_lines: int = 300
-    text_lines: int = 300
+    text_lines: int = 200
     cell_lines: int = 300
     pictures: int = 6
     boxes: int = 300
@@ -237,7 +237,7 @@ class Model:
             "overruled": sum(1 for row in rows if row["overruled"]),
             "lined": any(row["lines"] for row in rows),
             "saved": bytes_text(sum(d.bytes_saved for d in ordered if d.accepted)),
-            "folded": take(accepted if fold else [], self.caps.rows // 2),
+            "folded": take(accepted if fold else [], self.caps.rows // 4),
             "shown": take(other if fold else accepted + other, self.caps.rows // 8),
         }
 
@@ -357,13 +357,13 @@ class Model:
         ratio = base / median if median and base else None
         reason = (
             f"ran eager: {clip(m.reason or 'no reason was recorded', 120)}"
-            if not m.ran_compiled
+            if not m.counts
             else clip(m.reason, 120)
         )
         return {
             "name": clip(m.contestant if m.mode in ("", "default") else f"{m.contestant} {m.mode}", 40),
             "ours": m.contestant == fact.contestant(self.record),
-            "median": seconds_text(median) if m.ran_compiled else "–",
+            "median": seconds_text(median) if m.counts else "–",
             "spread": " – ".join(seconds_text(m.quantile(q)) for q in (0.1, 0.9)) if m.steady else "–",
             "ratio": f"{ratio:.2f}×" if ratio else "–",
             "first": seconds_text(m.first),
@@ -374,20 +374,18 @@ class Model:
             "bar_note": reason or (f"compile {seconds_text(cost)}" if cost is not None else ""),
         }  # fmt: skip
 
-    def accuracy(self) -> Rows:
-        rows = (
-            {
-                "who": clip(a.contestant, 40),
-                "output": clip(a.output, 60),
-                "error": error_text(a.error),
-                "eager": error_text(a.eager_error),
-                "apart": error_text(a.max_difference),
-                "agrees": a.agrees,
-                "reason": clip(a.reason, 160),
-            }
-            for a in self.record.accuracy
-        )
-        return take(rows, self.caps.rows // 4)
+    def accuracy(self) -> tuple[Rows, Rows]:
+        """Outputs that differ, and outputs that agree."""
+        differ: list[dict[str, str]] = []
+        agree: list[dict[str, str]] = []
+        for a in self.record.accuracy:
+            row = {
+                "who": clip(a.contestant, 40), "output": clip(a.output, 60), "error": error_text(a.error),
+                "eager": error_text(a.eager_error), "apart": error_text(a.max_difference),
+                "reason": clip(a.reason, 160), "verdict": "✓ agrees" if a.agrees else "✗ differs",
+            }  # fmt: skip
+            (agree if a.agrees else differ).append(row)
+        return take(differ, self.caps.rows // 8), take(agree, self.caps.rows // 2)
 
     # Lists
 
@@ -415,7 +413,7 @@ class Model:
                 (clip(g.graph, 24), clip(g.kind, 40), clip(g.name, 80), clip("; ".join(g.code[:6]), 200))
                 for g in self.record.guards
             ),
-            self.caps.rows // 2,
+            self.caps.rows // 4,
         )  # fmt: skip
 
     def autotune(self) -> Rows:
@@ -431,7 +429,7 @@ class Model:
     def passes(self) -> Rows:
         return take(
             (
-                (clip(p.name, 60), clip(p.before, 40), clip(p.after, 40), milliseconds_text(p.milliseconds),
+                (clip(p.name, 60), milliseconds_text(p.milliseconds), clip(_arrow(p.before, p.after), 80),
                  clip(p.note, 80))
                 for p in self.record.passes
             ),
@@ -480,6 +478,10 @@ def _chip_note(fate: str) -> str:
     """The word that says what a chip's colour says."""
     return {"fused": "fused kernel", "library": "library call", "fallback": "fallback to ATen",
             "break": "graph break", "captured": "captured"}.get(fate, "")  # fmt: skip
+
+
+def _arrow(before: str, after: str) -> str:
+    return f"{before} → {after}" if before and after else before or after
 
 
 def _saved_name(node: Any, name: str) -> str:

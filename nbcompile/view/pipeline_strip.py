@@ -39,7 +39,7 @@ def strip(compilation: Compilation) -> tuple[Step, ...]:
             time = milliseconds_text(times[name]) if name in times else ""
             out.append(Step(name, made.get(name, ""), time))
     ours, _ = fact.own_measurement(compilation)
-    if ours is not None and ours.ran_compiled and ours.median is not None:
+    if ours is not None and ours.counts and ours.median is not None:
         out.append(Step("Run", f"{seconds_text(ours.median)} a call", ""))
     return tuple(out)
 

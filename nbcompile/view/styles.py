@@ -43,7 +43,7 @@ TONES: dict[str, tuple[str, str, str]] = {
 }
 
 SANS = "system-ui, -apple-system, Segoe UI, Roboto, DejaVu Sans, sans-serif"
-MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace"
+MONO = "ui-monospace, Menlo, Consolas, monospace"
 
 # ``$tone`` stands for a tone. Only properties that Lab's sanitizer lets through.
 RULES: dict[str, str] = {

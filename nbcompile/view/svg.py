@@ -110,7 +110,7 @@ def _box(box: Box, x: float, y: float, w: float, h: float, held: _Inner | None, 
     line = tone(box.fate) if box.fate in FATES else tone("line" if box.fate == "input" else "dim")
     fill = {"fused": tone("tint-fused"), "fallback": tone("tint-fallback"), "break": tone("tint-break"),
             "input": tone("soft")}.get(box.fate, "none")  # fmt: skip
-    shape = f'<rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" rx="{radius}"'
+    shape = f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(w)}" height="{_n(h)}" rx="{radius}"'
     dash = ' stroke-dasharray="4 3"' if box.fate in ("group", "fallback") else ""
     thick = "1" if box.fate in ("input", "group") else "1.6"
     out = [f'{shape} fill="{fill}" stroke="{line}" stroke-width="{thick}"{dash}/>']
@@ -128,32 +128,50 @@ def _box(box: Box, x: float, y: float, w: float, h: float, held: _Inner | None, 
             out.append(_text(x + w - 10, y + 16, box.note, tone("dim"), "end", 10))
         left, top = x + (w - inner.width) / 2, y + 25
         arrows = _edges(inner, tone, across=held is not None and held.across)
-        out.append(f'<g transform="translate({left:.1f} {top:.1f})">{arrows}')
+        ink = tone("loop-ink")
+        place = f"translate({_n(left)} {_n(top)})"
+        out.append(f'<g transform="{place}" fill="{ink}" text-anchor="middle">{arrows}')
         for item in box.inner:
             out.append(_loop(item, *inner.places[item.id], tone))
         out.append("</g>")
         if box.more:
             out.append(_text(x + w / 2, y + h - 8, f"… {box.more:,} more", tone("dim"), "middle", 10))
-    detail = f"<title>{escape(box.detail)}</title>" if box.detail else ""
-    return f"<g>{detail}{''.join(out)}</g>"
+    detail = _tooltip(box.detail, tone)
+    return f"<g>{detail}{''.join(out)}</g>" if detail else "".join(out)
 
 
 def _ink(fate: str, tone: Tone) -> str:
     """Labels in a box: in the page ordinary ink, in ``<img>`` the box's own tone, which reads anywhere."""
-    return tone("ink") if tone("ink").startswith("var(") else tone(fate)
+    return tone("ink") if _on_page(tone) else tone(fate)
 
 
 def _loop(item: Box, x: float, y: float, tone: Tone) -> str:
     w, h = _label_width(item.label), ROW - 3
     colour = tone(item.fate) if item.fate in FATES else tone("fused")
     # Solid chips with white letters are legible on any page; on our own page they may be outlines.
-    page = tone("ink").startswith("var(")
-    fill = tone("loop-fill") if page else colour
-    detail = f"<title>{escape(item.detail)}</title>" if item.detail else ""
-    return (
-        f'<g>{detail}<rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" rx="4" fill="{fill}"'
-        f' stroke="{colour}"/>{_text(x + w / 2, y + h / 2 + 4, item.label, tone("loop-ink"), "middle")}</g>'
+    fill = tone("loop-fill") if _on_page(tone) else colour
+    detail = _tooltip(item.detail, tone)
+    line = f' stroke="{colour}"' if fill != colour else ""
+    # The label's colour and anchor are those of the group around the loops.
+    drawn = (
+        f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(w)}" height="{_n(h)}" rx="4" fill="{fill}"{line}/>'
+        f'<text x="{_n(x + w / 2)}" y="{_n(y + h / 2 + 4)}">{escape(item.label)}</text>'
     )
+    return f"<g>{detail}{drawn}</g>" if detail else drawn
+
+
+def _n(value: float) -> str:
+    """A coordinate to a tenth of a pixel, as short as it goes."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _on_page(tone: Tone) -> bool:
+    return tone("ink").startswith("var(")
+
+
+def _tooltip(detail: str, tone: Tone) -> str:
+    """None in ``<img>``, where no browser shows them."""
+    return f"<title>{escape(detail)}</title>" if detail and _on_page(tone) else ""
 
 
 def _edges(layout: Layout, tone: Tone, *, arrows: bool = False, across: bool = False) -> str:
@@ -162,8 +180,10 @@ def _edges(layout: Layout, tone: Tone, *, arrows: bool = False, across: bool = F
         x, y = points[0]
         d = [f"M{x:.0f} {y:.0f}"]
         for px, py in points[1:]:
-            if abs(px - x) < 0.5 or abs(py - y) < 0.5:
-                d.append(f"L{px:.0f} {py:.0f}")
+            if abs(px - x) < 0.5:
+                d.append(f"V{py:.0f}")
+            elif abs(py - y) < 0.5:
+                d.append(f"H{px:.0f}")
             elif across:
                 middle = (x + px) / 2
                 d.append(f"C{middle:.0f} {y:.0f} {middle:.0f} {py:.0f} {px:.0f} {py:.0f}")
@@ -173,7 +193,7 @@ def _edges(layout: Layout, tone: Tone, *, arrows: bool = False, across: bool = F
             x, y = px, py
         paths.append("".join(d))
         if arrows:
-            paths.append(f"M{x - 3:.0f} {y - 5:.0f}L{x:.0f} {y:.0f}L{x + 3:.0f} {y - 5:.0f}")
+            paths.append("m-3-5l3 5 3-5")
     if not paths:
         return ""
     return f'<path d="{"".join(paths)}" fill="none" stroke="{tone("dim")}" stroke-width="1" opacity="0.75"/>'
@@ -184,9 +204,8 @@ def _text(
 ) -> str:
     place = f' text-anchor="{anchor}"' if anchor != "start" else ""
     strong = f' font-weight="{weight}"' if weight != 400 else ""
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{fill}"{place}{strong}>{escape(text)}</text>'
-    )
+    large = f' font-size="{size}"' if size != 11 else ""
+    return f'<text x="{_n(x)}" y="{_n(y)}" fill="{fill}"{large}{place}{strong}>{escape(text)}</text>'
 
 
 # XML 1.0 has no way to write most control characters, nor lone surrogates.
@@ -197,7 +216,8 @@ def _svg(width: int, height: int, pad: int, body: str, description: str) -> str:
     clean, title = _NOT_XML.sub("·", body), escape(_NOT_XML.sub("·", description))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" role="img"'
-        f' viewBox="{-pad} {-pad} {width} {height}" font-family="{SANS}"><title>{title}</title>{clean}</svg>'
+        f' viewBox="{-pad} {-pad} {width} {height}" font-family="{SANS}" font-size="11">'
+        f"<title>{title}</title>{clean}</svg>"
     )
 
 
@@ -223,12 +243,12 @@ def timing_picture(rows: Sequence[tuple[Measurement, str]], ours: str, tone: Ton
         )
         scale = room / longest
         parts.append(
-            f'<rect x="{left:.1f}" y="{y + 1:.1f}" width="{max(1.5, median * scale):.1f}" height="16" rx="2"'
+            f'<rect x="{_n(left)}" y="{_n(y + 1)}" width="{_n(max(1.5, median * scale))}" height="16" rx="2"'
             f' fill="{colour}"/>'
         )
         a, b, m = left + low * scale, left + high * scale, y + 9
         parts.append(
-            f'<path d="M{a:.1f} {m}H{b:.1f}M{a:.1f} {m - 4}V{m + 4}M{b:.1f} {m - 4}V{m + 4}" fill="none"'
+            f'<path d="M{_n(a)} {m}H{_n(b)}M{_n(a)} {m - 4}V{m + 4}M{_n(b)} {m - 4}V{m + 4}" fill="none"'
             f' stroke="{tone("ink")}"/>'
         )
         text = f"{seconds_text(median)}{' · ' + note if note else ''}"

@@ -132,7 +132,7 @@ def _timings(compilation: Compilation) -> list[str]:
         for index in members[:_ROWS]:
             m = compilation.measurements[index]
             name = clip(m.contestant if m.mode in ("", "default") else f"{m.contestant} {m.mode}", 26)
-            if not m.ran_compiled:
+            if not m.counts:
                 out.append(f"  {name:<26}  ran eager: {clip(m.reason, 56)}")
                 continue
             cost = fact.compile_cost(compilation, m) if m.contestant != "eager" else None

@@ -149,3 +149,41 @@ def test_float64_program_has_no_reference_and_is_compared_with_eager() -> None:
     assert found["output"].agrees and found["output"].eager_error is None
     assert "float64" in found["output"].reason
     assert not verdicts(torch.exp, lambda x: x.half().exp().double(), (x,))[0]["output"].agrees
+
+
+def tipped(shift: float) -> Any:
+    """A relu layer's pre-activation, ``shift`` lower than it should be."""
+
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.relu(x @ w - shift)
+
+    return program
+
+
+def kinked() -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs of which one pre-activation is a rounding away from zero, and the others are not."""
+    torch.manual_seed(0)
+    x, w = torch.randn(8, 16), torch.randn(16, 4)
+    x[0, 15] -= (x[0] @ w[:, 0]) / w[15, 0]
+    x[0, 15] += 1e-7 * x[0, 15].sign() * ((x[0] @ w[:, 0]) <= 0)
+    return x.requires_grad_(), w.requires_grad_()
+
+
+def test_a_mask_that_a_last_bit_tips_is_nobodys_fault() -> None:
+    x, w = kinked()
+    near = float((x[0] @ w[:, 0]).detach())
+    assert abs(near) < 2e-6
+    found, _ = verdicts(tipped(0.0), tipped(2e-6 if near > 0 else -2e-6), (x, w), train=True)
+    flipped = found["args[0].grad"]
+    assert flipped.error > 1e-3 and flipped.agrees and "as far as eager moves" in flipped.reason
+
+
+def test_a_gradient_that_no_rounding_explains_differs() -> None:
+    def wrong(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        out = F.relu(x @ w)
+        return out + 1e-3 * (x.sum(1, keepdim=True) - x.sum(1, keepdim=True).detach())
+
+    torch.manual_seed(1)
+    args = (torch.randn(8, 16, requires_grad=True), torch.randn(16, 4, requires_grad=True))
+    found, _ = verdicts(tipped(0.0), wrong, args, train=True)
+    assert found["output"].agrees and not found["args[0].grad"].agrees

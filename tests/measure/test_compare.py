@@ -27,7 +27,7 @@ def test_times_and_errors_of_every_contestant_are_in_the_record() -> None:
     random_state = torch.get_rng_state()
     heard: list[str] = []
     record = compare(
-        model, (x,), ("eager", "aot_eager"), train=True, budget=0.02, progress=heard.append, threads=1
+        model, (x,), ("eager", "aot_eager"), train=True, budget=0.1, progress=heard.append, threads=1
     )
     assert torch.equal(random_state, torch.get_rng_state())
     assert all(torch.equal(weights[name], value) for name, value in model.state_dict().items())
@@ -35,6 +35,7 @@ def test_times_and_errors_of_every_contestant_are_in_the_record() -> None:
     eager, compiled = by_name(record)["eager"], by_name(record)["aot_eager"]
     assert eager.what == compiled.what == "forward+backward" and eager.threads == 1
     assert eager.cold is None and not eager.ran_compiled and len(eager.steady) >= 5
+    assert eager.first and eager.first > 0 and eager.reason == "" and eager.counts
     assert compiled.ran_compiled and compiled.graphs == 1 and compiled.breaks == 0
     assert len(compiled.steady) == len(eager.steady)
     assert compiled.cold > compiled.median and compiled.warm > compiled.median and compiled.first > 0

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import random
-import types
-import typing
 from typing import Any
 
 from nbcompile.compilation import (
@@ -14,7 +11,6 @@ from nbcompile.compilation import (
     Cell,
     Compilation,
     Decision,
-    Environment,
     Graph,
     GraphBreak,
     Guard,
@@ -26,6 +22,11 @@ from nbcompile.compilation import (
     Recompile,
     Span,
 )
+from tests.view.fixtures_base import ENVIRONMENT, KERNEL_C, MB, samples
+from tests.view.fixtures_hostile import HOSTILE, hostile
+from tests.view.fixtures_large import large
+
+__all__ = ["HOSTILE", "MB", "failed", "hostile", "large", "samples", "transformer", "with_break"]
 
 CELL = """%%compile --train
 a = attn(x, x, x)[0]
@@ -36,48 +37,6 @@ u = ff[2](u)
 y = norm2(h + u)
 loss = y.pow(2).mean()
 loss"""
-
-ENVIRONMENT = Environment(
-    nbcompile="0.1.0",
-    python="3.11.9",
-    torch="2.13.0+cpu",
-    platform="Linux-6.1 x86_64",
-    processor="Intel Xeon",
-    device="cpu",
-    threads=2,
-    compiler="gcc 12.2.0",
-    flags=("-O3", "-march=native"),
-)
-
-KERNEL_C = """// cell line 3: h = norm1(x + a)
-void add_layer_norm(const float* restrict x, const float* restrict a,
-                    const float* restrict weight, const float* restrict bias, float* restrict h)
-{
-  #pragma omp parallel for
-  for (long i = 0; i < 1024; ++i) {
-    float row[512], s = 0.0f, q = 0.0f;
-    for (long j = 0; j < 512; ++j) {
-      row[j] = x[i*512 + j] + a[i*512 + j];
-      s += row[j];
-    }
-    // second pass: the row is in cache
-    float m = s / 512;
-    for (long j = 0; j < 512; ++j) q += (row[j] - m) * (row[j] - m);
-    float r = 1.0f / sqrtf(q / 512 + 1e-5f);
-    for (long j = 0; j < 512; ++j)
-      h[i*512 + j] = (row[j] - m) * r * weight[j] + bias[j];
-  }
-}
-"""
-MB = 1_000_000
-
-
-def samples(seed: int, median: float, count: int = 200) -> tuple[float, ...]:
-    """Times around ``median`` seconds with a tail to the right, as real ones have."""
-    draw = random.Random(seed)
-    return tuple(
-        median * (1 + 0.02 * draw.gauss(0, 1) + 0.05 * draw.expovariate(1) ** 2) for _ in range(count)
-    )
 
 
 def _span(line: int) -> tuple[Span, ...]:
@@ -483,158 +442,3 @@ def failed() -> Compilation:
             ),
         ),
     )
-
-
-def large(count: int = 1000) -> Compilation:
-    """A deep network: ``count`` captured ops in 24 blocks, most of them fused in twos, no cell."""
-    fx = [Node("g0.fx.n0", "l_x_", "placeholder", "input", shape=(64, 256), dtype="float32", bytes=65536)]
-    loops = [Node("g0.fw.l0", "x", "placeholder", "input", bytes=65536)]
-    fused = [Node("g0.fw.i0", "x", "placeholder", "input", bytes=65536)]
-    kernels, decisions = [], []
-    per_block = max(1, count // 24)
-    for i in range(1, count + 1):
-        block, step = divmod(i - 1, per_block)
-        part = ("attn", "attn.proj", "mlp.up", "mlp.act", "mlp.down", "norm")[step * 6 // per_block]
-        module = f"model.layers.{block}.{part}"
-        before = [f"g0.fx.n{i - 1}", *([f"g0.fx.n{i - 9}"] if i > 9 and i % 8 == 0 else [])]
-        library = i % 6 == 0
-        spans = (Span(10 + i % 30, file="model.py"),)
-        fx.append(
-            Node(
-                f"g0.fx.n{i}",
-                f"op_{i}",
-                "torch.relu" if not library else "torch.nn.functional.linear",
-                "compute",
-                tuple(before),
-                (),
-                spans,
-                (64, 256),
-                "float32",
-                None,
-                65536,
-                module,
-            )
-        )
-        loops.append(
-            Node(
-                f"g0.fw.l{i}",
-                f"op_{i}",
-                "aten.addmm.default" if library else "relu",
-                "library" if library else "pointwise",
-                tuple(b.replace("fx.n", "fw.l") for b in before),
-                (f"g0.fx.n{i}",),
-                bytes=65536,
-                module=module,
-            )
-        )
-    owner, group = {"g0.fw.l0": "g0.fw.i0"}, []
-
-    def flush() -> None:
-        if group:
-            id = f"g0.fw.k{len(kernels)}"
-            sources = dict.fromkeys(owner[i] for n in group for i in n.inputs if i in owner)
-            owner.update({n.id: id for n in group})
-            fused.append(
-                Node(
-                    id,
-                    f"relu_{len(kernels)}",
-                    "relu",
-                    "kernel",
-                    tuple(sources),
-                    tuple(n.id for n in group),
-                    bytes=65536,
-                    module=group[0].module,
-                )
-            )
-            kernels.append(
-                Kernel(
-                    id,
-                    f"relu_{len(kernels)}",
-                    "g0.fw.fused",
-                    tuple(n.id for n in group),
-                    "pointwise",
-                    {"c": KERNEL_C},
-                    bytes_read=65536,
-                    bytes_written=65536,
-                )
-            )
-            group.clear()
-
-    for node in loops[1:]:
-        if node.kind == "library":
-            flush()
-            id = f"g0.fw.c{node.id.rsplit('l', 1)[-1]}"
-            sources = dict.fromkeys(owner[i] for i in node.inputs if i in owner)
-            owner[node.id] = id
-            fused.append(
-                Node(
-                    id,
-                    "addmm",
-                    node.op,
-                    "library",
-                    tuple(sources),
-                    (node.id,),
-                    bytes=65536,
-                    module=node.module,
-                )
-            )
-        else:
-            group.append(node)
-            if len(group) == 2:
-                flush()
-        if len(loops) > 2 and node.inputs:
-            decisions.append(
-                Decision(
-                    f"g0.fw.d{len(decisions)}",
-                    "g0.fw.fused",
-                    node.inputs[0],
-                    node.id,
-                    "producer-consumer",
-                    len(decisions) % 2 == 0,
-                    "same-shape",
-                    "same shape, read once",
-                    131072,
-                )
-            )
-    flush()
-    return Compilation(
-        id="l1",
-        environment=ENVIRONMENT,
-        graphs=(
-            Graph("g0.fx", "fx", "captured", tuple(fx), text="\n".join(f"{n.name} = {n.op}()" for n in fx)),
-            Graph("g0.fw.loops", "loops", "loops", tuple(loops), text="\n".join(n.name for n in loops)),
-            Graph("g0.fw.fused", "fused", "fused", tuple(fused)),
-        ),
-        kernels=tuple(kernels),
-        decisions=tuple(decisions),
-        compile_seconds=1.9,
-        guards=tuple(Guard("g0", "TENSOR_MATCH", f"L['p{i}']", ("check",)) for i in range(1240)),
-    )
-
-
-HOSTILE = "</pre></title><script>alert(1)</script><img src=x onerror=alert(2)>'\"&\x1b[2J\x00\ud800 '/*"
-
-
-def hostile(kind: Any = Compilation, depth: int = 0, text: str = HOSTILE) -> Any:
-    """An instance of ``kind`` with hostile text in every field that can hold text."""
-    hints = typing.get_type_hints(kind)
-    return kind(**{f.name: _hostile_value(hints[f.name], text, f.default) for f in dataclasses.fields(kind)})
-
-
-def _hostile_value(hint: Any, text: str, default: Any) -> Any:
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if dataclasses.is_dataclass(hint):
-        return hostile(hint, text=text)
-    if hint is str:
-        return default if isinstance(default, str) and default.startswith("nbcompile.compilation/") else text
-    if origin is typing.Literal:
-        return args[0]
-    if origin is tuple:
-        return (_hostile_value(args[0], text, None),)
-    if origin is dict:
-        return {text: text}
-    if origin in (typing.Union, types.UnionType):
-        return _hostile_value(
-            next((a for a in args if a is str or dataclasses.is_dataclass(a)), args[0]), text, None
-        )
-    return {int: 7, float: 1.5, bool: True}.get(hint, text)

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from nbcompile import view
 from nbcompile.compilation import Accuracy, Compilation, Measurement
 from nbcompile.provenance import Links
 from nbcompile.view import facts as fact
@@ -76,6 +77,24 @@ def test_error_is_relative_to_eagers_own() -> None:
     assert fact.error_line(record) == "error 0.8× eager's"
     exact = transformer(accuracy=(Accuracy("nbcompile", "y", 0.0, 0.0),))
     assert fact.error_line(exact) == "exact, as eager"
+    chance = transformer(accuracy=(Accuracy("nbcompile", "y", 9e-8, 1e-9, agrees=True),))
+    assert fact.error_line(chance) == "error within rounding" and fact.verdict(chance).tone == "good"
+
+
+def test_eager_is_never_said_to_have_run_eager() -> None:
+    record = transformer(
+        measurements=(
+            Measurement("cell", "eager", first=3e-3, steady=(2e-3,) * 20, ran_compiled=False),
+            Measurement("cell", "inductor", ran_compiled=False, reason="recompile limit reached"),
+            Measurement("cell", "nbcompile", cold=0.2, steady=(1e-3,) * 20),
+        )
+    )
+    text = view.to_text(record)
+    row = next(line for line in text.splitlines() if line.startswith("  eager"))
+    assert row.split() == ["eager", *"2 ms 2 ms 2 ms – – 3 ms".split()]
+    page = view.to_html(record)
+    assert text.count("ran eager") == page.count("ran eager") - page.count("ran eager: recompile") + 1 == 1
+    assert "2.0× faster than eager" in text
 
 
 def test_counts_and_bytes() -> None:
