@@ -16,12 +16,12 @@ from IPython.core.error import UsageError
 from nbcompile.backends import registry
 from nbcompile.errors import OptionError
 from nbcompile.options import MODES, Options
+from nbcompile.view.parts import PARTS
 
 F = TypeVar("F", bound=Callable[..., Any])
 # IPython's own are not typed.
 argument: Callable[..., Callable[[Any], Any]] = magic_arguments.argument
 with_arguments: Callable[[F], F] = cast(Any, magic_arguments.magic_arguments)()
-PARTS = ("cell", "graph", "fusion", "kernels", "times", "passes", "guards")
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
-from nbcompile.notebook.arguments import PARTS
 from nbcompile.options import MODES, Options
+from nbcompile.view.parts import PARTS
 
 typed_matcher: Callable[[Any], Any] = context_matcher()
 _LINE = re.compile(r"\s*%%?compile\s")

@@ -17,20 +17,23 @@ MIME = "application/vnd.nbcompile.v1+json"
 __all__ = ["MIME", "mime_bundle", "to_html", "to_page", "to_text"]
 
 
-def mime_bundle(compilation: Compilation) -> dict[str, Any]:
-    """The three forms a notebook stores side by side: the record (JSON values), HTML and plain text."""
+def mime_bundle(compilation: Compilation, show: Sequence[str] = ()) -> dict[str, Any]:
+    """The three forms a notebook stores side by side: the record (JSON values), HTML and plain text.
+
+    ``show`` names the parts that HTML and text are to have (see :mod:`nbcompile.view.parts`).
+    """
     return {
         MIME: json.loads(compilation.to_json()),
-        "text/html": to_html(compilation),
-        "text/plain": to_text(compilation),
+        "text/html": to_html(compilation, show),
+        "text/plain": to_text(compilation, show),
     }
 
 
-def to_html(compilation: Compilation) -> str:
+def to_html(compilation: Compilation, show: Sequence[str] = ()) -> str:
     """An HTML fragment for a notebook output: no script, inline styles, at most 1 MB."""
     from nbcompile.view.html import to_html
 
-    return to_html(compilation)
+    return to_html(compilation, show)
 
 
 def to_page(compilations: Compilation | Sequence[Compilation], title: str = "") -> str:
@@ -40,8 +43,8 @@ def to_page(compilations: Compilation | Sequence[Compilation], title: str = "") 
     return to_page(compilations, title)
 
 
-def to_text(compilation: Compilation) -> str:
+def to_text(compilation: Compilation, show: Sequence[str] = ()) -> str:
     """Plain text of at most 100 columns; the first line is the verdict."""
     from nbcompile.view.text import to_text
 
-    return to_text(compilation)
+    return to_text(compilation, show)

@@ -24,9 +24,9 @@ _RUNGS = (1.0, 0.5, 0.25, 0.1, 0.0)
 _FIGURE = re.compile(r"\d[\d,.]*(?:×| [kMGT]?B\b| (?:s|ms|µs|ns)\b)?")
 
 
-def to_html(compilation: Compilation) -> str:
+def to_html(compilation: Compilation, show: Sequence[str] = ()) -> str:
     """An HTML fragment for a notebook output: inline styles only, at most 1 MB, legible in any theme."""
-    return str(_fragment(compilation, Styler(page=False)))
+    return str(_fragment(compilation, Styler(page=False), show))
 
 
 def to_page(compilations: Compilation | Sequence[Compilation], title: str = "") -> str:
@@ -47,13 +47,13 @@ def to_page(compilations: Compilation | Sequence[Compilation], title: str = "") 
     )
 
 
-def _fragment(compilation: Compilation, css: Styler) -> Markup:
+def _fragment(compilation: Compilation, css: Styler, show: Sequence[str] = ()) -> Markup:
     """The largest version that fits: huge records are shown with tighter caps, and say so."""
     template = _environment().get_template("fragment.html")
     text = ""
     for rung in _RUNGS:
         caps = Caps() if rung == 1.0 else Caps().shrunk(rung)
-        text = _printable(template.render(m=Model(compilation, css, caps), css=css))
+        text = _printable(template.render(m=Model(compilation, css, caps, show), css=css))
         if len(text.encode()) <= MAX_BYTES:
             break
     return Markup(text)

@@ -14,6 +14,7 @@ from nbcompile.view import facts as fact
 from nbcompile.view.cell_lines import FATE_WORD, break_line, cell_lines
 from nbcompile.view.drawing import fused_drawing, fx_drawing
 from nbcompile.view.highlight import highlight_lines
+from nbcompile.view.parts import selected
 from nbcompile.view.pipeline_strip import strip
 from nbcompile.view.styles import Styler
 from nbcompile.view.svg import Picture, graph_picture, timing_picture
@@ -108,7 +109,7 @@ def lines_label(lines: Sequence[int]) -> str:
 class Model:
     """Everything the template asks for, computed once. All strings are plain unless typed Markup."""
 
-    def __init__(self, compilation: Compilation, css: Styler, caps: Caps) -> None:
+    def __init__(self, compilation: Compilation, css: Styler, caps: Caps, show: Sequence[str] = ()) -> None:
         self.record, self.css, self.caps = compilation, css, caps
         self.links = Links(compilation)
         self.file = fact.main_file(compilation)
@@ -116,6 +117,7 @@ class Model:
         self.facts = fact.facts(compilation, self.links)
         self.strip = strip(compilation)
         self.kernels_by_id = {kernel.id: kernel for kernel in compilation.kernels}
+        self.record = selected(compilation, show)  # from here on: the head above tells of all of it
 
     # The cell
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nbcompile.compilation import Compilation
 from nbcompile.provenance import Links
 from nbcompile.view import facts as fact
 from nbcompile.view.cell_lines import break_line, cell_lines
+from nbcompile.view.parts import selected
 from nbcompile.view.pipeline_strip import strip
 from nbcompile.view.units import bytes_text, clip, percent_text, seconds_text, wrap
 
@@ -14,8 +17,8 @@ MARK = {"fused": "+", "library": "=", "fallback": "!", "break": "x", "captured":
 _LINES, _ROWS, _FEW = 40, 12, 5
 
 
-def to_text(compilation: Compilation) -> str:
-    """The record in brief. Every line fits in 100 columns."""
+def to_text(compilation: Compilation, show: Sequence[str] = ()) -> str:
+    """The record in brief, or the parts of it that ``show`` names. Every line fits in 100 columns."""
     links = Links(compilation)
     facts = fact.facts(compilation, links)
     out = [facts.verdict.text, *([facts.verdict.detail] if facts.verdict.detail else [])]
@@ -24,6 +27,7 @@ def to_text(compilation: Compilation) -> str:
     steps = [f"{step.name} {step.note}".strip() for step in strip(compilation)]
     if steps:
         out += _flow(steps, "  ", " → ")
+    compilation = selected(compilation, show)
     out += _breaks(compilation) + _cell(compilation, facts, links)
     out += _decisions(compilation, links) + _kernels(compilation, facts) + _timings(compilation)
     text = "\n".join(_plain(line)[:COLUMNS].rstrip() for line in out)

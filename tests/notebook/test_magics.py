@@ -286,12 +286,11 @@ def test_other_cell_magics_go_with_it(notebook: Notebook) -> None:
 
 
 def test_the_stored_record_is_whole_whatever_is_shown(notebook: Notebook) -> None:
-    from nbcompile.notebook.display import selected, show
+    from nbcompile.notebook.display import show
     from nbcompile.notebook.progress import Place
     from nbcompile.view import MIME
 
     found = record(notebook, EAGER, "y = x + 1")
-    assert selected(found, ("times",)).graphs == () and selected(found, ("kernels",)).graphs == found.graphs
 
     sent = []
 
@@ -305,6 +304,12 @@ def test_the_stored_record_is_whole_whatever_is_shown(notebook: Notebook) -> Non
     show(found, type(options)(show=("times",)), place)
     assert Compilation.from_dict(json.loads(json.dumps(sent[0][MIME]))) == found
     assert {"text/html", "text/plain", MIME} == set(sent[0])
+    show(found, type(options)(show=("cell",)), place)
+    times, cell = (bundle["text/plain"] for bundle in sent)
+    assert "Your cell" in cell and "Your cell" not in times
+    assert times.splitlines()[:3] == cell.splitlines()[:3], "the head tells of the whole record"
+    for name in ("Your cell", "Guards", "Passes"):
+        assert (name in sent[1]["text/html"]) is (name == "Your cell")
 
 
 @pytest.mark.parametrize("mode", ["all", "last", "last_expr_or_assign", "none"])
