@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nbcompile.loop_ir.expr import TRANSCENDENTAL, Expr, Guard, Load, Op
-from nbcompile.loop_ir.index import Axis, product
+from nbcompile.loop_ir.index import product
 from nbcompile.loop_ir.nodes import Buffer, Loop
 
 COSTLY_LOADS = 6
 
 
 def evaluations(load: Load, reader: Loop) -> float:
-    """How often the loop evaluates this load: once per point of the axes its index depends on; a load
-    that is guarded (one part of a cat, say) at most once per element."""
-    axes = {axis for place in load.index for axis in place.axes() if isinstance(axis, Axis)}
-    times = product(axis.extent for axis in axes).hint()
+    """How often the loop evaluates this load: once per point of the axes down to the innermost one that
+    its index depends on (within these it is computed anew, inside of them it is kept); a load that is
+    guarded (one part of a cat, say) at most once per element."""
     if _guarded(reader.body, load):
         return 1.0
-    return float(times)
+    axes = {axis for place in load.index for axis in place.axes()}
+    depth = max((n + 1 for n, axis in enumerate(reader.axes) if axis in axes), default=0)
+    return float(product(axis.extent for axis in reader.axes[:depth]).hint())
 
 
 def _guarded(expr: Expr, load: Load) -> bool:

@@ -325,6 +325,9 @@ def _check_edges(group: Group, uses: Uses) -> Refusal | None:
                 and _at(load, binding) == _output_index(group, maker)
             )
             if aligned:
+                times = _repeats(group, maker)
+                if times > 1.1 and is_expensive(maker, makers):
+                    return Refusal("recompute", f"{maker.name} would be computed {times:,.0f} times over")
                 continue
             if not _computable(group, makers, load, binding):
                 return Refusal("other-rows", f"reads {load.buffer} at other rows than those it is made in")
@@ -332,6 +335,17 @@ def _check_edges(group: Group, uses: Uses) -> Refusal | None:
             if times > 1.1 and is_expensive(maker, makers):
                 return Refusal("recompute", f"{maker.name} would be computed {times:,.0f} times over")
     return None
+
+
+def _repeats(group: Group, maker: Loop) -> float:
+    """How often a placed pointwise loop computes each element: again for each step of the axes of the
+    nest that are outside of its own."""
+    if maker.kind != "pointwise":
+        return 1.0
+    own = _axes_of(group.bindings[maker.id].values())
+    order = (*group.nest.rows, *group.nest.inner_axes)
+    depth = max((n + 1 for n, axis in enumerate(order) if axis in own), default=0)
+    return _points(order[:depth]) / max(_points(own), 1)
 
 
 def _output_index(group: Group, loop: Loop) -> tuple[IndexExpr, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -153,6 +154,10 @@ class Loop:
 
     def reads(self) -> tuple[Load, ...]:
         """Every load of the loop, the scatter's target included; the base of a scatter is not one."""
+        return self._reads
+
+    @cached_property
+    def _reads(self) -> tuple[Load, ...]:  # fusion asks for each pair of groups it tries
         found = [node for node in self.body.walk() if isinstance(node, Load)]
         for place in self.target or ():
             from nbcompile.loop_ir.expr import walk_index

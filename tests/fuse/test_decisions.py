@@ -1,0 +1,140 @@
+"""Every pair leaves one decision; each refusal has its code and a sentence one can read."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from nbcompile.fuse.loops_to_groups import loops_to_groups
+from nbcompile.loop_ir.fused import FusedProgram
+from nbcompile.lower.aten_to_loops import aten_to_loops
+from nbcompile.options import Options
+
+from ..codegen.running import NO_CACHE, aten_of
+
+
+def fuse(function, *inputs: torch.Tensor, options: Options = NO_CACHE) -> FusedProgram:
+    return loops_to_groups(aten_to_loops(aten_of(function, *inputs), options), options)
+
+
+def refusals(program: FusedProgram) -> dict[str, str]:
+    return {item.code: item.reason for item in program.decisions if not item.accepted}
+
+
+def ones(*shape: int) -> torch.Tensor:
+    return torch.ones(shape)
+
+
+def different_axes(x):
+    return x.amax(0), x.amax(1).exp(), torch.softmax(x, 1), torch.softmax(x, 0)
+
+
+def other_rows(x):
+    y = torch.softmax(x, 1)
+    return y.roll(1, 0) + 1
+
+
+def recompute(x):
+    y = x.exp()
+    return y[:, None] * y
+
+
+def overwritten(x):
+    y = x.roll(1, 0) * 2
+    x.copy_(x + 1)
+    return y
+
+
+def scatter(x, rows, values):
+    return torch.index_put(x, (rows,), values, accumulate=True) * 2
+
+
+def few_rows(x):
+    return torch.softmax(x, 1)
+
+
+def too_many(*xs):
+    total = xs[0]
+    for x in xs[1:]:
+        total = total + x
+    return total
+
+
+def cycle(x, w):
+    y = x.sin()
+    return y + y @ w
+
+
+CASES = [
+    ("library-call", cycle, (ones(40, 40), ones(40, 40))),
+    ("scatter", scatter, (ones(10, 8), torch.zeros(4, dtype=torch.int64), ones(4, 8))),
+    ("recompute", recompute, (ones(500),)),
+    ("overwritten", overwritten, (ones(5000),)),
+    ("few-rows", few_rows, (ones(2, 1 << 16),)),
+    ("too-many-buffers", too_many, tuple(ones(16) for _ in range(80))),
+    ("cycle", cycle, (ones(40, 40), ones(40, 40))),
+    ("other-rows", other_rows, (ones(100, 200),)),
+    ("different-axes", different_axes, (ones(100, 200),)),
+]
+
+
+@pytest.mark.parametrize(("code", "function", "inputs"), CASES, ids=[case[0] for case in CASES])
+def test_each_refusal_has_its_code_and_a_sentence(code, function, inputs):
+    found = refusals(fuse(function, *inputs))
+    assert code in found, found
+    reason = found[code]
+    assert len(reason.split()) >= 3 and len(reason) < 120 and not reason.endswith("."), reason
+
+
+def test_every_pair_has_one_decision_and_every_producer_is_decided():
+    def function(x, w):
+        y = torch.softmax(x.sin() + 1, 1)
+        return (y @ w).relu() + y, y.sum()
+
+    program = fuse(function, ones(64, 64), ones(64, 64))
+    pairs = [(item.producer, item.consumer) for item in program.decisions]
+    assert len(pairs) == len(set(pairs))
+    makers = {out.name: item.id for item in program.program.statements for out in item.outputs if out}
+    for item in program.program.statements:
+        names = [load.buffer for load in item.reads()] if hasattr(item, "reads") else []
+        for name in names:
+            if name in makers:
+                assert (makers[name], item.id) in pairs
+    assert len({item.id for item in program.decisions}) == len(program.decisions)
+    assert all(item.bytes_saved >= 0 and item.reason for item in program.decisions)
+
+
+def chain(x):
+    return torch.tanh(torch.sin(x) + 1)
+
+
+def test_fusion_can_be_switched_off():
+    program = fuse(chain, ones(100), options=replace(NO_CACHE, fuse=False))
+    assert [len(group.loops) for group in program.groups] == [1, 1, 1]
+    assert set(refusals(program)) == {"fusion-off"}
+    assert len(fuse(chain, ones(100)).groups) == 1
+
+
+def test_one_pair_can_be_kept_apart():
+    program = fuse(chain, ones(100), options=replace(NO_CACHE, no_fuse=(("sin", "add"),)))
+    assert [[loop.name for loop in group.loops] for group in program.groups] == [["sin"], ["add", "tanh"]]
+    (refused,) = [item for item in program.decisions if not item.accepted]
+    assert refused.code == "user" and refused.overruled
+
+
+def test_long_chains_fuse_in_time():
+    """300 loops take under a second on an idle machine; the bound leaves room for a busy one."""
+
+    def function(x):
+        for n in range(150):
+            x = x * 0.5 + n
+        return x
+
+    loops = aten_to_loops(aten_of(function, ones(64)), NO_CACHE)
+    start = time.process_time()
+    program = loops_to_groups(loops, NO_CACHE)
+    assert time.process_time() - start < 10
+    assert sum(len(group.loops) for group in program.groups) == 300
