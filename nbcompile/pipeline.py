@@ -44,7 +44,8 @@ def compile_graph(aten: AtenGraph, options: Options, recorder: Recorder) -> Comp
     library = binary.find_or_build(source, toolchain, options, recorder)
     if options.cache and not stored:
         graph_cache.keep(cache, name, source, recorder.part(aten.id))
-    module = source_to_module.bind(source, library.functions, aten, library.from_cache)
+    constants = source_to_module.graph_constants(aten, source.constants)
+    module = source_to_module.bind(source, library.functions, constants, library.from_cache)
     if source.repeatable:
         return source_to_module.with_fallback(module, aten, recorder)
     library.functions()  # what cannot be done again must not fail at its first call for want of a compiler

@@ -61,9 +61,7 @@ def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
         else:
             raise LoweringError(f"the graph has a {node.op} node, {node.name}")
 
-    spans = {
-        statement.id: _cell_lines(graph, statement) for statement in builder.statements
-    }
+    spans = {statement.id: _cell_lines(graph, statement) for statement in builder.statements}
     program = LoopProgram(graph.id, tuple(inputs), tuple(builder.statements), outputs, constants, spans)
     return without_dead_statements(program)
 

@@ -119,9 +119,7 @@ class Builder:
             strides = contiguous_strides(shape)
         return Buffer(self.fresh(name), tuple(shape), tuple(strides), dtype)
 
-    def result_strides(
-        self, shape: Sequence[IndexExpr], output: int = 0
-    ) -> tuple[IndexExpr, ...] | None:
+    def result_strides(self, shape: Sequence[IndexExpr], output: int = 0) -> tuple[IndexExpr, ...] | None:
         """Strides the node's result must have, if ``shape`` is the result's shape and it is dense."""
         value = self.result
         if isinstance(value, tuple | list):
@@ -305,9 +303,7 @@ class Builder:
         dtype = dtype or x.dtype
         return self.generate(x.shape, dtype, lambda *where: x.load(where).cast(dtype), name=name)
 
-    def view(
-        self, x: View, shape: Sequence[IndexExpr], place: Callable[..., Sequence[Index]]
-    ) -> View:
+    def view(self, x: View, shape: Sequence[IndexExpr], place: Callable[..., Sequence[Index]]) -> View:
         """A view of ``x``: element ``(i, ...)`` of it is element ``place(i, ...)`` of ``x``."""
         axes = tuple(Axis(f"v{n}", extent) for n, extent in enumerate(shape))
         return View(x.buffer, axes, x.at(tuple(place(*at(axes)))))

@@ -59,17 +59,17 @@ def load(path: Path, symbols: tuple[str, ...]) -> dict[str, Callable[..., None]]
 def bind(
     source: KernelSource,
     functions: Callable[[], Mapping[str, Callable[..., None]]],
-    aten: AtenGraph,
+    constants: Mapping[str, torch.Tensor],
     from_cache: bool,
 ) -> CompiledModule:
-    """A module that resolves its kernels (waiting for the compiler) at its first call."""
+    """A module that resolves its kernels (waiting for the compiler) at its first call. ``constants``
+    are the tensors that the graph holds, by name (see :func:`graph_constants`)."""
     filename = f"<nbcompile wrapper {source.graph}>"
     linecache.cache[filename] = (
         len(source.wrapper), None, source.wrapper.splitlines(keepends=True), filename,
     )  # fmt: skip
     code = compile(source.wrapper, filename, "exec")
     libraries = {name: _operator(name, target) for name, target in source.libraries.items()}
-    constants = _constants(aten, source.constants)
     state: list[Callable[[list[Any]], Any]] = []
 
     def first(args: list[Any]) -> Any:
@@ -100,7 +100,7 @@ def _operator(name: str, target: str) -> Any:
     return found
 
 
-def _constants(aten: AtenGraph, names: tuple[str, ...]) -> dict[str, torch.Tensor]:
+def graph_constants(aten: AtenGraph, names: tuple[str, ...]) -> dict[str, torch.Tensor]:
     """The tensors that the graph holds, by node name."""
     found: dict[str, torch.Tensor] = {}
     for node in aten.module.graph.nodes:

@@ -30,7 +30,7 @@ def compile_program(
     toolchain = find_toolchain()
     source = groups_to_source(loops_to_groups(verify(program), options), toolchain.vector_math)
     library = binary.find_or_build(source, toolchain, options, Recorder(options))
-    module = source_to_module.bind(source, library.functions, {}, program.constants, library.from_cache)
+    module = source_to_module.bind(source, library.functions, program.constants, library.from_cache)
     return lambda inputs: tuple(module.call(list(inputs)))
 
 
