@@ -251,9 +251,10 @@ def _warm_process(contestant: Contestant, make: Compile) -> None:
     """A first compile of something tiny: imports, and Inductor's precompiled header, are no part of
     the cold compile of a kernel."""
     if contestant.backend not in _WARM:
-        x = torch.ones(8, 8, requires_grad=True)
-        out = make(lambda x: (x.exp() * 3).sum(0), backend=contestant.backend)(x)
-        out.sum().backward()
+        with torch.inference_mode(False), torch.enable_grad():  # whatever the user has switched off
+            x = torch.ones(8, 8, requires_grad=True)
+            out = make(lambda x: (x.exp() * 3).sum(0), backend=contestant.backend)(x)
+            out.sum().backward()
         _WARM.add(contestant.backend)
 
 

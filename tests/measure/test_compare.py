@@ -27,7 +27,7 @@ def test_times_and_errors_of_every_contestant_are_in_the_record() -> None:
     random_state = torch.get_rng_state()
     heard: list[str] = []
     record = compare(
-        model, (x,), ("eager", "aot_eager"), train=True, budget=0.1, progress=heard.append, threads=1
+        model, (x,), ("eager", "aot_eager"), train=True, budget=0.5, progress=heard.append, threads=1
     )
     assert torch.equal(random_state, torch.get_rng_state())
     assert all(torch.equal(weights[name], value) for name, value in model.state_dict().items())
@@ -58,6 +58,13 @@ def test_a_contestant_that_runs_eager_has_a_reason_and_no_times() -> None:
     measured = by_name(compare(program, torch.ones(3), ("eager", "aot_eager"), **FAST))["aot_eager"]
     assert not measured.ran_compiled and measured.reason
     assert measured.steady == () and measured.warm is None and measured.first is None
+
+
+def test_contestants_run_where_gradients_are_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nbcompile.measure.compare._WARM", set())
+    with torch.no_grad():
+        found = by_name(compare(torch.sin, torch.ones(8), ("eager", "aot_eager"), budget=0.02))
+    assert found["aot_eager"].ran_compiled and found["aot_eager"].cold
 
 
 def test_a_contestant_that_fails_leaves_the_others_their_times() -> None:
