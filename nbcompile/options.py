@@ -19,7 +19,6 @@ class Options:
 
     fuse:     fuse loops into kernels; ``False`` gives one kernel a loop.
     no_fuse:  pairs ``(producer, consumer)`` of loop names never to fuse.
-    force_fuse: pairs to fuse even where the cost model says no (legality still decides).
     random:   ``"eager"`` draws exactly torch's own numbers; ``"philox"`` draws them inside the
               fused kernels, seeded by torch's generator: other numbers, same distribution.
     cache:    use the on-disk cache.
@@ -29,7 +28,6 @@ class Options:
     mode: str = "default"
     fuse: bool = True
     no_fuse: tuple[tuple[str, str], ...] = ()
-    force_fuse: tuple[tuple[str, str], ...] = ()
     random: Literal["eager", "philox"] = "eager"
     cache: bool = True
     verify: bool = False
