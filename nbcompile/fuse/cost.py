@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nbcompile.loop_ir.expr import TRANSCENDENTAL, Expr, Guard, Load, Op
-from nbcompile.loop_ir.index import product
+from nbcompile.loop_ir.index import hint_product
 from nbcompile.loop_ir.nodes import Buffer, Loop
 
 COSTLY_LOADS = 6
@@ -19,7 +19,7 @@ def evaluations(load: Load, reader: Loop) -> float:
         return 1.0
     axes = {axis for place in load.index for axis in place.axes()}
     depth = max((n + 1 for n, axis in enumerate(reader.axes) if axis in axes), default=0)
-    return float(product(axis.extent for axis in reader.axes[:depth]).hint())
+    return float(hint_product(axis.extent for axis in reader.axes[:depth]))
 
 
 def _guarded(expr: Expr, load: Load) -> bool:

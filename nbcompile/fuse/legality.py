@@ -15,13 +15,14 @@ from nbcompile.fuse.alignment import (
 from nbcompile.fuse.cost import evaluations, is_expensive
 from nbcompile.loop_ir.expr import Load
 from nbcompile.loop_ir.fused import Binding, Group, Nest
-from nbcompile.loop_ir.index import Axis, IndexExpr, product, substitute
+from nbcompile.loop_ir.index import Axis, IndexExpr, hint_product, substitute
 from nbcompile.loop_ir.nodes import Buffer, Loop
 
 FEW_ROWS = 8
 SERIAL_POINTS = 32_768
 SPLIT_KEPT_BYTES = 1 << 20
 MANY_BUFFERS = 64
+MANY_LOOPS = 160  # a kernel nobody reads, and a merge that has to look at every loop again
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ def merge(producer: Group, consumer: Group, uses: Uses) -> Group | Refusal:
         return Refusal("scatter", "a scatter must be complete before anything reads it")
     if len(_touched(loops, stored)) > MANY_BUFFERS:
         return Refusal("too-many-buffers", f"one kernel would touch more than {MANY_BUFFERS} tensors")
+    if len(loops) > MANY_LOOPS:
+        return Refusal("too-many-loops", f"one kernel would do the work of more than {MANY_LOOPS} loops")
     refusal: Refusal | None = None
     if not scatters:
         for host, guest in _host_first(producer, consumer):
@@ -98,7 +101,7 @@ def _host_first(a: Group, b: Group) -> list[tuple[Group, Group]]:
 
 
 def _points(axes: Iterable[Axis]) -> int:
-    return product(axis.extent for axis in axes).hint()
+    return hint_product(axis.extent for axis in axes)
 
 
 def _placements(host: Group, guest: Group) -> Iterable[Placement]:
@@ -196,7 +199,11 @@ def _schedule(group: Group, uses: Uses) -> Group | Refusal:
 
 
 def _axes_of(places: Iterable[IndexExpr]) -> frozenset[Axis]:
-    return frozenset(axis for place in places for axis in place.axes())
+    found: set[Axis] = set()
+    for place in places:
+        bare = place.axis
+        found |= place.axes() if bare is None else {bare}
+    return frozenset(found)
 
 
 def _schedules(
@@ -343,6 +350,8 @@ def _repeats(group: Group, maker: Loop) -> float:
     if maker.kind != "pointwise":
         return 1.0
     own = _axes_of(group.bindings[maker.id].values())
+    if len(own) == len(group.nest.axes):
+        return 1.0
     order = (*group.nest.rows, *group.nest.inner_axes)
     depth = max((n + 1 for n, axis in enumerate(order) if axis in own), default=0)
     return _points(order[:depth]) / max(_points(own), 1)

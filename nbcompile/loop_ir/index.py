@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from math import gcd
+from math import gcd, prod
 from typing import TYPE_CHECKING, Union
 
 from nbcompile.loop_ir.index_text import factor_text, terms_text
@@ -213,6 +213,8 @@ class IndexExpr:
 
     def hint(self) -> int:
         """The value with every symbolic size at its hint and every axis at 0."""
+        if self.constant is not None:
+            return self.constant
         return self.evaluate(lambda atom: atom.hint if isinstance(atom, Size) else 0)
 
     def evaluate(self, value_of: Callable[[Atom], int]) -> int:
@@ -257,8 +259,16 @@ def product(values: Iterable[Index]) -> IndexExpr:
     return result
 
 
+def hint_product(values: Iterable[IndexExpr]) -> int:
+    """Product of the hints: how many points a space of these extents has."""
+    return prod(value.hint() for value in values)
+
+
 def substitute(expr: IndexExpr, mapping: Mapping[Axis, IndexExpr]) -> IndexExpr:
     """``expr`` with axes replaced, all at once, and simplified again."""
+    bare = expr.axis
+    if bare is not None:  # by far the most common index
+        return mapping.get(bare, expr)
     if not mapping or not any(axis in mapping for axis in expr.axes()):
         return expr
     result = ZERO

@@ -16,7 +16,17 @@ from typing import Any, Literal
 import torch
 
 from nbcompile.loop_ir.expr import Expr, Load
-from nbcompile.loop_ir.index import ONE, ZERO, Axis, Index, IndexExpr, index, product, substitute
+from nbcompile.loop_ir.index import (
+    ONE,
+    ZERO,
+    Axis,
+    Index,
+    IndexExpr,
+    hint_product,
+    index,
+    product,
+    substitute,
+)
 
 ReductionKind = Literal["sum", "prod", "max", "min", "argmax", "argmin", "any", "all", "welford"]
 ScatterMode = Literal["set", "add", "mul", "max", "min"]
@@ -37,7 +47,7 @@ class Buffer:
 
     def bytes_hint(self) -> int:
         """Size in bytes at the hints of symbolic sizes."""
-        return max(self.numel().hint(), 0) * self.dtype.itemsize
+        return max(hint_product(self.shape), 0) * self.dtype.itemsize
 
     def offset(self, indices: tuple[IndexExpr, ...]) -> IndexExpr:
         """Elements from the buffer's start to the element at ``indices``."""
@@ -167,7 +177,7 @@ class Loop:
 
     def points(self) -> int:
         """Number of points of the domain, at the hints."""
-        return max(product(axis.extent for axis in self.axes).hint(), 0)
+        return max(hint_product(axis.extent for axis in self.axes), 0)
 
 
 @dataclass(frozen=True)
