@@ -30,7 +30,7 @@ from nbcompile.codegen.values import (
     walk_values,
 )
 from nbcompile.loop_ir.fused import Group
-from nbcompile.loop_ir.index import ONE, Axis, IndexExpr, product
+from nbcompile.loop_ir.index import ONE, Axis, IndexExpr, hint_product, product
 from nbcompile.loop_ir.nodes import Buffer
 
 FEW_OUTER = 8
@@ -352,7 +352,9 @@ class Nests(KernelPrinter):
         score = 0
         for place, buffer in places:
             step = place.coefficient(axis)
-            weight = self.buffers[buffer].dtype.itemsize
+            # a vector read along one axis counts for little beside the tensors of the whole nest
+            points = hint_product(a.extent for a in place.atoms() if isinstance(a, Axis))
+            weight = self.buffers[buffer].dtype.itemsize * points
             if step is None or not (step == 0 or step == ONE):
                 score -= weight
             elif step == ONE:

@@ -26,21 +26,12 @@ void k1_add(const float *y__2, const float *x__2, float *add) {
 
 // sum
 void k2_sum(const float *y_, float *sum_1_2) {
-  for (long first = 0; first < 5; first += 16) {
-    const long width = 5 - first < 16 ? 5 - first : 16;
-    float sum_1[16];
-    for (long lane = 0; lane < width; lane++) sum_1[lane] = 0;
+  for (long j = 0; j < 5; j++) {
+    float sum_1 = 0;
+    #pragma omp simd reduction(+:sum_1)
     for (long i = 0; i < 0; i++) {
-      #pragma omp simd
-      for (long lane = 0; lane < width; lane++) {
-        const long j = first + lane;
-        sum_1[lane] += y_[i*5 + j];
-      }
+      sum_1 += y_[i*5 + j];
     }
-    #pragma omp simd
-    for (long lane = 0; lane < width; lane++) {
-      const long j = first + lane;
-      sum_1_2[j] = sum_1[lane];
-    }
+    sum_1_2[j] = sum_1;
   }
 }
