@@ -28,8 +28,8 @@ print("torch", torch.__version__, "on", torch.get_num_threads(), "threads")
 # memory before it starts the next one.
 
 # %%
-x = torch.randn(2048, 512)
-w = torch.randn(512, 512) / 512**0.5
+x = torch.randn(8192, 128)
+w = torch.randn(128, 1024) / 128**0.5
 
 # %%
 # %%compile --into first

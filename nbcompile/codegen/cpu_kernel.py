@@ -42,7 +42,7 @@ RESERVED = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if int long "
     "register return short signed sizeof static struct switch typedef union unsigned void volatile while "
     "exp log sin cos tan sqrt pow erf floor ceil trunc fmod abs bad threads main inline restrict bool y0 y1 "
-    "yn j0 j1 jn gamma i j k l m n o p q r s t u v w x y z div signal index remainder status".split()
+    "yn j0 j1 jn gamma div signal index remainder status".split()
 ) | c_functions()  # fmt: skip
 
 

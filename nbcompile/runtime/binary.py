@@ -51,7 +51,7 @@ def find_or_build(source: KernelSource, toolchain: Toolchain, options: Options, 
             recorder.add(PassRecord("build", f"{source.graph}.source", source.graph, 0.0))
             return Binary(lambda: found, from_cache=True)
     start = time.perf_counter()
-    future = build(source.source, toolchain)
+    future = build(source, toolchain)
     done: list[Functions] = []
     lock = threading.Lock()
 

@@ -30,16 +30,46 @@ def _builders(process: int) -> concurrent.futures.ThreadPoolExecutor:
     return concurrent.futures.ThreadPoolExecutor(max_workers=4, thread_name_prefix="nbcompile-cc")
 
 
-def build(source: str, toolchain: Toolchain) -> concurrent.futures.Future[bytes]:
-    """Start compiling a C file in the background; the future gives the shared library's bytes."""
+KERNELS_A_PART = 3  # fewer are compiled sooner by one compiler than by two and a linker
+
+
+def build(source: KernelSource, toolchain: Toolchain) -> concurrent.futures.Future[bytes]:
+    """Start compiling a graph's C file in the background, large files in parts at once; the future
+    gives the shared library's bytes."""
+    parts = _parts(source, os.cpu_count() or 1)
 
     def run() -> bytes:
-        with tempfile.TemporaryDirectory(prefix="nbcompile-") as folder:
-            out = Path(folder) / "kernel.so"
-            toolchain.compile(source, out, extra=EXTRA_FLAGS)
+        with tempfile.TemporaryDirectory(prefix="nbcompile-") as name:
+            folder = Path(name)
+            out = folder / "kernel.so"
+            if len(parts) == 1:
+                toolchain.compile(source.source, out, extra=EXTRA_FLAGS)
+                return out.read_bytes()
+            objects = [folder / f"part{n}.o" for n in range(len(parts))]
+            with concurrent.futures.ThreadPoolExecutor(len(parts)) as compilers:
+                jobs = [
+                    compilers.submit(toolchain.compile, text, place, (*EXTRA_FLAGS, "-c"))
+                    for text, place in zip(parts, objects, strict=True)
+                ]
+            for job in jobs:
+                job.result()
+            toolchain.link(objects, out)
             return out.read_bytes()
 
     return _builders(os.getpid()).submit(run)
+
+
+def _parts(source: KernelSource, cores: int) -> list[str]:
+    """The file cut into at most ``cores`` files of about as much text, each with what stands above the
+    first kernel."""
+    count = min(cores, len(source.kernels) // KERNELS_A_PART)
+    if count < 2:
+        return [source.source]
+    above = source.source[: source.source.index(source.kernels[0].text)]
+    texts: list[list[str]] = [[] for _ in range(count)]
+    for kernel in sorted(source.kernels, key=lambda item: -len(item.text)):
+        min(texts, key=lambda part: sum(map(len, part))).append(kernel.text)
+    return [above + "\n\n".join(part) + "\n" for part in texts]
 
 
 def load(path: Path, symbols: tuple[str, ...]) -> dict[str, Callable[..., None]]:

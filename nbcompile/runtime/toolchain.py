@@ -84,6 +84,14 @@ class Toolchain:
         ``timeout`` is in seconds. Raises ToolchainError with the compiler's first error line if the
         compiler refuses, takes too long, has gone, or cannot write ``out``.
         """
+        self._make(out, [*self.flags, *extra, "-x", "c", "-"], source, timeout)
+
+    def link(self, objects: Sequence[Path], out: Path, *, timeout: float = TIMEOUT) -> None:
+        """Link object files (made by :meth:`compile` with ``-c``) to the shared library ``out``; raises
+        as :meth:`compile` does."""
+        self._make(out, [*self.flags, *map(str, objects)], "", timeout)
+
+    def _make(self, out: Path, arguments: Sequence[str], source: str, timeout: float) -> None:
         try:
             handle, name = tempfile.mkstemp(prefix=out.name + ".", dir=out.parent)
         except OSError as error:
@@ -93,7 +101,7 @@ class Toolchain:
             ) from error
         os.close(handle)
         partial = Path(name)
-        command = [*self.command, *self.flags, *extra, "-x", "c", "-", "-o", name, *self.libraries]
+        command = [*self.command, *arguments, "-o", name, *self.libraries]
         try:
             run = _run(command, timeout=timeout, text=source)
             if run.returncode != 0:

@@ -7,7 +7,7 @@
 static inline float maximum_f32(float a, float b) { return a > b || a != a ? a : b; }
 
 // cat, constant_pad_nd, relu
-void k0_cat_constant_pad_nd_relu(const float *x_, const float *y_, float *relu) {
+void k0_cat_constant_pad_nd_relu(const float *x, const float *y, float *relu) {
   #pragma omp parallel for collapse(2)
   for (long i = 0; i < 4; i++) {
     for (long j = 0; j < 128; j++) {
@@ -17,7 +17,7 @@ void k0_cat_constant_pad_nd_relu(const float *x_, const float *y_, float *relu) 
       }
       #pragma omp simd
       for (long k = 2; k < 102; k++) {
-        relu[i*13440 + j*105 + k] = maximum_f32((j < 96 ? x_[i*9600 + j*100 + k - 2] : y_[i*3200 + j*100 + k - 9602]), 0.0f);
+        relu[i*13440 + j*105 + k] = maximum_f32((j < 96 ? x[i*9600 + j*100 + k - 2] : y[i*3200 + j*100 + k - 9602]), 0.0f);
       }
       #pragma omp simd
       for (long k = 102; k < 105; k++) {

@@ -35,8 +35,8 @@ void k0_log_softmax_ne_scalar_tensor_sum(const float *logits, const long *labels
     float max = -__builtin_inff();
     #pragma omp simd reduction(nanmax_f32:max) reduction(|:bad)
     for (long j = 0; j < 1000; j++) {
-      const float t_ = logits[i*1000 + j];
-      max = t_ > max || t_ != t_ ? t_ : max;
+      const float t = logits[i*1000 + j];
+      max = t > max || t != t ? t : max;
     }
     double sum = 0;
     #pragma omp simd reduction(+:sum) reduction(|:bad)

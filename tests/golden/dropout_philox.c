@@ -23,13 +23,13 @@ static inline float philox_uniform(long seed, long offset) {
 }
 
 // bernoulli, _to_copy, div, mul
-void k0_bernoulli_to_copy_div_mul(const long *philox_seed, const float *x_, float *mul_1) {
+void k0_bernoulli_to_copy_div_mul(const long *philox_seed, const float *x, float *mul_1) {
   #pragma omp parallel for simd
   for (long i = 0; i < 393216; i++) {
     const _Bool bernoulli = philox_uniform(philox_seed[0], i) < 0.9f;
     const float _to_copy = (float)bernoulli;
     const float div_ = _to_copy / 0.9f;
-    const float mul = x_[i] * div_;
+    const float mul = x[i] * div_;
     mul_1[i] = mul * 2.0f;
   }
 }

@@ -10,25 +10,25 @@ __attribute__((simd("notinbranch"), const)) float expf(float);
 #pragma omp declare reduction(nanmax_f32 : float : omp_out = omp_in > omp_out || omp_in != omp_in ? omp_in : omp_out) initializer(omp_priv = -__builtin_inff())
 
 // mul, _softmax
-void k0_mul_softmax(const float *x_, float *_softmax, long s77, long s27) {
+void k0_mul_softmax(const float *x, float *_softmax, long s77, long s27) {
   #pragma omp parallel for
   for (long i = 0; i < s77; i++) {
-    const float t_ = (float)s77;
+    const float t = (float)s77;
     float max = -__builtin_inff();
     #pragma omp simd reduction(nanmax_f32:max)
     for (long j = 0; j < s27; j++) {
-      const float t__2 = x_[i*s27 + j] * t_;
-      max = t__2 > max || t__2 != t__2 ? t__2 : max;
+      const float t_2 = x[i*s27 + j] * t;
+      max = t_2 > max || t_2 != t_2 ? t_2 : max;
     }
     float sum = 0;
     #pragma omp simd reduction(+:sum)
     for (long j = 0; j < s27; j++) {
-      const float mul = x_[i*s27 + j] * t_;
+      const float mul = x[i*s27 + j] * t;
       sum += expf((mul - max));
     }
     #pragma omp simd
     for (long j = 0; j < s27; j++) {
-      const float mul_2 = x_[i*s27 + j] * t_;
+      const float mul_2 = x[i*s27 + j] * t;
       const float exp_ = expf((mul_2 - max));
       _softmax[i*s27 + j] = exp_ / sum;
     }

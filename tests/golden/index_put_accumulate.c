@@ -7,11 +7,11 @@ static inline long in_range(long i, long n) {
 }
 
 // index_put
-void k0_index_put(const float *x_, const long *rows, const float *values, float *index_put, int *status) {
+void k0_index_put(const float *x, const long *rows, const float *values, float *index_put, int *status) {
   int bad = 0; // set if an index is out of range
   for (long c0 = 0; c0 < 100; c0++) {
     for (long c1 = 0; c1 < 64; c1++) {
-      index_put[c0*64 + c1] = x_[c0*64 + c1];
+      index_put[c0*64 + c1] = x[c0*64 + c1];
     }
   }
   for (long first = 0; first < 64; first += 32) {

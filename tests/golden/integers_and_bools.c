@@ -29,14 +29,14 @@ void k0_gt_remainder_eq_bitwise_not(const long *a, const int *b, long *where, un
     #pragma omp simd reduction(+:sum_1)
     for (long j = 0; j < 70; j++) {
       const long a_ = a[i*70 + j];
-      const long t_ = (long)b[i*70 + j];
-      const _Bool gt = a_ > t_;
+      const long t = (long)b[i*70 + j];
+      const _Bool gt = a_ > t;
       const long remainder_ = remainder_i64(a_, 3L);
       const _Bool eq = remainder_ == 0L;
       const _Bool bitwise_and = gt && eq;
       const long div_ = floordiv_i64(a_, 2L);
       sum_1 += (long)bitwise_and;
-      where[i*70 + j] = bitwise_and ? div_ : t_;
+      where[i*70 + j] = bitwise_and ? div_ : t;
       bitwise_not[i*70 + j] = !bitwise_and;
     }
     sum_1_2[i] = sum_1;

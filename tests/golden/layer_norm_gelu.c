@@ -9,29 +9,29 @@
 __attribute__((simd("notinbranch"), const)) float erff(float);
 
 // native_layer_norm, gelu, add
-void k0_layer_norm_gelu_add(const float *x_, const float *weight, const float *bias, float *add) {
+void k0_layer_norm_gelu_add(const float *x, const float *weight, const float *bias, float *add) {
   #pragma omp parallel for
   for (long i = 0; i < 512; i++) {
     double native_layer_norm_mean = 0;
     #pragma omp simd reduction(+:native_layer_norm_mean)
     for (long j = 0; j < 768; j++) {
-      native_layer_norm_mean += x_[i*768 + j];
+      native_layer_norm_mean += x[i*768 + j];
     }
     const float native_layer_norm_mean_row = (float)(native_layer_norm_mean / (768));
     double native_layer_norm_m2 = 0;
     #pragma omp simd reduction(+:native_layer_norm_m2)
     for (long j = 0; j < 768; j++) {
-      const float t_ = x_[i*768 + j] - native_layer_norm_mean_row;
-      native_layer_norm_m2 += t_ * t_;
+      const float t = x[i*768 + j] - native_layer_norm_mean_row;
+      native_layer_norm_m2 += t * t;
     }
     const float native_layer_norm_m2_row = (float)(native_layer_norm_m2);
     const float rstd = 1.0f / __builtin_sqrtf(((native_layer_norm_m2_row / 768.0f) + 1e-05f));
     #pragma omp simd
     for (long j = 0; j < 768; j++) {
-      const float x__2 = x_[i*768 + j];
-      const float native_layer_norm = (((x__2 - native_layer_norm_mean_row) * rstd) * weight[j]) + bias[j];
+      const float x_ = x[i*768 + j];
+      const float native_layer_norm = (((x_ - native_layer_norm_mean_row) * rstd) * weight[j]) + bias[j];
       const float gelu = (native_layer_norm * 0.5f) * (erff((native_layer_norm * 0.70710678f)) + 1.0f);
-      add[i*768 + j] = x__2 + gelu;
+      add[i*768 + j] = x_ + gelu;
     }
   }
 }

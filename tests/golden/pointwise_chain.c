@@ -13,10 +13,10 @@ __attribute__((simd("notinbranch"), const)) float expf(float);
 __attribute__((simd("notinbranch"), const)) float tanhf(float);
 
 // mul, add, sigmoid, tanh, abs, div
-void k0_mul_add_sigmoid_div(const float *x_, float *div_) {
+void k0_mul_add_sigmoid_div(const float *x, float *div_) {
   #pragma omp parallel for simd
   for (long i = 0; i < 393216; i++) {
-    const float mul = x_[i] * 2.0f;
+    const float mul = x[i] * 2.0f;
     const float add = mul + 1.0f;
     const float sigmoid = 1.0f / (1.0f + expf(-add));
     const float mul_1 = sigmoid * sigmoid;

@@ -21,13 +21,13 @@ static inline unsigned short float_to_bf16(float x) { // round half to even
 }
 
 // _to_copy, pow, mean, add, rsqrt, mul
-void k0_to_copy_pow_mean_mul(const unsigned short *x_, const unsigned short *weight, unsigned short *mul_1) {
+void k0_to_copy_pow_mean_mul(const unsigned short *x, const unsigned short *weight, unsigned short *mul_1) {
   #pragma omp parallel for
   for (long i = 0; i < 512; i++) {
     double sum = 0;
     #pragma omp simd reduction(+:sum)
     for (long j = 0; j < 768; j++) {
-      const float _to_copy = bf16_to_float(x_[i*768 + j]);
+      const float _to_copy = bf16_to_float(x[i*768 + j]);
       sum += _to_copy * _to_copy;
     }
     const float sum_row = (float)(sum);
@@ -35,7 +35,7 @@ void k0_to_copy_pow_mean_mul(const unsigned short *x_, const unsigned short *wei
     const float rsqrt = 1.0f / __builtin_sqrtf((mean + 1e-06f));
     #pragma omp simd
     for (long j = 0; j < 768; j++) {
-      const float mul = bf16_to_float(x_[i*768 + j]) * rsqrt;
+      const float mul = bf16_to_float(x[i*768 + j]) * rsqrt;
       const float _to_copy_1 = bf16_to_float(float_to_bf16(mul));
       mul_1[i*768 + j] = float_to_bf16((_to_copy_1 * bf16_to_float(weight[j])));
     }

@@ -6,7 +6,7 @@
 #pragma omp declare reduction(nanmax_f32 : float : omp_out = omp_in > omp_out || omp_in != omp_in ? omp_in : omp_out) initializer(omp_priv = -__builtin_inff())
 
 // amax, sum
-void k0_amax_sum(const float *x__2, float *amax_2, float *sum_1_2) {
+void k0_amax_sum(const float *x, float *amax_2, float *sum_1_2) {
   double sum_1[768];
   for (long c = 0; c < 768; c++) sum_1[c] = 0;
   #pragma omp parallel for reduction(+:sum_1[:768])
@@ -14,7 +14,7 @@ void k0_amax_sum(const float *x__2, float *amax_2, float *sum_1_2) {
     float amax = -__builtin_inff();
     #pragma omp simd reduction(nanmax_f32:amax)
     for (long j = 0; j < 768; j++) {
-      const float x_ = x__2[i*768 + j];
+      const float x_ = x[i*768 + j];
       amax = x_ > amax || x_ != x_ ? x_ : amax;
       sum_1[j] += x_;
     }

@@ -9,14 +9,14 @@
 __attribute__((simd("notinbranch"), const)) float expf(float);
 
 // exp
-void k0_exp(const float *x_, float *exp_) {
-  exp_[0] = expf(x_[0]);
+void k0_exp(const float *x, float *exp_) {
+  exp_[0] = expf(x[0]);
 }
 
 // add
-void k1_add(const float *y__2, const float *x__2, float *add) {
-  const float y_ = y__2[0];
-  const float x_ = x__2[0];
+void k1_add(const float *y, const float *x, float *add) {
+  const float y_ = y[0];
+  const float x_ = x[0];
   const float add_2 = y_ + x_;
   #pragma omp simd
   for (long i = 0; i < 0; i++) {
@@ -25,12 +25,12 @@ void k1_add(const float *y__2, const float *x__2, float *add) {
 }
 
 // sum
-void k2_sum(const float *y_, float *sum_1_2) {
+void k2_sum(const float *y, float *sum_1_2) {
   for (long j = 0; j < 5; j++) {
     float sum_1 = 0;
     #pragma omp simd reduction(+:sum_1)
     for (long i = 0; i < 0; i++) {
-      sum_1 += y_[i*5 + j];
+      sum_1 += y[i*5 + j];
     }
     sum_1_2[j] = sum_1;
   }

@@ -8,7 +8,7 @@
 __attribute__((simd("notinbranch"), const)) float expf(float);
 
 // _softmax
-void k0_softmax(const float *x_, float *_softmax) {
+void k0_softmax(const float *x, float *_softmax) {
   #pragma omp parallel for
   for (long first = 0; first < 768; first += 128) {
     const long width = 768 - first < 128 ? 768 - first : 128;
@@ -18,8 +18,8 @@ void k0_softmax(const float *x_, float *_softmax) {
       #pragma omp simd
       for (long lane = 0; lane < width; lane++) {
         const long j = first + lane;
-        const float t_ = x_[i*768 + j];
-        max[lane] = t_ > max[lane] || t_ != t_ ? t_ : max[lane];
+        const float t = x[i*768 + j];
+        max[lane] = t > max[lane] || t != t ? t : max[lane];
       }
     }
     double sum[128];
@@ -28,7 +28,7 @@ void k0_softmax(const float *x_, float *_softmax) {
       #pragma omp simd
       for (long lane = 0; lane < width; lane++) {
         const long j = first + lane;
-        sum[lane] += expf((x_[i*768 + j] - max[lane]));
+        sum[lane] += expf((x[i*768 + j] - max[lane]));
       }
     }
     float sum_col[128];
@@ -41,7 +41,7 @@ void k0_softmax(const float *x_, float *_softmax) {
       #pragma omp simd
       for (long lane = 0; lane < width; lane++) {
         const long j = first + lane;
-        const float exp_ = expf((x_[i*768 + j] - max[lane]));
+        const float exp_ = expf((x[i*768 + j] - max[lane]));
         _softmax[i*768 + j] = exp_ / sum_col[lane];
       }
     }

@@ -9,20 +9,20 @@ __attribute__((simd("notinbranch"), const)) float expf(float);
 #pragma omp declare reduction(nanmax_f32 : float : omp_out = omp_in > omp_out || omp_in != omp_in ? omp_in : omp_out) initializer(omp_priv = -__builtin_inff())
 
 // _softmax
-void k0_softmax(const float *x_, float *_softmax) {
+void k0_softmax(const float *x, float *_softmax) {
   #pragma omp parallel for
   for (long i = 0; i < 512; i++) {
     float exp_kept[768]; // one row, kept for the next pass
     float max = -__builtin_inff();
     #pragma omp simd reduction(nanmax_f32:max)
     for (long j = 0; j < 768; j++) {
-      const float t_ = x_[i*768 + j];
-      max = t_ > max || t_ != t_ ? t_ : max;
+      const float t = x[i*768 + j];
+      max = t > max || t != t ? t : max;
     }
     double sum = 0;
     #pragma omp simd reduction(+:sum)
     for (long j = 0; j < 768; j++) {
-      const float exp_ = expf((x_[i*768 + j] - max));
+      const float exp_ = expf((x[i*768 + j] - max));
       exp_kept[j] = exp_;
       sum += exp_;
     }

@@ -18,16 +18,16 @@ static inline unsigned short float_to_bf16(float x) { // round half to even
 }
 
 // _to_copy, sigmoid, mul
-void k0_to_copy_sigmoid_mul(const unsigned short *x_, unsigned short *mul_1) {
+void k0_to_copy_sigmoid_mul(const unsigned short *x, unsigned short *mul_1) {
   #pragma omp parallel for
   for (long i = 0; i < 64; i++) {
     #pragma omp simd
     for (long j = 0; j < 1024; j++) {
-      const float _to_copy = bf16_to_float(x_[i*2048 + j]);
+      const float _to_copy = bf16_to_float(x[i*2048 + j]);
       const float sigmoid = 1.0f / (1.0f + expf(-_to_copy));
       const float mul = _to_copy * sigmoid;
       const float _to_copy_1 = bf16_to_float(float_to_bf16(mul));
-      mul_1[i*1024 + j] = float_to_bf16((_to_copy_1 * bf16_to_float(x_[i*2048 + j + 1024])));
+      mul_1[i*1024 + j] = float_to_bf16((_to_copy_1 * bf16_to_float(x[i*2048 + j + 1024])));
     }
   }
 }

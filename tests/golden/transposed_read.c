@@ -3,12 +3,12 @@
 // made by nbcompile; header-free C
 
 // mul
-void k0_mul(const float *x_, const float *y_, float *mul) {
+void k0_mul(const float *x, const float *y, float *mul) {
   #pragma omp parallel for
   for (long j = 0; j < 512; j++) {
     #pragma omp simd
     for (long i = 0; i < 768; i++) {
-      mul[i + j*768] = x_[i + j*768] * y_[i*512 + j];
+      mul[i + j*768] = x[i + j*768] * y[i*512 + j];
     }
   }
 }
