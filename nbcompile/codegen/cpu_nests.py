@@ -30,8 +30,8 @@ from nbcompile.codegen.values import (
     walk_values,
 )
 from nbcompile.loop_ir.fused import Group
-from nbcompile.loop_ir.index import ONE, Axis, IndexExpr, hint_product, product
-from nbcompile.loop_ir.nodes import Buffer
+from nbcompile.loop_ir.index import ONE, Axis, IndexExpr, product
+from nbcompile.loop_ir.nodes import Buffer, hint_product
 
 FEW_OUTER = 8
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nbcompile.loop_ir.expr import TRANSCENDENTAL, Expr, Guard, Load, Op
-from nbcompile.loop_ir.index import hint_product
-from nbcompile.loop_ir.nodes import Buffer, Loop
+from nbcompile.loop_ir.nodes import Buffer, Loop, hint_product
 
 COSTLY_LOADS = 6
 

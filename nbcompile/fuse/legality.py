@@ -15,8 +15,8 @@ from nbcompile.fuse.alignment import (
 from nbcompile.fuse.cost import evaluations, is_expensive
 from nbcompile.loop_ir.expr import Load
 from nbcompile.loop_ir.fused import Binding, Group, Nest
-from nbcompile.loop_ir.index import Axis, IndexExpr, hint_product, substitute
-from nbcompile.loop_ir.nodes import Buffer, Loop
+from nbcompile.loop_ir.index import Axis, IndexExpr, substitute
+from nbcompile.loop_ir.nodes import Buffer, Loop, hint_product
 
 FEW_ROWS = 8
 SERIAL_POINTS = 32_768

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from math import gcd, prod
+from math import gcd
 from typing import TYPE_CHECKING, Union
 
 from nbcompile.loop_ir.index_text import factor_text, terms_text
@@ -257,11 +257,6 @@ def product(values: Iterable[Index]) -> IndexExpr:
     for value in values:
         result = result * value
     return result
-
-
-def hint_product(values: Iterable[IndexExpr]) -> int:
-    """Product of the hints: how many points a space of these extents has."""
-    return prod(value.hint() for value in values)
 
 
 def substitute(expr: IndexExpr, mapping: Mapping[Axis, IndexExpr]) -> IndexExpr:

@@ -8,9 +8,10 @@ the graph, after every other use of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any, Literal
 
 import torch
@@ -22,7 +23,6 @@ from nbcompile.loop_ir.index import (
     Axis,
     Index,
     IndexExpr,
-    hint_product,
     index,
     product,
     substitute,
@@ -276,6 +276,11 @@ _SHORT = {
     torch.int64: "i64", torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8",
     torch.bool: "bool",
 }  # fmt: skip
+
+
+def hint_product(values: Iterable[IndexExpr]) -> int:
+    """Product of the hints: how many points a space of these extents has."""
+    return prod(value.hint() for value in values)
 
 
 def type_name(dtype: torch.dtype) -> str:
