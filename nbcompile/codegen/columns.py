@@ -125,7 +125,7 @@ def _per_column(nests: Nests, roots: Sequence[Value], scope: Scope, tile: _Tile)
     ]  # fmt: skip
     if not wanted:
         return scope
-    names = {value.number: nests.fresh(nests.values.names.get(value.number) or "t") for value in wanted}
+    names = {value.number: nests.fresh(nests.names.get(value.number) or "t") for value in wanted}
     for value in wanted:
         tile.array(REGISTER_TYPES[value.dtype], names[value.number], value.origin)
     nests.out.add("#pragma omp simd")

@@ -97,6 +97,7 @@ class KernelPrinter:
 
     def __init__(self, values: KernelValues, buffers: Mapping[str, Buffer], writer: CWriter) -> None:
         self.values = values
+        self.names: Mapping[int, str] = values.names  # value number → loop output it is
         self.buffers = buffers
         self.writer = writer
         self.out = Lines(depth=1)
@@ -263,12 +264,10 @@ class KernelPrinter:
             if value.number not in certain or value.kind in ("const", "index", "reduced") or not only(value):
                 continue
             # the result of a loop gets a name, unless all that is done with it is to store it
-            named = value.number in self.values.names and value.kind == "op" and value not in roots
+            named = value.number in self.names and value.kind == "op" and value not in roots
             if uses[value.number] < 2 and not named:
                 continue
-            hint = self.values.names.get(value.number) or (
-                f"{value.buffer}_" if value.kind == "load" else "t"
-            )
+            hint = self.names.get(value.number) or (f"{value.buffer}_" if value.kind == "load" else "t")
             name = self.fresh(hint)
             text = strip(self.text(value, scope))
             kind = REGISTER_TYPES[value.dtype]

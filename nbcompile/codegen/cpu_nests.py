@@ -215,14 +215,14 @@ class Nests(KernelPrinter):
             behind = value.args if value.kind == "guard" else ()
             scope = self.define([item for item in value.inputs() if item not in behind], {}, scope, assign)
             if assign is None:
-                hint = self.values.names.get(value.number) or (value.buffer + "_" if value.buffer else "t")
+                hint = self.names.get(value.number) or (value.buffer + "_" if value.buffer else "t")
                 name = self.fresh(hint)
                 text = strip(self.text(value, scope))
                 self.report_gathers([value], scope)
                 self.out.add(f"const {REGISTER_TYPES[value.dtype]} {name} = {text};", [value.origin])
                 scope = {**scope, value.number: name}
             else:
-                name = self.fresh(self.values.names.get(value.number) or "t")
+                name = self.fresh(self.names.get(value.number) or "t")
                 scope = {**scope, value.number: assign(value, name, strip(self.text(value, scope)))}
         return scope
 
@@ -284,7 +284,7 @@ class Nests(KernelPrinter):
     def _keep(self, value: Value, element: str, scope: Scope) -> Scope:
         """Write ``value`` to its row buffer; it has a name from here on."""
         if value.number not in scope:
-            name = self.fresh(self.values.names.get(value.number) or "t")
+            name = self.fresh(self.names.get(value.number) or "t")
             text = strip(self.text(value, scope))
             self.out.add(f"const {REGISTER_TYPES[value.dtype]} {name} = {text};", [value.origin])
             scope = {**scope, value.number: name}

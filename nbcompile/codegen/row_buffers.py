@@ -52,7 +52,7 @@ def plan_row_buffers(
                 bytes_ = size * value.dtype.itemsize
                 if value.number not in plan.names and bytes_ <= budget:
                     budget -= bytes_
-                    hint = printer.values.names.get(value.number) or "t"
+                    hint = printer.names.get(value.number) or "t"
                     name = printer.fresh(f"{hint}_kept")
                     plan.names[value.number] = name
                     plan.written.setdefault(first, []).append(value.number)

@@ -30,7 +30,7 @@ def scatter_nest(printer: Nests) -> None:
     targets = tuple(resolver._place(resolver._bind(place, binding)) for place in loop.target or ())
     out = printer.buffers[loop.name]
     place = out.offset(targets)
-    printer.values.names.update(resolver.names)  # type: ignore[attr-defined]
+    printer.names = resolver.names  # this part numbers its values anew
     safe = [target.axis for target in targets if target.axis is not None]
     lane = safe[-1] if safe else None
     axes = [axis for axis in printer.nest.axes if axis is not lane]
@@ -69,6 +69,7 @@ def _copy_base(printer: Nests, loop: Loop) -> None:
 
     base = printer.buffers[loop.base or ""]
     value = resolver.value(Load(base.name, tuple(kept), base.dtype), {})
+    printer.names = resolver.names
     for n, axis in enumerate(axes):
         if n == 0 and out.bytes_hint() > (1 << 16):
             printer.out.add("#pragma omp parallel for")

@@ -1,0 +1,77 @@
+"""A graph from the cache: the same results and the same record, but for times."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nbcompile.api import compile as nbcompile_compile
+from nbcompile.compilation import Compilation
+from nbcompile.runtime import graph_cache
+from nbcompile.runtime.cache import DiskCache
+
+X = torch.linspace(-2, 2, 24 * 16).reshape(24, 16)
+WEIGHT = torch.nn.Parameter(torch.linspace(0, 1, 16 * 16).reshape(16, 16))
+
+
+def normed(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(torch.nn.functional.layer_norm(x @ WEIGHT, (16,)) * 2, -1)
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    cache = DiskCache(tmp_path)
+    monkeypatch.setattr(DiskCache, "shared", lambda: cache)
+    return tmp_path
+
+
+def run() -> tuple[torch.Tensor, torch.Tensor, Compilation]:
+    """(result, gradient, record) of a compile of its own, its build finished."""
+    compiled = nbcompile_compile(normed)
+    WEIGHT.grad = None
+    result = compiled(X)
+    result.square().sum().backward()
+    assert compiled.ran_compiled, compiled.eager_reason
+    assert WEIGHT.grad is not None
+    return result.detach(), WEIGHT.grad.clone(), compiled.compilation
+
+
+def but_for_times(record: Compilation) -> dict[str, Any]:
+    passes = tuple(dataclasses.replace(step, milliseconds=0.0) for step in record.passes)
+    same = dataclasses.replace(record, passes=passes, compile_seconds=0.0, from_cache=False)
+    return {field.name: getattr(same, field.name) for field in dataclasses.fields(same)}
+
+
+def test_a_warm_record_equals_the_cold_one_but_for_times(root: Path) -> None:
+    first, gradient, cold = run()
+    again, warm_gradient, warm = run()
+    assert (cold.from_cache, warm.from_cache) == (False, True)
+    assert torch.equal(first, again) and torch.equal(gradient, warm_gradient)
+    assert len(cold.kernels) >= 2 and cold.decisions
+    for name, value in but_for_times(cold).items():
+        assert but_for_times(warm)[name] == value, name
+    assert all(step.milliseconds == 0 for step in warm.passes if step.name in ("lower", "fuse", "codegen"))
+
+
+@pytest.mark.parametrize("file", [graph_cache.SOURCE, graph_cache.RECORD])
+def test_a_damaged_entry_is_made_again(root: Path, file: str) -> None:
+    first, _, cold = run()
+    damaged = list(root.rglob(file))
+    assert damaged
+    for path in damaged:
+        path.write_bytes(path.read_bytes()[:40])
+    again, _, made = run()
+    assert torch.equal(first, again)
+    assert but_for_times(made)["kernels"] == but_for_times(cold)["kernels"]
+
+
+def test_other_options_are_another_entry(root: Path) -> None:
+    run()
+    plain = nbcompile_compile(normed, options={"fuse": False})
+    torch.testing.assert_close(plain(X), normed(X))
+    assert not plain.compilation.from_cache
+    assert not any(decision.accepted for decision in plain.compilation.decisions)
