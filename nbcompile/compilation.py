@@ -153,13 +153,32 @@ class LineLink:
 
 
 @dataclass(frozen=True)
+class Launched:
+    """One function of a kernel on a GPU: how it is launched and what its compiled code takes.
+
+    ``registers`` are 32-bit, a thread; ``shared_bytes`` a program; ``spill_bytes`` a thread, stored to
+    and loaded from local memory. ``None``: not known (the compiler of that chip does not tell)."""
+
+    function: str
+    grid: tuple[int, ...]
+    constants: dict[str, int]
+    warps: int = 0
+    stages: int = 0
+    registers: int | None = None
+    shared_bytes: int | None = None
+    spill_bytes: int | None = None
+
+
+@dataclass(frozen=True)
 class Kernel:
     """One generated kernel. ``id`` equals the id of its node in the fused graph.
 
     ``loops`` are its loops in the order they run, ``recomputed`` those that it computes more than
     once or that another kernel computes too. ``sources`` maps a language (``"c"``, ``"triton"``,
     ``"ptx"`` ...) to text; ``line_map`` is about the first one. Bytes are per call, counted at
-    the sizes compiled for (hints where symbolic).
+    the sizes compiled for (hints where symbolic). ``target`` is the chip it was made for;
+    ``predicted_seconds`` its time from bytes and operations at that chip's rates, ``seconds`` a
+    measured one.
     """
 
     id: str
@@ -175,6 +194,10 @@ class Kernel:
     bytes_read: int = 0
     bytes_written: int = 0
     flops: int = 0
+    target: str = "cpu"
+    launches: tuple[Launched, ...] = ()
+    predicted_seconds: float | None = None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from nbcompile import targets
 from nbcompile.errors import OptionError
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -21,23 +22,36 @@ class Options:
     no_fuse:  pairs ``(producer, consumer)`` of loop names never to fuse.
     random:   ``"eager"`` draws exactly torch's own numbers; ``"philox"`` draws them inside the
               fused kernels, seeded by torch's generator: other numbers, same distribution.
+              ``"auto"`` is eager on the CPU and philox on a GPU, as Inductor does.
     cache:    use the on-disk cache.
     verify:   run each IR's verifier after each pass.
+    target:   ``"auto"``: where the tensors are; or the chip to make code for, ``"cuda:90"``. Code for
+              a chip that is not here is shown, and the graph runs eagerly.
+    interpret: run the Triton kernels on the CPU, through Triton's interpreter.
+    deterministic: no atomics whose order changes a floating-point result.
+    autotune_seconds: how long a ``max-autotune`` mode may measure candidates, for one graph.
     """
 
     mode: str = "default"
     fuse: bool = True
     no_fuse: tuple[tuple[str, str], ...] = ()
-    random: Literal["eager", "philox"] = "eager"
+    random: Literal["auto", "eager", "philox"] = "auto"
     cache: bool = True
     verify: bool = False
-    target: str = "cpu"
+    target: str = "auto"
+    interpret: bool = False
+    deterministic: bool = False
+    autotune_seconds: float = 30.0
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise OptionError(f"mode {self.mode!r} is unknown.", advice=f"Modes: {', '.join(MODES)}.")
-        if self.random not in ("eager", "philox"):
-            raise OptionError(f"random={self.random!r} is unknown.", advice="Use eager or philox.")
+        if self.random not in ("auto", "eager", "philox"):
+            raise OptionError(f"random={self.random!r} is unknown.", advice="Use auto, eager or philox.")
+        if self.target != "auto":
+            targets.parse(self.target)
+        if not self.autotune_seconds >= 0:
+            raise OptionError(f"autotune_seconds={self.autotune_seconds!r} wants a number of seconds.")
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any] | None, *, mode: str | None = None) -> Options:
@@ -65,6 +79,11 @@ def _convert(name: str, value: Any, default: Any) -> Any:
         if str(value).lower() in ("0", "false", "no", "off"):
             return False
         raise OptionError(f"option {name}={value!r} wants true or false.")
+    if isinstance(default, float):
+        try:
+            return float(value)
+        except ValueError as error:
+            raise OptionError(f"option {name}={value!r} wants a number.") from error
     if isinstance(default, tuple):
         return tuple(_pair(name, item) for item in (value.split(",") if isinstance(value, str) else value))
     return value

@@ -69,6 +69,45 @@ class KernelText:
 
 
 @dataclass(frozen=True)
+class Argument:
+    """One parameter of a Triton function: ``type`` is Triton's (``"*bf16"``, ``"i32"``, ``"i64"``),
+    ``hint`` the value of a size when the graph was captured. ``ours``: memory that we allocate, so it
+    is certainly aligned to 16 bytes."""
+
+    name: str
+    type: str
+    hint: int = 0
+    ours: bool = False
+
+
+@dataclass(frozen=True)
+class Config:
+    """Values of a Triton function's compile-time constants, and how it is compiled."""
+
+    constants: Mapping[str, int]
+    warps: int = 4
+    stages: int = 1
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One Triton function of a :class:`KernelSource`, and how to launch it.
+
+    ``arguments`` are its run-time parameters in order; its compile-time constants follow them.
+    ``grid`` has up to three Python expressions over the integer arguments, the constants and ``cdiv``.
+    ``configs`` holds the heuristic's choice first, then other candidates for autotuning.
+    ``together``: its programs wait for each other, so all must fit on the chip at once.
+    """
+
+    function: str
+    kernel: str  # id of its KernelText
+    arguments: tuple[Argument, ...]
+    grid: tuple[str, ...]
+    configs: tuple[Config, ...]
+    together: bool = False
+
+
+@dataclass(frozen=True)
 class KernelSource:
     """All generated code of one graph: one source file of kernels, one Python wrapper that calls
     them, and what the wrapper needs bound by name: ``libraries`` maps its globals to operators
@@ -87,6 +126,7 @@ class KernelSource:
     libraries: Mapping[str, str] = field(default_factory=dict)
     constants: tuple[str, ...] = ()
     repeatable: bool = True
+    launches: tuple[Launch, ...] = ()  # of Triton functions; a C function needs no more than its symbol
 
     def as_text(self) -> str:
         return self.source
