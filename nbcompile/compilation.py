@@ -36,6 +36,9 @@ NodeKind = Literal[
     "kernel",  # fused program
 ]  # fmt: skip
 Stage = Literal["fx", "joint", "forward", "backward", "loops", "fused"]
+Execution = Literal["compiled", "interpreted", "eager"]
+"""What became of our kernels: they ran, they ran in Triton's interpreter, or they are for a chip that is
+not here, and the graphs ran eagerly."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +204,19 @@ class Kernel:
 
 
 @dataclass(frozen=True)
+class Ceilings:
+    """What bounds every kernel on ``target``: bytes per second of memory, operations per second of
+    float32 arithmetic and of the matrix units (bf16). ``source``: a datasheet, or measured here."""
+
+    target: str
+    bandwidth: float
+    float32_rate: float
+    matrix_rate: float
+    source: Literal["published", "measured"] = "published"
+    part: str = ""  # the product
+
+
+@dataclass(frozen=True)
 class PassRecord:
     """A step of the pipeline that ran: what it read, what it made (graph ids), and how long."""
 
@@ -326,9 +342,11 @@ class Compilation:
     measurements: tuple[Measurement, ...] = ()
     accuracy: tuple[Accuracy, ...] = ()
     autotune: tuple[AutotuneChoice, ...] = ()
+    ceilings: tuple[Ceilings, ...] = ()  # measured; a published one is in nbcompile.targets
     notes: tuple[str, ...] = ()  # what did not go as asked, one sentence each
     compile_seconds: float = 0.0
     from_cache: bool = False
+    execution: Execution = "compiled"
     schema: str = SCHEMA
 
     def graph(self, id: str) -> Graph:

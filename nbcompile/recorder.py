@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, get_args
 
+from nbcompile import targets
 from nbcompile.compilation import (
     Accuracy,
     AutotuneChoice,
@@ -21,10 +22,12 @@ from nbcompile.compilation import (
     Compilation,
     Decision,
     Environment,
+    Execution,
     Graph,
     GraphBreak,
     Guard,
     Kernel,
+    Launched,
     LineLink,
     Measurement,
     Node,
@@ -71,14 +74,14 @@ _CACHED: dict[str, type] = {
     "kernels": Kernel,
     "autotune": AutotuneChoice,
 }
-_NESTED: dict[str, type] = {"nodes": Node, "spans": Span, "line_map": LineLink}
+_NESTED: dict[str, type] = {"nodes": Node, "spans": Span, "line_map": LineLink, "launches": Launched}
 
 
 class Recorder:
     """Collects the parts of one Compilation.
 
-    ``progress`` is called with one short sentence a step; it must not raise. ``environment`` may be
-    replaced by the step that knows more (which C compiler, which flags).
+    ``progress`` is called with one short sentence a step; it must not raise. ``environment`` and
+    ``execution`` may be replaced by the step that knows more (which C compiler, which flags).
     """
 
     def __init__(
@@ -94,6 +97,7 @@ class Recorder:
         self.cell = cell
         self.name = name
         self.environment: Environment | None = None
+        self.execution: Execution | None = None
         self.from_cache: set[str] = set()  # graph ids whose binaries came from the cache
         self.ran_eagerly: dict[str, str] = {}  # graph ids that our compiler gave up on, and why
         self.sources: dict[str, dict[str, Node]] = {}  # graph id → its input nodes by Dynamo's source name
@@ -207,11 +211,17 @@ class Recorder:
             "environment": self.environment,
             "cell": self.cell,
             "compile_seconds": self.compile_seconds,
+            "execution": self.execution or self._execution(),
             "from_cache": bool(compiled) and self.from_cache.issuperset(compiled),
             **{field: tuple(rows) for field, rows in self._parts.items()},
         }
         fields["passes"] = tuple(sorted(self._parts["passes"], key=_place))
         return Compilation(**{**fields, **extra})
+
+    def _execution(self) -> Execution:
+        if self.options.interpret:
+            return "interpreted"
+        return "compiled" if targets.is_here(self.options.target) else "eager"
 
     def _identity(self) -> str:
         # Same cell, backend and options: same id, so that a warm record equals the cold one.

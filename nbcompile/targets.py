@@ -96,3 +96,16 @@ def of_device(index: int) -> Target:
         l2_bytes=facts.L2_cache_size,
         shared_bytes=getattr(facts, "shared_memory_per_block_optin", base.shared_bytes) or base.shared_bytes,
     )
+
+
+def is_here(name: str) -> bool:
+    """Whether code for the target ``name`` runs on this machine: ``auto`` and ``cpu`` always, a GPU if
+    one of that architecture is installed."""
+    target = CPU if name == "auto" else parse(name)
+    if not target.is_gpu:
+        return True
+    import torch
+
+    return torch.cuda.is_available() and any(
+        of_device(index).name == target.name for index in range(torch.cuda.device_count())
+    )

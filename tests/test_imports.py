@@ -13,7 +13,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "nbcompile"
 STAGES = {"capture", "lower", "fuse", "codegen", "runtime", "measure", "view", "notebook"}
-SHARED = {"stages", "compilation", "errors", "options", "loop_ir", "provenance", "environment", "recorder"}
+SHARED = {"stages", "compilation", "errors", "options", "loop_ir", "provenance", "environment", "recorder",
+          "targets", "limits"}  # fmt: skip
 # What a package may import beyond SHARED and itself: measuring and the notebook stand above the compiler,
 # and call it.
 ALLOWED = {
@@ -79,7 +80,7 @@ def test_only_the_notebook_package_knows_jupyter(path: Path) -> None:
     assert not used or _name(path).startswith("notebook"), f"{path}: {used}"
 
 
-@pytest.mark.parametrize("name", ["view", "compilation", "provenance", "errors"])
+@pytest.mark.parametrize("name", ["view", "compilation", "provenance", "errors", "limits"])
 def test_a_record_is_read_without_torch(name: str) -> None:
     files = [PACKAGE / f"{name}.py"] if (PACKAGE / f"{name}.py").exists() else (PACKAGE / name).rglob("*.py")
     checked = 0

@@ -29,7 +29,7 @@ def _hostile_value(hint: Any, text: str, default: Any) -> Any:
     if origin is tuple:
         return (_hostile_value(args[0], text, None),)
     if origin is dict:
-        return {text: text}
+        return {text: _hostile_value(args[1], text, None)}
     if origin in (typing.Union, types.UnionType):
         return _hostile_value(
             next((a for a in args if a is str or dataclasses.is_dataclass(a)), args[0]), text, None
