@@ -40,11 +40,12 @@ POINTER_TYPES = {
 }  # fmt: skip
 """Types of pointers in a signature; a load through ``*i1`` reads a byte and gives ``tl.int1``."""
 
-LIBDEVICE = frozenset(
-    "expm1 log10 log1p tan asin acos atan sinh cosh tanh asinh acosh atanh erfc erfinv erfcx lgamma trunc "
-    "pow atan2 hypot copysign nextafter fmod".split()
-)
-"""Functions of the same name in libdevice, both of NVIDIA and of AMD."""
+LIBDEVICE = {
+    name: name
+    for name in "expm1 log10 log1p tan asin acos atan sinh cosh tanh asinh acosh atanh erfc erfinv erfcx "
+    "lgamma trunc pow atan2 hypot copysign nextafter fmod".split()
+} | {"round": "nearbyint"}
+"""What libdevice calls an operation; all are in NVIDIA's and in AMD's."""
 
 HELPERS: dict[str, Helper] = SPECIAL | {
     "maximum_nan": Helper('''@triton.jit
@@ -117,10 +118,11 @@ def truncate_remainder(a, b):
     "integer_power": Helper('''@triton.jit
 def integer_power(base, power):
     """base ** power by repeated squaring, wrapping around; of a negative power the whole part."""
+    bits: tl.constexpr = base.dtype.primitive_bitwidth
     result = tl.where(power == power, 1, base)
     square = base
     rest = power
-    for _ in tl.static_range(base.dtype.primitive_bitwidth):
+    for _ in tl.static_range(bits):
         result = tl.where((rest & 1) != 0, result * square, result)
         square = square * square
         rest = rest >> 1
@@ -300,8 +302,8 @@ class TritonWriter:
             return f"{self.helper(_FLOAT_HELPERS[name])}({', '.join(args)})"
         if name == "truncdiv":
             return self._libdevice("trunc", [f"{self.helper('true_divide')}({', '.join(args)})"])
-        if name in _RENAMED or name in LIBDEVICE:
-            return self._libdevice(_RENAMED.get(name, name), args)
+        if name in LIBDEVICE:
+            return self._libdevice(LIBDEVICE[name], args)
         raise CodegenError(f"no Triton for {name} on {dtype}")
 
     def _libdevice(self, name: str, args: list[str]) -> str:
@@ -381,7 +383,8 @@ _INFIX = {
 }  # fmt: skip
 _BOOL_INFIX = {
     "add": "|", "or": "|", "bitor": "|", "maximum": "|", "fmax": "|", "mul": "&", "and": "&", "bitand": "&",
-    "minimum": "&", "fmin": "&", "bitxor": "^", "sub": "^", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
+    "minimum": "&", "fmin": "&", "bitxor": "^", "sub": "^", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "eq": "==", "ne": "!=",
 }  # fmt: skip
 
 _REDUCTIONS = {"max": "max_nan", "min": "min_nan", "prod": "prod", "any": "any_true", "all": "all_true"}
@@ -404,13 +407,12 @@ _LANGUAGE = frozenset("abs exp exp2 log log2 sin cos erf floor ceil rsqrt".split
 _FLOAT_HELPERS = {
     "maximum": "maximum_nan", "minimum": "minimum_nan", "floordiv": "floor_divide_float",
     "remainder": "remainder_float", "sign": "sign",
-} | {name: name for name in ("i0e", "i1e", "log_ndtr", "ndtri", "digamma")}  # fmt: skip
+} | {name: name for name in ("i0", "i0e", "i1", "i1e", "log_ndtr", "ndtri", "digamma")}  # fmt: skip
 _INT_HELPERS = {
     "floordiv": "floor_divide", "remainder": "remainder", "truncdiv": "truncate_divide",
     "fmod": "truncate_remainder", "pow": "integer_power", "shl": "shift_left", "shr": "shift_right",
     "sign": "sign",
 }  # fmt: skip
-_RENAMED = {"round": "nearbyint", "i0": "cyl_bessel_i0", "i1": "cyl_bessel_i1"}  # as libdevice calls them
 
 
 def identity(kind: str, dtype: torch.dtype) -> Number:

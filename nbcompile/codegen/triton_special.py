@@ -46,7 +46,7 @@ def _series(name: str, table: str) -> tuple[str, int]:
 def _bessel(name: str, meaning: str, near_factor: str, odd: bool) -> Helper:
     near, near_count = _series(name, "near")
     far, far_count = _series(name, "far")
-    value = "tl.where(x < 0, -value, value)" if odd else "value"
+    sign = "tl.where(x < 0.0, -1.0, 1.0) * " if odd else ""
     return Helper(
         f'''@triton.jit
 def {name}(x):
@@ -60,8 +60,7 @@ def {name}(x):
     y = tl.abs(x)
     below = {near_factor}chebyshev(y * 0.25 - 1.0, near, {near_count})
     beyond = chebyshev(16.0 / tl.maximum(y, 8.0) - 1.0, far, {far_count}) / tl.sqrt(y)
-    value = tl.where(y > 8.0, beyond, below)
-    return {value}''',
+    return {sign}tl.where(y > 8.0, beyond, below)''',
         ("chebyshev",),
     )
 
@@ -70,6 +69,14 @@ SPECIAL: dict[str, Helper] = {
     "chebyshev": _CHEBYSHEV,
     "i0e": _bessel("i0e", "I0", "", odd=False),
     "i1e": _bessel("i1e", "I1", "y * ", odd=True),
+    "i0": Helper('''@triton.jit
+def i0(x):
+    """The modified Bessel function I0."""
+    return tl.exp(tl.abs(x)) * i0e(x)''', ("i0e",)),
+    "i1": Helper('''@triton.jit
+def i1(x):
+    """The modified Bessel function I1."""
+    return tl.exp(tl.abs(x)) * i1e(x)''', ("i1e",)),
     "log_ndtr": Helper('''@triton.jit
 def log_ndtr(x):
     """Log of the normal distribution function; the tail by erfcx, which does not underflow."""
@@ -109,6 +116,6 @@ def digamma(x):
         0.004166666666666667 - s * (0.007575757575757576 - s * (
             0.021092796092796094 - s * 0.08333333333333333))))))
     result += tl.log(y) - 0.5 / y - series
-    return tl.where(x == 0.0, libdevice.copysign(result * 0.0 + float("inf"), -1.0 * x), result)'''),
-}
+    return tl.where(x == 0.0, -1.0 / x, result)'''),
+}  # fmt: skip
 """By operation of the loop IR; ``chebyshev`` is no operation but serves the others."""
