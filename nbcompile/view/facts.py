@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nbcompile.compilation import Compilation, Graph, Kernel, Measurement, Node
+from nbcompile.errors import OptionError
 from nbcompile.provenance import Links
+from nbcompile.targets import parse
 from nbcompile.view.units import bytes_text, clip, count_text, error_text, ratio_text, seconds_text
 
 Fate = Literal["fused", "library", "fallback", "break", "captured"]
@@ -221,10 +223,13 @@ def verdict(compilation: Compilation) -> Verdict:
         return Verdict(f"ran eager: {clip(ours.reason or 'no reason was recorded', 160)}", "bad")
     if bad:
         where = clip(bad[0].output, 40)
-        return Verdict(f"differs from eager in {where}", "bad", clip(bad[0].reason, 160))
+        how = "in Triton's interpreter, " if compilation.execution == "interpreted" else ""
+        return Verdict(f"{how}differs from eager in {where}", "bad", clip(bad[0].reason, 160))
     if not compilation.kernels and not compilation.graphs:
         why = compilation.notes[0] if compilation.notes else "nothing was captured"
         return Verdict(f"ran eager: {clip(why, 160)}", "bad" if compilation.notes else "none")
+    if compilation.execution != "compiled":
+        return _elsewhere(compilation)
     mine, theirs = (ours.median if ours else None), (eager.median if eager else None)
     if ours and eager and mine and theirs and mine > 0 and theirs > 0:
         if contestant(compilation) == "eager":
@@ -236,6 +241,36 @@ def verdict(compilation: Compilation) -> Verdict:
         seconds = seconds_text(compilation.compile_seconds)
         return Verdict(f"compiled in {seconds}, kernels from the cache, not timed", "none")
     return Verdict(f"compiled in {seconds_text(compilation.compile_seconds)}, not timed", "none")
+
+
+def _elsewhere(compilation: Compilation) -> Verdict:
+    """The verdict where the kernels did not run as they would on their chip."""
+    chip = chip_text(main_target(compilation))
+    if compilation.execution == "eager":
+        return Verdict(f"compiled for {chip}, which is not here: the cell ran eagerly", "none")
+    checked = [entry for entry in compilation.accuracy if _is_ours(compilation, entry.contestant)]
+    what = f"kernels for {chip}, run by Triton's interpreter"
+    if not compilation.kernels:
+        return Verdict(f"no kernels to run by Triton's interpreter for {chip}", "none")
+    if not checked:
+        return Verdict(f"{what}: not compared with eager", "none")
+    return Verdict(f"{what}, agree with eager", "good", count_text(len(checked), "result") + " compared")
+
+
+def main_target(compilation: Compilation) -> str:
+    """The chip that kernels were made for: the one asked for, else that of the first kernel."""
+    asked = str(compilation.options.get("target", "auto"))
+    made = next((kernel.target for kernel in compilation.kernels), "cpu")
+    return made if asked == "auto" else asked
+
+
+def chip_text(name: str) -> str:
+    """``NVIDIA H100 SXM (cuda:90)``; the name alone where the table has no product for it."""
+    try:
+        part = parse(name).part
+    except OptionError:
+        part = ""
+    return f"{part} ({name})" if part else clip(name, 40)
 
 
 def _compare(ours: Measurement, eager: Measurement, ratio: float) -> Verdict:

@@ -17,7 +17,7 @@ from pygments.util import ClassNotFound
 from nbcompile.view.styles import Styler
 
 _LEXERS = {"c": "c", "c++": "cpp", "cpp": "cpp", "triton": "python", "python": "python", "ptx": "ptx",
-           "llvm": "llvm", "asm": "gas"}  # fmt: skip
+           "llvm": "llvm", "llir": "llvm", "amdgcn": "amdgpu", "asm": "gas"}  # fmt: skip
 MAX_CHARACTERS = 60_000
 """Beyond this a text is shown plain: lexers take about a second a megabyte."""
 

@@ -14,7 +14,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from nbcompile.compilation import Compilation
-from nbcompile.view.model import Caps, Model
+from nbcompile.view.model import Model
+from nbcompile.view.rows import Caps
 from nbcompile.view.styles import Styler, page_style_sheet
 from nbcompile.view.units import clip
 

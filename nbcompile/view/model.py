@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from markupsafe import Markup
 
@@ -14,8 +13,13 @@ from nbcompile.view import facts as fact
 from nbcompile.view.cell_lines import FATE_WORD, break_line, cell_lines
 from nbcompile.view.drawing import fused_drawing, fx_drawing
 from nbcompile.view.highlight import highlight_lines
+from nbcompile.view.kernels import Sources, artifact_lines, launch_facts, spilled_bytes, time_facts
 from nbcompile.view.parts import selected
 from nbcompile.view.pipeline_strip import strip
+from nbcompile.view.roofline import HEADS, Roofline, roofline, roofline_picture
+from nbcompile.view.roofline import rows as roofline_rows
+from nbcompile.view.rows import Caps, Rows, Text, clip_line, lines_label, take
+from nbcompile.view.search import searches
 from nbcompile.view.styles import Styler
 from nbcompile.view.svg import Picture, graph_picture, timing_picture
 from nbcompile.view.units import (
@@ -29,81 +33,10 @@ from nbcompile.view.units import (
     shape_text,
 )
 
-T = TypeVar("T")
 STAGE_TITLE = {
     "fx": "FX graph", "joint": "joint graph", "forward": "forward graph", "backward": "backward graph",
     "loops": "loop program", "fused": "fused program",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Caps:
-    """How much of a record is shown. ``width`` is characters a line, the rest counts."""
-
-    rows: int = 200
-    kernels: int = 40
-    code_lines: int = 300
-    text_lines: int = 200
-    cell_lines: int = 300
-    pictures: int = 6
-    boxes: int = 300
-    width: int = 400
-    graphs: int = 8
-
-    def shrunk(self, factor: float) -> Caps:
-        def scale(value: int, least: int) -> int:
-            return max(least, int(value * factor))
-
-        return Caps(scale(self.rows, 6), scale(self.kernels, 3), scale(self.code_lines, 20),
-                    scale(self.text_lines, 20), scale(self.cell_lines, 30), scale(self.pictures, 1),
-                    scale(self.boxes, 30), scale(self.width, 100), scale(self.graphs, 1))  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The shown part of a list, and how many are not shown."""
-
-    items: Sequence[Any]
-    more: int = 0
-
-
-@dataclass(frozen=True)
-class Text:
-    """A text with line numbers; ``gutter`` names the cell lines that each line serves."""
-
-    lines: Sequence[Markup]
-    gutter: Sequence[str] = ()
-    more: int = 0
-
-    @property
-    def numbers(self) -> str:
-        return "\n".join(str(number) for number in range(1, len(self.lines) + 1))
-
-    @property
-    def gutter_text(self) -> str:
-        return "\n".join(self.gutter)
-
-    @property
-    def code(self) -> Markup:
-        return Markup("\n").join(self.lines)
-
-
-def take(items: Iterable[T], limit: int) -> Rows:
-    """The first ``limit`` items; a remainder of one or two is not worth leaving out."""
-    held = list(items)
-    if len(held) <= limit + 2:
-        return Rows(held)
-    return Rows(held[:limit], len(held) - limit)
-
-
-def lines_label(lines: Sequence[int]) -> str:
-    """``3``, ``3,7``, ``3–7``: at most nine characters."""
-    if not lines:
-        return ""
-    if len(lines) > 1 and lines[-1] - lines[0] == len(lines) - 1:
-        return f"{lines[0]}–{lines[-1]}"
-    text = ",".join(str(line) for line in lines)
-    return text if len(text) <= 9 else f"{lines[0]}…{lines[-1]}"
 
 
 class Model:
@@ -117,6 +50,8 @@ class Model:
         self.facts = fact.facts(compilation, self.links)
         self.strip = strip(compilation)
         self.kernels_by_id = {kernel.id: kernel for kernel in compilation.kernels}
+        self._roof: Roofline | None = roofline(compilation)
+        self._points = {point.kernel: point for point in self._roof.points} if self._roof else {}
         self.record = selected(compilation, show)  # from here on: the head above tells of all of it
 
     # The cell
@@ -263,40 +198,59 @@ class Model:
         shares = {call.id: call.share for call in self.facts.calls}
         heaviest = max(self.record.kernels, key=lambda k: shares.get(k.id, 0.0), default=None)
         shown = take(self.record.kernels, self.caps.kernels)
-        return Rows([self._kernel(k, shares.get(k.id, 0.0), k is heaviest) for k in shown.items], shown.more)
+        sources = Sources(self.css, self.caps, self._lines, artifact_lines(self.record, self.caps))
+        return Rows(
+            [self._kernel(k, shares.get(k.id, 0.0), k is heaviest, sources) for k in shown.items], shown.more
+        )
 
-    def _kernel(self, kernel: Kernel, share: float, heaviest: bool) -> dict[str, Any]:
-        sources = [
-            (language, self._source(kernel if place == 0 else None, language, text))
-            for place, (language, text) in enumerate(list(kernel.sources.items())[:8])
-        ]
-        traffic = f"reads {bytes_text(kernel.bytes_read)}, writes {bytes_text(kernel.bytes_written)}"
+    def _kernel(self, kernel: Kernel, share: float, heaviest: bool, sources: Sources) -> dict[str, Any]:
+        texts = sources.of(kernel)
+        launches = take(kernel.launches, self.caps.rows // 20)
+        spilled = spilled_bytes(kernel)
         return {
             "label": fact.short_id(self.record, kernel.id),
             "name": clip(kernel.name, 80),
             "schedule": clip(kernel.schedule, 120),
-            "traffic": traffic,
+            "traffic": f"reads {bytes_text(kernel.bytes_read)}, writes {bytes_text(kernel.bytes_written)}",
             "share": percent_text(share) if share else "",
             "flops": count_text(kernel.flops, "flop") if kernel.flops else "",
             "lines": lines_label(self._lines(kernel.id)),
             "loops": clip(", ".join(self._name(id) for id in kernel.loops[:30]), 300),
             "loop_count": len(kernel.loops),
             "recomputed": clip(", ".join(self._name(id) for id in kernel.recomputed[:12]), 160),
-            "sources": sources,
-            "open": heaviest and bool(sources) and len(sources[0][1].lines) <= 60,
+            "time": time_facts(self._points.get(kernel.id)),
+            "spills": f"spills {bytes_text(spilled)} a thread" if spilled else "",
+            "launches": Rows(
+                [launch_facts(each, len(kernel.launches) > 1) for each in launches.items], launches.more
+            ),
+            "sources": texts,
+            "open": heaviest and bool(texts) and len(texts[0]["text"].lines) <= 60,
         }
 
-    def _source(self, kernel: Kernel | None, language: str, text: str) -> Text:
-        code = self.text(text, language, self.caps.code_lines)
-        if kernel is None:
-            return code
-        serves: dict[int, set[int]] = {}
-        for link in kernel.line_map:
-            serves.setdefault(link.line, set()).update(
-                line for id in link.origins for line in self._lines(id)
+    def roofline(self) -> dict[str, Any] | None:
+        """The plot and the table of what each kernel reaches under its chip's ceilings."""
+        roof = self._roof
+        if roof is None or not self.record.kernels:
+            return None
+        rows = take(roofline_rows(roof), self.caps.rows // 3)
+        widths = [max(len(row[n]) for row in (HEADS, *rows.items)) for n in range(len(HEADS))]
+        ranged = [
+            tuple(
+                cell.rjust(width) if n else cell
+                for n, (cell, width) in enumerate(zip(row, widths, strict=True))
             )
-        labels = [lines_label(sorted(serves.get(n, ()))) for n in range(1, len(code.lines) + 1)]
-        return Text(code.lines, labels if any(labels) else (), code.more)
+            for row in rows.items
+        ]
+        return {
+            "title": roof.title,
+            "summary": roof.summary,
+            "launching": roof.launching,
+            "open": roof.ceilings.target != "cpu",
+            "picture": self.show(roofline_picture(roof, self.css.tone)),
+            "heads": HEADS,
+            "rows": Rows(ranged, rows.more),
+            "folded": len(rows.items) > 12,
+        }
 
     def text(self, text: str, language: str, limit: int) -> Text:
         lines = text.rstrip().split("\n")
@@ -419,14 +373,8 @@ class Model:
         )  # fmt: skip
 
     def autotune(self) -> Rows:
-        return take(
-            (
-                {"kernel": clip(a.kernel, 60), "candidate": clip(a.candidate, 120),
-                 "seconds": seconds_text(a.seconds), "chosen": a.chosen, "note": clip(a.note, 120)}
-                for a in self.record.autotune
-            ),
-            self.caps.rows // 2,
-        )  # fmt: skip
+        """What was tried for each kernel, the fastest first."""
+        return take(searches(self.record, self._name, self.caps.rows // 2), self.caps.rows // 4)
 
     def passes(self) -> Rows:
         return take(
@@ -459,11 +407,6 @@ class Model:
                  ("options", ", ".join(f"{k}={v}" for k, v in list(self.record.options.items())[:40])),
                  ("record", f"{self.record.id} · {self.record.schema}")]  # fmt: skip
         return [(name, clip(value, 300)) for name, value in pairs if value]
-
-
-def clip_line(line: str, width: int) -> str:
-    """One line of code cut at ``width`` characters; its indentation stays."""
-    return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def _dim(text: str, css: Styler) -> Markup:

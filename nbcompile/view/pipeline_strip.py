@@ -80,6 +80,8 @@ def _made(compilation: Compilation) -> dict[str, str]:
         made["Codegen"] = count_text(len(compilation.kernels), "kernel")
         if compilation.from_cache:
             made["Build"] = "from cache"
+        elif any(kernel.target not in ("cpu", "") for kernel in compilation.kernels):
+            made["Build"] = f"Triton {compilation.environment.triton}".strip()
         elif compilation.environment.compiler:
             made["Build"] = compilation.environment.compiler.split()[0].rsplit("/", 1)[-1][:16]
     return made

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nbcompile.compilation import Compilation
+from nbcompile.compilation import Compilation, Kernel
 from nbcompile.provenance import Links
 from nbcompile.view import facts as fact
 from nbcompile.view.cell_lines import break_line, cell_lines
+from nbcompile.view.kernels import launch_facts
 from nbcompile.view.parts import selected
 from nbcompile.view.pipeline_strip import strip
+from nbcompile.view.roofline import HEADS, roofline, rows
+from nbcompile.view.search import searches
 from nbcompile.view.units import bytes_text, clip, percent_text, seconds_text, wrap
 
 COLUMNS = 100
@@ -29,7 +32,8 @@ def to_text(compilation: Compilation, show: Sequence[str] = ()) -> str:
         out += _flow(steps, "  ", " → ")
     compilation = selected(compilation, show)
     out += _breaks(compilation) + _cell(compilation, facts, links)
-    out += _decisions(compilation, links) + _kernels(compilation, facts) + _timings(compilation)
+    out += _decisions(compilation, links) + _kernels(compilation, facts)
+    out += _roofline(compilation) + _autotune(compilation, links) + _timings(compilation)
     text = "\n".join(_plain(line)[:COLUMNS].rstrip() for line in out)
     return text + "\n"
 
@@ -111,6 +115,7 @@ def _kernels(compilation: Compilation, facts: fact.Facts) -> list[str]:
         return []
     loops = {kernel.id: len(kernel.loops) for kernel in compilation.kernels}
     schedule = {kernel.id: kernel.schedule for kernel in compilation.kernels}
+    launched = {kernel.id: _launches(kernel) for kernel in compilation.kernels}
     out = ["", "Kernels"]
     word = "cell line" if compilation.cell else "line"
     for call in sorted(own, key=lambda call: -call.bytes)[:_ROWS]:
@@ -122,7 +127,57 @@ def _kernels(compilation: Compilation, facts: fact.Facts) -> list[str]:
         out.append(
             f"  {clip(call.label, 10):<10} {clip(call.name, 30):<30} {traffic} {work}  {kind:<12} {lines}"
         )
+        out += launched.get(call.id, [])
     return out + _more(len(own) - _ROWS, "kernels")
+
+
+def _launches(kernel: Kernel) -> list[str]:
+    """How each function is launched; what spills is marked."""
+    lines: list[str] = []
+    for launched in kernel.launches[:_FEW]:
+        facts = launch_facts(launched, len(kernel.launches) > 1)
+        lines += _flow([f"! {words}" if bad else words for words, bad in facts], " " * 13)
+    return lines + _more(len(kernel.launches) - _FEW, "launches")
+
+
+def _roofline(compilation: Compilation) -> list[str]:
+    roof = roofline(compilation) if compilation.kernels else None
+    if roof is None:
+        return []
+    found = rows(roof)
+    shown = [HEADS, *found[:_ROWS]]
+    clipped = [(clip(row[0], 26), *row[1:]) for row in shown]
+    widths = [max(len(row[n]) for row in clipped) for n in range(len(HEADS))]
+    out = ["", f"Roofline: {roof.title}", *_hung("", roof.summary)]
+    out += _hung("", roof.launching) if roof.launching else []
+    for row in clipped:
+        cells = [
+            row[0].ljust(widths[0]),
+            *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
+        ]
+        out.append("  " + " ".join(cells))
+    return out + _more(len(found) - _ROWS, "kernels")
+
+
+def _autotune(compilation: Compilation, links: Links) -> list[str]:
+    if not compilation.autotune:
+        return []
+
+    def name(id: str) -> str:
+        return links.nodes[id].name if id in links.nodes else id
+
+    found = searches(compilation, name, _FEW)
+    out = ["", f"Autotune: {len(compilation.autotune):,} candidates measured"]
+    for search in found[:_ROWS]:
+        out += _hung("", f"{search.kernel}: {search.summary}")
+        shown = search.candidates[:_FEW]
+        shown += tuple(item for item in search.candidates[_FEW:] if item.chosen)
+        for item in shown:
+            mark = "✓" if item.chosen else " "
+            out.append(
+                f"   {mark} {item.time:>9} {item.ratio:>6}  {clip(item.text, 60)} {clip(item.note, 20)}"
+            )
+    return out + _more(len(found) - _ROWS, "kernels")
 
 
 def _timings(compilation: Compilation) -> list[str]:

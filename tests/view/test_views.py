@@ -124,7 +124,7 @@ def test_pictures_are_well_formed_and_inert(record: Compilation) -> None:
         root = ET.fromstring(svg)
         assert len(svg) < 300_000
         for element in root.iter():
-            assert element.tag.split("}")[-1] in {"svg", "title", "g", "rect", "path", "text"}
+            assert element.tag.split("}")[-1] in {"svg", "title", "g", "rect", "circle", "path", "text"}
             assert not any(name.lower().startswith("on") or "href" in name for name in element.attrib)
             assert "var(" not in " ".join(element.attrib.values())
 

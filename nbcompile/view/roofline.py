@@ -1,0 +1,363 @@
+"""The roofline of a record: a log-log plot of what kernels reach under what their chip allows, and a table.
+
+Across: operations a byte. Up: operations a second. The sloping roof is the memory's bandwidth, the flat one
+the arithmetic rate. A kernel that was timed is a full dot, its height below the roof the share that it
+misses; one that was not is a ring where its predicted time puts it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from nbcompile.compilation import Ceilings, Compilation
+from nbcompile.limits import LAUNCH_SECONDS, Point, main_ceilings, points
+from nbcompile.view.facts import chip_text, short_id
+from nbcompile.view.svg import CHARACTER, Picture, Tone, _n, _svg, _text
+from nbcompile.view.units import (
+    bytes_text,
+    clip,
+    count_text,
+    percent_text,
+    seconds_text,
+    significant,
+)
+
+WIDTH, HEIGHT = 640, 330
+LEFT, TOP, RIGHT, BOTTOM = 74.0, 26.0, 624.0, 290.0
+NONE = 30.0
+"""Room at the left of the plot for kernels that compute nothing: a logarithm has no place for them."""
+NEAR = 8.0
+"""Dots closer than this share a label, in pixels."""
+_MAX_LABELS = 24
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+Rectangle = tuple[float, float, float, float]  # left, top, right, bottom
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """The kernels of a record under the ceilings of the chip that they are for."""
+
+    ceilings: Ceilings
+    points: tuple[Point, ...]
+    labels: tuple[str, ...]
+    """Short ids, one a point."""
+
+    @property
+    def title(self) -> str:
+        """``NVIDIA H100 SXM (cuda:90), published rates``."""
+        chip = "this CPU" if self.ceilings.target == "cpu" else chip_text(self.ceilings.target)
+        if self.ceilings.part and self.ceilings.part not in chip:
+            chip = f"{clip(self.ceilings.part, 50)} ({self.ceilings.target})"
+        return f"{chip}, {self.ceilings.source} rates"
+
+    @property
+    def summary(self) -> str:
+        """All kernels together against their limit, in one sentence."""
+        limit = sum(point.limit_seconds for point in self.points)
+        memory = sum(point.bound == "memory" for point in self.points)
+        words = f"{memory} of {count_text(len(self.points), 'kernel')} bound by memory"
+        timed = [(point.limit_seconds, point.seconds) for point in self.points if point.seconds is not None]
+        if timed and len(timed) == len(self.points):
+            spent = sum(seconds for _, seconds in timed)
+            return f"{words}; all together at least {seconds_text(limit)}, measured {seconds_text(spent)}: " \
+                   f"{percent_text(limit / spent)} of the limit"  # fmt: skip
+        return f"{words}; all together at least {seconds_text(limit)}"
+
+    @property
+    def launching(self) -> str:
+        """What a predicted time holds beside the limit, in words; empty on the CPU."""
+        if self.ceilings.target == "cpu":
+            return ""
+        return f"predicted: the limit and {seconds_text(LAUNCH_SECONDS)} a launch"
+
+
+def roofline(compilation: Compilation) -> Roofline | None:
+    """``None`` where no kernel's chip has known rates, or none moves or computes anything."""
+    ceilings = main_ceilings(compilation)
+    found = points(compilation, ceilings) if ceilings is not None else ()
+    if ceilings is None or not found:
+        return None
+    return Roofline(ceilings, found, tuple(short_id(compilation, point.kernel) for point in found))
+
+
+HEADS = (
+    "kernel",
+    "moves",
+    "computes",
+    "flop a byte",
+    "bound by",
+    "limit",
+    "predicted",
+    "measured",
+    "of the limit",
+)
+
+
+def rows(roof: Roofline) -> list[tuple[str, ...]]:
+    """A row a kernel under :data:`HEADS`, the longest first."""
+    named = sorted(zip(roof.points, roof.labels, strict=True), key=lambda pair: -pair[0].limit_seconds)
+    return [
+        (
+            clip(f"{label} {point.name}", 40),
+            bytes_text(point.bytes),
+            quantity(point.flops, "flop") if point.flops else "–",
+            significant(point.intensity, 2) if point.bytes and point.flops else "–",
+            f"{point.bound}",
+            seconds_text(point.limit_seconds),
+            seconds_text(point.predicted),
+            seconds_text(point.seconds),
+            percent_text(point.share) if point.share is not None else "–",
+        )
+        for point, label in named
+    ]
+
+
+def quantity(value: float, unit: str) -> str:
+    """``66.9 Tflop/s``, ``16.8 Mflop``: three digits and a prefix."""
+    for size, prefix in _PREFIXES:
+        if abs(value) >= size * 0.9995:
+            return f"{significant(value / size)} {prefix}{unit}"
+    return f"{significant(value)} {unit}"
+
+
+# -- the plot ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Axes:
+    """Logarithmic axes: decades ``x0`` to ``x1`` of operations a byte, ``y0`` to ``y1`` of operations a
+    second, in the plot's rectangle."""
+
+    x0: float
+    x1: float
+    y0: float
+    y1: float
+    left: float
+
+    def x(self, intensity: float) -> float:
+        return self.left + (math.log10(intensity) - self.x0) / (self.x1 - self.x0) * (RIGHT - self.left)
+
+    def y(self, rate: float) -> float:
+        return BOTTOM - (math.log10(rate) - self.y0) / (self.y1 - self.y0) * (BOTTOM - TOP)
+
+
+@dataclass(frozen=True)
+class _Dot:
+    x: float
+    y: float
+    full: bool
+    labels: tuple[str, ...]
+
+
+def roofline_picture(roof: Roofline, tone: Tone) -> Picture:
+    """The plot; ``tone`` turns a style name into a colour of the medium."""
+    rate = _rate(roof)
+    axes = _axes(roof, rate)
+    out = [*_grid(axes, tone, any(not point.flops for point in roof.points))]
+    dots = _merged(
+        [
+            _dot(point, label, axes, roof.ceilings, rate)
+            for point, label in zip(roof.points, roof.labels, strict=True)
+        ]
+    )
+    lines, taken = _roofs(roof, axes, tone)
+    out += lines
+    taken += [(dot.x - 6, dot.y - 6, dot.x + 6, dot.y + 6) for dot in dots]
+    places = _placed(dots, taken)
+    for dot, place in zip(dots, places, strict=True):
+        out.append(_circle(dot.x, dot.y, 4 if len(dot.labels) == 1 else 5.5, dot.full, tone))
+        if place is not None:
+            out.append(_label(dot, place, tone))
+    out += _legend(roof, tone, sum(1 for place in places if place is None))
+    words = f"roofline, {roof.title}: {roof.summary}"
+    return Picture(_svg(WIDTH, HEIGHT, 0, "".join(out), words), WIDTH, HEIGHT, clip(words, 300))
+
+
+def _rate(roof: Roofline) -> float:
+    """The highest flat roof that counts for any of these kernels."""
+    matrix = any(point.matrix for point in roof.points) and roof.ceilings.matrix_rate
+    return max(roof.ceilings.float32_rate, roof.ceilings.matrix_rate if matrix else 0.0)
+
+
+def _axes(roof: Roofline, rate: float) -> _Axes:
+    """Whole decades around the dots and the ridge."""
+    bandwidth = roof.ceilings.bandwidth
+    seen = [point.intensity for point in roof.points if point.flops and point.bytes]
+    ridge = rate / bandwidth
+    x0 = math.floor(math.log10(min([*seen, ridge, 1.0])) - 0.3)
+    x1 = math.ceil(math.log10(max([*seen, ridge])) + 0.3)
+    heights = [
+        point.flops / (point.seconds or point.predicted)
+        for point in roof.points
+        if point.flops and point.bytes
+    ]
+    # Half a decade of sky above the roof, where the legend is.
+    y1 = math.log10(rate) + 0.6
+    y0 = math.floor(math.log10(min([*heights, bandwidth * 10.0**x0 * 2])) - 0.1)
+    left = LEFT + (NONE if any(not point.flops for point in roof.points) else 0.0)
+    return _Axes(x0, x1, y0, y1, left)
+
+
+def _grid(axes: _Axes, tone: Tone, none: bool) -> Iterator[str]:
+    """Frame, decades and their names."""
+    line = tone("line")
+    path = [f"M{_n(LEFT)} {_n(TOP)}V{_n(BOTTOM)}H{_n(RIGHT)}"]
+    step = 2 if axes.y1 - axes.y0 > 9 else 1
+    for decade in range(math.ceil(axes.y0), math.floor(axes.y1) + 1, step):
+        y = axes.y(10.0**decade)
+        path.append(f"M{_n(LEFT)} {_n(y)}H{_n(RIGHT)}")
+        yield _text(LEFT - 7, y + 4, quantity(10.0**decade, ""), tone("dim"), "end", 10)
+    for decade in range(math.ceil(axes.x0), math.floor(axes.x1) + 1):
+        x = axes.x(10.0**decade)
+        path.append(f"M{_n(x)} {_n(TOP)}V{_n(BOTTOM)}")
+        yield _text(x, BOTTOM + 15, significant(10.0**decade, 1), tone("dim"), "middle", 10)
+    if none:
+        yield _text(LEFT + NONE / 2, BOTTOM + 15, "0", tone("dim"), "middle", 10)
+    yield f'<path d="{"".join(path)}" fill="none" stroke="{line}"/>'
+    yield _text((LEFT + RIGHT) / 2, BOTTOM + 33, "operations a byte (flop/B)", tone("dim"), "middle", 10)
+    yield _text(8, TOP - 10, "operations a second (flop/s)", tone("dim"), "start", 10)
+
+
+def _roofs(roof: Roofline, axes: _Axes, tone: Tone) -> tuple[list[str], list[Rectangle]]:
+    """The roofs with their values, and where labels of dots must not go."""
+    ceilings, ink = roof.ceilings, tone("ink")
+    flat = {"float32": ceilings.float32_rate}
+    if any(point.matrix for point in roof.points) and ceilings.matrix_rate:
+        flat["bf16 matrix units"] = ceilings.matrix_rate
+    if ceilings.target == "cpu":
+        flat = {"float32": ceilings.float32_rate}
+    top = max(flat.values())
+    start = (axes.left, axes.y(ceilings.bandwidth * 10.0**axes.x0))
+    ridge = (axes.x(top / ceilings.bandwidth), axes.y(top))
+    path = [f"M{_n(start[0])} {_n(start[1])}L{_n(ridge[0])} {_n(ridge[1])}"]
+    if axes.left > LEFT:
+        path.append(f"M{_n(LEFT)} {_n(start[1])}H{_n(LEFT + NONE - 8)}")
+    out: list[str] = []
+    taken: list[Rectangle] = []
+    for name, rate in flat.items():
+        x, y = axes.x(rate / ceilings.bandwidth), axes.y(rate)
+        path.append(f"M{_n(x)} {_n(y)}H{_n(RIGHT)}")
+        label = f"{quantity(rate, 'flop/s')} {name}"
+        out.append(_text(RIGHT - 4, y - 6, label, ink, "end", 10))
+        taken.append((RIGHT - 4 - len(label) * CHARACTER, y - 16, RIGHT, y + 3))
+    slope = math.atan2(ridge[1] - start[1], ridge[0] - start[0])
+    # In the middle of the longest stretch that is free of the frame.
+    mx, my = start[0] + 0.42 * (ridge[0] - start[0]), start[1] + 0.42 * (ridge[1] - start[1])
+    turn = f"translate({_n(mx)} {_n(my)}) rotate({math.degrees(slope):.1f})"
+    label = f"{bytes_text(ceilings.bandwidth)}/s memory"
+    out.append(f'<g transform="{turn}">{_text(0, -7, label, ink, "middle", 10)}</g>')
+    out.insert(0, f'<path d="{"".join(path)}" fill="none" stroke="{ink}" stroke-width="1.6"/>')
+    # The slope itself, in small steps: a label across it would be hard to read.
+    for part in range(60):
+        x = start[0] + part / 60 * (ridge[0] - start[0])
+        y = start[1] + part / 60 * (ridge[1] - start[1])
+        taken.append((x - 2, y - 3, x + 2, y + 3))
+    return out, taken
+
+
+def _dot(point: Point, label: str, axes: _Axes, ceilings: Ceilings, rate: float) -> _Dot:
+    seconds = point.seconds or point.predicted
+    if not point.flops:
+        # As far below the start of the roof as it stays below the bandwidth.
+        share = min(1.0, point.limit_seconds / seconds)
+        x, y = LEFT + NONE / 2 - 4, axes.y(ceilings.bandwidth * 10.0**axes.x0 * share)
+    elif not point.bytes:
+        x, y = RIGHT, axes.y(min(rate, point.flops / seconds))
+    else:
+        x, y = axes.x(point.intensity), axes.y(point.flops / seconds)
+    # What is measured beyond the frame (data in a cache) sits on its edge.
+    return _Dot(min(max(x, LEFT), RIGHT), min(max(y, TOP), BOTTOM), point.seconds is not None, (label,))
+
+
+def _merged(dots: Sequence[_Dot]) -> list[_Dot]:
+    """Dots that would cover each other become one, at the place of the first."""
+    out: list[_Dot] = []
+    for dot in dots:
+        near = next(
+            (n for n, other in enumerate(out) if other.full == dot.full
+             and math.hypot(other.x - dot.x, other.y - dot.y) < NEAR), None
+        )  # fmt: skip
+        if near is None:
+            out.append(dot)
+        else:
+            held = out[near]
+            out[near] = _Dot(held.x, held.y, held.full, (*held.labels, *dot.labels))
+    return out
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a label starts or ends, and whether a line leads to it."""
+
+    x: float
+    y: float
+    anchor: str
+    far: bool
+
+
+def _placed(dots: Sequence[_Dot], taken: Iterable[Rectangle]) -> list[_Place | None]:
+    """A free place for each dot's label, beside it or a little off; ``None`` where there is none."""
+    busy = list(taken)
+    out: list[_Place | None] = []
+    for dot in dots:
+        width = len(_words(dot)) * CHARACTER
+        found = None
+        for place in _candidates(dot) if sum(p is not None for p in out) < _MAX_LABELS else ():
+            left = place.x if place.anchor == "start" else place.x - width
+            box = (left - 1, place.y - 9, left + width + 1, place.y + 2)
+            inside = box[0] >= LEFT and box[2] <= RIGHT + 12 and box[1] >= TOP and box[3] <= BOTTOM
+            if inside and not any(_overlap(box, other) for other in busy):
+                found = place
+                busy.append(box)
+                break
+        out.append(found)
+    return out
+
+
+def _candidates(dot: _Dot) -> Iterator[_Place]:
+    for reach, far in ((9.0, False), (22.0, True), (38.0, True)):
+        for dx, dy in ((1.0, 0.0), (0.8, 0.8), (0.8, -0.8), (-1.0, 0.0), (-0.8, 0.8), (-0.8, -0.8)):
+            yield _Place(dot.x + dx * reach, dot.y + dy * reach + 4, "start" if dx > 0 else "end", far)
+
+
+def _overlap(a: Rectangle, b: Rectangle) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def _words(dot: _Dot) -> str:
+    """At most three names; the table below has all."""
+    more = f" +{len(dot.labels) - 2}" if len(dot.labels) > 3 else ""
+    return ", ".join(dot.labels[: 2 if more else 3]) + more
+
+
+def _label(dot: _Dot, place: _Place, tone: Tone) -> str:
+    line = ""
+    if place.far:
+        line = (
+            f'<path d="M{_n(dot.x)} {_n(dot.y)}L{_n(place.x)} {_n(place.y - 4)}" stroke="{tone("dim")}"'
+            ' stroke-width="0.8"/>'
+        )
+    return line + _text(place.x, place.y, _words(dot), tone("ink"), place.anchor, 10)
+
+
+def _legend(roof: Roofline, tone: Tone, unlabelled: int) -> Iterator[str]:
+    x, y = LEFT + NONE + 12, TOP + 14.0
+    predicted = roof.launching or "its limit: not measured"
+    kinds = {True: "measured", False: predicted}
+    for full in sorted({point.seconds is not None for point in roof.points}, reverse=True):
+        yield _circle(x, y - 4, 4, full, tone)
+        yield _text(x + 10, y, kinds[full], tone("dim"), "start", 10)
+        y += 15
+    if unlabelled:
+        words = f"{count_text(unlabelled, 'dot')} without a name: see the table"
+        yield _text(x + 10, y, words, tone("dim"), "start", 10)
+
+
+def _circle(x: float, y: float, radius: float, full: bool, tone: Tone) -> str:
+    colour = tone("fused")
+    fill = colour if full else "none"
+    return (
+        f'<circle cx="{_n(x)}" cy="{_n(y)}" r="{radius}" fill="{fill}" stroke="{colour}" stroke-width="1.6"/>'
+    )
