@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -117,6 +117,29 @@ def own_caches(folder: Path | None = None) -> Path:
         place.mkdir(parents=True, exist_ok=True)
         os.environ[name] = str(place)
     return base
+
+
+def empty_caches() -> None:
+    """New, empty cache folders from here on, and nothing kept in Inductor's memory: the next compile of
+    this process is a cold one, imports and started threads apart."""
+    own_caches()
+    # torch 2.11 to 2.15 have this hook; only where Inductor is loaded, for loading it takes a second.
+    clear = getattr(sys.modules.get("torch._inductor.utils"), "clear_caches", None)
+    if clear is not None:
+        clear()
+
+
+def warm_up(names: Iterable[str], device: str) -> None:
+    """A first compile of something else, so that imports and compilers' threads are behind us."""
+    import torch
+
+    x = torch.randn(32, 32, device=device, requires_grad=True)
+    for name in names:
+        try:
+            compile_with(name, lambda x: (x.exp() * 3 + x.amax(0)).sum(1)).fn(x).sum().backward()
+        except Exception as error:  # the items will say the same, each in its record
+            print(f"{name}: warm-up failed: {first_line(error)}", file=sys.stderr)
+    reset()
 
 
 def first_line(error: BaseException) -> str:
