@@ -56,6 +56,10 @@ def maximum_nan(a, b):
 def minimum_nan(a, b):
     """The smaller; NaN if either is."""
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)'''),
+    "sigmoid": Helper('''@triton.jit
+def sigmoid(x):
+    """1 / (1 + exp(-x)); minus by a product, as Triton's -x subtracts from 0."""
+    return 1.0 / (1.0 + tl.exp(-1.0 * x))'''),
     "sign": Helper('''@triton.jit
 def sign(x):
     """1, 0 or -1; 0 for NaN."""
@@ -395,7 +399,6 @@ _FLOAT_RULES: dict[str, Callable[..., str]] = {
     "isnan": lambda x: f"({x} != {x})",
     "isinf": lambda x: f'(tl.abs({x}) == float("inf"))',
     "reciprocal": lambda x: f"(1.0 / {x})",
-    "sigmoid": lambda x: f"(1.0 / (1.0 + tl.exp(-{x})))",
     "fmax": lambda x, y: f"tl.maximum({x}, {y})",
     "fmin": lambda x, y: f"tl.minimum({x}, {y})",
     "fma": lambda x, y, z: f"tl.fma({x}, {y}, {z})",
@@ -406,7 +409,7 @@ _LANGUAGE = frozenset("abs exp exp2 log log2 sin cos erf floor ceil rsqrt".split
 
 _FLOAT_HELPERS = {
     "maximum": "maximum_nan", "minimum": "minimum_nan", "floordiv": "floor_divide_float",
-    "remainder": "remainder_float", "sign": "sign",
+    "remainder": "remainder_float", "sign": "sign", "sigmoid": "sigmoid",
 } | {name: name for name in ("i0", "i0e", "i1", "i1e", "log_ndtr", "ndtri", "digamma")}  # fmt: skip
 _INT_HELPERS = {
     "floordiv": "floor_divide", "remainder": "remainder", "truncdiv": "truncate_divide",
@@ -433,6 +436,8 @@ def identity(kind: str, dtype: torch.dtype) -> Number:
 def constant(value: Number, dtype: torch.dtype) -> str:
     """A literal of register type ``dtype``."""
     text = _bare(value, dtype)
+    if text == "-0.0":  # Triton makes a zero of either sign 0.0
+        return f"(tl.full((), 0.0, {TRITON_TYPES[dtype]}) * -1.0)"
     # a subnormal bare number would be float64, and a bare True has no .to()
     own = TRITON_TYPES[dtype] == "tl.float32" and not 0 < abs(float(value)) < 2**-126
     if own or dtype == torch.int32:
@@ -446,7 +451,7 @@ def _bare(value: Number, dtype: torch.dtype) -> str:
     if not dtype.is_floating_point:
         return str(int(value))
     number = float(value)
-    if TRITON_TYPES[dtype] == "tl.float32" and math.isfinite(number):
+    if TRITON_TYPES[dtype] == "tl.float32":
         number = _nearest_float32(number)
     return repr(number) if math.isfinite(number) else f'float("{number}")'
 
@@ -454,6 +459,8 @@ def _bare(value: Number, dtype: torch.dtype) -> str:
 def _nearest_float32(number: float) -> float:
     """The shortest decimal that reads back as the same float32."""
     exact = _float32(number)
+    if not math.isfinite(exact):
+        return exact
     for digits in range(1, 10):
         short = float(f"{number:.{digits}g}")
         if _float32(short) == exact:

@@ -1,9 +1,10 @@
-"""Every scalar operation of the loop IR in Triton: run in the interpreter against torch, compiled for chips."""
+"""Every scalar operation in Triton: run in the interpreter against torch, and compiled for three chips."""
 
 from __future__ import annotations
 
 import functools
 import importlib.util
+import math
 import re
 from pathlib import Path
 from types import ModuleType
@@ -79,8 +80,9 @@ class File:
             made[kernel] = triton.compile(source, target=chip).asm["ptx" if backend == "cuda" else "amdgcn"]
         return made
 
-    def run(self, folder: Path, name: str, inputs: dict[str, list[torch.Tensor]],
-            outputs: dict[str, torch.dtype]) -> dict[str, torch.Tensor]:
+    def run(
+        self, folder: Path, name: str, inputs: dict[str, list[torch.Tensor]], outputs: dict[str, torch.dtype]
+    ) -> dict[str, torch.Tensor]:
         """Results of every kernel in the interpreter, as long as its first input."""
         from nbcompile.runtime.triton_numpy import HELPERS as REPLACED
         from nbcompile.runtime.triton_numpy import interpreting, libdevice
@@ -148,3 +150,130 @@ def test_operations_compile_for_hopper(dtype, tmp_path):
     made = file.compile(tmp_path, "kernels", "cuda:90")
     assert made.keys() == file.kernels.keys()
     assert not [name for name, text in made.items() if ".target sm_90a" not in text]
+
+
+@pytest.mark.parametrize("target", ["cuda:80", "hip:gfx942"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64], ids=str)
+def test_operations_compile_for_other_chips(dtype, target, tmp_path):
+    file, _ = operations(dtype)
+    # NaN, rounding, helpers, and all that libdevice gives under another symbol on each vendor's chip
+    chosen = [f"{name}_" for name in OPERATIONS[dtype] if name in {"maximum", "sqrt", "floordiv", "pow", "shr"}]
+    if dtype.is_floating_point:
+        chosen += [f"{name}_" for name in [*LIBDEVICE, "i0", "ndtri", "log_ndtr", "digamma"] if name != "pow"]
+    made = file.compile(tmp_path, "kernels", target, chosen)
+    mark = {"cuda:80": ".target sm_80", "hip:gfx942": "gfx942"}[target]
+    assert all(mark in text for text in made.values())
+
+
+def cast_inputs(source: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """All edges, and those of them that every integer type converts the same way everywhere."""
+    if not source.is_floating_point:
+        values = torch.tensor([*INTEGERS, 255, 256, 40000, 70000, 2**31, 2**40 + 1]).to(source)
+        return values, values
+    halfway = [1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-11, 1 + 3 * 2**-11]
+    exact = [0.0, -0.0, 0.5, 1.0, -1.0, 2.5, 100.7, -100.7, *halfway]
+    special = [math.nan, math.inf, -math.inf, 65519.0, 65520.0, 3.3895e38, 1e-7, 6e-8, 2e-8, 1e-40]
+    every = torch.tensor(exact + special, dtype=torch.float64).to(source)
+    return every, torch.tensor(exact + [0.0] * len(special), dtype=torch.float64).to(source)
+
+
+def test_casts_agree_with_torch(tmp_path):
+    file, inputs, outputs = File(), {}, {}
+    for source in STORED:
+        every, plain = cast_inputs(source)
+        for target in STORED:
+            name = f"{source}_to_{target}".replace("torch.", "")
+            register = source if TRITON_TYPES[source] != "tl.float32" else torch.float32
+            file.kernel(name, {"x": source}, file.writer.cast("x", register, target), target)
+            inputs[name] = [every if target.is_floating_point or target == torch.bool else plain]
+            outputs[name] = target
+    got = file.run(tmp_path, "casts", inputs, outputs)
+    wrong = []
+    for name, mine in got.items():
+        expected = inputs[name][0].to(outputs[name])
+        if not torch.equal(mine.nan_to_num(7.0), expected.nan_to_num(7.0)) or not same_zeros(mine, expected):
+            wrong.append(f"{name}: {inputs[name][0].tolist()} gave {mine.tolist()}, not {expected.tolist()}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=str)
+def test_rounding_to_half_types(half, tmp_path):
+    file = File()
+    text = file.writer.op("round_f16" if half == torch.float16 else "round_bf16", ["x"], torch.float32, torch.float32)
+    file.kernel("rounded", {"x": torch.float32}, text, torch.float32)
+    x = torch.cat([cast_inputs(torch.float32)[0], torch.linspace(-3, 3, 200)])
+    got = file.run(tmp_path, "rounding", {"rounded": [x]}, {"rounded": torch.float32})["rounded"]
+    torch.testing.assert_close(got, x.to(half).float(), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool], ids=str)
+def test_where_and_fma_agree_with_torch(dtype, tmp_path):
+    x, y = pairs(dtype)
+    choice = torch.arange(x.numel()) % 3 == 0
+    file = File()
+    types = {"choice": torch.bool, "x": dtype, "y": dtype}
+    file.kernel("chosen", types, file.writer.op("where", ["choice", "x", "y"], dtype, dtype), dtype)
+    if dtype.is_floating_point:
+        file.kernel("fused", types, file.writer.op("fma", ["x", "y", "x"], dtype, dtype), dtype)
+    inputs, outputs = dict.fromkeys(file.kernels, [choice, x, y]), dict.fromkeys(file.kernels, dtype)
+    got = file.run(tmp_path, "kernels", inputs, outputs)
+    torch.testing.assert_close(got["chosen"], torch.where(choice, x, y), rtol=0, atol=0, equal_nan=True)
+    if dtype.is_floating_point:
+        torch.testing.assert_close(got["fused"], x * y + x, equal_nan=True)
+
+
+CONSTANTS = {
+    torch.float32: [0.0, -0.0, 1.0, -2.5, 0.1, 1e-40, 3.4e38, 1e300, math.inf, -math.inf, math.nan],
+    torch.float64: [0.0, -0.0, 0.1, -1e300, 5e-324, math.inf, -math.inf, math.nan],
+    torch.bfloat16: [0.1015625, -1e-40],
+    torch.int64: [0, -1, 2**31, 2**40 + 1, -(2**63), 2**63 - 1],
+    torch.int32: [0, 7, -1, -(2**31), 2**31 - 1],
+    torch.int8: [5, -128, 127],
+    torch.uint8: [0, 255],
+    torch.bool: [False, True],
+}
+
+
+def test_constants_have_their_type_wherever_they_stand(tmp_path):
+    file, inputs, outputs, expected = File(), {}, {}, {}
+    writer = file.writer
+    for dtype, values in CONSTANTS.items():
+        short = str(dtype).removeprefix("torch.")
+        register = torch.float32 if TRITON_TYPES[dtype] == "tl.float32" else dtype
+        x = torch.tensor([0, 1]).to(register)
+        for n, value in enumerate(values):
+            text = writer.constant(value, dtype)
+            number = torch.tensor(float(value) if register.is_floating_point else value, dtype=torch.float64)
+            number = number.to(register) if register.is_floating_point else torch.tensor(value, dtype=register)
+            # alone and assigned, beside a tile, both sides of a choice, as an argument, converted
+            places = {
+                "alone": (text, register, number.expand(2)),
+                "beside": (writer.op("add", ["x", text], register, register), register, REFERENCE["add"](x, number)),
+                "chosen": (writer.op("where", ["(x != 0)", text, text], register, register), register,
+                           number.expand(2)),
+                "called": (writer.op("maximum", ["x", text], register, register), register,
+                           torch.maximum(x, number)),
+                "equal": (writer.op("eq", [text, text], torch.bool, register), torch.bool,
+                          (number == number).expand(2)),
+                "truth": (writer.cast(text, register, torch.bool), torch.bool, number.bool().expand(2)),
+            }  # fmt: skip
+            for place, (written, out, result) in places.items():
+                name = f"{short}_{n}_{place}"
+                file.kernel(name, {"x": register}, written, out)
+                if place == "alone":
+                    held = f"    held = {text}\n"
+                    file.kernels[name] = file.kernels[name].replace(
+                        f"    tl.store(out_ptr + i, {text}",
+                        held + "    tl.store(out_ptr + i, tl.where(i < n, held, held)",
+                    )
+                inputs[name], outputs[name], expected[name] = [x], out, result
+    got = file.run(tmp_path, "constants", inputs, outputs)
+    wrong = []
+    for name, mine in got.items():
+        want = expected[name]
+        same = torch.equal(mine.nan_to_num(7.0), want.nan_to_num(7.0)) and mine.dtype == want.dtype
+        if not same or ("_called" not in name and not same_zeros(mine, want)):
+            wrong.append(f"{name}: {mine.tolist()}, not {want.tolist()}")
+    assert not wrong, "\n".join(wrong)
+    chosen = [name for name in file.kernels if re.search(r"_[0-9]_(alone|chosen|equal|called)", name)]
+    assert len(file.compile(tmp_path, "constants", "cuda:90", chosen[::3])) == len(chosen[::3])
