@@ -188,13 +188,14 @@ def bert(tiny: bool) -> Any:
 def llama(tiny: bool) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    size = {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
-            "num_key_value_heads": 8, "vocab_size": 128256}  # fmt: skip
+    width, inner, layers, heads, groups, vocabulary = 2048, 8192, 16, 32, 8, 128256
     if tiny:
-        size = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-                "num_key_value_heads": 2, "vocab_size": 97}  # fmt: skip
-    config = LlamaConfig(**size, tie_word_embeddings=True, use_cache=False)
-    return HuggingFace(LlamaForCausalLM(config)), words(2, 16, 97) if tiny else words(2, 2048, 128256)
+        width, inner, layers, heads, groups, vocabulary = 32, 64, 2, 4, 2, 97
+    config = LlamaConfig(
+        hidden_size=width, intermediate_size=inner, num_hidden_layers=layers, num_attention_heads=heads,
+        num_key_value_heads=groups, vocab_size=vocabulary, tie_word_embeddings=True, use_cache=False,
+    )  # fmt: skip
+    return HuggingFace(LlamaForCausalLM(config)), words(2, 16 if tiny else 2048, vocabulary)
 
 
 def torchvision_model(name: str, batch: int) -> Any:
