@@ -4,13 +4,17 @@ A training step's record holds thousands of nodes, but some dozen distinct call 
 operators. So the JSON form has tables of these (:data:`TABLES`, and ``spans``: stacks, outermost frame
 first), and a node holds its places in them: ``"spans": 7, "tensor": 12``. A node's inputs are places in its
 graph's list of nodes, and a ``text`` that is a line of the graph's text is that line's number, from 1. A
-field that is missing has its class's default. :func:`unpack` undoes all of it, exactly; it also takes each
-of these written out in full.
+field that is missing has its class's default. Long texts of a kernel after the first (PTX, machine code) are
+written ``{"deflate": "..."}``: zlib's format in base64, a sixth of their size. :func:`unpack` undoes all of
+it, exactly; it also takes each of these written out in full.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import dataclasses
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -28,6 +32,10 @@ has its name and an s), the class, and the fields in the table."""
 _WITH_SPANS = ("guards", "breaks", "recompiles")
 _MAX_SPANS = 2_000_000
 """Spans of one record, written out: a small file must not unfold into a large one."""
+_LONG = 2000
+"""Characters from which a text is deflated."""
+_MAX_INFLATED = 256_000_000
+"""Bytes of all deflated texts of one record, written out."""
 
 
 def pack(record: Any) -> dict[str, Any]:
@@ -65,6 +73,10 @@ class _Packer:
             elif name == "nodes":
                 inner = _numbered(item)
                 out[name] = [self.fields(node, inner) for node in value]
+            elif name == "sources":
+                out[name] = {
+                    key: _deflated(text) if n else text for n, (key, text) in enumerate(value.items())
+                }
             elif lines is not None and name == "text":
                 out[name] = lines.get(value, value)
             elif lines is not None and name == "inputs":
@@ -83,6 +95,15 @@ class _Packer:
         if isinstance(value, list | tuple):
             return [self._value(item) for item in value]
         return _plain(value)
+
+
+def _deflated(text: str) -> str | dict[str, str]:
+    if len(text) < _LONG:
+        return text
+    try:
+        return {"deflate": base64.b64encode(zlib.compress(text.encode(), 9)).decode()}
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can hold
+        return text
 
 
 @lru_cache(maxsize=64)
@@ -131,7 +152,8 @@ def unpack(data: Mapping[str, Any], span: type, read: Any) -> dict[str, Any]:
     unpacker = _Unpacker(data, read(tuple[tuple[span, ...], ...], data.get("spans", [])))  # type: ignore[valid-type]
     tables = {"spans", *(key + "s" for key in TABLES)}
     out = {name: value for name, value in data.items() if name not in tables}
-    makers: dict[str, Callable[[Any], Any]] = {"graphs": unpacker.graph, "decisions": unpacker.decision}
+    makers: dict[str, Callable[[Any], Any]] = {"graphs": unpacker.graph, "decisions": unpacker.decision,
+                                      "kernels": unpacker.kernel}  # fmt: skip
     for name, make in {**makers, **dict.fromkeys(_WITH_SPANS, unpacker.whole)}.items():
         if isinstance(out.get(name), list):
             out[name] = [make(item) for item in out[name]]
@@ -142,7 +164,7 @@ class _Unpacker:
     """Puts rows of the tables of ``data`` back in their places; counts the spans it writes out."""
 
     def __init__(self, data: Mapping[str, Any], stacks: Sequence[Sequence[Any]]) -> None:
-        self.data, self.stacks, self.spent = data, stacks, 0
+        self.data, self.stacks, self.spent, self.inflated = data, stacks, 0, 0
 
     def whole(self, item: Any, kind: str = "") -> Any:
         if not isinstance(item, dict):
@@ -161,6 +183,28 @@ class _Unpacker:
 
     def decision(self, item: Any) -> Any:
         return self.whole(item, "Decision")
+
+    def kernel(self, item: Any) -> Any:
+        if not isinstance(item, dict) or not isinstance(item.get("sources"), dict):
+            return item
+        return {**item, "sources": {key: self.text(value) for key, value in item["sources"].items()}}
+
+    def text(self, value: Any) -> Any:
+        if not isinstance(value, dict) or not isinstance(value.get("deflate"), str):
+            return value
+        room = _MAX_INFLATED - self.inflated
+        inflate = zlib.decompressobj()
+        try:
+            found = inflate.decompress(base64.b64decode(value["deflate"], validate=True), room + 1)
+            whole = found.decode()
+        except (binascii.Error, zlib.error, UnicodeDecodeError) as error:
+            raise RecordError(f"field sources: damaged text: {error}") from error
+        self.inflated += len(found)
+        if self.inflated > _MAX_INFLATED:
+            raise RecordError("the texts of this record are too long")
+        if not inflate.eof:
+            raise RecordError("field sources: a text breaks off")
+        return whole
 
     def graph(self, item: Any) -> Any:
         if not isinstance(item, dict) or not isinstance(item.get("nodes"), list):
@@ -212,6 +256,17 @@ def packed_schema(schema: dict[str, Any]) -> dict[str, Any]:
         holder["required"] = [name for name in holder["required"] if name not in names]
         holder["properties"][key] = {**number, "description": f"place in the table `{key}s`, from 0"}
         schema["properties"][key + "s"] = {"type": "array", "items": {"$ref": f"#/$defs/{row}"}}
+    definitions["Kernel"]["properties"]["sources"]["additionalProperties"] = {
+        "anyOf": [
+            {"type": "string"},
+            {
+                "type": "object",
+                "properties": {"deflate": {"type": "string", "contentEncoding": "base64"}},
+                "required": ["deflate"],
+                "description": "a text in zlib's format",
+            },
+        ]
+    }
     node = definitions["Node"]["properties"]
     node["text"] = {
         "anyOf": [{"type": "string"}, {"type": "integer", "minimum": 1}],

@@ -76,6 +76,8 @@ class Sources:
 
     def of(self, kernel: Kernel) -> list[dict[str, Any]]:
         """The texts of a kernel, the one it was printed as first, then what was made from it, in order."""
+        if not kernel.sources:
+            return []
         order = list(TITLES)
         first, *rest = kernel.sources
         rest.sort(key=lambda name: order.index(name) if name in order else len(order))

@@ -16,7 +16,7 @@ from nbcompile.view.highlight import highlight_lines
 from nbcompile.view.kernels import Sources, artifact_lines, launch_facts, spilled_bytes, time_facts
 from nbcompile.view.parts import selected
 from nbcompile.view.pipeline_strip import strip
-from nbcompile.view.roofline import HEADS, Roofline, roofline, roofline_picture
+from nbcompile.view.roofline import HEADS, Roofline, quantity, roofline, roofline_picture
 from nbcompile.view.roofline import rows as roofline_rows
 from nbcompile.view.rows import Caps, Rows, Text, clip_line, lines_label, take
 from nbcompile.view.search import searches
@@ -213,7 +213,7 @@ class Model:
             "schedule": clip(kernel.schedule, 120),
             "traffic": f"reads {bytes_text(kernel.bytes_read)}, writes {bytes_text(kernel.bytes_written)}",
             "share": percent_text(share) if share else "",
-            "flops": count_text(kernel.flops, "flop") if kernel.flops else "",
+            "flops": quantity(kernel.flops, "flop") if kernel.flops else "",
             "lines": lines_label(self._lines(kernel.id)),
             "loops": clip(", ".join(self._name(id) for id in kernel.loops[:30]), 300),
             "loop_count": len(kernel.loops),

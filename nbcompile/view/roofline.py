@@ -30,7 +30,7 @@ NONE = 30.0
 """Room at the left of the plot for kernels that compute nothing: a logarithm has no place for them."""
 NEAR = 8.0
 """Dots closer than this share a label, in pixels."""
-_MAX_LABELS = 24
+_MAX_LABELS = 40
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 Rectangle = tuple[float, float, float, float]  # left, top, right, bottom
 
@@ -43,6 +43,12 @@ class Roofline:
     points: tuple[Point, ...]
     labels: tuple[str, ...]
     """Short ids, one a point."""
+
+    @property
+    def longest_first(self) -> list[tuple[Point, str]]:
+        """Points and their labels by the time that their work takes."""
+        pairs = zip(self.points, self.labels, strict=True)
+        return sorted(pairs, key=lambda pair: -(pair[0].seconds or pair[0].limit_seconds))
 
     @property
     def title(self) -> str:
@@ -97,7 +103,6 @@ HEADS = (
 
 def rows(roof: Roofline) -> list[tuple[str, ...]]:
     """A row a kernel under :data:`HEADS`, the longest first."""
-    named = sorted(zip(roof.points, roof.labels, strict=True), key=lambda pair: -pair[0].limit_seconds)
     return [
         (
             clip(f"{label} {point.name}", 40),
@@ -110,7 +115,7 @@ def rows(roof: Roofline) -> list[tuple[str, ...]]:
             seconds_text(point.seconds),
             percent_text(point.share) if point.share is not None else "–",
         )
-        for point, label in named
+        for point, label in roof.longest_first
     ]
 
 
@@ -156,12 +161,8 @@ def roofline_picture(roof: Roofline, tone: Tone) -> Picture:
     rate = _rate(roof)
     axes = _axes(roof, rate)
     out = [*_grid(axes, tone, any(not point.flops for point in roof.points))]
-    dots = _merged(
-        [
-            _dot(point, label, axes, roof.ceilings, rate)
-            for point, label in zip(roof.points, roof.labels, strict=True)
-        ]
-    )
+    # The longest first: theirs are the labels that find a place.
+    dots = _merged([_dot(point, label, axes, roof.ceilings, rate) for point, label in roof.longest_first])
     lines, taken = _roofs(roof, axes, tone)
     out += lines
     taken += [(dot.x - 6, dot.y - 6, dot.x + 6, dot.y + 6) for dot in dots]
@@ -214,7 +215,7 @@ def _grid(axes: _Axes, tone: Tone, none: bool) -> Iterator[str]:
         path.append(f"M{_n(x)} {_n(TOP)}V{_n(BOTTOM)}")
         yield _text(x, BOTTOM + 15, significant(10.0**decade, 1), tone("dim"), "middle", 10)
     if none:
-        yield _text(LEFT + NONE / 2, BOTTOM + 15, "0", tone("dim"), "middle", 10)
+        yield _text(LEFT + 8, BOTTOM + 15, "0", tone("dim"), "middle", 10)
     yield f'<path d="{"".join(path)}" fill="none" stroke="{line}"/>'
     yield _text((LEFT + RIGHT) / 2, BOTTOM + 33, "operations a byte (flop/B)", tone("dim"), "middle", 10)
     yield _text(8, TOP - 10, "operations a second (flop/s)", tone("dim"), "start", 10)
@@ -233,7 +234,7 @@ def _roofs(roof: Roofline, axes: _Axes, tone: Tone) -> tuple[list[str], list[Rec
     ridge = (axes.x(top / ceilings.bandwidth), axes.y(top))
     path = [f"M{_n(start[0])} {_n(start[1])}L{_n(ridge[0])} {_n(ridge[1])}"]
     if axes.left > LEFT:
-        path.append(f"M{_n(LEFT)} {_n(start[1])}H{_n(LEFT + NONE - 8)}")
+        path.append(f"M{_n(LEFT)} {_n(start[1])}H{_n(LEFT + NONE - 10)}")
     out: list[str] = []
     taken: list[Rectangle] = []
     for name, rate in flat.items():
@@ -243,11 +244,15 @@ def _roofs(roof: Roofline, axes: _Axes, tone: Tone) -> tuple[list[str], list[Rec
         out.append(_text(RIGHT - 4, y - 6, label, ink, "end", 10))
         taken.append((RIGHT - 4 - len(label) * CHARACTER, y - 16, RIGHT, y + 3))
     slope = math.atan2(ridge[1] - start[1], ridge[0] - start[0])
-    # In the middle of the longest stretch that is free of the frame.
-    mx, my = start[0] + 0.42 * (ridge[0] - start[0]), start[1] + 0.42 * (ridge[1] - start[1])
-    turn = f"translate({_n(mx)} {_n(my)}) rotate({math.degrees(slope):.1f})"
     label = f"{bytes_text(ceilings.bandwidth)}/s memory"
-    out.append(f'<g transform="{turn}">{_text(0, -7, label, ink, "middle", 10)}</g>')
+    half = len(label) * CHARACTER / 2
+    # Above the roof, where no dot can be, low enough to stay clear of the legend.
+    mx, my = start[0] + 0.4 * (ridge[0] - start[0]), start[1] + 0.4 * (ridge[1] - start[1])
+    turn = f"translate({_n(mx)} {_n(my)}) rotate({math.degrees(slope):.1f})"
+    out.append(f'<g transform="{turn}">{_text(0, -9, label, ink, "middle", 10)}</g>')
+    for part in range(-5, 6):
+        x, y = mx + part / 5 * half * math.cos(slope), my + part / 5 * half * math.sin(slope)
+        taken.append((x - 8, y - 22, x + 8, y))
     out.insert(0, f'<path d="{"".join(path)}" fill="none" stroke="{ink}" stroke-width="1.6"/>')
     # The slope itself, in small steps: a label across it would be hard to read.
     for part in range(60):
@@ -262,7 +267,7 @@ def _dot(point: Point, label: str, axes: _Axes, ceilings: Ceilings, rate: float)
     if not point.flops:
         # As far below the start of the roof as it stays below the bandwidth.
         share = min(1.0, point.limit_seconds / seconds)
-        x, y = LEFT + NONE / 2 - 4, axes.y(ceilings.bandwidth * 10.0**axes.x0 * share)
+        x, y = LEFT + 9, axes.y(ceilings.bandwidth * 10.0**axes.x0 * share)
     elif not point.bytes:
         x, y = RIGHT, axes.y(min(rate, point.flops / seconds))
     else:
@@ -301,10 +306,10 @@ def _placed(dots: Sequence[_Dot], taken: Iterable[Rectangle]) -> list[_Place | N
     """A free place for each dot's label, beside it or a little off; ``None`` where there is none."""
     busy = list(taken)
     out: list[_Place | None] = []
-    for dot in dots:
+    for dot in dots[:_MAX_LABELS]:
         width = len(_words(dot)) * CHARACTER
         found = None
-        for place in _candidates(dot) if sum(p is not None for p in out) < _MAX_LABELS else ():
+        for place in _candidates(dot):
             left = place.x if place.anchor == "start" else place.x - width
             box = (left - 1, place.y - 9, left + width + 1, place.y + 2)
             inside = box[0] >= LEFT and box[2] <= RIGHT + 12 and box[1] >= TOP and box[3] <= BOTTOM
@@ -313,12 +318,15 @@ def _placed(dots: Sequence[_Dot], taken: Iterable[Rectangle]) -> list[_Place | N
                 busy.append(box)
                 break
         out.append(found)
-    return out
+    return out + [None] * (len(dots) - len(out))
 
 
 def _candidates(dot: _Dot) -> Iterator[_Place]:
-    for reach, far in ((9.0, False), (22.0, True), (38.0, True)):
-        for dx, dy in ((1.0, 0.0), (0.8, 0.8), (0.8, -0.8), (-1.0, 0.0), (-0.8, 0.8), (-0.8, -0.8)):
+    """Beside the dot; else a little off, below, since above it is the roof."""
+    beside = ((1.0, 0.0), (0.8, 0.8), (0.8, -0.8), (-1.0, 0.0), (-0.8, 0.8), (-0.8, -0.8))
+    below = ((0.7, 0.7), (-0.7, 0.7), (1.0, 0.2), (-1.0, 0.3), (0.4, 0.9), (-0.4, 0.9))
+    for reach, far, ways in ((9.0, False, beside), (22.0, True, below), (36.0, True, below)):
+        for dx, dy in ways:
             yield _Place(dot.x + dx * reach, dot.y + dy * reach + 4, "start" if dx > 0 else "end", far)
 
 

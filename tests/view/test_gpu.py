@@ -1,0 +1,207 @@
+"""What a reader sees of code for a GPU: listings, launches, the roofline, searches, and how it ran."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from nbcompile import view
+from nbcompile.compilation import Accuracy, Ceilings, Compilation, Launched
+from nbcompile.errors import RecordError
+from nbcompile.view.assembly import listing
+from nbcompile.view.kernels import ARTIFACT_CHARACTERS, launch_facts
+from nbcompile.view.roofline import HEADS, roofline, roofline_picture, rows
+from nbcompile.view.styles import mid
+from nbcompile.view.svg import CHARACTER
+from tests.view import fixtures_gpu as fixtures
+from tests.view.test_views import ATTRIBUTES, TAGS, pictures, read
+
+NS = "{http://www.w3.org/2000/svg}"
+
+
+def test_a_listing_leaves_out_what_no_person_reads() -> None:
+    ptx = listing("ptx", fixtures.PTX)
+    assert not [
+        line for line in ptx.lines if ".loc" in line or "debug" in line or "$L__tmp" in line or ".b8" in line
+    ]
+    assert any("max.f32" in line for line in ptx.lines) and ptx.lines[-1] == "}"
+    sass = listing("sass", fixtures.SASS)
+    assert sass.lines[-2:] == ("0000  LDC R1, c[0x0][0x28] ;", "0010  EXIT ;")
+    assert "loc" not in "\n".join(listing("ttir", fixtures.TTIR).lines)
+    llvm = "\n".join(listing("llir", fixtures.LLIR).lines)
+    assert "!dbg" not in llvm and "declare" not in llvm and llvm.endswith("ret void\n}")
+    assert listing("c", "a\nb\n").lines == ("a", "b")
+
+
+def test_a_line_of_ptx_knows_its_line_of_triton_through_inlined_functions() -> None:
+    found = listing("ptx", fixtures.PTX)
+    places = dict(zip(found.lines, found.places, strict=True))
+    assert places["  mov.u32   %r9, %ctaid.x;"] == ("softmax_mul", 1)
+    assert places["  max.f32   %r1, %r2, %r3;"] == ("softmax_mul", 5)  # not line 170 of Triton's own library
+    html = view.to_html(fixtures.gpu())
+    gutter = re.search(r"line of the source above\">([^<]*)<", html)
+    assert gutter and gutter.group(1).split() == ["7", "8", "12"]
+
+
+@pytest.mark.parametrize("target", ["cuda:90", "hip:gfx942"])
+def test_texts_that_triton_made_are_shown_and_stay_small(target: str, tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    texts = fixtures.compiled_texts(target, str(tmp_path))
+    record = fixtures.gpu(texts, target)
+    html = view.to_html(record)
+    reader = read(html)
+    assert reader.tags <= TAGS and reader.attributes <= ATTRIBUTES
+    for title in ("Triton IR", "Triton GPU IR", "LLVM IR", "PTX" if target == "cuda:90" else "AMDGCN"):
+        assert f"<b>{title}</b>" in html
+    assert "max.f32" in html if target == "cuda:90" else "v_max_f32" in html
+    assert len(html.encode()) < 150_000
+    assert len(record.to_json()) < 0.4 * sum(map(len, texts.values()))
+    assert Compilation.from_json(record.to_json()) == record
+
+
+def test_texts_of_many_kernels_share_a_budget_and_the_record_has_them_whole() -> None:
+    long = "\n".join(f"  add.f32 %f{n}, %f{n + 1}, %f{n + 2};" for n in range(2000))
+    record = fixtures.gpu({"triton": fixtures.TRITON, "ptx": long, "llir": long})
+    (one,) = record.kernels
+    many = dataclasses.replace(
+        record, kernels=tuple(dataclasses.replace(one, id=f"g0.fw.k{n}") for n in range(20))
+    )
+    single, html = view.to_html(record), view.to_html(many)
+    assert "… 1,600 more" in single and "the record has all of it" in single
+    assert html.count("add.f32") * len("  add.f32 %f100, %f101, %f102;") < 1.2 * ARTIFACT_CHARACTERS
+    assert len(html.encode()) < 400_000
+    assert Compilation.from_json(many.to_json()).kernels[7].sources["ptx"] == long
+
+
+def test_a_damaged_or_endless_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = fixtures.gpu({"triton": "x", "ptx": "y" * 5000}).to_dict()
+    whole = made["kernels"][0]["sources"]["ptx"]["deflate"]
+    for bad in (whole[:-8], "!!!", whole[:8] + "BBBB" + whole[12:]):
+        made["kernels"][0]["sources"]["ptx"] = {"deflate": bad}
+        with pytest.raises(RecordError):
+            Compilation.from_dict(made)
+    made["kernels"][0]["sources"]["ptx"] = {"deflate": whole}
+    monkeypatch.setattr("nbcompile.packing._MAX_INFLATED", 4000)
+    with pytest.raises(RecordError, match="too long"):
+        Compilation.from_dict(made)
+
+
+def test_a_launch_is_told_in_words_and_spills_stand_out() -> None:
+    launched = Launched("f", (8192, 4), {"block": 256}, 8, 3, 255, 49152, 128)
+    facts = dict(launch_facts(launched))
+    assert list(facts) == ["grid 8,192 × 4", "block=256", "8 warps", "3 stages", "255 registers a thread",
+                           "49.2 kB shared memory", "spills 128 B a thread"]  # fmt: skip
+    assert [words for words, bad in facts.items() if bad] == ["spills 128 B a thread"]
+    assert dict(launch_facts(Launched("f", (1,), {}))) == {"grid 1": False}, "what is not known is not said"
+    record = fixtures.gpu()
+    (kernel,) = record.kernels
+    spills = dataclasses.replace(record, kernels=(dataclasses.replace(kernel, launches=(launched,)),))
+    assert "spills 128 B a thread" in view.to_html(spills) and "! spills 128 B" in view.to_text(spills)
+    assert "no spills" in view.to_html(record)
+
+
+def test_code_for_a_chip_that_is_not_here_says_so_first() -> None:
+    record = fixtures.gpu()
+    says = "compiled for NVIDIA H100 SXM (cuda:90), which is not here: the cell ran eagerly"
+    assert view.to_text(record).splitlines()[0] == says
+    assert says in view.to_html(record)
+    assert "faster" not in view.to_html(record) and "Timings" not in view.to_text(record)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "says"),
+    [
+        ((Accuracy("nbcompile", "output", 1e-7, 1e-7),), "run by Triton's interpreter, agree with eager"),
+        (
+            (Accuracy("nbcompile", "z", 0.5, 1e-7, agrees=False),),
+            "in Triton's interpreter, differs from eager in z",
+        ),
+        ((), "not compared with eager"),
+    ],
+)
+def test_the_interpreters_results_are_checked_in_the_verdict(
+    accuracy: tuple[Accuracy, ...], says: str
+) -> None:
+    record = fixtures.gpu(execution="interpreted", accuracy=accuracy)
+    assert says in view.to_text(record).splitlines()[0]
+
+
+def test_the_roofline_is_a_table_and_a_sentence() -> None:
+    record = fixtures.gpu()
+    (kernel,) = record.kernels
+    timed = dataclasses.replace(record, kernels=(dataclasses.replace(kernel, seconds=5e-5),))
+    roof = roofline(timed)
+    assert roof is not None
+    assert "1 of 1 kernel bound by memory" in roof.summary and "78% of the limit" in roof.summary
+    assert rows(roof) == [("k0 softmax_mul", "131 MB", "164 Mflop", "1.2", "memory", "39.1 µs", "41.1 µs",
+                           "50 µs", "78%")]  # fmt: skip
+    assert len(HEADS) == len(rows(roof)[0])
+    assert "measured 50 µs, 78% of the limit" in view.to_html(timed)
+    assert "predicted 41.1 µs" in view.to_html(record)
+    assert "78%" in view.to_text(timed) and all(len(line) <= 100 for line in view.to_text(timed).splitlines())
+
+
+def test_no_roofline_without_rates_but_with_measured_ones() -> None:
+    record = fixtures.gpu()
+    (kernel,) = record.kernels
+    here = dataclasses.replace(
+        record, kernels=(dataclasses.replace(kernel, target="cpu"),), execution="compiled"
+    )
+    assert roofline(here) is None and "Roofline" not in view.to_html(here)
+    measured = dataclasses.replace(here, ceilings=(Ceilings("cpu", 2e10, 1e11, 1e11, "measured"),))
+    roof = roofline(measured)
+    assert roof is not None and roof.title == "this CPU, measured rates"
+    assert "20 GB/s memory" in pictures(read(view.to_html(measured)))[-1]
+
+
+@pytest.mark.parametrize("count", [1, 60])
+@pytest.mark.parametrize("measured", [False, True])
+def test_the_plot_has_a_dot_for_every_kernel_and_no_label_on_another(count: int, measured: bool) -> None:
+    roof = roofline(fixtures.many(count, measured=measured))
+    assert roof is not None
+    picture = roofline_picture(roof, mid)
+    root = ET.fromstring(picture.svg)
+    assert len(rows(roof)) == count
+    texts = [(e.text or "", float(e.get("x", 0)), float(e.get("y", 0)), e.get("text-anchor", "start"))
+             for e in root.iter(f"{NS}text")]  # fmt: skip
+    labels = [item for item in texts if re.fullmatch(r"k\d+(, k\d+)*( \+\d+)?", item[0])]
+    assert labels
+    boxes = []
+    for text, x, y, anchor in labels:
+        left = x if anchor == "start" else x - len(text) * CHARACTER
+        boxes.append((left, y - 8, left + len(text) * CHARACTER, y))
+        assert left >= 0 and left + len(text) * CHARACTER <= picture.width + 12 and 0 < y < picture.height
+    for n, a in enumerate(boxes):
+        for b in boxes[n + 1 :]:
+            assert not (a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3])
+    dots = list(root.iter(f"{NS}circle"))
+    for dot in dots:
+        assert (
+            0 <= float(dot.get("cx", -1)) <= picture.width and 0 <= float(dot.get("cy", -1)) <= picture.height
+        )
+    assert len(picture.svg) < 20_000
+    full = {dot.get("fill") != "none" for dot in dots}
+    assert full == {measured}, "measured ones are full, predicted ones rings"
+
+
+def test_a_search_is_sorted_its_choice_marked_and_a_long_one_folded() -> None:
+    html, text = view.to_html(fixtures.searched(30)), view.to_text(fixtures.searched(30))
+    assert "30 candidates measured for 1 kernel" in html and "slower candidates</summary>" in html
+    assert html.count("✓ chosen") == 1
+    times = [float(found) for found in re.findall(r"^   [✓ ]\s+([\d.]+) µs", text, re.M)]
+    assert len(times) >= 5 and times == sorted(times)
+    assert "1 without a time" in text and "✓" in text
+    few = view.to_html(fixtures.searched(4))
+    assert "slower candidates" not in few and "out of shared memory" in few
+
+
+def test_the_record_says_how_the_kernels_ran() -> None:
+    record = fixtures.gpu(ceilings=(Ceilings("cuda:90", 3e12, 6e13, 9e14, "measured", "H100"),))
+    data = json.loads(record.to_json())
+    assert data["execution"] == "eager" and data["ceilings"][0]["bandwidth"] == 3e12
+    assert Compilation.from_json(record.to_json()) == record
