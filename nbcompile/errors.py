@@ -54,5 +54,9 @@ class ToolchainError(NbcompileError):
     """No C compiler, or it refused a generated file."""
 
 
+class LaunchError(NbcompileError):
+    """A GPU kernel cannot be loaded or launched, or touches memory that it was not given."""
+
+
 class MeasureError(NbcompileError):
     """A measurement cannot be made, or state cannot be put back after one."""

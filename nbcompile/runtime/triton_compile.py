@@ -1,0 +1,211 @@
+"""One Triton function → machine code, in the thread that asks.
+
+The backend's stages are run here rather than by ``triton.compile``, which first hashes Triton's own
+library (0.2 to 0.9 s a process) and files every text in a second cache.
+"""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import subprocess
+import tempfile
+import threading
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nbcompile.errors import CodegenError, NbcompileError, ToolchainError
+from nbcompile.runtime.cache import DiskCache, key
+from nbcompile.runtime.triton_tools import amdgcn_resources, cubin_resources, gpu_target, triton_module
+from nbcompile.stages import Config, Launch
+from nbcompile.targets import Target
+
+ASSUMED_DIVISOR = 16
+"""Bytes that pointers, and what sizes, are assumed to be multiples of: a 16-byte access needs both."""
+
+_ASSEMBLE_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Built:
+    """One Triton function, compiled with one config for one chip.
+
+    ``texts`` maps each stage to its text: ``ttir``, ``ttgir``, ``llir`` and ``ptx`` or ``amdgcn``.
+    ``kind`` is the binary's, ``"cubin"`` or ``"hsaco"``. ``assumed`` are the positions of the arguments
+    taken to be multiples of 16. ``registers`` and ``spill_bytes`` are a thread's, ``shared_bytes`` a
+    program's, ``scratch_bytes`` a program's in global memory, aligned to ``scratch_align``.
+    """
+
+    function: str
+    symbol: str
+    target: str
+    kind: str
+    binary: bytes
+    texts: Mapping[str, str]
+    config: Config
+    assumed: tuple[int, ...]
+    warps: int
+    shared_bytes: int
+    registers: int | None
+    spill_bytes: int | None
+    scratch_bytes: int = 0
+    scratch_align: int = 1
+
+
+_LOADING = threading.Lock()
+
+
+def load_file(text: str) -> types.ModuleType:
+    """The module of a generated file, run once a process from a copy in the cache folder (Triton reads
+    the source of its functions, and tracebacks name it)."""
+    with _LOADING:
+        return _load_file(text)
+
+
+@functools.lru_cache(maxsize=64)
+def _load_file(text: str) -> types.ModuleType:
+    triton_module()
+    name = key("triton-file", text)
+    entry = DiskCache.shared().put(name, {"kernels.py": text.encode()})
+    path = str(entry.path("kernels.py")) if entry is not None else f"<nbcompile {name[:12]}>"
+    # Kept in memory too: the cache may drop the file while this process still compiles from it.
+    linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
+    module = types.ModuleType(f"nbcompile_triton_{name[:12]}")
+    module.__file__ = path
+    try:
+        exec(compile(text, path, "exec"), module.__dict__)
+    except Exception as error:
+        raise CodegenError(
+            f"the generated Triton file cannot be run: {type(error).__name__}: {error}."
+        ) from error
+    return module
+
+
+def compile_function(
+    text: str, launch: Launch, config: Config, target: Target, assumed: tuple[int, ...], assemble: bool = True
+) -> Built:
+    compiler = triton_module("triton.compiler.compiler")
+    language = triton_module("triton.backends.compiler").Language.TRITON
+    ir = triton_module("triton._C.libtriton").ir
+    chip = gpu_target(target)
+    function = _function(load_file(text), launch, config)
+    attributes = {(n,): [["tt.divisibility", ASSUMED_DIVISOR]] for n in assumed}
+    constants = {(function.arg_names.index(name),): value for name, value in config.constants.items()}
+    types_of = {item.name: item.type for item in launch.arguments}
+    signature = {name: types_of.get(name, "constexpr") for name in function.arg_names}
+    made: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
+    try:
+        backend = compiler.make_backend(chip)
+        options = backend.parse_options({"num_warps": config.warps, "num_stages": config.stages})
+        context = ir.context()
+        ir.load_dialects(context)
+        backend.load_dialects(context)
+        steps: dict[str, Callable[[Any, dict[str, Any]], Any]] = {}
+        backend.add_stages(steps, options, language)
+        value = compiler.ASTSource(function, signature, constants, attributes).make_ir(
+            chip, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
+        )
+        for kind, step in steps.items():
+            if kind in ("cubin", "hsaco") and not assemble:
+                value = b""
+            elif kind == "cubin":
+                value = _assemble(value, options, int(target.arch), launch.function)
+            else:
+                value = step(value, facts)
+            made[kind] = value if isinstance(value, bytes) else str(value)
+    except NbcompileError:
+        raise
+    except Exception as error:
+        raise CodegenError(
+            f"Triton refuses kernel {launch.function} for {target.name}: {_reason(error)}.",
+            advice="This is a bug of nbcompile's code generator: please report it with the kernel's source.",
+        ) from error
+    kind = "cubin" if target.kind == "cuda" else "hsaco"
+    binary = made.pop(kind)
+    resources = cubin_resources(binary) if kind == "cubin" else amdgcn_resources(made["amdgcn"])
+    return Built(
+        function=launch.function,
+        symbol=str(facts["name"]),
+        target=target.name,
+        kind=kind,
+        binary=binary,
+        texts=made,
+        config=replace(config, constants=dict(config.constants)),
+        assumed=assumed,
+        warps=int(facts.get("num_warps") or config.warps),
+        shared_bytes=int(facts.get("shared") or 0),
+        registers=resources.registers,
+        spill_bytes=resources.spill_bytes,
+        scratch_bytes=int(facts.get("global_scratch_size") or 0),
+        scratch_align=int(facts.get("global_scratch_align") or 1),
+    )
+
+
+def _function(module: types.ModuleType, launch: Launch, config: Config) -> Any:
+    """The Triton function of a launch; CodegenError unless each of its parameters has a type or a value."""
+    function = getattr(module, launch.function, None)
+    if function is None:
+        raise CodegenError(f"the generated Triton file has no function {launch.function}.")
+    if not isinstance(function, triton_module("triton.runtime.jit").JITFunction):
+        raise ToolchainError(
+            f"{launch.function} is no Triton function that can be compiled.",
+            advice="Unset TRITON_INTERPRET, which turns Triton's compiler off.",
+        )
+    expected = [*(item.name for item in launch.arguments), *config.constants]
+    if (
+        sorted(expected) != sorted(function.arg_names)
+        or expected[: len(launch.arguments)] != function.arg_names[: len(launch.arguments)]
+    ):
+        raise CodegenError(
+            f"kernel {launch.function} has the parameters {', '.join(function.arg_names)}, "
+            f"and its launch gives {', '.join(expected)}."
+        )
+    return function
+
+
+def _assemble(ptx: str, options: Any, arch: int, function: str) -> bytes:
+    """PTX → cubin, as Triton's own last stage does it, which on failure prints the whole file."""
+    nvidia = triton_module("triton.backends.nvidia.compiler")
+    with tempfile.TemporaryDirectory(prefix="nbcompile-ptx-") as folder:
+        given, out = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
+        given.write_text(ptx)
+        command = [
+            nvidia.get_ptxas(arch).path,
+            "-lineinfo",
+            f"--gpu-name={nvidia.sm_arch_from_capability(arch)}",
+        ]
+        if not options.enable_fp_fusion:
+            command.append("--fmad=false")
+        if options.ptx_options:
+            command += options.ptx_options.split()
+        try:
+            run = subprocess.run(
+                [*command, str(given), "-o", str(out)], capture_output=True, text=True,
+                timeout=_ASSEMBLE_SECONDS, check=False,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ToolchainError(f"ptxas cannot assemble kernel {function}: {error}.") from error
+        if run.returncode != 0:
+            lines = [line.strip() for line in run.stderr.splitlines() if line.strip()]
+            told = next((line for line in lines if "error" in line), lines[0] if lines else "no message")
+            raise ToolchainError(f"ptxas refuses kernel {function} for cuda:{arch}: {told.rstrip('.')}.")
+        return out.read_bytes()
+
+
+def _reason(error: BaseException) -> str:
+    """What went wrong, in one line: of Triton's own errors the innermost, with the line it points at."""
+    cause = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    node, text = getattr(error, "node", None), getattr(error, "src", None)
+    told = getattr(cause, "error_message", None) or str(cause) or type(cause).__name__
+    told = " ".join(str(told).split()).rstrip(".")
+    if isinstance(text, str) and node is not None and hasattr(node, "lineno"):
+        lines = text.splitlines()
+        if 0 < node.lineno <= len(lines):
+            return f"{told} (in `{lines[node.lineno - 1].strip()}`)"
+    return told
