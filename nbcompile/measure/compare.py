@@ -109,6 +109,7 @@ def compare(
     threads: int | None = None,
     cold: bool = True,
     accuracy: bool = True,
+    timing: bool = True,
     what: str = "",
     roots: Mapping[str, Any] | None = None,
     compile: Compile | None = None,
@@ -121,7 +122,8 @@ def compare(
     output that requires grad. ``budget``: seconds of steady-state samples, for all together.
     ``threads``: torch's number of threads meanwhile (default: as it is). ``cold=False`` leaves out
     the compile with empty caches; a program that takes longer than ``budget`` goes without the one
-    with full caches, to save runs. ``roots``: what else may change and is to be restored.
+    with full caches, to save runs. ``timing=False`` compares answers and takes no times.
+    ``roots``: what else may change and is to be restored.
 
     Returns nbcompile's record of the program (or the first compiled contestant's), with one
     Measurement a contestant and one Accuracy a contestant and output. Everything reachable from
@@ -161,9 +163,9 @@ def compare(
                     entry,
                     eager,
                     make,
-                    cold,
+                    cold and timing,
                     snapshot,
-                    warm=not (cold and slow),
+                    warm=timing and not (cold and slow),
                     dynamic=dynamic,
                     fullgraph=fullgraph,
                 )
@@ -175,14 +177,16 @@ def compare(
                 raised = {item.contestant: item.reason for item in found if item.output == RUN}
                 for entry in entries:
                     entry.reason = entry.reason or raised.get(entry.contestant.name, "")
-            tell("timing…")
-            calls = {e.contestant.name: e.step for e in entries if e.step is not None and not e.reason}
-            samples = interleaved(
-                calls,
-                budget=budget,
-                warm_up=0 if slow else 2,
-                reset=snapshot.restore if mutates else None,
-            )
+            samples: Mapping[str, tuple[float, ...]] = {}
+            if timing:
+                tell("timing…")
+                calls = {e.contestant.name: e.step for e in entries if e.step is not None and not e.reason}
+                samples = interleaved(
+                    calls,
+                    budget=budget,
+                    warm_up=0 if slow else 2,
+                    reset=snapshot.restore if mutates else None,
+                )
             for entry in entries:
                 _note_if_eager(entry)
             measurements = tuple(
@@ -211,7 +215,7 @@ def _prepare(
         entry.step = eager
         return
 
-    def compile_and_run() -> tuple[CompiledFunction, Step]:
+    def compiled_step() -> tuple[CompiledFunction, Step]:
         compiled = make(
             eager.fn,
             backend=contestant.backend,
@@ -220,7 +224,10 @@ def _prepare(
             dynamic=dynamic,
             fullgraph=fullgraph,
         )
-        step = eager.with_function(compiled)
+        return compiled, eager.with_function(compiled)
+
+    def compile_and_run() -> tuple[CompiledFunction, Step]:
+        compiled, step = compiled_step()
         step()
         return compiled, step
 
@@ -237,6 +244,9 @@ def _prepare(
                 snapshot.restore()
             if entry.step is not None:
                 entry.first, _ = timed(entry.step)
+            if not (cold or warm):  # it runs when it is checked
+                entry.compiled, entry.step = compiled_step()
+                return
     except Exception as error:  # a backend's failure is what the comparison is there to show
         entry.reason = _first_line(error)
     finally:

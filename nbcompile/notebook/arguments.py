@@ -16,7 +16,12 @@ from IPython.core.error import UsageError
 from nbcompile.backends import registry
 from nbcompile.errors import OptionError
 from nbcompile.options import MODES, Options
+from nbcompile.targets import CHIPS
 from nbcompile.view.parts import PARTS
+
+TARGETS = ("auto", "cpu", *CHIPS)
+INTERPRETED = "cuda:90"
+"""The chip whose kernels ``--interpret`` runs where none is named."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 # IPython's own are not typed.
@@ -67,6 +72,13 @@ def options_of_magic(function: F) -> F:
         argument("--show", metavar="PART,PART", help=f"which parts to show: {', '.join(PARTS)}"),
         argument("--no-fuse", action="append", nargs="?", const="", metavar="A:B",
                  help="one kernel a loop; with A:B, only keep that pair of loops apart"),
+        argument("--target", choices=TARGETS, metavar="CHIP",
+                 help=f"the chip to make code for, here or not: {', '.join(TARGETS)}"),
+        argument("--interpret", action="store_true",
+                 help="run the Triton kernels in Triton's interpreter and compare with eager"),
+        argument("--deterministic", action="store_true", help="no atomics that change a result's last bits"),
+        argument("--autotune-seconds", type=float, metavar="SECONDS",
+                 help="how long max-autotune may measure candidates for one graph"),
         argument("--save", metavar="FILE", help="write the record (.json) or the page (.html)"),
         argument("--into", metavar="NAME", help="bind the Compilation to this name"),
     ]  # fmt: skip
@@ -85,8 +97,8 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         pairs.append((name, value))
     for text in parsed.no_fuse or ():
         pairs.append(("no_fuse", text) if text else ("fuse", "false"))
-    pairs = _joined(pairs)
     backend = parsed.backend or defaults.backend
+    pairs = _joined([*pairs, *_of_flags(parsed, backend, dict(pairs))])
     mode = parsed.mode or defaults.mode
     compare = _names(parsed.compare) if parsed.compare else defaults.compare
     for name in (backend, *(contestant.partition(":")[0] for contestant in compare)):
@@ -120,6 +132,28 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         save=parsed.save or "",
         into=parsed.into or "",
     )
+
+
+def _of_flags(parsed: argparse.Namespace, backend: str, pairs: dict[str, str]) -> list[tuple[str, str]]:
+    """The options of nbcompile that have flags of their own, as ``-o`` would give them."""
+    given = []
+    if parsed.target:
+        given.append(("target", parsed.target))
+    if parsed.interpret:
+        given.append(("interpret", "true"))
+        target = parsed.target or pairs.get("target", "auto")
+        if target == "cpu":
+            raise UsageError("--interpret runs kernels for a GPU; the CPU's are C")
+        if target == "auto":
+            given.append(("target", INTERPRETED))
+    if parsed.deterministic:
+        given.append(("deterministic", "true"))
+    if parsed.autotune_seconds is not None:
+        given.append(("autotune_seconds", str(parsed.autotune_seconds)))
+    if given and backend != "nbcompile":
+        flag = given[0][0].replace("_", "-")
+        raise UsageError(f"--{flag} is an option of nbcompile, and this is --backend {backend}")
+    return given
 
 
 def split_expression(line: str, parse: Callable[[str], argparse.Namespace]) -> tuple[argparse.Namespace, str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
+from nbcompile.notebook.arguments import TARGETS
 from nbcompile.options import MODES, Options
 from nbcompile.view.parts import PARTS
 
@@ -48,6 +49,8 @@ def _words(
         return sorted(backends())
     if option == "--mode":
         return list(MODES)
+    if option == "--target":
+        return list(TARGETS)
     if option == "--compare":
         return [done + comma + name for name in sorted({"eager", *backends()})]
     if option == "--show":

@@ -26,7 +26,7 @@ from nbcompile.notebook.arguments import (
 from nbcompile.notebook.compiling import CellCompiler, CompiledCall, backend_names, compile_callable
 from nbcompile.notebook.completion import matcher
 from nbcompile.notebook.display import save, show
-from nbcompile.notebook.measuring import measure_call, measure_cell
+from nbcompile.notebook.measuring import measure_call, measure_cell, wanted
 from nbcompile.notebook.progress import Place
 from nbcompile.notebook.session import CellRun, Switchboard
 from nbcompile.options import MODES
@@ -110,7 +110,7 @@ class NbCompile(Magics):
         call = CompiledCall(expression, self._ip.user_ns, options, place.progress)
         result = call()
         compilation = call.compilation
-        if options.bench:
+        if wanted(compilation, options):
             with self._interruptible():
                 compilation = measure_call(
                     call.function, call.arguments, compilation, options, place.progress
@@ -171,7 +171,7 @@ class NbCompile(Magics):
         run.finish(result.success)
         try:
             compilation = current.compiler.record(run)
-            if options.bench and result.success and run.parts:
+            if wanted(compilation, options) and result.success and run.parts:
                 with self._interruptible():
                     compilation = measure_cell(run, compilation, options, place.progress)
             elif not result.success:

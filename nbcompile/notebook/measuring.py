@@ -10,18 +10,28 @@ import torch
 import torch._dynamo
 
 from nbcompile.api import compile
-from nbcompile.compilation import Compilation
+from nbcompile.compilation import Ceilings, Compilation
 from nbcompile.errors import MeasureError
 from nbcompile.measure.compare import compare
+from nbcompile.measure.roofline import measure_ceilings
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.compiling import backend_options
 from nbcompile.notebook.session import CellRun, Part
+from nbcompile.targets import parse
 
 Progress = Callable[[str], None]
 
 # A part with breaks runs code that is not in any graph. Where all that broke it is one of these, running
 # it again cannot reach anything outside the process (what it prints is swallowed).
 _HARMLESS = ("data-dependent", "Data-dependent", "item()", "print", "Tensor.backward", "logging", "warnings")
+
+
+def wanted(compilation: Compilation, options: CellOptions) -> bool:
+    """Whether there is anything to measure: never what ran eagerly because its chip is not here; what the
+    interpreter ran is compared with eager whether or not times are asked for."""
+    if compilation.execution == "eager":
+        return False
+    return options.bench or compilation.execution == "interpreted"
 
 
 def measure_cell(
@@ -45,7 +55,8 @@ def measure_cell(
     fn, arguments = _program(parts)
     try:
         train = _has_backward(run, options)
-        timed = _compare(fn, arguments, options, train, "forward+backward" if train else "cell", progress)
+        what = "forward+backward" if train else "cell"
+        timed = _compare(fn, arguments, compilation, options, train, what, progress)
     except MeasureError as error:
         return _with_notes(compilation, [*notes, str(error)])
     except Exception as error:
@@ -63,7 +74,7 @@ def measure_call(
 ) -> Compilation:
     """Time one call ``fn(*arguments)`` and add the times to its record."""
     try:
-        timed = _compare(fn, arguments, options, options.train, "", progress)
+        timed = _compare(fn, arguments, compilation, options, options.train, "", progress)
     except MeasureError as error:
         return _with_notes(compilation, [str(error)])
     return _joined(compilation, timed)
@@ -72,15 +83,17 @@ def measure_call(
 def _compare(
     fn: Callable[..., Any],
     arguments: tuple[Any, ...],
+    compilation: Compilation,
     options: CellOptions,
     train: bool,
     what: str,
     progress: Progress,
 ) -> Compilation:
+    timing = compilation.execution == "compiled"
     return compare(
         fn,
         arguments,
-        options.compare,
+        options.compare if timing else ("nbcompile",),
         train=train,
         mode=None if options.mode == "default" else options.mode,
         options=backend_options("nbcompile", options),
@@ -88,6 +101,7 @@ def _compare(
         budget=options.bench_seconds * len(options.compare),
         what=what,
         cold=options.cold,
+        timing=timing,
         compile=_compile,
         progress=progress,
     )
@@ -136,14 +150,26 @@ def _can_repeat(part: Part, compilation: Compilation) -> bool:
 
 def _joined(compilation: Compilation, timed: Compilation) -> Compilation:
     known = set(compilation.notes)
+    interpreted = compilation.execution == "interpreted"
     return dataclasses.replace(
         compilation,
         environment=dataclasses.replace(compilation.environment, threads=timed.environment.threads),
-        measurements=timed.measurements,
+        # The interpreter's times say nothing; that it did not run does.
+        measurements=tuple(m for m in timed.measurements if not (interpreted and m.counts)),
+        ceilings=() if interpreted else _ceilings(compilation),
         accuracy=timed.accuracy,
         notes=compilation.notes
         + tuple(note for note in timed.notes if note not in known and "history" in note),
     )
+
+
+def _ceilings(compilation: Compilation) -> tuple[Ceilings, ...]:
+    """What bounds the kernels that ran here, measured once a process."""
+    kinds = {parse(kernel.target).kind for kernel in compilation.kernels}
+    try:
+        return tuple(measure_ceilings("cpu" if kind == "cpu" else "cuda") for kind in sorted(kinds))
+    except RuntimeError:  # the user's tensors fill the device: the datasheet's rates have to do
+        return ()
 
 
 def _with_notes(compilation: Compilation, notes: list[str]) -> Compilation:
