@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from nbcompile import targets
 from nbcompile.errors import OptionError
+
+if TYPE_CHECKING:
+    import torch
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -52,6 +55,25 @@ class Options:
             targets.parse(self.target)
         if not self.autotune_seconds >= 0:
             raise OptionError(f"autotune_seconds={self.autotune_seconds!r} wants a number of seconds.")
+
+    @property
+    def eager_random(self) -> bool:
+        """Whether random numbers are drawn by torch's own operators."""
+        return self.random == "eager" or (self.random == "auto" and self.target in ("auto", "cpu"))
+
+    @property
+    def chip(self) -> targets.Target:
+        """What code is made for: the CPU unless a GPU is named (see :meth:`for_device`)."""
+        return targets.CPU if self.target == "auto" else targets.parse(self.target)
+
+    def for_device(self, device: torch.device) -> Options:
+        """These options with ``target="auto"`` replaced by the chip that ``device`` is. The interpreter
+        runs code for a GPU: without a target named, that of compute capability 9.0."""
+        if self.target != "auto":
+            return self
+        if device.type == "cuda":
+            return dataclasses.replace(self, target=targets.of_device(device.index or 0).name)
+        return dataclasses.replace(self, target="cuda:90" if self.interpret else "cpu")
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any] | None, *, mode: str | None = None) -> Options:

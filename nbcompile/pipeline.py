@@ -5,45 +5,59 @@ AtenGraph → LoopProgram → FusedProgram → KernelSource → CompiledModule
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 
+from nbcompile import targets
 from nbcompile.codegen.groups_to_source import groups_to_source
+from nbcompile.codegen.groups_to_triton import groups_to_triton
 from nbcompile.compilation import PassRecord
 from nbcompile.environment import detect
-from nbcompile.errors import LoweringError
 from nbcompile.fuse.loops_to_groups import loops_to_groups
 from nbcompile.fuse.record import parts
+from nbcompile.loop_ir.fused import FusedProgram
 from nbcompile.loop_ir.verify import verify
 from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
-from nbcompile.runtime import binary, graph_cache, source_to_module
+from nbcompile.runtime import binary, graph_cache, source_to_module, triton_build, triton_module
 from nbcompile.runtime.cache import DiskCache
-from nbcompile.runtime.toolchain import Toolchain, find_toolchain
-from nbcompile.stages import AtenGraph, CompiledModule, KernelSource
+from nbcompile.runtime.toolchain import find_toolchain
+from nbcompile.runtime.triton_tools import triton_version
+from nbcompile.stages import AtenGraph, CompiledModule, KernelSource, device_of
+from nbcompile.targets import Target
+
+Print = Callable[[FusedProgram], KernelSource]
 
 
 def compile_graph(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledModule:
-    """Compile one ATen graph to a module for the CPU.
+    """Compile one ATen graph to a module for where its tensors are, or for the target that is named.
 
     Raises LoweringError for a graph that no program can express, ToolchainError without a working C
-    compiler; the caller then runs the graph as it is.
+    compiler (or Triton, for a GPU); the caller then runs the graph as it is.
     """
-    _check_device(aten)
+    device = device_of(aten)
+    options = options.for_device(device)
+    triton_module.check_devices(aten, device)
+    if options.chip.is_gpu:
+        return _for_gpu(aten, device, options, recorder)
+    return _for_cpu(aten, options, recorder)
+
+
+def _for_cpu(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledModule:
+    """C, built by the C compiler of this machine."""
     toolchain = find_toolchain()
     recorder.environment = replace(
         detect(options.target), compiler=toolchain.version, flags=(*toolchain.flags, *toolchain.libraries)
     )
-    cache = DiskCache.shared()
-    name = graph_cache.graph_key(aten, options, toolchain) if options.cache else ""
-    stored = graph_cache.find(cache, name) if options.cache else None
-    source = _recalled(stored, aten, recorder) if stored else _generated(aten, options, recorder, toolchain)
+    compiler = (toolchain.fingerprint, toolchain.vector_math)
+    source = _source(
+        aten, options, recorder, compiler, lambda fused: groups_to_source(fused, toolchain.vector_math)
+    )
     recorder.progress(f"building {len(source.kernels)} kernels of {aten.id}")
     library = binary.find_or_build(source, toolchain, options, recorder)
-    if options.cache and not stored:
-        graph_cache.keep(cache, name, source, recorder.part(aten.id))
     constants = source_to_module.graph_constants(aten, source.constants)
     module = source_to_module.bind(source, library.functions, constants, library.from_cache)
     if source.repeatable:
@@ -52,7 +66,46 @@ def compile_graph(aten: AtenGraph, options: Options, recorder: Recorder) -> Comp
     return module
 
 
-def _generated(aten: AtenGraph, options: Options, recorder: Recorder, toolchain: Toolchain) -> KernelSource:
+def _for_gpu(aten: AtenGraph, device: torch.device, options: Options, recorder: Recorder) -> CompiledModule:
+    """Triton, for the GPU that the tensors are on, for the interpreter, or for a chip that is not here."""
+    chip = _chip(device, options)
+    triton_build.prestart(chip)
+    recorder.environment = detect(str(device) if device.type != "cpu" else options.target)
+    source = _source(
+        aten, options, recorder, (triton_version(),), lambda fused: groups_to_triton(fused, chip)
+    )
+    recorder.change_kernels(lambda kernel: triton_module.predicted(kernel, aten.id, chip))
+    constants = source_to_module.graph_constants(aten, source.constants)
+    if options.interpret:
+        module = triton_module.interpreted(source, constants)
+        return source_to_module.with_fallback(module, aten, recorder) if source.repeatable else module
+    recorder.progress(f"building {len(source.launches)} Triton functions of {aten.id}")
+    library = triton_build.find_or_build(source, chip, options, recorder)
+    if device.type == "cpu" or chip.name != targets.of_device(device.index or 0).name:
+        return triton_module.elsewhere(source, library, chip, aten, recorder)
+    module = triton_module.on_device(source, library, chip, device, aten, constants, recorder)
+    if source.repeatable:
+        return source_to_module.with_fallback(module, aten, recorder)
+    library.built()
+    return module
+
+
+def _source(
+    aten: AtenGraph, options: Options, recorder: Recorder, compiler: Sequence[object], printer: Print
+) -> KernelSource:
+    """The generated code of a graph, from the cache if it has been seen before."""
+    cache = DiskCache.shared()
+    name = graph_cache.graph_key(aten, options, compiler) if options.cache else ""
+    stored = graph_cache.find(cache, name) if options.cache else None
+    if stored:
+        return _recalled(stored, aten, recorder)
+    source = _generated(aten, options, recorder, printer)
+    if options.cache:
+        graph_cache.keep(cache, name, source, recorder.part(aten.id))
+    return source
+
+
+def _generated(aten: AtenGraph, options: Options, recorder: Recorder, printer: Print) -> KernelSource:
     """The stages, one after the other."""
     with recorder.step("lower", aten.id, f"{aten.id}.loops"):
         loops = aten_to_loops(aten, options)
@@ -61,7 +114,7 @@ def _generated(aten: AtenGraph, options: Options, recorder: Recorder, toolchain:
     with recorder.step("fuse", f"{aten.id}.loops", f"{aten.id}.fused"):
         fused = loops_to_groups(loops, options)
     with recorder.step("codegen", f"{aten.id}.fused", f"{aten.id}.source"):
-        source = groups_to_source(fused, toolchain.vector_math)
+        source = printer(fused)
     recorder.extend(parts(fused, source, aten))
     return source
 
@@ -78,9 +131,7 @@ def _recalled(stored: graph_cache.Stored, aten: AtenGraph, recorder: Recorder) -
     return stored.source
 
 
-def _check_device(aten: AtenGraph) -> None:
-    for node in aten.module.graph.nodes:
-        value = node.meta.get("val")
-        for item in value if isinstance(value, tuple | list) else (value,):
-            if isinstance(item, torch.Tensor) and item.device.type != "cpu":
-                raise LoweringError(f"{node.name} is on {item.device}: this target compiles for the CPU")
+def _chip(device: torch.device, options: Options) -> Target:
+    """The target with the numbers of the device that is here, if it is one of that architecture."""
+    here = targets.of_device(device.index or 0) if device.type == "cuda" else None
+    return here if here is not None and here.name == options.target else options.chip

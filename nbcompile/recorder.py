@@ -131,6 +131,11 @@ class Recorder:
         for part in parts:
             self.add(part)
 
+    def change_kernels(self, change: Callable[[Kernel], Kernel]) -> None:
+        """Replace each kernel so far by what ``change`` makes of it (it becomes known later how a kernel is
+        launched than what it is)."""
+        self._parts["kernels"] = [change(kernel) for kernel in self._parts["kernels"]]
+
     def parts(self, kind: type[Any]) -> tuple[Any, ...]:
         """Everything of one record type so far, in the order it was added."""
         return tuple(self._parts[_FIELD[kind]])

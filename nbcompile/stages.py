@@ -57,6 +57,16 @@ class AtenGraph:
         return self.module.print_readable(print_output=False)
 
 
+def device_of(aten: AtenGraph) -> torch.device:
+    """Where a graph works: on the GPU if any of its tensors is there."""
+    for node in aten.module.graph.nodes:
+        value = node.meta.get("val")
+        for item in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(item, torch.Tensor) and item.device.type != "cpu":
+                return item.device
+    return torch.device("cpu")
+
+
 @dataclass(frozen=True)
 class KernelText:
     """One printed kernel: its C (or Triton) text with a line map, inside a :class:`KernelSource`."""

@@ -70,7 +70,8 @@ def parse(name: str) -> Target:
     found = CHIPS.get(name)
     if found is None:
         known = ", ".join(("cpu", *CHIPS))
-        raise OptionError(f"target {name!r} is unknown.", advice=f"Targets: {known}; or auto, for where the tensors are.")
+        advice = f"Targets: {known}; or auto, for where the tensors are."
+        raise OptionError(f"target {name!r} is unknown.", advice=advice)
     return found
 
 

@@ -38,11 +38,11 @@ _ADDED = ("native_batch_norm",)
 
 def decompositions(options: Options) -> Table:
     """The table for these options (shared: do not change it). Built once, about 0.1 s."""
-    return _table(options.random)
+    return _table(options.eager_random)
 
 
 @functools.cache
-def _table(random: str) -> Table:
+def _table(eager_random: bool) -> Table:
     table = _core_table()
     for op in list(table):
         if torch.Tag.nondeterministic_seeded in getattr(op, "tags", ()):
@@ -53,7 +53,7 @@ def _table(random: str) -> Table:
             table.pop(getattr(packet, overload), None)
     packets = [getattr(aten, name) for name in _ADDED if hasattr(aten, name)]
     table.update(get_decompositions(packets))
-    if random == "eager":
+    if eager_random:
         table[aten.native_dropout.default] = _eager_dropout
         table[aten.bernoulli.p] = _eager_bernoulli
         table[aten.native_dropout_backward.default] = _eager_dropout_backward

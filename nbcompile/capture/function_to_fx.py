@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import fx
 
 from nbcompile.capture.fx_to_aten import CompileAten, compile_fx_graph
@@ -39,7 +40,8 @@ def make_backend(
             found = break_of_subgraph_reason(module, recorder, graph.id)
             if found is not None:
                 recorder.add(found)
-        return compile_fx_graph(graph, example_inputs, options, recorder, compile_aten)
+        resolved = options.for_device(_device_of(example_inputs))
+        return compile_fx_graph(graph, example_inputs, resolved, recorder, compile_aten)
 
     return backend
 
@@ -86,6 +88,12 @@ def record_fx_graph(module: fx.GraphModule, recorder: Recorder) -> FxGraph:
     spent = (time.perf_counter() - start) * 1e3
     recorder.add(PassRecord("capture", before="", after=f"{graph_id}.fx", milliseconds=spent))
     return FxGraph(id=graph_id, module=module, ids=ids, spans=spans)
+
+
+def _device_of(values: Sequence[Any]) -> torch.device:
+    """Where the graph works: on the GPU if any input is there."""
+    found = [value.device for value in values if isinstance(value, torch.Tensor)]
+    return next((device for device in found if device.type == "cuda"), torch.device("cpu"))
 
 
 def _count(module: fx.GraphModule) -> int:

@@ -14,7 +14,6 @@ A split reduction (over the rows themselves) accumulates per thread and is combi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import torch
 
@@ -27,6 +26,7 @@ from nbcompile.codegen.c_expressions import (
     constant,
     index_text,
 )
+from nbcompile.codegen.printed import Lines
 from nbcompile.codegen.ranges import Range, decide, segments
 from nbcompile.codegen.values import Gathered, KernelValues, Reduction, Store, Value, walk_values
 from nbcompile.errors import CodegenError
@@ -44,48 +44,6 @@ RESERVED = frozenset(
     "exp log sin cos tan sqrt pow erf floor ceil trunc fmod abs bad threads main inline restrict bool y0 y1 "
     "yn j0 j1 jn gamma div signal index remainder status".split()
 ) | c_functions()  # fmt: skip
-
-
-@dataclass
-class Lines:
-    """Output lines with the loops each was made for."""
-
-    text: list[str] = field(default_factory=list)
-    origins: list[tuple[str, ...]] = field(default_factory=list)
-    depth: int = 0
-
-    def add(self, text: str, origins: Iterable[str] = ()) -> None:
-        self.text.append("  " * self.depth + text if text else "")
-        self.origins.append(tuple(dict.fromkeys(item for item in origins if item)))
-
-    def open(self, text: str, origins: Iterable[str] = ()) -> None:
-        self.add(f"{text} {{", origins)
-        self.depth += 1
-
-    def close(self) -> None:
-        self.depth -= 1
-        self.add("}")
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One argument of a kernel: a buffer's memory, a symbolic size, or the status flag."""
-
-    name: str
-    kind: str  # "buffer", "size", "status"
-    type: str
-
-
-@dataclass(frozen=True)
-class PrintedKernel:
-    """The C text of one kernel with what its caller must know."""
-
-    symbol: str
-    text: str
-    lines: tuple[tuple[int, tuple[str, ...]], ...]
-    parameters: tuple[Parameter, ...]
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
 
 
 Scope = dict[int, str]

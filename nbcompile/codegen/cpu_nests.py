@@ -10,13 +10,12 @@ from nbcompile.codegen.columns import columns_nest, is_columns
 from nbcompile.codegen.cpu_kernel import (
     PARALLEL_WORK,
     KernelPrinter,
-    Parameter,
-    PrintedKernel,
     Scope,
     make_accumulator,
     memory_type,
     strip,
 )
+from nbcompile.codegen.printed import Call, Parameter, PrintedKernel
 from nbcompile.codegen.ranges import Range
 from nbcompile.codegen.row_buffers import plan_row_buffers
 from nbcompile.codegen.scatter import scatter_nest
@@ -88,11 +87,9 @@ class Nests(KernelPrinter):
         text = [*lines, *head, *body, *tail, "}"]
         links = [*([()] * start), *head_origins, *origins, *tail_origins, ()]
         return PrintedKernel(
-            symbol,
             "\n".join(text),
             tuple((n, link) for n, link in enumerate(links, start=1) if link),
-            tuple(parameters),
-            tuple(self.reads),
+            (Call(symbol, tuple(parameters)),),
             tuple(self.writes),
         )
 
@@ -101,11 +98,11 @@ class Nests(KernelPrinter):
         for name in dict.fromkeys([*self.reads, *self.writes]):
             kind = memory_type(self.buffers[name])
             const = "" if name in self.writes else "const "
-            found.append(Parameter(self.buffer_names[name], "buffer", f"{const}{kind} "))
-        found += [Parameter(name, "size", "long ") for name in self.sizes]
+            found.append(Parameter(self.buffer_names[name], "buffer", f"{const}{kind}", name))
+        found += [Parameter(name, "size", "long") for name in self.sizes]
         if self.checks_bounds:
-            found.append(Parameter("status", "status", "int "))
-        return [Parameter(item.name, item.kind, item.type.rstrip()) for item in found]
+            found.append(Parameter("status", "status", "int"))
+        return found
 
     # -- split reductions --------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ def groups_to_source(program: FusedProgram, vector_math: frozenset[str]) -> Kern
     writer = CWriter()
     buffers = program.program.buffers()
     kernels = {
-        group.id: print_kernel(group, buffers, writer, _comment(group, program)) for group in program.groups
+        group.id: print_kernel(group, buffers, writer, comment_of(group, program)) for group in program.groups
     }
     file = "\n\n".join(
         part
@@ -40,14 +40,14 @@ def groups_to_source(program: FusedProgram, vector_math: frozenset[str]) -> Kern
         source=file + "\n",
         kernels=texts,
         wrapper=print_wrapper(program, kernels),
-        entry_points=tuple(kernels[group.id].symbol for group in program.groups),
+        entry_points=tuple(call.symbol for group in program.groups for call in kernels[group.id].calls),
         libraries=library_targets(program),
         constants=tuple(program.program.constants),
-        repeatable=_repeatable(program),
+        repeatable=is_repeatable(program),
     )
 
 
-def _repeatable(program: FusedProgram) -> bool:
+def is_repeatable(program: FusedProgram) -> bool:
     return not any(
         item.mutates
         if isinstance(item, Loop)
@@ -73,7 +73,7 @@ def _in_order(helpers: Mapping[str, str]) -> Iterable[str]:
     return helpers.values()
 
 
-def _comment(group: Group, program: FusedProgram) -> list[str]:
+def comment_of(group: Group, program: FusedProgram) -> list[str]:
     spans = program.program.spans
     lines = sorted({line for loop in group.loops for line in spans.get(loop.id, ())})
     where = ""

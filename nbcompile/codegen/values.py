@@ -134,6 +134,11 @@ def _quotients(values: KernelValues) -> int:
     return sum(1 for place in _places(values) for atom in place.atoms() if isinstance(atom, FloorDiv | Mod))
 
 
+def resolver_of(group: Group, nest: Nest, buffers: Mapping[str, Buffer]) -> _Resolver:
+    """What turns expressions of the group's loops into values, numbered anew."""
+    return _Resolver(group, group.bindings, nest, buffers)
+
+
 class _Resolver:
     def __init__(
         self, group: Group, bindings: Mapping[str, Binding], nest: Nest, buffers: Mapping[str, Buffer]
@@ -179,7 +184,8 @@ class _Resolver:
             deviation = self._op("sub", (value, mean), value.dtype)
             square = self._op("mul", (deviation, deviation), value.dtype)
             second = loop.outputs[1]
-            return [total, Reduction(loop, square, "sum", second.name, split, second.offset(kept))]
+            squares = Reduction(loop, square, "sum", second.name, split, second.offset(kept), mean=output)
+            return [total, squares]
         position = None
         if kind in ("argmax", "argmin"):
             counted = ZERO
@@ -228,6 +234,10 @@ class _Resolver:
         if expr.name == "cast":
             return self._cast(args[0], expr.dtype)
         return self._op(expr.name, args, compute_dtype(expr.dtype))
+
+    def resolved(self, place: IndexExpr, binding: Binding) -> IndexExpr:
+        """An index of a loop in the nest's axes, its gathers' values resolved."""
+        return self._place(self._bind(place, binding))
 
     def _bind(self, place: IndexExpr, binding: Binding) -> IndexExpr:
         return substitute(place, binding)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-from nbcompile.codegen.cpu_kernel import PrintedKernel
+from nbcompile.codegen.printed import Parameter, PrintedKernel
 from nbcompile.loop_ir.fused import FusedProgram, Group
 from nbcompile.loop_ir.index import Atom, FloorDiv, IndexExpr, Mod, Size
 from nbcompile.loop_ir.nodes import Buffer, LibraryCall, View
@@ -34,15 +34,21 @@ _TAKEN = frozenset(
 )
 
 
-def print_wrapper(program: FusedProgram, kernels: Mapping[str, PrintedKernel]) -> str:
-    """Source of ``call(args)``. It expects in its globals: the kernels by symbol, library functions
-    by call id (dots as underscores), ``constants``, ``empty``, ``view``, ``restride``, ``check``."""
-    return _Wrapper(program, kernels).print()
+def print_wrapper(
+    program: FusedProgram, kernels: Mapping[str, PrintedKernel], language: Literal["c", "triton"] = "c"
+) -> str:
+    """Source of ``call(args)``. C kernels are given addresses, Triton's the tensors. It expects in its
+    globals: the kernels by symbol, library functions by call id (dots as underscores), ``constants``,
+    ``empty``, ``view``, ``restride``, ``check``."""
+    return _Wrapper(program, kernels, language).print()
 
 
 class _Wrapper:
-    def __init__(self, program: FusedProgram, kernels: Mapping[str, PrintedKernel]) -> None:
+    def __init__(
+        self, program: FusedProgram, kernels: Mapping[str, PrintedKernel], language: Literal["c", "triton"]
+    ) -> None:
         self.program = program
+        self.language = language
         self.loops = program.program
         self.kernels = kernels
         self.names: dict[str, str] = {}
@@ -165,23 +171,25 @@ class _Wrapper:
         for name in printed.writes:
             if name in outputs:
                 self._allocate(outputs[name])
-        arguments = []
-        buffers = iter(dict.fromkeys([*printed.reads, *printed.writes]))
-        for parameter in printed.parameters:
-            if parameter.kind == "buffer":
-                arguments.append(f"{self.name(next(buffers))}.data_ptr()")
-            elif parameter.kind == "status":
-                arguments.append("status")
-            else:
-                arguments.append(parameter.name)
-        self.lines.append(f"{printed.symbol}({', '.join(arguments)})")
-        if any(parameter.kind == "status" for parameter in printed.parameters):
+        for workspace in printed.workspaces:
+            self._allocate(workspace)
+        for call in printed.calls:
+            self.lines.append(f"{call.symbol}({', '.join(map(self._operand, call.parameters))})")
+        if printed.workspaces:
+            self.lines.append(f"del {', '.join(self.name(item.name) for item in printed.workspaces)}")
+        if any(parameter.kind == "status" for call in printed.calls for parameter in call.parameters):
             self.lines.append(f"check({group.name!r})")
         for loop in group.loops:
             if loop.mutates and loop.name in {
                 output.buffer.name for output in self.loops.outputs if isinstance(output, View)
             }:
                 self.lines.append(f"{self.name(loop.name)} = {self.name(loop.mutates)}")
+
+    def _operand(self, parameter: Parameter) -> str:
+        if parameter.kind == "buffer":
+            name = self.name(parameter.buffer)
+            return name if self.language == "triton" else f"{name}.data_ptr()"
+        return parameter.name
 
     def _library(self, call: LibraryCall) -> None:
         function = library_name(call)

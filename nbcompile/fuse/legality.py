@@ -17,9 +17,8 @@ from nbcompile.loop_ir.expr import Load
 from nbcompile.loop_ir.fused import Binding, Group, Nest
 from nbcompile.loop_ir.index import Axis, IndexExpr, substitute
 from nbcompile.loop_ir.nodes import Buffer, Loop, hint_product
+from nbcompile.targets import Target
 
-FEW_ROWS = 8
-SERIAL_POINTS = 32_768
 SPLIT_KEPT_BYTES = 1 << 20
 MANY_BUFFERS = 64
 MANY_LOOPS = 160  # a kernel nobody reads, and a merge that has to look at every loop again
@@ -34,6 +33,24 @@ class Refusal:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What a machine's kernels can do. A kernel of fewer than ``few_rows`` rows with more than
+    ``serial_points`` points would leave processors idle. ``split_alone``: kernels may consist of sums over
+    the rows only (a GPU's kernel shares out any reduction by itself)."""
+
+    few_rows: int = 8
+    serial_points: int = 32_768
+    split_alone: bool = True
+
+
+def limits_of(target: Target) -> Limits:
+    """The limits for a chip."""
+    if not target.is_gpu:
+        return Limits()
+    return Limits(few_rows=target.multiprocessors // 2, serial_points=1 << 18, split_alone=False)
+
+
+@dataclass(frozen=True)
 class Uses:
     """Who makes and reads each buffer of a program, by statement id; ``returned`` are outputs."""
 
@@ -41,6 +58,7 @@ class Uses:
     readers: Mapping[str, frozenset[str]]
     returned: frozenset[str]
     buffers: Mapping[str, Buffer]
+    limits: Limits = Limits()
 
     def stored(self, loops: Iterable[Loop]) -> frozenset[str]:
         """The outputs of ``loops`` that something outside of them needs."""
@@ -191,7 +209,7 @@ def _schedule(group: Group, uses: Uses) -> Group | Refusal:
     refusal: Refusal | None = None
     for inner, split in _schedules(group, reduced, uses):
         candidate = replace(group, nest=Nest(group.nest.axes, inner), split=split)
-        problem = _check_roots(candidate, reduced) or _check_edges(candidate, uses)
+        problem = _check_roots(candidate, reduced, uses.limits) or _check_edges(candidate, uses)
         if problem is None:
             return candidate
         refusal = refusal or problem
@@ -236,12 +254,12 @@ def _schedules(
     # rows that lie along memory are walked once, in order; other reductions follow per thread
     row_like.sort(key=lambda way: bool(way[1]) and axes[-1:] != () and axes[-1] not in way[0])
     split_all = []
-    if unread == everything:
+    if unread == everything and uses.limits.split_alone:
         common = frozenset(axes).intersection(*reduced.values()) if reduced else frozenset()
         outer = _leading(axes, common)
         if outer:
             split_all.append((frozenset(axes) - outer, everything))
-    yield from split_all + row_like if _prefer_split(group, reduced) else row_like + split_all
+    yield from split_all + row_like if _prefer_split(group, reduced, uses.limits) else row_like + split_all
 
 
 def _leading(axes: tuple[Axis, ...], allowed: frozenset[Axis]) -> frozenset[Axis]:
@@ -254,12 +272,12 @@ def _leading(axes: tuple[Axis, ...], allowed: frozenset[Axis]) -> frozenset[Axis
     return frozenset(chosen)
 
 
-def _prefer_split(group: Group, reduced: Mapping[str, frozenset[Axis]]) -> bool:
+def _prefer_split(group: Group, reduced: Mapping[str, frozenset[Axis]], limits: Limits) -> bool:
     """Whether partial sums per thread beat a row (or a tile of columns) at a time."""
     axes = group.nest.axes
     for name in reduced:
         kept = [axis for axis in axes if axis not in reduced[name]]
-        if _points(kept) < FEW_ROWS and _points(axes) > SERIAL_POINTS:
+        if _points(kept) < limits.few_rows and _points(axes) > limits.serial_points:
             return True
         last = axes[-1] if axes else None
         if last not in reduced[name] and axes and axes[0] in reduced[name]:
@@ -268,7 +286,7 @@ def _prefer_split(group: Group, reduced: Mapping[str, frozenset[Axis]]) -> bool:
     return False
 
 
-def _check_roots(group: Group, reduced: Mapping[str, frozenset[Axis]]) -> Refusal | None:
+def _check_roots(group: Group, reduced: Mapping[str, frozenset[Axis]], limits: Limits) -> Refusal | None:
     """Whether every reduction and every stored value can be made in this nest."""
     nest = group.nest
     all_axes, rows = frozenset(nest.axes), frozenset(nest.rows)
@@ -283,7 +301,7 @@ def _check_roots(group: Group, reduced: Mapping[str, frozenset[Axis]]) -> Refusa
         if loop.reduction and loop.id in group.split:
             if not rows <= reduced[loop.id] or domain not in (all_axes, rows):
                 return Refusal("different-axes", "they reduce over different axes")
-            if not rows:
+            if not rows or not (limits.split_alone or _whole_or_nothing(nest, reduced[loop.id])):
                 return Refusal("different-axes", "they reduce over different axes")
         elif loop.reduction:
             if reduced[loop.id] != nest.inner or domain != all_axes:
@@ -291,14 +309,38 @@ def _check_roots(group: Group, reduced: Mapping[str, frozenset[Axis]]) -> Refusa
         elif is_root and domain not in (all_axes, rows):
             return Refusal("different-shape", "they iterate over different shapes")
     row_reductions = [name for name in reduced if name not in group.split]
-    if row_reductions and len(group.loops) > 1 and _points(nest.rows) < FEW_ROWS:
+    if row_reductions and len(group.loops) > 1 and _points(nest.rows) < limits.few_rows:
         inner = _points(nest.inner_axes)
-        if inner * _points(nest.rows) > SERIAL_POINTS:
+        shared_out = not limits.split_alone and _only_reduces(group)
+        if inner * _points(nest.rows) > limits.serial_points and not shared_out:
             return Refusal(
                 "few-rows",
                 f"only {_points(nest.rows)} rows of {inner:,}: one kernel would leave cores idle",
             )
     return None
+
+
+def _whole_or_nothing(nest: Nest, reduced: frozenset[Axis]) -> bool:
+    """Whether a sum over the rows keeps all of the inner axes, or none."""
+    kept = nest.inner - reduced
+    return not kept or kept == nest.inner
+
+
+def _only_reduces(group: Group) -> bool:
+    """Whether nothing but results of rows is made, none of them needed for another: such a group can be
+    shared out among any number of programs."""
+    reductions = [loop for loop in group.loops if loop.reduction]
+    made = {out.name for loop in reductions for out in loop.outputs}
+    inner = group.nest.inner
+    for loop in group.loops:
+        reads = any(load.buffer in made for load in loop.reads())
+        if loop.reduction and (reads or loop.reduction in ("argmax", "argmin")):
+            return False
+        binding = group.bindings.get(loop.id)
+        stores = any(out.name in group.stored for out in loop.outputs)
+        if not loop.reduction and stores and binding and _axes_of(binding.values()) & inner:
+            return False
+    return True
 
 
 def _check_edges(group: Group, uses: Uses) -> Refusal | None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from nbcompile.compilation import Decision
 from nbcompile.fuse.cost import bytes_saved
-from nbcompile.fuse.legality import Refusal, Uses, merge, single
+from nbcompile.fuse.legality import Refusal, Uses, limits_of, merge, single
 from nbcompile.fuse.naming import group_names
 from nbcompile.loop_ir.fused import FusedProgram, Group, Item
 from nbcompile.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, Statement, View
@@ -38,7 +38,7 @@ class _Fuser:
         self.statements = {item.id: item for item in program.statements}
         self.order = {item.id: place for place, item in enumerate(program.statements)}
         self.loops = [item for item in program.statements if isinstance(item, Loop)]
-        self.uses = _uses(program)
+        self.uses = replace(_uses(program), limits=limits_of(options.chip))
         self.makers: dict[str, str] = {
             out.name: item.id for item in program.statements for out in item.outputs if out is not None
         }

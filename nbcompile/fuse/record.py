@@ -128,8 +128,8 @@ def kernel_records(program: FusedProgram, source: KernelSource) -> list[Kernel]:
                 name=group.name,
                 graph=f"{program.program.graph}.fused",
                 loops=tuple(loop.id for loop in group.loops),
-                schedule=group.schedule,
-                sources={"c": text.text},
+                schedule=text.schedule,
+                sources={source.language: text.text},
                 line_map=tuple(LineLink(line, links) for line, links in text.lines),
                 recomputed=tuple(
                     loop.id

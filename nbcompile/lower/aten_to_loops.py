@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from nbcompile.lower.builder import NATIVE_DTYPES, Builder
 from nbcompile.lower.registry import registry
 from nbcompile.lower.sizes import SizeTable
 from nbcompile.options import Options
-from nbcompile.stages import AtenGraph
+from nbcompile.stages import AtenGraph, device_of
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -34,7 +34,7 @@ def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
     """Lower every node. LoweringError if the graph holds what no program can (data-dependent sizes,
     higher-order operators, tensor subclasses): the graph is then run as it is."""
     sizes = SizeTable()
-    builder = Builder(graph.id, sizes, options)
+    builder = Builder(graph.id, sizes, options, device_of(graph))
     values: dict[fx.Node, Any] = {}
     inputs: list[Buffer | str | None] = []
     constants: dict[str, torch.Tensor] = {}
@@ -115,7 +115,9 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
     if entry is not None:
         before = len(builder.statements)
         try:
-            return entry.lower(builder, *args, **kwargs)
+            lowered = entry.lower(builder, *args, **kwargs)
+            _check_scatters(builder.statements[before:], builder.options)
+            return lowered
         except LoweringError as error:
             del builder.statements[before:]
             reason = None
@@ -132,6 +134,23 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
             copying, args, kwargs, result=copies, fallback=reason is None, reason=reason or why
         )
     return builder.call(target, args, kwargs, fallback=reason is None, reason=reason or why)
+
+
+def _check_scatters(statements: Sequence[Statement], options: Options) -> None:
+    """LoweringError for a scatter that the target has no way to do: on a GPU points that meet in one element
+    are combined by atomic operations, in any order."""
+    if not options.chip.is_gpu:
+        return
+    for item in statements:
+        if not isinstance(item, Loop) or item.kind != "scatter":
+            continue
+        dtype = item.outputs[0].dtype
+        if options.deterministic and (item.mode in (None, "set") or dtype.is_floating_point):
+            raise LoweringError("its points meet in any order, and a deterministic result was asked for")
+        adds = item.mode == "add" and dtype != torch.bool
+        extremes = item.mode in ("max", "min") and not (dtype.is_floating_point or dtype == torch.bool)
+        if not (item.mode in (None, "set") or adds or extremes):
+            raise LoweringError(f"a GPU has no atomic {item.mode} of {dtype}")
 
 
 def _input(builder: Builder, node: fx.Node, fake: Any, name: str) -> tuple[Any, Buffer | str | None]:

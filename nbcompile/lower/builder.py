@@ -38,12 +38,18 @@ Operand = View | Number | IndexExpr
 _NAMES = "ijklmnopqrstuvwxyz"
 
 
+CPU_DEVICE = torch.device("cpu")
+
+
 class Builder:
     """Collects the statements of one graph. ``result`` is the fake result of the node being lowered:
     it says which shape, dtype and strides the lowering must produce."""
 
-    def __init__(self, graph: str, sizes: SizeTable, options: Options) -> None:
+    def __init__(
+        self, graph: str, sizes: SizeTable, options: Options, device: torch.device = CPU_DEVICE
+    ) -> None:
         self.graph = graph
+        self.device = device  # where the graph works: new tensors are made there
         self.sizes = sizes
         self.options = options
         self.statements: list[Statement] = []
@@ -356,7 +362,7 @@ class Builder:
             self._seed = self.call(
                 torch.ops.aten.randint.low,
                 (limits.min, limits.max, [1]),
-                {"dtype": torch.int64},
+                {"dtype": torch.int64, **self._on_device()},
                 result=torch.empty(1, dtype=torch.int64),
                 reason="one seed for the whole graph",
                 name="philox_seed",
@@ -364,6 +370,10 @@ class Builder:
         first = self._random_words
         self._random_words = first + 4 * floordiv(count + 3, index(4))  # whole blocks of four words
         return self._seed, first
+
+    def _on_device(self) -> dict[str, Any]:
+        """The argument that makes a tensor where the graph works."""
+        return {} if self.device.type == "cpu" else {"device": self.device}
 
     def _viewable(self, value: Any) -> Any:
         if isinstance(value, View):

@@ -42,7 +42,7 @@ def drawing(*names: str, samples: list[Sample]) -> Callable[[Function], Function
         for target in filter(None, map(overload, names)):
 
             def lower(b: Builder, *args: Any, target: Any = target, **kwargs: Any) -> Any:
-                if b.options.random == "eager":
+                if b.options.eager_random:
                     return b.call(target, args, kwargs, reason=EAGER)
                 results = b.result if isinstance(b.result, tuple | list) else [b.result]
                 if any(item.dtype not in NATIVE_DTYPES for item in results):
@@ -251,7 +251,7 @@ def _same_numbers(b: Builder, x: View, p: float, generator: Any = None) -> View:
     large=lambda draw: call(draw(40, 40), 0.3),
 ))  # fmt: skip
 def bernoulli_number(b: Builder, x: View, p: float, generator: Any = None) -> View:
-    return _same_numbers(b, x, p, generator) if b.options.random == "eager" else _coins(b, p)
+    return _same_numbers(b, x, p, generator) if b.options.eager_random else _coins(b, p)
 
 
 @drawing("bernoulli", samples=calls(plain=lambda draw: call(draw(3, 5, low=0, high=1))))

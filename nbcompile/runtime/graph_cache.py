@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,7 @@ import torch
 import nbcompile
 from nbcompile.options import Options
 from nbcompile.runtime.cache import DiskCache, key
-from nbcompile.runtime.toolchain import Toolchain
-from nbcompile.stages import AtenGraph, KernelSource, KernelText
+from nbcompile.stages import Argument, AtenGraph, Config, KernelSource, KernelText, Launch
 
 SOURCE, RECORD = "source.json", "record.json"
 
@@ -34,8 +34,9 @@ class Stored:
     record: dict[str, Any]
 
 
-def graph_key(aten: AtenGraph, options: Options, toolchain: Toolchain) -> str:
-    """The key of one graph under these options on this machine."""
+def graph_key(aten: AtenGraph, options: Options, compiler: Sequence[object]) -> str:
+    """The key of one graph under these options, its code made for ``compiler`` (whatever tells one from
+    another)."""
     nodes = [
         (
             node.op, node.name, str(node.target), repr(node.args), repr(dict(node.kwargs)),
@@ -45,8 +46,8 @@ def graph_key(aten: AtenGraph, options: Options, toolchain: Toolchain) -> str:
         for node in aten.module.graph.nodes
     ]  # fmt: skip
     return key(
-        "graph", aten.id, aten.stage, nodes, options.to_dict(), toolchain.fingerprint,
-        toolchain.vector_math, torch.__version__, code_version(),
+        "graph", aten.id, aten.stage, nodes, options.to_dict(), list(compiler),
+        torch.__version__, code_version(),
     )  # fmt: skip
 
 
@@ -83,6 +84,18 @@ def _source(data: dict[str, Any]) -> KernelSource:
             "kernels": kernels,
             "entry_points": tuple(data["entry_points"]),
             "constants": tuple(data["constants"]),
+            "launches": tuple(map(_launch, data["launches"])),
+        }
+    )
+
+
+def _launch(data: dict[str, Any]) -> Launch:
+    return Launch(
+        **{
+            **data,
+            "arguments": tuple(Argument(**item) for item in data["arguments"]),
+            "grid": tuple(data["grid"]),
+            "configs": tuple(Config(**item) for item in data["configs"]),
         }
     )
 

@@ -30,6 +30,9 @@ def _builders(process: int) -> concurrent.futures.ThreadPoolExecutor:
     return concurrent.futures.ThreadPoolExecutor(max_workers=4, thread_name_prefix="nbcompile-cc")
 
 
+Allocate = Callable[..., torch.Tensor]
+"""``empty(shape, strides, dtype)``."""
+
 KERNELS_A_PART = 3  # fewer are compiled sooner by one compiler than by two and a linker
 
 
@@ -91,9 +94,11 @@ def bind(
     functions: Callable[[], Mapping[str, Callable[..., None]]],
     constants: Mapping[str, torch.Tensor],
     from_cache: bool,
+    empty: Allocate | None = None,
 ) -> CompiledModule:
     """A module that resolves its kernels (waiting for the compiler) at its first call. ``constants``
-    are the tensors that the graph holds, by name (see :func:`graph_constants`)."""
+    are the tensors that the graph holds, by name (see :func:`graph_constants`); ``empty`` allocates
+    memory (shape, strides, dtype), by default from our pool on the CPU."""
     filename = f"<nbcompile wrapper {source.graph}>"
     linecache.cache[filename] = (
         len(source.wrapper), None, source.wrapper.splitlines(keepends=True), filename,
@@ -104,7 +109,7 @@ def bind(
 
     def first(args: list[Any]) -> Any:
         if not state:
-            state.append(_make_call(code, source, functions(), libraries, constants))
+            state.append(_make_call(code, source, functions(), libraries, constants, empty))
         return state[0](args)
 
     def call(args: list[Any]) -> Any:
@@ -176,6 +181,7 @@ def _make_call(
     functions: Mapping[str, Callable[..., None]],
     libraries: Mapping[str, Any],
     constants: Mapping[str, torch.Tensor],
+    empty: Allocate | None,
 ) -> Callable[[list[Any]], Any]:
     flag = ctypes.c_int(0)
 
@@ -186,19 +192,23 @@ def _make_call(
 
     scope: dict[str, Any] = {
         "torch": torch,
-        "empty": POOL.empty_strided,
+        "empty": empty or POOL.empty_strided,
         "view": view,
         "restride": restride,
         "status": ctypes.addressof(flag),
         "check": check,
         "constants": constants,
         "_flag": flag,
-        **{name: _as_call(function, source, name) for name, function in functions.items()},
+        **(_c_calls(functions, source) if source.language == "c" else functions),
         **libraries,
     }
     exec(code, scope)
     call: Callable[[list[Any]], Any] = scope["call"]
     return call
+
+
+def _c_calls(functions: Mapping[str, Any], source: KernelSource) -> dict[str, Callable[..., None]]:
+    return {name: _as_call(function, source, name) for name, function in functions.items()}
 
 
 def _as_call(function: Any, source: KernelSource, symbol: str) -> Callable[..., None]:
@@ -231,5 +241,5 @@ def restride(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
         or tensor.numel() == 0
     ):
         return tensor
-    out = torch.empty_strided(tuple(tensor.shape), strides, dtype=tensor.dtype)
+    out = torch.empty_strided(tuple(tensor.shape), strides, dtype=tensor.dtype, device=tensor.device)
     return out.copy_(tensor)

@@ -1,0 +1,36 @@
+"""FusedProgram → KernelSource for a GPU: a file of Triton functions, and the Python that calls them."""
+
+from __future__ import annotations
+
+from nbcompile.codegen.groups_to_source import comment_of, is_repeatable
+from nbcompile.codegen.triton_expressions import TritonWriter
+from nbcompile.codegen.triton_nests import print_kernel
+from nbcompile.codegen.wrapper import library_targets, print_wrapper
+from nbcompile.loop_ir.fused import FusedProgram
+from nbcompile.stages import KernelSource, KernelText
+from nbcompile.targets import Target
+
+
+def groups_to_triton(program: FusedProgram, target: Target) -> KernelSource:
+    """Print every group for ``target``. Raises CodegenError for what Triton cannot express."""
+    writer = TritonWriter()
+    buffers = program.program.buffers()
+    kernels, texts = {}, []
+    for group in program.groups:
+        printed, title = print_kernel(group, buffers, writer, comment_of(group, program), target)
+        kernels[group.id] = printed
+        texts.append(KernelText(group.id, group.name, printed.text, printed.lines, title))
+    head = ["# made by nbcompile", "import triton", "import triton.language as tl", *writer.imports.values()]
+    parts = ["\n".join(head), *writer.helpers.values(), *(item.text for item in texts)]
+    return KernelSource(
+        graph=program.program.graph,
+        language="triton",
+        source="\n\n\n".join(parts) + "\n",
+        kernels=tuple(texts),
+        wrapper=print_wrapper(program, kernels, "triton"),
+        entry_points=tuple(call.symbol for item in kernels.values() for call in item.calls),
+        libraries=library_targets(program),
+        constants=tuple(program.program.constants),
+        repeatable=is_repeatable(program),
+        launches=tuple(launch for item in kernels.values() for launch in item.launches),
+    )

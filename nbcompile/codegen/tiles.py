@@ -1,0 +1,344 @@
+"""How a GPU kernel cuts its nest into tiles: which axes a program's tile spans, how large it is, who
+reduces what. One frozen :class:`Tiling` a group; the printer only follows it.
+
+A program owns a tile of up to two dimensions. Schedules:
+
+- *points*: nothing is reduced; the tile is a run of points in memory order, or a square of two axes where
+  two tensors lie in different orders (a transposed read).
+- *rows*: ``x`` are kept points and ``r`` what is reduced. ``persistent``: a whole row is on chip and read
+  once. Else the row is walked in blocks, once per pass.
+- ``slabs``: few rows are shared out among programs, each leaves a partial result, a second function adds
+  them up. ``sums``: reductions over the rows themselves (a norm's weight gradient) accumulate in each
+  program over the rows that it owns, and are finished the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from nbcompile.codegen.values import KernelValues, kernel_values, walk_values
+from nbcompile.loop_ir.fused import Group, Nest
+from nbcompile.loop_ir.index import Axis, IndexExpr, product
+from nbcompile.loop_ir.nodes import Buffer, hint_product
+from nbcompile.stages import Config
+from nbcompile.targets import Target
+
+POINTS_BLOCK = 1024
+LONGEST_ROW = 32_768  # points of a row that one program holds
+MOST_LIVE = 65_536  # points times values held at once: the registers of a multiprocessor
+COLUMNS = 64  # neighbouring columns of a tile whose reduced axis is not the contiguous one
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """``x`` and ``r`` are axes of the nest, outermost first (``y`` those of a two-dimensional tile of
+    points). ``configs`` gives each block's size. ``slabs``: programs that share one row."""
+
+    schedule: str  # "points", "square", "rows", "scatter"
+    x: tuple[Axis, ...]
+    r: tuple[Axis, ...] = ()
+    y: tuple[Axis, ...] = ()
+    persistent: bool = False
+    one_row: bool = False  # x is one number, the tile has the dimension r alone
+    slabs: int = 1
+    sums: bool = False
+    configs: tuple[Config, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What people call this kind of kernel."""
+        if self.schedule != "rows":
+            names = {"points": "pointwise", "square": "pointwise, square tiles", "scatter": "scatter"}
+            return names[self.schedule]
+        words = ["persistent rows" if self.persistent else "looped rows"]
+        if self.slabs > 1:
+            words = ["split rows"]
+        if self.sums:
+            words.append("partial sums over rows")
+        return ", ".join(words)
+
+
+def tiling(group: Group, buffers: dict[str, Buffer], target: Target) -> tuple[KernelValues, Tiling]:
+    """The group's values, its axes put in memory order, and how to cut them into tiles."""
+    values = kernel_values(group, buffers)
+    if any(loop.kind == "scatter" for loop in group.loops):
+        return values, _points(values, buffers, target, "scatter")
+    order = memory_order(values, buffers)
+    if order != values.nest.axes:
+        values = _reordered(group, values, order, buffers)
+    if values.reductions:
+        return values, _rows(values, buffers, target)
+    return values, _points(values, buffers, target, "points")
+
+
+# -- memory order -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Access:
+    """One read or write of memory: bytes it moves, and its stride along each axis."""
+
+    buffer: str
+    bytes: int
+    strides: dict[Axis, int]
+
+    @property
+    def lane(self) -> Axis | None:
+        """The axis along which neighbours in memory lie."""
+        return next((axis for axis, stride in self.strides.items() if abs(stride) == 1), None)
+
+
+def accesses(values: KernelValues, buffers: dict[str, Buffer]) -> list[Access]:
+    """Every affine access of the kernel, the heaviest first."""
+    found: list[Access] = []
+    roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
+    places = [(item.buffer, item.place) for item in values.stores]
+    places += [(value.buffer, value.place) for value in walk_values(roots) if value.kind == "load"]
+    for buffer, place in dict.fromkeys(places):
+        strides: dict[Axis, int] = {}
+        for axis in values.nest.axes:
+            step = place.coefficient(axis)
+            if step is not None and step.hint() != 0:
+                strides[axis] = step.hint()
+        points = hint_product(axis.extent for axis in strides)
+        found.append(Access(buffer, points * buffers[buffer].dtype.itemsize, strides))
+    return sorted(found, key=lambda access: -access.bytes)
+
+
+def memory_order(values: KernelValues, buffers: dict[str, Buffer]) -> tuple[Axis, ...]:
+    """The axes of the nest from the largest stride to the smallest, as the heaviest accesses see them."""
+    axes = list(values.nest.axes)
+    layouts: dict[frozenset[tuple[Axis, int]], int] = {}
+    for access in accesses(values, buffers):
+        layout = frozenset(access.strides.items())
+        layouts[layout] = layouts.get(layout, 0) + access.bytes
+    if not layouts:
+        return tuple(axes)
+    strides = dict(max(layouts.items(), key=lambda item: (len(item[0]), item[1]))[0])
+    if len(strides) < len(axes):
+        return tuple(axes)  # no access sees every axis: the order of the program
+    place = {axis: n for n, axis in enumerate(axes)}
+    return tuple(sorted(axes, key=lambda axis: (-abs(strides[axis]), place[axis])))
+
+
+def _reordered(
+    group: Group, values: KernelValues, order: tuple[Axis, ...], buffers: dict[str, Buffer]
+) -> KernelValues:
+    """The values with the nest's own axes in memory order (so that more of them become one)."""
+    rank: dict[str, int] = {}
+    for n, axis in enumerate(order):
+        for part in _parts_of(axis, group.nest.axes):
+            rank[part.name] = n
+    axes = tuple(
+        sorted(group.nest.axes, key=lambda axis: rank.get(axis.name, len(order)))
+    )  # stable: parts of one axis stay in order
+    return kernel_values(replace(group, nest=Nest(axes, group.nest.inner)), buffers)
+
+
+def _parts_of(axis: Axis, axes: Sequence[Axis]) -> list[Axis]:
+    """The group's axes that a collapsed axis stands for: ``kernel_values`` joins their names."""
+    if axis in axes:
+        return [axis]
+    joined = f"_{axis.name}_"
+    return [part for part in axes if f"_{part.name}_" in joined]
+
+
+# -- schedules ----------------------------------------------------------------------------------------
+
+
+def _points(values: KernelValues, buffers: dict[str, Buffer], target: Target, schedule: str) -> Tiling:
+    axes = values.nest.axes
+    points = hint_product(axis.extent for axis in axes)
+    if schedule == "points":
+        square = _square(values, buffers)
+        if square is not None:
+            rest, other, lane = square
+            configs = tuple(
+                Config({"YBLOCK": y, "XBLOCK": x}, warps)
+                for y, x, warps in ((64, 64, 8), (32, 64, 4), (32, 32, 4), (64, 128, 8), (128, 32, 8))
+            )
+            return Tiling("square", (lane,), y=(*rest, other), configs=configs)
+    block = POINTS_BLOCK
+    while block > 128 and points < block * target.multiprocessors * 2:
+        block //= 2
+    sizes = dict.fromkeys((block, max(block // 2, 128), block * 2, block * 4))
+    configs = tuple(Config({"XBLOCK": size}, max(1, min(8, size // 256))) for size in sizes)
+    configs += (Config({"XBLOCK": block}, max(1, min(8, block // 128))),)
+    return Tiling(schedule, axes, configs=_distinct(configs))
+
+
+def _square(values: KernelValues, buffers: dict[str, Buffer]) -> tuple[list[Axis], Axis, Axis] | None:
+    """(other axes, second lane, first lane) if two heavy accesses lie along different axes."""
+    found = [access for access in accesses(values, buffers) if access.strides]
+    if not found:
+        return None
+    axes = values.nest.axes
+    lane = next((access.lane for access in found if access.lane is not None), None)
+    heaviest = found[0].bytes
+    for access in found:
+        other = access.lane
+        if other is None or lane is None or other == lane or access.bytes * 4 < heaviest:
+            continue
+        if min(lane.extent.hint(), other.extent.hint()) < 16 or lane not in access.strides:
+            continue
+        if axes[-1] != lane:
+            lane, other = other, lane
+        rest = [axis for axis in axes if axis not in (lane, other)]
+        return rest, other, lane
+    return None
+
+
+def _rows(values: KernelValues, buffers: dict[str, Buffer], target: Target) -> Tiling:
+    nest = values.nest
+    x, r = nest.rows, nest.inner_axes
+    rows, length = hint_product(axis.extent for axis in x), hint_product(axis.extent for axis in r)
+    known = all(axis.extent.constant is not None for axis in r)
+    lane = next((access.lane for access in accesses(values, buffers) if access.lane is not None), None)
+    along = lane is None or lane in r or rows == 1
+    sums = any(item.split for item in values.reductions)
+    live = _live(values)
+    whole = _power(length)
+    fits = known and (whole <= LONGEST_ROW and whole * live <= MOST_LIVE if along else whole <= 64)
+    if sums and _sums_vary(values):
+        return _sums(values, x, r, rows, whole, fits and whole <= 8192, along, target)
+    if sums and not (fits and along):  # one value a row is added up
+        plan = _looped(values, x, r, rows, length, along, target)
+        config = plan.configs[0]
+        return replace(plan, slabs=-(-rows // config.constants["XBLOCK"]), sums=True, configs=(config,))
+    if sums:
+        return _sums(values, x, r, rows, whole, True, True, target)
+    if fits and along:
+        slim = rows // max(1, 2048 // whole) >= 2 * target.multiprocessors
+        each = max(1, min(2048 // whole, 64)) if slim else max(1, min(256 // whole, rows))
+        each = _power(each) if rows > 1 else 1
+        tile = each * whole
+        if rows >= target.multiprocessors // 2 or whole <= 4096 or not _splittable(values):
+            configs = [Config({"XBLOCK": each}, _warps(tile, 16))]
+            for warps in (_warps(tile, 32), _warps(tile, 8), _warps(tile, 64)):
+                configs.append(Config({"XBLOCK": each}, warps))
+            if each > 1:
+                configs.append(Config({"XBLOCK": max(each // 2, 2)}, _warps(tile // 2, 16)))
+                configs.append(Config({"XBLOCK": each * 2}, _warps(tile * 2, 16)))
+            return Tiling("rows", x, r, persistent=True, one_row=each == 1, configs=_distinct(configs))
+    if fits and not along:
+        each = max(16, min(COLUMNS * 2, 4096 // whole))
+        configs = [Config({"XBLOCK": each}, _warps(each * whole, 16))]
+        return Tiling("rows", x, r, persistent=True, configs=_distinct(configs))
+    return _looped(values, x, r, rows, length, along, target)
+
+
+def _looped(
+    values: KernelValues, x: tuple[Axis, ...], r: tuple[Axis, ...], rows: int, length: int, along: bool,
+    target: Target,
+) -> Tiling:  # fmt: skip
+    wanted = target.multiprocessors * 4
+    if along:
+        each = 1 if length >= 1024 else max(1, min(8, rows))
+        block = min(8192 if values.stores else 4096, max(64, _power(length)))
+        if each > 1:
+            block = min(block, 512)
+        slabs = 1
+        if _splittable(values) and rows // each < wanted // 2:
+            block = min(block, 4096)
+            slabs = _slabs(length, block, wanted, rows // each)
+        configs = [
+            Config({"XBLOCK": each, "RBLOCK": block}, _warps(each * block, 16)),
+            Config({"XBLOCK": each, "RBLOCK": block // 2}, _warps(each * block // 2, 16)),
+            Config({"XBLOCK": each, "RBLOCK": block * 2}, _warps(each * block * 2, 16)),
+            Config({"XBLOCK": each, "RBLOCK": block}, _warps(each * block, 8)),
+        ]
+        return Tiling("rows", x, r, one_row=each == 1, slabs=slabs, configs=_distinct(configs))
+    each = COLUMNS if rows >= COLUMNS else _power(max(rows, 1))
+    block = max(8, min(64, _power(length), 4096 // each))
+    slabs = 1
+    if _splittable(values) and rows // each < wanted:
+        slabs = _slabs(length, block * 2, wanted, max(1, rows // each))
+    configs = [
+        Config({"XBLOCK": each, "RBLOCK": block}, 8),
+        Config({"XBLOCK": each * 2, "RBLOCK": max(block // 2, 4)}, 8),
+        Config({"XBLOCK": each, "RBLOCK": max(block // 2, 4)}, 4),
+        Config({"XBLOCK": max(each // 2, 1), "RBLOCK": block * 2}, 8),
+    ]
+    return Tiling("rows", x, r, slabs=slabs, configs=_distinct(configs))
+
+
+def _sums(
+    values: KernelValues, x: tuple[Axis, ...], r: tuple[Axis, ...], rows: int, whole: int, fits: bool,
+    along: bool, target: Target,
+) -> Tiling:  # fmt: skip
+    """Row results and sums over the rows in one walk."""
+    if fits and along:
+        each = max(1, min(1024 // whole, 16))
+        tile = each * whole
+        programs = min(target.multiprocessors * max(1, min(8, 8192 // tile)), -(-rows // each))
+        configs = [Config({"XBLOCK": each}, _warps(tile, 16)), Config({"XBLOCK": each}, _warps(tile, 8))]
+        return Tiling(
+            "rows", x, r, persistent=True, one_row=each == 1, slabs=max(programs, 1), sums=True,
+            configs=_distinct(configs),
+        )  # fmt: skip
+    each = _power(min(64, max(rows // (2 * target.multiprocessors), 1)))
+    block = max(32, min(8192 // each, whole))
+    configs = [Config({"XBLOCK": each, "RBLOCK": block}, 8)]
+    return Tiling("rows", x, r, slabs=-(-rows // each), sums=True, configs=tuple(configs))
+
+
+def _sums_vary(values: KernelValues) -> bool:
+    """Whether some sum over the rows has values that vary within a row."""
+    return any(item.split and item.value.axes & values.nest.inner for item in values.reductions)
+
+
+def _slabs(length: int, block: int, wanted: int, programs: int) -> int:
+    """Programs that share a row: enough to fill the chip, each with some blocks to walk."""
+    blocks = -(-length // block)
+    slabs = max(1, min(-(-wanted // max(programs, 1)), blocks // 2, 1024))
+    # a number that divides the blocks leaves no slab shorter than the others
+    return next((item for item in range(slabs, 2 * slabs) if blocks % item == 0), slabs)
+
+
+def _splittable(values: KernelValues) -> bool:
+    """Whether the row's reductions can be left as partial results: none is needed while walking it."""
+    inner = values.nest.inner
+    outputs = {item.output for item in values.reductions}
+    pairs = {item.output: item.mean for item in values.reductions}
+    for item in values.reductions:
+        if item.kind in ("argmax", "argmin"):
+            return False
+        if (item.value.reductions & outputs) - {pairs[item.output]}:
+            return False
+    return not any(
+        item.value.axes & inner or any(axis in inner for axis in item.place.axes()) for item in values.stores
+    )
+
+
+def _live(values: KernelValues) -> int:
+    """Values of a whole row that are held at once: what is read, and needed again after a reduction."""
+    inner = values.nest.inner
+    roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
+    heavy = {
+        value.buffer
+        for value in walk_values(roots)
+        if value.kind == "load" and value.axes & inner and value.axes - inner
+    }
+    return max(1, min(len(heavy), 4))
+
+
+def _power(value: int) -> int:
+    return 1 << max(value - 1, 0).bit_length()
+
+
+def _warps(tile: int, each: int) -> int:
+    """Warps so that a thread has about ``each`` elements of the tile."""
+    return max(1, min(32 if tile >= 16_384 else 16, _power(tile // (32 * each))))
+
+
+def _distinct(configs: Iterable[Config]) -> tuple[Config, ...]:
+    found: list[Config] = []
+    for config in configs:
+        if config not in found:
+            found.append(config)
+    return tuple(found)
+
+
+def extent_of(axes: Iterable[Axis]) -> IndexExpr:
+    return product(axis.extent for axis in axes)

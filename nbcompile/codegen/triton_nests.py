@@ -1,0 +1,472 @@
+"""Prints one group as Triton functions that follow its :class:`~nbcompile.codegen.tiles.Tiling`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from nbcompile.codegen.accumulating import Accumulating, accumulate_dtype
+from nbcompile.codegen.printed import Call, Parameter, PrintedKernel
+from nbcompile.codegen.tile_printer import Dim, Scope, TilePrinter, bare
+from nbcompile.codegen.tiles import Tiling, tiling
+from nbcompile.codegen.triton_expressions import TritonWriter
+from nbcompile.codegen.values import KernelValues, Reduction, Store, Value
+from nbcompile.loop_ir.fused import Group
+from nbcompile.loop_ir.index import ONE, Axis, IndexExpr, index
+from nbcompile.loop_ir.nodes import Buffer
+from nbcompile.stages import Config, Launch
+from nbcompile.targets import Target
+
+SLAB_BLOCK = 64
+TOTAL_BLOCK = 2048
+
+
+@dataclass
+class Function:
+    """One printed Triton function, its header to be written when all it uses is known."""
+
+    name: str
+    printer: TilePrinter
+    grid: tuple[str, ...]
+    configs: tuple[Config, ...]
+    together: bool = False
+    ours: list[str] = field(default_factory=list)
+
+
+def print_kernel(
+    group: Group, buffers: Mapping[str, Buffer], writer: TritonWriter, comment: Sequence[str], target: Target
+) -> tuple[PrintedKernel, str]:
+    """The Triton functions of a group with ``comment`` lines above them, and the schedule's name."""
+    values, plan = tiling(group, dict(buffers), target)
+    if plan.schedule == "scatter":
+        from nbcompile.codegen.triton_scatter import ScatterNest
+
+        return ScatterNest(group, values, plan, buffers, writer).print(comment), plan.title
+    return Nest(group, values, plan, buffers, writer).print(comment), plan.title
+
+
+class Nest:
+    """Builds the functions of one group."""
+
+    def __init__(
+        self, group: Group, values: KernelValues, plan: Tiling, buffers: Mapping[str, Buffer],
+        writer: TritonWriter,
+    ) -> None:  # fmt: skip
+        self.group, self.values, self.plan, self.writer = group, values, plan, writer
+        self.buffers = dict(buffers)
+        self.symbol = f"{group.id.rsplit('.', 1)[-1]}_{group.name}"
+        self.functions: list[Function] = []
+        self.workspaces: list[Buffer] = []
+        self.letters = {
+            axis.text: "ijklmnopquvw"[n % 12] + ("" if n < 12 else str(n))
+            for n, axis in enumerate(values.nest.axes)
+        }
+        self.inside = frozenset(plan.r)
+
+    # -- assembling ------------------------------------------------------------------------------------
+
+    def print(self, comment: Sequence[str]) -> PrintedKernel:
+        if self.plan.schedule == "rows":
+            self.rows()
+        else:
+            self.points()
+        return self.assemble(comment)
+
+    def assemble(self, comment: Sequence[str]) -> PrintedKernel:
+        text: list[str] = [f"# {line}" for line in comment]
+        lines: list[tuple[int, tuple[str, ...]]] = []
+        calls: list[Call] = []
+        launches: list[Launch] = []
+        writes: dict[str, None] = {}
+        scratch = {item.name for item in self.workspaces}
+        for number, function in enumerate(self.functions):
+            p = function.printer
+            found = p.arguments([*scratch, *function.ours])
+            constants = list(function.configs[0].constants)
+            names = [argument.name for _, argument in found]
+            signature = ", ".join([*names, *(f"{name}: tl.constexpr" for name in constants)])
+            if number:
+                text += ["", ""]
+            text += ["@triton.jit", f"def {function.name}({signature}):"]
+            for line, origins in zip(p.out.text, p.out.origins, strict=True):
+                text.append(line)
+                if origins:
+                    lines.append((len(text), origins))
+            parameters = tuple(
+                Parameter(item.name, "buffer" if item.type.startswith("*") else "size", item.type, name)
+                for name, item in found
+            )
+            calls.append(Call(function.name, parameters))
+            launches.append(
+                Launch(
+                    function.name, self.group.id, tuple(argument for _, argument in found), function.grid,
+                    function.configs, function.together,
+                )
+            )  # fmt: skip
+            writes |= dict.fromkeys(name for name in p.written if name not in scratch)
+        return PrintedKernel(
+            "\n".join(text),
+            tuple(lines),
+            tuple(calls),
+            tuple(writes),
+            tuple(self.workspaces),
+            tuple(launches),
+        )
+
+    def printer(self, dims: Sequence[Dim]) -> TilePrinter:
+        return TilePrinter(self.values, self.buffers, self.writer, dims, self.letters)
+
+    def variable(self, axes: Sequence[Axis], default: str) -> str:
+        return self.letters[axes[0].text] if len(axes) == 1 else default
+
+    def add(
+        self, name: str, printer: TilePrinter, grid: Sequence[str], configs: Sequence[Config]
+    ) -> Function:
+        function = Function(name, printer, tuple(grid), tuple(configs))
+        self.functions.append(function)
+        return function
+
+    def divides(self, dim: Dim, configs: Sequence[Config]) -> bool:
+        """Whether every candidate block divides the dimension: then no lane needs a mask."""
+        extent = dim.extent.constant
+        return extent is not None and all(extent % item.constants[dim.block] == 0 for item in configs)
+
+    def text_of(self, p: TilePrinter, extent: IndexExpr) -> str:
+        return p.place(extent, {})
+
+    def declare(
+        self, p: TilePrinter, dim: Dim, offset: str, configs: Sequence[Config], end: str = "",
+    ) -> None:  # fmt: skip
+        """The dimension's variable, its axes, and its mask."""
+        p.out.add(f"{dim.name} = {p.lanes(dim, offset=offset)}")
+        self.mask(p, dim, configs, end)
+        p.declare_axes(dim)
+
+    def mask(self, p: TilePrinter, dim: Dim, configs: Sequence[Config], end: str = "") -> None:
+        if not end and self.divides(dim, configs):
+            return
+        dim.mask = p.fresh(f"{dim.name}_in")
+        p.out.add(f"{dim.mask} = {dim.name} < {end or self.text_of(p, dim.extent)}")
+
+    def program(self, p: TilePrinter, axis: int) -> str:
+        return f"tl.program_id({axis}).to(tl.int64)" if p.wide else f"tl.program_id({axis})"
+
+    # -- points ----------------------------------------------------------------------------------------
+
+    def points(self) -> None:
+        plan = self.plan
+        configs = plan.configs
+        if plan.schedule == "square":
+            y = Dim(plan.y, self.variable(plan.y, "y"), "YBLOCK", 0)
+            x = Dim(plan.x, self.variable(plan.x, "x"), "XBLOCK", 1)
+            p = self.printer([y, x])
+            grid = [f"cdiv({self.size(p, y.extent)}, YBLOCK)", f"cdiv({self.size(p, x.extent)}, XBLOCK)"]
+            self.declare(p, y, f"{self.program(p, 0)} * YBLOCK", configs)
+            self.declare(p, x, f"{self.program(p, 1)} * XBLOCK", configs)
+        elif plan.x:
+            x = Dim(plan.x, self.variable(plan.x, "x"), "XBLOCK", 0)
+            p = PointsPrinter(self.values, self.buffers, self.writer, [x], self.letters)
+            grid = [f"cdiv({self.size(p, x.extent)}, XBLOCK)"]
+            p.out.add(f"start = {self.program(p, 0)} * XBLOCK")
+            self.declare(p, x, "start", configs)
+        else:
+            p, grid, configs = self.printer([]), ["1"], (Config({}, 1),)
+        self.store_all(p, self.values.stores, {})
+        self.add(self.symbol, p, grid, configs)
+
+    def size(self, p: TilePrinter, extent: IndexExpr) -> str:
+        return p.place(extent, {})
+
+    def store_all(self, p: TilePrinter, stores: Sequence[Store], scope: Scope) -> None:
+        """Values first: what is overwritten has been read by then."""
+        scope = p.define([item.value for item in stores], scope)
+        for item in sorted(stores, key=lambda item: item.last):
+            if any(other.last for other in stores) and item.value.number not in scope:
+                scope = p.define([item.value], scope, always=item.value.kind not in ("const", "index"))
+        for item in sorted(stores, key=lambda item: item.last):
+            p.store(item, scope, self.once(p, item))
+
+    def once(self, p: TilePrinter, item: Store) -> list[str]:
+        """Conditions so that one lane stores what other lanes hold too: a place that does not vary along
+        some axis of the tile."""
+        present = {atom for atom in item.place.atoms() if isinstance(atom, Axis)}
+        present |= item.value.axes if item.value.kind != "reduced" else set()
+        conditions = []
+        for dim in p.tiled:
+            if len(dim.axes) > 1 and not present.isdisjoint(dim.axes):
+                for axis in dim.axes:
+                    if axis not in present:
+                        conditions.append(f"({self.letters[axis.text]} == 0)")
+        return conditions
+
+    # -- rows ------------------------------------------------------------------------------------------
+
+    def rows(self) -> None:
+        plan = self.plan
+        x = Dim(plan.x, self.variable(plan.x, "x") if plan.x else "x", "XBLOCK", None if plan.one_row else 0)
+        r = Dim(plan.r, self.variable(plan.r, "r"), "RBLOCK", 0 if plan.one_row else 1)
+        dims = [x, r] if plan.x else [r]
+        if not plan.x and not plan.one_row:
+            dims = [x, r]
+        configs = self.complete(plan.configs)
+        p = RowsPrinter(self.values, self.buffers, self.writer, dims, self.letters)
+        p.r = r
+        if plan.sums and plan.persistent:
+            self._owned_rows(p, x, r, configs)
+        elif plan.persistent:
+            self._whole_rows(p, x, r, configs)
+        else:
+            self._walked_rows(p, x, r, configs)
+
+    def complete(self, configs: Sequence[Config]) -> tuple[Config, ...]:
+        """The constants that this schedule's function has."""
+        found = []
+        for config in configs:
+            constants = dict(config.constants)
+            if self.plan.one_row:
+                constants.pop("XBLOCK", None)
+            if self.plan.persistent:
+                length = 1
+                for axis in self.plan.r:
+                    length *= axis.extent.hint()
+                constants["RBLOCK"] = 1 << max(length - 1, 0).bit_length()
+            config = Config(constants, config.warps, config.stages)
+            if config not in found:
+                found.append(config)
+        return tuple(found)
+
+    def _declare_rows(self, p: TilePrinter, x: Dim, configs: Sequence[Config]) -> list[str]:
+        """The row (or block of rows) of this program; returns the grid."""
+        if self.plan.one_row:
+            if not x.axes:
+                return ["1"]
+            p.out.add(f"{x.name} = {self.program(p, 0)}")
+            p.declare_axes(x)
+            return [self.size(p, x.extent)]
+        self.declare(p, x, f"{self.program(p, 0)} * XBLOCK", configs)
+        return [f"cdiv({self.size(p, x.extent)}, XBLOCK)"]
+
+    def _row_stores(self) -> tuple[list[Store], list[Store]]:
+        """(stores of the whole row, stores of one value a row)."""
+        full: list[Store] = []
+        short: list[Store] = []
+        for item in self.values.stores:
+            axes = item.value.axes | {atom for atom in item.place.atoms() if isinstance(atom, Axis)}
+            (full if axes & self.inside else short).append(item)
+        return full, short
+
+    def _reduction_stores(self, *, split: bool) -> list[tuple[Reduction, IndexExpr]]:
+        return [
+            (item, item.place) for item in self.values.reductions
+            if item.split == split and item.output in self.group.stored
+        ]  # fmt: skip
+
+    def store_results(self, p: TilePrinter, items: Sequence[tuple[Reduction, IndexExpr]]) -> None:
+        for item, place in items:
+            where, mask = p.element(item.output, place, {}, (), write=True)
+            p.out.add(f"tl.store({where}, {p.reduced_text[item.output]}{mask})", [item.loop.id])
+
+    def count(self, p: TilePrinter, r: Dim) -> str:
+        text = self.size(p, r.extent)
+        return f"{text}" if not text.isdigit() else f"{text}.0"
+
+    def _whole_rows(self, p: TilePrinter, x: Dim, r: Dim, configs: Sequence[Config]) -> None:
+        grid = self._declare_rows(p, x, configs)
+        self.declare(p, r, "", configs)
+        scope = self._reduce_at_once(p, r, {})
+        self.store_results(p, self._reduction_stores(split=False))
+        self.store_all(p, self.values.stores, scope)
+        self.add(self.symbol, p, grid, configs)
+
+    def _reduce_at_once(self, p: TilePrinter, r: Dim, scope: Scope) -> Scope:
+        accumulating = Accumulating(p, r.place or 0)
+        for item in self.values.reductions:
+            if item.split:
+                continue
+            roots = [item.value, *([item.position] if item.position else [])]
+            scope = p.define(self._shared(roots, scope), scope, always=True)
+            accumulating.at_once(item, scope, self.count(p, r))
+        return scope
+
+    def _shared(self, roots: Sequence[Value], scope: Scope) -> list[Value]:
+        """What of ``roots`` is worth a name: all but numbers (it may be needed again after the sum)."""
+        return [value for value in roots if value.kind not in ("const", "index", "reduced")]
+
+    # -- rows with sums over the rows -------------------------------------------------------------------
+
+    def _owned_rows(self, p: TilePrinter, x: Dim, r: Dim, configs: Sequence[Config]) -> None:
+        """Each program walks its share of the rows, each a whole row, and adds up along them."""
+        sums = [item for item in self.values.reductions if item.split]
+        slabs = self.plan.slabs
+        self.declare(p, r, "", configs)
+        along = Accumulating(p, x.place if x.place is not None else 0)
+        running: dict[str, str] = {}
+        for item in sums:
+            dtype = accumulate_dtype(item, self.buffers[item.output].dtype)
+            name = running[item.output] = p.fresh(item.output)
+            shape = None if not self.is_row_sum(item) else [] if self.plan.one_row else ["XBLOCK", "1"]
+            p.out.add(
+                f"{name} = {p.full(self.writer.identity(item.kind, dtype), dtype, shape)}", [item.loop.id]
+            )
+        rows = self.size(p, x.extent)
+        step = "" if self.plan.one_row else " * XBLOCK"
+        p.out.add(f"for start in range({self.program(p, 0)}{step}, {rows}, {slabs}{step}):")
+        p.out.depth += 1
+        if self.plan.one_row:
+            p.out.add(f"{x.name} = start")
+            p.declare_axes(x)
+        else:
+            self.declare(p, x, "start", configs)
+        scope = self._reduce_at_once(p, r, {})
+        full, short = self._row_stores()
+        scope = p.define(self._shared([item.value for item in sums], scope), scope, always=True)
+        for item in sums:
+            dtype = accumulate_dtype(item, self.buffers[item.output].dtype)
+            text = along._operand(item, scope, [x.mask] if x.mask else [])
+            name = running[item.output]
+            p.out.add(f"{name} = {bare(self.writer.combine(item.kind, name, text, dtype))}", [item.loop.id])
+        self.store_results(p, self._reduction_stores(split=False))
+        self.store_all(p, [*full, *short], scope)
+        p.out.depth -= 1
+        for item in sums:
+            name, dtype = running[item.output], accumulate_dtype(item, self.buffers[item.output].dtype)
+            if not self.plan.one_row:
+                reduced = along.kept(self.writer.reduce(item.kind, name, 0, dtype))
+                p.out.add(f"{name} = {reduced}", [item.loop.id])
+            self._keep_sum(p, item, name, r, x)
+        self.add(self.symbol, p, [str(slabs)], configs)
+        self._finish_sums(sums)
+
+    def is_row_sum(self, item: Reduction) -> bool:
+        """Whether a sum over the rows adds one value a row."""
+        binding = self.group.bindings[item.loop.id]
+        domain = {axis for place in binding.values() for axis in place.axes()}
+        return domain.isdisjoint(self.group.nest.inner)
+
+    def _keep_sum(self, p: TilePrinter, item: Reduction, name: str, r: Dim, x: Dim, slab: str = "") -> None:
+        """Store one program's partial sum: a value for each inner point, or one in all."""
+        slab = slab or self.program(p, 0)
+        dtype = accumulate_dtype(item, self.buffers[item.output].dtype)
+        loop = [item.loop.id]
+        workspace = self._workspace(item, "parts", dtype, self._kept_of(item) * index(self.plan.slabs))
+        pointer = p.pointer(workspace.name)
+        if self._kept_of(item) == ONE:
+            total = name
+            if not self.is_row_sum(item):
+                if r.mask:
+                    literal = self.writer.identity(item.kind, dtype)
+                    p.out.add(f"{name} = tl.where({r.mask}, {name}, {literal})", loop)
+                total = self.writer.reduce(item.kind, name, r.place or 0, dtype)
+                total = total if self.plan.one_row else f"{total}[:, None]"
+            zero = "" if self.plan.one_row else " + tl.zeros([1, 1], tl.int32)"
+            p.out.add(f"tl.store({pointer} + {slab}{zero}, {total})", loop)
+            return
+        mask = f", mask={r.mask}" if r.mask else ""
+        place = f"{slab} * {self._factor(p, r.extent)} + {r.name}"
+        p.out.add(f"tl.store({pointer} + {place}, {name}{mask})", loop)
+
+    def _factor(self, p: TilePrinter, extent: IndexExpr) -> str:
+        return p.parenthesised(extent, {}, ())
+
+    def _kept_of(self, item: Reduction) -> IndexExpr:
+        """How many results a sum over the rows has: the inner points, or one."""
+        kept = [axis for axis in self.plan.r if axis in item.place.axes()]
+        total = ONE
+        for axis in self.plan.r if kept else ():
+            total = total * axis.extent
+        return total
+
+    def _workspace(self, item: Reduction, word: str, dtype: torch.dtype, size: IndexExpr) -> Buffer:
+        name = f"{item.output}_{word}"
+        found = next((buffer for buffer in self.workspaces if buffer.name == name), None)
+        if found is None:
+            found = Buffer(name, (size,), (ONE,), dtype)
+            self.workspaces.append(found)
+            self.buffers[name] = found
+        return found
+
+    def _finish_sums(self, sums: Sequence[Reduction]) -> None:
+        """One function that adds up the programs' parts of each sum."""
+        wide = [item for item in sums if self._kept_of(item) != ONE]
+        single = [item for item in sums if self._kept_of(item) == ONE]
+        for members, suffix in ((wide, "finish"), (single, "finish_total")):
+            if members:
+                axes = self.plan.r if members is wide else ()
+                self._finish_function(members, f"{self.symbol}_{suffix}", axes)
+
+    def _finish_function(self, members: Sequence[Reduction], name: str, axes: tuple[Axis, ...]) -> None:
+        slab_block = SLAB_BLOCK if axes else min(TOTAL_BLOCK, 1 << max(self.plan.slabs - 1, 0).bit_length())
+        block = 32 if axes else 1
+        configs = (Config({"XBLOCK": block, "SBLOCK": slab_block}, max(1, block * slab_block // 512)),)
+        x = Dim(axes, self.variable(axes, "x") if axes else "x", "XBLOCK", 0)
+        s = Dim((Axis("slab", self.plan.slabs),), "slab", "SBLOCK", 1)
+        p = TilePrinter(self.values, self.buffers, self.writer, [x, s], self.letters | {"slab": "slab"})
+        self.declare(p, x, f"{self.program(p, 0)} * XBLOCK", configs)
+        running = {}
+        for item in members:
+            dtype = accumulate_dtype(item, self.buffers[item.output].dtype)
+            running[item.output] = p.fresh(item.output)
+            start = p.full(self.writer.identity(item.kind, dtype), dtype)
+            p.out.add(f"{running[item.output]} = {start}", [item.loop.id])
+        p.out.add(f"for start in range(0, {self.plan.slabs}, SBLOCK):")
+        p.out.depth += 1
+        p.out.add(f"slab = {p.lanes(s, offset='start')}")
+        masks = [x.mask] if x.mask else []
+        if self.plan.slabs % slab_block:
+            masks.append(f"(slab < {self.plan.slabs})")
+        for item in members:
+            dtype = accumulate_dtype(item, self.buffers[item.output].dtype)
+            workspace = self._workspace(item, "parts", dtype, self._kept_of(item) * index(self.plan.slabs))
+            kept = self._factor(p, self._kept_of(item))
+            pointer = p.pointer(workspace.name)
+            other = self.writer.identity(item.kind, dtype)
+            joined = f", mask={' & '.join(masks)}, other={other}" if masks else ""
+            part = f"tl.load({pointer} + slab * {kept} + {x.name}{joined})"
+            if dtype == torch.bool:
+                part = f"{part}.to(tl.int1)"
+            text = self.writer.combine(item.kind, running[item.output], part, dtype)
+            p.out.add(f"{running[item.output]} = {bare(text)}", [item.loop.id])
+        p.out.depth -= 1
+        for item in members:
+            dtype = accumulate_dtype(item, self.buffers[item.output].dtype)
+            result = f"{self.writer.reduce(item.kind, running[item.output], 1, dtype)}[:, None]"
+            where, mask = p.element(item.output, item.place, {}, (), write=True)
+            p.out.add(f"tl.store({where}, {result}{mask})", [item.loop.id])
+        self.add(name, p, [f"cdiv({self.size(p, x.extent)}, XBLOCK)"], configs)
+
+    # -- rows walked in blocks ----------------------------------------------------------------------------
+
+    def _walked_rows(self, p: RowsPrinter, x: Dim, r: Dim, configs: Sequence[Config]) -> None:
+        from nbcompile.codegen.walked_rows import WalkedRows
+
+        WalkedRows(self, p, x, r, configs).print()
+
+
+class PointsPrinter(TilePrinter):
+    def lane_start(self, dim: Dim) -> str:
+        return "start"
+
+
+class RowsPrinter(TilePrinter):
+    """``block_start`` is the text of the present block's first index along ``r``; ``reread``: there is a
+    later walk over the same row, ``last`` is its last one."""
+
+    r: Dim
+    block_start = ""
+    reread = False
+    last = False
+
+    def lane_start(self, dim: Dim) -> str:
+        if dim is self.r:
+            return self.block_start
+        return ""
+
+    def policy(self, value: Value) -> str:
+        streamed = value.axes >= set(self.r.axes) and value.axes - set(self.r.axes)
+        if not self.block_start or not streamed:
+            return ""
+        if self.reread:
+            return ', eviction_policy="evict_last"'
+        return ', eviction_policy="evict_first"' if self.last else ""

@@ -1,0 +1,124 @@
+"""A scatter on a GPU: one function writes the base, a second combines the values in by atomics.
+
+What has no atomic operation (half types, small integers) is added up in a wider workspace, which a third
+function rounds into the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from nbcompile.codegen.printed import PrintedKernel
+from nbcompile.codegen.tile_printer import Dim, TilePrinter, bare
+from nbcompile.codegen.tiles import Tiling
+from nbcompile.codegen.triton_expressions import TRITON_TYPES, TritonWriter
+from nbcompile.codegen.triton_nests import Nest, PointsPrinter
+from nbcompile.codegen.values import KernelValues, Store, resolver_of
+from nbcompile.errors import CodegenError
+from nbcompile.loop_ir.expr import Load, compute_dtype
+from nbcompile.loop_ir.fused import Group
+from nbcompile.loop_ir.index import ONE, ZERO, Axis, IndexExpr, index, product
+from nbcompile.loop_ir.nodes import Buffer, Loop
+from nbcompile.stages import Config
+
+ATOMIC = (torch.float32, torch.float64, torch.int32, torch.int64)
+BLOCK = 1024
+
+
+def is_atomic(loop: Loop) -> bool:
+    """Whether a GPU can do this scatter: adding anything, maxima and minima of integers, setting."""
+    dtype = loop.outputs[0].dtype
+    if loop.mode in (None, "set"):
+        return True
+    if loop.mode == "add":
+        return dtype != torch.bool
+    return loop.mode in ("max", "min") and not dtype.is_floating_point and dtype != torch.bool
+
+
+class ScatterNest(Nest):
+    """The functions of a group that holds one scatter."""
+
+    def __init__(
+        self, group: Group, values: KernelValues, plan: Tiling, buffers: Mapping[str, Buffer],
+        writer: TritonWriter,
+    ) -> None:  # fmt: skip
+        super().__init__(group, values, plan, buffers, writer)
+        self.loop = next(item for item in group.loops if item.kind == "scatter")
+        if not is_atomic(self.loop):
+            dtype = self.loop.outputs[0].dtype
+            raise CodegenError(f"a scatter of {dtype} by {self.loop.mode} has no atomics")
+        self.out = self.buffers[self.loop.name]
+        self.memory = self.out
+        if self.loop.mode not in (None, "set") and self.out.dtype not in ATOMIC:
+            wide = torch.float32 if self.out.dtype.is_floating_point else torch.int32
+            self.memory = Buffer(f"{self.out.name}_wide", self.out.shape, self.out.strides, wide)
+            self.buffers[self.memory.name] = self.memory
+            self.workspaces.append(self.memory)
+
+    def print(self, comment: Sequence[str]) -> PrintedKernel:
+        self._copy(f"{self.symbol}_base", self.buffers[self.loop.base or ""], self.memory)
+        self._combine()
+        if self.memory is not self.out:
+            self._copy(f"{self.symbol}_round", self.memory, self.out)
+        return self.assemble(comment)
+
+    def _copy(self, name: str, source: Buffer, target: Buffer) -> None:
+        """``target = source``, computing the source where it is a loop of this group."""
+        axes = tuple(Axis(f"c{n}", extent) for n, extent in enumerate(target.shape) if extent != ONE)
+        free = iter(axes)
+        kept: list[IndexExpr] = [ZERO if extent == ONE else index(next(free)) for extent in target.shape]
+        resolver = resolver_of(self.group, self.values.nest, self.buffers)
+        resolver.origin = self.loop.id
+        value = resolver.value(Load(source.name, tuple(kept), source.dtype), {})
+        letters = {axis.text: f"c{n}" for n, axis in enumerate(axes)}
+        dim = Dim(axes, letters[axes[0].text] if len(axes) == 1 else "x", "XBLOCK", 0)
+        configs = (Config({"XBLOCK": BLOCK}, 4),) if axes else (Config({}, 1),)
+        p = PointsPrinter(self.values, self.buffers, self.writer, [dim] if axes else [], letters)
+        p.names = resolver.names
+        grid = ["1"]
+        if axes:
+            grid = [f"cdiv({self.size(p, dim.extent)}, XBLOCK)"]
+            p.out.add(f"start = {self.program(p, 0)} * XBLOCK")
+            self.declare(p, dim, "start", configs)
+        scope = p.define([value], {})
+        p.store(Store(self.loop, target.name, target.offset(tuple(kept)), value), scope)
+        self.add(name, p, grid, configs)
+
+    def _combine(self) -> None:
+        """One atomic operation (or a store) a point."""
+        loop = self.loop
+        resolver = resolver_of(self.group, self.values.nest, self.buffers)
+        resolver.origin = loop.id
+        binding = self.group.bindings[loop.id]
+        value = resolver.value(loop.body, binding)
+        targets = tuple(resolver.resolved(place, binding) for place in loop.target or ())
+        place = self.memory.offset(targets)
+        configs = self.plan.configs
+        axes = self.values.nest.axes
+        p: TilePrinter
+        if axes:
+            dim = Dim(axes, self.variable(axes, "x"), "XBLOCK", 0)
+            p = PointsPrinter(self.values, self.buffers, self.writer, [dim], self.letters)
+            grid = [f"cdiv({self.size(p, product(axis.extent for axis in axes))}, XBLOCK)"]
+            p.names = resolver.names
+            p.out.add(f"start = {self.program(p, 0)} * XBLOCK")
+            self.declare(p, dim, "start", configs)
+        else:
+            p, grid, configs = self.printer([]), ["1"], (Config({}, 1),)
+            p.names = resolver.names
+        scope = p.define([value], {})
+        where, mask = p.element(self.memory.name, place, scope, (), write=True)
+        text = p.text(value, scope)
+        if loop.mode in (None, "set"):
+            p.out.add(f"tl.store({where}, {bare(text)}{mask})", [loop.id])
+        else:
+            register = compute_dtype(self.memory.dtype)
+            if value.dtype != register:
+                text = self.writer.cast(text, value.dtype, register)
+            if not value.axes or value.kind == "const":
+                shape = p.shape_text() if p.shape else "()"
+                text = f"tl.full({shape}, {bare(text)}, {TRITON_TYPES[register]})"
+            p.out.add(f'tl.atomic_{loop.mode}({where}, {bare(text)}{mask}, sem="relaxed")', [loop.id])
+        self.add(self.symbol, p, grid, configs)

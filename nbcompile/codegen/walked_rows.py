@@ -1,0 +1,264 @@
+"""Rows too long to hold: walked in blocks, once for each result that the next walk needs.
+
+Walks after the first go backwards, since what was read last is what the L2 cache still holds. A row whose
+programs would leave the chip idle is shared out in slabs; a second function combines their parts and does
+what is left to do for each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from nbcompile.codegen.accumulating import Accumulating, accumulate_dtype, find_online
+from nbcompile.codegen.tile_printer import Dim, Scope, TilePrinter, bare
+from nbcompile.codegen.values import Reduction, Store, Value
+from nbcompile.loop_ir.index import Axis, index
+from nbcompile.stages import Config
+
+if TYPE_CHECKING:
+    from nbcompile.codegen.triton_nests import Nest, RowsPrinter
+
+
+class WalkedRows:
+    """The looped form of the schedule *rows*."""
+
+    def __init__(self, nest: Nest, p: RowsPrinter, x: Dim, r: Dim, configs: Sequence[Config]) -> None:
+        self.nest, self.p, self.x, self.r, self.configs = nest, p, x, r, configs
+        self.plan, self.values = nest.plan, nest.values
+        self.split = self.plan.slabs > 1 and not self.plan.sums
+        self.online = [] if self.split else find_online(self.values)
+        self.levels: dict[str, int] = {}
+        self.row_sums = [item for item in self.values.reductions if item.split and nest.is_row_sum(item)]
+        joined = {pair.total.output: pair.top.output for pair in self.online}
+        for item in self.values.reductions:
+            if item.output in joined:
+                self.levels[item.output] = self.levels[joined[item.output]]
+            elif item.mean:
+                self.levels[item.output] = self.levels[item.mean]
+            else:
+                self.levels[item.output] = self.level(item.value)
+
+    def level(self, value: Value) -> int:
+        """Walks that must be complete before ``value`` is known."""
+        return max((self.levels[name] + 1 for name in value.reductions if name in self.levels), default=0)
+
+    def print(self) -> None:
+        p, nest = self.p, self.nest
+        grid = nest._declare_rows(p, self.x, self.configs)
+        bounds = ("0", nest.size(p, self.r.extent))
+        if self.split:
+            p.out.add(f"slab = {nest.program(p, 1)}")
+            p.out.add(f"chunk = {self._chunk(bounds[1])}")
+            p.out.add("first = slab * chunk")
+            p.used_names |= {"first", "slab", "chunk", "end"}
+            p.out.add(f"end = tl.minimum(first + chunk, {bounds[1]})")
+            bounds = ("first", "end")
+            grid.append(str(self.plan.slabs))
+        full, short = nest._row_stores()
+        walked = [self.levels[item.output] for item in self.values.reductions if item not in self.row_sums]
+        last = max([*walked, *(self.level(item.value) for item in full)], default=0)
+        scope: Scope = {}
+        for number in range(last + 1):
+            reductions = [
+                item for item in self.values.reductions
+                if self.levels[item.output] == number and item not in self.row_sums
+            ]  # fmt: skip
+            stores = [item for item in full if self.level(item.value) == number]
+            if reductions or stores:
+                p.reread, p.last = number < last, number == last and last > 0
+                scope = self.walk(number, reductions, stores, scope, bounds)
+        p.block_start = ""
+        if self.split:
+            parts = [item for item in self.values.reductions if not item.split]
+            self._keep_parts(parts)
+            nest.add(nest.symbol, p, grid, self.configs)
+            self._finish(parts, short)
+            return
+        nest.store_results(p, nest._reduction_stores(split=False))
+        scope = p.define([*(item.value for item in self.row_sums), *(item.value for item in short)], scope)
+        for item in self.row_sums:
+            self._keep_block(item, scope)
+        nest.store_all(p, short, scope)
+        nest.add(nest.symbol, p, grid, self.configs)
+        sums = [item for item in self.values.reductions if item.split]
+        if sums:
+            nest._finish_sums(sums)
+
+    # -- one walk ---------------------------------------------------------------------------------------
+
+    def walk(
+        self, number: int, reductions: Sequence[Reduction], stores: Sequence[Store], scope: Scope,
+        bounds: tuple[str, str],
+    ) -> Scope:  # fmt: skip
+        """One pass over the row; returns the scope of what is known after it."""
+        p, nest, r = self.p, self.nest, self.r
+        pairs = [pair for pair in self.online if pair.top in reductions]
+        paired = {item.output for pair in pairs for item in (pair.top, pair.total)}
+        plain = [item for item in reductions if not item.split and item.output not in paired]
+        sums = [item for item in reductions if item.split]
+        roots = [item.value for item in (*plain, *sums) if not item.mean]
+        roots += [pair.top.value for pair in pairs] + [item.value for item in stores]
+        roots += [item.position for item in plain if item.position is not None]
+        scope = p.hoist(roots, frozenset(self.plan.r), scope)
+        accumulating = Accumulating(p, r.place or 0)
+        for pair in pairs:
+            accumulating.start_online(pair)
+        for item in plain:
+            accumulating.start(item)
+        moments = any(item.kind == "mean" for item in plain)
+        start, end = bounds
+        p.out.add(f"for start in range({start}, {end}, RBLOCK):")
+        p.out.depth += 1
+        if number % 2 and not self.split:
+            text = f"(tl.cdiv({end}, RBLOCK) - 1) * RBLOCK - start"
+            p.out.add(f"{r.name} = {p.lanes(r, offset=text)}")
+            p.block_start = f"({text})"
+        else:
+            p.out.add(f"{r.name} = {p.lanes(r, offset='start')}")
+            p.block_start = "start"
+        r.mask = ""
+        if not (self.divides() if self.split else nest.divides(r, self.configs)):
+            r.mask = p.fresh(f"{r.name}_in")
+            p.out.add(f"{r.mask} = {r.name} < {end}")
+        p.declare_axes(r)
+        inner = p.define([value for value in roots if value.kind not in ("const", "index", "reduced")], scope)
+        masks = [r.mask] if r.mask else []
+        step = ""
+        if moments:
+            step = p.fresh("step")
+            first = f"(start - {start})" if start != "0" else "start"
+            p.out.add(f"{step} = 1.0 / ({first} // RBLOCK + 1)")
+        twice = [item.value for item in plain if item.kind == "mean" and item.value.kind == "op"]
+        inner = p.define(twice, inner, always=True)
+        for pair in pairs:
+            accumulating.update_online(pair, inner, masks)
+        for item in plain:
+            accumulating.update(item, inner, masks, step)
+        for item in sums:
+            self._keep_block(item, inner)
+        nest.store_all(p, stores, inner)
+        p.out.depth -= 1
+        self._finish_walk(accumulating, plain, moments, bounds)
+        for pair in pairs:
+            accumulating.finish_online(pair)
+        r.mask = ""
+        return scope
+
+    def _finish_walk(
+        self, accumulating: Accumulating, plain: Sequence[Reduction], moments: bool, bounds: tuple[str, str]
+    ) -> None:
+        p, r = self.p, self.r
+        counts = total = ""
+        if moments:
+            counts, start, end = p.fresh("counts"), *bounds
+            lanes = p.lanes(r, offset=start if start != "0" else "")
+            whole = f"{end} - ({lanes})" if start != "0" else f"{end} - {lanes}"
+            p.out.add(f"{counts} = tl.maximum(({whole} + RBLOCK - 1) // RBLOCK, 0).to(tl.float32)")
+            total = f"({end} - {start})" if start != "0" else self.nest.count(p, r)
+            if start != "0":  # a slab may be empty
+                total = f"tl.maximum({end} - {start}, 1)"
+        for item in plain:
+            accumulating.finish(item, counts, total)
+
+    @property
+    def quantum(self) -> int:
+        """A slab is a multiple of this: the same for every candidate, so that slabs are."""
+        return self.configs[0].constants["RBLOCK"]
+
+    def _chunk(self, length: str) -> str:
+        """How much of a row each slab has."""
+        if length.isdigit():
+            return str(-(-int(length) // (self.quantum * self.plan.slabs)) * self.quantum)
+        return f"tl.cdiv({length}, {self.quantum * self.plan.slabs}) * {self.quantum}"
+
+    def divides(self) -> bool:
+        """Whether every slab is a whole number of blocks."""
+        extent = self.r.extent.constant
+        whole = all(self.quantum % config.constants["RBLOCK"] == 0 for config in self.configs)
+        return extent is not None and whole and extent % (self.quantum * self.plan.slabs) == 0
+
+    def _keep_block(self, item: Reduction, scope: Scope) -> None:
+        """A sum over this program's rows, for this block of the row: its part is complete."""
+        p, nest = self.p, self.nest
+        dtype = accumulate_dtype(item, nest.buffers[item.output].dtype)
+        along = Accumulating(p, 0)
+        text = along._operand(item, scope, [self.x.mask] if self.x.mask else [])
+        name = p.fresh(item.output)
+        if self.plan.one_row:
+            p.out.add(f"{name} = {bare(text)}", [item.loop.id])
+            nest._keep_sum(p, item, name, self.r, self.x)
+            return
+        text = along._spread(item, text, bool(self.x.mask))
+        reduced = self.nest.writer.reduce(item.kind, bare(text), 0, dtype)
+        p.out.add(f"{name} = {along.kept(reduced)}", [item.loop.id])
+        nest._keep_sum(p, item, name, self.r, self.x)
+
+    # -- slabs --------------------------------------------------------------------------------------------
+
+    def _keep_parts(self, parts: Sequence[Reduction]) -> None:
+        p, nest = self.p, self.nest
+        rows = nest._factor(p, self.x.extent)
+        for item in parts:
+            dtype = accumulate_dtype(item, nest.buffers[item.output].dtype)
+            size = self.x.extent * index(self.plan.slabs)
+            workspace = nest._workspace(item, "parts", dtype, size)
+            pointer = p.pointer(workspace.name)
+            within = f" + {self.x.name}" if self.x.axes or self.x.place is not None else ""
+            place = f"slab * {rows}{within}"
+            mask = f", mask={self.x.mask}" if self.x.mask else ""
+            p.out.add(f"tl.store({pointer} + {place}, {p.reduced_text[item.output]}{mask})", [item.loop.id])
+
+    def _finish(self, parts: Sequence[Reduction], short: Sequence[Store]) -> None:
+        """The second function: combine the slabs of each row, then what is left to do for it."""
+        nest = self.nest
+        slabs = self.plan.slabs
+        whole = 1 << max(slabs - 1, 0).bit_length()
+        block = 1 if self.x.extent == 1 else max(1, min(32, 4096 // whole))
+        configs = (Config({"XBLOCK": block, "SBLOCK": whole}, max(1, min(8, block * whole // 256))),)
+        x = Dim(self.plan.x, self.x.name, "XBLOCK", 0)
+        s = Dim((Axis("slab", slabs),), "slab", "SBLOCK", 1)
+        p = TilePrinter(self.values, nest.buffers, nest.writer, [x, s], nest.letters | {"slab": "slab"})
+        nest.declare(p, x, f"{nest.program(p, 0)} * XBLOCK", configs)
+        p.out.add(f"slab = {p.lanes(s)}")
+        masks = [x.mask] if x.mask else []
+        if slabs != whole:
+            masks.append(f"(slab < {slabs})")
+        rows = nest._factor(p, x.extent)
+        accumulating = Accumulating(p, 1)
+        loaded: dict[str, str] = {}
+        for item in parts:
+            dtype = accumulate_dtype(item, nest.buffers[item.output].dtype)
+            pointer = p.pointer(f"{item.output}_parts")
+            literal = nest.writer.identity(item.kind if item.kind != "mean" else "sum", dtype)
+            joined = f", mask={' & '.join(masks)}, other={literal}" if masks else ""
+            name = loaded[item.output] = p.fresh(f"{item.output}_parts")
+            cast = ".to(tl.int1)" if dtype == torch.bool else ""
+            p.out.add(f"{name} = tl.load({pointer} + slab * {rows} + {x.name}{joined}){cast}", [item.loop.id])
+        counts = ""
+        for item in parts:
+            dtype = accumulate_dtype(item, nest.buffers[item.output].dtype)
+            if item.kind == "mean":
+                if not counts:
+                    counts = self._slab_counts(p, s)
+                squares = loaded[item.loop.outputs[1].name]
+                total = nest.count(p, self.r)
+                accumulating.combine_moments(item, loaded[item.output], squares, counts, total)
+            elif not item.mean:
+                name = p.fresh(item.output)
+                reduced = nest.writer.reduce(item.kind, loaded[item.output], 1, dtype)
+                p.out.add(f"{name} = {accumulating.kept(reduced)}", [item.loop.id])
+                p.reduced_text[item.output] = name
+        nest.store_results(p, nest._reduction_stores(split=False))
+        nest.store_all(p, short, {})
+        nest.add(f"{nest.symbol}_finish", p, [f"cdiv({nest.size(p, x.extent)}, XBLOCK)"], configs)
+
+    def _slab_counts(self, p: TilePrinter, s: Dim) -> str:
+        """How many values each slab holds: the first function's blocks, shared out."""
+        length = self.nest.size(p, self.r.extent)
+        p.out.add(f"chunk = {self._chunk(length)}")
+        name = p.fresh("counts")
+        p.out.add(f"{name} = tl.minimum(tl.maximum({length} - slab * chunk, 0), chunk).to(tl.float32)")
+        return name

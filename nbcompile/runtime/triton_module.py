@@ -1,0 +1,148 @@
+"""KernelSource for a GPU → CompiledModule: on that GPU, in Triton's interpreter, or not run at all.
+
+A chip that is not here gets its code built and shown; the graph then runs in ATen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from nbcompile import limits
+from nbcompile.compilation import Kernel, Launched
+from nbcompile.errors import LoweringError
+from nbcompile.recorder import Recorder
+from nbcompile.runtime import triton_build
+from nbcompile.runtime.source_to_module import bind
+from nbcompile.runtime.triton_build import Builds, TritonBinary
+from nbcompile.runtime.triton_grid import hints_of
+from nbcompile.stages import AtenGraph, CompiledModule, KernelSource
+from nbcompile.targets import Target
+
+Functions = Mapping[str, Callable[..., None]]
+
+
+def on_device(
+    source: KernelSource, binary: TritonBinary, chip: Target, device: torch.device, aten: AtenGraph,
+    constants: Mapping[str, torch.Tensor], recorder: Recorder,
+) -> CompiledModule:  # fmt: skip
+    """The module that launches ``source`` on ``device``, once its kernels are built."""
+
+    def functions() -> Functions:
+        from nbcompile.runtime.triton_launch import launchers
+
+        built = binary.built()
+        note_launches(recorder, source, built, chip, texts=False)
+        found: Functions = launchers(source, built, chip, device)
+        return found
+
+    moved = {name: tensor.to(device) for name, tensor in constants.items()}
+    module = bind(source, functions, moved, binary.from_cache, allocator(device))
+    return replace(module, call=_with_scalars_there(module.call, _scalars(aten), device))
+
+
+def interpreted(source: KernelSource, constants: Mapping[str, torch.Tensor]) -> CompiledModule:
+    """The module that runs ``source`` in Triton's interpreter, on CPU tensors."""
+    from nbcompile.runtime.triton_interpret import interpreted as functions_of
+
+    return bind(source, lambda: functions_of(source), constants, False, allocator(torch.device("cpu")))
+
+
+def elsewhere(
+    source: KernelSource, binary: TritonBinary, chip: Target, aten: AtenGraph, recorder: Recorder
+) -> CompiledModule:
+    """The graph in ATen, its kernels built for ``chip`` and put in the record with all their texts."""
+    note_launches(recorder, source, binary.built(), chip, texts=True)
+    recorder.ran_eagerly[aten.id] = f"it was compiled for {chip.part or chip.name}, which is not here"
+
+    def call(args: list[Any]) -> Any:
+        taken = tuple(args)
+        args.clear()
+        return aten.module.forward(*taken)
+
+    return CompiledModule(source.graph, call, binary.from_cache)
+
+
+def note_launches(
+    recorder: Recorder, source: KernelSource, built: Builds, chip: Target, *, texts: bool
+) -> None:
+    """Add to the record how each kernel is launched and what its code takes; with ``texts``, every text
+    that the compiler made of it (of several functions one after the other)."""
+    by_kernel: dict[str, list[tuple[Launched, dict[str, str]]]] = {}
+    for launch in source.launches:
+        item = built[launch.function]
+        facts = triton_build.launched(launch, item, hints_of(launch))
+        found = triton_build.artifacts(item, chip) if texts else {}
+        by_kernel.setdefault(launch.kernel, []).append((facts, found))
+
+    def change(kernel: Kernel) -> Kernel:
+        parts = by_kernel.get(kernel.id)
+        if parts is None:
+            return kernel
+        sources = dict(kernel.sources)
+        for kind in dict.fromkeys(kind for _, found in parts for kind in found):
+            sources[kind] = "\n".join(found[kind] for _, found in parts if kind in found)
+        return replace(kernel, launches=tuple(facts for facts, _ in parts), sources=sources)
+
+    recorder.change_kernels(change)
+
+
+def allocator(device: torch.device) -> Callable[..., torch.Tensor]:
+    """``empty(shape, strides, dtype)`` on a device, as directly as torch lets one."""
+    fast = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
+    if fast is not None and device.type == "cuda" and torch.cuda.device_count() == 1:
+        return fast  # type: ignore[no-any-return]
+
+    def empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty_strided(shape, strides, dtype=dtype, device=device)
+
+    return empty
+
+
+def check_devices(aten: AtenGraph, device: torch.device) -> None:
+    """LoweringError if the graph works on two devices (numbers that come in on the CPU are moved)."""
+    for node in aten.module.graph.nodes:
+        for item in _tensors(node.meta.get("val")):
+            if item.device == device or (node.op in ("placeholder", "get_attr") and item.dim() == 0):
+                continue
+            raise LoweringError(f"{node.name} is on {item.device}, and the graph works on {device}")
+
+
+def _tensors(value: Any) -> Iterable[torch.Tensor]:
+    for item in value if isinstance(value, tuple | list) else (value,):
+        if isinstance(item, torch.Tensor):
+            yield item
+
+
+def _scalars(aten: AtenGraph) -> tuple[int, ...]:
+    """Positions of the inputs that are numbers on the CPU."""
+    inputs = [node for node in aten.module.graph.nodes if node.op == "placeholder"]
+    return tuple(
+        place for place, node in enumerate(inputs)
+        if isinstance(value := node.meta.get("val"), torch.Tensor) and value.device.type == "cpu"
+    )  # fmt: skip
+
+
+def _with_scalars_there(
+    call: Callable[[list[Any]], Any], places: tuple[int, ...], device: torch.device
+) -> Callable[[list[Any]], Any]:
+    if not places:
+        return call
+
+    def moving(args: list[Any]) -> Any:
+        for place in places:
+            args[place] = args[place].to(device, non_blocking=True)
+        return call(args)
+
+    return moving
+
+
+def predicted(kernel: Kernel, graph: str, chip: Target) -> Kernel:
+    """The record of a kernel of ``graph`` with the time that the chip's published rates allow."""
+    if not kernel.graph.startswith(f"{graph}."):
+        return kernel
+    seconds = limits.predicted_seconds(kernel.bytes_read + kernel.bytes_written, kernel.flops, chip)
+    return replace(kernel, target=chip.name, predicted_seconds=seconds)
