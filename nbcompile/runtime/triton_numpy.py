@@ -46,8 +46,8 @@ def _elementwise(function: Callable[..., torch.Tensor]) -> Callable[..., Any]:
 libdevice = SimpleNamespace(
     **{
         name: _elementwise(getattr(torch, name))
-        for name in "expm1 log10 log1p tan asin acos atan sinh cosh tanh asinh acosh atanh erfc erfinv "
-        "lgamma trunc pow atan2 hypot copysign nextafter".split()
+        for name in "exp exp2 expm1 log10 log1p tan asin acos atan sinh cosh tanh asinh acosh atanh erfc "
+        "erfinv lgamma trunc pow atan2 hypot copysign nextafter".split()
     },
     # torch's gives NaN where the quotient overflows
     fmod=_elementwise(lambda a, b: torch.from_numpy(np.fmod(a.numpy(), b.numpy()))),
@@ -111,6 +111,7 @@ def interpreting() -> Iterator[None]:
     owners = (tl, tl.core, tl.math, tl.standard, tl.tensor, tl.dtype, tl.core.tensor_descriptor_base)
     before = [dict(vars(owner)) for owner in owners]
     own = dict(vars(builder))
+    rewritten: list[Callable[..., Any]] = []
     builder.cast_impl = _convert
     builder.create_maxnumf = lambda a, b: builder.binary_op(a, b, np.fmax)
     builder.create_minnumf = lambda a, b: builder.binary_op(a, b, np.fmin)
@@ -122,8 +123,11 @@ def interpreting() -> Iterator[None]:
                 for name, value in list(vars(owner).items()):
                     if isinstance(value, JITFunction):
                         setattr(owner, name, triton_interpreter.InterpretedFunction(value.fn))
+                        rewritten.append(value.fn)
             yield
     finally:
+        for function in rewritten:  # a rewritten function needs globals that are removed below
+            triton_interpreter.InterpretedFunction.rewritten_fn.pop(function, None)
         # the interpreter leaves what it patches for a called function as it is
         for owner, saved in zip(owners, before, strict=True):
             for name, value in list(vars(owner).items()):
