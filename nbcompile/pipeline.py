@@ -70,7 +70,7 @@ def _for_gpu(aten: AtenGraph, device: torch.device, options: Options, recorder: 
     """Triton, for the GPU that the tensors are on, for the interpreter, or for a chip that is not here."""
     chip = _chip(device, options)
     triton_build.prestart(chip)
-    recorder.environment = detect(str(device) if device.type != "cpu" else options.target)
+    recorder.environment = detect(str(device))
     source = _source(
         aten, options, recorder, (triton_version(),), lambda fused: groups_to_triton(fused, chip)
     )

@@ -206,7 +206,7 @@ class Recorder:
         if self.environment is None:
             from nbcompile.environment import detect
 
-            self.environment = detect(self.options.target)
+            self.environment = detect()
         compiled = [graph.id for graph in self._parts["graphs"] if graph.stage in ("forward", "backward")]
         fields: dict[str, Any] = {
             "id": self._identity(),

@@ -56,6 +56,7 @@ def elsewhere(
 ) -> CompiledModule:
     """The graph in ATen, its kernels built for ``chip`` and put in the record with all their texts."""
     note_launches(recorder, source, binary.built(), chip, texts=True)
+    recorder.execution = "eager"
     recorder.ran_eagerly[aten.id] = f"it was compiled for {chip.part or chip.name}, which is not here"
 
     def call(args: list[Any]) -> Any:
