@@ -9,18 +9,9 @@ from __future__ import annotations
 
 import re
 import textwrap
-from dataclasses import dataclass
 
 from nbcompile.codegen.special_functions import SPECIAL as IN_C
-
-
-@dataclass(frozen=True)
-class Helper:
-    """The text of one ``@triton.jit`` function, and the helpers it calls, which are printed before it."""
-
-    text: str
-    needs: tuple[str, ...] = ()
-
+from nbcompile.codegen.triton_helpers import Helper
 
 _CHEBYSHEV = Helper('''@triton.jit
 def chebyshev(t, coefficients: tl.constexpr, count: tl.constexpr):

@@ -1,28 +1,22 @@
-"""What Triton's interpreter lacks to run generated kernels on the CPU, in numpy and torch.
+"""What generated Triton files call, in numpy and torch, for Triton's interpreter.
 
 - :data:`libdevice` stands for ``triton.language.extra.libdevice``, whose functions the interpreter refuses;
 - :data:`HELPERS` replace functions of a generated file, by name, that reduce with a combine function of
-  their own, which the interpreter does element by element in Python;
-- :func:`interpreting` mends the interpreter: bfloat16 is rounded to nearest even (it truncates), integers
-  wrap around (it raises), ``tl.maximum`` drops NaN as the hardware does, functions of ``triton.language``
-  that are written in Triton can be called whenever Triton was imported, and all is as before afterwards.
+  their own: one numpy call instead of some for each halving.
 
-Used between :func:`interpreting`'s start and end only. Needs triton; import this module inside functions.
+Executed by :mod:`nbcompile.runtime.triton_interpret` against its own copy of Triton.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
-import triton
 import triton.language as tl
 from triton.runtime import interpreter as triton_interpreter
-from triton.runtime.jit import JITFunction
 
 Array = np.ndarray[Any, Any]
 
@@ -90,50 +84,3 @@ HELPERS: dict[str, Callable[..., Any]] = {
     "arg_min": _arg_reduction(np.argmin),
 }
 """Reductions of a generated file by the name of its function; same parameters, same result."""
-
-
-def _convert(source: Any, target: Any) -> Any:
-    """The interpreter's conversion of a handle to another element type, rounding to nearest even."""
-    dtype, data = target.scalar, source.data
-    if source.dtype.scalar == tl.bfloat16:
-        data = (data.astype(np.uint32) << 16).view(np.float32)
-    if dtype == tl.bfloat16:
-        rounded = torch.from_numpy(np.array(data)).to(torch.bfloat16)
-        return triton_interpreter.TensorHandle(rounded.view(torch.int16).numpy().view(np.uint16), dtype)
-    return triton_interpreter.TensorHandle(data.astype(triton_interpreter._get_np_dtype(target)), dtype)
-
-
-@contextlib.contextmanager
-def interpreting() -> Iterator[None]:
-    """Within it a generated file can be executed (its functions become interpreted ones) and its kernels
-    called on CPU tensors. Not for two threads at once: the interpreter itself is one for the process."""
-    builder = triton_interpreter.interpreter_builder
-    owners = (tl, tl.core, tl.math, tl.standard, tl.tensor, tl.dtype, tl.core.tensor_descriptor_base)
-    before = [dict(vars(owner)) for owner in owners]
-    own = dict(vars(builder))
-    rewritten: list[Callable[..., Any]] = []
-    builder.cast_impl = _convert
-    builder.create_maxnumf = lambda a, b: builder.binary_op(a, b, np.fmax)
-    builder.create_minnumf = lambda a, b: builder.binary_op(a, b, np.fmin)
-    builder.options = triton_interpreter.InterpreterOptions(sanitize_overflow=False)
-    try:
-        with triton.knobs.runtime.scope(), np.errstate(all="ignore"):
-            triton.knobs.runtime.interpret = True
-            for owner in (tl.standard, tl):
-                for name, value in list(vars(owner).items()):
-                    if isinstance(value, JITFunction):
-                        setattr(owner, name, triton_interpreter.InterpretedFunction(value.fn))
-                        rewritten.append(value.fn)
-            yield
-    finally:
-        for function in rewritten:  # a rewritten function needs globals that are removed below
-            triton_interpreter.InterpretedFunction.rewritten_fn.pop(function, None)
-        # the interpreter leaves what it patches for a called function as it is
-        for owner, saved in zip(owners, before, strict=True):
-            for name, value in list(vars(owner).items()):
-                if name not in saved:
-                    delattr(owner, name)
-                elif value is not saved[name]:
-                    setattr(owner, name, saved[name])
-        vars(builder).clear()
-        vars(builder).update(own)

@@ -21,6 +21,8 @@ from nbcompile.codegen.triton_expressions import (
 )
 from nbcompile.loop_ir.expr import COMPARISONS, SCALAR_OPS
 from nbcompile.loop_ir.interpret import REFERENCE
+from nbcompile.runtime.triton_interpret import interpreted
+from nbcompile.stages import Argument, Config, KernelSource, Launch
 
 from ..lower.harness import compare
 from .running import same_zeros
@@ -94,30 +96,27 @@ class File:
         """Results of every kernel, in the interpreter or where the inputs are: as long as the last input
         unless ``sizes`` says otherwise."""
         if next(iter(inputs.values()))[0].is_cuda:
-            return self._launch(self.load(folder, name), inputs, outputs, sizes)
-        from nbcompile.runtime.triton_numpy import HELPERS as REPLACED
-        from nbcompile.runtime.triton_numpy import interpreting, libdevice
-
-        with interpreting():
             module = self.load(folder, name)
-            module.libdevice = libdevice
-            for helper in REPLACED.keys() & self.writer.helpers.keys():
-                setattr(module, helper, REPLACED[helper])
-            return self._launch(module, inputs, outputs, sizes)
-
-    def _launch(
-        self,
-        module: ModuleType,
-        inputs: dict[str, list[torch.Tensor]],
-        outputs: dict[str, torch.dtype],
-        sizes: Mapping[str, int],
-    ) -> dict[str, torch.Tensor]:
+            programs = {kernel: getattr(module, kernel)[(1,)] for kernel in self.kernels}
+        else:
+            launches = [
+                Launch(
+                    kernel,
+                    "k0",
+                    tuple(Argument(*item) for item in self.signatures[kernel].items()),
+                    ("1",),
+                    (Config({}),),
+                )
+                for kernel in self.kernels
+            ]
+            source = KernelSource("g0.fw", "triton", self.text(), (), "", (), launches=tuple(launches))
+            programs = dict(interpreted(source))
         results = {}
         for kernel in self.kernels:
             like = inputs[kernel][-1]
             size = sizes.get(kernel, like.numel())
             result = torch.empty(size, dtype=outputs[kernel], device=like.device)
-            getattr(module, kernel)[(1,)](*inputs[kernel], result, size)
+            programs[kernel](*inputs[kernel], result, size)
             results[kernel] = result.cpu()
         return results
 
