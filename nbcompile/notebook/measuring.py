@@ -151,13 +151,14 @@ def _can_repeat(part: Part, compilation: Compilation) -> bool:
 def _joined(compilation: Compilation, timed: Compilation) -> Compilation:
     known = set(compilation.notes)
     interpreted = compilation.execution == "interpreted"
+    # The interpreter's times say nothing; that it did not run does, and then nothing was compared.
+    failed = tuple(m for m in timed.measurements if not m.counts)
     return dataclasses.replace(
         compilation,
         environment=dataclasses.replace(compilation.environment, threads=timed.environment.threads),
-        # The interpreter's times say nothing; that it did not run does.
-        measurements=tuple(m for m in timed.measurements if not (interpreted and m.counts)),
+        measurements=failed if interpreted else timed.measurements,
+        accuracy=() if interpreted and failed else timed.accuracy,
         ceilings=() if interpreted else _ceilings(compilation),
-        accuracy=timed.accuracy,
         notes=compilation.notes
         + tuple(note for note in timed.notes if note not in known and "history" in note),
     )

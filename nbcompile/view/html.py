@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 
 from nbcompile.compilation import Compilation
 from nbcompile.view.model import Model
-from nbcompile.view.rows import Caps
+from nbcompile.view.rows import Caps, first_line_kept
 from nbcompile.view.styles import Styler, page_style_sheet
 from nbcompile.view.units import clip
 
@@ -88,5 +88,6 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["emphasise"] = _emphasise
+    environment.filters["first_line_kept"] = first_line_kept
     environment.filters["title_case"] = lambda text: text[:1].upper() + text[1:]
     return environment

@@ -21,7 +21,10 @@ Lines = Callable[[str], tuple[int, ...]]
 
 def launch_facts(launched: Launched, shown_name: bool = False) -> list[tuple[str, bool]]:
     """How a function is launched and what it takes, a few words each; True where that is bad news."""
-    grid = " × ".join(f"{size:,}" for size in launched.grid[:3]) or "1"
+    sizes = list(launched.grid[:3])
+    while len(sizes) > 1 and sizes[-1] == 1:
+        sizes.pop()
+    grid = " × ".join(f"{size:,}" for size in sizes) or "1"
     facts = [(clip(launched.function, 60), False)] if shown_name else []
     facts.append((f"grid {grid}", False))
     constants = ", ".join(f"{name}={value}" for name, value in list(launched.constants.items())[:12])
@@ -40,11 +43,14 @@ def launch_facts(launched: Launched, shown_name: bool = False) -> list[tuple[str
 
 
 def time_facts(point: Point | None) -> str:
-    """``measured 6 µs, 86% of the limit``, or where nothing was measured ``predicted 7.2 µs``."""
+    """``measured 6 µs, 86% of the limit``, or where nothing was measured ``predicted 7.2 µs``; on the CPU,
+    where no launch is added to the limit, ``at least 7.2 µs``."""
     if point is None:
         return ""
     if point.seconds is not None and point.share is not None:
         return f"measured {seconds_text(point.seconds)}, {percent_text(point.share)} of the limit"
+    if point.predicted == point.limit_seconds:
+        return f"at least {seconds_text(point.limit_seconds)}"
     return f"predicted {seconds_text(point.predicted)}"
 
 

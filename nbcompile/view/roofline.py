@@ -111,7 +111,7 @@ def rows(roof: Roofline) -> list[tuple[str, ...]]:
             significant(point.intensity, 2) if point.bytes and point.flops else "–",
             f"{point.bound}",
             seconds_text(point.limit_seconds),
-            seconds_text(point.predicted),
+            seconds_text(point.predicted if point.predicted != point.limit_seconds else None),
             seconds_text(point.seconds),
             percent_text(point.share) if point.share is not None else "–",
         )

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from markupsafe import Markup
 
 T = TypeVar("T")
+S = TypeVar("S", str, Markup)
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,16 @@ class Text:
 
     @property
     def gutter_text(self) -> str:
-        return "\n".join(self.gutter)
+        return first_line_kept("\n".join(self.gutter))
 
     @property
     def code(self) -> Markup:
-        return Markup("\n").join(self.lines)
+        return first_line_kept(Markup("\n").join(self.lines))
+
+
+def first_line_kept(text: S) -> S:
+    """``text`` for a ``<pre>``, where HTML drops a line break that comes first: all lines would move up."""
+    return text.__class__("\u00a0") + text if text.startswith("\n") else text
 
 
 def take(items: Iterable[T], limit: int) -> Rows:
