@@ -74,12 +74,14 @@ class CheckedOperations:
         return super().create_fp_to_fp(source, target, rounding)  # type: ignore[misc]
 
     def binary_op(self, left: Any, right: Any, operation: Callable[..., Array]) -> Any:
-        if left.dtype.scalar != self.language.bfloat16:
-            return super().binary_op(left, right, operation)  # type: ignore[misc]
-        result = operation(self.decoded(left), self.decoded(right))
-        if result.dtype == np.bool_:
-            return self.interpreter.TensorHandle(result, self.language.int1)
-        return self.encoded(result, left.dtype)
+        if left.dtype.scalar == self.language.bfloat16:
+            result = operation(self.decoded(left), self.decoded(right))
+            made = None if result.dtype == np.bool_ else self.encoded(result, left.dtype)
+        else:
+            made = super().binary_op(left, right, operation)  # type: ignore[misc]
+            result = made.data
+        # a comparison's handle would keep the type of its operands, and spreading it would make numbers of it
+        return self.interpreter.TensorHandle(result, self.language.int1) if result.dtype == np.bool_ else made
 
     def unary_op(self, value: Any, operation: Callable[..., Array]) -> Any:
         return self.encoded(operation(self.decoded(value)), value.dtype)
@@ -170,7 +172,7 @@ class CheckedOperations:
                 self._refuse(verb, int(addresses[~inside].flat[0]), size, owner)
         if size > 1 and np.any(addresses % np.uint64(size)):
             raise LaunchError(
-                f"program {self.grid_idx} {verb} {size}-byte elements at addresses that are no multiples of it."
+                f"program {self.grid_idx} {verb} {size}-byte elements where no multiple of {size} lies."
             )
 
     def _refuse(self, verb: str, address: int, size: int, owner: Range | None) -> None:
