@@ -131,7 +131,8 @@ class Nest:
     def divides(self, dim: Dim, configs: Sequence[Config]) -> bool:
         """Whether every candidate block divides the dimension: then no lane needs a mask."""
         extent = dim.extent.constant
-        return extent is not None and all(extent % item.constants[dim.block] == 0 for item in configs)
+        # an empty dimension still has lanes
+        return bool(extent) and all(extent % item.constants[dim.block] == 0 for item in configs)  # type: ignore[operator]
 
     def text_of(self, p: TilePrinter, extent: IndexExpr) -> str:
         return p.place(extent, {})

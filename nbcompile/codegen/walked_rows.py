@@ -178,7 +178,7 @@ class WalkedRows:
         """Whether every slab is a whole number of blocks."""
         extent = self.r.extent.constant
         whole = all(self.quantum % config.constants["RBLOCK"] == 0 for config in self.configs)
-        return extent is not None and whole and extent % (self.quantum * self.plan.slabs) == 0
+        return bool(extent) and whole and extent % (self.quantum * self.plan.slabs) == 0  # type: ignore[operator]
 
     def _keep_block(self, item: Reduction, scope: Scope) -> None:
         """A sum over this program's rows, for this block of the row: its part is complete."""

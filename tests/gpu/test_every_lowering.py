@@ -1,0 +1,51 @@
+"""Every registered lowering, on all of its samples, as Triton kernels on a GPU of this machine.
+
+Skipped where there is none: the same kernels run through the interpreter in tests/codegen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.utils._pytree import tree_map
+
+from nbcompile.lower.registry import registry
+from nbcompile.options import Options
+from nbcompile.stages import AtenGraph
+
+from ..codegen.running import compile_aten
+from ..codegen.test_every_lowering import graph_of_samples
+from ..lower.harness import compare
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+DEVICE = Options(cache=False, verify=True, random="eager")
+DRAWN = {t for t in registry().lowerings if torch.Tag.nondeterministic_seeded in t.tags}
+
+
+def on_gpu(graph: AtenGraph) -> AtenGraph:
+    """The graph with every tensor of its metadata on the GPU."""
+
+    def moved(value: object) -> object:
+        return value.to("cuda") if isinstance(value, torch.Tensor) else value
+
+    for node in graph.module.graph.nodes:
+        if "val" in node.meta:
+            node.meta["val"] = tree_map(moved, node.meta["val"])
+        if node.kwargs.get("device") is not None:
+            node.kwargs = {**node.kwargs, "device": torch.device("cuda")}
+    return replace(graph, id=graph.id)
+
+
+@pytest.mark.parametrize(
+    "target", [t for t, e in registry().lowerings.items() if e.samples and t not in DRAWN], ids=str
+)
+def test_kernels_agree_with_eager(target):
+    aten, inputs, eager, wide = graph_of_samples(registry().lowerings[target])
+    run = compile_aten(on_gpu(aten), DEVICE)
+    got = [
+        item.cpu() if isinstance(item, torch.Tensor) else item
+        for item in run([item.cuda() for item in inputs])
+    ]
+    compare(got, eager, wide)
