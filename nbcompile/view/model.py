@@ -16,8 +16,7 @@ from nbcompile.view.highlight import highlight_lines
 from nbcompile.view.kernels import Sources, artifact_lines, launch_facts, spilled_bytes, time_facts
 from nbcompile.view.parts import selected
 from nbcompile.view.pipeline_strip import strip
-from nbcompile.view.roofline import HEADS, Roofline, quantity, roofline, roofline_picture
-from nbcompile.view.roofline import rows as roofline_rows
+from nbcompile.view.roofline import Roofline, quantity, roofline, roofline_picture, table
 from nbcompile.view.rows import Caps, Rows, Text, clip_line, lines_label, take
 from nbcompile.view.search import searches
 from nbcompile.view.styles import Styler
@@ -232,8 +231,9 @@ class Model:
         roof = self._roof
         if roof is None or not self.record.kernels:
             return None
-        rows = take(roofline_rows(roof), self.caps.rows // 3)
-        widths = [max(len(row[n]) for row in (HEADS, *rows.items)) for n in range(len(HEADS))]
+        figures = table(roof)
+        rows = take(figures.rows, self.caps.rows // 3)
+        widths = [max(map(len, column)) for column in zip(figures.heads, *rows.items, strict=True)]
         ranged = [
             tuple(
                 cell.rjust(width) if n else cell
@@ -247,7 +247,7 @@ class Model:
             "launching": roof.launching,
             "open": roof.ceilings.target != "cpu",
             "picture": self.show(roofline_picture(roof, self.css.tone)),
-            "heads": HEADS,
+            "heads": figures.heads,
             "rows": Rows(ranged, rows.more),
             "folded": len(rows.items) > 12,
         }

@@ -88,24 +88,23 @@ def roofline(compilation: Compilation) -> Roofline | None:
     return Roofline(ceilings, found, tuple(short_id(compilation, point.kernel) for point in found))
 
 
-HEADS = (
-    "kernel",
-    "moves",
-    "computes",
-    "flop a byte",
-    "bound by",
-    "limit",
-    "predicted",
-    "measured",
-    "of the limit",
-)
+HEADS = ("kernel", "moves", "computes", "flop a byte", "bound by", "limit", "predicted", "measured",
+         "of the limit")  # fmt: skip
 
 
-def rows(roof: Roofline) -> list[tuple[str, ...]]:
-    """A row a kernel under :data:`HEADS`, the longest first."""
-    return [
+@dataclass(frozen=True)
+class Table:
+    """A row a kernel, the longest first, under ``heads``: those of :data:`HEADS` that say something."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def table(roof: Roofline, name_width: int = 40) -> Table:
+    """The figures of every kernel in words; names are cut at ``name_width`` characters."""
+    rows = [
         (
-            clip(f"{label} {point.name}", 40),
+            clip(f"{label} {point.name}", name_width),
             bytes_text(point.bytes),
             quantity(point.flops, "flop") if point.flops else "–",
             significant(point.intensity, 2) if point.bytes and point.flops else "–",
@@ -117,6 +116,8 @@ def rows(roof: Roofline) -> list[tuple[str, ...]]:
         )
         for point, label in roof.longest_first
     ]
+    told = [n for n in range(len(HEADS)) if any(row[n] != "–" for row in rows)]
+    return Table(tuple(HEADS[n] for n in told), tuple(tuple(row[n] for n in told) for row in rows))
 
 
 def quantity(value: float, unit: str) -> str:
@@ -183,12 +184,12 @@ def _rate(roof: Roofline) -> float:
 
 
 def _axes(roof: Roofline, rate: float) -> _Axes:
-    """Whole decades around the dots and the ridge."""
+    """Half decades around the dots and the ridge."""
     bandwidth = roof.ceilings.bandwidth
     seen = [point.intensity for point in roof.points if point.flops and point.bytes]
     ridge = rate / bandwidth
-    x0 = math.floor(math.log10(min([*seen, ridge, 1.0])) - 0.3)
-    x1 = math.ceil(math.log10(max([*seen, ridge])) + 0.3)
+    x0 = math.floor(2 * math.log10(min([*seen, ridge, 1.0])) - 0.5) / 2
+    x1 = math.ceil(2 * math.log10(max([*seen, ridge])) + 0.8) / 2
     heights = [
         point.flops / (point.seconds or point.predicted)
         for point in roof.points
@@ -196,7 +197,7 @@ def _axes(roof: Roofline, rate: float) -> _Axes:
     ]
     # Half a decade of sky above the roof, where the legend is.
     y1 = math.log10(rate) + 0.6
-    y0 = math.floor(math.log10(min([*heights, bandwidth * 10.0**x0 * 2])) - 0.1)
+    y0 = math.floor(2 * math.log10(min([*heights, bandwidth * 10.0**x0])) - 0.2) / 2
     left = LEFT + (NONE if any(not point.flops for point in roof.points) else 0.0)
     return _Axes(x0, x1, y0, y1, left)
 

@@ -11,7 +11,7 @@ from nbcompile.view.cell_lines import break_line, cell_lines
 from nbcompile.view.kernels import launch_facts
 from nbcompile.view.parts import selected
 from nbcompile.view.pipeline_strip import strip
-from nbcompile.view.roofline import HEADS, roofline, rows
+from nbcompile.view.roofline import roofline, table
 from nbcompile.view.search import searches
 from nbcompile.view.units import bytes_text, clip, percent_text, seconds_text, wrap
 
@@ -144,19 +144,18 @@ def _roofline(compilation: Compilation) -> list[str]:
     roof = roofline(compilation) if compilation.kernels else None
     if roof is None:
         return []
-    found = rows(roof)
-    shown = [HEADS, *found[:_ROWS]]
-    clipped = [(clip(row[0], 26), *row[1:]) for row in shown]
-    widths = [max(len(row[n]) for row in clipped) for n in range(len(HEADS))]
+    figures = table(roof, 22)
+    shown = [figures.heads, *figures.rows[:_ROWS]]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     out = ["", f"Roofline: {roof.title}", *_hung("", roof.summary)]
     out += _hung("", roof.launching) if roof.launching else []
-    for row in clipped:
+    for row in shown:
         cells = [
             row[0].ljust(widths[0]),
             *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
         ]
         out.append("  " + " ".join(cells))
-    return out + _more(len(found) - _ROWS, "kernels")
+    return out + _more(len(figures.rows) - _ROWS, "kernels")
 
 
 def _autotune(compilation: Compilation, links: Links) -> list[str]:

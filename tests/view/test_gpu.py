@@ -15,7 +15,7 @@ from nbcompile.compilation import Accuracy, Ceilings, Compilation, Launched
 from nbcompile.errors import RecordError
 from nbcompile.view.assembly import listing
 from nbcompile.view.kernels import ARTIFACT_CHARACTERS, launch_facts
-from nbcompile.view.roofline import HEADS, roofline, roofline_picture, rows
+from nbcompile.view.roofline import roofline, roofline_picture, table
 from nbcompile.view.styles import mid
 from nbcompile.view.svg import CHARACTER
 from tests.view import fixtures_gpu as fixtures
@@ -140,9 +140,12 @@ def test_the_roofline_is_a_table_and_a_sentence() -> None:
     roof = roofline(timed)
     assert roof is not None
     assert "1 of 1 kernel bound by memory" in roof.summary and "78% of the limit" in roof.summary
-    assert rows(roof) == [("k0 softmax_mul", "131 MB", "164 Mflop", "1.2", "memory", "39.1 µs", "41.1 µs",
-                           "50 µs", "78%")]  # fmt: skip
-    assert len(HEADS) == len(rows(roof)[0])
+    figures = table(roof)
+    assert figures.heads[-3:] == ("predicted", "measured", "of the limit")
+    assert figures.rows == (("k0 softmax_mul", "131 MB", "164 Mflop", "1.2", "memory", "39.1 µs", "41.1 µs",
+                             "50 µs", "78%"),)  # fmt: skip
+    untimed = roofline(record)
+    assert untimed is not None and table(untimed).heads[-1] == "predicted", "no column that says nothing"
     assert "measured 50 µs, 78% of the limit" in view.to_html(timed)
     assert "predicted 41.1 µs" in view.to_html(record)
     assert "78%" in view.to_text(timed) and all(len(line) <= 100 for line in view.to_text(timed).splitlines())
@@ -168,7 +171,7 @@ def test_the_plot_has_a_dot_for_every_kernel_and_no_label_on_another(count: int,
     assert roof is not None
     picture = roofline_picture(roof, mid)
     root = ET.fromstring(picture.svg)
-    assert len(rows(roof)) == count
+    assert len(table(roof).rows) == count
     texts = [(e.text or "", float(e.get("x", 0)), float(e.get("y", 0)), e.get("text-anchor", "start"))
              for e in root.iter(f"{NS}text")]  # fmt: skip
     labels = [item for item in texts if re.fullmatch(r"k\d+(, k\d+)*( \+\d+)?", item[0])]
