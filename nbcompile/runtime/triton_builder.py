@@ -65,6 +65,9 @@ class CheckedOperations:
         kind = self.interpreter._get_np_dtype(dtype)
         return self.interpreter.TensorHandle(data.astype(kind, copy=False), dtype.scalar)
 
+    def get_bf16(self, value: Any) -> Any:
+        return self.encoded(np.array([value], np.float32), self.language.bfloat16)
+
     def cast_impl(self, source: Any, target: Any) -> Any:
         return self.encoded(self.decoded(source), target)
 
@@ -268,13 +271,9 @@ def make_reductions(interpreter: Any, language: Any) -> tuple[Callable[..., Any]
             kept = tuple(1 if n == axis else extent for n, extent in enumerate(arrays[0].shape))
         arrays = [np.moveaxis(data, axis, 0) for data in arrays]
         while (count := arrays[0].shape[0]) > 1:
-            pairs = count // 2 * 2  # neighbours are combined, so the order of operands is kept
-            tails = [data[pairs:] for data in arrays]
-            arrays = combine(
-                function, [data[0:pairs:2] for data in arrays], [data[1:pairs:2] for data in arrays], dtypes
-            )
-            if pairs < count:
-                arrays = [np.concatenate([data, tail]) for data, tail in zip(arrays, tails, strict=True)]
+            # neighbours are combined, so the order of operands is kept
+            even = [data[0:count:2] for data in arrays]
+            arrays = combine(function, even, [data[1:count:2] for data in arrays], dtypes)
         ends = [data.reshape(kept) if keep_dims else data[0] for data in arrays]
         made = tuple(
             _result(interpreter, language, data, dtype) for data, dtype in zip(ends, dtypes, strict=True)
@@ -292,10 +291,11 @@ def make_reductions(interpreter: Any, language: Any) -> tuple[Callable[..., Any]
             arrays = [data[::-1] for data in arrays]
         step = 1
         while step < arrays[0].shape[0]:
-            later = combine(
-                function, [data[:-step] for data in arrays], [data[step:] for data in arrays], dtypes
-            )
-            arrays = [np.concatenate([data[:step], new]) for data, new in zip(arrays, later, strict=True)]
+            before = [np.roll(data, step, 0) for data in arrays]  # whole: a block's extents are powers of 2
+            later = combine(function, before, arrays, dtypes)
+            arrays = [
+                np.concatenate([data[:step], new[step:]]) for data, new in zip(arrays, later, strict=True)
+            ]
             step *= 2
         if reverse:
             arrays = [data[::-1] for data in arrays]

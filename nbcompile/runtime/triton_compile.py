@@ -10,6 +10,7 @@ import functools
 import linecache
 import subprocess
 import tempfile
+import textwrap
 import threading
 import types
 from collections.abc import Callable, Mapping
@@ -203,7 +204,7 @@ def _reason(error: BaseException) -> str:
         cause = cause.__cause__
     node, text = getattr(error, "node", None), getattr(error, "src", None)
     told = getattr(cause, "error_message", None) or str(cause) or type(cause).__name__
-    told = " ".join(str(told).split()).rstrip(".")
+    told = textwrap.shorten(str(told), 300, placeholder=" ...").rstrip(".")
     if isinstance(text, str) and node is not None and hasattr(node, "lineno"):
         lines = text.splitlines()
         if 0 < node.lineno <= len(lines):

@@ -89,6 +89,10 @@ class _Machine:
         seen.__globals__ = {"tl": self.language, "core": core}  # type: ignore[attr-defined]
         interpreter._patch_lang(seen)
         interpreter._patch_lang = lambda _: None
+        core.tensor.__index__ = lambda self: int(self.handle.data.item())  # numpy has ended int(array of one)
+        core.tensor.__bool__ = lambda self: (
+            bool(self.handle.data.item()) if self.handle.data.size == 1 else True
+        )
         reduce, scan = make_reductions(interpreter, self.language)
         for module in (self.language, core):
             vars(module).update(reduce=reduce, associative_scan=scan, range=self.range)
