@@ -11,10 +11,10 @@ PYTEST_ARGS ?= -n 2
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint lab bench opdb notebooks table clean distclean
+.PHONY: help demo test lint lab bench bench-gpu opdb notebooks table clean distclean
 
 help:  ## show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 20
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
 
 $(VENV)/bin/python:
 	@$(PYTHON) scripts/check_machine.py
@@ -56,6 +56,14 @@ lab: $(VENV)/.jupyter  ## open JupyterLab on the notebooks
 
 bench: $(VENV)/.test  ## time nbcompile beside Inductor and eager
 	$(BIN)/python scripts/bench.py $(BENCH_ARGS)
+
+# On the GPU machine there may be nothing but a python3 with torch and Triton: then that one is used.
+GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
+GPU_PARTS := kernels.py linear_cross_entropy.py edits.py models.py "corpus.py run"
+
+bench-gpu:  ## on a machine with a GPU: hold the GPU path to its goals, and print one table
+	@for part in $(GPU_PARTS); do $(GPU_PYTHON) scripts/gpu/$$part --no-table $(BENCH_ARGS) || exit; done
+	@$(GPU_PYTHON) scripts/gpu/table.py
 
 opdb: $(VENV)/.test  ## run torch's own op database through nbcompile
 	$(BIN)/python scripts/opdb.py $(OPDB_ARGS)

@@ -1,6 +1,7 @@
 """The corpus: fused regions of real training and inference graphs, each held to the memory's limit.
 
     python scripts/gpu/corpus.py collect [--only NETS]                 anywhere, without memory or a GPU
+    python scripts/gpu/corpus.py check [--every N]                     compile each for cuda:90, anywhere
     python scripts/gpu/corpus.py run [--only REGIONS] [--contestants NAMES] [--budget SECONDS]
 
 ``collect`` writes ``corpus/regions.jsonl``. Models of torchvision and transformers take part where these
@@ -19,7 +20,6 @@ from typing import Any
 
 import regions
 import runner
-import table
 import torch
 from contestants import OURS, PEER, compile_with, empty_caches, first_line, warm_up
 from gpu_timing import in_turn, input_sets, interleaved, relative_error, summary, synchronize, tensors
@@ -122,6 +122,42 @@ def _fake(region: Region) -> list[torch.Tensor]:
     ]
 
 
+# -- check ----------------------------------------------------------------------------------------
+
+
+def check(run: Run, names: Sequence[str]) -> int:
+    """Compile every region for ``cuda:90`` at its own size, without running it; the number that failed."""
+    from region_capture import OPTIONS, graphs_of_region
+
+    from nbcompile.pipeline import compile_graph
+    from nbcompile.recorder import Recorder
+
+    failed = 0
+    for name in run.items(names):
+        region = regions.by_id()[name]
+        recorder = Recorder(OPTIONS)
+        begun = time.perf_counter()
+        try:
+            for graph in graphs_of_region(region):
+                compile_graph(graph, OPTIONS, recorder)
+        except Exception as error:  # each is reported, and counted
+            failed += 1
+            run.failed(name, OURS, first_line(error))
+            continue
+        record = recorder.compilation()
+        moved = sum(kernel.bytes_read + kernel.bytes_written for kernel in record.kernels)
+        shapes = ", ".join(kernel.schedule for kernel in record.kernels)
+        nodes = [node for graph in record.graphs for node in graph.nodes if node.kind == "fallback"]
+        fallbacks = [node.name for node in nodes]
+        say(
+            f"{name}: {len(record.kernels)} kernels ({shapes}), {moved / region.bytes:.2f} times its bytes, "
+            f"{time.perf_counter() - begun:.2f} s, fallbacks: {', '.join(fallbacks) or 'none'}"
+        )
+        run.write("check", item=name, kernels=shapes, bytes=moved, fewest=region.bytes, fallbacks=fallbacks)
+    say(f"{failed} failed")
+    return failed
+
+
 # -- run ---------------------------------------------------------------------------------------
 
 
@@ -216,7 +252,7 @@ def _widened(line: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     def extra(parser: Any) -> None:
-        parser.add_argument("command", choices=("collect", "run"))
+        parser.add_argument("command", choices=("collect", "check", "run"))
         parser.add_argument("--every", type=int, default=1, help="run only every so many-th region")
 
     run = runner.start("corpus", __doc__ or "", argv, CONTESTANTS, extra=extra)
@@ -227,13 +263,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if run.arguments.list:
         say("\n".join(names))
         return 0
+    if run.arguments.command == "check":
+        return int(check(run, names) > 0)
     machine = runner.describe_machine(run)
     warm_up([name for name in run.arguments.contestants if name != "eager"], run.device)
     with torch.no_grad():
         for name in run.items(names):
             run.attempt(name, "all", lambda name=name: measure(regions.by_id()[name], run, machine))
-    say("\n" + table.report(runner.read(run.path)))
-    return 0
+    return runner.finish(run)
 
 
 if __name__ == "__main__":

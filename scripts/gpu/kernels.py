@@ -15,7 +15,6 @@ from typing import Any
 
 import cold
 import runner
-import table
 import torch
 from contestants import OURS, PEER, PEER_MAX, Contestant, compile_with
 from gpu_timing import in_turn, input_sets, interleaved, summary
@@ -124,8 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         run.attempt(name, "all", lambda name=name: measure(BY_NAME[name], run, machine))
     if not run.arguments.no_cold:
         cold.measure(run, "kernels", names)
-    say("\n" + table.report(runner.read(run.path)))
-    return 0
+    return runner.finish(run)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from typing import Any
 
 import cold
 import runner
-import table
 import torch
 from contestants import OURS, PEER, Contestant, compile_with, empty_caches, reset, warm_up
 from gpu_timing import interleaved, summary, synchronize
@@ -172,8 +171,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         reset()
     if run.arguments.cold:
         cold.measure(run, "models", items)
-    say("\n" + table.report(runner.read(run.path)))
-    return 0
+    return runner.finish(run)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from corpus_nets import Net, Spec
+from regions import DTYPES, Region
 from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
@@ -151,3 +152,26 @@ def graphs_of(
             ids={node.name: node.name for node in graph.graph.nodes},
             names={"": name},
         )
+
+
+def graphs_of_region(region: Region) -> Iterator[AtenGraph]:
+    """The graph of one region of the corpus at its own size, as our pipeline would get it."""
+    function = region.function("cpu")
+    with torch.device("meta"):
+        inputs = tuple(
+            torch.empty(shape, dtype=DTYPES[dtype])
+            if strides is None
+            else torch.empty_strided(shape, strides, dtype=DTYPES[dtype])
+            for _, dtype, shape, strides, _ in region.inputs
+        )
+
+    yield from graphs_of(region.id, _Called(function), inputs, train=False)
+
+
+class _Called(nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self.function(*inputs)

@@ -108,6 +108,7 @@ def start(
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--keep-caches", action="store_true", help="use the caches as they are")
     parser.add_argument("--no-cold", action="store_true", help="no cold compiles")
+    parser.add_argument("--no-table", action="store_true", help="only write the records")
     parser.add_argument("--list", action="store_true", help="list the items and stop")
     if extra is not None:
         extra(parser)
@@ -115,6 +116,15 @@ def start(
     if not arguments.keep_caches:
         own_caches()
     return Run(script, arguments, out_folder() / f"gpu-{script}.jsonl")
+
+
+def finish(run: Run) -> int:
+    """Print the table of this script's records; the exit status of the script."""
+    from table import report
+
+    if not run.arguments.no_table:
+        say("\n" + report(read(run.path)))
+    return 0
 
 
 def describe_machine(run: Run) -> dict[str, Any]:
