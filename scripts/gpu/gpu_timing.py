@@ -123,12 +123,15 @@ def in_turn(calls: Sequence[Call]) -> Call:
     return run
 
 
-def tensors(value: Any) -> list[torch.Tensor]:
-    """Every distinct tensor in a nest of tuples, lists and dicts."""
+def _leaves(value: Any) -> list[torch.Tensor]:
     from torch.utils import _pytree
 
-    found = [leaf for leaf in _pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-    return list({id(leaf): leaf for leaf in found}.values())
+    return [leaf for leaf in _pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    """Every distinct tensor in a nest of tuples, lists and dicts."""
+    return list({id(leaf): leaf for leaf in _leaves(value)}.values())
 
 
 def nbytes(value: Any) -> int:
@@ -148,8 +151,7 @@ def relative_error(got: Any, reference: Any) -> float:
     """The largest ``|got - reference| / |reference|`` (Frobenius) of any tensor; NaN where one of them
     is. Integer outputs that differ count as infinite."""
     worst = 0.0
-    pairs = list(zip(tensors(got), tensors(reference), strict=True))
-    for one, two in pairs:
+    for one, two in zip(_leaves(got), _leaves(reference), strict=True):
         if one.numel() == 0 or not two.is_floating_point():
             worst = max(worst, 0.0 if torch.equal(one, two.to(one.dtype)) else float("inf"))
             continue
