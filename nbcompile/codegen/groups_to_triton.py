@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nbcompile.codegen.groups_to_source import comment_of, is_repeatable
+from nbcompile.codegen.matmul import print_product
 from nbcompile.codegen.triton_expressions import TritonWriter
 from nbcompile.codegen.triton_nests import print_kernel
 from nbcompile.codegen.wrapper import library_targets, print_wrapper
@@ -17,7 +18,8 @@ def groups_to_triton(program: FusedProgram, target: Target) -> KernelSource:
     buffers = program.program.buffers()
     kernels, texts = {}, []
     for group in program.groups:
-        printed, title = print_kernel(group, buffers, writer, comment_of(group, program), target)
+        printer = print_kernel if group.product is None else print_product
+        printed, title = printer(group, buffers, writer, comment_of(group, program), target)
         kernels[group.id] = printed
         texts.append(KernelText(group.id, group.name, printed.text, printed.lines, title))
     head = ["# made by nbcompile", "import triton", "import triton.language as tl", *writer.imports.values()]

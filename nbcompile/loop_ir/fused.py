@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from nbcompile.compilation import Decision
 from nbcompile.loop_ir.index import Axis, IndexExpr
 from nbcompile.loop_ir.nodes import LibraryCall, Loop, LoopProgram
 from nbcompile.loop_ir.printer import loop_text, statement_text
+from nbcompile.stages import Config
 
 Binding = Mapping[Axis, IndexExpr]
 """Where each axis of a loop is in its group's nest: an expression over the nest's axes."""
@@ -35,6 +37,26 @@ class Nest:
 
 
 @dataclass(frozen=True)
+class Product:
+    """What makes a group a matrix product: its first loop sums ``left[m, k] * right[k, n]`` over ``k``, the
+    others are pointwise over ``m`` and ``n``. ``batch``: a number of such products.
+
+    call:      the library call that it takes the place of.
+    precision: of the multiplications of float32 operands.
+    template, configs: how a GPU's kernel does it; no configs: those that suit its sizes.
+    """
+
+    call: LibraryCall
+    batch: Axis | None
+    m: Axis
+    n: Axis
+    k: Axis
+    precision: Literal["ieee", "tf32"] = "ieee"
+    template: Literal["tiles", "persistent"] = "tiles"
+    configs: tuple[Config, ...] = ()
+
+
+@dataclass(frozen=True)
 class Group:
     """Loops that share one nest and become one kernel.
 
@@ -43,6 +65,7 @@ class Group:
     split:    ids of reductions over the rows themselves: each thread keeps a partial result, and the
               partial results are combined after the nest.
     stored:   names of buffers that must be written to memory.
+    product:  set where the group is a matrix product of ours with what follows it.
     """
 
     loops: tuple[Loop, ...]
@@ -52,10 +75,13 @@ class Group:
     stored: frozenset[str] = frozenset()
     id: str = ""
     name: str = ""
+    product: Product | None = None
 
     @property
     def schedule(self) -> str:
         """What people call this shape of kernel."""
+        if self.product is not None:
+            return "matrix product"
         if any(loop.kind == "scatter" for loop in self.loops):
             return "scatter"
         if not any(loop.reduction for loop in self.loops):
