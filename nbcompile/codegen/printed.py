@@ -55,7 +55,8 @@ class PrintedKernel:
     """The text of one kernel with what its caller must know.
 
     writes: buffers to allocate before it runs. workspaces: memory it needs while it runs (the partial
-    results of a split reduction). launches: of Triton functions, in the order of ``calls``.
+    results of a split reduction), ``zeroed`` those that must hold zeros. launches: of Triton functions, in
+    the order of ``calls``.
     """
 
     text: str
@@ -63,4 +64,5 @@ class PrintedKernel:
     calls: tuple[Call, ...]
     writes: tuple[str, ...]
     workspaces: tuple[Buffer, ...] = ()
+    zeroed: frozenset[str] = frozenset()
     launches: tuple[Launch, ...] = ()

@@ -7,6 +7,7 @@ two-dimensional tile has the shape ``[XBLOCK, 1]``, so that tiles of any shape c
 from __future__ import annotations
 
 import keyword
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -76,7 +77,8 @@ class TilePrinter:
         self.shape = [dim.block for dim in sorted(self.tiled, key=lambda dim: dim.place or 0)]
         self.letters = dict(letters)
         self.out = Lines(depth=1, step="    ")
-        self.used_names: set[str] = set(letters.values()) | {dim.block for dim in dims} | RESERVED
+        self.used_names: set[str] = set(letters.values()) | RESERVED
+        self.used_names |= {dim.block for dim in dims} | {dim.name for dim in dims}
         self.pointers: dict[str, str] = {}
         self.written: dict[str, None] = {}
         self.sizes: dict[str, Size] = {}
@@ -233,6 +235,10 @@ class TilePrinter:
             four = self.four_at_once(value, scope)
             if four:
                 return four
+        if value.op == "lt":
+            coins = self.four_coins(value, scope)
+            if coins:
+                return coins
         args = [self.text(arg, scope, under) for arg in value.args]
         of = value.args[1].dtype if value.op == "where" else value.args[0].dtype
         return self.writer.op(value.op, args, value.dtype, of)
@@ -310,9 +316,28 @@ class TilePrinter:
     def in_order(self) -> list[Dim]:
         return sorted(self.tiled, key=lambda dim: dim.place or 0)
 
+    def four_coins(self, value: Value, scope: Scope) -> str:
+        """Whether random numbers are below a constant, decided on their words: ``(w >> 8) / 2**24 < p`` is
+        ``w < ceil(p * 2**24) << 8``."""
+        number, limit = value.args
+        if number.op != "philox_uniform" or number.number in scope or limit.kind != "const":
+            return ""
+        bound = math.ceil(float(limit.literal) * (1 << 24)) << 8 if math.isfinite(limit.literal) else 0
+        if not 0 < bound < 1 << 32:
+            return ""
+        block = self.block_of_four(number, scope)
+        if not block:
+            return ""
+        return self.writer.philox_below4(self.text(number.args[0], scope), block, bound)
+
     def four_at_once(self, value: Value, scope: Scope) -> str:
         """Random numbers of neighbours, four to a Philox block: empty where they do not lie so."""
-        seed, offset = value.args
+        block = self.block_of_four(value, scope)
+        return self.writer.philox_uniform4(self.text(value.args[0], scope), block) if block else ""
+
+    def block_of_four(self, value: Value, scope: Scope) -> str:
+        """The blocks whose words are the random numbers of the tile, in order; empty if there are none."""
+        offset = value.args[1]
         if offset.kind != "index" or not self.tiled:
             return ""
         last = self.in_order()[-1]
@@ -334,8 +359,7 @@ class TilePrinter:
         base = IndexExpr({mono: coeff // 4 for mono, coeff in rest.terms})
         start = self.lane_start(last)
         quarter = self.across(f"tl.arange(0, {last.block} // 4)", last.place)
-        block = f"({self.place(base, scope)}) + {f'{start} // 4 + ' if start else ''}{quarter}"
-        return self.writer.philox_uniform4(self.text(seed, scope), block)
+        return f"({self.place(base, scope)}) + {f'{start} // 4 + ' if start else ''}{quarter}"
 
     def _counts(self, place: IndexExpr, dim: Dim) -> bool:
         """Whether ``place`` steps by one along the whole of ``dim``."""

@@ -7,6 +7,7 @@ A program owns a tile of up to two dimensions. Schedules:
   two tensors lie in different orders (a transposed read).
 - *rows*: ``x`` are kept points and ``r`` what is reduced. ``persistent``: a whole row is on chip and read
   once. Else the row is walked in blocks, once per pass.
+- ``parts``: a long row is held by several programs, which wait for each other's results.
 - ``slabs``: few rows are shared out among programs, each leaves a partial result, a second function adds
   them up. ``sums``: reductions over the rows themselves (a norm's weight gradient) accumulate in each
   program over the rows that it owns, and are finished the same way.
@@ -27,6 +28,11 @@ from nbcompile.targets import Target
 POINTS_BLOCK = 1024
 LONGEST_ROW = 32_768  # points of a row that one program holds
 MOST_LIVE = 65_536  # points times values held at once: the registers of a multiprocessor
+STAGES = 3  # blocks of a walk under way at once
+SHARED_BUDGET = 200 << 10  # bytes of them on a multiprocessor
+PART = 8192  # points that one of several programs holds of a row, with 8 warps
+LONGEST_SUM = 16_384  # points of a row whose sums over the rows stay in registers
+SMALL_DATA = 8 << 20  # bytes that a second walk finds in the cache anyway
 COLUMNS = 64  # neighbouring columns of a tile whose reduced axis is not the contiguous one
 
 
@@ -42,6 +48,7 @@ class Tiling:
     persistent: bool = False
     one_row: bool = False  # x is one number, the tile has the dimension r alone
     slabs: int = 1
+    parts: int = 1  # programs that hold one row together
     sums: bool = False
     configs: tuple[Config, ...] = ()
 
@@ -52,7 +59,9 @@ class Tiling:
             names = {"points": "pointwise", "square": "pointwise, square tiles", "scatter": "scatter"}
             return names[self.schedule]
         words = ["persistent rows" if self.persistent else "looped rows"]
-        if self.slabs > 1:
+        if self.parts > 1:
+            words = [f"rows shared by {self.parts} programs"]
+        elif self.slabs > 1 and not self.sums:
             words = ["split rows"]
         if self.sums:
             words.append("partial sums over rows")
@@ -190,64 +199,112 @@ def _square(values: KernelValues, buffers: dict[str, Buffer]) -> tuple[list[Axis
 
 
 def _rows(values: KernelValues, buffers: dict[str, Buffer], target: Target) -> Tiling:
-    nest = values.nest
-    x, r = nest.rows, nest.inner_axes
-    rows, length = hint_product(axis.extent for axis in x), hint_product(axis.extent for axis in r)
-    known = all(axis.extent.constant is not None for axis in r)
-    lane = next((access.lane for access in accesses(values, buffers) if access.lane is not None), None)
-    along = lane is None or lane in r or rows == 1
-    sums = any(item.split for item in values.reductions)
-    live = _live(values)
-    whole = _power(length)
-    fits = known and (whole <= LONGEST_ROW and whole * live <= MOST_LIVE if along else whole <= 64)
-    if sums and _sums_vary(values):
-        return _sums(values, x, r, rows, whole, fits and whole <= 8192, along, target)
-    if sums and not (fits and along):  # one value a row is added up
-        plan = _looped(values, x, r, rows, length, along, target)
-        config = plan.configs[0]
-        return replace(plan, slabs=-(-rows // config.constants["XBLOCK"]), sums=True, configs=(config,))
-    if sums:
-        return _sums(values, x, r, rows, whole, True, True, target)
-    if fits and along:
+    shape = _Rows.of(values, buffers)
+    whole, rows, x, r = shape.whole, shape.rows, shape.x, shape.r
+    if any(item.split for item in values.reductions):
+        return _sums(values, shape, target)
+    if shape.fits and shape.along:
+        heavy = _draws(values)
         slim = rows // max(1, 2048 // whole) >= 2 * target.multiprocessors
         each = max(1, min(2048 // whole, 64)) if slim else max(1, min(256 // whole, rows))
         each = _power(each) if rows > 1 else 1
         tile = each * whole
         if rows >= target.multiprocessors // 2 or whole <= 4096 or not _splittable(values):
-            configs = [Config({"XBLOCK": each}, _warps(tile, 16))]
-            for warps in (_warps(tile, 32), _warps(tile, 8), _warps(tile, 64)):
+            points = 32 if heavy else 16
+            configs = [Config({"XBLOCK": each}, _warps(tile, points))]
+            for warps in (_warps(tile, 48 - points), _warps(tile, 8), _warps(tile, 64)):
                 configs.append(Config({"XBLOCK": each}, warps))
             if each > 1:
-                configs.append(Config({"XBLOCK": max(each // 2, 2)}, _warps(tile // 2, 16)))
-                configs.append(Config({"XBLOCK": each * 2}, _warps(tile * 2, 16)))
+                configs.append(Config({"XBLOCK": max(each // 2, 2)}, _warps(tile // 2, points)))
+                configs.append(Config({"XBLOCK": each * 2}, _warps(tile * 2, points)))
             return Tiling("rows", x, r, persistent=True, one_row=each == 1, configs=_distinct(configs))
-    if fits and not along:
+    if shape.fits and not shape.along:
         each = max(16, min(COLUMNS * 2, 4096 // whole))
         configs = [Config({"XBLOCK": each}, _warps(each * whole, 16))]
         return Tiling("rows", x, r, persistent=True, configs=_distinct(configs))
-    return _looped(values, x, r, rows, length, along, target)
+    shared = _shared(values, shape, target)
+    return shared if shared is not None else _looped(values, shape, target)
 
 
-def _looped(
-    values: KernelValues, x: tuple[Axis, ...], r: tuple[Axis, ...], rows: int, length: int, along: bool,
-    target: Target,
-) -> Tiling:  # fmt: skip
+@dataclass(frozen=True)
+class _Rows:
+    """What the choice among the row schedules depends on."""
+
+    x: tuple[Axis, ...]
+    r: tuple[Axis, ...]
+    rows: int
+    length: int
+    whole: int  # the length as a block: a power of two
+    live: int
+    along: bool  # neighbours in memory lie along the row
+    known: bool  # the length is
+    row_bytes: int  # read of a row while walking it once
+
+    @classmethod
+    def of(cls, values: KernelValues, buffers: dict[str, Buffer]) -> _Rows:
+        nest = values.nest
+        x, r = nest.rows, nest.inner_axes
+        rows, length = hint_product(axis.extent for axis in x), hint_product(axis.extent for axis in r)
+        found = accesses(values, buffers)
+        lane = next((access.lane for access in found if access.lane is not None), None)
+        return cls(
+            x, r, rows, length, _power(length), _live(values),
+            along=lane is None or lane in r or rows == 1,
+            known=all(axis.extent.constant is not None for axis in r),
+            row_bytes=_streamed(values, buffers),
+        )  # fmt: skip
+
+    @property
+    def fits(self) -> bool:
+        """Whether one program can hold a row."""
+        if not self.known:
+            return False
+        if not self.along:
+            return self.whole <= 64
+        return self.whole <= LONGEST_ROW and self.whole * self.live <= MOST_LIVE
+
+
+def _shared(values: KernelValues, shape: _Rows, target: Target) -> Tiling | None:
+    """Rows that several programs hold together; None where that is not possible or gains nothing."""
+    known = shape.known and all(axis.extent.constant is not None for axis in shape.x)
+    if not known or _splittable(values) or any(item.kind.startswith("arg") for item in values.reductions):
+        return None
+    if shape.length * shape.rows * shape.row_bytes < SMALL_DATA:
+        return None
+    each = 1 if shape.along else min(COLUMNS, _power(shape.rows))
+    # the more values of a row are held, the fewer of its points
+    part = max(PART // each // _power(shape.live), 16)
+    parts = -(-shape.length // part)
+    programs = target.multiprocessors * 4
+    if parts < 2 or parts * 2 > programs:
+        return None
+    blocks = -(-shape.rows // each)
+    groups = dict.fromkeys(min(blocks, target.multiprocessors * each_sm // parts) for each_sm in (4, 3, 2, 1))
+    configs = [Config({"XBLOCK": each, "RBLOCK": part, "GROUPS": item}, 8) for item in groups if item]
+    return Tiling(
+        "rows", shape.x, shape.r, persistent=True, one_row=each == 1, parts=parts, configs=tuple(configs)
+    )
+
+
+def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
+    x, r, rows, length = shape.x, shape.r, shape.rows, shape.length
     wanted = target.multiprocessors * 4
-    if along:
+    if shape.along:
         each = 1 if length >= 1024 else max(1, min(8, rows))
-        block = min(8192 if values.stores else 4096, max(64, _power(length)))
+        block = min(4096, max(64, _power(length)))
         if each > 1:
             block = min(block, 512)
         slabs = 1
         if _splittable(values) and rows // each < wanted // 2:
-            block = min(block, 4096)
             slabs = _slabs(length, block, wanted, rows // each)
+        points = 32 if block >= 4096 else 16
         configs = [
-            Config({"XBLOCK": each, "RBLOCK": block}, _warps(each * block, 16)),
-            Config({"XBLOCK": each, "RBLOCK": block // 2}, _warps(each * block // 2, 16)),
-            Config({"XBLOCK": each, "RBLOCK": block * 2}, _warps(each * block * 2, 16)),
-            Config({"XBLOCK": each, "RBLOCK": block}, _warps(each * block, 8)),
-        ]
+            Config({"XBLOCK": each, "RBLOCK": size, "STAGES": stages}, _warps(each * size, held))
+            for size, stages, held in (
+                (block, STAGES, points), (block, 1, points), (block // 2, STAGES, 16),
+                (block * 2, STAGES, 32), (block * 2, 1, 32), (block, STAGES, 16),
+            )
+        ]  # fmt: skip
         return Tiling("rows", x, r, one_row=each == 1, slabs=slabs, configs=_distinct(configs))
     each = COLUMNS if rows >= COLUMNS else _power(max(rows, 1))
     block = max(8, min(64, _power(length), 4096 // each))
@@ -255,31 +312,41 @@ def _looped(
     if _splittable(values) and rows // each < wanted:
         slabs = _slabs(length, block * 2, wanted, max(1, rows // each))
     configs = [
-        Config({"XBLOCK": each, "RBLOCK": block}, 8),
-        Config({"XBLOCK": each * 2, "RBLOCK": max(block // 2, 4)}, 8),
-        Config({"XBLOCK": each, "RBLOCK": max(block // 2, 4)}, 4),
-        Config({"XBLOCK": max(each // 2, 1), "RBLOCK": block * 2}, 8),
+        Config({"XBLOCK": each, "RBLOCK": block, "STAGES": STAGES}, 8),
+        Config({"XBLOCK": each, "RBLOCK": block, "STAGES": 1}, 8),
+        Config({"XBLOCK": each * 2, "RBLOCK": max(block // 2, 4), "STAGES": STAGES}, 8),
+        Config({"XBLOCK": each, "RBLOCK": max(block // 2, 4), "STAGES": STAGES}, 4),
+        Config({"XBLOCK": max(each // 2, 1), "RBLOCK": block * 2, "STAGES": STAGES}, 8),
     ]
     return Tiling("rows", x, r, slabs=slabs, configs=_distinct(configs))
 
 
-def _sums(
-    values: KernelValues, x: tuple[Axis, ...], r: tuple[Axis, ...], rows: int, whole: int, fits: bool,
-    along: bool, target: Target,
-) -> Tiling:  # fmt: skip
+def _sums(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
     """Row results and sums over the rows in one walk."""
-    if fits and along:
+    x, r, rows, whole = shape.x, shape.r, shape.rows, shape.whole
+    vary = _sums_vary(values)
+    if not vary and not (shape.fits and shape.along):  # one value a row is added up
+        plan = _looped(values, shape, target)
+        config = plan.configs[0]
+        return replace(plan, slabs=-(-rows // config.constants["XBLOCK"]), sums=True, configs=(config,))
+    if shape.fits and shape.along and whole <= LONGEST_SUM:
         each = max(1, min(1024 // whole, 16))
         tile = each * whole
-        programs = min(target.multiprocessors * max(1, min(8, 8192 // tile)), -(-rows // each))
-        configs = [Config({"XBLOCK": each}, _warps(tile, 16)), Config({"XBLOCK": each}, _warps(tile, 8))]
+        under_way = STAGES * shape.row_bytes * tile
+        per = 1 if whole > 8192 or under_way * 2 > SHARED_BUDGET else max(2, min(8, 8192 // tile))
+        stages = STAGES if under_way * per <= SHARED_BUDGET else 1
+        programs = max(min(target.multiprocessors * per, -(-rows // each)), 1)
+        configs = [
+            Config({"XBLOCK": each, "STAGES": item}, _warps(tile, points))
+            for item, points in ((stages, 16), (1, 16), (stages, 32), (2, 16))
+        ]
         return Tiling(
-            "rows", x, r, persistent=True, one_row=each == 1, slabs=max(programs, 1), sums=True,
+            "rows", x, r, persistent=True, one_row=each == 1, slabs=programs, sums=True,
             configs=_distinct(configs),
         )  # fmt: skip
-    each = _power(min(64, max(rows // (2 * target.multiprocessors), 1)))
+    each = _power(min(16, max(rows // (2 * target.multiprocessors), 1)))
     block = max(32, min(8192 // each, whole))
-    configs = [Config({"XBLOCK": each, "RBLOCK": block}, 8)]
+    configs = [Config({"XBLOCK": each, "RBLOCK": block, "STAGES": 2}, 8)]
     return Tiling("rows", x, r, slabs=-(-rows // each), sums=True, configs=tuple(configs))
 
 
@@ -309,6 +376,24 @@ def _splittable(values: KernelValues) -> bool:
     return not any(
         item.value.axes & inner or any(axis in inner for axis in item.place.axes()) for item in values.stores
     )
+
+
+def _streamed(values: KernelValues, buffers: dict[str, Buffer]) -> int:
+    """Bytes read a point of what varies along the row and from row to row."""
+    inner = values.nest.inner
+    roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
+    heavy = {
+        (value.buffer, value.place)
+        for value in walk_values(roots)
+        if value.kind == "load" and value.axes & inner and value.axes - inner
+    }
+    return sum(buffers[name].dtype.itemsize for name, _ in heavy)
+
+
+def _draws(values: KernelValues) -> bool:
+    """Whether random numbers are drawn: so much arithmetic that it counts."""
+    roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
+    return any(value.op == "philox_uniform" for value in walk_values(roots))
 
 
 def _live(values: KernelValues) -> int:

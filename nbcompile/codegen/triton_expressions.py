@@ -162,6 +162,11 @@ class TritonWriter:
         """Random numbers of a tile of block numbers [..., N] (int64 or int32): float32 [..., 4*N]."""
         return f"{self.helper('philox_uniform4')}({_typed(seed, torch.int64)}, {_typed(block, torch.int64)})"
 
+    def philox_below4(self, seed: str, block: str, bound: int) -> str:
+        """Whether the words of a tile of block numbers [..., N] are below ``bound``: bool [..., 4*N]."""
+        typed = (_typed(seed, torch.int64), _typed(block, torch.int64))
+        return f"{self.helper('philox_below4')}({', '.join(typed)}, {bound})"
+
     def reduce(self, kind: str, text: str, axis: int, dtype: torch.dtype) -> str:
         """A tile of register type ``dtype`` reduced along ``axis``, which is dropped; the type is kept.
 

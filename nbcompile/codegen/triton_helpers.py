@@ -200,6 +200,12 @@ def philox_uniform(seed, offset):
     odd = (offset & 1) != 0
     return unit_interval(tl.where((offset & 2) != 0, tl.where(odd, w3, w2), tl.where(odd, w1, w0)))''',
         ("philox", "unit_interval")),
+    "philox_below4": Helper('''@triton.jit
+def philox_below4(seed, block, bound: tl.constexpr):
+    """Whether each of the four random words a block number is below a bound, side by side."""
+    w0, w1, w2, w3 = philox(seed, block)
+    words = tl.join(tl.join(w0, w2), tl.join(w1, w3))
+    return tl.reshape(words, words.shape[:-3] + [4 * words.shape[-3]]) < bound''', ("philox",)),
     "philox_uniform4": Helper('''@triton.jit
 def philox_uniform4(seed, block):
     """Four uniform random numbers in [0, 1) a block number, side by side along the last axis."""

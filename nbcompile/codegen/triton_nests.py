@@ -59,6 +59,7 @@ class Nest:
         self.symbol = f"{group.id.rsplit('.', 1)[-1]}_{group.name}"
         self.functions: list[Function] = []
         self.workspaces: list[Buffer] = []
+        self.zeroed: set[str] = set()
         self.letters = {
             axis.text: "ijklmnopquvw"[n % 12] + ("" if n < 12 else str(n))
             for n, axis in enumerate(values.nest.axes)
@@ -112,6 +113,7 @@ class Nest:
             tuple(calls),
             tuple(writes),
             tuple(self.workspaces),
+            frozenset(self.zeroed),
             tuple(launches),
         )
 
@@ -160,14 +162,14 @@ class Nest:
         plan = self.plan
         configs = plan.configs
         if plan.schedule == "square":
-            y = Dim(plan.y, self.variable(plan.y, "y"), "YBLOCK", 0)
-            x = Dim(plan.x, self.variable(plan.x, "x"), "XBLOCK", 1)
+            y = Dim(plan.y, self.variable(plan.y, "other"), "YBLOCK", 0)
+            x = Dim(plan.x, self.variable(plan.x, "point"), "XBLOCK", 1)
             p = self.printer([y, x])
             grid = [f"cdiv({self.size(p, y.extent)}, YBLOCK)", f"cdiv({self.size(p, x.extent)}, XBLOCK)"]
             self.declare(p, y, f"{self.program(p, 0)} * YBLOCK", configs)
             self.declare(p, x, f"{self.program(p, 1)} * XBLOCK", configs)
         elif plan.x:
-            x = Dim(plan.x, self.variable(plan.x, "x"), "XBLOCK", 0)
+            x = Dim(plan.x, self.variable(plan.x, "point"), "XBLOCK", 0)
             p = PointsPrinter(self.values, self.buffers, self.writer, [x], self.letters)
             grid = [f"cdiv({self.size(p, x.extent)}, XBLOCK)"]
             p.out.add(f"start = {self.program(p, 0)} * XBLOCK")
@@ -206,15 +208,19 @@ class Nest:
 
     def rows(self) -> None:
         plan = self.plan
-        x = Dim(plan.x, self.variable(plan.x, "x") if plan.x else "x", "XBLOCK", None if plan.one_row else 0)
-        r = Dim(plan.r, self.variable(plan.r, "r"), "RBLOCK", 0 if plan.one_row else 1)
+        x = Dim(plan.x, self.variable(plan.x, "row"), "XBLOCK", None if plan.one_row else 0)
+        r = Dim(plan.r, self.variable(plan.r, "within"), "RBLOCK", 0 if plan.one_row else 1)
         dims = [x, r] if plan.x else [r]
         if not plan.x and not plan.one_row:
             dims = [x, r]
         configs = self.complete(plan.configs)
         p = RowsPrinter(self.values, self.buffers, self.writer, dims, self.letters)
         p.r = r
-        if plan.sums and plan.persistent:
+        if plan.parts > 1:
+            from nbcompile.codegen.shared_rows import SharedRows
+
+            SharedRows(self, p, x, r, configs).print()
+        elif plan.sums and plan.persistent:
             self._owned_rows(p, x, r, configs)
         elif plan.persistent:
             self._whole_rows(p, x, r, configs)
@@ -228,7 +234,7 @@ class Nest:
             constants = dict(config.constants)
             if self.plan.one_row:
                 constants.pop("XBLOCK", None)
-            if self.plan.persistent:
+            if self.plan.persistent and self.plan.parts == 1:
                 length = 1
                 for axis in self.plan.r:
                     length *= axis.extent.hint()
@@ -313,7 +319,8 @@ class Nest:
             )
         rows = self.size(p, x.extent)
         step = "" if self.plan.one_row else " * XBLOCK"
-        p.out.add(f"for start in range({self.program(p, 0)}{step}, {rows}, {slabs}{step}):")
+        bounds = f"{self.program(p, 0)}{step}, {rows}, {slabs}{step}"
+        p.out.add(f"for start in {staged(configs, bounds)}:")
         p.out.depth += 1
         if self.plan.one_row:
             p.out.add(f"{x.name} = start")
@@ -388,6 +395,14 @@ class Nest:
             self.buffers[name] = found
         return found
 
+    def counter(self, name: str, size: IndexExpr) -> Buffer:
+        """Counters that start at 0 (int32)."""
+        buffer = Buffer(name, (size,), (ONE,), torch.int32)
+        self.workspaces.append(buffer)
+        self.buffers[name] = buffer
+        self.zeroed.add(name)
+        return buffer
+
     def _finish_sums(self, sums: Sequence[Reduction]) -> None:
         """One function that adds up the programs' parts of each sum."""
         wide = [item for item in sums if self._kept_of(item) != ONE]
@@ -401,7 +416,7 @@ class Nest:
         slab_block = SLAB_BLOCK if axes else min(TOTAL_BLOCK, 1 << max(self.plan.slabs - 1, 0).bit_length())
         block = 32 if axes else 1
         configs = (Config({"XBLOCK": block, "SBLOCK": slab_block}, max(1, block * slab_block // 512)),)
-        x = Dim(axes, self.variable(axes, "x") if axes else "x", "XBLOCK", 0)
+        x = Dim(axes, self.variable(axes, "point"), "XBLOCK", 0)
         s = Dim((Axis("slab", self.plan.slabs),), "slab", "SBLOCK", 1)
         p = TilePrinter(self.values, self.buffers, self.writer, [x, s], self.letters | {"slab": "slab"})
         self.declare(p, x, f"{self.program(p, 0)} * XBLOCK", configs)
@@ -443,6 +458,13 @@ class Nest:
         from nbcompile.codegen.walked_rows import WalkedRows
 
         WalkedRows(self, p, x, r, configs).print()
+
+
+def staged(configs: Sequence[Config], bounds: str) -> str:
+    """The range of a loop; with a constant STAGES, the loads of that many blocks are under way at once."""
+    if "STAGES" in configs[0].constants:
+        return f"tl.range({bounds}, num_stages=STAGES)"
+    return f"range({bounds})"
 
 
 class PointsPrinter(TilePrinter):

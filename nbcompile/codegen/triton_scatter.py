@@ -73,7 +73,7 @@ class ScatterNest(Nest):
         resolver.origin = self.loop.id
         value = resolver.value(Load(source.name, tuple(kept), source.dtype), {})
         letters = {axis.text: f"c{n}" for n, axis in enumerate(axes)}
-        dim = Dim(axes, letters[axes[0].text] if len(axes) == 1 else "x", "XBLOCK", 0)
+        dim = Dim(axes, letters[axes[0].text] if len(axes) == 1 else "point", "XBLOCK", 0)
         configs = (Config({"XBLOCK": BLOCK}, 4),) if axes else (Config({}, 1),)
         p = PointsPrinter(self.values, self.buffers, self.writer, [dim] if axes else [], letters)
         p.names = resolver.names
@@ -99,7 +99,7 @@ class ScatterNest(Nest):
         axes = self.values.nest.axes
         p: TilePrinter
         if axes:
-            dim = Dim(axes, self.variable(axes, "x"), "XBLOCK", 0)
+            dim = Dim(axes, self.variable(axes, "point"), "XBLOCK", 0)
             p = PointsPrinter(self.values, self.buffers, self.writer, [dim], self.letters)
             grid = [f"cdiv({self.size(p, product(axis.extent for axis in axes))}, XBLOCK)"]
             p.names = resolver.names

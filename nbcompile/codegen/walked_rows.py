@@ -94,6 +94,8 @@ class WalkedRows:
         bounds: tuple[str, str],
     ) -> Scope:  # fmt: skip
         """One pass over the row; returns the scope of what is known after it."""
+        from nbcompile.codegen.triton_nests import staged
+
         p, nest, r = self.p, self.nest, self.r
         pairs = [pair for pair in self.online if pair.top in reductions]
         paired = {item.output for pair in pairs for item in (pair.top, pair.total)}
@@ -110,7 +112,8 @@ class WalkedRows:
             accumulating.start(item)
         moments = any(item.kind == "mean" for item in plain)
         start, end = bounds
-        p.out.add(f"for start in range({start}, {end}, RBLOCK):")
+        bounds_text = f"{start}, {end}, RBLOCK"
+        p.out.add(f"for start in {staged(self.configs, bounds_text)}:")
         p.out.depth += 1
         if number % 2 and not self.split:
             text = f"(tl.cdiv({end}, RBLOCK) - 1) * RBLOCK - start"
@@ -177,8 +180,11 @@ class WalkedRows:
     def divides(self) -> bool:
         """Whether every slab is a whole number of blocks."""
         extent = self.r.extent.constant
-        whole = all(self.quantum % config.constants["RBLOCK"] == 0 for config in self.configs)
-        return bool(extent) and whole and extent % (self.quantum * self.plan.slabs) == 0  # type: ignore[operator]
+        if not extent:
+            return False
+        chunk = int(self._chunk(str(extent)))
+        whole = all(chunk % config.constants["RBLOCK"] == 0 for config in self.configs)
+        return whole and chunk * self.plan.slabs == extent
 
     def _keep_block(self, item: Reduction, scope: Scope) -> None:
         """A sum over this program's rows, for this block of the row: its part is complete."""

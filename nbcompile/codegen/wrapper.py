@@ -173,6 +173,8 @@ class _Wrapper:
                 self._allocate(outputs[name])
         for workspace in printed.workspaces:
             self._allocate(workspace)
+            if workspace.name in printed.zeroed:
+                self.lines.append(f"{self.name(workspace.name)}.zero_()")
         for call in printed.calls:
             self.lines.append(f"{call.symbol}({', '.join(map(self._operand, call.parameters))})")
         if printed.workspaces:

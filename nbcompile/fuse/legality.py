@@ -36,18 +36,25 @@ class Refusal:
 class Limits:
     """What a machine's kernels can do. A kernel of fewer than ``few_rows`` rows with more than
     ``serial_points`` points would leave processors idle. ``split_alone``: kernels may consist of sums over
-    the rows only (a GPU's kernel shares out any reduction by itself)."""
+    the rows only (a GPU's kernel shares out any reduction by itself). A row of up to ``shared_row`` points
+    can be held by several programs together."""
 
     few_rows: int = 8
     serial_points: int = 32_768
     split_alone: bool = True
+    shared_row: int = 0
 
 
 def limits_of(target: Target) -> Limits:
     """The limits for a chip."""
     if not target.is_gpu:
         return Limits()
-    return Limits(few_rows=target.multiprocessors // 2, serial_points=1 << 18, split_alone=False)
+    return Limits(
+        few_rows=target.multiprocessors // 2,
+        serial_points=1 << 18,
+        split_alone=False,
+        shared_row=target.multiprocessors * 8192,
+    )
 
 
 @dataclass(frozen=True)
@@ -311,7 +318,7 @@ def _check_roots(group: Group, reduced: Mapping[str, frozenset[Axis]], limits: L
     row_reductions = [name for name in reduced if name not in group.split]
     if row_reductions and len(group.loops) > 1 and _points(nest.rows) < limits.few_rows:
         inner = _points(nest.inner_axes)
-        shared_out = not limits.split_alone and _only_reduces(group)
+        shared_out = not limits.split_alone and (_only_reduces(group) or _shareable(group, limits))
         if inner * _points(nest.rows) > limits.serial_points and not shared_out:
             return Refusal(
                 "few-rows",
@@ -324,6 +331,13 @@ def _whole_or_nothing(nest: Nest, reduced: frozenset[Axis]) -> bool:
     """Whether a sum over the rows keeps all of the inner axes, or none."""
     kept = nest.inner - reduced
     return not kept or kept == nest.inner
+
+
+def _shareable(group: Group, limits: Limits) -> bool:
+    """Whether several programs can hold one row together: its length is known, and not too long."""
+    known = all(axis.extent.constant is not None for axis in group.nest.axes)
+    positions = any(loop.reduction in ("argmax", "argmin") for loop in group.loops)
+    return known and not positions and _points(group.nest.inner_axes) <= limits.shared_row
 
 
 def _only_reduces(group: Group) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from nbcompile.errors import LoweringError
-from nbcompile.loop_ir.expr import Expr, Number, compute_dtype, constant, op
+from nbcompile.loop_ir.expr import Expr, Number, compute_dtype, constant, index_value, op
 from nbcompile.loop_ir.expr import where as choose
 from nbcompile.loop_ir.index import ONE, ZERO, IndexExpr, product
 from nbcompile.loop_ir.nodes import ScatterMode, View
@@ -154,7 +154,33 @@ def _scattered(b: Builder, x: View, dim: int, picked: View, src: View | Number, 
 
     if ZERO in picked.shape:
         return b.copy(x)  # whatever its rank, no index names nothing
+    if b.options.chip.is_gpu and mode in ("set", "add") and _one_a_line(x, dim, picked):
+        return _chosen(b, x, dim, picked, value, mode)
     return b.scatter(x, picked.shape, mode, target_along(b, x, dim, picked), value)
+
+
+def _one_a_line(x: View, dim: int, picked: View) -> bool:
+    """Whether exactly one element of each line along ``dim`` is named."""
+    if len(picked.axes) != len(x.axes) or not x.axes or picked.shape[dim] != ONE:
+        return False
+    return all(n == dim or picked.shape[n] == extent for n, extent in enumerate(x.shape))
+
+
+def _chosen(
+    b: Builder, x: View, dim: int, picked: View, value: Callable[..., Expr], mode: ScatterMode
+) -> View:
+    """Such a scatter as a choice at each element, which fuses with what makes ``x`` and what reads the
+    result (the gradient of a cross entropy is one). An index out of range names no element."""
+    compute = compute_dtype(x.dtype)
+
+    def body(*where: IndexExpr) -> Expr:
+        first = (*where[:dim], ZERO, *where[dim + 1 :])
+        new, old = value(*first), b.element(x, where, compute)
+        if mode == "add":
+            new = op("or", old, new) if x.dtype == torch.bool else old + new
+        return choose(b.element(picked, first, torch.int64).eq(index_value(where[dim])), new, old)
+
+    return b.generate(x.shape, x.dtype, body)
 
 
 _SCATTER_SRC = calls(
@@ -177,6 +203,8 @@ _SCATTER_VALUE = calls(
     nan=lambda draw: call(draw(4, 5), 1, some(draw, 4, 2, below=5), float("nan")),
     scalar=lambda draw: call(draw(), 0, some(draw, 1, below=1), 2),
     half=lambda draw: call(draw(7, dtype=torch.bfloat16), 0, some(draw, 3, below=7), 0.1),
+    one_a_row=lambda draw: call(draw(7, 5), 1, some(draw, 7, 1, below=5), -1.0),
+    one_a_column=lambda draw: call(draw(7, 5).t(), 1, some(draw, 5, 1, below=7), 0.5),
 )
 
 

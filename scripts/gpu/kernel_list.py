@@ -134,7 +134,7 @@ def _logits(make: Maker) -> tuple[Any, ...]:
 
 
 def _batch_norm_bytes(args: tuple[Any, ...], results: Any) -> int:
-    return nbytes(args) + nbytes(args[1:3]) + nbytes(results[0])
+    return nbytes(args) + nbytes(args[1:3]) + nbytes(results)
 
 
 def _read_and_grads(args: tuple[Any, ...], results: Any) -> int:

@@ -1,0 +1,246 @@
+"""Long rows held on chip by several programs at once, each a part: a row is read once however long it is.
+
+Each program reduces its own part, leaves the result in memory, waits until all parts of the row have come
+so far, and combines them. So all programs must be on the chip together (``Launch.together``): there are
+``GROUPS`` groups of them, each taking one row (or block of rows) after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from nbcompile.codegen.accumulating import Accumulating, Online, accumulate_dtype, find_online
+from nbcompile.codegen.tile_printer import Dim, Scope, bare
+from nbcompile.codegen.triton_expressions import TRITON_TYPES
+from nbcompile.codegen.values import Reduction
+from nbcompile.loop_ir.index import index
+from nbcompile.stages import Config
+
+if TYPE_CHECKING:
+    from nbcompile.codegen.triton_nests import Nest, RowsPrinter
+
+WAIT = '''@triton.jit
+def wait_for_all(counter, count):
+    """Return when ``count`` programs have come here: what they stored before can be read after."""
+    tl.debug_barrier()
+    tl.atomic_add(counter, 1, sem="release")
+    while tl.atomic_add(counter, 0, sem="acquire") < count:
+        pass
+    tl.debug_barrier()'''
+
+
+class SharedRows:
+    """Prints the schedule of rows that several programs share."""
+
+    def __init__(self, nest: Nest, p: RowsPrinter, x: Dim, r: Dim, configs: Sequence[Config]) -> None:
+        self.nest, self.p, self.x, self.r, self.configs = nest, p, x, r, configs
+        self.plan, self.values = nest.plan, nest.values
+        self.parts = self.plan.parts
+        self.online = find_online(self.values)
+        self.counters = 0
+        self.loaded: dict[str, str] = {}  # the combined parts' names, by output
+        self.pivot = ""
+
+    @property
+    def length(self) -> int:
+        """Points of a row."""
+        return self.r.extent.hint()
+
+    @property
+    def chunk(self) -> int:
+        """Points of a part: the block of the tile."""
+        return self.configs[0].constants["RBLOCK"]
+
+    def print(self) -> None:
+        p, nest, x, r = self.p, self.nest, self.x, self.r
+        nest.writer.helpers.setdefault("wait_for_all", WAIT)
+        p.used_names |= {"wait_for_all", "part", "GROUPS"}
+        p.out.add(f"part = {nest.program(p, 0)} % {self.parts}")
+        p.out.add(f"{r.name} = {p.lanes(r, offset=f'part * {self.chunk}')}")
+        if self.length % self.chunk:
+            r.mask = p.fresh(f"{r.name}_in")
+            p.out.add(f"{r.mask} = {r.name} < {self.length}")
+        p.declare_axes(r)
+        p.block_start = f"part * {self.chunk}"
+        rows = nest.size(p, x.extent)
+        step = "" if self.plan.one_row else " * XBLOCK"
+        first = f"{nest.program(p, 0)} // {self.parts}{step}"
+        p.out.add(f"for start in range({first}, {rows}, GROUPS{step}):")
+        p.out.depth += 1
+        if self.plan.one_row:
+            p.out.add(f"{x.name} = start")
+            p.declare_axes(x)
+        else:
+            nest.declare(p, x, "start", self.configs)
+        scope = self._reduce()
+        full, short = nest._row_stores()
+        nest.store_all(p, full, scope)
+        results = nest._reduction_stores(split=False)
+        if results or short:
+            scope = p.define([item.value for item in short], scope)
+            p.out.add("if part == 0:")
+            p.out.depth += 1
+            nest.store_results(p, results)
+            nest.store_all(p, short, scope)
+            p.out.depth -= 1
+        p.out.depth -= 1
+        grid = [f"{self.parts} * GROUPS"]
+        nest.add(nest.symbol, p, grid, self.configs).together = True
+
+    # -- reductions ---------------------------------------------------------------------------------------
+
+    def _reduce(self) -> Scope:
+        """Every row result, in as few meetings as their dependences allow."""
+        scope: Scope = {}
+        left = [item for item in self.values.reductions if not item.split]
+        joined = {pair.total.output: pair for pair in self.online}
+        while left:
+            waiting = {item.output for item in left}
+            batch: list[Reduction] = []
+            for item in left:
+                needs = item.value.reductions & waiting
+                pair = joined.get(item.output)
+                if pair is not None:
+                    needs = needs - {pair.top.output}
+                    if pair.top not in batch:
+                        needs |= {pair.top.output}
+                if item.mean and any(other.output == item.mean for other in batch):
+                    needs = needs - {item.mean}
+                if not needs:
+                    batch.append(item)
+            scope = self._meet(batch, scope, [joined[i.output] for i in batch if i.output in joined])
+            left = [item for item in left if item not in batch]
+        return scope
+
+    def _meet(self, batch: Sequence[Reduction], scope: Scope, pairs: Sequence[Online]) -> Scope:
+        """Reduce this program's part of each of ``batch``, wait, and combine all parts."""
+        p = self.p
+        accumulating = Accumulating(p, self.r.place or 0)
+        count = f"{self.chunk}.0"
+        if self.length % self.chunk:
+            count = p.fresh("count")
+            rest = self.length - (self.parts - 1) * self.chunk
+            p.out.add(f"{count} = tl.where(part == {self.parts - 1}, {rest}.0, {self.chunk}.0)")
+        lowered = {pair.top.output: pair for pair in pairs}
+        totals = {pair.total.output: pair for pair in pairs}
+        for item in batch:
+            if item.output in totals:
+                self._partial_total(totals[item.output], scope)
+                continue
+            roots = [item.value] if item.value.kind not in ("const", "index", "reduced") else []
+            if not item.mean:
+                scope = p.define(roots, scope, always=True)
+            accumulating.at_once(item, scope, count)
+            if item.output in lowered:
+                self._pivot(lowered[item.output])
+        kept = {item.output: self._publish(item) for item in batch}
+        self._wait()
+        for item in batch:
+            self._load(item, kept[item.output])
+        for item in batch:
+            if item.output not in totals and not item.mean:
+                self._combine(item, kept, lowered.get(item.output))
+        return scope
+
+    def _partial_total(self, pair: Online, scope: Scope) -> None:
+        """The part's sum of exponentials below the part's own maximum."""
+        p, nest = self.p, self.nest
+        dtype = accumulate_dtype(pair.top, nest.buffers[pair.top.output].dtype)
+        value = p.text(pair.top.value, scope)
+        exponential = nest.writer.op("exp", [f"({bare(value)} - {self.pivot})"], dtype, dtype)
+        if self.r.mask:
+            exponential = f"tl.where({self.r.mask}, {bare(exponential)}, 0.0)"
+        name = p.fresh(pair.total.output)
+        reduced = nest.writer.reduce("sum", bare(exponential), self.r.place or 0, dtype)
+        p.out.add(f"{name} = {Accumulating(p, self.r.place or 0).kept(reduced)}", [pair.total.loop.id])
+        p.reduced_text[pair.total.output] = name
+
+    def _pivot(self, pair: Online) -> None:
+        """What is subtracted before the exponential: the maximum, or 0 where it is infinite."""
+        p = self.p
+        top = p.reduced_text[pair.top.output]
+        self.pivot = p.fresh("pivot")
+        p.out.add(f"{self.pivot} = tl.where({_at_infinity(top, pair)}, 0.0, {top})", [pair.top.loop.id])
+
+    def _publish(self, item: Reduction) -> str:
+        """Store this part's result for the others; returns the pointer to the row's parts."""
+        p, nest = self.p, self.nest
+        dtype = _kept_dtype(item, nest)
+        workspace = nest._workspace(item, "parts", dtype, self.x.extent * index(self.parts))
+        pointer = p.pointer(workspace.name)
+        place = f"part * {nest._factor(p, self.x.extent)} + {self.x.name}"
+        mask = f", mask={self.x.mask}" if self.x.mask else ""
+        p.out.add(f"tl.store({pointer} + {place}, {p.reduced_text[item.output]}{mask})", [item.loop.id])
+        return pointer
+
+    def _wait(self) -> None:
+        p, nest = self.p, self.nest
+        name = f"{self.values.group.loops[0].name}_arrived" + (f"_{self.counters}" if self.counters else "")
+        self.counters += 1
+        pointer = p.pointer(nest.counter(name, self.x.extent).name)
+        row = self.x.name if self.plan.one_row else "start"
+        p.out.add(f"wait_for_all({pointer} + {row}, {self.parts})")
+
+    def _load(self, item: Reduction, pointer: str) -> None:
+        p, nest = self.p, self.nest
+        whole = 1 << max(self.parts - 1, 0).bit_length()
+        lanes = f"tl.arange(0, {whole})"
+        if not self.plan.one_row:
+            lanes = f"{lanes}[None, :]"
+        masks = [self.x.mask] if self.x.mask else []
+        if whole != self.parts:
+            masks.append(f"({lanes} < {self.parts})")
+        dtype = _kept_dtype(item, nest)
+        other = nest.writer.identity("sum" if item.kind == "mean" else item.kind, dtype)
+        joined = f", mask={' & '.join(masks)}, other={other}" if masks else ""
+        name = p.fresh(f"{item.output}_parts")
+        place = f"{lanes} * {nest._factor(p, self.x.extent)} + {self.x.name}"
+        cast = ".to(tl.int1)" if dtype == torch.bool else ""
+        p.out.add(f"{name} = tl.load({pointer} + {place}{joined}, volatile=True){cast}", [item.loop.id])
+        self.loaded[item.output] = name
+
+    def _combine(self, item: Reduction, kept: dict[str, str], pair: Online | None) -> None:
+        p, nest, writer = self.p, self.nest, self.nest.writer
+        place = self.r.place or 0
+        accumulating = Accumulating(p, place)
+        parts, loop = self.loaded[item.output], [item.loop.id]
+        dtype = accumulate_dtype(item, nest.buffers[item.output].dtype)
+        if item.kind == "mean":
+            squares = self.loaded[item.loop.outputs[1].name]
+            accumulating.combine_moments(item, parts, squares, self._counts(), f"{self.length}.0")
+            return
+        name = p.fresh(item.output)
+        p.out.add(f"{name} = {accumulating.kept(writer.reduce(item.kind, parts, place, dtype))}", loop)
+        p.reduced_text[item.output] = name
+        if pair is None:
+            return
+        pivot, pivots = p.fresh("pivot"), p.fresh("pivots")
+        p.out.add(f"{pivot} = tl.where({_at_infinity(name, pair)}, 0.0, {name})", loop)
+        p.out.add(f"{pivots} = tl.where({_at_infinity(parts, pair)}, 0.0, {parts})", loop)
+        total = p.fresh(pair.total.output)
+        scaled = writer.op("exp", [f"({pivots} - {pivot})"], dtype, dtype)
+        # a part without any number above -inf counts for nothing
+        scaled = f'tl.where({parts} == float("-inf"), 0.0, {scaled})'
+        product = f"{self.loaded[pair.total.output]} * {scaled}"
+        p.out.add(f"{total} = {accumulating.kept(writer.reduce('sum', product, place, dtype))}", loop)
+        p.reduced_text[pair.total.output] = total
+
+    def _counts(self) -> str:
+        """How many points each part has."""
+        whole = 1 << max(self.parts - 1, 0).bit_length()
+        lanes = f"tl.arange(0, {whole})" + ("" if self.plan.one_row else "[None, :]")
+        if self.length == self.chunk * whole:
+            return f"{self.chunk}.0"
+        rest = f"tl.maximum({self.length} - {lanes} * {self.chunk}, 0)"
+        return f"tl.minimum({rest}, {self.chunk}).to({TRITON_TYPES[torch.float32]})"
+
+
+def _at_infinity(text: str, pair: Online) -> str:
+    return f'tl.abs({text}) == float("inf")' if pair.lenient else f'{text} == float("-inf")'
+
+
+def _kept_dtype(item: Reduction, nest: Nest) -> torch.dtype:
+    return accumulate_dtype(item, nest.buffers[item.output].dtype)
