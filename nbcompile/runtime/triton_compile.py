@@ -6,6 +6,7 @@ library (0.2 to 0.9 s a process) and files every text in a second cache.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import linecache
 import subprocess
@@ -13,7 +14,7 @@ import tempfile
 import textwrap
 import threading
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,30 @@ class Built:
     scratch_align: int = 1
 
 
+class _OneVendor:
+    """Lets many threads compile for one vendor's chips at a time. LLVM's options are global to the process,
+    and Triton's two backends set them differently: together they were seen to change each other's code."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._vendor = ""
+        self._inside = 0
+
+    @contextlib.contextmanager
+    def of(self, vendor: str) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._inside or self._vendor == vendor)
+            self._vendor = vendor
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside -= 1
+                self._changed.notify_all()
+
+
+_VENDOR = _OneVendor()
 _LOADING = threading.Lock()
 
 
@@ -88,36 +113,15 @@ def _load_file(text: str) -> types.ModuleType:
 def compile_function(
     text: str, launch: Launch, config: Config, target: Target, assumed: tuple[int, ...], assemble: bool = True
 ) -> Built:
-    compiler = triton_module("triton.compiler.compiler")
-    language = triton_module("triton.backends.compiler").Language.TRITON
-    ir = triton_module("triton._C.libtriton").ir
-    chip = gpu_target(target)
+    """Compile one function of the file ``text``, with the arguments at the positions ``assumed`` taken to be
+    multiples of 16; without ``assemble`` up to the assembly text only. Raises CodegenError where Triton
+    refuses it, ToolchainError where ptxas does or Triton is missing."""
+    triton_module()
     function = _function(load_file(text), launch, config)
-    attributes = {(n,): [["tt.divisibility", ASSUMED_DIVISOR]] for n in assumed}
-    constants = {(function.arg_names.index(name),): value for name, value in config.constants.items()}
-    types_of = {item.name: item.type for item in launch.arguments}
-    signature = {name: types_of.get(name, "constexpr") for name in function.arg_names}
-    made: dict[str, Any] = {}
     facts: dict[str, Any] = {}
     try:
-        backend = compiler.make_backend(chip)
-        options = backend.parse_options({"num_warps": config.warps, "num_stages": config.stages})
-        context = ir.context()
-        ir.load_dialects(context)
-        backend.load_dialects(context)
-        steps: dict[str, Callable[[Any, dict[str, Any]], Any]] = {}
-        backend.add_stages(steps, options, language)
-        value = compiler.ASTSource(function, signature, constants, attributes).make_ir(
-            chip, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
-        )
-        for kind, step in steps.items():
-            if kind in ("cubin", "hsaco") and not assemble:
-                value = b""
-            elif kind == "cubin":
-                value = _assemble(value, options, int(target.arch), launch.function)
-            else:
-                value = step(value, facts)
-            made[kind] = value if isinstance(value, bytes) else str(value)
+        with _VENDOR.of(target.kind):
+            made = _run_stages(function, launch, config, target, assumed, assemble, facts)
     except NbcompileError:
         raise
     except Exception as error:
@@ -144,6 +148,43 @@ def compile_function(
         scratch_bytes=int(facts.get("global_scratch_size") or 0),
         scratch_align=int(facts.get("global_scratch_align") or 1),
     )
+
+
+def _run_stages(
+    function: Any, launch: Launch, config: Config, target: Target, assumed: tuple[int, ...], assemble: bool,
+    facts: dict[str, Any],
+) -> dict[str, Any]:  # fmt: skip
+    """What each stage of Triton's backend makes, by its kind; what they tell is put into ``facts``."""
+    compiler = triton_module("triton.compiler.compiler")
+    ir = triton_module("triton._C.libtriton").ir
+    chip = gpu_target(target)
+    types_of = {item.name: item.type for item in launch.arguments}
+    source = compiler.ASTSource(
+        function,
+        {name: types_of.get(name, "constexpr") for name in function.arg_names},
+        {(function.arg_names.index(name),): value for name, value in config.constants.items()},
+        {(n,): [["tt.divisibility", ASSUMED_DIVISOR]] for n in assumed},
+    )
+    backend = compiler.make_backend(chip)
+    options = backend.parse_options({"num_warps": config.warps, "num_stages": config.stages})
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    steps: dict[str, Callable[[Any, dict[str, Any]], Any]] = {}
+    backend.add_stages(steps, options, triton_module("triton.backends.compiler").Language.TRITON)
+    value = source.make_ir(
+        chip, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
+    )
+    made: dict[str, Any] = {}
+    for kind, step in steps.items():
+        if kind in ("cubin", "hsaco") and not assemble:
+            value = b""
+        elif kind == "cubin":
+            value = _assemble(value, options, int(target.arch), launch.function)
+        else:
+            value = step(value, facts)
+        made[kind] = value if isinstance(value, bytes) else str(value)
+    return made
 
 
 def _function(module: types.ModuleType, launch: Launch, config: Config) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -199,3 +201,23 @@ def test_starting_early_warms_triton() -> None:
     triton_build.prestart(HOPPER)
     triton_build.prestart(parse("cpu"))  # nothing to do
     assert triton_build._prestarted.cache_info().currsize == 1
+
+
+def test_two_vendors_code_is_never_made_at_once() -> None:
+    inside: list[str] = []
+    met: set[frozenset[str]] = set()
+
+    def compile_for(vendor: str) -> None:
+        for _ in range(20):
+            with triton_compile._VENDOR.of(vendor):
+                inside.append(vendor)
+                time.sleep(0.0005)
+                met.add(frozenset(inside))
+                inside.remove(vendor)
+
+    threads = [threading.Thread(target=compile_for, args=(name,)) for name in ("cuda", "cuda", "hip", "hip")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert met == {frozenset({"cuda"}), frozenset({"hip"})}
