@@ -5,6 +5,7 @@ A chip that is not here gets its code built and shown; the graph then runs in AT
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,12 +14,12 @@ import torch
 
 from nbcompile import limits
 from nbcompile.compilation import Kernel, Launched
-from nbcompile.errors import LoweringError
+from nbcompile.errors import LaunchError, LoweringError
 from nbcompile.recorder import Recorder
 from nbcompile.runtime import triton_build
 from nbcompile.runtime.source_to_module import bind
 from nbcompile.runtime.triton_build import Builds, TritonBinary
-from nbcompile.runtime.triton_grid import hints_of
+from nbcompile.runtime.triton_grid import grid_of, hints_of
 from nbcompile.stages import AtenGraph, CompiledModule, KernelSource
 from nbcompile.targets import Target
 
@@ -34,7 +35,7 @@ def on_device(
     def functions() -> Functions:
         from nbcompile.runtime.triton_launch import launchers
 
-        built = binary.built()
+        built = _that_fit(source, binary.built(), chip, device)
         note_launches(recorder, source, built, chip, texts=False)
         found: Functions = launchers(source, built, chip, device)
         return found
@@ -42,6 +43,28 @@ def on_device(
     moved = {name: tensor.to(device) for name, tensor in constants.items()}
     module = bind(source, functions, moved, binary.from_cache, allocator(device))
     return replace(module, call=_with_scalars_there(module.call, _scalars(aten), device))
+
+
+def _that_fit(source: KernelSource, built: Builds, chip: Target, device: torch.device) -> Builds:
+    """``built`` with a smaller config for each launch whose programs wait for each other and would not all be
+    on the chip at once (the registers that a function takes are known only now)."""
+    from nbcompile.runtime.triton_launch import resident_programs
+
+    found = dict(built)
+    for launch in source.launches:
+        if not launch.together:
+            continue
+        for config in launch.configs:
+            item = found[launch.function]
+            if item.config != config:
+                item = triton_build.begin(source, launch, config, chip).result()
+            found[launch.function] = item
+            programs = math.prod(grid_of(launch, config, hints_of(launch)))
+            if programs <= resident_programs(item, chip, device):
+                break
+        else:
+            raise LaunchError(f"the programs of {launch.function} cannot all be on the chip at once")
+    return found
 
 
 def interpreted(source: KernelSource, constants: Mapping[str, torch.Tensor]) -> CompiledModule:
