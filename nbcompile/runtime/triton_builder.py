@@ -1,51 +1,46 @@
-"""What the interpreter's operations do: Triton's numpy builder, mended, and with every address checked.
+"""What the interpreter's operations do: Triton's numpy builder, mended, and with every access checked.
 
 Mended: bfloat16 arithmetic (Triton's interpreter adds the bit patterns) and rounding (it truncates),
 ``tl.maximum`` and ``tl.clamp`` drop NaN as the hardware does, and a reduction or scan with a combine
 function of its own takes log n steps on whole arrays rather than one on each element.
 
-Checked: a load, store or atomic whose address lies outside the storage of the argument that its pointer
-was made from is an error, and so is one that is not a multiple of the element's size.
+Checked: see :mod:`triton_memory`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from nbcompile.errors import LaunchError
+from nbcompile.runtime.triton_memory import Memory
 
 Array = np.ndarray[Any, Any]
 ARGUMENT = "argument"
 """Key of a handle's attributes: the position of the argument that a pointer was made from."""
 
 
-@dataclass(frozen=True)
-class Range:
-    """Addresses from ``start`` up to ``end`` belong to the argument ``name``."""
-
-    name: str
-    start: int
-    end: int
-
-
 class CheckedOperations:
-    """What is put before Triton's InterpreterBuilder. ``ranges`` maps positions of arguments to
-    :class:`Range` (empty: nothing is checked); ``pause``, if set, is called at each operation by which
-    programs may wait for each other, and ``went_on`` at all other accesses."""
+    """What is put before Triton's InterpreterBuilder. ``memory``, if set, checks each access; ``pause``, if
+    set, is called at each operation by which programs may wait for each other, and ``went_on`` at all
+    other accesses."""
 
     interpreter: Any  # the module
     language: Any
-    grid_idx: tuple[int, ...]
+    grid_idx: tuple[int, ...] | None
+
+    def enter(self, number: int, place: tuple[int, ...]) -> None:
+        """From now on program ``number`` runs, which is at ``place`` of the grid."""
+        self.grid_idx = place
+        if self.memory is not None:
+            self.memory.enter(number, place)
 
     def __init__(self) -> None:
         super().__init__()
         self.options = self.interpreter.InterpreterOptions(sanitize_overflow=False)
-        self.ranges: dict[int, Range] = {}
+        self.memory: Memory | None = None
         self.pause: Callable[[], None] | None = None
         self.went_on: Callable[[], None] | None = None
 
@@ -128,24 +123,29 @@ class CheckedOperations:
     def create_masked_load(
         self, pointers: Any, mask: Any, other: Any, modifier: Any, policy: Any, volatile: Any
     ) -> Any:
-        self._check("loads", pointers, mask)
+        if self.memory is not None:
+            self.memory.load(*_accessed(pointers, mask))
         self._meet(bool(volatile))
         return super().create_masked_load(  # type: ignore[misc]
             pointers, mask, other, modifier, policy, volatile
         )
 
     def create_masked_store(self, pointers: Any, value: Any, mask: Any, modifier: Any, policy: Any) -> Any:
-        self._check("stores", pointers, mask)
+        if self.memory is not None:
+            values = np.broadcast_to(value.data, pointers.data.shape)
+            self.memory.store(*_accessed(pointers, mask), _kept(values, mask))
         self._meet(False)
         return super().create_masked_store(pointers, value, mask, modifier, policy)  # type: ignore[misc]
 
     def create_atomic_rmw(self, kind: Any, pointers: Any, value: Any, mask: Any, sem: Any, scope: Any) -> Any:
-        self._check("updates", pointers, mask)
+        if self.memory is not None:
+            self.memory.update(*_accessed(pointers, mask))
         self._meet(True)
         return super().create_atomic_rmw(kind, pointers, value, mask, sem, scope)  # type: ignore[misc]
 
     def create_atomic_cas(self, pointers: Any, expected: Any, value: Any, sem: Any, scope: Any) -> Any:
-        self._check("updates", pointers, None)
+        if self.memory is not None:
+            self.memory.update(*_accessed(pointers, None))
         self._meet(True)
         return super().create_atomic_cas(pointers, expected, value, sem, scope)  # type: ignore[misc]
 
@@ -154,37 +154,18 @@ class CheckedOperations:
         if action is not None:
             action()
 
-    def _check(self, verb: str, pointers: Any, mask: Any) -> None:
-        if not self.ranges:
-            return
-        addresses = pointers.data
-        kept = getattr(mask, "data", mask)  # a block pointer's mask is a plain array
-        if kept is not None and not np.all(kept):
-            addresses = addresses[np.broadcast_to(kept, addresses.shape)]
-        if addresses.size == 0:
-            return
-        size = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
-        low, high = int(addresses.min()), int(addresses.max()) + size
-        owner = self.ranges.get(pointers.attr.get(ARGUMENT, -1))
-        places = [owner] if owner is not None else list(self.ranges.values())
-        if not any(place.start <= low and high <= place.end for place in places):
-            inside = np.zeros(addresses.shape, bool)
-            for place in places:
-                inside |= (addresses >= place.start) & (addresses + np.uint64(size) <= place.end)
-            if not inside.all():
-                self._refuse(verb, int(addresses[~inside].flat[0]), size, owner)
-        if size > 1 and np.any(addresses % np.uint64(size)):
-            raise LaunchError(
-                f"program {self.grid_idx} {verb} {size}-byte elements where no multiple of {size} lies."
-            )
 
-    def _refuse(self, verb: str, address: int, size: int, owner: Range | None) -> None:
-        where = f"at address {address:#x}, in no argument"
-        if owner is not None:
-            extent = (owner.end - owner.start) // size
-            place = (address - owner.start) // size
-            where = f"element {place} of the storage of argument {owner.name}, which has {extent}"
-        raise LaunchError(f"program {self.grid_idx} {verb} {where} ({size}-byte elements).")
+def _accessed(pointers: Any, mask: Any) -> tuple[Array, int, int]:
+    """Addresses not masked out, bytes of an element, and the argument that the pointers were made from."""
+    size = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
+    return _kept(pointers.data, mask), size, pointers.attr.get(ARGUMENT, -1)
+
+
+def _kept(data: Array, mask: Any) -> Array:
+    kept = getattr(mask, "data", mask)  # a block pointer's mask is a plain array
+    if kept is None or np.all(kept):
+        return data
+    return data[np.broadcast_to(kept, data.shape)]
 
 
 def _owned(name: str, source: int) -> Callable[..., Any]:
