@@ -165,7 +165,8 @@ def _kept(data: Array, mask: Any) -> Array:
     kept = getattr(mask, "data", mask)  # a block pointer's mask is a plain array
     if kept is None or np.all(kept):
         return data
-    return data[np.broadcast_to(kept, data.shape)]
+    chosen: Array = data[np.broadcast_to(kept, data.shape)]
+    return chosen
 
 
 def _owned(name: str, source: int) -> Callable[..., Any]:

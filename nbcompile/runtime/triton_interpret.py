@@ -2,8 +2,9 @@
 
 The kernels see a second instance of Triton's language (:mod:`triton_copy`), so compiling goes on
 undisturbed beside it. Programs of a grid run one after another; those of a ``together`` launch take
-turns, changing at each atomic. By default every address is checked (:mod:`triton_builder`): a kernel
-that reads or writes outside its arguments fails with the argument, the element and the line.
+turns, changing at each atomic. By default every access is checked (:mod:`triton_memory`): a kernel that
+reads or writes outside its arguments, or whose programs race, fails with the argument, the element and
+the line.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ import torch
 
 from nbcompile.errors import CodegenError, LaunchError, NbcompileError, ToolchainError
 from nbcompile.runtime.cache import key
-from nbcompile.runtime.triton_builder import ARGUMENT, Range, make_builder, make_reductions
+from nbcompile.runtime.triton_builder import ARGUMENT, make_builder, make_reductions
 from nbcompile.runtime.triton_copy import TritonCopy
 from nbcompile.runtime.triton_grid import grid_of, is_pointer
+from nbcompile.runtime.triton_memory import Memory, Range, one_size
 from nbcompile.stages import Argument, Config, KernelSource, Launch
 
 STALLED_TURNS = 200
@@ -42,10 +44,10 @@ def interpreted(
     source: KernelSource, *, checked: bool = True, chosen: Mapping[str, Config] | None = None
 ) -> Programs:
     """Each launch of ``source`` by function name, to be called with CPU tensors and integers in the order
-    of ``Launch.arguments``. ``checked``: verify every address. ``chosen``: configs other than the first.
+    of ``Launch.arguments``. ``checked``: verify every access. ``chosen``: configs other than the first.
 
-    Calls raise LaunchError for an access outside the arguments or programs that wait for each other
-    for ever, CodegenError for whatever else goes wrong in a kernel. ToolchainError without Triton.
+    Calls raise LaunchError for an access outside the arguments, a race, or programs that wait for each
+    other for ever, CodegenError for whatever else goes wrong in a kernel. ToolchainError without Triton.
     """
     machine = _machine()
     scope = machine.execute(source.source)
@@ -172,20 +174,21 @@ class _Machine:
             for n, (item, value) in enumerate(zip(launch.arguments, args, strict=True)):
                 given[item.name] = self._argument(n, item, value, launch.function, ranges)
             builder = self.builder
-            builder.ranges = ranges if checked else {}
+            ordered = launch.together or not one_size(ranges.values())
+            builder.memory = Memory(ranges, ordered) if checked else None
             builder.set_grid_dim(*grid)
             programs = list(itertools.product(*map(range, grid)))
             try:
                 if launch.together:
                     _TakingTurns(builder, fn, given, programs).run()
                 else:
-                    for place in programs:
-                        builder.grid_idx = place
+                    for number, place in enumerate(programs):
+                        builder.enter(number, place)
                         fn(**given)
             except Exception as error:
                 raise _explained(error, launch.function, fn.__code__) from error
             finally:
-                builder.ranges, builder.grid_idx = {}, None
+                builder.memory, builder.grid_idx = None, None
 
     def _argument(self, n: int, item: Argument, value: Any, function: str, ranges: dict[int, Range]) -> Any:
         kind = self.language.str_to_ty(item.type, None)
@@ -198,7 +201,7 @@ class _Machine:
                     f"argument {item.name} of kernel {function} is {item.type}, got {value.dtype}."
                 )
             storage = value.untyped_storage()
-            ranges[n] = Range(item.name, storage.data_ptr(), storage.data_ptr() + storage.nbytes())
+            ranges[n] = Range(item.name, storage.data_ptr(), storage.data_ptr() + storage.nbytes(), size)
             handle = self.interpreter.TensorHandle(np.array([value.data_ptr()], dtype=np.uint64), kind)
             handle.set_attr(ARGUMENT, n)
             return self.language.core.tensor(handle, kind)
@@ -296,7 +299,7 @@ class _TakingTurns:
     def _take(self, n: int) -> None:
         self.turns[n].acquire()
         self.present = n
-        self.builder.grid_idx = self.programs[n]
+        self.builder.enter(n, self.programs[n])
 
     def _pause(self) -> None:
         n = self.present

@@ -30,7 +30,7 @@ def _run(
     """Interpret a function ``f`` of this body (indented lines) on these arguments."""
     names = ", ".join(item.name for item in arguments)
     text = f"{HEAD}{above}@triton.jit\ndef f({names}, BLOCK: tl.constexpr):\n{body}"
-    launch = Launch("f", "k0", arguments, ("1",), (Config({"BLOCK": 8}),))
+    launch = Launch("f", "k0", arguments, (grid,), (Config({"BLOCK": 8}),))
     interpreted(sample(text=text, launches=(launch,)))["f"](*args)
 
 
@@ -87,6 +87,34 @@ def test_programs_that_wait_for_ever_are_stopped() -> None:
 def test_an_access_outside_the_arguments_is_an_error_with_its_line(body: str, says: str) -> None:
     with pytest.raises(LaunchError, match=f"kernel f, generated line 7 `tl..*{says}"):
         _run(f"    {body}\n", torch.zeros(6), torch.zeros(8), 8)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("tl.store(y, p + 0.0)", "stores element 0 .*argument y, which program number 0 writes"),
+        ("tl.store(y + p, tl.load(y) + 1.0)", "loads element 0 .*y, which program number 0 writes"),
+        ("tl.store(y + (3 - p), tl.load(y + p) + 1.0)", "program number . (reads|writes)"),
+        ("tl.store(y + tl.arange(0, 8) // 2, tl.arange(0, 8) + 0.0)", "two different values in element 0"),
+    ],
+)  # fmt: skip
+def test_programs_that_race_are_found(body: str, says: str) -> None:
+    with pytest.raises(LaunchError, match=f"kernel f, generated line 8 `tl..*{says}"):
+        _run(f"    p = tl.program_id(0)\n    {body}\n", torch.zeros(8), torch.zeros(8), 8, grid="4")
+
+
+def test_what_cannot_go_wrong_in_any_order_is_no_race() -> None:
+    body = (
+        "    p = tl.program_id(0)\n"
+        "    tl.store(y, 1.0)\n"  # all write the same
+        "    tl.store(y + 1 + p, tl.load(x + p))\n"
+        "    tl.atomic_add(y + 5, 1.0)\n"
+        "    if tl.atomic_add(y + 6, 1.0) == 3.0:\n"  # the last one knows that the others are done
+        "        tl.store(y + 7, tl.load(y + 1) + tl.load(y + 5))\n"
+    )
+    y = torch.zeros(8)
+    _run(body, torch.ones(8), y, 8, grid="4")
+    assert y.tolist() == [1.0, 1.0, 1.0, 1.0, 1.0, 4.0, 4.0, 5.0]
 
 
 def test_masked_accesses_may_lie_anywhere() -> None:
