@@ -189,8 +189,8 @@ class Tuner:
                 return self._run(args)
             self._deadline = self._bench.watch.now() + self.options.autotune_seconds
             self._open = {search.launch.function: search for search in self._searches}
-            assert self._ahead is not None
-            self._ahead.hurry()
+            if self._ahead is not None:
+                self._ahead.hurry()
             searching = {
                 name: functools.partial(self._searched, name) if name in self._open else function
                 for name, function in self._functions().items()
@@ -233,11 +233,10 @@ class Tuner:
         launch, watch = search.launch, self._bench.watch
         default = config_text(search.default)
         search.launchers[default] = self._functions()[launch.function]
-        ahead = [*search.configs.values()]
-        if search.weight >= MATTERS:
-            ahead += self._beside(search, search.default)
+        beside = self._beside(search, search.default) if search.weight >= MATTERS else []
         # compiling may take longer than measuring: half of all the time left
-        self._get_ready(search, ahead, max(until, begun + (self._deadline - begun) / 2))
+        self._get_ready(search, [*search.configs.values()], max(until, begun + (self._deadline - begun) / 2))
+        self._get_ready(search, [item for item in beside if self._ahead_of(search, item).done()], until)
         winners = self._session(search, [*search.configs], default, until)
         best = winners[0] if winners else default
         for _ in range(CLIMBS if search.weight >= MATTERS else 0):
@@ -293,9 +292,7 @@ class Tuner:
             for item, value in zip(launch.arguments, search.args, strict=True)
             if not is_pointer(item.type)
         }
-        ahead = self._ahead
-        assert ahead is not None
-        futures = {config_text(config): ahead.get(launch, config) for config in configs}
+        futures = {config_text(config): self._ahead_of(search, config) for config in configs}
         search.configs |= {config_text(config): config for config in configs}
         for name, future in futures.items():
             try:
@@ -309,6 +306,10 @@ class Tuner:
                 search.timings[name] = Timing(None, note="not compiled in time")
             except Exception as error:
                 search.timings[name] = Timing(None, note=reason(error))
+
+    def _ahead_of(self, search: _Search, config: Config) -> Future[Built]:
+        assert self._ahead is not None, "the first call starts it"
+        return self._ahead.get(search.launch, config)
 
     def _reset(self, search: _Search) -> Call | None:
         """What puts back the counters by which programs of a ``together`` launch wait for each other."""

@@ -12,7 +12,7 @@ from nbcompile.stages import Config, Launch
 from nbcompile.targets import Target
 
 MOST_WARPS = 32
-_MOST_STAGES = 5
+MOST_STAGES = 5
 
 
 def config_text(config: Config) -> str:
@@ -37,34 +37,50 @@ def free_constants(launch: Launch) -> dict[str, tuple[int, int]]:
 
 
 def neighbours(config: Config, launch: Launch, *, pipelined: bool = False) -> list[Config]:
-    """Configs one step from ``config``: half or twice the warps, each free constant, or (where a loop is
-    ``pipelined``) the stages one more or less.
+    """Configs one step from ``config``: half or twice the warps or a free block, one more or less of
+    ``STAGES`` (blocks of a walk that are under way at once), or where products are ``pipelined`` of Triton's
+    own stages.
 
-    A block never grows beyond the greatest listed: where every listed block divides an extent the kernel
-    has no mask, and only a divisor of them is sure to divide it too.
+    A kernel has no mask where every listed block divides an extent, so a block that is no divisor of the
+    greatest listed is proposed only where the grid tells the extent, and it divides that too or not even
+    the greatest does.
     """
     found = []
     lanes = math.prod(value for name, value in config.constants.items() if name.endswith("BLOCK"))
-    if config.warps > 1:
-        found.append(replace(config, warps=config.warps // 2))
-    if config.warps < MOST_WARPS and config.warps * 2 * 32 <= lanes:
-        found.append(replace(config, warps=config.warps * 2))
+    halved, doubled = max(config.warps // 2, 1), min(config.warps * 2, MOST_WARPS)
+    if halved < config.warps:
+        found.append(replace(config, warps=halved))
+    if config.warps < doubled and doubled * 32 <= lanes:
+        found.append(replace(config, warps=doubled))
     for name, (least, greatest) in free_constants(launch).items():
         value = config.constants[name]
-        for other in (value * 2, value // 2):
-            if max(least // 2, 2) <= other <= greatest and greatest % other == 0:
+        for other in (value * 2, value // 2) if name.endswith("BLOCK") else ():
+            if max(least // 2, 2) <= other <= 4 * greatest and _allowed(launch, name, other, greatest):
                 changed = replace(config, constants={**config.constants, name: other})
-                found.append(changed)
-                if other < value and config.warps > 1:  # as many elements a thread as before
-                    found.append(replace(changed, warps=config.warps // 2))
-                if other > value and config.warps < MOST_WARPS:
-                    found.append(replace(changed, warps=config.warps * 2))
+                # with as many warps, and with as many elements a thread as before
+                found += [changed, replace(changed, warps=halved if other < value else doubled)]
+    if "STAGES" in config.constants:  # it changes when data are loaded, never what is computed
+        for stages in _beside(config.constants["STAGES"]):
+            found.append(replace(config, constants={**config.constants, "STAGES": stages}))
     if pipelined:
-        if config.stages < _MOST_STAGES:
-            found.append(replace(config, stages=config.stages + 1))
-        if config.stages > 1:
-            found.append(replace(config, stages=config.stages - 1))
-    return found
+        found += [replace(config, stages=stages) for stages in _beside(config.stages)]
+    return list({config_text(item): item for item in found}.values())
+
+
+def _allowed(launch: Launch, name: str, value: int, greatest: int) -> bool:
+    """Whether the kernel's masks are right for this value of a block."""
+    if greatest % value == 0:
+        return True
+    for expression in launch.grid:
+        if expression.startswith("cdiv(") and expression.endswith(f", {name})"):
+            extent = expression.removeprefix("cdiv(").removesuffix(f", {name})")
+            # the extent of a dynamic size is never known to be divided
+            return not extent.isdigit() or int(extent) % value == 0 or int(extent) % greatest != 0
+    return False
+
+
+def _beside(stages: int) -> list[int]:
+    return [item for item in (stages + 1, stages - 1) if 1 <= item <= MOST_STAGES]
 
 
 def misfit(
