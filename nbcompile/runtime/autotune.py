@@ -32,6 +32,7 @@ from nbcompile.runtime.autotune_copies import agree, definitions, restore, with_
 from nbcompile.runtime.autotune_measure import Call, GpuStopwatch, Stopwatch, Timing, faster, measure, reason
 from nbcompile.runtime.autotune_store import Result, Tried
 from nbcompile.runtime.cache import DiskCache
+from nbcompile.runtime.triton_build import Builds
 from nbcompile.runtime.triton_compile import Built
 from nbcompile.runtime.triton_grid import hints_of, is_pointer
 from nbcompile.stages import CompiledModule, Config, KernelSource, Launch
@@ -136,6 +137,13 @@ class Tuner:
         self._bench = bench or gpu_bench(self.source, self.chip, device)
         self._run: Callable[[list[Any]], Any] = self._first
         return CompiledModule(plain.graph, lambda args: self._run(args), plain.from_cache)
+
+    def runs(self, built: Builds) -> None:
+        """Tell what the launchers are made of (``together`` launches get a config that fits): the configs
+        that the search has to beat."""
+        for search in self._searches:
+            search.default = built[search.launch.function].config
+            search.configs.setdefault(config_text(search.default), search.default)
 
     # -- what there is to search for ------------------------------------------------------------------
 
