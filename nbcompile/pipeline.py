@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -20,6 +21,7 @@ from nbcompile.fuse.record import parts
 from nbcompile.loop_ir.fused import FusedProgram
 from nbcompile.loop_ir.verify import verify
 from nbcompile.lower.aten_to_loops import aten_to_loops
+from nbcompile.matrix_products import Products, in_two_steps
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
 from nbcompile.runtime import binary, graph_cache, source_to_module, triton_build, triton_module
@@ -66,14 +68,18 @@ def _for_cpu(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledM
     return module
 
 
-def _for_gpu(aten: AtenGraph, device: torch.device, options: Options, recorder: Recorder) -> CompiledModule:
-    """Triton, for the GPU that the tensors are on, for the interpreter, or for a chip that is not here."""
+def _for_gpu(
+    aten: AtenGraph, device: torch.device, options: Options, recorder: Recorder, search: bool = False
+) -> CompiledModule:
+    """Triton, for the GPU that the tensors are on, for the interpreter, or for a chip that is not here.
+    ``search``: measure what is the best way to do its matrix products, if that is not known."""
     chip = _chip(device, options)
+    runs = device.type != "cpu" and chip.name == targets.of_device(device.index or 0).name
+    products = Products(options, chip, recorder, device if runs else None, search=search)
     triton_build.prestart(chip)
     recorder.environment = detect(str(device))
-    source = _source(
-        aten, options, recorder, (triton_version(),), lambda fused: groups_to_triton(fused, chip)
-    )
+    compiler = (triton_version(), *products.fingerprint)
+    source = _source(aten, options, recorder, compiler, lambda fused: groups_to_triton(fused, chip), products)
     recorder.change_kernels(lambda kernel: triton_module.predicted(kernel, aten.id, chip))
     constants = source_to_module.graph_constants(aten, source.constants)
     if options.interpret:
@@ -81,31 +87,53 @@ def _for_gpu(aten: AtenGraph, device: torch.device, options: Options, recorder: 
         return source_to_module.with_fallback(module, aten, recorder) if source.repeatable else module
     recorder.progress(f"building {len(source.launches)} Triton functions of {aten.id}")
     library = triton_build.find_or_build(source, chip, options, recorder)
-    if device.type == "cpu" or chip.name != targets.of_device(device.index or 0).name:
+    if not runs:
         return triton_module.elsewhere(source, library, chip, aten, recorder)
     module = triton_module.on_device(source, library, chip, device, aten, constants, recorder)
     if source.repeatable:
-        return source_to_module.with_fallback(module, aten, recorder)
-    library.built()
-    return module
+        module = source_to_module.with_fallback(module, aten, recorder)
+    else:
+        library.built()
+    if products.settled or search:
+        return module
+    better = partial(_measured, module, aten, device, options, recorder)
+    return in_two_steps(module, better, torch.cuda.is_current_stream_capturing)
+
+
+def _measured(
+    first: CompiledModule, aten: AtenGraph, device: torch.device, options: Options, recorder: Recorder
+) -> CompiledModule:
+    """The graph compiled again, its matrix products in the ways that are fastest; ``first`` if that fails."""
+    before = recorder.part(aten.id)
+    recorder.drop_part(aten.id)
+    try:
+        return _for_gpu(aten, device, options, recorder, search=True)
+    except Exception as error:
+        recorder.drop_part(aten.id)
+        recorder.load_part(before)
+        recorder.add(f"the products of {aten.id} stay as they were: {type(error).__name__}: {error}")
+        return first
 
 
 def _source(
-    aten: AtenGraph, options: Options, recorder: Recorder, compiler: Sequence[object], printer: Print
-) -> KernelSource:
+    aten: AtenGraph, options: Options, recorder: Recorder, compiler: Sequence[object], printer: Print,
+    products: Products | None = None,
+) -> KernelSource:  # fmt: skip
     """The generated code of a graph, from the cache if it has been seen before."""
     cache = DiskCache.shared()
     name = graph_cache.graph_key(aten, options, compiler) if options.cache else ""
     stored = graph_cache.find(cache, name) if options.cache else None
     if stored:
         return _recalled(stored, aten, recorder)
-    source = _generated(aten, options, recorder, printer)
-    if options.cache:
+    source = _generated(aten, options, recorder, printer, products)
+    if options.cache and (products is None or products.settled):
         graph_cache.keep(cache, name, source, recorder.part(aten.id))
     return source
 
 
-def _generated(aten: AtenGraph, options: Options, recorder: Recorder, printer: Print) -> KernelSource:
+def _generated(
+    aten: AtenGraph, options: Options, recorder: Recorder, printer: Print, products: Products | None
+) -> KernelSource:
     """The stages, one after the other."""
     with recorder.step("lower", aten.id, f"{aten.id}.loops"):
         loops = aten_to_loops(aten, options)
@@ -113,6 +141,8 @@ def _generated(aten: AtenGraph, options: Options, recorder: Recorder, printer: P
             verify(loops)
     with recorder.step("fuse", f"{aten.id}.loops", f"{aten.id}.fused"):
         fused = loops_to_groups(loops, options)
+        if products is not None:
+            fused = products.choose(fused)
     with recorder.step("codegen", f"{aten.id}.fused", f"{aten.id}.source"):
         source = printer(fused)
     recorder.extend(parts(fused, source, aten))
