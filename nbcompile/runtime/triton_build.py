@@ -59,8 +59,10 @@ def find_or_build(
     chosen: Mapping[str, Config] | None = None,
 ) -> TritonBinary:
     """The machine code of ``source`` for ``target``: from the cache, or compiled in the background from
-    now on. ``chosen`` maps functions to configs other than their first. Errors come from ``built()``:
-    CodegenError where Triton refuses a function, ToolchainError where Triton or ptxas fails or is missing.
+    now on. ``chosen`` maps functions to configs other than their first.
+
+    Raises at once where Triton is missing (ToolchainError) or the file is no Python (CodegenError); other
+    errors come from ``built()``: CodegenError where Triton refuses a function, ToolchainError from ptxas.
     """
     configs = _configs(source, chosen)
     cache = DiskCache.shared()

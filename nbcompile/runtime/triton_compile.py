@@ -95,7 +95,8 @@ def load_file(text: str) -> types.ModuleType:
 def _load_file(text: str) -> types.ModuleType:
     triton_module()
     name = key("triton-file", text)
-    entry = DiskCache.shared().put(name, {"kernels.py": text.encode()})
+    cache = DiskCache.shared()
+    entry = cache.get(name) or cache.put(name, {"kernels.py": text.encode()})
     path = str(entry.path("kernels.py")) if entry is not None else f"<nbcompile {name[:12]}>"
     # Kept in memory too: the cache may drop the file while this process still compiles from it.
     linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)

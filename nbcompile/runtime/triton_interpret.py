@@ -13,6 +13,7 @@ import ast
 import functools
 import itertools
 import linecache
+import textwrap
 import threading
 import traceback
 import warnings
@@ -44,20 +45,24 @@ def interpreted(
     source: KernelSource, *, checked: bool = True, chosen: Mapping[str, Config] | None = None
 ) -> Programs:
     """Each launch of ``source`` by function name, to be called with CPU tensors and integers in the order
-    of ``Launch.arguments``. ``checked``: verify every access. ``chosen``: configs other than the first.
+    of ``Launch.arguments``. ``checked``: verify every access (of kernels that scatter only the addresses:
+    the user's indices may collide). ``chosen``: configs other than the first.
 
     Calls raise LaunchError for an access outside the arguments, a race, or programs that wait for each
     other for ever, CodegenError for whatever else goes wrong in a kernel. ToolchainError without Triton.
     """
     machine = _machine()
     scope = machine.execute(source.source)
+    scatters = {kernel.id for kernel in source.kernels if kernel.schedule == "scatter"}
     made: dict[str, Callable[..., None]] = {}
     for launch in source.launches:
         config = (chosen or {}).get(launch.function, launch.configs[0])
         function = scope.get(launch.function)
         if not isinstance(function, _Function):
             raise CodegenError(f"the generated Triton file has no function {launch.function}.")
-        made[launch.function] = functools.partial(machine.launch, function.fn, launch, config, checked)
+        made[launch.function] = functools.partial(
+            machine.launch, function.fn, launch, config, checked, launch.kernel not in scatters
+        )
     return made
 
 
@@ -152,9 +157,9 @@ class _Machine:
             )
 
     def launch(
-        self, fn: Callable[..., Any], launch: Launch, config: Config, checked: bool, *args: Any
+        self, fn: Callable[..., Any], launch: Launch, config: Config, checked: bool, races: bool, *args: Any
     ) -> None:
-        """Run every program of one launch."""
+        """Run every program of one launch, with its accesses ``checked``, for ``races`` too."""
         if len(args) != len(launch.arguments):
             raise LaunchError(
                 f"kernel {launch.function} takes {len(launch.arguments)} arguments, got {len(args)}."
@@ -174,8 +179,8 @@ class _Machine:
             for n, (item, value) in enumerate(zip(launch.arguments, args, strict=True)):
                 given[item.name] = self._argument(n, item, value, launch.function, ranges)
             builder = self.builder
-            ordered = launch.together or not one_size(ranges.values())
-            builder.memory = Memory(ranges, ordered) if checked else None
+            races = races and not launch.together and one_size(ranges.values())
+            builder.memory = Memory(ranges, races) if checked else None
             builder.set_grid_dim(*grid)
             programs = list(itertools.product(*map(range, grid)))
             try:
@@ -331,5 +336,7 @@ def _place(trace: TracebackType | None, path: str) -> tuple[int, str]:
     """The innermost line of ``path`` in a traceback, and its text; 0 if there is none."""
     for frame in reversed(traceback.extract_tb(trace)):
         if frame.filename == path and frame.lineno is not None:
-            return frame.lineno, linecache.getline(path, frame.lineno).strip()
+            return frame.lineno, textwrap.shorten(
+                linecache.getline(path, frame.lineno), 120, placeholder=" ..."
+            )
     return 0, ""

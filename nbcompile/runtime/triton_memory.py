@@ -37,11 +37,11 @@ class Range:
 class Memory:
     """The arguments of one launch. ``enter`` says which program runs next; the others check an access and
     raise LaunchError. ``owner`` is the position of the argument that a pointer was made from, -1 if unknown.
-    ``ordered``: the programs wait for each other."""
+    ``races``: look for them too."""
 
-    def __init__(self, ranges: dict[int, Range], ordered: bool) -> None:
+    def __init__(self, ranges: dict[int, Range], races: bool) -> None:
         self._ranges = ranges
-        self._ordered = ordered
+        self._races = races
         self._place: tuple[int, ...] = ()
         self._program = 0
         self._believed: set[int] = set()
@@ -106,7 +106,7 @@ class Memory:
             raise LaunchError(
                 f"program {self._place} {verb} {size}-byte elements where no multiple of {size} lies."
             )
-        return held if held is not None and held.size == size and not self._ordered else None
+        return held if held is not None and held.size == size and self._races else None
 
     def _places(self, held: Range, addresses: Array) -> Array:
         """Positions of elements in the storage."""

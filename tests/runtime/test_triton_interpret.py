@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 from nbcompile.errors import CodegenError, LaunchError
 from nbcompile.runtime.triton_build import build
 from nbcompile.runtime.triton_interpret import interpreted
-from nbcompile.stages import Argument, Config, Launch
+from nbcompile.stages import Argument, Config, KernelText, Launch
 from nbcompile.targets import parse
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -101,6 +102,19 @@ def test_an_access_outside_the_arguments_is_an_error_with_its_line(body: str, sa
 def test_programs_that_race_are_found(body: str, says: str) -> None:
     with pytest.raises(LaunchError, match=f"kernel f, generated line 8 `tl..*{says}"):
         _run(f"    p = tl.program_id(0)\n    {body}\n", torch.zeros(8), torch.zeros(8), 8, grid="4")
+
+
+def test_where_a_scatter_s_indices_collide_the_user_decided_so() -> None:
+    text = (
+        f"{HEAD}@triton.jit\ndef f(x, y, n, BLOCK: tl.constexpr):\n    tl.store(y, tl.program_id(0) + 1.0)\n"
+    )
+    launch = Launch("f", "k0", ONE, ("4",), (Config({"BLOCK": 8}),))
+    source = replace(
+        sample(text=text, launches=(launch,)), kernels=(KernelText("k0", "f", "", (), "scatter"),)
+    )
+    y = torch.zeros(8)
+    interpreted(source)["f"](torch.zeros(8), y, 8)
+    assert y[0] in (1.0, 2.0, 3.0, 4.0)
 
 
 def test_what_cannot_go_wrong_in_any_order_is_no_race() -> None:
