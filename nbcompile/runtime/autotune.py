@@ -260,6 +260,10 @@ class Tuner:
         if best not in (*winners, default) and self._session(search, [best], default, until):
             winners = [best, *winners]
         winner = self._checked(search, winners, default)
+        chosen = search.timings[winner].seconds
+        for name, timing in search.timings.items():  # why not this one, a reader would ask
+            if not timing.note and timing.seconds and chosen and name != winner and timing.seconds < chosen:
+                search.timings[name] = replace(timing, note="not faster by more than the noise")
         late = watch.now() >= until or any(item.note.endswith("in time") for item in search.timings.values())
         tried = tuple(Tried(name, item.seconds, item.note) for name, item in search.timings.items())
         search.result = Result(search.configs[winner], tried, complete=not late)

@@ -291,7 +291,9 @@ def test_without_the_cache_nothing_is_kept() -> None:
 def test_a_gain_within_the_noise_changes_nothing() -> None:
     graph = Graph(Machine(lambda name, config: 1e-4 - 1e-6 * (config.constants["XBLOCK"] > 256)), source())
     graph(), graph(), graph()
-    assert graph.choices("g0.fw.k0")["XBLOCK 256, 4 warps"].chosen
+    found = graph.choices("g0.fw.k0")
+    assert found["XBLOCK 256, 4 warps"].chosen
+    assert found["XBLOCK 512, 4 warps"].note == "not faster by more than the noise"
     assert set(graph.last().values()) == {"XBLOCK 256, 4 warps"}
 
 
