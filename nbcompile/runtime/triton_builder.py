@@ -121,13 +121,13 @@ class CheckedOperations:
     # -- memory --
 
     def create_masked_load(
-        self, pointers: Any, mask: Any, other: Any, modifier: Any, policy: Any, volatile: Any
-    ) -> Any:
+        self, ptrs: Any, mask: Any, other: Any, cache_modifier: Any, eviction_policy: Any, is_volatile: Any
+    ) -> Any:  # the names are Triton's: a tensor descriptor's load gives them
         if self.memory is not None:
-            self.memory.load(*_accessed(pointers, mask))
-        self._meet(bool(volatile))
+            self.memory.load(*_accessed(ptrs, mask))
+        self._meet(bool(is_volatile))
         return super().create_masked_load(  # type: ignore[misc]
-            pointers, mask, other, modifier, policy, volatile
+            ptrs, mask, other, cache_modifier, eviction_policy, is_volatile
         )
 
     def create_masked_store(self, pointers: Any, value: Any, mask: Any, modifier: Any, policy: Any) -> Any:
