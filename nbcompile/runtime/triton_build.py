@@ -20,6 +20,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import torch
+
 from nbcompile.compilation import Launched, PassRecord
 from nbcompile.errors import CodegenError, NbcompileError
 from nbcompile.options import Options
@@ -27,6 +29,7 @@ from nbcompile.recorder import Recorder
 from nbcompile.runtime.cache import DiskCache, Entry, key
 from nbcompile.runtime.triton_compile import ASSUMED_DIVISOR, Built, compile_function
 from nbcompile.runtime.triton_grid import grid_of, is_pointer
+from nbcompile.runtime.triton_native import native_launcher
 from nbcompile.runtime.triton_tools import (
     sass,
     triton_version,
@@ -197,6 +200,8 @@ def _prestarted(kind: str, name: str) -> None:
     from nbcompile.targets import parse
 
     def warm() -> None:
+        if kind == "cuda" and torch.cuda.is_available():
+            native_launcher()  # 40 ms of a C compiler, once a machine
         try:
             chip = parse(name)
             compile_function(
