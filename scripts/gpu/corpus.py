@@ -229,7 +229,7 @@ def first_result(fn: Any, args: tuple[Any, ...], device: str) -> tuple[float, An
 
 def reference_of(region: Region, device: str) -> tuple[bool, Any]:
     """Whether its inputs must be positive, and its results in float64; ``None`` where it draws random
-    numbers, or where ATen does not take float64 (a region that casts to a type by name, say)."""
+    numbers, where ATen does not take float64, or where they are not finite with any of our inputs."""
     if re.search(r"dropout|bernoulli|rand", "\n".join(region.code)):
         return False, None
     wide = regions.Region(**{**vars(region), "code": tuple(_widened(line) for line in region.code)})

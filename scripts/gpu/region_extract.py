@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.stages import AtenGraph
 
 LEAST_BYTES = 1 << 20
+_LAYER_NORM_BACKWARD = "aten.native_layer_norm_backward.default"
 _PICKS = re.compile(r"aten\.(embedding|gather|index_select|index)\.")  # they read a part of their first input
 
 
@@ -153,14 +154,12 @@ class _Extraction:
     def _input(self, node: fx.Node) -> Input:
         value = node.meta["val"]
         strides = None if value.is_contiguous() else list(value.stride())
-        statistics = [
-            args
-            for user in node.users
-            if user in self.own
-            for args in _STATISTICS.get(_name(user), _none)(user)
+        # Statistics of layer norm's rows are float32 on a GPU, whatever they are on a CPU.
+        layer_norms = [
+            user for user in node.users if _name(user) == _LAYER_NORM_BACKWARD and user in self.own
         ]
-        # Statistics of a norm's rows are float32 on a GPU, whatever they are on a CPU.
-        dtype = torch.float32 if node in statistics else value.dtype
+        statistics = any(node in user.args[3:5] for user in layer_norms)
+        dtype = torch.float32 if statistics else value.dtype
         return (self.names[node], SHORT[dtype], list(value.shape), strides, self._bound(node))
 
     def _bound(self, node: fx.Node) -> int | None:
@@ -201,16 +200,6 @@ class _Extraction:
             else:
                 shown[(tuple(value.shape), value.stride(), value.storage_offset())] = self._bytes_read(user)
         return min(whole, sum(shown.values())) if shown else whole
-
-
-def _none(user: fx.Node) -> tuple[Any, ...]:
-    return ()
-
-
-_STATISTICS: dict[str, Callable[[fx.Node], tuple[Any, ...]]] = {
-    "aten.native_layer_norm_backward.default": lambda user: tuple(user.args[3:5]),
-    "aten.native_group_norm_backward.default": lambda user: tuple(user.args[2:4]),
-}
 
 
 def _name(node: fx.Node) -> str:

@@ -84,7 +84,8 @@ def _input(spec: Input, device: str, generator: torch.Generator, positive: bool)
         )
         made = made.add_(0.5) if positive else made
     else:
-        made = torch.randint(high or 2, extent, device=device, generator=generator, dtype=dtype)
+        low = 0 if shape else 1  # a number by itself is a count, and may be divided by
+        made = torch.randint(low, max(high or 2, 2), extent, device=device, generator=generator, dtype=dtype)
     return made if strides is None else made.as_strided(shape, strides)
 
 
