@@ -33,6 +33,9 @@ class Options:
     interpret: run the Triton kernels on the CPU, through Triton's interpreter.
     deterministic: no atomics whose order changes a floating-point result.
     autotune_seconds: how long a ``max-autotune`` mode may measure candidates, for one graph.
+    linear_cross_entropy: run a linear layer and the cross_entropy of its result in chunks of rows, so that
+              the logits never exist whole: ``"auto"`` on a GPU where they would take over 256 MiB,
+              ``"always"`` wherever it can be done, ``"never"``.
     """
 
     mode: str = "default"
@@ -45,12 +48,18 @@ class Options:
     interpret: bool = False
     deterministic: bool = False
     autotune_seconds: float = 30.0
+    linear_cross_entropy: Literal["auto", "always", "never"] = "auto"
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise OptionError(f"mode {self.mode!r} is unknown.", advice=f"Modes: {', '.join(MODES)}.")
         if self.random not in ("auto", "eager", "philox"):
             raise OptionError(f"random={self.random!r} is unknown.", advice="Use auto, eager or philox.")
+        if self.linear_cross_entropy not in ("auto", "always", "never"):
+            raise OptionError(
+                f"linear_cross_entropy={self.linear_cross_entropy!r} is unknown.",
+                advice="Use auto, always or never.",
+            )
         if self.target != "auto":
             targets.parse(self.target)
         if not self.autotune_seconds >= 0:

@@ -235,14 +235,14 @@ class Recorder:
         return hashlib.sha256(what.encode()).hexdigest()[:12]
 
 
-_STEPS = ("capture", "autograd", "lower", "fuse", "codegen", "build")
+_STEPS = ("capture", "rewrite", "autograd", "lower", "fuse", "codegen", "build")
 
 
 def _place(step: PassRecord) -> tuple[str, int, int]:
     """Steps in the order of the pipeline, graph by graph: building ends whenever the compiler does."""
     where = (step.before or step.after).split(".")
     rank = _STEPS.index(step.name) if step.name in _STEPS else len(_STEPS)
-    return where[0], ("bw" in where) + (rank > 1), rank
+    return where[0], ("bw" in where) + (rank > 2), rank
 
 
 def _plain(value: Any) -> Any:

@@ -23,12 +23,16 @@ from nbcompile.compilation import Span
 
 @dataclass(frozen=True)
 class FxGraph:
-    """One graph as Dynamo captured it. ``spans`` and ``ids`` are keyed by FX node name."""
+    """One graph as Dynamo captured it. ``spans`` and ``ids`` are keyed by FX node name.
+
+    A node that a rewrite put in has the id of a captured one it stands for; of those that stand for
+    several, ``merged`` has all ids."""
 
     id: str  # g0
     module: fx.GraphModule
     ids: Mapping[str, str]
     spans: Mapping[str, tuple[Span, ...]]
+    merged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def as_text(self) -> str:
         return self.module.print_readable(print_output=False)
@@ -92,11 +96,13 @@ class Argument:
 
 @dataclass(frozen=True)
 class Config:
-    """Values of a Triton function's compile-time constants, and how it is compiled."""
+    """Values of a Triton function's compile-time constants, and how it is compiled: ``registers`` is the
+    most that a thread may have (0: as many as the compiler likes)."""
 
     constants: Mapping[str, int]
     warps: int = 4
     stages: int = 1
+    registers: int = 0
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "nbcompile"
 STAGES = {"capture", "lower", "fuse", "codegen", "runtime", "measure", "view", "notebook"}
 SHARED = {"stages", "compilation", "errors", "options", "loop_ir", "provenance", "environment", "recorder",
-          "targets", "limits"}  # fmt: skip
+          "targets", "limits", "operators"}  # fmt: skip
 # What a package may import beyond SHARED and itself: measuring and the notebook stand above the compiler,
 # and call it.
 ALLOWED = {

@@ -12,6 +12,7 @@ from torch import fx
 from nbcompile.capture.fx_to_aten import CompileAten, compile_fx_graph
 from nbcompile.capture.graph_breaks import break_of_subgraph_reason
 from nbcompile.capture.graph_record import node_spans, record_nodes, source_name
+from nbcompile.capture.linear_cross_entropy import chunk_linear_cross_entropy
 from nbcompile.compilation import Graph, PassRecord
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
@@ -41,6 +42,7 @@ def make_backend(
             if found is not None:
                 recorder.add(found)
         resolved = options.for_device(_device_of(example_inputs))
+        graph = chunk_linear_cross_entropy(graph, resolved, recorder)
         return compile_fx_graph(graph, example_inputs, resolved, recorder, compile_aten)
 
     return backend

@@ -190,7 +190,7 @@ class _Trace:
                 stack = meta.get("fwd_source_fn_stack" if backward else "source_fn_stack")
                 name = next((item[0] for item in reversed(stack or ()) if item[0] in ids), None)
             if name is not None:
-                origins[node.name] = (ids[name],)
+                origins[node.name] = self.graph.merged.get(name, (ids[name],))
                 if not backward and number is not None:
                     by_sequence[number] = _union(by_sequence.get(number, ()), origins[node.name])
             elif number in by_sequence and "Gradient addition" not in str(meta.get("stack_trace")):

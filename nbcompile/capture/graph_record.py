@@ -30,7 +30,7 @@ _LIBRARY_OPS = frozenset(
     "topk kthvalue median nanmedian mode unique _unique2 cumsum cumprod cummax cummin logcumsumexp "
     "nonzero masked_select bincount histc searchsorted bucketize multinomial cholesky triangular_solve "
     "_grid_sampler_2d_cpu_fallback mkldnn_rnn_layer _cdist_forward _embedding_bag "
-    "_embedding_bag_forward_only".split()
+    "_embedding_bag_forward_only linear_cross_entropy scale_gradient".split()
 )
 _LIBRARY_PREFIXES = ("linalg_", "_linalg_", "_fft_", "_scaled_dot_product", "_flash", "_efficient")
 

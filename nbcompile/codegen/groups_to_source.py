@@ -11,6 +11,7 @@ from nbcompile.codegen.cpu_nests import print_kernel
 from nbcompile.codegen.wrapper import library_targets, print_wrapper
 from nbcompile.loop_ir.fused import FusedProgram, Group
 from nbcompile.loop_ir.nodes import Loop
+from nbcompile.operators import overwrites
 from nbcompile.stages import KernelSource, KernelText
 
 
@@ -51,7 +52,7 @@ def is_repeatable(program: FusedProgram) -> bool:
     return not any(
         item.mutates
         if isinstance(item, Loop)
-        else torch.Tag.nondeterministic_seeded in getattr(item.target, "tags", ())
+        else torch.Tag.nondeterministic_seeded in getattr(item.target, "tags", ()) or overwrites(item.target)
         for item in program.program.statements
     )
 

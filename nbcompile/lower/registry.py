@@ -74,7 +74,7 @@ _registry = Registry()
 FAMILIES = (
     "arithmetic", "elementary", "activations", "comparison", "creation", "random", "reductions", "softmax",
     "norms", "batch_norm", "shape", "assembly", "overwrite", "gather", "scatter", "pooling",
-    "max_pooling", "pad_gradients", "view_gradients", "library",
+    "max_pooling", "pad_gradients", "view_gradients", "library", "linear_cross_entropy",
 )  # fmt: skip
 
 
