@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from nbcompile.runtime.triton_compile import Built
 from nbcompile.runtime.triton_grid import grid_of
@@ -21,6 +21,10 @@ def config_text(config: Config) -> str:
     words.append(f"{config.warps} warp{'s' if config.warps != 1 else ''}")
     if config.stages != 1:
         words.append(f"{config.stages} stages")
+    for item in fields(config):  # what else a config may say, where it says it
+        value = getattr(config, item.name)
+        if item.name not in ("constants", "warps", "stages") and value != item.default:
+            words.append(f"{value} {item.name}")
     return ", ".join(words)
 
 

@@ -75,6 +75,16 @@ def test_neighbours_change_only_what_is_free() -> None:
     assert len({config_text(config) for config in found}) == len(found)
 
 
+def test_configs_that_differ_have_texts_that_differ() -> None:
+    plain = Config({"XBLOCK": 8})
+    assert config_text(plain) == "XBLOCK 8, 4 warps"
+    others = [dataclasses.replace(plain, warps=1), dataclasses.replace(plain, constants={"XBLOCK": 9})]
+    for item in dataclasses.fields(plain):  # fields of later versions too
+        if isinstance(item.default, int):
+            others.append(dataclasses.replace(plain, **{item.name: 77}))
+    assert len({config_text(config) for config in (plain, *others)}) == 1 + len(others)
+
+
 def test_too_many_threads_do_not_fit() -> None:
     chip = parse("hip:gfx942")
     launch = source().launches[0]
