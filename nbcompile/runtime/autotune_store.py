@@ -78,6 +78,7 @@ def keep(cache: DiskCache, name: str, result: Result, budget: float) -> None:
             "constants": dict(result.winner.constants),
             "warps": result.winner.warps,
             "stages": result.winner.stages,
+            "registers": result.winner.registers,
         },
         "tried": [vars(item) for item in result.tried],
         "complete": result.complete,
