@@ -9,7 +9,7 @@ import contextlib
 import ctypes
 import functools
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, Protocol
 
 import torch
@@ -33,8 +33,8 @@ class Recording(Protocol):
     def nodes(self) -> list[Node]:
         """Its nodes in the order they were captured; LaunchError where they cannot be read."""
 
-    def update(self, node: Node) -> None:
-        """Use the node's buffers as they are now from the next replay on. LaunchError if refused."""
+    def update(self, nodes: Sequence[Node]) -> None:
+        """Use these nodes' buffers as they are now from the next replay on. LaunchError if refused."""
 
     def release(self) -> None:
         """Give up the graph; memory that somebody still sees stays."""
@@ -140,10 +140,11 @@ class CudaRecording:
         if not hasattr(graph, "raw_cuda_graph") or not hasattr(graph, "raw_cuda_graph_exec"):
             raise LaunchError("this version of torch does not show its graphs.")
         self._executable = ctypes.c_void_p(graph.raw_cuda_graph_exec())
-        return graph_driver().nodes(graph.raw_cuda_graph())
+        with torch.cuda.device(self._device):
+            return graph_driver(self._device).nodes(graph.raw_cuda_graph())
 
-    def update(self, node: Node) -> None:
-        graph_driver().update(self._executable, node)
+    def update(self, nodes: Sequence[Node]) -> None:
+        graph_driver(self._device).update(self._executable, nodes)
 
     def release(self) -> None:
         torch.cuda.synchronize(self._device)  # it may be running
@@ -208,21 +209,33 @@ class GraphDriver:
 
     def __init__(self, library: Any) -> None:
         self._library = library
+        self._context = ctypes.c_void_p()
 
     def nodes(self, graph: int) -> list[Node]:
-        """Every node of a graph, its arguments copied into buffers of ours."""
+        """Every node of a graph of the current device, its arguments copied into buffers of ours."""
+        self._call("cuCtxGetCurrent", ctypes.byref(self._context))
         count = ctypes.c_size_t(0)
         self._call("cuGraphGetNodes", ctypes.c_void_p(graph), None, ctypes.byref(count))
         handles = (ctypes.c_void_p * count.value)()
         self._call("cuGraphGetNodes", ctypes.c_void_p(graph), handles, ctypes.byref(count))
         return [self._node(handle or 0) for handle in handles]
 
-    def update(self, executable: ctypes.c_void_p, node: Node) -> None:
-        """Give an executable graph the present buffers of ``node``; launches before keep the old ones."""
-        function, arguments, _ = node.sent
-        status = function(executable, *arguments)
-        if status:
-            raise LaunchError(f"the address of an input of {node.name} cannot be changed ({status}).")
+    def update(self, executable: ctypes.c_void_p, nodes: Sequence[Node]) -> None:
+        """Give an executable graph the present buffers of ``nodes``; launches before keep the old ones."""
+        current = ctypes.c_void_p()
+        self._library.cuCtxGetCurrent(ctypes.byref(current))
+        pushed = current.value != self._context.value  # a thread that has had none, or another device
+        if pushed:
+            self._call("cuCtxPushCurrent_v2", self._context)
+        try:
+            for node in nodes:
+                function, arguments, _ = node.sent
+                status = function(executable, *arguments)
+                if status:
+                    raise LaunchError(f"the address of an input of {node.name} cannot be changed ({status}).")
+        finally:
+            if pushed:
+                self._call("cuCtxPopCurrent_v2", ctypes.byref(current))
 
     def _node(self, handle: int) -> Node:
         kind = ctypes.c_int(0)
@@ -276,10 +289,8 @@ class GraphDriver:
         self._call(f"cuGraph{word}NodeGetParams", ctypes.c_void_p(handle), buffer)
         types = tuple(buffer[place] for place in _COPY_KINDS) if kind == "copy" else ()
         opaque = "" if all(item in _IN_DEVICE for item in types) else "does not stay on the device"
-        context = ctypes.c_void_p()
-        self._call("cuCtxGetCurrent", ctypes.byref(context))
         update = self._function(f"cuGraphExec{word}NodeSetParams")
-        sent = (update, (ctypes.c_void_p(handle), buffer, context), None)
+        sent = (update, (ctypes.c_void_p(handle), buffer, ctypes.c_void_p(self._context.value)), None)
         return Node(handle, kind, f"a {kind}", (kind, *types), [buffer], opaque, sent)
 
     def _function(self, name: str) -> Any:
@@ -295,8 +306,8 @@ class GraphDriver:
 
 
 @functools.cache
-def graph_driver() -> GraphDriver:
-    """That of this machine's driver. LaunchError if there is none."""
+def graph_driver(device: torch.device) -> GraphDriver:
+    """For the graphs of one device of this machine. LaunchError if there is no driver."""
     try:
         return GraphDriver(ctypes.CDLL("libcuda.so.1"))
     except OSError as error:

@@ -157,8 +157,7 @@ class Slot:
         nodes, changed = self.nodes(), set[int]()
         for source in self.moved(addresses):
             changed |= write(nodes, where[source], addresses[source])
-        for number in changed:
-            self.recording.update(nodes[number])
+        self.recording.update([nodes[number] for number in changed])
         self.addresses = addresses
 
 

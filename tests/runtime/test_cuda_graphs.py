@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -69,11 +69,12 @@ class FakeRecording:
     def nodes(self) -> list[Node]:
         return self._nodes
 
-    def update(self, node: Node) -> None:
+    def update(self, nodes: Sequence[Node]) -> None:
         if self.refuses:
             raise LaunchError("the driver refuses.")
-        self.updates += 1
-        self.code[self._nodes.index(node)] = [bytes(item) for item in node.buffers]
+        for node in nodes:
+            self.updates += 1
+            self.code[self._nodes.index(node)] = [bytes(item) for item in node.buffers]
 
     def release(self) -> None:
         self.released = True
