@@ -15,7 +15,7 @@ import torch
 from nbcompile.codegen.accumulating import Accumulating, Online, accumulate_dtype, find_online
 from nbcompile.codegen.tile_printer import Dim, Scope, bare
 from nbcompile.codegen.triton_expressions import TRITON_TYPES
-from nbcompile.codegen.values import Reduction
+from nbcompile.codegen.values import Reduction, walk_values
 from nbcompile.loop_ir.index import index
 from nbcompile.stages import Config
 
@@ -42,7 +42,7 @@ class SharedRows:
         self.online = find_online(self.values)
         self.counters = 0
         self.loaded: dict[str, str] = {}  # the combined parts' names, by output
-        self.pivot = ""
+        self.pivot = self.own_top = self.below = ""  # of the pair of maximum and sum under way
 
     @property
     def length(self) -> int:
@@ -143,7 +143,28 @@ class SharedRows:
         for item in batch:
             if item.output not in totals and not item.mean:
                 self._combine(item, kept, lowered.get(item.output))
+        for pair in pairs:
+            scope = self._rescaled(pair, scope)
         return scope
+
+    def _rescaled(self, pair: Online, scope: Scope) -> Scope:
+        """The exponentials below the row's maximum from those below the part's, if anything stores them:
+        ``exp(x - m) = exp(x - p) * exp(p - m)``."""
+        value = pair.total.value
+        users = [item.value for item in self.values.stores]
+        if value not in walk_values(users):
+            return scope
+        p, writer = self.p, self.nest.writer
+        dtype = accumulate_dtype(pair.top, self.nest.buffers[pair.top.output].dtype)
+        whole, own = p.reduced_text[pair.top.output], self.own_top
+        scale = p.fresh("scale")
+        text = writer.op("exp", [f"({self.pivot} - {whole})"], dtype, dtype)
+        if pair.lenient:
+            finite = f'tl.where(tl.abs({whole}) == float("inf"), 0.0, {whole})'
+            text = writer.op("exp", [f"({self.pivot} - {finite})"], dtype, dtype)
+        nothing = f'({own} == float("-inf")) & ({whole} != float("-inf"))'
+        p.out.add(f"{scale} = tl.where({nothing}, 0.0, {text})", [pair.total.loop.id])
+        return {**scope, value.number: f"({self.below} * {scale})"}
 
     def _partial_total(self, pair: Online, scope: Scope) -> None:
         """The part's sum of exponentials below the part's own maximum."""
@@ -153,15 +174,17 @@ class SharedRows:
         exponential = nest.writer.op("exp", [f"({bare(value)} - {self.pivot})"], dtype, dtype)
         if self.r.mask:
             exponential = f"tl.where({self.r.mask}, {bare(exponential)}, 0.0)"
+        self.below = p.fresh("below")  # the exponentials, kept for what is stored
+        p.out.add(f"{self.below} = {bare(exponential)}", [pair.total.loop.id])
         name = p.fresh(pair.total.output)
-        reduced = nest.writer.reduce("sum", bare(exponential), self.r.place or 0, dtype)
+        reduced = nest.writer.reduce("sum", self.below, self.r.place or 0, dtype)
         p.out.add(f"{name} = {Accumulating(p, self.r.place or 0).kept(reduced)}", [pair.total.loop.id])
         p.reduced_text[pair.total.output] = name
 
     def _pivot(self, pair: Online) -> None:
         """What is subtracted before the exponential: the maximum, or 0 where it is infinite."""
         p = self.p
-        top = p.reduced_text[pair.top.output]
+        top = self.own_top = p.reduced_text[pair.top.output]
         self.pivot = p.fresh("pivot")
         p.out.add(f"{self.pivot} = tl.where({_at_infinity(top, pair)}, 0.0, {top})", [pair.top.loop.id])
 

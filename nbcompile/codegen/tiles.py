@@ -4,7 +4,8 @@ reduces what. One frozen :class:`Tiling` a group; the printer only follows it.
 A program owns a tile of up to two dimensions. Schedules:
 
 - *points*: nothing is reduced; the tile is a run of points in memory order, or a square of two axes where
-  two tensors lie in different orders (a transposed read).
+  two tensors lie in different orders (a transposed read), or part of one row (*lines*) where much of the
+  work is the same all along it.
 - *rows*: ``x`` are kept points and ``r`` what is reduced. ``persistent``: a whole row is on chip and read
   once. Else the row is walked in blocks, once per pass.
 - ``parts``: a long row is held by several programs, which wait for each other's results.
@@ -28,6 +29,7 @@ from nbcompile.targets import Target
 POINTS_BLOCK = 1024
 LONGEST_ROW = 32_768  # points of a row that one program holds
 MOST_LIVE = 65_536  # points times values held at once: the registers of a multiprocessor
+MOST_BLOCKS = 65_535  # of a grid's second dimension
 STAGES = 3  # blocks of a walk under way at once
 SHARED_BUDGET = 200 << 10  # bytes of them on a multiprocessor
 PART = 8192  # points that one of several programs holds of a row, with 8 warps
@@ -41,7 +43,7 @@ class Tiling:
     """``x`` and ``r`` are axes of the nest, outermost first (``y`` those of a two-dimensional tile of
     points). ``configs`` gives each block's size. ``slabs``: programs that share one row."""
 
-    schedule: str  # "points", "square", "rows", "scatter"
+    schedule: str  # "points", "lines", "square", "rows", "scatter"
     x: tuple[Axis, ...]
     r: tuple[Axis, ...] = ()
     y: tuple[Axis, ...] = ()
@@ -56,8 +58,10 @@ class Tiling:
     def title(self) -> str:
         """What people call this kind of kernel."""
         if self.schedule != "rows":
-            names = {"points": "pointwise", "square": "pointwise, square tiles", "scatter": "scatter"}
-            return names[self.schedule]
+            return {
+                "points": "pointwise", "lines": "pointwise, by rows", "square": "pointwise, square tiles",
+                "scatter": "scatter",
+            }[self.schedule]  # fmt: skip
         words = ["persistent rows" if self.persistent else "looped rows"]
         if self.parts > 1:
             words = [f"rows shared by {self.parts} programs"]
@@ -168,6 +172,9 @@ def _points(values: KernelValues, buffers: dict[str, Buffer], target: Target, sc
                 for y, x, warps in ((64, 64, 8), (32, 64, 4), (32, 32, 4), (64, 128, 8), (128, 32, 8))
             )
             return Tiling("square", (lane,), y=(*rest, other), configs=configs)
+        lines = _lines(values, points)
+        if lines is not None:
+            return lines
     block = POINTS_BLOCK
     while block > 128 and points < block * target.multiprocessors * 2:
         block //= 2
@@ -175,6 +182,28 @@ def _points(values: KernelValues, buffers: dict[str, Buffer], target: Target, sc
     configs = tuple(Config({"XBLOCK": size}, max(1, min(8, size // 256))) for size in sizes)
     configs += (Config({"XBLOCK": block}, max(1, min(8, block // 128))),)
     return Tiling(schedule, axes, configs=_distinct(configs))
+
+
+def _lines(values: KernelValues, points: int) -> Tiling | None:
+    """A row at a time, if its length leaves few lanes idle and some work does not vary along it."""
+    axes = values.nest.axes
+    length = axes[-1].extent.constant if axes else None
+    if len(axes) < 2 or length is None or length < 512 or points < SMALL_DATA:
+        return None
+    last = axes[-1]
+    roots = [item.value for item in values.stores]
+    fixed = [
+        value for value in walk_values(roots)
+        if value.kind in ("load", "op") and value.axes and last not in value.axes
+    ]  # fmt: skip
+    if len(fixed) < 2 or any(last not in item.place.axes() for item in values.stores):
+        return None
+    sizes = [size for size in (4096, 2048, 1024, 512) if -(-length // size) * size <= length * 9 // 8]
+    if not sizes or -(-length // sizes[-1]) > MOST_BLOCKS:
+        return None
+    configs = tuple(Config({"RBLOCK": size}, max(1, size // 256)) for size in sizes)
+    configs += (Config({"RBLOCK": sizes[0]}, max(1, sizes[0] // 512)),)
+    return Tiling("lines", axes[:-1], (last,), one_row=True, configs=_distinct(configs))
 
 
 def _square(values: KernelValues, buffers: dict[str, Buffer]) -> tuple[list[Axis], Axis, Axis] | None:
@@ -190,6 +219,8 @@ def _square(values: KernelValues, buffers: dict[str, Buffer]) -> tuple[list[Axis
         if other is None or lane is None or other == lane or access.bytes * 4 < heaviest:
             continue
         if min(lane.extent.hint(), other.extent.hint()) < 16 or lane not in access.strides:
+            continue
+        if max(lane.extent.hint(), other.extent.hint()) // 32 > MOST_BLOCKS:
             continue
         if axes[-1] != lane:
             lane, other = other, lane
@@ -254,6 +285,11 @@ class _Rows:
             row_bytes=_streamed(values, buffers),
         )  # fmt: skip
 
+    def stages(self, wanted: int, tile: int) -> int:
+        """As many blocks under way as leave room for two programs on a multiprocessor."""
+        room = SHARED_BUDGET // 2 // max(self.row_bytes * tile, 1)
+        return wanted if room >= wanted else 2 if room >= 2 and wanted >= 2 else 1
+
     @property
     def fits(self) -> bool:
         """Whether one program can hold a row."""
@@ -281,6 +317,7 @@ def _shared(values: KernelValues, shape: _Rows, target: Target) -> Tiling | None
     blocks = -(-shape.rows // each)
     groups = dict.fromkeys(min(blocks, target.multiprocessors * each_sm // parts) for each_sm in (4, 3, 2, 1))
     configs = [Config({"XBLOCK": each, "RBLOCK": part, "GROUPS": item}, 8) for item in groups if item]
+    configs.insert(0, replace(configs[0], registers=target.registers // (4 * 8 * 32)))
     return Tiling(
         "rows", shape.x, shape.r, persistent=True, one_row=each == 1, parts=parts, configs=tuple(configs)
     )
@@ -299,7 +336,10 @@ def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
             slabs = _slabs(length, block, wanted, rows // each)
         points = 32 if block >= 4096 else 16
         configs = [
-            Config({"XBLOCK": each, "RBLOCK": size, "STAGES": stages}, _warps(each * size, held))
+            Config(
+                {"XBLOCK": each, "RBLOCK": size, "STAGES": shape.stages(stages, each * size)},
+                _warps(each * size, held),
+            )
             for size, stages, held in (
                 (block, STAGES, points), (block, 1, points), (block // 2, STAGES, 16),
                 (block * 2, STAGES, 32), (block * 2, 1, 32), (block, STAGES, 16),
@@ -311,12 +351,13 @@ def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
     slabs = 1
     if _splittable(values) and rows // each < wanted:
         slabs = _slabs(length, block * 2, wanted, max(1, rows // each))
+    stages = shape.stages(STAGES, each * block)
     configs = [
-        Config({"XBLOCK": each, "RBLOCK": block, "STAGES": STAGES}, 8),
+        Config({"XBLOCK": each, "RBLOCK": block, "STAGES": stages}, 8),
         Config({"XBLOCK": each, "RBLOCK": block, "STAGES": 1}, 8),
-        Config({"XBLOCK": each * 2, "RBLOCK": max(block // 2, 4), "STAGES": STAGES}, 8),
-        Config({"XBLOCK": each, "RBLOCK": max(block // 2, 4), "STAGES": STAGES}, 4),
-        Config({"XBLOCK": max(each // 2, 1), "RBLOCK": block * 2, "STAGES": STAGES}, 8),
+        Config({"XBLOCK": each * 2, "RBLOCK": max(block // 2, 4), "STAGES": stages}, 8),
+        Config({"XBLOCK": each, "RBLOCK": max(block // 2, 4), "STAGES": stages}, 4),
+        Config({"XBLOCK": max(each // 2, 1), "RBLOCK": block * 2, "STAGES": stages}, 8),
     ]
     return Tiling("rows", x, r, slabs=slabs, configs=_distinct(configs))
 
@@ -346,7 +387,7 @@ def _sums(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
         )  # fmt: skip
     each = _power(min(16, max(rows // (2 * target.multiprocessors), 1)))
     block = max(32, min(8192 // each, whole))
-    configs = [Config({"XBLOCK": each, "RBLOCK": block, "STAGES": 2}, 8)]
+    configs = [Config({"XBLOCK": each, "RBLOCK": block, "STAGES": shape.stages(2, each * block)}, 8)]
     return Tiling("rows", x, r, slabs=-(-rows // each), sums=True, configs=tuple(configs))
 
 

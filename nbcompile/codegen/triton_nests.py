@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -168,6 +168,15 @@ class Nest:
             grid = [f"cdiv({self.size(p, y.extent)}, YBLOCK)", f"cdiv({self.size(p, x.extent)}, XBLOCK)"]
             self.declare(p, y, f"{self.program(p, 0)} * YBLOCK", configs)
             self.declare(p, x, f"{self.program(p, 1)} * XBLOCK", configs)
+        elif plan.schedule == "lines":
+            x = Dim(plan.x, self.variable(plan.x, "row"), "XBLOCK", None)
+            r = Dim(plan.r, self.variable(plan.r, "within"), "RBLOCK", 0)
+            p = PointsPrinter(self.values, self.buffers, self.writer, [x, r], self.letters)
+            grid = [self.size(p, x.extent), f"cdiv({self.size(p, r.extent)}, RBLOCK)"]
+            p.out.add(f"{x.name} = {self.program(p, 0)}")
+            p.declare_axes(x)
+            p.out.add("start = tl.program_id(1) * RBLOCK")
+            self.declare(p, r, "start", configs)
         elif plan.x:
             x = Dim(plan.x, self.variable(plan.x, "point"), "XBLOCK", 0)
             p = PointsPrinter(self.values, self.buffers, self.writer, [x], self.letters)
@@ -239,7 +248,7 @@ class Nest:
                 for axis in self.plan.r:
                     length *= axis.extent.hint()
                 constants["RBLOCK"] = 1 << max(length - 1, 0).bit_length()
-            config = Config(constants, config.warps, config.stages)
+            config = replace(config, constants=constants)
             if config not in found:
                 found.append(config)
         return tuple(found)

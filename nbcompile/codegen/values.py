@@ -148,6 +148,8 @@ class _Resolver:
         self.table: dict[object, Value] = {}
         self.memo: dict[tuple[str, tuple[IndexExpr, ...]], Value] = {}
         self.names: dict[int, str] = {}
+        self.results: dict[str, Value] = {}  # of reductions that need no walk
+        self.found: list[Store] = []
         self.origin = ""
 
     def resolve(self) -> KernelValues:
@@ -167,12 +169,17 @@ class _Resolver:
                     memory = loop.mutates or out.name
                     place = self.buffers[memory].offset(kept)
                     stores.append(Store(loop, memory, place, value, last=bool(loop.mutates)))
-        return KernelValues(self.group, self.nest, tuple(reductions), tuple(stores), self.names)
+        return KernelValues(self.group, self.nest, tuple(reductions), (*stores, *self.found), self.names)
 
     def _reduction(self, loop: Loop, binding: Binding) -> list[Reduction]:
         self.origin = loop.id
         value = self.value(loop.body, binding)
         split = loop.id in self.group.split
+        if loop.reduction == "sum" and not split and len(loop.reduced) == 1:
+            picked = self._one_hot(value, binding[loop.reduced[0]].axis)
+            if picked is not None:
+                self._found(loop, self._cast(picked, loop.outputs[0].dtype))
+                return []
         kept = tuple(binding[axis] for axis in loop.kept)
         kind = loop.reduction or ""
         place = loop.outputs[0].offset(kept)
@@ -193,6 +200,44 @@ class _Resolver:
                 counted = counted * axis.extent + binding[axis]
             position = self._new("index", torch.int64, place=self._place(counted))
         return [Reduction(loop, value, kind, output, split, place, position)]
+
+    def _one_hot(self, value: Value, axis: Axis | None) -> Value | None:
+        """The sum over ``axis`` of a value that is 0 but where the axis equals some number of the row (the
+        gradient of a gather): that one value. None if it is not of this form."""
+        if axis is None or value.kind != "op" or axis not in value.axes:
+            return None
+        if value.op == "where" and value.args[0].op == "eq":
+            place, number = sorted(value.args[0].args, key=lambda arg: arg.kind != "index")
+            chosen, rest = value.args[1:]
+            fits = place.kind == "index" and place.place == index(axis) and axis not in number.axes
+            if not fits or axis in chosen.axes or rest.kind != "const" or float(rest.literal) != 0:
+                return None
+            end = self._new("index", number.dtype, place=axis.extent)
+            zero = self._new("const", number.dtype, literal=0)
+            inside = self._op(
+                "and",
+                (self._op("ge", (number, zero), torch.bool), self._op("lt", (number, end), torch.bool)),
+                torch.bool,
+            )
+            return self._op("where", (inside, chosen, rest), value.dtype)
+        if value.op == "mul":
+            for first, second in (value.args, value.args[::-1]):
+                picked = None if axis in second.axes else self._one_hot(first, axis)
+                if picked is not None:
+                    return self._op("mul", (picked, second), value.dtype)
+        if value.op in ("neg", *_ROUND.values()):
+            picked = self._one_hot(value.args[0], axis)
+            return None if picked is None else self._op(value.op, (picked,), value.dtype)
+        return None
+
+    def _found(self, loop: Loop, value: Value) -> None:
+        """The result of a reduction is ``value``: it need not be walked for."""
+        name = loop.outputs[0].name
+        self.results[name] = value
+        self.names.setdefault(value.number, name)
+        if name in self.group.stored:
+            kept = tuple(self.bindings[loop.id][axis] for axis in loop.kept)
+            self.found.append(Store(loop, name, self.buffers[name].offset(kept), value))
 
     def _made(self, loop: Loop, kept: tuple[IndexExpr, ...], output: int = 0) -> Value:
         """The value of a pointwise loop (or a reduction of one element) at output index ``kept``, as
@@ -265,7 +310,8 @@ class _Resolver:
         places = tuple(self._bind(place, binding) for place in load.index)
         maker = self.makers.get(load.buffer)
         if maker is not None and maker.reduction and not _trivial(maker):
-            return self._reduced(load.buffer, maker.outputs[0].dtype)
+            known = self.results.get(load.buffer)
+            return self._reduced(load.buffer, maker.outputs[0].dtype) if known is None else known
         if maker is not None and maker.kind != "scatter":
             number = [out.name for out in maker.outputs].index(load.buffer)
             return self._made(maker, places, number)

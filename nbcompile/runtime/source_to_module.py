@@ -229,9 +229,11 @@ def view(base: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...], o
     return base.as_strided(shape, strides, base.storage_offset() + offset)
 
 
-def restride(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+def restride(tensor: torch.Tensor | None, strides: tuple[int, ...]) -> torch.Tensor | None:
     """``tensor`` with the strides its graph was compiled for; copied only if a library call laid it
     out otherwise (the stride of an extent of 1 does not matter)."""
+    if tensor is None:  # attention in inference leaves out what only a gradient needs
+        return None
     if (
         tensor.stride() == strides
         or all(

@@ -329,6 +329,7 @@ def _keep(cache: DiskCache, name: str, built: Built) -> None:
         "constants": dict(built.config.constants),
         "warps": built.config.warps,
         "stages": built.config.stages,
+        "registers": built.config.registers,
     }
     files = {kind: text.encode() for kind, text in built.texts.items()}
     cache.put(name, {_FACTS: json.dumps(facts).encode(), _BINARY: built.binary, **files})

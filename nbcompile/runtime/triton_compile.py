@@ -167,7 +167,10 @@ def _run_stages(
         {(n,): [["tt.divisibility", ASSUMED_DIVISOR]] for n in assumed},
     )
     backend = compiler.make_backend(chip)
-    options = backend.parse_options({"num_warps": config.warps, "num_stages": config.stages})
+    chosen = {"num_warps": config.warps, "num_stages": config.stages}
+    if config.registers and target.kind == "cuda":
+        chosen["maxnreg"] = config.registers
+    options = backend.parse_options(chosen)
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)
