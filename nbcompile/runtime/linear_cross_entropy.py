@@ -18,6 +18,8 @@ from nbcompile.runtime import linear_cross_entropy_kernel as kernel
 
 ROWS_OF_A_TILE = 128
 """Chunks are a multiple of this many rows where they are large: a tile of the matrix product."""
+ALIGNED_ROWS = 4
+"""Else of this many, so that a chunk's targets and losses start at multiples of 16 bytes."""
 PADDING = 64
 """The logits' rows start at multiples of this many elements, so that products and kernels read them in
 aligned pieces, whatever the number of classes."""
@@ -81,9 +83,8 @@ def _in_chunks(
 def chunk_rows(rows: int, chunks: int) -> int:
     """How many rows a chunk has (the last may have fewer); 0 without rows."""
     step = -(-rows // max(1, chunks))
-    if step > 2 * ROWS_OF_A_TILE:
-        step = -(-step // ROWS_OF_A_TILE) * ROWS_OF_A_TILE
-    return min(step, rows)
+    tile = ROWS_OF_A_TILE if step > 2 * ROWS_OF_A_TILE else ALIGNED_ROWS
+    return min(-(-step // tile) * tile, rows)
 
 
 def _row_losses(

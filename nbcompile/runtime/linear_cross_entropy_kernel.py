@@ -22,27 +22,29 @@ import triton.language as tl
 def cross_entropy_rows(logits, target, scale, losses, rows, classes, stride, ignore_index, on_target,
                        on_all, SMOOTH: tl.constexpr, GRADIENT: tl.constexpr, BLOCK: tl.constexpr):
     """One row a program: its loss, from one pass over its logits; then, back from the end of the row, which
-    is still in the cache, the gradient in their place."""
+    is still in the cache, the gradient in their place. A row takes stride elements: what lies behind its
+    classes is read and overwritten too, so that every access is a wide one."""
     row = tl.program_id(0)
     label = tl.load(target + row)
     line = logits + row.to(tl.int64) * stride
     columns = tl.arange(0, BLOCK)
-    last = (classes - 1) // BLOCK * BLOCK
+    last = (stride - 1) // BLOCK * BLOCK
     if label == ignore_index:
         tl.store(losses + row, 0.0)
         if GRADIENT:
-            for first in range(0, classes, BLOCK):
+            for first in range(0, stride, BLOCK):
                 place = first + columns
-                tl.store(line + place, tl.zeros([BLOCK], tl.float32), mask=place < classes)
+                tl.store(line + place, tl.zeros([BLOCK], tl.float32), mask=place < stride)
     else:
         inside = (label >= 0) & (label < classes)
         at_label = tl.load(line + tl.where(inside, label, 0)).to(tl.float32)
         largest = tl.full([BLOCK], float("-inf"), tl.float32)
         total = tl.zeros([BLOCK], tl.float32)
         everything = tl.zeros([BLOCK], tl.float32)
-        for first in range(0, classes, BLOCK):
+        for first in range(0, stride, BLOCK):
             place = first + columns
-            z = tl.load(line + place, mask=place < classes, other=float("-inf")).to(tl.float32)
+            z = tl.load(line + place, mask=place < stride, other=0.0).to(tl.float32)
+            z = tl.where(place < classes, z, float("-inf"))
             larger = tl.maximum(largest, z)
             base = tl.where(larger == float("-inf"), 0.0, larger)  # exp(-inf - -inf) is no number
             total = total * tl.exp(largest - base) + tl.exp(z - base)
@@ -58,13 +60,13 @@ def cross_entropy_rows(logits, target, scale, losses, rows, classes, stride, ign
         tl.store(losses + row, tl.where(inside, loss, float("nan")))
         if GRADIENT:
             factor = tl.load(scale)
-            for done in range(0, classes, BLOCK):
+            for done in range(0, stride, BLOCK):
                 place = last - done + columns
-                z = tl.load(line + place, mask=place < classes, other=0.0).to(tl.float32)
+                z = tl.load(line + place, mask=place < stride, other=0.0).to(tl.float32)
                 share = tl.exp(z - normalizer) - tl.where(place == label, on_target, 0.0)
                 if SMOOTH:
                     share -= on_all
-                tl.store(line + place, share * factor, mask=place < classes)
+                tl.store(line + place, tl.where(place < classes, share * factor, 0.0), mask=place < stride)
 
 
 @triton.jit
@@ -127,10 +129,10 @@ def _source(name: str, arguments: tuple[Argument, ...], grid: str, config: Confi
 
 
 def row_losses(device: torch.device, dtype: torch.dtype) -> RowLosses | None:
-    """What does a chunk's rows on ``device``: called with logits [rows, classes] (unit stride along a row),
-    target int64 [rows], scale float32 [], losses float32 [rows], the ignored target, the label smoothing,
-    and whether the gradient of ``scale * loss`` is to be left in place of the logits. None where no Triton
-    kernel runs."""
+    """What does a chunk's rows on ``device``: called with logits [rows, classes] (unit stride along a row;
+    what lies between one row and the next is set to 0 with the gradient), target int64 [rows], scale
+    float32 [], losses float32 [rows], the ignored target, the label smoothing, and whether the gradient of
+    ``scale * loss`` is to be left in place of the logits. None where no Triton kernel runs."""
     index = _place(device, dtype)
     if index is None or _scaling(index, dtype) is None:
         return None
