@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from nbcompile import matrix_products, pipeline, targets
-from nbcompile.compilation import AutotuneChoice, Decision
+from nbcompile.compilation import AutotuneChoice, Decision, Kernel
 from nbcompile.errors import CodegenError
 from nbcompile.matrix_products import Bench, Products, in_two_steps, precision_of
 from nbcompile.options import Options
@@ -286,3 +286,43 @@ def test_the_second_step_keeps_the_record_whole(monkeypatch):
     assert pipeline._measured(first, aten, CPU, TUNED, recorder) is first
     assert recorder.part(aten.id) == before
     assert any("stay as they were" in note for note in recorder.parts(str))
+
+
+@pytest.fixture
+def pretended_gpu(monkeypatch):
+    """A clock, and a pipeline that takes the CPU for a GPU whose kernels the interpreter runs."""
+    clock = Clock({"aten": 412e-6, "persistent": 371e-6})
+    monkeypatch.setattr(pipeline, "device_of", lambda aten: torch.device("cuda", 0))
+    monkeypatch.setattr(targets, "of_device", lambda number: CHIP)
+    monkeypatch.setattr(matrix_products, "gpu_bench", lambda chip, device: bench(clock))
+    monkeypatch.setattr(pipeline, "detect", lambda device: None)
+    monkeypatch.setattr(triton_module, "check_devices", lambda aten, device: None)
+    monkeypatch.setattr(
+        triton_module, "on_device", lambda source, *_: triton_module.interpreted(source, {})
+    )  # fmt: skip
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    return clock
+
+
+def test_the_second_call_searches_and_the_record_follows(pretended_gpu):
+    options = Options(mode="max-autotune-no-cudagraphs")
+    recorder = Recorder(options)
+    module = pipeline.compile_graph(aten_of(linear, *inputs()), options, recorder)
+    (first,) = module.call(inputs())
+    assert pretended_gpu.timed == 0 and not about_the_product(recorder).accepted
+    assert [item.name for item in recorder.parts(Kernel)] == ["relu"]
+    (second,) = module.call(inputs())
+    timed = pretended_gpu.timed
+    assert timed > 0 and about_the_product(recorder).accepted
+    assert [item.name for item in recorder.parts(Kernel)] == ["addmm_relu"]
+    module.call(inputs())
+    assert pretended_gpu.timed == timed and not recorder.ran_eagerly
+    torch.testing.assert_close(first, second, rtol=2e-2, atol=2e-2)
+    # a later process starts with what was found
+    again = Recorder(options)
+    module = pipeline.compile_graph(aten_of(linear, *inputs()), options, again)
+    (third,) = module.call(inputs())
+    module.call(inputs())
+    assert torch.equal(third, second) and pretended_gpu.timed == timed
+    assert again.parts(AutotuneChoice) == recorder.parts(AutotuneChoice)
+    assert about_the_product(again) == about_the_product(recorder)
