@@ -65,16 +65,19 @@ SHARE_OF_CALL = 0.5  # of the time of launching kernel by kernel that moving inp
 
 def replayed(
     module: CompiledModule, aten: AtenGraph, source: KernelSource, chip: Target, device: torch.device,
-    recorder: Recorder, machine: Device | None = None,
+    recorder: Recorder, settled: Callable[[], bool] = lambda: True, machine: Device | None = None,
 ) -> CompiledModule:  # fmt: skip
     """``module`` on the GPU ``device``, its launches replayed as CUDA graphs wherever that is right.
 
-    A graph that is never replayed comes back as it is, with a note that says why. ``machine`` captures."""
+    A graph that is never replayed comes back as it is, with a note that says why. Nothing is captured before
+    ``settled()``: until then the module may still change what it launches (see the autotuner's ``Tuner``).
+    ``machine`` captures."""
     reason = _obstacle(aten, source, chip)
     if reason:
         recorder.add(f"graph {aten.id} is not replayed: {reason}")
         return module
-    replays = _Replays(module.call, aten, source, chip, recorder, machine or CudaDevice(device))
+    machine = machine or CudaDevice(device)
+    replays = _Replays(module.call, aten, source, chip, recorder, settled, machine)
     return replace(module, call=replays.call)
 
 
@@ -110,9 +113,11 @@ class _Replays:
 
     def __init__(
         self, plain: Callable[[list[Any]], Any], aten: AtenGraph, source: KernelSource, chip: Target,
-        recorder: Recorder, machine: Device,
+        recorder: Recorder, settled: Callable[[], bool], machine: Device,
     ) -> None:  # fmt: skip
         self.plain = plain
+        self.settled = settled
+        self.is_settled = False
         self.machine = machine
         self.bandwidth = chip.bandwidth
         self.graph = aten.id
@@ -135,7 +140,7 @@ class _Replays:
 
     def call(self, args: list[Any]) -> Any:
         """The module's call: replayed if it can be, else as it is."""
-        if self.refused or self._capturing():
+        if self.refused or self._capturing() or not (self.is_settled or self._settles()):
             return self.plain(args)
         with self._lock:
             key = (self._stream(), self.sizes_of(args)) if self.sizes_of else self._stream()
@@ -151,6 +156,10 @@ class _Replays:
                 if slots.warming:
                     return slots.warm_up(addresses, args)
         return self.plain(args)
+
+    def _settles(self) -> bool:
+        self.is_settled = self.settled()
+        return self.is_settled
 
     def note(self, text: str) -> None:
         self.recorder.add(f"graph {self.graph} {text}")

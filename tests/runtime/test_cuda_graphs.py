@@ -184,11 +184,13 @@ class World:
             args.clear()
             return body(self.machine, taken)
 
+        self.settled = True
         module = CompiledModule("g0.fw", call)
         device = torch.device("cuda", 0)
         self.module = replayed(
-            module, aten or aten_graph(), kernel_source(), CHIP, device, self.recorder, self.machine
-        )
+            module, aten or aten_graph(), kernel_source(), CHIP, device, self.recorder,
+            lambda: self.settled, self.machine,
+        )  # fmt: skip
         self.owner: Any = getattr(self.module.call, "__self__", None)
 
     def __call__(self, *args: Any) -> Any:
@@ -614,6 +616,19 @@ def test_a_failed_capture_is_noted_and_the_result_right() -> None:
     assert world.notes == (
         "graph g0.fw is not replayed: it cannot be captured: AcceleratorError: not permitted",
     )
+
+
+def test_nothing_is_captured_while_kernels_are_still_searched_for() -> None:
+    world = World()
+    world.settled = False
+    x, w = tensor(1), tensor(2)
+    for _ in range(6):
+        world(x, w)
+    assert not world.machine.recordings
+    world.settled = True
+    for _ in range(WARM_CALLS + 2):
+        assert torch.equal(world(x, w)[0], tensor(6))
+    assert world.machine.replays == 2
 
 
 def test_one_launch_is_not_replayed() -> None:
