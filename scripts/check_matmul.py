@@ -5,13 +5,15 @@
 Each case is run eagerly, in the default mode (ATen's product, kernels of ours for the rest) and under
 ``max-autotune-no-cudagraphs`` (both ways measured; the first call, the one that searches, and then the
 steady ones). A table of milliseconds and TFLOP/s, for each case the candidates that were fastest of each
-template, and what the record says of the epilogue. With words, only cases whose name holds one. Takes some
-100 seconds; fails if a result is wrong or if the choice is slower than the default by more than 3 %.
+template, and what the record says of the epilogue. With words, only cases whose name holds one. Last, what
+no search tries: warp-specialized kernels, in a process of their own with a time limit, as they may hang.
+Takes some 100 seconds; fails if a result is wrong or if the choice is slower than the default by over 3 %.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +24,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 SLOWER = 1.03
+SPECIALIZED = "--specialized"
+SPECIALIZED_SECONDS = 40
+SPECIALIZED_CASE = "linear gelu 8192×4096×4096"
 ROUNDS = 12
 
 
@@ -35,13 +40,38 @@ def main() -> int:
     head = ("case", "eager ms", "default", "ours", "TFLOP/s", "default", "ours", "search s", "chosen")
     print("{:<34} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}  {}".format(*head))
     failed = 0
-    wanted = sys.argv[1:]
+    wanted = [word for word in sys.argv[1:] if word != SPECIALIZED]
+    if SPECIALIZED in sys.argv:
+        specialize()
     for name, fn, inputs, flops in cases():
         if not wanted or any(word in name for word in wanted):
             failed += one(name, fn, inputs, flops)
             torch.cuda.empty_cache()
+    if SPECIALIZED in sys.argv:
+        return failed
+    if not wanted:
+        command = [sys.executable, __file__, SPECIALIZED, SPECIALIZED_CASE]
+        try:
+            subprocess.run(command, timeout=SPECIALIZED_SECONDS, check=False)
+        except subprocess.TimeoutExpired:
+            print(f"warp-specialized kernels: nothing after {SPECIALIZED_SECONDS} s, they hang")
     print(f"{failed} failed" if failed else "all is well")
     return failed
+
+
+def specialize() -> None:
+    """Let the persistent template be tried with warps that only load."""
+    from nbcompile.codegen import matmul
+    from nbcompile.stages import Config
+
+    def configs(*_: Any) -> tuple[Config, ...]:
+        names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "FLATTEN", "WARP_SPECIALIZE", "PROGRAMS")
+        return tuple(
+            Config(dict(zip(names, (m, n, 64, 8, 0, 1, 1), strict=True)), 4, stages)
+            for m, n, stages in ((128, 128, 4), (128, 128, 3), (128, 256, 3), (128, 256, 2), (256, 128, 3))
+        )
+
+    matmul.persistent_configs = configs
 
 
 def cases() -> list[tuple[str, Callable[..., Any], Callable[[], list[Any]], float]]:

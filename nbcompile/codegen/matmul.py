@@ -164,7 +164,7 @@ class ProductNest(Nest):
         self.store_all(p, self.values.stores, {})
         p.out.depth -= 1
         count = f"{rows} * {columns}".replace("tl.", "")
-        self.add(self.symbol, p, [f"min({count}, {self.target.multiprocessors})"], configs)
+        self.add(self.symbol, p, [f"min({count}, {self.target.multiprocessors} * PROGRAMS)"], configs)
 
     # -- parts ---------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ MOST = 10
 
 _TILES = {
     "cuda": (
-        (128, 256, 64, 8, 3), (256, 128, 64, 8, 3), (128, 128, 64, 8, 4), (128, 128, 64, 4, 4),
+        (128, 256, 64, 8, 3), (256, 128, 64, 8, 3), (128, 128, 64, 8, 4), (128, 128, 64, 4, 3),
         (128, 128, 128, 8, 3), (64, 256, 64, 4, 4), (256, 64, 64, 4, 4), (128, 64, 64, 4, 4),
         (64, 128, 64, 4, 4), (64, 128, 128, 4, 3), (128, 128, 32, 8, 4), (64, 64, 64, 4, 5),
         (64, 64, 128, 4, 3), (64, 32, 128, 4, 4), (32, 64, 128, 4, 4), (16, 128, 128, 4, 4),
@@ -39,13 +39,13 @@ _IEEE = (
 """For float32 multiplied in float32: no matrix units, so registers bound the tile."""
 
 _PERSISTENT = (
-    (128, 256, 64, 8, 3, 1, 0), (128, 256, 64, 8, 4, 1, 0), (256, 128, 64, 8, 3, 1, 0),
-    (128, 128, 64, 8, 4, 1, 0), (128, 128, 64, 4, 4, 1, 0), (128, 128, 128, 8, 3, 1, 0),
-    (128, 256, 64, 8, 3, 0, 0), (128, 128, 64, 8, 4, 0, 0), (64, 256, 64, 4, 4, 1, 0),
-    (128, 64, 64, 4, 5, 1, 0), (64, 128, 64, 4, 5, 1, 0), (64, 64, 128, 4, 4, 1, 0),
-    (128, 256, 64, 8, 3, 0, 1), (128, 128, 64, 8, 4, 0, 1),
+    (128, 256, 64, 8, 3, 1, 1), (128, 256, 64, 8, 4, 1, 1), (256, 128, 64, 8, 3, 1, 1),
+    (128, 128, 64, 8, 4, 1, 1), (128, 128, 64, 4, 3, 1, 2), (128, 128, 128, 8, 3, 1, 1),
+    (128, 256, 64, 8, 3, 0, 1), (128, 128, 64, 8, 4, 0, 1), (64, 256, 64, 4, 4, 1, 1),
+    (128, 64, 64, 4, 4, 1, 2), (64, 128, 64, 4, 4, 1, 2), (64, 64, 128, 4, 3, 1, 2),
 )  # fmt: skip
-"""(BLOCK_M, BLOCK_N, BLOCK_K, warps, stages, FLATTEN, WARP_SPECIALIZE)."""
+"""(BLOCK_M, BLOCK_N, BLOCK_K, warps, stages, FLATTEN, PROGRAMS). FLATTEN: the loops over tiles and over ``k``
+are one, so the next tile's operands are on their way while an epilogue runs. PROGRAMS: of a multiprocessor."""
 
 
 def configs_of(sizes: Sizes, dtype: torch.dtype, target: Target) -> tuple[Config, ...]:
@@ -64,19 +64,30 @@ def configs_of(sizes: Sizes, dtype: torch.dtype, target: Target) -> tuple[Config
 def persistent_configs(sizes: Sizes, dtype: torch.dtype, target: Target) -> tuple[Config, ...]:
     """Candidates for programs that make tile after tile."""
     found = []
-    for m, n, k, warps, stages, flatten, specialize in _PERSISTENT:
+    for m, n, k, warps, stages, flatten, programs in _PERSISTENT:
         depth = k // 2 if dtype == torch.float32 else k
-        if _fits(m, n, depth, stages, dtype, target):
+        # beside the operands of the next tile, a part of this one's result on its way to memory
+        result = m * n * (4 if int(target.arch) >= 100 else dtype.itemsize // 2)
+        if _fits(m, n, depth, stages, dtype, target, programs, result):
             constants = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": depth, "GROUP_M": GROUP_M}
-            constants |= {"FLATTEN": flatten, "WARP_SPECIALIZE": specialize}
+            constants |= {"FLATTEN": flatten, "WARP_SPECIALIZE": 0, "PROGRAMS": programs}
             found.append(Config(constants, warps, stages))
     return _best(found, sizes, target)
 
 
-def _fits(m: int, n: int, k: int, stages: int, dtype: torch.dtype, target: Target) -> bool:
-    """Whether the operands of all stages have room in shared memory."""
+def _fits(
+    m: int,
+    n: int,
+    k: int,
+    stages: int,
+    dtype: torch.dtype,
+    target: Target,
+    programs: int = 1,
+    result: int = 0,
+) -> bool:
+    """Whether the operands of all stages have room in shared memory, ``result`` bytes beside them."""
     buffered = stages if target.kind == "cuda" else stages - 1
-    return buffered * (m + n) * k * dtype.itemsize <= target.shared_bytes
+    return programs * (buffered * (m + n) * k * dtype.itemsize + result) <= target.shared_bytes
 
 
 def _best(found: list[Config], sizes: Sizes, target: Target) -> tuple[Config, ...]:

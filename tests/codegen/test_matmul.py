@@ -143,7 +143,7 @@ def test_the_kernel_reads_well():
     config = Config({"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 8}, 4, 3)
     program = with_ours(
         fused(lambda x, w, b: F.linear(x, w, b).relu(), x, w, b), "persistent",
-        config=Config({**config.constants, "FLATTEN": 1, "WARP_SPECIALIZE": 0}, 4, 3),
+        config=Config({**config.constants, "FLATTEN": 1, "WARP_SPECIALIZE": 0, "PROGRAMS": 2}, 4, 3),
     )  # fmt: skip
     source = groups_to_triton(program, CHIP)
     (kernel,) = source.kernels
@@ -155,7 +155,7 @@ def test_the_kernel_reads_well():
         "    rows, columns = tl.cdiv(64, BLOCK_M), tl.cdiv(64, BLOCK_N)",
     ]
     assert "mask" not in body  # every block divides
-    assert source.launches[0].grid == ("min(cdiv(64, BLOCK_M) * cdiv(64, BLOCK_N), 132)",)
+    assert source.launches[0].grid == ("min(cdiv(64, BLOCK_M) * cdiv(64, BLOCK_N), 132 * PROGRAMS)",)
     linked = {origin for _, origins in kernel.lines for origin in origins}
     assert linked == {"g0.fw.c0", "g0.fw.l1"}
 
