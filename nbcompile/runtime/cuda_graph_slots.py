@@ -94,11 +94,11 @@ class Slot:
         self._replay()
         if self.copied_out:
             made = [
-                item.clone() if place in self.copied_out else item.detach()
+                item.clone() if place in self.copied_out else item.data
                 for place, item in enumerate(self._ours)
             ]
         else:
-            made = [item.detach() for item in self._ours]
+            made = [item.data for item in self._ours]
         result = tuple(made) if self.plain else tuple(_made(item, made, args) for item in self.outputs)
         args.clear()
         return result
