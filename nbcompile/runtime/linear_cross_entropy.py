@@ -118,13 +118,14 @@ def _row_losses(
 def scale_gradient(gradient: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
     """The operator: in the memory of ``gradient`` unless that may be needed once more (``retain_graph``)
     or its address must not depend on who calls (while a CUDA graph is recorded)."""
-    if _kept_for_later() or (gradient.is_cuda and torch.cuda.is_current_stream_capturing()):
-        return (gradient.to(torch.float32) * by).to(gradient.dtype)
-    in_place = kernel.scale_in_place(gradient.device, gradient.dtype)
-    if in_place is not None and gradient.numel() and _is_dense(gradient):
-        in_place(gradient, by)
-        return gradient
-    return gradient.copy_(gradient.to(torch.float32) * by)
+    recorded = gradient.is_cuda and torch.cuda.is_current_stream_capturing()
+    in_place = not (_kept_for_later() or recorded)
+    result = gradient if in_place else torch.empty_like(gradient)
+    run = kernel.scaling(gradient.device, gradient.dtype, in_place=in_place) if _is_dense(gradient) else None
+    if run is None:
+        return result.copy_(gradient.to(torch.float32) * by)
+    run(result, gradient, by)
+    return result
 
 
 def _kept_for_later() -> bool:

@@ -70,24 +70,24 @@ def cross_entropy_rows(logits, target, scale, losses, rows, classes, stride, ign
 
 
 @triton.jit
-def scale_in_place(values, by, count, BLOCK: tl.constexpr):
-    """values *= by; nothing is touched where by is 1."""
+def scale_gradient(result, values, by, count, IN_PLACE: tl.constexpr, BLOCK: tl.constexpr):
+    """result = values * by; in place nothing is touched where by is 1."""
     factor = tl.load(by)
-    if factor != 1.0:
+    if (not IN_PLACE) or (factor != 1.0):
         columns = tl.arange(0, BLOCK)
         start = tl.program_id(0).to(tl.int64) * BLOCK
         for first in range(start, count, tl.num_programs(0).to(tl.int64) * BLOCK):
             place = first + columns
             value = tl.load(values + place, mask=place < count).to(tl.float32)
-            tl.store(values + place, value * factor, mask=place < count)
+            tl.store(result + place, value * factor, mask=place < count)
 '''
 
 TYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 MOST_PROGRAMS = 2048
-"""Programs of :func:`scale_in_place`: each returns at once where there is nothing to do."""
+"""Programs of :func:`scale_source`'s kernel: each returns at once where there is nothing to do."""
 
 RowLosses = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, int, float, bool], None]
-ScaleInPlace = Callable[[torch.Tensor, torch.Tensor], None]
+Scaling = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
 
 
 def rows_source(
@@ -106,14 +106,14 @@ def rows_source(
     return _source("cross_entropy_rows", arguments, "rows", Config(constants, warps))
 
 
-def scale_source(dtype: torch.dtype) -> KernelSource:
-    """The source of ``scale_in_place`` for values of ``dtype``."""
+def scale_source(dtype: torch.dtype, *, in_place: bool) -> KernelSource:
+    """The source of ``scale_gradient`` for values of ``dtype``."""
     arguments = (
-        Argument("values", f"*{TYPES[dtype]}", ours=True), Argument("by", "*fp32"),
-        Argument("count", "i64", hint=1),
+        Argument("result", f"*{TYPES[dtype]}", ours=True), Argument("values", f"*{TYPES[dtype]}", ours=True),
+        Argument("by", "*fp32"), Argument("count", "i64", hint=1),
     )  # fmt: skip
     grid = f"min(cdiv(count, BLOCK), {MOST_PROGRAMS})"
-    return _source("scale_in_place", arguments, grid, Config({"BLOCK": 8192}, 8))
+    return _source("scale_gradient", arguments, grid, Config({"IN_PLACE": int(in_place), "BLOCK": 8192}, 8))
 
 
 def _source(name: str, arguments: tuple[Argument, ...], grid: str, config: Config) -> KernelSource:
@@ -134,7 +134,7 @@ def row_losses(device: torch.device, dtype: torch.dtype) -> RowLosses | None:
     float32 [], losses float32 [rows], the ignored target, the label smoothing, and whether the gradient of
     ``scale * loss`` is to be left in place of the logits. None where no Triton kernel runs."""
     index = _place(device, dtype)
-    if index is None or _scaling(index, dtype) is None:
+    if index is None or _scaling(index, dtype, True) is None:
         return None
 
     def run(
@@ -159,12 +159,12 @@ def launch_rows(
     )  # fmt: skip
 
 
-def scale_in_place(device: torch.device, dtype: torch.dtype) -> ScaleInPlace | None:
-    """What multiplies a dense tensor on ``device`` by a float32 [] in place; None where no Triton kernel
-    runs."""
+def scaling(device: torch.device, dtype: torch.dtype, *, in_place: bool) -> Scaling | None:
+    """What multiplies dense tensors on ``device``: called with the result, the values (the same tensor if
+    ``in_place``) and a float32 []. None where no Triton kernel runs."""
     index = _place(device, dtype)
-    program = _scaling(index, dtype) if index is not None else None
-    return None if program is None else lambda values, by: program(values, by, values.numel())
+    program = _scaling(index, dtype, in_place) if index is not None else None
+    return None if program is None else lambda result, values, by: program(result, values, by, values.numel())
 
 
 def _place(device: torch.device, dtype: torch.dtype) -> int | None:
@@ -180,10 +180,10 @@ def _rows(index: int, dtype: torch.dtype, aligned: bool, smooth: bool, gradient:
 
 
 @functools.cache
-def _scaling(index: int, dtype: torch.dtype) -> Callable[..., None] | None:
+def _scaling(index: int, dtype: torch.dtype, in_place: bool) -> Callable[..., None] | None:
     """The first kernel to be built in a process: where that fails, all is left to torch."""
     try:
-        return _loaded(index, scale_source(dtype))
+        return _loaded(index, scale_source(dtype, in_place=in_place))
     except NbcompileError as error:
         warnings.warn(
             f"linear + cross_entropy runs in torch's own operations, which take more memory: {error}",

@@ -43,7 +43,6 @@ def _with_gradients(
 
 
 def _compiled(fn: Callable[..., Any], **options: Any) -> Compiled:
-    torch._dynamo.reset()
     return nbcompile.compile(fn, options={"linear_cross_entropy": "always", "verify": True, **options})
 
 
@@ -255,6 +254,44 @@ def test_float16_is_taken_only_without_gradients() -> None:
     assert _is_rewritten(inference) and "[False, False, False]" in inference.compilation.graph("g0.fw").text
 
 
+class _TiedModel(torch.nn.Module):
+    """A language model in small: the embedding's table is the last layer's too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(V, H)
+        self.norm = torch.nn.LayerNorm(H)
+        self.head = torch.nn.Linear(H, V, bias=False)
+        self.head.weight = self.embedding.weight
+        self.loss = torch.nn.CrossEntropyLoss()
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        logits = self.head(self.norm(self.embedding(tokens)))
+        shifted = logits[:, :-1, :].contiguous()
+        return self.loss(shifted.view(-1, shifted.size(-1)), tokens[:, 1:].contiguous().view(-1))
+
+
+def test_a_model_in_training() -> None:
+    torch.manual_seed(0)
+    plain, model = _TiedModel(), _TiedModel()
+    model.load_state_dict(plain.state_dict())
+    compiled = _compiled(model)
+    tokens = torch.randint(0, V, (B, T))
+    sizes = []
+    for learner, run in ((plain, plain), (model, compiled)):
+        optimizer = torch.optim.SGD(learner.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = run(tokens)
+            (loss / 2).backward()
+            optimizer.step()
+        sizes.append(loss.item())
+    assert sizes[0] == pytest.approx(sizes[1], rel=1e-5)
+    assert _is_rewritten(compiled) and compiled.ran_compiled
+    for one, other in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_a_frozen_weight_gets_no_gradient() -> None:
     x, w, b, t = _inputs()
     compiled = _compiled(_plain)
@@ -266,7 +303,6 @@ def test_a_frozen_weight_gets_no_gradient() -> None:
 
 
 def test_a_symbolic_number_of_rows() -> None:
-    torch._dynamo.reset()
     compiled = nbcompile.compile(_plain, options={"linear_cross_entropy": "always"})
     for rows in (T, 2 * T):
         x, w, b, t = _inputs()
@@ -312,7 +348,6 @@ def test_the_record_says_so() -> None:
             return F.cross_entropy(logits.view(-1, 37), t.view(-1))
         """
     )
-    torch._dynamo.reset()
     compiled = nbcompile.compile(names["f"], cell=of, options={"linear_cross_entropy": "always"})
     x, w, _, t = _inputs()
     compiled(x, w, t)
@@ -334,7 +369,6 @@ def test_by_default_only_large_logits_on_a_gpu(monkeypatch: pytest.MonkeyPatch) 
     inputs = _inputs()
 
     def taken(**options: Any) -> bool:
-        torch._dynamo.reset()
         compiled = nbcompile.compile(_plain, options={"cache": False, **options})
         compiled(*inputs)
         return _is_rewritten(compiled)

@@ -208,20 +208,22 @@ def test_unusual_rows_in_the_interpreter() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_scaling_in_the_interpreter(dtype: torch.dtype) -> None:
-    program = interpreted(kernel.scale_source(dtype))["scale_in_place"]
+@pytest.mark.parametrize("in_place", [False, True])
+def test_scaling_in_the_interpreter(dtype: torch.dtype, in_place: bool) -> None:
+    program = interpreted(kernel.scale_source(dtype, in_place=in_place))["scale_gradient"]
     values = torch.randn(20_001, generator=torch.Generator().manual_seed(0)).to(dtype)
-    values[7] = -0.0
     for by in (1.0, 0.3, 0.0):
-        got = values.clone()
-        program(got, torch.tensor(by), got.numel())
-        assert torch.equal(got, (values.float() * torch.tensor(by)).to(dtype))
+        given = values.clone()
+        result = given if in_place else torch.full_like(given, 5)
+        program(result, given, torch.tensor(by), given.numel())
+        assert torch.equal(result, (values.float() * torch.tensor(by)).to(dtype))
+        assert in_place or torch.equal(given, values)
 
 
 @pytest.mark.parametrize("target", ["cuda:80", "cuda:90", "hip:gfx942"])
 def test_the_kernels_compile(target: str) -> None:
     chip = parse(target)
-    sources = [kernel.scale_source(torch.bfloat16)]
+    sources = [kernel.scale_source(torch.bfloat16, in_place=True)]
     sources += [
         kernel.rows_source(torch.bfloat16, classes, smooth=smooth, gradient=True)
         for classes, smooth in ((128_000, False), (50_257, True))
