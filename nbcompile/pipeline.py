@@ -25,6 +25,7 @@ from nbcompile.matrix_products import Products, in_two_steps
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
 from nbcompile.runtime import binary, graph_cache, source_to_module, triton_build, triton_module
+from nbcompile.runtime.autotune import Tuner
 from nbcompile.runtime.cache import DiskCache
 from nbcompile.runtime.toolchain import find_toolchain
 from nbcompile.runtime.triton_tools import triton_version
@@ -75,7 +76,8 @@ def _for_gpu(
     ``search``: measure what is the best way to do its matrix products, if that is not known."""
     chip = _chip(device, options)
     runs = device.type != "cpu" and chip.name == targets.of_device(device.index or 0).name
-    products = Products(options, chip, recorder, device if runs else None, search=search)
+    here = device if runs and not options.interpret else None
+    products = Products(options, chip, recorder, here, search=search)
     triton_build.prestart(chip)
     recorder.environment = detect(str(device))
     compiler = (triton_version(), *products.fingerprint)
@@ -86,10 +88,11 @@ def _for_gpu(
         module = triton_module.interpreted(source, constants)
         return source_to_module.with_fallback(module, aten, recorder) if source.repeatable else module
     recorder.progress(f"building {len(source.launches)} Triton functions of {aten.id}")
-    library = triton_build.find_or_build(source, chip, options, recorder)
+    tuner = Tuner(source, chip, options, recorder)
+    library = triton_build.find_or_build(source, chip, options, recorder, tuner.chosen)
     if not runs:
         return triton_module.elsewhere(source, library, chip, aten, recorder)
-    module = triton_module.on_device(source, library, chip, device, aten, constants, recorder)
+    module = triton_module.on_device(source, library, chip, device, aten, constants, recorder, tuner)
     if source.repeatable:
         module = source_to_module.with_fallback(module, aten, recorder)
     else:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from nbcompile.codegen.matmul_configs import configs_of, persistent_configs
+from nbcompile.codegen import matmul_configs
 from nbcompile.codegen.printed import PrintedKernel
 from nbcompile.codegen.tile_printer import Dim, TilePrinter
 from nbcompile.codegen.tiles import Tiling
@@ -38,7 +38,6 @@ def tile_of(number, rows, columns, GROUP_M: tl.constexpr):
     return first + inside % height, inside // height'''
 
 TMA_ALIGNMENT = 16  # bytes: of addresses and strides
-LARGEST_TMA_EXTENT = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -103,10 +102,12 @@ class ProductNest(Nest):
         p.reduced_text[self.total.output] = "acc"
         self.writer.helpers.setdefault("tile_of", TILE_OF)
         if product.template == "persistent":
-            configs = product.configs or persistent_configs(self.sizes(), self.dtype, self.target)
+            configs = product.configs or matmul_configs.persistent_configs(
+                self.sizes(), self.dtype, self.target
+            )
             self.persistent(p, configs)
         else:
-            configs = product.configs or configs_of(self.sizes(), self.dtype, self.target)
+            configs = product.configs or matmul_configs.configs_of(self.sizes(), self.dtype, self.target)
             self.tiles(p, configs)
 
     def tiles(self, p: TilePrinter, configs: Sequence[Config]) -> None:
@@ -243,17 +244,16 @@ def no_descriptors(nest: ProductNest, p: TilePrinter) -> str:
         return "it is a batch of products"
     if p.wide:
         return "its indices take 64 bits"
-    for operand, axis in ((nest.left, nest.product.m), (nest.right, nest.product.n)):
+    for operand in (nest.left, nest.right):
         step = operand.outer if operand.along_k else operand.k
         if not operand.along_k and operand.outer != 1:
             return "an operand has no contiguous dimension"
         if not operand.along_k and nest.dtype == torch.float32:
             return "float32 operands must lie along k"
-        numbers = [step.constant, operand.start.constant, axis.extent.constant]
-        if None in numbers or nest.product.k.extent.constant is None:
-            return "its sizes are symbolic"
-        for number in numbers[:2]:
-            if (number or 0) * nest.dtype.itemsize % TMA_ALIGNMENT:
+        for number in (step.constant, operand.start.constant):
+            if number is None:
+                return "the rows of an operand are of symbolic size"
+            if number * nest.dtype.itemsize % TMA_ALIGNMENT:
                 return f"an operand's rows are not multiples of {TMA_ALIGNMENT} bytes"
     return ""
 

@@ -45,7 +45,7 @@ _PERSISTENT = (
     (128, 64, 64, 4, 4, 1, 2), (64, 128, 64, 4, 4, 1, 2), (64, 64, 128, 4, 3, 1, 2),
 )  # fmt: skip
 """(BLOCK_M, BLOCK_N, BLOCK_K, warps, stages, FLATTEN, PROGRAMS). FLATTEN: the loops over tiles and over ``k``
-are one, so the next tile's operands are on their way while an epilogue runs. PROGRAMS: of a multiprocessor."""
+are one, so the next tile's operands are on their way while an epilogue runs. PROGRAMS: a multiprocessor's."""
 
 
 def configs_of(sizes: Sizes, dtype: torch.dtype, target: Target) -> tuple[Config, ...]:

@@ -381,7 +381,8 @@ def _placed(parts: _Parts, reader: Group, name: str) -> Mapping[str, Binding] | 
         step = whole.extent
         for axis in own:
             inner = floordiv(step, axis.extent)
-            back[axis] = mod(floordiv(index(whole), inner), axis.extent)
+            place = floordiv(index(whole), inner)
+            back[axis] = place if axis is own[0] else mod(place, axis.extent)
             step = inner
         if substitute(split, back) != index(whole):
             return None

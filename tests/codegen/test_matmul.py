@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from nbcompile import targets
+from nbcompile.capture.decompositions import decompositions
 from nbcompile.codegen.groups_to_triton import groups_to_triton
 from nbcompile.codegen.matmul import templates
 from nbcompile.codegen.matmul_configs import configs_of, persistent_configs
@@ -14,10 +16,10 @@ from nbcompile.fuse import matmul_fusion as fusion
 from nbcompile.fuse.loops_to_groups import loops_to_groups
 from nbcompile.loop_ir.fused import FusedProgram
 from nbcompile.lower.aten_to_loops import aten_to_loops
-from nbcompile.matrix_products import _with
+from nbcompile.matrix_products import _random, _with
 from nbcompile.options import Options
-from nbcompile.runtime import triton_build, triton_module
-from nbcompile.stages import Config, KernelSource
+from nbcompile.runtime import source_to_module, triton_build, triton_module
+from nbcompile.stages import AtenGraph, Config, KernelSource
 
 from .running import aten_of
 
@@ -158,6 +160,66 @@ def test_the_kernel_reads_well():
     assert source.launches[0].grid == ("min(cdiv(64, BLOCK_M) * cdiv(64, BLOCK_N), 132 * PROGRAMS)",)
     linked = {origin for _, origins in kernel.lines for origin in origins}
     assert linked == {"g0.fw.c0", "g0.fw.l1"}
+
+
+def graph_of(fn, *inputs, options, mode="fake") -> AtenGraph:
+    """As ``aten_of``, with random numbers and sizes as a GPU's graphs have them."""
+    make = make_fx(fn, decompositions(options), tracing_mode=mode, _allow_non_fake_inputs=True)
+    module = make(*inputs)
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            node._rename(str(node.target).removesuffix("_1"))
+    module.recompile()
+    ids = {node.name: f"g0.fw.n{place}" for place, node in enumerate(module.graph.nodes)}
+    return AtenGraph("g0.fw", "forward", module, ids)
+
+
+@pytest.mark.parametrize("template", ["tiles", "persistent"])
+def test_dropout_draws_the_numbers_of_the_separate_kernel(template):
+    options = Options(mode="max-autotune", target="cuda:90", random="philox", cache=False)
+    x, w = tensors((40, 64), (96, 64))
+    aten = graph_of(
+        lambda x, w: torch.ops.aten.native_dropout(F.linear(x, w), 0.3, True), x, w, options=options
+    )
+    program = loops_to_groups(aten_to_loops(aten, options), options)
+    results = []
+    for item in (program, with_ours(program, template)):
+        torch.manual_seed(3)
+        results.append(run(groups_to_triton(item, CHIP), [x, w]))
+    assert 0.6 < float(results[0][1].float().mean()) < 0.8
+    assert torch.equal(results[0][1], results[1][1])
+    torch.testing.assert_close(results[0][0], results[1][0], rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("template", ["tiles", "persistent"])
+def test_symbolic_sizes(template):
+    x, w, b = tensors((4, 10, 64), (96, 64), (96,))
+    aten = graph_of(lambda x: F.gelu(F.linear(x, w, b)), x, options=TUNED, mode="symbolic")
+    program = loops_to_groups(aten_to_loops(aten, TUNED), TUNED)
+    (candidate,) = fusion.candidates(program, TUNED, "ieee")[0]
+    assert candidate.epilogue is not None
+    ours = with_ours(program, template)
+    source = groups_to_triton(ours, CHIP)
+    assert source.kernels[0].schedule.endswith("persistent") == (template == "persistent")
+    call = triton_module.interpreted(source, source_to_module.graph_constants(aten, source.constants)).call
+    for shape in ((4, 10), (3, 7), (1, 33)):
+        (y,) = tensors((*shape, 64))
+        torch.testing.assert_close(call([y])[0], F.gelu(F.linear(y, w, b)), rtol=2e-2, atol=2e-2)
+    # cut out of its graph, for a measurement
+    small = fusion.trial(program, candidate, candidate.items())
+    buffers, sizes = fusion.trial_inputs(small)
+    given = [*(_random(buffer, torch.device("cpu")) for buffer in buffers), *sizes]
+    apart = run(groups_to_triton(small, CHIP), given)
+    together = run(groups_to_triton(fusion.trial(ours, candidate, (candidate.group,)), CHIP), given)
+    torch.testing.assert_close(apart[0], together[0], rtol=2e-2, atol=2e-2)
+
+
+def test_results_of_over_two_billion_elements_have_wide_indices():
+    x, w = (torch.empty((65_536, 64), dtype=BF16, device="meta") for _ in range(2))
+    source = groups_to_triton(with_ours(fused(lambda x, w: F.linear(x, w).relu(), x, w), "persistent"), CHIP)
+    text = source.kernels[0].text
+    assert "m = row.to(tl.int64) + " in text and "n = column.to(tl.int64) + " in text
+    assert triton_build.build(source, CHIP)
 
 
 # -- which pairs may be one kernel ----------------------------------------------------------------------
