@@ -41,25 +41,44 @@ class Target:
 
 CPU = Target("cpu")
 
+
+def _chip(
+    name: str, part: str, multiprocessors: int, shared_kb: int, l2_mb: int, tb_s: float, float32: float,
+    matrix: float,
+) -> Target:  # fmt: skip
+    """A row of the table: kB a program, MB, TB/s, Tera-operations/s of float32 and of dense bf16."""
+    kind, _, arch = name.partition(":")
+    amd = kind == "hip"
+    return Target(
+        "hip" if amd else "cuda", arch, part, 64 if amd else 32, multiprocessors, 131_072 if amd else 65_536,
+        shared_kb << 10, l2_mb << 20, tb_s * 1e12, float32 * 1e12, matrix * 1e12,
+    )  # fmt: skip
+
+
 CHIPS = {
     target.name: target
     for target in (
-        Target("cuda", "80", "NVIDIA A100 80GB", 32, 108, 65_536, 166_912, 40 << 20, 2.039e12, 19.5e12, 312e12),
-        Target("cuda", "86", "NVIDIA A10", 32, 72, 65_536, 101_376, 6 << 20, 0.6e12, 31.2e12, 125e12),
-        Target("cuda", "89", "NVIDIA RTX 4090", 32, 128, 65_536, 101_376, 72 << 20, 1.008e12, 82.6e12, 165e12),
-        Target("cuda", "90", "NVIDIA H100 SXM", 32, 132, 65_536, 232_448, 50 << 20, 3.35e12, 66.9e12, 989e12),
-        Target("cuda", "100", "NVIDIA B200", 32, 148, 65_536, 232_448, 126 << 20, 8.0e12, 75e12, 2250e12),
-        Target("cuda", "120", "NVIDIA RTX 5090", 32, 170, 65_536, 101_376, 96 << 20, 1.792e12, 105e12, 210e12),
-        Target("hip", "gfx90a", "AMD MI250X (one die)", 64, 110, 131_072, 65_536, 8 << 20, 1.6e12, 23.9e12, 191e12),
-        Target("hip", "gfx942", "AMD MI300X", 64, 304, 131_072, 65_536, 256 << 20, 5.3e12, 163.4e12, 1307e12),
+        _chip("cuda:80", "NVIDIA A100 80GB", 108, 163, 40, 2.039, 19.5, 312),
+        _chip("cuda:86", "NVIDIA A10", 72, 99, 6, 0.6, 31.2, 125),
+        _chip("cuda:89", "NVIDIA RTX 4090", 128, 99, 72, 1.008, 82.6, 165),
+        _chip("cuda:90", "NVIDIA H100 SXM", 132, 227, 50, 3.35, 66.9, 989),
+        _chip("cuda:100", "NVIDIA B200", 148, 227, 126, 8.0, 75, 2250),
+        _chip("cuda:120", "NVIDIA RTX 5090", 170, 99, 96, 1.792, 105, 210),
+        _chip("hip:gfx90a", "AMD MI250X (one die)", 110, 64, 8, 1.6, 23.9, 191),
+        _chip("hip:gfx942", "AMD MI300X", 304, 64, 256, 5.3, 163.4, 1307),
     )
-}  # fmt: skip
+}
 
 PARTS = {
     "H200": {"part": "NVIDIA H200", "bandwidth": 4.8e12},
     "GH200": {"part": "NVIDIA GH200", "bandwidth": 4.0e12},
-    "H100 PCIe": {"part": "NVIDIA H100 PCIe", "bandwidth": 2.0e12, "float32_rate": 51e12, "matrix_rate": 756e12},
-}  # fmt: skip
+    "H100 PCIe": {
+        "part": "NVIDIA H100 PCIe",
+        "bandwidth": 2.0e12,
+        "float32_rate": 51e12,
+        "matrix_rate": 756e12,
+    },
+}
 """What other products with a chip of the table have otherwise, by a word of the device's name."""
 
 

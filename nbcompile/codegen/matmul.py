@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -276,5 +276,12 @@ def print_product(
     """The Triton function of a matrix product with ``comment`` lines above it, and what people call this
     kind of kernel. CodegenError for operands or a template that it cannot be made of."""
     nest = ProductNest(group, buffers, writer, target)
-    persistent = nest.product.template == "persistent"
-    return nest.print(comment), f"matrix product{', persistent' if persistent else ''}"
+    printed = nest.print(comment)
+    if nest.product.template != "persistent":
+        return printed, "matrix product"
+    loaded = {nest.left.value.buffer, nest.right.value.buffer}
+    (call,) = printed.calls
+    parameters = tuple(
+        replace(item, kind="aligned") if item.buffer in loaded else item for item in call.parameters
+    )
+    return replace(printed, calls=(replace(call, parameters=parameters),)), "matrix product, persistent"

@@ -33,11 +33,12 @@ class Lines:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One argument of a call: a buffer's memory, a symbolic size, or the status flag. ``buffer`` is the
-    buffer's name in the program (``name`` is the parameter's own, in the kernel)."""
+    """One argument of a call: a buffer's memory (``aligned``: which must begin at a multiple of 16 bytes), a
+    symbolic size, or the status flag. ``buffer`` is the buffer's name in the program (``name`` is the
+    parameter's own, in the kernel)."""
 
     name: str
-    kind: str  # "buffer", "size", "status"
+    kind: str  # "buffer", "aligned", "size", "status"
     type: str
     buffer: str = ""
 

@@ -405,7 +405,8 @@ def _slabs(length: int, block: int, wanted: int, programs: int) -> int:
 
 
 def _splittable(values: KernelValues) -> bool:
-    """Whether the row's reductions can be left as partial results: none is needed while walking it."""
+    """Whether the row's reductions can be left as partial results: none is needed while walking it, neither
+    for another nor for what is stored of the whole row."""
     inner = values.nest.inner
     outputs = {item.output for item in values.reductions}
     pairs = {item.output: item.mean for item in values.reductions}
@@ -414,9 +415,10 @@ def _splittable(values: KernelValues) -> bool:
             return False
         if (item.value.reductions & outputs) - {pairs[item.output]}:
             return False
-    return not any(
-        item.value.axes & inner or any(axis in inner for axis in item.place.axes()) for item in values.stores
+    whole_row = (
+        item for item in values.stores if item.value.axes & inner or not inner.isdisjoint(item.place.axes())
     )
+    return not any(item.value.reductions & outputs for item in whole_row)
 
 
 def _streamed(values: KernelValues, buffers: dict[str, Buffer]) -> int:

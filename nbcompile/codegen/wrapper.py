@@ -26,6 +26,7 @@ _TAKEN = frozenset(
         "empty",
         "restride",
         "view",
+        "aligned",
         "status",
         "check",
         "call",
@@ -39,7 +40,7 @@ def print_wrapper(
 ) -> str:
     """Source of ``call(args)``. C kernels are given addresses, Triton's the tensors. It expects in its
     globals: the kernels by symbol, library functions by call id (dots as underscores), ``constants``,
-    ``empty``, ``view``, ``restride``, ``check``."""
+    ``empty``, ``view``, ``restride``, ``aligned``, ``check``."""
     return _Wrapper(program, kernels, language).print()
 
 
@@ -188,8 +189,10 @@ class _Wrapper:
                 self.lines.append(f"{self.name(loop.name)} = {self.name(loop.mutates)}")
 
     def _operand(self, parameter: Parameter) -> str:
-        if parameter.kind == "buffer":
+        if parameter.kind in ("buffer", "aligned"):
             name = self.name(parameter.buffer)
+            if parameter.kind == "aligned":
+                return f"aligned({name})"
             return name if self.language == "triton" else f"{name}.data_ptr()"
         return parameter.name
 

@@ -12,7 +12,7 @@ from nbcompile.fuse.alignment import (
     place_by_equations,
     place_by_shape,
 )
-from nbcompile.fuse.cost import evaluations, is_expensive
+from nbcompile.fuse.cost import COSTLY_LOADS, evaluations, is_expensive
 from nbcompile.loop_ir.expr import Load
 from nbcompile.loop_ir.fused import Binding, Group, Nest
 from nbcompile.loop_ir.index import Axis, IndexExpr, substitute
@@ -101,6 +101,13 @@ def merge(producer: Group, consumer: Group, uses: Uses) -> Group | Refusal:
         return Refusal("too-many-buffers", f"one kernel would touch more than {MANY_BUFFERS} tensors")
     if len(loops) > MANY_LOOPS:
         return Refusal("too-many-loops", f"one kernel would do the work of more than {MANY_LOOPS} loops")
+    if not uses.limits.split_alone and any(loop.reduction for loop in loops):
+        costly = next((loop for loop in loops if not loop.reduction and _many_loads(loop)), None)
+        if costly is not None:
+            why = (
+                f"{costly.name} reads {len(costly.reads())} elements a point: a row of it fits in no register"
+            )
+            return Refusal("recompute", why)
     refusal: Refusal | None = None
     if not scatters:
         for host, guest in _host_first(producer, consumer):
@@ -114,6 +121,10 @@ def merge(producer: Group, consumer: Group, uses: Uses) -> Group | Refusal:
     if isinstance(inlined, Group) or scatters:
         return inlined
     return refusal or inlined
+
+
+def _many_loads(loop: Loop) -> bool:
+    return len(loop.reads()) >= COSTLY_LOADS
 
 
 def _host_first(a: Group, b: Group) -> list[tuple[Group, Group]]:
@@ -341,18 +352,20 @@ def _shareable(group: Group, limits: Limits) -> bool:
 
 
 def _only_reduces(group: Group) -> bool:
-    """Whether nothing but results of rows is made, none of them needed for another: such a group can be
-    shared out among any number of programs."""
-    reductions = [loop for loop in group.loops if loop.reduction]
-    made = {out.name for loop in reductions for out in loop.outputs}
-    inner = group.nest.inner
+    """Whether no result of a row is needed for another, or for anything made of the whole row: such a group
+    can be shared out among any number of programs."""
+    known_after: set[str] = set()  # what depends on a result of a row
     for loop in group.loops:
-        reads = any(load.buffer in made for load in loop.reads())
+        reads = any(load.buffer in known_after for load in loop.reads())
         if loop.reduction and (reads or loop.reduction in ("argmax", "argmin")):
             return False
+        if not (loop.reduction or reads):
+            continue
+        known_after |= {out.name for out in loop.outputs}
         binding = group.bindings.get(loop.id)
         stores = any(out.name in group.stored for out in loop.outputs)
-        if not loop.reduction and stores and binding and _axes_of(binding.values()) & inner:
+        whole_row = binding is None or _axes_of(binding.values()) & group.nest.inner
+        if not loop.reduction and stores and whole_row:
             return False
     return True
 

@@ -28,13 +28,14 @@ from nbcompile.runtime import autotune_store as store
 from nbcompile.runtime import triton_build
 from nbcompile.runtime.autotune_ahead import Ahead
 from nbcompile.runtime.autotune_configs import config_text, misfit, neighbours, spills
-from nbcompile.runtime.autotune_copies import agree, definitions, restore, with_copies, written
+from nbcompile.runtime.autotune_copies import agree, restore, with_copies, written
 from nbcompile.runtime.autotune_measure import Call, GpuStopwatch, Stopwatch, Timing, faster, measure, reason
 from nbcompile.runtime.autotune_store import Result, Tried
 from nbcompile.runtime.cache import DiskCache
 from nbcompile.runtime.triton_build import Builds
 from nbcompile.runtime.triton_compile import Built
 from nbcompile.runtime.triton_grid import hints_of, is_pointer
+from nbcompile.runtime.triton_text import definitions
 from nbcompile.stages import CompiledModule, Config, KernelSource, Launch
 from nbcompile.targets import Target
 

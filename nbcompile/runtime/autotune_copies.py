@@ -4,38 +4,19 @@ runs wrote the same."""
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from nbcompile.errors import CodegenError
 from nbcompile.runtime.triton_grid import is_pointer
+from nbcompile.runtime.triton_text import definitions
 from nbcompile.stages import Launch
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 2e-2}
 """The largest ``|a - b| / |a|`` (Frobenius) of two orders of adding up: some units in the last place."""
 _EXACT_SHARE = 1e-4  # part of the integers that a last bit may have rounded the other way
 _CHUNK = 1 << 24
-
-
-@functools.lru_cache(maxsize=16)
-def definitions(text: str) -> dict[str, ast.stmt]:
-    """What a generated file defines at its top, by name. CodegenError if it is no Python."""
-    try:
-        body = ast.parse(text).body
-    except SyntaxError as error:
-        raise CodegenError(f"the generated Triton file is no Python, line {error.lineno}.") from error
-    found: dict[str, ast.stmt] = {}
-    for node in body:
-        if isinstance(node, ast.FunctionDef):
-            found[node.name] = node
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            found |= {item.asname or item.name.partition(".")[0]: node for item in node.names}
-        elif isinstance(node, ast.Assign):
-            found |= {item.id: node for item in node.targets if isinstance(item, ast.Name)}
-    return found
 
 
 def written(text: str, launch: Launch) -> tuple[int, ...]:

@@ -6,15 +6,13 @@ another layer, or in another graph, is searched for once.
 
 from __future__ import annotations
 
-import ast
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nbcompile.runtime.autotune_copies import definitions
 from nbcompile.runtime.cache import DiskCache, key
 from nbcompile.runtime.triton_build import assumptions
 from nbcompile.runtime.triton_grid import is_pointer
+from nbcompile.runtime.triton_text import canonical
 from nbcompile.runtime.triton_tools import triton_version
 from nbcompile.stages import Config, KernelSource, Launch
 from nbcompile.targets import Target
@@ -47,7 +45,7 @@ def search_key(source: KernelSource, launch: Launch, chip: Target) -> str:
     dynamic graph) of about the same magnitude."""
     sizes = [(item.name, item.hint.bit_length()) for item in launch.arguments if not is_pointer(item.type)]
     return key(
-        _FORMAT, _canonical(source.source, launch), [item.type for item in launch.arguments], sizes,
+        _FORMAT, canonical(source.source, launch), [item.type for item in launch.arguments], sizes,
         assumptions(launch), launch.grid, launch.configs, launch.together,
         chip.name, chip.part, chip.multiprocessors, triton_version(),
     )  # fmt: skip
@@ -89,38 +87,3 @@ def keep(cache: DiskCache, name: str, result: Result, budget: float) -> None:
 
 def _cut_short(name: str, budget: float) -> str:
     return key(name, float(budget))
-
-
-def _canonical(text: str, launch: Launch) -> list[str]:
-    """The function's syntax, its pointers and variables renamed in order of appearance, and that of all it
-    reaches in its file."""
-    known = definitions(text)
-    node = known.get(launch.function)
-    if not isinstance(node, ast.FunctionDef):
-        return [text, launch.function]
-    own = ast.parse(ast.unparse(node)).body[0]  # a copy of its own: the definitions are shared
-    assert isinstance(own, ast.FunctionDef)
-    pointers = {item.name for item in launch.arguments if is_pointer(item.type)}
-    kept = {item.arg for item in own.args.args} - pointers  # the grid and the configs name these
-    names = [item for item in ast.walk(own) if isinstance(item, ast.Name)]
-    bound = {item.id for item in names if isinstance(item.ctx, ast.Store)}
-    renamed: dict[str, str] = {}
-    for item in own.args.args:
-        if item.arg in pointers:
-            item.arg = renamed.setdefault(item.arg, f"v{len(renamed)}")
-    for part in names:
-        if part.id in bound | pointers and part.id not in kept:
-            part.id = renamed.setdefault(part.id, f"v{len(renamed)}")
-    own.name = "kernel"
-    return [ast.dump(own, annotate_fields=False), *_reached(known, node)]
-
-
-def _reached(known: dict[str, ast.stmt], node: ast.stmt) -> Sequence[str]:
-    found: dict[str, ast.stmt] = {}
-    waiting = [node]
-    while waiting:
-        for item in ast.walk(waiting.pop()):
-            if isinstance(item, ast.Name) and item.id in known and item.id not in found:
-                found[item.id] = known[item.id]
-                waiting.append(known[item.id])
-    return [f"{name}: {ast.dump(found[name], annotate_fields=False)}" for name in sorted(found)]

@@ -19,6 +19,8 @@ from nbcompile.runtime.cuda_graph_pointers import Node, Span
 
 Call = Callable[[list[Any]], Any]
 
+_SMALL_BLOCK = 512  # the allocator's least
+
 
 class Recording(Protocol):
     """One captured graph that can be replayed, and the memory that it owns."""
@@ -29,6 +31,10 @@ class Recording(Protocol):
 
     def spans(self) -> list[Span]:
         """The memory that was allocated for it."""
+
+    def small_blocks(self) -> list[Span]:
+        """Every small piece of memory that is in use outside of it. Torch keeps the state of random numbers
+        in such pieces, in some versions one for each graph."""
 
     def nodes(self) -> list[Node]:
         """Its nodes in the order they were captured; LaunchError where they cannot be read."""
@@ -110,6 +116,8 @@ class CudaDevice:
             graph.capture_end()
         with contextlib.suppress(RuntimeError):  # it says that the pool is not in use, in newer versions
             torch._C._cuda_endAllocateToPool(self._index, pool)
+        with contextlib.suppress(RuntimeError):
+            torch._C._cuda_releasePool(self._index, pool)
         # the generator believes that a capture goes on until one ends well
         other = torch.cuda.CUDAGraph()
         scratch = torch.empty(1, device=self.device)
@@ -133,6 +141,15 @@ class CudaRecording:
             (item["address"], item["address"] + item["total_size"])
             for item in torch.cuda.memory_snapshot()
             if tuple(item["segment_pool_id"]) == self._pool
+        ]
+
+    def small_blocks(self) -> list[Span]:
+        return [
+            (block["address"], block["address"] + block["size"])
+            for item in torch.cuda.memory_snapshot()
+            if tuple(item["segment_pool_id"]) != self._pool
+            for block in item["blocks"]
+            if block["size"] <= _SMALL_BLOCK and block["state"].startswith("active")
         ]
 
     def nodes(self) -> list[Node]:

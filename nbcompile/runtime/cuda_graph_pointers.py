@@ -76,10 +76,11 @@ def places(
     """Input → where its address stands, in both captures.
 
     ``moved`` has the bytes of each input that is elsewhere in the second; ``own`` the memory that each
-    capture allocated, ``ours`` the names of our functions. LaunchError where a difference is not
+    capture may point to apart from inputs, ``ours`` the names of our functions. LaunchError where a difference is not
     explained."""
     if [node.form for node in first] != [node.form for node in second]:
         raise LaunchError("other kernels run when its memory is elsewhere.")
+    shifts = {after[0] - before[0] for before, after in moved.values()}
     sorted_own = (_Spans(own[0]), _Spans(own[1]))
     found: dict[int, list[Place]] = {place: [] for place in moved}
     for number, (one, other) in enumerate(zip(first, second)):
@@ -93,7 +94,7 @@ def places(
                 if source is not None:
                     start = moved[source][0][0]
                     found[source].append(Place(number, place, offset, old - start))
-                elif not (old in sorted_own[0] and new in sorted_own[1]):
+                elif new - old in shifts or not (old in sorted_own[0] and new in sorted_own[1]):
                     raise LaunchError(f"{one.name} holds an address in a form that is not known.")
     return {source: Address(tuple(items), _modulus(first, items, ours)) for source, items in found.items()}
 

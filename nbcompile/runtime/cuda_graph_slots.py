@@ -7,6 +7,7 @@ nobody's result is ever overwritten.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -28,13 +29,13 @@ def liveness_is_known() -> bool:
     if _users is None:
         return False
     held = _Held([torch.empty(1)])
-    alias = held.tensors[0].detach()
+    alias = held.tensors[0].data
     seen = [not held.is_free()]
     storage = alias.untyped_storage()
     del alias
     seen.append(not held.is_free())
     del storage
-    view = held.tensors[0].detach()[:1]
+    view = held.tensors[0].data[:1]
     seen.append(not held.is_free())
     del view
     return all(seen) and held.is_free()
@@ -75,7 +76,8 @@ class Slot:
         self.addresses = addresses
         self.captured_at = addresses
         self.static = tuple(static.items())
-        self.outputs, ours = _recipe(outputs, args)
+        self._spans = recording.spans()
+        self.outputs, ours = _recipe(outputs, args, self._spans)
         self.plain = [kind for kind, _ in self.outputs] == ["ours"] * len(ours)
         self.copied_out = copied_out
         self.held = _Held(ours)
@@ -83,7 +85,7 @@ class Slot:
         self._replay = recording.replay
         self._ours = ours
         self._nodes: list[Node] | None = None
-        self._spans: list[Span] | None = None
+        self._others: list[Span] = []
 
     def run(self, args: list[Any]) -> tuple[Any, ...]:
         """Replay with ``args``, which is emptied."""
@@ -133,12 +135,24 @@ class Slot:
     def nodes(self) -> list[Node]:
         if self._nodes is None:
             self._nodes = self.recording.nodes()
+            self._others = self.recording.small_blocks()
         return self._nodes
 
+    def launches(self) -> float:
+        """How many kernels, copies and fills a replay stands for; infinite if that cannot be read."""
+        try:
+            return sum(node.kind != "other" for node in self.nodes())
+        except LaunchError:
+            return math.inf
+
     def spans(self) -> list[Span]:
-        if self._spans is None:
-            self._spans = self.recording.spans()
+        """The memory that was allocated for the graph."""
         return self._spans
+
+    def may_point_to(self) -> list[Span]:
+        """The memory that a word of the graph may point to and have nothing to do with inputs: its own, and
+        small pieces of torch's."""
+        return self._spans + self._others
 
     def moved(self, addresses: Addresses) -> list[int]:
         """The inputs that are not where this slot has them."""
@@ -173,16 +187,20 @@ def learn(first: Slot, second: Slot, sizes: Sequence[int], ours: frozenset[str])
         n: (_span(first.addresses[n], sizes[n]), _span(second.addresses[n], sizes[n]))
         for n in first.moved(second.addresses)
     }
-    return places(first.nodes(), second.nodes(), moved, (first.spans(), second.spans()), ours)
+    nodes = first.nodes(), second.nodes()
+    return places(*nodes, moved, (first.may_point_to(), second.may_point_to()), ours)
 
 
 def _span(address: int, size: int) -> Span:
     return address, address + size
 
 
-def _recipe(outputs: Sequence[Any], args: Sequence[Any]) -> tuple[list[Output], list[torch.Tensor]]:
+def _recipe(
+    outputs: Sequence[Any], args: Sequence[Any], spans: Sequence[Span]
+) -> tuple[list[Output], list[torch.Tensor]]:
     """How each output is made at a replay, and the tensors whose memory the graph writes. ``args`` are
-    those of the capture, and the outputs of a replay are made of those of the replay."""
+    those of the capture, and the outputs of a replay are made of those of the replay. What lies in neither
+    the inputs' memory nor the graph's own (``spans``) is a constant."""
     recipe: list[Output] = []
     ours: list[torch.Tensor] = []
     inputs = {id(item): place for place, item in enumerate(args) if isinstance(item, torch.Tensor)}
@@ -199,6 +217,8 @@ def _recipe(outputs: Sequence[Any], args: Sequence[Any]) -> tuple[list[Output], 
                 raise LaunchError("a result is the memory of an input, read as another type.")
             offset = item.storage_offset() - args[place].storage_offset()
             recipe.append(("view", (place, item.shape, item.stride(), offset)))
+        elif item.numel() and not any(start <= item.data_ptr() < end for start, end in spans):
+            recipe.append(("value", item))
         else:
             number = next((n for n, seen in enumerate(ours) if seen is item), len(ours))
             if number == len(ours):

@@ -31,6 +31,7 @@ Random numbers come from torch's generator through its registered graphs: each r
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -237,7 +238,7 @@ class _Slots:
             return None
         try:
             made = self._capture(addresses, args)
-            if not others and sum(node.kind != "other" for node in made.nodes()) < LEAST_LAUNCHES:
+            if not others and made.launches() < LEAST_LAUNCHES:
                 raise LaunchError("it is one launch, which a replay would not make faster.")
         except LaunchError as error:
             if others:
@@ -382,7 +383,8 @@ class _Slots:
             del self.at[slot.addresses]
 
     def _discard(self, slot: Slot) -> None:
-        slot.nodes(), slot.spans()  # another slot may yet be compared with it
+        with contextlib.suppress(LaunchError):
+            slot.nodes()  # another slot may yet be compared with it
         self._forget(slot)
         slot.recording.release()
 

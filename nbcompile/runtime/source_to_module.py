@@ -195,6 +195,7 @@ def _make_call(
         "empty": empty or POOL.empty_strided,
         "view": view,
         "restride": restride,
+        "aligned": aligned,
         "status": ctypes.addressof(flag),
         "check": check,
         "constants": constants,
@@ -227,6 +228,16 @@ def _arity(text: str, symbol: str) -> int:
 def view(base: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> torch.Tensor:
     """The strided view of ``base`` that starts ``offset`` elements after its first."""
     return base.as_strided(shape, strides, base.storage_offset() + offset)
+
+
+def aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor``, or where its memory begins off a multiple of 16 bytes (a slice of another) a copy laid out
+    the same: what loads whole tiles at once has no other way."""
+    if tensor.data_ptr() % 16 == 0:
+        return tensor
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    span = 1 + sum((extent - 1) * stride for extent, stride in pairs)
+    return tensor.as_strided((span,), (1,)).clone().as_strided(tensor.shape, tensor.stride())
 
 
 def restride(tensor: torch.Tensor | None, strides: tuple[int, ...]) -> torch.Tensor | None:

@@ -9,27 +9,26 @@ forking, so threads it is.
 
 from __future__ import annotations
 
-import ast
 import concurrent.futures
 import functools
-import hashlib
 import json
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from nbcompile.compilation import Launched, PassRecord
-from nbcompile.errors import CodegenError, NbcompileError
+from nbcompile.errors import NbcompileError
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
 from nbcompile.runtime.cache import DiskCache, Entry, key
 from nbcompile.runtime.triton_compile import ASSUMED_DIVISOR, Built, compile_function
 from nbcompile.runtime.triton_grid import grid_of, is_pointer
 from nbcompile.runtime.triton_native import native_launcher
+from nbcompile.runtime.triton_text import canonical
 from nbcompile.runtime.triton_tools import (
     sass,
     triton_version,
@@ -77,7 +76,7 @@ def find_or_build(
         for function, name in names.items():
             stored = _load(cache, name)
             if stored is not None:
-                found[function] = stored
+                found[function] = _named(stored, function)
     if len(found) == len(names):
         recorder.add(
             PassRecord("build", f"{source.graph}.source", source.graph, 0.0, "from cache" if names else "")
@@ -85,10 +84,12 @@ def find_or_build(
         return TritonBinary(lambda: found, from_cache=bool(names))
     start = time.perf_counter()
     missing = [item for item in source.launches if item.function not in found]
-    futures = [
-        _submit(source, item, configs[item.function], target, None, cache, names[item.function])
-        for item in missing
-    ]
+    by_name: dict[str, concurrent.futures.Future[Built]] = {}
+    for item in missing:  # equal functions are compiled once
+        name = names[item.function]
+        if name not in by_name:
+            by_name[name] = _submit(source, item, configs[item.function], target, None, cache, name)
+    futures = list(by_name.values())
     left, lock = [len(futures)], threading.Lock()
 
     def note(_: concurrent.futures.Future[Built]) -> None:
@@ -105,7 +106,9 @@ def find_or_build(
         future.add_done_callback(note)
 
     def finish() -> Builds:
-        fresh = {item.function: future.result() for item, future in zip(missing, futures, strict=True)}
+        fresh = {
+            item.function: _named(by_name[names[item.function]].result(), item.function) for item in missing
+        }
         return {item.function: (found | fresh)[item.function] for item in source.launches}
 
     return TritonBinary(finish, from_cache=False)
@@ -138,6 +141,7 @@ def begin(
     name = cache_key(source, launch, config, target, assumed)
     stored = _load(cache, name)
     if stored is not None:
+        stored = _named(stored, launch.function)
         done: concurrent.futures.Future[Built] = concurrent.futures.Future()
         done.set_result(stored)
         return done
@@ -238,14 +242,22 @@ def cache_key(
     target: Target,
     assumed: tuple[int, ...] | None = None,
 ) -> str:
-    """The key of one compiled function: its own text and that of what it calls, without comments, so an
-    edit elsewhere in the file costs nothing."""
+    """The key of one compiled function: its own text and that of what it calls, without comments and with
+    its variables renamed, so an edit elsewhere in the file costs nothing, nor does the same kernel in
+    another layer."""
     return key(
-        _FORMAT, _digest(source.source, launch.function), launch.function,
-        [item.type for item in launch.arguments], [item.name for item in launch.arguments],
+        _FORMAT, canonical(source.source, launch), [item.type for item in launch.arguments],
         assumptions(launch) if assumed is None else assumed,
         config, target.name, triton_version(), _environment(),
     )  # fmt: skip
+
+
+def _named(built: Built, function: str) -> Built:
+    """What was compiled of an equal function, under this one's name (the symbol in the binary stays)."""
+    if built.function == function:
+        return built
+    texts = {kind: text.replace(built.function, function) for kind, text in built.texts.items()}
+    return replace(built, function=function, texts=texts)
 
 
 def _environment() -> list[tuple[str, str]]:
@@ -254,45 +266,6 @@ def _environment() -> list[tuple[str, str]]:
         (name, value) for name, value in os.environ.items()
         if name.startswith(_ENVIRONMENT) and not name.endswith(("_DIR", "_CACHE", "_INTERPRET"))
     )  # fmt: skip
-
-
-@functools.lru_cache(maxsize=256)
-def _digests(text: str) -> dict[str, tuple[str, frozenset[str]]]:
-    """For each name defined at the top of a file: a hash of its syntax, and the names it mentions."""
-    found: dict[str, tuple[str, frozenset[str]]] = {}
-    for node in ast.parse(text).body:
-        if isinstance(node, ast.FunctionDef):
-            names = [node.name]
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            names = [alias.asname or alias.name.partition(".")[0] for alias in node.names]
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            bound = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names = [item.id for item in bound if isinstance(item, ast.Name)]
-        else:
-            continue
-        digest = hashlib.sha256(ast.dump(node, annotate_fields=False).encode()).hexdigest()
-        mentioned = frozenset(item.id for item in ast.walk(node) if isinstance(item, ast.Name))
-        for name in names:
-            found[name] = (found.get(name, ("", frozenset()))[0] + digest, mentioned)
-    return found
-
-
-def _digest(text: str, function: str) -> list[tuple[str, str]]:
-    """(name, hash) of a function and of all that it reaches in its file."""
-    try:
-        known = _digests(text)
-    except SyntaxError as error:
-        raise CodegenError(
-            f"the generated Triton file is no Python, line {error.lineno}: {error.msg}."
-        ) from error
-    reached: set[str] = set()
-    waiting = [function]
-    while waiting:
-        name = waiting.pop()
-        if name in known and name not in reached:
-            reached.add(name)
-            waiting += known[name][1]
-    return [(name, known[name][0]) for name in sorted(reached)]
 
 
 def _load(cache: DiskCache, name: str) -> Built | None:

@@ -82,6 +82,9 @@ class _OneVendor:
 
 _VENDOR = _OneVendor()
 _LOADING = threading.Lock()
+_FRONT_END = threading.Lock()
+"""Held while Triton reads a function's syntax: Python 3.11 fails where two threads parse at once, and all of
+it is Python anyway."""
 
 
 def load_file(text: str) -> types.ModuleType:
@@ -176,9 +179,10 @@ def _run_stages(
     backend.load_dialects(context)
     steps: dict[str, Callable[[Any, dict[str, Any]], Any]] = {}
     backend.add_stages(steps, options, triton_module("triton.backends.compiler").Language.TRITON)
-    value = source.make_ir(
-        chip, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
-    )
+    with _FRONT_END:
+        value = source.make_ir(
+            chip, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
+        )
     made: dict[str, Any] = {}
     for kind, step in steps.items():
         if kind in ("cubin", "hsaco") and not assemble:

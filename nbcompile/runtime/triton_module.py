@@ -17,6 +17,7 @@ from nbcompile.compilation import Kernel, Launched
 from nbcompile.errors import LaunchError, LoweringError
 from nbcompile.recorder import Recorder
 from nbcompile.runtime import triton_build
+from nbcompile.runtime.autotune import Tuner
 from nbcompile.runtime.source_to_module import bind
 from nbcompile.runtime.triton_build import Builds, TritonBinary
 from nbcompile.runtime.triton_grid import grid_of, hints_of
@@ -28,20 +29,26 @@ Functions = Mapping[str, Callable[..., None]]
 
 def on_device(
     source: KernelSource, binary: TritonBinary, chip: Target, device: torch.device, aten: AtenGraph,
-    constants: Mapping[str, torch.Tensor], recorder: Recorder,
+    constants: Mapping[str, torch.Tensor], recorder: Recorder, tuner: Tuner,
 ) -> CompiledModule:  # fmt: skip
-    """The module that launches ``source`` on ``device``, once its kernels are built."""
+    """The module that launches ``source`` on ``device``, once its kernels are built; ``tuner`` searches for
+    faster configs where the options ask for it."""
 
     def functions() -> Functions:
         from nbcompile.runtime.triton_launch import launchers
 
         built = _that_fit(source, binary.built(), chip, device)
         note_launches(recorder, source, built, chip, texts=False)
+        tuner.runs(built)
         found: Functions = launchers(source, built, chip, device)
         return found
 
     moved = {name: tensor.to(device) for name, tensor in constants.items()}
-    module = bind(source, functions, moved, binary.from_cache, allocator(device))
+
+    def calling(launchers: Callable[[], Functions]) -> CompiledModule:
+        return bind(source, launchers, moved, binary.from_cache, allocator(device))
+
+    module = tuner.module(calling, functions, device)
     return replace(module, call=_with_scalars_there(module.call, _scalars(aten), device))
 
 
@@ -54,7 +61,7 @@ def _that_fit(source: KernelSource, built: Builds, chip: Target, device: torch.d
     for launch in source.launches:
         if not launch.together:
             continue
-        for config in launch.configs:
+        for config in (found[launch.function].config, *launch.configs):
             item = found[launch.function]
             if item.config != config:
                 item = triton_build.begin(source, launch, config, chip).result()
