@@ -328,6 +328,21 @@ def test_tma_wants_aligned_rows():
         groups_to_triton(fusion.accepted(program, candidate, _with(candidate.group, "persistent")), CHIP)
 
 
+def test_tma_gets_tensors_that_begin_at_16_bytes():
+    x, w = tensors((64, 64), (64, 64))
+    source = groups_to_triton(with_ours(fused(lambda x, w: (x @ w).relu(), x, w), "persistent"), CHIP)
+    assert "k0_mm_relu(aligned(x), aligned(w), relu)" in source.wrapper
+    off = torch.empty(64 * 64 + 3, dtype=BF16)[3:].view(64, 64).copy_(x)
+    assert off.data_ptr() % 16
+    moved = source_to_module.aligned(off)
+    assert moved.data_ptr() % 16 == 0 and torch.equal(moved, x) and moved.stride() == x.stride()
+    assert source_to_module.aligned(x) is x
+    wide = torch.arange(200.0)[1:].as_strided((3, 5), (20, 2))  # with gaps
+    assert torch.equal(source_to_module.aligned(wide), wide)
+    assert source_to_module.aligned(wide).stride() == (20, 2)
+    assert torch.equal(run(source, [off, w])[0], run(source, [x, w])[0])
+
+
 @pytest.mark.parametrize("chip", ["cuda:90", "cuda:80", "hip:gfx942"])
 @pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
 def test_configs_fit_the_chip_and_the_product(chip, dtype):
