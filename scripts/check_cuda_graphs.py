@@ -11,7 +11,6 @@ from __future__ import annotations
 import collections
 import itertools
 import os
-import statistics
 import sys
 import tempfile
 import threading
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts" / "gpu")]
 
 COUNTS: collections.Counter[str] = collections.Counter()
 NOTES: dict[str, None] = {}
@@ -31,6 +30,7 @@ NOTES: dict[str, None] = {}
 def main() -> int:
     """Run every check; the number of those that failed."""
     os.environ["NBCOMPILE_CACHE_DIR"] = tempfile.mkdtemp(prefix="nbcompile-check-")
+    import graph_costs
     import torch
 
     version = f"torch {torch.__version__}, python {sys.version.split()[0]}"
@@ -55,7 +55,7 @@ def main() -> int:
         print(f"{check.__name__.replace('_', ' '):38} {said:6} {seconds:5.1f} s  {counts} {told}")
         for note in NOTES:
             print(f"    note: {note}")
-    for table in (small_model, large_input):
+    for table in (graph_costs.small_model, graph_costs.large_input):
         table()
     return failed
 
@@ -474,101 +474,6 @@ CHECKS = (
     two_forwards_before_a_backward, dropout_draws_anew, sizes_that_change, streams_and_threads,
     a_capture_that_fails_leaves_torch_well, inside_somebody_elses_graph,
 )  # fmt: skip
-
-
-# -- what it costs -------------------------------------------------------------------------------------
-
-
-def microseconds(call: Callable[[], Any], repeats: int = 100, rounds: int = 7) -> float:
-    """Median over rounds of one call's time, the device included."""
-    import torch
-
-    for _ in range(12):
-        call()
-    times = []
-    for _ in range(rounds):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(repeats):
-            call()
-        torch.cuda.synchronize()
-        times.append((time.perf_counter() - start) / repeats * 1e6)
-    return statistics.median(times)
-
-
-def contestants(fn: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    import torch
-
-    return {
-        "eager": fn,
-        "nbcompile default": compiled(fn, mode="default"),
-        "nbcompile reduce-overhead": compiled(fn),
-        "inductor reduce-overhead": torch.compile(fn, mode="reduce-overhead"),
-    }
-
-
-def small_model() -> None:
-    """Eight layers of 256, batch 32: µs a call, with the input in one place, in sixteen, and a training
-    step."""
-    import torch
-
-    model = mlp()
-    xs = [torch.randn(32, 256, device="cuda") for _ in range(16)]
-    print(f"\n{'small model, µs a call':28} {'same input':>11} {'16 inputs':>10} {'training':>9}")
-    for name, run in contestants(model).items():
-        with torch.no_grad():
-            same = microseconds(lambda run=run: run(xs[0]))
-            turn = iter(range(1 << 30))
-            many = microseconds(lambda run=run, turn=turn: run(xs[next(turn) % 16]))
-
-        def step(run: Any = run) -> None:
-            run(xs[0]).sum().backward()
-            model.zero_grad()
-
-        training = microseconds(step, repeats=30)
-        print(f"{name:28} {same:11.1f} {many:10.1f} {training:9.1f}")
-        torch.compiler.reset()
-
-
-def large_input() -> None:
-    """A gigabyte in one of two places: ms a call. A copy of it would be seen."""
-    import torch
-
-    def f(x: Any) -> Any:
-        return (x * 2 + 1).relu().sum(0), x.amax()
-
-    xs = [torch.randn(16384, 16384, device="cuda") for _ in range(2)]
-    copy = microseconds(lambda: xs[0].clone(), repeats=5, rounds=5)
-    print(f"\n{'1 GB input, ms a call':28} {'same input':>11} {'2 inputs':>10}   (a copy: {copy / 1e3:.3f})")
-    with torch.no_grad():
-        for name, run in contestants(f).items():
-            same = microseconds(lambda run=run: run(xs[0]), repeats=5, rounds=5)
-            turn = iter(range(1 << 30))
-            many = microseconds(lambda run=run, turn=turn: run(xs[next(turn) % 2]), repeats=6, rounds=5)
-            print(f"{name:28} {same / 1e3:11.3f} {many / 1e3:10.3f}")
-            torch.compiler.reset()
-    print(f"\na patched node and a small copy: {patch_cost()}")
-
-
-def patch_cost() -> str:
-    """µs of changing the address of one kernel's argument, and of copying 32 KB instead."""
-    import torch
-
-    from nbcompile.runtime.cuda_graph_driver import CudaDevice
-
-    machine = CudaDevice(torch.device("cuda", 0))
-    x, y = (torch.rand(8192, device="cuda") for _ in range(2))
-    recording, kept = machine.capture(lambda args: [args[0] + n for n in range(20)], [x])
-    nodes = recording.nodes()
-    replay = microseconds(recording.replay)
-    one = microseconds(lambda: (recording.update(nodes[:1]), recording.replay()))
-    ten = microseconds(lambda: (recording.update(nodes[:10]), recording.replay()))
-    copied = microseconds(lambda: (y.copy_(x), recording.replay()))
-    del kept
-    return (
-        f"replay of 20 kernels {replay:.1f} µs; with 1 node patched {one:.1f}, 10 nodes {ten:.1f}; "
-        f"with one copy {copied:.1f}"
-    )
 
 
 if __name__ == "__main__":

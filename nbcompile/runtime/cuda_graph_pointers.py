@@ -66,22 +66,38 @@ class Address:
     modulus: int
 
 
+@dataclass(frozen=True)
+class Memory:
+    """What a captured graph may point to apart from its inputs: memory that was allocated for it, and small
+    pieces of torch's that are in use (the state of random numbers is kept in such)."""
+
+    own: Sequence[Span]
+    small: Sequence[Span] = ()
+
+
 def places(
     first: Sequence[Node],
     second: Sequence[Node],
     moved: Mapping[int, tuple[Span, Span]],
-    own: tuple[Sequence[Span], Sequence[Span]],
+    memory: tuple[Memory, Memory],
     ours: frozenset[str],
 ) -> dict[int, Address]:
     """Input → where its address stands, in both captures.
 
-    ``moved`` has the bytes of each input that is elsewhere in the second; ``own`` the memory that each
-    capture may point to apart from inputs, ``ours`` the names of our functions. LaunchError where a difference is not
-    explained."""
+    ``moved`` has the bytes of each input that is elsewhere in the second; ``ours`` are the names of our
+    functions. LaunchError where a difference is not explained."""
     if [node.form for node in first] != [node.form for node in second]:
         raise LaunchError("other kernels run when its memory is elsewhere.")
     shifts = {after[0] - before[0] for before, after in moved.values()}
-    sorted_own = (_Spans(own[0]), _Spans(own[1]))
+    own = [_Spans(item.own) for item in memory]
+    small = [_Spans(item.small) for item in memory]
+
+    def is_elsewhere(old: int, new: int) -> bool:
+        if old in own[0] and new in own[1]:
+            return True
+        # what moved like an input is rather an address before or after the input
+        return new - old not in shifts and old in small[0] and new in small[1]
+
     found: dict[int, list[Place]] = {place: [] for place in moved}
     for number, (one, other) in enumerate(zip(first, second)):
         if one.opaque:
@@ -94,7 +110,7 @@ def places(
                 if source is not None:
                     start = moved[source][0][0]
                     found[source].append(Place(number, place, offset, old - start))
-                elif new - old in shifts or not (old in sorted_own[0] and new in sorted_own[1]):
+                elif not is_elsewhere(old, new):
                     raise LaunchError(f"{one.name} holds an address in a form that is not known.")
     return {source: Address(tuple(items), _modulus(first, items, ours)) for source, items in found.items()}
 

@@ -16,7 +16,7 @@ import torch
 
 from nbcompile.errors import LaunchError
 from nbcompile.runtime.cuda_graph_driver import Recording
-from nbcompile.runtime.cuda_graph_pointers import Address, Node, Span, places, write
+from nbcompile.runtime.cuda_graph_pointers import Address, Memory, Node, Span, places, write
 
 _users = getattr(torch._C, "_storage_Use_Count", None)
 
@@ -149,10 +149,9 @@ class Slot:
         """The memory that was allocated for the graph."""
         return self._spans
 
-    def may_point_to(self) -> list[Span]:
-        """The memory that a word of the graph may point to and have nothing to do with inputs: its own, and
-        small pieces of torch's."""
-        return self._spans + self._others
+    def memory(self) -> Memory:
+        """What a word of the graph may point to that has nothing to do with inputs."""
+        return Memory(self._spans, self._others)
 
     def moved(self, addresses: Addresses) -> list[int]:
         """The inputs that are not where this slot has them."""
@@ -188,7 +187,7 @@ def learn(first: Slot, second: Slot, sizes: Sequence[int], ours: frozenset[str])
         for n in first.moved(second.addresses)
     }
     nodes = first.nodes(), second.nodes()
-    return places(*nodes, moved, (first.may_point_to(), second.may_point_to()), ours)
+    return places(*nodes, moved, (first.memory(), second.memory()), ours)
 
 
 def _span(address: int, size: int) -> Span:

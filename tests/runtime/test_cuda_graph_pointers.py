@@ -15,6 +15,7 @@ from nbcompile.runtime.cuda_graph_driver import GraphDriver
 from nbcompile.runtime.cuda_graph_pointers import (
     LIBRARY_ALIGNMENT,
     OUR_ALIGNMENT,
+    Memory,
     Node,
     extent,
     places,
@@ -37,7 +38,7 @@ def words(*values: int) -> bytes:
 
 
 def found(first: list[Node], second: list[Node], moved: Any = None) -> Any:
-    return places(first, second, moved or {0: (X, MOVED)}, ([POOL], [OTHER_POOL]), OURS)
+    return places(first, second, moved or {0: (X, MOVED)}, (Memory([POOL]), Memory([OTHER_POOL])), OURS)
 
 
 def test_an_address_inside_a_structure_is_found_and_patched() -> None:
@@ -54,6 +55,24 @@ def test_an_address_inside_a_structure_is_found_and_patched() -> None:
     assert write(first, where, 0x7F1000000000) == {1}
     assert bytes(first[1].buffers[0])[8:16] == words(0x7F1000000040)
     assert bytes(first[0].buffers[0]) == words(POOL[0])
+
+
+def test_small_memory_of_torch_may_be_elsewhere_too() -> None:
+    old, new = 0x7C0000000000, 0x7B0000000000
+    memory = (Memory([POOL], [(old, old + 512)]), Memory([OTHER_POOL], [(new, new + 512)]))
+    first = [node("library", words(old, X[0]))]
+    second = [node("library", words(new, MOVED[0]))]
+    assert len(places(first, second, {0: (X, MOVED)}, memory, OURS)[0].places) == 1
+
+
+def test_small_memory_that_moved_like_an_input_is_an_address_beside_the_input() -> None:
+    shift = MOVED[0] - X[0]
+    first, second = [node("library", words(100))], [node("library", words(100 + shift))]
+    small = (Memory([], [(0, 200)]), Memory([], [(shift, shift + 200)]))
+    with pytest.raises(LaunchError, match="not known"):
+        places(first, second, {0: (X, MOVED)}, small, OURS)
+    own = (Memory(small[0].small), Memory(small[1].small))
+    assert not places(first, second, {0: (X, MOVED)}, own, OURS)[0].places
 
 
 def test_only_our_kernels_ask_for_no_more_than_16_bytes() -> None:
