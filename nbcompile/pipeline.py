@@ -24,7 +24,14 @@ from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.matrix_products import Products, in_two_steps
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
-from nbcompile.runtime import binary, graph_cache, source_to_module, triton_build, triton_module
+from nbcompile.runtime import (
+    binary,
+    cuda_graphs,
+    graph_cache,
+    source_to_module,
+    triton_build,
+    triton_module,
+)
 from nbcompile.runtime.autotune import Tuner
 from nbcompile.runtime.cache import DiskCache
 from nbcompile.runtime.toolchain import find_toolchain
@@ -88,7 +95,8 @@ def _for_gpu(
         module = triton_module.interpreted(source, constants)
         return source_to_module.with_fallback(module, aten, recorder) if source.repeatable else module
     recorder.progress(f"building {len(source.launches)} Triton functions of {aten.id}")
-    tuner = Tuner(source, chip, options, recorder)
+    final = products.settled or search  # else another module takes this one's place after its first call
+    tuner = Tuner(source, chip, options if final else replace(options, mode="default"), recorder)
     library = triton_build.find_or_build(source, chip, options, recorder, tuner.chosen)
     if not runs:
         return triton_module.elsewhere(source, library, chip, aten, recorder)
@@ -97,7 +105,9 @@ def _for_gpu(
         module = source_to_module.with_fallback(module, aten, recorder)
     else:
         library.built()
-    if products.settled or search:
+    if final and options.mode in ("reduce-overhead", "max-autotune"):
+        module = cuda_graphs.replayed(module, aten, source, chip, device, recorder, lambda: tuner.settled)
+    if final:
         return module
     better = partial(_measured, module, aten, device, options, recorder)
     return in_two_steps(module, better, torch.cuda.is_current_stream_capturing)

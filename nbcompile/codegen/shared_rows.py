@@ -20,7 +20,8 @@ from nbcompile.loop_ir.index import index
 from nbcompile.stages import Config
 
 if TYPE_CHECKING:
-    from nbcompile.codegen.triton_nests import Nest, RowsPrinter
+    from nbcompile.codegen.block_printers import RowsPrinter
+    from nbcompile.codegen.triton_nests import Nest
 
 WAIT = '''@triton.jit
 def wait_for_all(counter, count):

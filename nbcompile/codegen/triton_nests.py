@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from nbcompile.codegen.accumulating import Accumulating, accumulate_dtype
+from nbcompile.codegen.block_printers import PointsPrinter, RowsPrinter, staged
 from nbcompile.codegen.printed import Call, Parameter, PrintedKernel
 from nbcompile.codegen.tile_printer import Dim, Scope, TilePrinter, bare
-from nbcompile.codegen.tiles import Tiling, tiling
+from nbcompile.codegen.tiles import Tiling, extent_of, tiling
 from nbcompile.codegen.triton_expressions import TritonWriter
 from nbcompile.codegen.values import KernelValues, Reduction, Store, Value
 from nbcompile.loop_ir.fused import Group
@@ -367,7 +368,7 @@ class Nest:
         slab = slab or self.program(p, 0)
         dtype = accumulate_dtype(item, self.buffers[item.output].dtype)
         loop = [item.loop.id]
-        workspace = self._workspace(item, "parts", dtype, self._kept_of(item) * index(self.plan.slabs))
+        workspace = self._workspace(item, "parts", dtype, self._kept_of(item) * self.parts_of_sums)
         pointer = p.pointer(workspace.name)
         if self._kept_of(item) == ONE:
             total = name
@@ -386,6 +387,15 @@ class Nest:
 
     def _factor(self, p: TilePrinter, extent: IndexExpr) -> str:
         return p.parenthesised(extent, {}, ())
+
+    @property
+    def parts_of_sums(self) -> IndexExpr:
+        """How many partial results a sum over the rows has: one a program."""
+        if self.plan.persistent:
+            return index(self.plan.slabs)  # programs that own many rows each
+        each = 1 if self.plan.one_row else self.plan.configs[0].constants["XBLOCK"]
+        rows = extent_of(self.plan.x)
+        return (rows + (each - 1)) // each
 
     def _kept_of(self, item: Reduction) -> IndexExpr:
         """How many results a sum over the rows has: the inner points, or one."""
@@ -422,11 +432,12 @@ class Nest:
                 self._finish_function(members, f"{self.symbol}_{suffix}", axes)
 
     def _finish_function(self, members: Sequence[Reduction], name: str, axes: tuple[Axis, ...]) -> None:
+        count = self.parts_of_sums
         slab_block = SLAB_BLOCK if axes else min(TOTAL_BLOCK, 1 << max(self.plan.slabs - 1, 0).bit_length())
         block = 32 if axes else 1
         configs = (Config({"XBLOCK": block, "SBLOCK": slab_block}, max(1, block * slab_block // 512)),)
         x = Dim(axes, self.variable(axes, "point"), "XBLOCK", 0)
-        s = Dim((Axis("slab", self.plan.slabs),), "slab", "SBLOCK", 1)
+        s = Dim((Axis("slab", count),), "slab", "SBLOCK", 1)
         p = TilePrinter(self.values, self.buffers, self.writer, [x, s], self.letters | {"slab": "slab"})
         self.declare(p, x, f"{self.program(p, 0)} * XBLOCK", configs)
         running = {}
@@ -435,15 +446,15 @@ class Nest:
             running[item.output] = p.fresh(item.output)
             start = p.full(self.writer.identity(item.kind, dtype), dtype)
             p.out.add(f"{running[item.output]} = {start}", [item.loop.id])
-        p.out.add(f"for start in range(0, {self.plan.slabs}, SBLOCK):")
+        p.out.add(f"for start in range(0, {self.size(p, count)}, SBLOCK):")
         p.out.depth += 1
         p.out.add(f"slab = {p.lanes(s, offset='start')}")
         masks = [x.mask] if x.mask else []
-        if self.plan.slabs % slab_block:
-            masks.append(f"(slab < {self.plan.slabs})")
+        if count.constant is None or count.constant % slab_block:
+            masks.append(f"(slab < {self.size(p, count)})")
         for item in members:
             dtype = accumulate_dtype(item, self.buffers[item.output].dtype)
-            workspace = self._workspace(item, "parts", dtype, self._kept_of(item) * index(self.plan.slabs))
+            workspace = self._workspace(item, "parts", dtype, self._kept_of(item) * count)
             kept = self._factor(p, self._kept_of(item))
             pointer = p.pointer(workspace.name)
             other = self.writer.identity(item.kind, dtype)
@@ -467,38 +478,3 @@ class Nest:
         from nbcompile.codegen.walked_rows import WalkedRows
 
         WalkedRows(self, p, x, r, configs).print()
-
-
-def staged(configs: Sequence[Config], bounds: str) -> str:
-    """The range of a loop; with a constant STAGES, the loads of that many blocks are under way at once."""
-    if "STAGES" in configs[0].constants:
-        return f"tl.range({bounds}, num_stages=STAGES)"
-    return f"range({bounds})"
-
-
-class PointsPrinter(TilePrinter):
-    def lane_start(self, dim: Dim) -> str:
-        return "start"
-
-
-class RowsPrinter(TilePrinter):
-    """``block_start`` is the text of the present block's first index along ``r``; ``reread``: there is a
-    later walk over the same row, ``last`` is its last one."""
-
-    r: Dim
-    block_start = ""
-    reread = False
-    last = False
-
-    def lane_start(self, dim: Dim) -> str:
-        if dim is self.r:
-            return self.block_start
-        return ""
-
-    def policy(self, value: Value) -> str:
-        streamed = value.axes >= set(self.r.axes) and value.axes - set(self.r.axes)
-        if not self.block_start or not streamed:
-            return ""
-        if self.reread:
-            return ', eviction_policy="evict_last"'
-        return ', eviction_policy="evict_first"' if self.last else ""

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from nbcompile.codegen.block_printers import PointsPrinter
 from nbcompile.codegen.printed import PrintedKernel
 from nbcompile.codegen.tile_printer import Dim, TilePrinter, bare
 from nbcompile.codegen.tiles import Tiling
 from nbcompile.codegen.triton_expressions import TRITON_TYPES, TritonWriter
-from nbcompile.codegen.triton_nests import Nest, PointsPrinter
+from nbcompile.codegen.triton_nests import Nest
 from nbcompile.codegen.values import KernelValues, Store, resolver_of
 from nbcompile.errors import CodegenError
 from nbcompile.loop_ir.expr import Load, compute_dtype

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING
 import torch
 
 from nbcompile.codegen.accumulating import Accumulating, accumulate_dtype, find_online
+from nbcompile.codegen.block_printers import staged
 from nbcompile.codegen.tile_printer import Dim, Scope, TilePrinter, bare
 from nbcompile.codegen.values import Reduction, Store, Value
 from nbcompile.loop_ir.index import Axis, index
 from nbcompile.stages import Config
 
 if TYPE_CHECKING:
-    from nbcompile.codegen.triton_nests import Nest, RowsPrinter
+    from nbcompile.codegen.block_printers import RowsPrinter
+    from nbcompile.codegen.triton_nests import Nest
 
 
 class WalkedRows:
@@ -94,8 +96,6 @@ class WalkedRows:
         bounds: tuple[str, str],
     ) -> Scope:  # fmt: skip
         """One pass over the row; returns the scope of what is known after it."""
-        from nbcompile.codegen.triton_nests import staged
-
         p, nest, r = self.p, self.nest, self.r
         pairs = [pair for pair in self.online if pair.top in reductions]
         paired = {item.output for pair in pairs for item in (pair.top, pair.total)}

@@ -91,7 +91,7 @@ class CudaDevice:
 
     def capture(self, call: Call, args: list[Any]) -> tuple[Recording, Any]:
         if self._stream is None:
-            self._stream = torch.cuda.Stream(self.device)
+            self._stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call,unused-ignore]
         graph = torch.cuda.CUDAGraph(keep_graph=True)
         pool = torch.cuda.graph_pool_handle()
         clear_library_memory()  # or the graph would use memory that is not its own
@@ -139,14 +139,14 @@ class CudaRecording:
     def spans(self) -> list[Span]:
         return [
             (item["address"], item["address"] + item["total_size"])
-            for item in torch.cuda.memory_snapshot()
+            for item in torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call,unused-ignore]
             if tuple(item["segment_pool_id"]) == self._pool
         ]
 
     def small_blocks(self) -> list[Span]:
         return [
             (block["address"], block["address"] + block["size"])
-            for item in torch.cuda.memory_snapshot()
+            for item in torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call,unused-ignore]
             if tuple(item["segment_pool_id"]) != self._pool
             for block in item["blocks"]
             if block["size"] <= _SMALL_BLOCK and block["state"].startswith("active")

@@ -20,6 +20,8 @@ ROWS_OF_A_TILE = 128
 """Chunks are a multiple of this many rows where they are large: a tile of the matrix product."""
 ALIGNED_ROWS = 4
 """Else of this many, so that a chunk's targets and losses start at multiples of 16 bytes."""
+ALIGNED_CLASSES = 8
+"""With another number of classes cuBLAS takes kernels for unaligned matrices, several times slower."""
 PADDING = 64
 """The logits' rows start at multiples of this many elements, so that products and kernels read them in
 aligned pieces, whatever the number of classes."""
@@ -47,8 +49,12 @@ def _in_chunks(
     ignore_index: int, mean: bool, label_smoothing: float, chunks: int, wanted: list[bool],
 ) -> _Result:  # fmt: skip
     rows, classes = x.shape[0], weight.shape[0]
+    whole = weight  # with rows of zeros where products would not be aligned without
+    if x.is_cuda and classes % ALIGNED_CLASSES:
+        whole = torch.nn.functional.pad(weight, (0, 0, 0, -classes % PADDING))
+        bias = None if bias is None else torch.nn.functional.pad(bias, (0, -classes % PADDING))
     by_x = torch.empty_like(x, memory_format=torch.contiguous_format) if wanted[0] else x.new_empty(0)
-    by_weight = torch.empty_like(weight) if wanted[1] else x.new_empty(0)
+    by_weight = torch.empty_like(whole) if wanted[1] else x.new_empty(0)
     by_bias = x.new_zeros(classes if wanted[2] else 0, dtype=torch.float32)
     if not rows:
         by_weight.zero_()
@@ -62,22 +68,24 @@ def _in_chunks(
     row_losses = kernel.row_losses(x.device, x.dtype) or _row_losses
     for first in range(0, rows, step or 1):
         part = slice(first, min(first + step, rows))
-        logits = memory[: part.stop - first, :classes]
+        logits = memory[: part.stop - first, : whole.shape[0]]
         if bias is None:
-            torch.mm(x[part], weight.t(), out=logits)
+            torch.mm(x[part], whole.t(), out=logits)
         else:
-            torch.addmm(bias, x[part], weight.t(), out=logits)
-        row_losses(logits, target[part], scale, losses[part], ignore_index, label_smoothing, any(wanted))
+            torch.addmm(bias, x[part], whole.t(), out=logits)
+        row_losses(
+            logits[:, :classes], target[part], scale, losses[part], ignore_index, label_smoothing, any(wanted)
+        )
         if wanted[0]:
-            torch.mm(logits, weight, out=by_x[part])
+            torch.mm(logits, whole, out=by_x[part])
         if wanted[1] and first == 0:
             torch.mm(logits.t(), x[part], out=by_weight)
         elif wanted[1]:
             by_weight.addmm_(logits.t(), x[part])
         if wanted[2]:
-            by_bias += logits.sum(0, dtype=torch.float32)
+            by_bias += real.sum(0, dtype=torch.float32)
     loss = losses.sum() * scale if mean else losses.sum()
-    return loss, by_x, by_weight, by_bias.to(x.dtype)
+    return loss, by_x, by_weight[:classes] if wanted[1] else by_weight, by_bias.to(x.dtype)
 
 
 def chunk_rows(rows: int, chunks: int) -> int:
