@@ -1,0 +1,133 @@
+"""Prints graphs as Triton kernels for a chip that is not here, interprets and compiles them."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from nbcompile import targets
+from nbcompile.capture.decompositions import decompositions
+from nbcompile.codegen import tiles, triton_nests
+from nbcompile.codegen.groups_to_triton import groups_to_triton
+from nbcompile.codegen.triton_expressions import HELPERS
+from nbcompile.fuse.loops_to_groups import loops_to_groups
+from nbcompile.loop_ir.fused import FusedProgram
+from nbcompile.loop_ir.verify import verify
+from nbcompile.lower.aten_to_loops import aten_to_loops
+from nbcompile.options import Options
+from nbcompile.runtime import source_to_module, triton_module
+from nbcompile.runtime.triton_build import assumptions
+from nbcompile.runtime.triton_compile import Built, compile_function
+from nbcompile.stages import AtenGraph, KernelSource, KernelText, Launch
+
+CHIPS = ("cuda:80", "cuda:90", "hip:gfx942")
+H100 = Options(cache=False, verify=True, target="cuda:90", random="eager")
+
+
+def small_chip(patch: pytest.MonkeyPatch, multiprocessors: int = 2, **constants: int) -> None:
+    """Give ``cuda:90`` few multiprocessors and the schedules lower thresholds, so that small tensors are cut
+    up as large ones are elsewhere. ``constants`` are those of :mod:`nbcompile.codegen.tiles`."""
+    patch.setitem(
+        targets.CHIPS, "cuda:90", replace(targets.CHIPS["cuda:90"], multiprocessors=multiprocessors)
+    )
+    for name, value in constants.items():
+        module = tiles if hasattr(tiles, name) else triton_nests
+        patch.setattr(module, name, value)
+
+
+def generated(aten: AtenGraph, options: Options = H100) -> tuple[FusedProgram, KernelSource]:
+    """The graph's groups and their Triton functions for ``options.target``."""
+    fused = loops_to_groups(verify(aten_to_loops(aten, options)), options)
+    return fused, groups_to_triton(fused, options.chip)
+
+
+def run_interpreted(source: KernelSource, aten: AtenGraph, inputs: Sequence[Any]) -> list[Any]:
+    """What the generated code makes of ``inputs``, each access checked; never the graph run eagerly."""
+    constants = source_to_module.graph_constants(aten, source.constants)
+    return list(triton_module.interpreted(source, constants).call(list(inputs)))
+
+
+def titles(source: KernelSource) -> list[str]:
+    """The schedules of the kernels, the number of programs that share a row left out."""
+    return [re.sub(r"by \d+ programs", "by several programs", kernel.schedule) for kernel in source.kernels]
+
+
+def aten_of_fake(fn: Callable[..., Any], make: Callable[[], tuple[torch.Tensor, ...]]) -> AtenGraph:
+    """The ATen graph of a function of tensors that are too large to exist: ``make`` runs with fake ones."""
+    with FakeTensorMode():
+        inputs = make()
+        module = make_fx(fn, decompositions(H100), tracing_mode="fake")(*inputs)
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            node._rename(str(node.target).removesuffix("_1"))
+    module.recompile()
+    ids = {node.name: f"g0.fw.n{place}" for place, node in enumerate(module.graph.nodes)}
+    return AtenGraph("g0.fw", "forward", module, ids)
+
+
+# -- compiling -----------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _workers(process: int) -> concurrent.futures.ThreadPoolExecutor:
+    return concurrent.futures.ThreadPoolExecutor(2, thread_name_prefix="tests-triton")
+
+
+def compiled(
+    source: KernelSource, chip: str, launches: Sequence[Launch] | None = None, *, assemble: bool = True
+) -> dict[str, Built]:
+    """Each launch of ``source`` with its first config for one chip, by function name."""
+    target = targets.parse(chip)
+    futures = {
+        launch.function: _workers(os.getpid()).submit(
+            compile_function, source.source, launch, launch.configs[0], target, assumptions(launch), assemble
+        )
+        for launch in (source.launches if launches is None else launches)
+    }
+    return {name: future.result() for name, future in futures.items()}
+
+
+def launches_of(source: KernelSource, kernel: KernelText) -> list[Launch]:
+    return [launch for launch in source.launches if launch.kernel == kernel.id]
+
+
+_KEPT = frozenset(HELPERS) | {"tl", "triton", "libdevice", "def", "for", "in", "if", "range", "while", "pass"}
+
+
+def canonical(kernel: KernelText) -> str:
+    """The kernel's text without comments and with its names replaced by their order: two kernels that differ
+    only in how people call things are one."""
+    names: dict[str, str] = {}
+
+    def renamed(found: re.Match[str]) -> str:
+        name = found[0]
+        return name if name in _KEPT else names.setdefault(name, f"v{len(names)}")
+
+    code = "\n".join(line.split("#")[0].rstrip() for line in kernel.text.splitlines())
+    return re.sub(r"(?<![\w.])[A-Za-z_]\w*", renamed, code)
+
+
+def described(launches: Sequence[Launch]) -> str:
+    """Grid and first config of each launch, as comments."""
+    lines = []
+    for launch in launches:
+        config = launch.configs[0]
+        constants = ", ".join(f"{name}={value}" for name, value in config.constants.items())
+        more = f", {config.registers} registers" if config.registers else ""
+        lines.append(
+            f"# {launch.function}[{', '.join(launch.grid)}]({constants}), {config.warps} warps{more}"
+        )
+    return "\n".join(lines)
+
+
+Chips = Mapping[str, dict[str, Built]]

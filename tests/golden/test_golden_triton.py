@@ -1,0 +1,150 @@
+"""Triton kernels as people read them, each in three ways: its numbers in the interpreter at a small size, its
+text at a large one against ``triton/<program>.py``, and what three chips' compilers make of that text.
+
+``pytest tests/golden --accept-golden`` writes the files anew: look at the difference before committing it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import nbcompile
+from nbcompile.loop_ir.interpret import interpret
+from nbcompile.lower.aten_to_loops import aten_to_loops
+from nbcompile.options import Options
+from nbcompile.recorder import Recorder
+from nbcompile.runtime.triton_compile import Built
+from nbcompile.stages import AtenGraph, CompiledModule, KernelSource
+
+from ..codegen.running import aten_of
+from ..codegen.triton_running import (
+    CHIPS, aten_of_fake, compiled, described, generated, run_interpreted, small_chip, titles,
+)  # fmt: skip
+from ..lower.harness import compare, fresh
+from .test_golden import results, wide
+from .triton_programs import GPU_PROGRAMS, GpuProgram
+
+FOLDER = Path(__file__).parent / "triton"
+SCHEDULES = {
+    "pointwise", "pointwise, by rows", "pointwise, square tiles", "persistent rows", "looped rows", "split rows",
+    "rows shared by several programs", "persistent rows, partial sums over rows",
+    "looped rows, partial sums over rows", "scatter",
+}  # fmt: skip
+
+each_program = pytest.mark.parametrize("program", GPU_PROGRAMS, ids=lambda program: program.name)
+
+
+def captured_dynamic(program: GpuProgram, inputs: tuple[torch.Tensor, ...]) -> AtenGraph:
+    """The program's graph with symbolic sizes, hinted by those of ``inputs``."""
+    graphs: list[AtenGraph] = []
+
+    def compiler(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledModule:
+        graphs.append(aten)
+        return CompiledModule(aten.id, lambda args: aten.module.forward(*args))
+
+    options = {"cache": False, "target": "cuda:90"}
+    nbcompile.compile(program.function, dynamic=True, options=options, compile_aten=compiler)(*inputs)
+    return graphs[0]
+
+
+def printed(program: GpuProgram) -> tuple[str, KernelSource]:
+    """What the golden file holds, and the code in it: at the large size."""
+    if program.dynamic:
+        graph = captured_dynamic(program, program.large())
+    else:
+        graph = aten_of_fake(program.function, program.large)
+    fused, source = generated(graph, program.options)
+    comment = "\n".join(f"# {line}".rstrip() for line in fused.as_text().splitlines())
+    return f"{comment}\n{described(source.launches)}\n{source.source}", source
+
+
+@each_program
+def test_numbers(program: GpuProgram, monkeypatch: pytest.MonkeyPatch) -> None:
+    if program.small is None:
+        pytest.skip("too large to run: its text is checked below")
+    large = titles(printed(program)[1])
+    if program.limits:
+        small_chip(monkeypatch, **program.limits)
+    torch.manual_seed(0)
+    inputs = program.small()
+    if program.dynamic:
+        dynamic_numbers(program, inputs, large)
+        return
+    graph = aten_of(program.function, *inputs)
+    _, source = generated(graph, program.options)
+    assert titles(source) == large, "the small size is not cut up as the large one is"
+
+    def ours(*given: torch.Tensor) -> list[Any]:
+        return run_interpreted(source, graph, given)
+
+    check(program, graph, ours, inputs)
+
+
+def check(program: GpuProgram, graph: AtenGraph, ours: Any, inputs: tuple[torch.Tensor, ...]) -> None:
+    got = results(ours, [fresh(item) for item in inputs])
+    if program.eager:
+        expected = results(program.function, [fresh(item) for item in inputs])
+        compare(got, expected, results(program.function, [wide(item) for item in inputs]))
+        return
+    loops = aten_to_loops(graph, program.options)
+    compare(got, results(lambda *args: interpret(loops, list(args)), [fresh(item) for item in inputs]), None)
+
+
+def dynamic_numbers(program: GpuProgram, inputs: tuple[torch.Tensor, ...], large: list[str]) -> None:
+    """At the sizes of the capture, and at others with the same code."""
+    options = {"cache": False, "interpret": True, "verify": True}
+    compile_of = nbcompile.compile(program.function, dynamic=True, options=options)
+    for rows, columns in ((0, 0), (-26, 230), (57, -68)):
+        given = tuple(
+            torch.randn([size + more for size, more in zip(item.shape, (rows, columns)[-item.dim() :])])
+            for item in inputs
+        )
+        check(program, None, compile_of, given)  # type: ignore[arg-type]
+        assert compile_of.ran_compiled, compile_of.eager_reason
+    kernels = compile_of.compilation.kernels
+    assert [kernel.schedule for kernel in kernels] == large
+
+
+@each_program
+def test_text(program: GpuProgram, request: pytest.FixtureRequest) -> None:
+    text, _ = printed(program)
+    file = FOLDER / f"{program.name}.py"
+    if request.config.getoption("--accept-golden"):
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8"), "the kernel changed; see the top of this file"
+
+
+@each_program
+def test_three_chips(program: GpuProgram) -> None:
+    _, source = printed(program)
+    for chip in CHIPS:
+        built = compiled(source, chip)
+        assert built.keys() == {launch.function for launch in source.launches}
+        assert all(item.binary for item in built.values())
+        spilled = {name: item.spill_bytes for name, item in built.items() if item.spill_bytes}
+        if chip.startswith("cuda"):
+            assert sum(filter(None, spilled.values())) <= program.spills, (chip, spilled)
+        if chip == "cuda:90":
+            assert sixteen_bytes(built) >= program.wide, "narrow accesses"
+
+
+def sixteen_bytes(built: dict[str, Built]) -> int:
+    """16-byte loads and stores of global memory (those that copy to shared memory among them) in PTX."""
+    pattern = (
+        r"(?:ld|st)\.global[.\w:]*\.v4\.b32|(?:ld|st)\.global[.\w:]*\.v2\.b64|cp\.async\.cg\.shared\.global"
+    )
+    return sum(len(re.findall(pattern, item.texts["ptx"])) for item in built.values())
+
+
+def test_every_schedule_is_among_them() -> None:
+    found = {title for program in GPU_PROGRAMS for title in titles(printed(program)[1])}
+    assert found >= SCHEDULES
+
+
+def test_no_golden_file_is_left_over() -> None:
+    assert {file.stem for file in FOLDER.glob("*.py")} == {program.name for program in GPU_PROGRAMS}

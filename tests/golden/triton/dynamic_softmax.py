@@ -1,0 +1,49 @@
+# kernel mul_softmax (rows) over s77 points, each of s27:
+#     mul[i, j] = x[i, j] * float32(s77)
+#     max[i] = max mul[i, j]  over j<s27
+#     exp[i, j] = exp(mul[i, j] - max[i])
+#     sum[i] = sum exp[i, j]  over j<s27
+#   → _softmax[i, j] = exp[i, j] / sum[i]
+# k0_mul_softmax[cdiv(s77, XBLOCK)](XBLOCK=8, RBLOCK=512, STAGES=3), 8 warps
+# made by nbcompile
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+
+@triton.jit
+def maximum_nan(a, b):
+    """The larger; NaN if either is."""
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def max_nan(x, axis: tl.constexpr):
+    """The largest along an axis; NaN if any is."""
+    return tl.reduce(x, axis, maximum_nan)
+
+
+# mul, _softmax
+@triton.jit
+def k0_mul_softmax(x_ptr, softmax_ptr, s77, s27, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    i = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
+    i_in = i < s77
+    t = (s77).to(tl.int64).to(tl.float32)
+    max_ = tl.full([XBLOCK, 1], float("-inf"), tl.float32)
+    sum_ = tl.full([XBLOCK, 1], 0, tl.float32)
+    for start in tl.range(0, s27, RBLOCK, num_stages=STAGES):
+        j = start + tl.arange(0, RBLOCK)[None, :]
+        j_in = j < s27
+        x = tl.load(x_ptr + i*s27 + j, mask=i_in & j_in, eviction_policy="evict_last")
+        block = tl.where(j_in, x * t, float("-inf"))
+        higher = maximum_nan(max_, max_nan(block, 1)[:, None])
+        pivot = tl.where(higher == float("-inf"), 0.0, higher)
+        sum_ = sum_ * tl.exp(max_ - pivot) + tl.sum(tl.exp(block - pivot), axis=1)[:, None]
+        max_ = higher
+    for start in tl.range(0, s27, RBLOCK, num_stages=STAGES):
+        j = (tl.cdiv(s27, RBLOCK) - 1) * RBLOCK - start + tl.arange(0, RBLOCK)[None, :]
+        j_in_2 = j < s27
+        x_2 = tl.load(x_ptr + i*s27 + j, mask=i_in & j_in_2, eviction_policy="evict_first")
+        mul = x_2 * t
+        exp = libdevice.exp((mul - max_))
+        tl.store(softmax_ptr + i*s27 + j, exp / sum_, mask=i_in & j_in_2)

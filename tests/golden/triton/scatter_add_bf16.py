@@ -1,0 +1,39 @@
+# kernel scatter_add (scatter) over 32768 × 1024 points:
+#   → scatter_add[[places[i, j]], j] += float32(values[i, j])  over i<32768, j<1024, from x
+# k0_scatter_add_base[cdiv(33554432, XBLOCK)](XBLOCK=1024), 4 warps
+# k0_scatter_add[cdiv(33554432, XBLOCK)](XBLOCK=1024), 4 warps
+# k0_scatter_add_round[cdiv(33554432, XBLOCK)](XBLOCK=1024), 4 warps
+# made by nbcompile
+import triton
+import triton.language as tl
+
+
+# scatter_add
+@triton.jit
+def k0_scatter_add_base(x_ptr, scatter_add_wide_ptr, XBLOCK: tl.constexpr):
+    start = tl.program_id(0) * XBLOCK
+    point = start + tl.arange(0, XBLOCK)
+    c0 = point // 1024
+    c1 = point % 1024
+    x = tl.load(x_ptr + c0*1024 + c1).to(tl.float32)
+    tl.store(scatter_add_wide_ptr + c0*1024 + c1, x)
+
+
+@triton.jit
+def k0_scatter_add(values_ptr, places_ptr, scatter_add_wide_ptr, XBLOCK: tl.constexpr):
+    start = tl.program_id(0) * XBLOCK
+    point = start + tl.arange(0, XBLOCK)
+    i = point // 1024
+    j = point % 1024
+    values = tl.load(values_ptr + i*1024 + j).to(tl.float32)
+    tl.atomic_add(scatter_add_wide_ptr + (tl.load(places_ptr + i*1024 + j))*1024 + j, values, mask=((tl.load(places_ptr + i*1024 + j)) >= 0) & ((tl.load(places_ptr + i*1024 + j)) < 32768), sem="relaxed")
+
+
+@triton.jit
+def k0_scatter_add_round(scatter_add_wide_ptr, scatter_add_ptr, XBLOCK: tl.constexpr):
+    start = tl.program_id(0) * XBLOCK
+    point = start + tl.arange(0, XBLOCK)
+    c0 = point // 1024
+    c1 = point % 1024
+    scatter_add_wide = tl.load(scatter_add_wide_ptr + c0*1024 + c1)
+    tl.store(scatter_add_ptr + c0*1024 + c1, scatter_add_wide)

@@ -1,0 +1,57 @@
+# kernel softmax (rows) over 4096 points, each of 131072:
+#     max[i] = max x[i, j]  over j<131072
+#     exp[i, j] = exp(x[i, j] - max[i])
+#     sum[i] = sum exp[i, j]  over j<131072
+#   → _softmax[i, j] = exp[i, j] / sum[i]
+# k0_softmax[16 * GROUPS](RBLOCK=8192, GROUPS=33), 8 warps, 64 registers
+# made by nbcompile
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+
+@triton.jit
+def wait_for_all(counter, count):
+    """Return when ``count`` programs have come here: what they stored before can be read after."""
+    tl.debug_barrier()
+    tl.atomic_add(counter, 1, sem="release")
+    while tl.atomic_add(counter, 0, sem="acquire") < count:
+        pass
+    tl.debug_barrier()
+
+
+@triton.jit
+def maximum_nan(a, b):
+    """The larger; NaN if either is."""
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def max_nan(x, axis: tl.constexpr):
+    """The largest along an axis; NaN if any is."""
+    return tl.reduce(x, axis, maximum_nan)
+
+
+# _softmax
+@triton.jit
+def k0_softmax(x_ptr, max_parts_ptr, sum_parts_ptr, max_arrived_ptr, softmax_ptr, RBLOCK: tl.constexpr, GROUPS: tl.constexpr):
+    part = tl.program_id(0) % 16
+    j = part * 8192 + tl.arange(0, RBLOCK)
+    for start in range(tl.program_id(0) // 16, 4096, GROUPS):
+        i = start
+        x = tl.load(x_ptr + i*131072 + j)
+        max_ = max_nan(x, 0)
+        pivot = tl.where(max_ == float("-inf"), 0.0, max_)
+        below = libdevice.exp((x - pivot))
+        sum_ = tl.sum(below, axis=0)
+        tl.store(max_parts_ptr + part * 4096 + i, max_)
+        tl.store(sum_parts_ptr + part * 4096 + i, sum_)
+        wait_for_all(max_arrived_ptr + i, 16)
+        max_parts = tl.load(max_parts_ptr + tl.arange(0, 16) * 4096 + i, volatile=True)
+        sum_parts = tl.load(sum_parts_ptr + tl.arange(0, 16) * 4096 + i, volatile=True)
+        max__2 = max_nan(max_parts, 0)
+        pivot_2 = tl.where(max__2 == float("-inf"), 0.0, max__2)
+        pivots = tl.where(max_parts == float("-inf"), 0.0, max_parts)
+        sum__2 = tl.sum(sum_parts * tl.where(max_parts == float("-inf"), 0.0, libdevice.exp((pivots - pivot_2))), axis=0)
+        scale = tl.where((max_ == float("-inf")) & (max__2 != float("-inf")), 0.0, libdevice.exp((pivot - max__2)))
+        tl.store(softmax_ptr + i*131072 + j, (below * scale) / sum__2)
