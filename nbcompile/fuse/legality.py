@@ -15,7 +15,7 @@ from nbcompile.fuse.alignment import (
 from nbcompile.fuse.cost import COSTLY_LOADS, evaluations, is_expensive
 from nbcompile.loop_ir.expr import Load
 from nbcompile.loop_ir.fused import Binding, Group, Nest
-from nbcompile.loop_ir.index import Axis, IndexExpr, substitute
+from nbcompile.loop_ir.index import ONE, Axis, IndexExpr, substitute
 from nbcompile.loop_ir.nodes import Buffer, Loop, hint_product
 from nbcompile.targets import Target
 
@@ -124,7 +124,10 @@ def merge(producer: Group, consumer: Group, uses: Uses) -> Group | Refusal:
 
 
 def _many_loads(loop: Loop) -> bool:
-    return len(loop.reads()) >= COSTLY_LOADS
+    """Whether each point reads many elements of its own: neither a row's mean nor a column's weight is one."""
+    axes = {axis for axis in loop.axes if axis.extent != ONE}
+    own = [load for load in loop.reads() if {axis for place in load.index for axis in place.axes()} >= axes]
+    return len(own) >= COSTLY_LOADS
 
 
 def _host_first(a: Group, b: Group) -> list[tuple[Group, Group]]:
