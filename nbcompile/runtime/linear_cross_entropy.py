@@ -73,9 +73,8 @@ def _in_chunks(
             torch.mm(x[part], whole.t(), out=logits)
         else:
             torch.addmm(bias, x[part], whole.t(), out=logits)
-        row_losses(
-            logits[:, :classes], target[part], scale, losses[part], ignore_index, label_smoothing, any(wanted)
-        )
+        real = logits[:, :classes]
+        row_losses(real, target[part], scale, losses[part], ignore_index, label_smoothing, any(wanted))
         if wanted[0]:
             torch.mm(logits, whole, out=by_x[part])
         if wanted[1] and first == 0:
