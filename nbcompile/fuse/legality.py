@@ -124,7 +124,7 @@ def merge(producer: Group, consumer: Group, uses: Uses) -> Group | Refusal:
 
 
 def _many_loads(loop: Loop) -> bool:
-    """Whether each point reads many elements of its own: neither a row's mean nor a column's weight is one."""
+    """Whether each point reads many elements of its own (a row has its mean, a column its weight once)."""
     axes = {axis for axis in loop.axes if axis.extent != ONE}
     own = [load for load in loop.reads() if {axis for place in load.index for axis in place.axes()} >= axes]
     return len(own) >= COSTLY_LOADS

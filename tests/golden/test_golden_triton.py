@@ -23,7 +23,14 @@ from nbcompile.stages import AtenGraph, CompiledModule, KernelSource
 
 from ..codegen.running import aten_of
 from ..codegen.triton_running import (
-    CHIPS, aten_of_fake, compiled, described, generated, run_interpreted, small_chip, titles,
+    CHIPS,
+    aten_of_fake,
+    compiled,
+    described,
+    generated,
+    run_interpreted,
+    small_chip,
+    titles,
 )  # fmt: skip
 from ..lower.harness import compare, fresh
 from .test_golden import results, wide
@@ -31,7 +38,8 @@ from .triton_programs import GPU_PROGRAMS, GpuProgram
 
 FOLDER = Path(__file__).parent / "triton"
 SCHEDULES = {
-    "pointwise", "pointwise, by rows", "pointwise, square tiles", "persistent rows", "looped rows", "split rows",
+    "pointwise", "pointwise, by rows", "pointwise, square tiles",
+    "persistent rows", "looped rows", "split rows",
     "rows shared by several programs", "persistent rows, partial sums over rows",
     "looped rows, partial sums over rows", "scatter",
 }  # fmt: skip

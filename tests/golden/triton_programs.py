@@ -150,7 +150,9 @@ def more_than_2_31_elements(x, bias):
 
 @gpu(
     lambda: (
-        empty(64, 56, 56, 256, dtype=BF16).permute(0, 3, 1, 2), empty(64, 256, 56, 56, dtype=BF16), empty(256),
+        empty(64, 56, 56, 256, dtype=BF16).permute(0, 3, 1, 2),
+        empty(64, 256, 56, 56, dtype=BF16),
+        empty(256),
     ),
     lambda: (
         floats(2, 6, 6, 40, dtype=BF16).permute(0, 3, 1, 2), floats(2, 40, 6, 6, dtype=BF16), floats(40),
@@ -169,6 +171,16 @@ def channels_last_and_first(x, y, scale):
 )
 def batch_norm_relu_eval(x, mean, variance, weight, bias):
     return torch.relu(F.batch_norm(x, mean, variance, weight, bias, training=False))
+
+
+@gpu(
+    lambda: (empty(32 * K, 4 * K, dtype=BF16), empty(32 * K, 1), empty(32 * K, 1), empty(4 * K)),
+    lambda: (edgy(7, 512, dtype=BF16), floats(7, 1), floats(7, 1), floats(512)),
+    limits=SHORT,
+    wide=3,
+)
+def normalized_by_rows(x, mean, variance, weight):
+    return (x - mean) * torch.rsqrt(variance.abs() + 1e-5) * weight
 
 
 # -- rows ----------------------------------------------------------------------------------------------
@@ -305,8 +317,8 @@ def masked_softmax(x, mask):
 
 
 @gpu(
-    lambda: (*(empty(32 * K, 4 * K, dtype=BF16) for _ in range(2)), empty(4 * K, dtype=BF16), empty(4 * K, dtype=BF16)),
-    lambda: (*(floats(9, 256, dtype=BF16) for _ in range(2)), floats(256, dtype=BF16), floats(256, dtype=BF16)),
+    lambda: tuple(empty(*shape, dtype=BF16) for shape in [(32 * K, 4 * K)] * 2 + [(4 * K,)] * 2),
+    lambda: tuple(floats(*shape, dtype=BF16) for shape in [(9, 256)] * 2 + [(256,)] * 2),
     limits=SHORT,
     options=PHILOX,
     eager=False,
