@@ -36,6 +36,9 @@ class Options:
     linear_cross_entropy: run a linear layer and the cross_entropy of its result in chunks of rows, so that
               the logits never exist whole: ``"auto"`` on a GPU where they would take over 256 MiB,
               ``"always"`` wherever it can be done, ``"never"``.
+    channels_last: run convolutions of images and volumes, and what stands between them, with the channels
+              innermost in memory: ``"auto"`` on an NVIDIA GPU those that gain by it, ``"always"`` all of
+              them on any target, ``"never"``. Inputs and results keep their strides.
     """
 
     mode: str = "default"
@@ -49,17 +52,17 @@ class Options:
     deterministic: bool = False
     autotune_seconds: float = 30.0
     linear_cross_entropy: Literal["auto", "always", "never"] = "auto"
+    channels_last: Literal["auto", "always", "never"] = "auto"
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise OptionError(f"mode {self.mode!r} is unknown.", advice=f"Modes: {', '.join(MODES)}.")
         if self.random not in ("auto", "eager", "philox"):
             raise OptionError(f"random={self.random!r} is unknown.", advice="Use auto, eager or philox.")
-        if self.linear_cross_entropy not in ("auto", "always", "never"):
-            raise OptionError(
-                f"linear_cross_entropy={self.linear_cross_entropy!r} is unknown.",
-                advice="Use auto, always or never.",
-            )
+        for name in ("linear_cross_entropy", "channels_last"):
+            value = getattr(self, name)
+            if value not in ("auto", "always", "never"):
+                raise OptionError(f"{name}={value!r} is unknown.", advice="Use auto, always or never.")
         if self.target != "auto":
             targets.parse(self.target)
         if not self.autotune_seconds >= 0:

@@ -17,6 +17,7 @@ from torch._dynamo.exc import TorchDynamoException
 
 from nbcompile.capture.decompositions import decompositions
 from nbcompile.capture.graph_record import node_spans, record_nodes
+from nbcompile.capture.layout import run_channels_last
 from nbcompile.compilation import Graph, PassRecord, Span
 from nbcompile.errors import NbcompileError
 from nbcompile.options import Options
@@ -46,6 +47,9 @@ def compile_fx_graph(
     trace = _Trace(graph, options, recorder, compile_aten)
 
     def partition(joint: fx.GraphModule, inputs: Any, **keywords: Any) -> Any:
+        # Of a subgraph that is called (which comes without inputs) the caller knows the strides already.
+        if inputs:
+            trace.lay_out(joint, "joint")
         trace.record_joint(joint)
         forward, backward = min_cut_rematerialization_partition(joint, inputs, **keywords)
         trace.saved = _saved_names(forward, keywords.get("num_fwd_outputs"))
@@ -56,7 +60,7 @@ def compile_fx_graph(
         compiled = aot_autograd(
             fw_compiler=trace.compiler("fw"),
             bw_compiler=trace.compiler("bw"),
-            inference_compiler=trace.compiler("fw"),
+            inference_compiler=trace.compiler("fw", whole=True),
             decompositions=decompositions(options),
             partition_fn=partition,
             keep_inference_input_mutations=True,
@@ -240,14 +244,23 @@ class _Trace:
                 static.add(position)
         return frozenset(static)
 
+    def lay_out(self, module: fx.GraphModule, suffix: str) -> None:
+        """Choose the memory layout of a graph's images before anything is recorded of it."""
+        start = time.perf_counter()
+        run_channels_last(module, self.options, self.recorder, f"{self.graph.id}.{suffix}")
+        self.below += (time.perf_counter() - start) * 1e3
+
     # -- compiling -----------------------------------------------------------------------------
 
-    def compiler(self, suffix: Literal["fw", "bw"]) -> Callable[..., Any]:
-        """The function AOTAutograd calls with one flat graph; returns a boxed callable."""
+    def compiler(self, suffix: Literal["fw", "bw"], whole: bool = False) -> Callable[..., Any]:
+        """The function AOTAutograd calls with one flat graph; returns a boxed callable. ``whole``: the graph
+        is no half of a joint one, whose layout has been chosen before."""
 
         def compile_one(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
             start = time.perf_counter()
             try:
+                if whole:
+                    run_channels_last(module, self.options, self.recorder, f"{self.graph.id}.{suffix}")
                 return self._compile(module, suffix)
             finally:
                 self.below += (time.perf_counter() - start) * 1e3
