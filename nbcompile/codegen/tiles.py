@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from nbcompile.codegen.accesses import accesses, heavy_lanes, memory_order, streamed_bytes
 from nbcompile.codegen.values import KernelValues, kernel_values, walk_values
 from nbcompile.loop_ir.fused import Group, Nest
-from nbcompile.loop_ir.index import Axis, IndexExpr, product
+from nbcompile.loop_ir.index import Axis
 from nbcompile.loop_ir.nodes import Buffer, hint_product
 from nbcompile.stages import Config
 from nbcompile.targets import Target
@@ -33,6 +34,7 @@ MOST_BLOCKS = 65_535  # of a grid's second dimension
 STAGES = 3  # blocks of a walk under way at once
 SHARED_BUDGET = 200 << 10  # bytes of them on a multiprocessor
 PART = 8192  # points that one of several programs holds of a row, with 8 warps
+LONGEST_COLUMN = 512  # points of a row held where neighbours lie from row to row
 LONGEST_SUM = 16_384  # points of a row whose sums over the rows stay in registers
 SMALL_DATA = 8 << 20  # bytes that a second walk finds in the cache anyway
 COLUMNS = 64  # neighbouring columns of a tile whose reduced axis is not the contiguous one
@@ -76,63 +78,23 @@ def tiling(group: Group, buffers: dict[str, Buffer], target: Target) -> tuple[Ke
     """The group's values, its axes put in memory order, and how to cut them into tiles."""
     values = kernel_values(group, buffers)
     if any(loop.kind == "scatter" for loop in group.loops):
-        return values, _points(values, buffers, target, "scatter")
+        return values, _in_warps(_points(values, buffers, target, "scatter"), target)
     order = memory_order(values, buffers)
     if order != values.nest.axes:
         values = _reordered(group, values, order, buffers)
-    if values.reductions:
-        return values, _rows(values, buffers, target)
-    return values, _points(values, buffers, target, "points")
+    plan = _rows(values, buffers, target) if values.reductions else _points(values, buffers, target, "points")
+    return values, _in_warps(plan, target)
+
+
+def _in_warps(plan: Tiling, target: Target) -> Tiling:
+    """The same threads in warps of the chip: the schedules count in warps of 32."""
+    if target.warp == 32:
+        return plan
+    configs = (replace(item, warps=max(1, item.warps * 32 // target.warp)) for item in plan.configs)
+    return replace(plan, configs=_distinct(configs))
 
 
 # -- memory order -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Access:
-    """One read or write of memory: bytes it moves, and its stride along each axis."""
-
-    buffer: str
-    bytes: int
-    strides: dict[Axis, int]
-
-    @property
-    def lane(self) -> Axis | None:
-        """The axis along which neighbours in memory lie."""
-        return next((axis for axis, stride in self.strides.items() if abs(stride) == 1), None)
-
-
-def accesses(values: KernelValues, buffers: dict[str, Buffer]) -> list[Access]:
-    """Every affine access of the kernel, the heaviest first."""
-    found: list[Access] = []
-    roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
-    places = [(item.buffer, item.place) for item in values.stores]
-    places += [(value.buffer, value.place) for value in walk_values(roots) if value.kind == "load"]
-    for buffer, place in dict.fromkeys(places):
-        strides: dict[Axis, int] = {}
-        for axis in values.nest.axes:
-            step = place.coefficient(axis)
-            if step is not None and step.hint() != 0:
-                strides[axis] = step.hint()
-        points = hint_product(axis.extent for axis in strides)
-        found.append(Access(buffer, points * buffers[buffer].dtype.itemsize, strides))
-    return sorted(found, key=lambda access: -access.bytes)
-
-
-def memory_order(values: KernelValues, buffers: dict[str, Buffer]) -> tuple[Axis, ...]:
-    """The axes of the nest from the largest stride to the smallest, as the heaviest accesses see them."""
-    axes = list(values.nest.axes)
-    layouts: dict[frozenset[tuple[Axis, int]], int] = {}
-    for access in accesses(values, buffers):
-        layout = frozenset(access.strides.items())
-        layouts[layout] = layouts.get(layout, 0) + access.bytes
-    if not layouts:
-        return tuple(axes)
-    strides = dict(max(layouts.items(), key=lambda item: (len(item[0]), item[1]))[0])
-    if len(strides) < len(axes):
-        return tuple(axes)  # no access sees every axis: the order of the program
-    place = {axis: n for n, axis in enumerate(axes)}
-    return tuple(sorted(axes, key=lambda axis: (-abs(strides[axis]), place[axis])))
 
 
 def _reordered(
@@ -235,26 +197,31 @@ def _rows(values: KernelValues, buffers: dict[str, Buffer], target: Target) -> T
     if any(item.split for item in values.reductions):
         return _sums(values, shape, target)
     if shape.fits and shape.along:
-        heavy = _draws(values)
-        slim = rows // max(1, 2048 // whole) >= 2 * target.multiprocessors
-        each = max(1, min(2048 // whole, 64)) if slim else max(1, min(256 // whole, rows))
-        each = _power(each) if rows > 1 else 1
-        tile = each * whole
         if rows >= target.multiprocessors // 2 or whole <= 4096 or not _splittable(values):
-            points = 32 if heavy else 16
-            configs = [Config({"XBLOCK": each}, _warps(tile, points))]
-            for warps in (_warps(tile, 48 - points), _warps(tile, 8), _warps(tile, 64)):
-                configs.append(Config({"XBLOCK": each}, warps))
-            if each > 1:
-                configs.append(Config({"XBLOCK": max(each // 2, 2)}, _warps(tile // 2, points)))
-                configs.append(Config({"XBLOCK": each * 2}, _warps(tile * 2, points)))
-            return Tiling("rows", x, r, persistent=True, one_row=each == 1, configs=_distinct(configs))
+            return _held(values, shape, target)
     if shape.fits and not shape.along:
-        each = max(16, min(COLUMNS * 2, 4096 // whole))
+        each = max(16, min(COLUMNS * (1 if shape.mixed else 2), 8192 // whole))
         configs = [Config({"XBLOCK": each}, _warps(each * whole, 16))]
         return Tiling("rows", x, r, persistent=True, configs=_distinct(configs))
     shared = _shared(values, shape, target)
     return shared if shared is not None else _looped(values, shape, target)
+
+
+def _held(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
+    """A program holds whole rows."""
+    whole, rows, x, r = shape.whole, shape.rows, shape.x, shape.r
+    slim = rows // max(1, 2048 // whole) >= 2 * target.multiprocessors
+    each = max(1, min(2048 // whole, 64)) if slim else max(1, min(256 // whole, rows))
+    each = _power(each) if rows > 1 else 1
+    tile = each * whole
+    points = 32 if _draws(values) else 16
+    configs = [Config({"XBLOCK": each}, _warps(tile, points))]
+    for warps in (_warps(tile, 48 - points), _warps(tile, 8), _warps(tile, 64)):
+        configs.append(Config({"XBLOCK": each}, warps))
+    if each > 1:
+        configs.append(Config({"XBLOCK": max(each // 2, 2)}, _warps(tile // 2, points)))
+        configs.append(Config({"XBLOCK": each * 2}, _warps(tile * 2, points)))
+    return Tiling("rows", x, r, persistent=True, one_row=each == 1, configs=_distinct(configs))
 
 
 @dataclass(frozen=True)
@@ -267,7 +234,8 @@ class _Rows:
     length: int
     whole: int  # the length as a block: a power of two
     live: int
-    along: bool  # neighbours in memory lie along the row
+    along: bool  # neighbours in memory lie along the row, for every heavy access
+    mixed: bool  # for some along the row, for others from row to row
     known: bool  # the length is
     row_bytes: int  # read of a row while walking it once
 
@@ -277,12 +245,13 @@ class _Rows:
         x, r = nest.rows, nest.inner_axes
         rows, length = hint_product(axis.extent for axis in x), hint_product(axis.extent for axis in r)
         found = accesses(values, buffers)
-        lane = next((access.lane for access in found if access.lane is not None), None)
+        lanes = heavy_lanes(found)
         return cls(
             x, r, rows, length, _power(length), _live(values),
-            along=lane is None or lane in r or rows == 1,
+            along=rows == 1 or lanes.isdisjoint(x),
+            mixed=not lanes.isdisjoint(x) and not lanes.isdisjoint(r),
             known=all(axis.extent.constant is not None for axis in r),
-            row_bytes=_streamed(values, buffers),
+            row_bytes=streamed_bytes(values, buffers),
         )  # fmt: skip
 
     def stages(self, wanted: int, tile: int) -> int:
@@ -296,7 +265,7 @@ class _Rows:
         if not self.known:
             return False
         if not self.along:
-            return self.whole <= 64
+            return self.whole <= LONGEST_COLUMN
         return self.whole <= LONGEST_ROW and self.whole * self.live <= MOST_LIVE
 
 
@@ -366,20 +335,29 @@ def _sums(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
     """Row results and sums over the rows in one walk."""
     x, r, rows, whole = shape.x, shape.r, shape.rows, shape.whole
     vary = _sums_vary(values)
-    if not vary and not (shape.fits and shape.along):  # one value a row is added up
+    if not vary and shape.fits and shape.along:  # one value a row is added up
+        plan = _held(values, shape, target)
+        each = plan.configs[0].constants["XBLOCK"]
+        same = [config for config in plan.configs if config.constants["XBLOCK"] == each]
+        return replace(plan, slabs=max(-(-rows // each), 1), sums=True, configs=tuple(same))
+    if not vary:
         plan = _looped(values, shape, target)
         config = plan.configs[0]
         return replace(plan, slabs=-(-rows // config.constants["XBLOCK"]), sums=True, configs=(config,))
-    if shape.fits and shape.along and whole <= LONGEST_SUM:
-        each = max(1, min(1024 // whole, 16))
+    if shape.fits and whole <= LONGEST_SUM:
+        # large tiles, few programs: each leaves a part of every sum
+        each = max(1, min(4096 // whole, COLUMNS)) if shape.along else max(16, min(COLUMNS, 8192 // whole))
+        each = min(each, _power(rows))
         tile = each * whole
-        under_way = STAGES * shape.row_bytes * tile
-        per = 1 if whole > 8192 or under_way * 2 > SHARED_BUDGET else max(2, min(8, 8192 // tile))
-        stages = STAGES if under_way * per <= SHARED_BUDGET else 1
+        per = 1 if whole > 8192 else 2
+        room = SHARED_BUDGET // max(shape.row_bytes * tile * per, 1)
+        stages = min(STAGES, room) if room >= 2 else 1
+        if stages == 1:  # nothing is under way but by other programs
+            per *= 2
         programs = max(min(target.multiprocessors * per, -(-rows // each)), 1)
         configs = [
             Config({"XBLOCK": each, "STAGES": item}, _warps(tile, points))
-            for item, points in ((stages, 16), (1, 16), (stages, 32), (2, 16))
+            for item, points in ((stages, 16), (1, 16), (stages, 32), (min(stages, 2), 16))
         ]
         return Tiling(
             "rows", x, r, persistent=True, one_row=each == 1, slabs=programs, sums=True,
@@ -421,18 +399,6 @@ def _splittable(values: KernelValues) -> bool:
     return not any(item.value.reductions & outputs for item in whole_row)
 
 
-def _streamed(values: KernelValues, buffers: dict[str, Buffer]) -> int:
-    """Bytes read a point of what varies along the row and from row to row."""
-    inner = values.nest.inner
-    roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
-    heavy = {
-        (value.buffer, value.place)
-        for value in walk_values(roots)
-        if value.kind == "load" and value.axes & inner and value.axes - inner
-    }
-    return sum(buffers[name].dtype.itemsize for name, _ in heavy)
-
-
 def _draws(values: KernelValues) -> bool:
     """Whether random numbers are drawn: so much arithmetic that it counts."""
     roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
@@ -466,7 +432,3 @@ def _distinct(configs: Iterable[Config]) -> tuple[Config, ...]:
         if config not in found:
             found.append(config)
     return tuple(found)
-
-
-def extent_of(axes: Iterable[Axis]) -> IndexExpr:
-    return product(axis.extent for axis in axes)

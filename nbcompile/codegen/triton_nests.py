@@ -16,12 +16,13 @@ from nbcompile.codegen.triton_expressions import TritonWriter
 from nbcompile.codegen.values import KernelValues, Reduction, Store, Value
 from nbcompile.loop_ir.fused import Group
 from nbcompile.loop_ir.index import ONE, Axis, IndexExpr, index
-from nbcompile.loop_ir.nodes import Buffer
+from nbcompile.loop_ir.nodes import Buffer, hint_product
 from nbcompile.stages import Config, Launch
 from nbcompile.targets import Target
 
-SLAB_BLOCK = 64
+FINISHERS = 128  # programs that add up parts, if there are so many results
 TOTAL_BLOCK = 2048
+LONGEST_HOISTED = 4096  # points of what is the same for all rows (a weight), kept while walking them
 
 
 @dataclass
@@ -327,6 +328,11 @@ class Nest:
             p.out.add(
                 f"{name} = {p.full(self.writer.identity(item.kind, dtype), dtype, shape)}", [item.loop.id]
             )
+        scope: Scope = {}
+        if configs[0].constants["RBLOCK"] <= LONGEST_HOISTED:
+            roots = [item.value for item in self.values.reductions]
+            roots += [item.value for item in self.values.stores]
+            scope = p.hoist(roots, frozenset(self.plan.x), scope)
         rows = self.size(p, x.extent)
         step = "" if self.plan.one_row else " * XBLOCK"
         bounds = f"{self.program(p, 0)}{step}, {rows}, {slabs}{step}"
@@ -337,7 +343,7 @@ class Nest:
             p.declare_axes(x)
         else:
             self.declare(p, x, "start", configs)
-        scope = self._reduce_at_once(p, r, {})
+        scope = self._reduce_at_once(p, r, scope)
         full, short = self._row_stores()
         scope = p.define(self._shared([item.value for item in sums], scope), scope, always=True)
         for item in sums:
@@ -433,8 +439,9 @@ class Nest:
 
     def _finish_function(self, members: Sequence[Reduction], name: str, axes: tuple[Axis, ...]) -> None:
         count = self.parts_of_sums
-        slab_block = SLAB_BLOCK if axes else min(TOTAL_BLOCK, 1 << max(self.plan.slabs - 1, 0).bit_length())
-        block = 32 if axes else 1
+        kept = hint_product(axis.extent for axis in axes)
+        block = max(4, min(32, 1 << (kept // FINISHERS).bit_length())) if axes else 1
+        slab_block = min(TOTAL_BLOCK // block, 1 << max(self.plan.slabs - 1, 0).bit_length())
         configs = (Config({"XBLOCK": block, "SBLOCK": slab_block}, max(1, block * slab_block // 512)),)
         x = Dim(axes, self.variable(axes, "point"), "XBLOCK", 0)
         s = Dim((Axis("slab", count),), "slab", "SBLOCK", 1)
@@ -444,8 +451,8 @@ class Nest:
         for item in members:
             dtype = accumulate_dtype(item, self.buffers[item.output].dtype)
             running[item.output] = p.fresh(item.output)
-            start = p.full(self.writer.identity(item.kind, dtype), dtype)
-            p.out.add(f"{running[item.output]} = {start}", [item.loop.id])
+            zero = p.full(self.writer.identity(item.kind, dtype), dtype)
+            p.out.add(f"{running[item.output]} = {zero}", [item.loop.id])
         p.out.add(f"for start in range(0, {self.size(p, count)}, SBLOCK):")
         p.out.depth += 1
         p.out.add(f"slab = {p.lanes(s, offset='start')}")
@@ -455,11 +462,11 @@ class Nest:
         for item in members:
             dtype = accumulate_dtype(item, self.buffers[item.output].dtype)
             workspace = self._workspace(item, "parts", dtype, self._kept_of(item) * count)
-            kept = self._factor(p, self._kept_of(item))
+            length = self._factor(p, self._kept_of(item))
             pointer = p.pointer(workspace.name)
             other = self.writer.identity(item.kind, dtype)
             joined = f", mask={' & '.join(masks)}, other={other}" if masks else ""
-            part = f"tl.load({pointer} + slab * {kept} + {x.name}{joined})"
+            part = f"tl.load({pointer} + slab * {length} + {x.name}{joined})"
             if dtype == torch.bool:
                 part = f"{part}.to(tl.int1)"
             text = self.writer.combine(item.kind, running[item.output], part, dtype)

@@ -68,7 +68,7 @@ class WalkedRows:
                 item for item in self.values.reductions
                 if self.levels[item.output] == number and item not in self.row_sums
             ]  # fmt: skip
-            stores = [item for item in full if self.level(item.value) == number]
+            stores = [item for item in full if (last if item.last else self.level(item.value)) == number]
             if reductions or stores:
                 p.reread, p.last = number < last, number == last and last > 0
                 scope = self.walk(number, reductions, stores, scope, bounds)

@@ -13,11 +13,11 @@ from nbcompile.fuse.alignment import (
     place_by_shape,
 )
 from nbcompile.fuse.cost import COSTLY_LOADS, evaluations, is_expensive
+from nbcompile.fuse.limits import CPU_LIMITS, Limits
 from nbcompile.loop_ir.expr import Load
 from nbcompile.loop_ir.fused import Binding, Group, Nest
 from nbcompile.loop_ir.index import ONE, Axis, IndexExpr, substitute
 from nbcompile.loop_ir.nodes import Buffer, Loop, hint_product
-from nbcompile.targets import Target
 
 SPLIT_KEPT_BYTES = 1 << 20
 MANY_BUFFERS = 64
@@ -33,31 +33,6 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What a machine's kernels can do. A kernel of fewer than ``few_rows`` rows with more than
-    ``serial_points`` points would leave processors idle. ``split_alone``: kernels may consist of sums over
-    the rows only (a GPU's kernel shares out any reduction by itself). A row of up to ``shared_row`` points
-    can be held by several programs together."""
-
-    few_rows: int = 8
-    serial_points: int = 32_768
-    split_alone: bool = True
-    shared_row: int = 0
-
-
-def limits_of(target: Target) -> Limits:
-    """The limits for a chip."""
-    if not target.is_gpu:
-        return Limits()
-    return Limits(
-        few_rows=target.multiprocessors // 2,
-        serial_points=1 << 18,
-        split_alone=False,
-        shared_row=target.multiprocessors * 8192,
-    )
-
-
-@dataclass(frozen=True)
 class Uses:
     """Who makes and reads each buffer of a program, by statement id; ``returned`` are outputs."""
 
@@ -65,7 +40,7 @@ class Uses:
     readers: Mapping[str, frozenset[str]]
     returned: frozenset[str]
     buffers: Mapping[str, Buffer]
-    limits: Limits = Limits()
+    limits: Limits = CPU_LIMITS
 
     def stored(self, loops: Iterable[Loop]) -> frozenset[str]:
         """The outputs of ``loops`` that something outside of them needs."""
@@ -230,7 +205,7 @@ def _schedule(group: Group, uses: Uses) -> Group | Refusal:
     refusal: Refusal | None = None
     for inner, split in _schedules(group, reduced, uses):
         candidate = replace(group, nest=Nest(group.nest.axes, inner), split=split)
-        problem = _check_roots(candidate, reduced, uses.limits) or _check_edges(candidate, uses)
+        problem = _check_roots(candidate, reduced, uses) or _check_edges(candidate, uses)
         if problem is None:
             return candidate
         refusal = refusal or problem
@@ -307,9 +282,9 @@ def _prefer_split(group: Group, reduced: Mapping[str, frozenset[Axis]], limits: 
     return False
 
 
-def _check_roots(group: Group, reduced: Mapping[str, frozenset[Axis]], limits: Limits) -> Refusal | None:
+def _check_roots(group: Group, reduced: Mapping[str, frozenset[Axis]], uses: Uses) -> Refusal | None:
     """Whether every reduction and every stored value can be made in this nest."""
-    nest = group.nest
+    nest, limits = group.nest, uses.limits
     all_axes, rows = frozenset(nest.axes), frozenset(nest.rows)
     for loop in group.loops:
         binding = group.bindings.get(loop.id)
@@ -329,16 +304,51 @@ def _check_roots(group: Group, reduced: Mapping[str, frozenset[Axis]], limits: L
                 return Refusal("different-axes", "they reduce over different axes")
         elif is_root and domain not in (all_axes, rows):
             return Refusal("different-shape", "they iterate over different shapes")
-    row_reductions = [name for name in reduced if name not in group.split]
-    if row_reductions and len(group.loops) > 1 and _points(nest.rows) < limits.few_rows:
-        inner = _points(nest.inner_axes)
-        shared_out = not limits.split_alone and (_only_reduces(group) or _shareable(group, limits))
-        if inner * _points(nest.rows) > limits.serial_points and not shared_out:
-            return Refusal(
-                "few-rows",
-                f"only {_points(nest.rows)} rows of {inner:,}: one kernel would leave cores idle",
-            )
+    if any(name not in group.split for name in reduced):
+        return _check_rows(group, uses)
     return None
+
+
+def _check_rows(group: Group, uses: Uses) -> Refusal | None:
+    """Whether a kernel of these rows keeps the machine busy and reads memory in order."""
+    nest, limits = group.nest, uses.limits
+    if len(group.loops) == 1:
+        return None
+    programs, width = _points(nest.rows), 1
+    if limits.columns > 1:
+        lanes = _lanes(group, uses)
+        if not lanes.isdisjoint(nest.rows):
+            programs, width = programs // limits.columns, limits.columns
+            if not lanes.isdisjoint(nest.inner) and _points(nest.inner_axes) > limits.longest_column:
+                return Refusal("other-order", "one reads or writes memory along the rows, the other across")
+    inner = _points(nest.inner_axes)
+    if programs >= limits.few_rows or inner * _points(nest.rows) <= limits.serial_points:
+        return None
+    if not limits.split_alone and (_only_reduces(group) or _shareable(group, limits, width)):
+        return None
+    rows = _points(nest.rows)
+    return Refusal("few-rows", f"only {rows} rows of {inner:,}: one kernel would leave cores idle")
+
+
+def _lanes(group: Group, uses: Uses) -> set[Axis]:
+    """The axes of the nest along which neighbours lie in memory, for the accesses that move most."""
+    makers = {out.name for loop in group.loops for out in loop.outputs}
+    moved: dict[Axis, int] = {}
+    most = 0
+    for loop, binding in _bound(group):
+        places = [(load.buffer, _at(load, binding)) for load in loop.reads() if load.buffer not in makers]
+        if loop.target is None:
+            kept = tuple(binding[axis] for axis in loop.kept)
+            places += [(out.name, kept) for out in loop.outputs if out.name in group.stored]
+        for name, place in places:
+            offset = uses.buffers[name].offset(place)
+            axes = [axis for axis in group.nest.axes if axis in offset.axes()]
+            size = _points(axes) * uses.buffers[name].dtype.itemsize
+            most = max(most, size)
+            for axis in axes:
+                if offset.coefficient(axis) == ONE:
+                    moved[axis] = max(moved.get(axis, 0), size)
+    return {axis for axis, size in moved.items() if size * 4 >= most}
 
 
 def _whole_or_nothing(nest: Nest, reduced: frozenset[Axis]) -> bool:
@@ -347,11 +357,13 @@ def _whole_or_nothing(nest: Nest, reduced: frozenset[Axis]) -> bool:
     return not kept or kept == nest.inner
 
 
-def _shareable(group: Group, limits: Limits) -> bool:
-    """Whether several programs can hold one row together: its length is known, and not too long."""
+def _shareable(group: Group, limits: Limits, width: int) -> bool:
+    """Whether several programs can hold ``width`` rows together: their length is known, not too long."""
+    if group.split:
+        return False
     known = all(axis.extent.constant is not None for axis in group.nest.axes)
     positions = any(loop.reduction in ("argmax", "argmin") for loop in group.loops)
-    return known and not positions and _points(group.nest.inner_axes) <= limits.shared_row
+    return known and not positions and _points(group.nest.inner_axes) * width <= limits.shared_row
 
 
 def _only_reduces(group: Group) -> bool:

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from nbcompile.compilation import Decision
 from nbcompile.fuse.cost import bytes_saved
-from nbcompile.fuse.legality import Refusal, Uses, limits_of, merge, single
+from nbcompile.fuse.legality import Refusal, Uses, merge, single
+from nbcompile.fuse.limits import limits_of
 from nbcompile.fuse.naming import group_names
 from nbcompile.loop_ir.fused import FusedProgram, Group, Item
 from nbcompile.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, Statement, View

@@ -1,0 +1,75 @@
+"""How a kernel reaches memory: bytes and strides of each access, and the order that suits most of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nbcompile.codegen.values import KernelValues, walk_values
+from nbcompile.loop_ir.index import Axis
+from nbcompile.loop_ir.nodes import Buffer, hint_product
+
+
+@dataclass(frozen=True)
+class Access:
+    """One read or write of memory: bytes it moves, and its stride along each axis."""
+
+    buffer: str
+    bytes: int
+    strides: dict[Axis, int]
+
+    @property
+    def lane(self) -> Axis | None:
+        """The axis along which neighbours in memory lie."""
+        return next((axis for axis, stride in self.strides.items() if abs(stride) == 1), None)
+
+
+def accesses(values: KernelValues, buffers: dict[str, Buffer]) -> list[Access]:
+    """Every affine access of the kernel, the heaviest first."""
+    found: list[Access] = []
+    roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
+    places = [(item.buffer, item.place) for item in values.stores]
+    places += [(value.buffer, value.place) for value in walk_values(roots) if value.kind == "load"]
+    for buffer, place in dict.fromkeys(places):
+        strides: dict[Axis, int] = {}
+        for axis in values.nest.axes:
+            step = place.coefficient(axis)
+            if step is not None and step.hint() != 0:
+                strides[axis] = step.hint()
+        points = hint_product(axis.extent for axis in strides)
+        found.append(Access(buffer, points * buffers[buffer].dtype.itemsize, strides))
+    return sorted(found, key=lambda access: -access.bytes)
+
+
+def memory_order(values: KernelValues, buffers: dict[str, Buffer]) -> tuple[Axis, ...]:
+    """The axes of the nest from the largest stride to the smallest, as the heaviest accesses see them."""
+    axes = list(values.nest.axes)
+    layouts: dict[frozenset[tuple[Axis, int]], int] = {}
+    for access in accesses(values, buffers):
+        layout = frozenset(access.strides.items())
+        layouts[layout] = layouts.get(layout, 0) + access.bytes
+    if not layouts:
+        return tuple(axes)
+    strides = dict(max(layouts.items(), key=lambda item: (len(item[0]), item[1]))[0])
+    if len(strides) < len(axes):
+        return tuple(axes)  # no access sees every axis: the order of the program
+    place = {axis: n for n, axis in enumerate(axes)}
+    return tuple(sorted(axes, key=lambda axis: (-abs(strides[axis]), place[axis])))
+
+
+def heavy_lanes(found: Sequence[Access]) -> set[Axis]:
+    """The axes along which neighbours lie in memory, for accesses that count."""
+    most = max((access.bytes for access in found), default=0)
+    return {access.lane for access in found if access.lane is not None and access.bytes * 4 >= most}
+
+
+def streamed_bytes(values: KernelValues, buffers: dict[str, Buffer]) -> int:
+    """Bytes read a point of what varies along the row and from row to row."""
+    inner = values.nest.inner
+    roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
+    heavy = {
+        (value.buffer, value.place)
+        for value in walk_values(roots)
+        if value.kind == "load" and value.axes & inner and value.axes - inner
+    }
+    return sum(buffers[name].dtype.itemsize for name, _ in heavy)

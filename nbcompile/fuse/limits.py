@@ -1,0 +1,40 @@
+"""What the kernels of a machine can do, for fusion to respect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nbcompile.targets import Target
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a machine's kernels can do. A kernel of fewer than ``few_rows`` rows with more than
+    ``serial_points`` points would leave processors idle. ``split_alone``: kernels may consist of sums over
+    the rows only (a GPU's kernel shares out any reduction by itself). A row of up to ``shared_row`` points
+    can be held by several programs together. Rows that lie across memory go ``columns`` to a program; one
+    holds them whole if they have at most ``longest_column`` points."""
+
+    few_rows: int = 8
+    serial_points: int = 32_768
+    split_alone: bool = True
+    shared_row: int = 0
+    columns: int = 1
+    longest_column: int = 0
+
+
+CPU_LIMITS = Limits()
+
+
+def limits_of(target: Target) -> Limits:
+    """The limits for a chip."""
+    if not target.is_gpu:
+        return CPU_LIMITS
+    return Limits(
+        few_rows=target.multiprocessors // 2,
+        serial_points=1 << 18,
+        split_alone=False,
+        shared_row=target.multiprocessors * 8192,
+        columns=64,
+        longest_column=512,
+    )
