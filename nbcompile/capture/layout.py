@@ -199,7 +199,8 @@ class _Rewrite:
             return
         if target is aten.copy_.default:
             return  # it overwrites an input, whose strides nobody changes
-        if self._depends_on_strides(target):
+        invents = bool(node.meta.get("unbacked_bindings"))  # a size: another one each time it is run
+        if invents or is_convolution(node) or self._depends_on_strides(target):
             self._keep_operands(node)
             return
         if not _is_view(target) and not any(item in self.moved for item in node.all_input_nodes):
@@ -227,8 +228,6 @@ class _Rewrite:
             return True
         if target._schema.name.rpartition("::")[2] in _BY_STRIDES:
             return True
-        if torch.Tag.dynamic_output_shape in target.tags or torch.Tag.data_dependent_output in target.tags:
-            return True  # each run would invent a size of its own
         return self.keeps_random and torch.Tag.nondeterministic_seeded in target.tags
 
     def _prefer(self, node: fx.Node, reader: fx.Node) -> None:
@@ -288,9 +287,20 @@ class _Rewrite:
                 if _is_view(base.target if target is operator.getitem else target):
                     args = fx.map_arg(node.args, lambda item: self._as_traced(item, user))
                     self.kept[node] = self._insert(node, target, args, name, **node.kwargs)
+                elif _same_memory(self.traced[node], node.meta["val"]):
+                    self.kept[node] = self._without_ones(node, name)
                 else:
                     self.kept[node] = self._in_order_of(node, self.traced[node], name)
         return self.kept[node]
+
+    def _without_ones(self, node: fx.Node, name: str) -> fx.Node:
+        """A view of ``node`` whose dimensions of extent 1 have the strides that torch gives to new ones. It
+        costs nothing, and optimizers look at the strides of gradients."""
+        ones = [place for place, extent in enumerate(node.meta["val"].shape) if dim(extent) == 1]
+        view = self._insert(node, aten.squeeze.dims, (node, ones), f"{name}_squeezed")
+        for place in ones:
+            view = self._insert(node, aten.unsqueeze.default, (view, place), name)
+        return view
 
     def _in_order_of(self, node: fx.Node, like: torch.Tensor, name: str) -> fx.Node:
         """A copy of ``node`` whose dimensions lie in memory in the order of ``like``'s."""
@@ -399,6 +409,13 @@ def _lie_alike(left: Any, right: Any) -> bool:
 def _same_strides(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Compared as expressions: to compare symbolic sizes by value would guard on them."""
     return [dim(stride) for stride in left.stride()] == [dim(stride) for stride in right.stride()]
+
+
+def _same_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two tensors of one shape have the same strides but for dimensions of extent 1."""
+    extents = map(dim, left.shape)
+    pairs = zip(extents, map(dim, left.stride()), map(dim, right.stride()), strict=True)
+    return all(extent == 1 or have == want for extent, have, want in pairs)
 
 
 def _is_channels_last(value: Any) -> bool:

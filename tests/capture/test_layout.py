@@ -188,7 +188,7 @@ def _check(
     net: nn.Module, x: torch.Tensor, tolerance: float = 1e-8, grad: bool = True, **keywords: Any
 ) -> Compiled:
     """Hold a compiled net against eager: outputs, gradients, buffers, and all their strides."""
-    other = copy.deepcopy(net)
+    net, other = copy.deepcopy(net), copy.deepcopy(net)
     run = compiled(other, **keywords)
     y = x.detach().clone().requires_grad_(grad)
     x = x.detach().clone().requires_grad_(grad)
@@ -215,8 +215,10 @@ def test_numbers_and_strides_are_those_of_eager(name: str, grad: bool) -> None:
     torch.manual_seed(0)
     make, shape = NETS[name]
     graphs = Graphs()
-    net = make().double()
-    run = _check(net, torch.randn(shape).double(), grad=grad, options=ALWAYS, compile_aten=graphs)
+    x, net, tolerance = torch.randn(shape), make(), 1e-4
+    if name != "volume":  # ATen has no channels-last kernel for volumes of float64 on the CPU
+        x, net, tolerance = x.double(), net.double(), 1e-8
+    run = _check(net, x, tolerance, grad=grad, options=ALWAYS, compile_aten=graphs)
     assert run.ran_compiled, run.eager_reason
     found = graphs.convolutions()
     assert found
@@ -241,7 +243,8 @@ def test_no_result_between_convolutions_is_copied(name: str) -> None:
         node for node in graphs.copies()
         if node.args[0].op == "placeholder"  # type: ignore[union-attr]
     ]  # fmt: skip
-    others = [node.name for node in graphs.copies() if node not in weights]
+    # four corners that interpolation reads, each in the kernel that reads it
+    others = [node.name for node in graphs.copies() if node not in weights and node.name[:5] != "index"]
     modules = [each for each in net.modules() if isinstance(each, nn.Conv2d | nn.ConvTranspose2d)]
     assert len(weights) <= len(modules) + 1
     assert len(others) <= len(never.copies()) + 1, others
@@ -260,8 +263,7 @@ def test_residual_net_has_exactly_the_copies_that_it_needs() -> None:
     assert len(backward) == 3 and all(name.endswith("_as_traced") for name in backward)
 
 
-def test_one_kernel_text_for_a_net_given_channels_last() -> None:
-    """Nothing is converted for a user whose model and picture are channels-last already."""
+def test_nothing_is_converted_that_is_channels_last_already() -> None:
     graphs = Graphs()
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3)).double()
     net.to(memory_format=torch.channels_last)
@@ -318,7 +320,7 @@ def test_never_and_graphs_without_convolutions_are_left_alone(monkeypatch: pytes
     assert run.ran_compiled and not run.compilation.notes
     run = _check(nn.Linear(8, 4).double(), x, options=ALWAYS)
     assert run.ran_compiled and not run.compilation.notes
-    run = _check(nn.Conv1d(3, 4, 3).double(), x[0], options=ALWAYS)
+    run = _check(nn.Conv1d(3, 4, 3).double(), x[:, :, 0], options=ALWAYS)
     assert run.ran_compiled and not run.compilation.notes
 
 
@@ -331,10 +333,11 @@ def test_batches_of_any_size_share_one_graph() -> None:
     for batch, side in ((2, 16), (5, 16), (3, 20)):
         x = torch.randn(batch, 3, side, side).double()
         left, right = (x.clone().requires_grad_() for _ in range(2))
-        for got, wanted in zip(run(left), net(right), strict=True):
-            _close(got, wanted, 1e-8)
-            (got.square().sum()).backward(retain_graph=True)
-            (wanted.square().sum()).backward(retain_graph=True)
+        got, wanted = run(left), net(right)
+        for each, expected in zip(got, wanted, strict=True):
+            _close(each, expected, 1e-8)
+        for pair in (got, wanted):
+            (pair[0].square().sum() + pair[1].square().sum()).backward()
         _close(left.grad, right.grad, 1e-8)
     assert len(graphs.seen) == 2, "one forward and one backward graph"
     for node in graphs.convolutions():
