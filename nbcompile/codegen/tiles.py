@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from nbcompile.codegen.accesses import accesses, heavy_lanes, memory_order, streamed_bytes
 from nbcompile.codegen.values import KernelValues, kernel_values, walk_values
 from nbcompile.loop_ir.fused import Group, Nest
-from nbcompile.loop_ir.index import Axis
+from nbcompile.loop_ir.index import Axis, IndexExpr, product
 from nbcompile.loop_ir.nodes import Buffer, hint_product
 from nbcompile.stages import Config
 from nbcompile.targets import Target
@@ -296,7 +296,7 @@ def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
     x, r, rows, length = shape.x, shape.r, shape.rows, shape.length
     wanted = target.multiprocessors * 4
     if shape.along:
-        each = 1 if length >= 1024 else max(1, min(8, rows))
+        each = 1 if length >= 1024 else min(8, _power(max(rows, 1)))
         block = min(4096, max(64, _power(length)))
         if each > 1:
             block = min(block, 512)
@@ -432,3 +432,8 @@ def _distinct(configs: Iterable[Config]) -> tuple[Config, ...]:
         if config not in found:
             found.append(config)
     return tuple(found)
+
+
+def extent_of(axes: Iterable[Axis]) -> IndexExpr:
+    """How many points these axes have together."""
+    return product(axis.extent for axis in axes)
