@@ -303,6 +303,8 @@ class TilePrinter:
         masks = [dim.mask for dim in self.tiled if dim.place in everywhere and dim.mask] + masks
         masks += [item.text if item.text.startswith("~") else f"({item.text})" for item in under]
         masks += [item for item in extra if item not in masks]
+        if any(extent.constant == 0 for extent in self.buffers[buffer].shape):
+            masks = ["False"]  # nothing is there, and a reduction over nothing still has lanes
         text = self.place(place, scope, under)
         if everywhere != dims:
             wide = [dim.block if dim.place in everywhere else "1" for dim in self.in_order()]

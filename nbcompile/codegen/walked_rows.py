@@ -129,17 +129,13 @@ class WalkedRows:
         p.declare_axes(r)
         inner = p.define([value for value in roots if value.kind not in ("const", "index", "reduced")], scope)
         masks = [r.mask] if r.mask else []
-        step = ""
-        if moments:
-            step = p.fresh("step")
-            first = f"(start - {start})" if start != "0" else "start"
-            p.out.add(f"{step} = 1.0 / ({first} // RBLOCK + 1)")
+        steps = self._steps([accumulating.dtype(item) for item in plain if item.kind == "mean"], start)
         twice = [item.value for item in plain if item.kind == "mean" and item.value.kind == "op"]
         inner = p.define(twice, inner, always=True)
         for pair in pairs:
             accumulating.update_online(pair, inner, masks)
         for item in plain:
-            accumulating.update(item, inner, masks, step)
+            accumulating.update(item, inner, masks, steps.get(accumulating.dtype(item), ""))
         for item in sums:
             self._keep_block(item, inner)
         nest.store_all(p, stores, inner)
@@ -149,6 +145,16 @@ class WalkedRows:
             accumulating.finish_online(pair)
         r.mask = ""
         return scope
+
+    def _steps(self, dtypes: Sequence[torch.dtype], start: str) -> dict[torch.dtype, str]:
+        """One over the number of blocks so far, in each type that means are carried out in."""
+        p, steps = self.p, {}
+        first = f"(start - {start})" if start != "0" else "start"
+        for dtype in dict.fromkeys(dtypes):
+            steps[dtype] = p.fresh("step")
+            one = self.nest.writer.constant(1.0, dtype)
+            p.out.add(f"{steps[dtype]} = {one} / ({first} // RBLOCK + 1)")
+        return steps
 
     def _finish_walk(
         self, accumulating: Accumulating, plain: Sequence[Reduction], moments: bool, bounds: tuple[str, str]
