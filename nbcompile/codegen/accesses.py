@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nbcompile.codegen.values import KernelValues, walk_values
-from nbcompile.loop_ir.index import Axis
+from nbcompile.codegen.values import Gathered, KernelValues, walk_values
+from nbcompile.loop_ir.index import Axis, IndexExpr
 from nbcompile.loop_ir.nodes import Buffer, hint_product
 
 
@@ -36,9 +36,16 @@ def accesses(values: KernelValues, buffers: dict[str, Buffer]) -> list[Access]:
             step = place.coefficient(axis)
             if step is not None and step.hint() != 0:
                 strides[axis] = step.hint()
-        points = hint_product(axis.extent for axis in strides)
+        # a gather touches an element for each point of what its index depends on
+        touched = [axis for axis in values.nest.axes if axis in strides or axis in reached(place)]
+        points = hint_product(axis.extent for axis in touched)
         found.append(Access(buffer, points * buffers[buffer].dtype.itemsize, strides))
     return sorted(found, key=lambda access: -access.bytes)
+
+
+def reached(place: IndexExpr) -> set[Axis]:
+    """Axes that an index depends on by way of gathered values."""
+    return {axis for atom in place.atoms() if isinstance(atom, Gathered) for axis in atom.value.axes}
 
 
 def memory_order(values: KernelValues, buffers: dict[str, Buffer]) -> tuple[Axis, ...]:

@@ -28,9 +28,10 @@ from nbcompile.stages import Config
 from nbcompile.targets import Target
 
 POINTS_BLOCK = 1024
-LONGEST_ROW = 32_768  # points of a row that one program holds
+LONGEST_ROW = 16_384  # points of a row that one program holds
 MOST_LIVE = 65_536  # points times values held at once: the registers of a multiprocessor
 MOST_BLOCKS = 65_535  # of a grid's second dimension
+WALK_BLOCK = 4096  # points of a walk's block
 STAGES = 3  # blocks of a walk under way at once
 SHARED_BUDGET = 200 << 10  # bytes of them on a multiprocessor
 PART = 8192  # points that one of several programs holds of a row, with 8 warps
@@ -193,18 +194,23 @@ def _square(values: KernelValues, buffers: dict[str, Buffer]) -> tuple[list[Axis
 
 def _rows(values: KernelValues, buffers: dict[str, Buffer], target: Target) -> Tiling:
     shape = _Rows.of(values, buffers)
-    whole, rows, x, r = shape.whole, shape.rows, shape.x, shape.r
+    whole, rows = shape.whole, shape.rows
     if any(item.split for item in values.reductions):
         return _sums(values, shape, target)
     if shape.fits and shape.along:
         if rows >= target.multiprocessors // 2 or whole <= 4096 or not _splittable(values):
             return _held(values, shape, target)
     if shape.fits and not shape.along:
-        each = max(16, min(COLUMNS * (1 if shape.mixed else 2), 8192 // whole))
-        configs = [Config({"XBLOCK": each}, _warps(each * whole, 16))]
-        return Tiling("rows", x, r, persistent=True, configs=_distinct(configs))
+        return _held_columns(shape)
     shared = _shared(values, shape, target)
     return shared if shared is not None else _looped(values, shape, target)
+
+
+def _held_columns(shape: _Rows) -> Tiling:
+    """A program holds whole rows that lie across memory: neighbouring ones."""
+    each = max(16, min(COLUMNS * (1 if shape.mixed else 2), 8192 // shape.whole))
+    config = Config({"XBLOCK": each}, _warps(each * shape.whole, 16))
+    return Tiling("rows", shape.x, shape.r, persistent=True, configs=(config,))
 
 
 def _held(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
@@ -297,7 +303,7 @@ def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
     wanted = target.multiprocessors * 4
     if shape.along:
         each = 1 if length >= 1024 else min(8, _power(max(rows, 1)))
-        block = min(4096, max(64, _power(length)))
+        block = min(WALK_BLOCK, max(64, _power(length)))
         if each > 1:
             block = min(block, 512)
         slabs = 1
@@ -316,7 +322,7 @@ def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
         ]  # fmt: skip
         return Tiling("rows", x, r, one_row=each == 1, slabs=slabs, configs=_distinct(configs))
     each = COLUMNS if rows >= COLUMNS else _power(max(rows, 1))
-    block = max(8, min(64, _power(length), 4096 // each))
+    block = max(8, min(64, _power(length), WALK_BLOCK // each))
     slabs = 1
     if _splittable(values) and rows // each < wanted:
         slabs = _slabs(length, block * 2, wanted, max(1, rows // each))
@@ -335,8 +341,8 @@ def _sums(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
     """Row results and sums over the rows in one walk."""
     x, r, rows, whole = shape.x, shape.r, shape.rows, shape.whole
     vary = _sums_vary(values)
-    if not vary and shape.fits and shape.along:  # one value a row is added up
-        plan = _held(values, shape, target)
+    if not vary and shape.fits:  # one value a row is added up
+        plan = _held(values, shape, target) if shape.along else _held_columns(shape)
         each = plan.configs[0].constants["XBLOCK"]
         same = [config for config in plan.configs if config.constants["XBLOCK"] == each]
         return replace(plan, slabs=max(-(-rows // each), 1), sums=True, configs=tuple(same))

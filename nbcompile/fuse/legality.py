@@ -423,7 +423,11 @@ def _check_edges(group: Group, uses: Uses) -> Refusal | None:
             if not _computable(group, makers, load, binding):
                 return Refusal("other-rows", f"reads {load.buffer} at other rows than those it is made in")
             times = evaluations(load, loop) / max(maker.points(), 1)
-            if times > 1.1 and is_expensive(maker, makers):
+            costly = is_expensive(maker, makers) or len(maker.reads()) > uses.limits.cheap_loads
+            if costly and not uses.limits.split_alone:  # each of a window's loads counts, guarded or not
+                windows = sum(1 for other in loop.reads() if other.buffer == load.buffer)
+                times = max(times, windows * loop.points() / max(maker.points(), 1)) if windows > 2 else times
+            if times > 1.1 and costly:
                 return Refusal("recompute", f"{maker.name} would be computed {times:,.0f} times over")
     return None
 

@@ -13,7 +13,8 @@ class Limits:
     ``serial_points`` points would leave processors idle. ``split_alone``: kernels may consist of sums over
     the rows only (a GPU's kernel shares out any reduction by itself). A row of up to ``shared_row`` points
     can be held by several programs together. Rows that lie across memory go ``columns`` to a program; one
-    holds them whole if they have at most ``longest_column`` points."""
+    holds them whole if they have at most ``longest_column`` points. A loop of more than ``cheap_loads`` loads
+    is not computed again for each reader."""
 
     few_rows: int = 8
     serial_points: int = 32_768
@@ -21,6 +22,7 @@ class Limits:
     shared_row: int = 0
     columns: int = 1
     longest_column: int = 0
+    cheap_loads: int = 1 << 30
 
 
 CPU_LIMITS = Limits()
@@ -37,4 +39,5 @@ def limits_of(target: Target) -> Limits:
         shared_row=target.multiprocessors * 8192,
         columns=64,
         longest_column=512,
+        cheap_loads=3,
     )

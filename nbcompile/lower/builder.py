@@ -377,10 +377,22 @@ class Builder:
 
     def _viewable(self, value: Any) -> Any:
         if isinstance(value, View):
-            return value if value.strided() is not None else self.copy(value)
+            return value if value.strided() is not None else self._copied_in_order(value)
         if isinstance(value, list | tuple):
             return type(value)(self._viewable(item) for item in value)
         return value
+
+    def _copied_in_order(self, value: View) -> View:
+        """A copy for a library call, laid out as its elements are met in memory."""
+        offset = value.buffer.offset(value.index)
+        last = len(value.axes) - 1
+        lane = next((n for n, axis in enumerate(value.axes) if offset.coefficient(axis) == ONE), last)
+        if lane == last:
+            return self.copy(value)
+        order = [*(n for n in range(last + 1) if n != lane), lane]
+        copied = self.copy(View(value.buffer, tuple(value.axes[n] for n in order), value.index))
+        back = [order.index(n) for n in range(len(order))]
+        return View(copied.buffer, tuple(copied.axes[n] for n in back), copied.index)
 
     def _add(self, **fields: Any) -> None:
         self.statements.append(
