@@ -266,7 +266,8 @@ class Accumulating:
         (top,), (total,) = self.running[pair.top.output], self.running[pair.total.output]
         up, down = [pair.top.loop.id], [pair.total.loop.id]
         block = p.fresh("block")
-        p.out.add(f"{block} = {bare(self._operand(pair.top, scope, masks))}", up)
+        value = self._spread(pair.top, self._operand(pair.top, scope, masks), bool(masks))
+        p.out.add(f"{block} = {bare(value)}", up)
         higher, pivot = p.fresh("higher"), p.fresh("pivot")
         largest = self.kept(self.writer.reduce("max", block, self.place, dtype))
         p.out.add(f"{higher} = {bare(self.writer.combine('max', top, largest, dtype))}", up)

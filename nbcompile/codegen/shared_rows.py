@@ -171,7 +171,7 @@ class SharedRows:
         """The part's sum of exponentials below the part's own maximum."""
         p, nest = self.p, self.nest
         dtype = accumulate_dtype(pair.top, nest.buffers[pair.top.output].dtype)
-        value = p.text(pair.top.value, scope)
+        value = Accumulating(p, self.r.place or 0)._spread(pair.top, p.text(pair.top.value, scope), False)
         exponential = nest.writer.op("exp", [f"({bare(value)} - {self.pivot})"], dtype, dtype)
         if self.r.mask:
             exponential = f"tl.where({self.r.mask}, {bare(exponential)}, 0.0)"
