@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.fx.node import map_arg
 
 from nbcompile.capture.graph_record import dim, hint
 from nbcompile.compilation import PassRecord
@@ -47,6 +48,13 @@ _CARRIERS = frozenset(
 )
 """Beside those that work element by element: operators whose result is an image if their argument is."""
 
+_LIKE = {
+    "native_batch_norm": 0, "_native_batch_norm_legit": 0, "_native_batch_norm_legit_functional": 0,
+    "_native_batch_norm_legit_no_training": 0, "native_batch_norm_backward": 1,
+}  # fmt: skip
+"""Operators whose first result lies as this argument does, and whose others are no images. Fake tensors
+know that too, at 20 ms a call: they do each step of the norm."""
+
 _RERUN_ERRORS = (RuntimeError, ValueError, TypeError, AssertionError, IndexError, KeyError)
 """What running an operator on fake tensors raises where it cannot be done with these strides."""
 
@@ -73,10 +81,11 @@ def run_channels_last(module: fx.GraphModule, options: Options, recorder: Record
         return
     convolutions = [node for node in module.graph.nodes if is_convolution(node)]
     chosen = frozenset(node for node in convolutions if asked == "always" or is_worth_it(node))
-    if not chosen:
+    mode = _fake_mode(module.graph) if chosen else None
+    if mode is None:
         return
     start = time.perf_counter()
-    rewrite = _Rewrite(module, options, chosen)
+    rewrite = _Rewrite(module, options, chosen, mode)
     if not rewrite.run():
         return
     module.graph.lint()
@@ -93,7 +102,7 @@ def is_worth_it(node: fx.Node) -> bool:
     """Whether cuDNN does this convolution faster channels-last: where it would use the matrix units, which
     is not the case in float64, or in float32 with TF32 turned off, and where it does not fall back to
     slow kernels, as it does for groups of several channels (one channel a group, depthwise, is fine)."""
-    weight: torch.Tensor = node.args[_OPERANDS[node.target] - 1].meta["val"]  # type: ignore[union-attr,index]
+    weight: torch.Tensor = node.args[_OPERANDS[node.target] - 1].meta["val"]  # type: ignore[union-attr]
     if weight.dtype not in _DTYPES:
         return False
     if weight.dtype == torch.float32 and not torch.backends.cudnn.allow_tf32:
@@ -116,9 +125,12 @@ class _Rewrite:
     """One graph being rewritten, in its order. A node is *renewed* if its fake result is another one, and
     *moved* if that has other strides than the graph was traced with."""
 
-    def __init__(self, module: fx.GraphModule, options: Options, chosen: frozenset[fx.Node]) -> None:
+    def __init__(
+        self, module: fx.GraphModule, options: Options, chosen: frozenset[fx.Node], mode: Any
+    ) -> None:
         self.graph = module.graph
         self.chosen = chosen
+        self.mode = mode
         self.keeps_random = options.eager_random
         self.done: set[fx.Node] = set()
         self.traced: dict[fx.Node, Any] = {}  # of renewed nodes: their results as traced
@@ -131,10 +143,10 @@ class _Rewrite:
 
     def run(self) -> bool:
         """Whether anything changed."""
-        with _fake_tensors(self.graph):
+        with _fake_tensors(self.mode):
             for node in list(self.graph.nodes):
                 if node.op == "output":
-                    node.args = fx.map_arg(node.args, lambda item: self._as_traced(item, node))  # noqa: B023
+                    node.args = map_arg(node.args, lambda item: self._as_traced(item, node))  # noqa: B023
                 elif node.op != "call_function":
                     continue
                 elif node in self.chosen:
@@ -226,7 +238,7 @@ class _Rewrite:
     def _depends_on_strides(self, target: Any) -> bool:
         if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
             return True
-        if target._schema.name.rpartition("::")[2] in _BY_STRIDES:
+        if _name(target) in _BY_STRIDES:
             return True
         return self.keeps_random and torch.Tag.nondeterministic_seeded in target.tags
 
@@ -237,7 +249,7 @@ class _Rewrite:
         if not (_is_image(value) and value.is_floating_point()) or _is_channels_last(value):
             return
         target: Any = reader.target
-        carries = torch.Tag.pointwise in target.tags or target._schema.name.rpartition("::")[2] in _CARRIERS
+        carries = torch.Tag.pointwise in target.tags or _name(target) in _CARRIERS
         if not carries or not any(
             item in self.moved and _is_channels_last(item.meta["val"]) for item in reader.all_input_nodes
         ):
@@ -270,8 +282,8 @@ class _Rewrite:
 
     def _keep_operands(self, node: fx.Node) -> None:
         """Let ``node`` read everything with the strides that it was traced with."""
-        node.args = fx.map_arg(node.args, lambda item: self._as_traced(item, node))
-        node.kwargs = fx.map_arg(node.kwargs, lambda item: self._as_traced(item, node))
+        node.args = map_arg(node.args, lambda item: self._as_traced(item, node))
+        node.kwargs = map_arg(node.kwargs, lambda item: self._as_traced(item, node))
 
     def _as_traced(self, node: fx.Node, user: fx.Node) -> fx.Node:
         """``node`` with the strides that it was traced with, put in front of ``user`` if it has others: a
@@ -285,7 +297,7 @@ class _Rewrite:
             name = f"{node.name}_as_traced"
             with self.graph.inserting_before(user):
                 if _is_view(base.target if target is operator.getitem else target):
-                    args = fx.map_arg(node.args, lambda item: self._as_traced(item, user))
+                    args = map_arg(node.args, lambda item: self._as_traced(item, user))
                     self.kept[node] = self._insert(node, target, args, name, **node.kwargs)
                 elif _same_memory(self.traced[node], node.meta["val"]):
                     self.kept[node] = self._without_ones(node, name)
@@ -342,12 +354,17 @@ class _Rewrite:
     def _run(self, node: fx.Node) -> Any:
         """What a node returns for the fake results of those that it reads."""
         function: Callable[..., Any] = node.target  # type: ignore[assignment]
-        args, kwargs = fx.map_arg((node.args, node.kwargs), lambda item: item.meta["val"])
+        args, kwargs = map_arg((node.args, node.kwargs), lambda item: item.meta["val"])
         return function(*args, **kwargs)
 
     def _rerun(self, node: fx.Node) -> Any:
         """:meth:`_run`; None if it cannot be done, or gives something else than other strides."""
+        name = _name(node.target)
         try:
+            if name in _LIKE and isinstance(node.meta["val"], tuple):
+                first, *others = node.meta["val"]
+                like: Any = node.args[_LIKE[name]]
+                return (torch.empty_like(like.meta["val"], dtype=first.dtype), *others)
             result = self._run(node)
         except _RERUN_ERRORS:
             return None
@@ -357,18 +374,25 @@ class _Rewrite:
 # -- fake tensors ----------------------------------------------------------------------------------
 
 
-@contextmanager
-def _fake_tensors(graph: fx.Graph) -> Iterator[None]:
-    """Within it, operators on the fake tensors of ``graph`` give fake tensors, also of symbolic sizes."""
-    from torch._dispatch.python import enable_python_dispatcher
+def _fake_mode(graph: fx.Graph) -> Any:
+    """The mode that made the fake tensors of ``graph``; None if there are none among its inputs."""
     from torch._guards import detect_fake_mode
 
-    values = [node.meta.get("val") for node in graph.nodes if node.op == "placeholder"]
-    mode = detect_fake_mode(values)
-    if mode is None:
-        raise RuntimeError("the graph's inputs are no fake tensors")
+    return detect_fake_mode([node.meta.get("val") for node in graph.nodes if node.op == "placeholder"])
+
+
+@contextmanager
+def _fake_tensors(mode: Any) -> Iterator[None]:
+    """Within it, operators on the fake tensors of ``mode`` give fake tensors, also of symbolic sizes."""
+    from torch._dispatch.python import enable_python_dispatcher
+
     with mode, enable_python_dispatcher(), torch.no_grad():
         yield
+
+
+def _name(target: Any) -> str:
+    """An operator's name without its overload; empty for a Python function."""
+    return target._schema.name.rpartition("::")[2] if isinstance(target, torch._ops.OpOverload) else ""
 
 
 def _tensor_meta(value: torch.Tensor) -> Any:

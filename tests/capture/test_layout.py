@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import fx, nn
 
 from nbcompile import errors
@@ -18,6 +17,7 @@ from nbcompile.options import Options
 from nbcompile.recorder import Recorder
 from nbcompile.stages import AtenGraph, CompiledModule
 from tests.capture.helpers import compiled, run_aten
+from tests.capture.layout_nets import NETS, ConvNext, Residual
 
 aten = torch.ops.aten
 ALWAYS = {"channels_last": "always"}
@@ -49,129 +49,6 @@ class Graphs:
         result = node.meta["val"]
         values += result if isinstance(result, tuple) else [result]
         return [item for item in values if isinstance(item, torch.Tensor) and item.dim() > 3]
-
-
-class Residual(nn.Module):
-    """A ResNet's first convolution, pool, one block, and head."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(3, 8, 3, 2, 1, bias=False)
-        self.norm = nn.BatchNorm2d(8)
-        self.second = nn.Conv2d(8, 8, 3, 1, 1)
-        self.norm2 = nn.BatchNorm2d(8)
-        self.head = nn.Linear(8, 5)
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        x = F.max_pool2d(F.relu(self.norm(self.first(x))), 3, 2, 1)
-        x = F.relu(self.norm2(self.second(x)) + x)
-        return self.head(F.adaptive_avg_pool2d(x, 1).flatten(1)), x
-
-
-class UNet(nn.Module):
-    """Down, up by a transposed convolution and by interpolation, and cat with what was there before."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inside = nn.Conv2d(1, 6, 3, padding=1)
-        self.down = nn.Conv2d(6, 10, 3, 2, 1)
-        self.norm = nn.GroupNorm(2, 10)
-        self.up = nn.ConvTranspose2d(10, 6, 2, 2)
-        self.narrow = nn.Conv2d(10, 6, 1)
-        self.out = nn.Conv2d(18, 2, 3, padding=1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = F.gelu(self.inside(x))
-        low = F.silu(self.norm(self.down(x)))
-        smooth = F.interpolate(self.narrow(low), scale_factor=2.0, mode="bilinear")
-        return self.out(torch.cat([x, self.up(low), smooth], 1))
-
-
-class ConvNext(nn.Module):
-    """Patches, a depthwise convolution, and a layer norm and linear layers over the channels."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(3, 8, 4, 4)
-        self.depthwise = nn.Conv2d(8, 8, 7, padding=3, groups=8)
-        self.norm = nn.LayerNorm(8)
-        self.wide = nn.Linear(8, 16)
-        self.back = nn.Linear(16, 8)
-        self.down = nn.Conv2d(8, 12, 2, 2)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.stem(x)
-        y = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
-        y = self.back(F.gelu(self.wide(y))).permute(0, 3, 1, 2)
-        return self.down(x + y)
-
-
-class Squeeze(nn.Module):
-    """A squeeze-and-excite gate, whose convolutions see one pixel."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(4, 12, 3, padding=1)
-        self.less = nn.Conv2d(12, 3, 1)
-        self.more = nn.Conv2d(3, 12, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = F.hardswish(self.first(x))
-        return x * torch.sigmoid(self.more(F.relu(self.less(x.mean((2, 3), keepdim=True)))))
-
-
-class Attention(nn.Module):
-    """Pixels as tokens: flattened, transposed, split into heads, and back to an image."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.qkv = nn.Conv2d(8, 24, 1)
-        self.first = nn.Conv2d(3, 8, 3, padding=1)
-        self.out = nn.Conv2d(8, 4, 3, padding=1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.first(x)
-        n, c, h, w = x.shape
-        q, k, v = self.qkv(x).view(n, 3, 2, c // 2, h * w).transpose(-1, -2).unbind(1)
-        y = torch.softmax(q @ k.mT, -1) @ v
-        return self.out(x + y.transpose(-1, -2).reshape(n, c, h, w))
-
-
-class Volume(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Conv3d(2, 6, 3, padding=1)
-        self.second = nn.Conv3d(6, 4, 3, 2, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.second(F.max_pool3d(F.relu(self.first(x)), 2))
-
-
-class Flat(nn.Module):
-    """A picture's features in a row: the order of a flattened image is that of its dimensions."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 6, 3)
-        self.dilated = nn.Conv2d(6, 7, 3, dilation=2)
-        self.linear = nn.Linear(7 * 4 * 4, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = F.avg_pool2d(F.leaky_relu(self.dilated(F.relu(self.conv(x)))), 2)
-        return self.linear(x.flatten(1))
-
-
-NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    "residual": (Residual, (2, 3, 16, 16)),
-    "unet": (UNet, (2, 1, 8, 8)),
-    "convnext": (ConvNext, (2, 3, 16, 16)),
-    "squeeze": (Squeeze, (2, 4, 5, 6)),
-    "attention": (Attention, (2, 3, 4, 6)),
-    "volume": (Volume, (2, 2, 6, 8, 8)),
-    "flat": (Flat, (2, 3, 14, 14)),
-    "grouped": (lambda: nn.Sequential(nn.Conv2d(8, 8, 3, groups=2), nn.ReLU(), nn.Conv2d(8, 4, 1)), (2, 8, 6, 6)),
-    "one image": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Conv2d(4, 1, 1)), (1, 3, 6, 6)),
-}  # fmt: skip
 
 
 def _outputs(value: Any) -> list[torch.Tensor]:
@@ -225,8 +102,8 @@ def test_numbers_and_strides_are_those_of_eager(name: str, grad: bool) -> None:
     for node in found:
         for value in graphs.images(node):
             assert layout._is_channels_last(value), (node.format_node(), value.stride())
-    forward = [node for node in found if node.target is aten.convolution.default]
-    assert any("channels-last" in note and note.startswith(str(len(forward))) for note in run.compilation.notes)
+    count = sum(node.target is aten.convolution.default for node in found)
+    assert f"{count} convolutions run channels-last" in run.compilation.notes
 
 
 @pytest.mark.parametrize("name", [name for name in NETS if name != "volume"])
@@ -432,7 +309,8 @@ def test_new_nodes_come_from_those_that_need_them() -> None:
     above = {"g0.joint": "g0.fx.", "g0.fw": "g0.fx.", "g0.bw": "g0.joint."}
     fx_ops = {node.id: node.op for node in record.graph("g0.fx").nodes}
     for id, prefix in above.items():
-        new = [node for node in record.graph(id).nodes if node.name.endswith(("_channels_last", "_as_traced"))]
+        ends = ("_channels_last", "_as_traced")
+        new = [node for node in record.graph(id).nodes if node.name.endswith(ends)]
         assert new
         for node in new:
             assert node.origins and all(origin.startswith(prefix) for origin in node.origins), node
@@ -455,6 +333,57 @@ def test_half_precision_under_autocast() -> None:
     got.float().sum().backward()
     for node in graphs.convolutions():
         assert all(map(layout._is_channels_last, graphs.images(node))), node.format_node()
+
+
+def test_what_is_recomputed_for_backward_has_the_layout_of_what_was_thrown_away() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    class Thrifty(ConvNext):  # without running statistics, which eager updates twice
+        def forward(self, x: torch.Tensor) -> Any:
+            return checkpoint(super().forward, x, use_reentrant=False)
+
+    graphs = Graphs()
+    net = Thrifty().double()
+    run = _check(net, torch.randn(2, 3, 16, 16).double(), options=ALWAYS, compile_aten=graphs)
+    assert run.ran_compiled, run.eager_reason
+    assert sum(node.target is aten.convolution.default for node in graphs.convolutions()) > 3
+    for node in graphs.convolutions():
+        assert all(map(layout._is_channels_last, graphs.images(node))), node.format_node()
+
+
+def test_an_operand_that_is_not_channels_last_comes_first() -> None:
+    (first, second) = _double(nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 2, 3))
+
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = first, second
+            self.mask = nn.Parameter(torch.rand(2, 4, 6, 6).double())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.mask * self.first(x)
+            return self.second(
+                x.permute(0, 2, 3, 1).reshape(-1, 4).relu().view(2, 6, 6, 4).permute(0, 3, 1, 2)
+            )
+
+    graphs = Graphs()
+    _check(Masked(), torch.randn(2, 3, 6, 6).double(), options=ALWAYS, compile_aten=graphs)
+    forward = graphs.seen[0].module.graph
+    copies = [node.name for node in forward.nodes if node.target is aten.clone.default]
+    # the product is channels-last for all who read it, so flattening its pixels copies nothing
+    assert copies[2:] == ["mul_channels_last", "primals_5_channels_last"] and len(copies) == 4, copies
+
+
+@pytest.mark.parametrize("name", ["residual", "convnext", "unet"])
+def test_kernels_agree_in_the_interpreter(name: str) -> None:
+    pytest.importorskip("triton")
+    torch.manual_seed(0)
+    make, shape = NETS[name]
+    x = torch.randn(2, shape[1], 4, 4) if name == "unet" else torch.randn(2, 3, 8, 8)
+    run = _check(make(), x, 1e-3, options={"interpret": True}, compile_aten=None)
+    assert run.ran_compiled, run.eager_reason
+    assert any("channels-last" in note for note in run.compilation.notes)
+    assert run.compilation.kernels
 
 
 def test_an_option_that_is_no_choice_is_refused() -> None:
