@@ -244,6 +244,9 @@ class TilePrinter:
         return self.writer.op(value.op, args, value.dtype, of)
 
     def guard(self, value: Value, scope: Scope, under: Sequence[Condition]) -> str:
+        side = _side(value)
+        if side is not None:
+            return self.text(side, scope, under)
         tests: list[str] = []
         axes: set[Axis] = set()
         for item, low, high in value.bounds:
@@ -397,8 +400,9 @@ class TilePrinter:
             if sure:
                 certain.add(value.number)
             stack.append((value, sure, True))
-            hides = value.kind == "guard" and decide(value.bounds, {}) is None
-            for child in reversed(value.inputs()):
+            side = _side(value) if value.kind == "guard" else None
+            hides = value.kind == "guard" and side is None
+            for child in reversed(value.inputs() if side is None else (side,)):
                 stack.append((child, sure and not (hides and child in value.args), False))
         return list(order.values()), certain
 
@@ -458,6 +462,12 @@ def bare(text: str) -> str:
         if depth == 0 and place < len(text) - 1:
             return text
     return text[1:-1]
+
+
+def _side(guard: Value) -> Value | None:
+    """The side that every point takes; None if some take one and some the other."""
+    holds = decide(guard.bounds, {})
+    return None if holds is None else guard.args[0 if holds else 1]
 
 
 def _span(buffer: Buffer) -> int:

@@ -115,7 +115,9 @@ class WalkedRows:
         bounds_text = f"{start}, {end}, RBLOCK"
         p.out.add(f"for start in {staged(self.configs, bounds_text)}:")
         p.out.depth += 1
-        if number % 2 and not self.split:
+        whole = self.divides() if self.split else nest.divides(r, self.configs)
+        # for a mean, lanes count blocks from the first on: the one that is not whole must come last
+        if number % 2 and not self.split and (whole or not moments):
             text = f"(tl.cdiv({end}, RBLOCK) - 1) * RBLOCK - start"
             p.out.add(f"{r.name} = {p.lanes(r, offset=text)}")
             p.block_start = f"({text})"
@@ -123,7 +125,7 @@ class WalkedRows:
             p.out.add(f"{r.name} = {p.lanes(r, offset='start')}")
             p.block_start = "start"
         r.mask = ""
-        if not (self.divides() if self.split else nest.divides(r, self.configs)):
+        if not whole:
             r.mask = p.fresh(f"{r.name}_in")
             p.out.add(f"{r.mask} = {r.name} < {end}")
         p.declare_axes(r)
