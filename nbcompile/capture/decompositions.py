@@ -38,11 +38,11 @@ _ADDED = ("native_batch_norm",)
 
 def decompositions(options: Options) -> Table:
     """The table for these options (shared: do not change it). Built once, about 0.1 s."""
-    return _table(options.eager_random)
+    return _table(options.eager_random, options.chip.is_gpu)
 
 
 @functools.cache
-def _table(eager_random: bool) -> Table:
+def _table(eager_random: bool, gpu: bool) -> Table:
     table = _core_table()
     for op in list(table):
         if torch.Tag.nondeterministic_seeded in getattr(op, "tags", ()):
@@ -57,6 +57,9 @@ def _table(eager_random: bool) -> Table:
         table[aten.native_dropout.default] = _eager_dropout
         table[aten.bernoulli.p] = _eager_bernoulli
         table[aten.native_dropout_backward.default] = _eager_dropout_backward
+    if gpu:
+        table[aten.convolution.default] = _bias_apart
+        table[aten.convolution_backward.default] = _bias_gradient_apart
     return table
 
 
@@ -68,6 +71,33 @@ def _core_table() -> Table:
     except ImportError:
         return dict(torch._decomp.core_aten_decompositions())
     return dict(plain())
+
+
+def _bias_apart(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *how: Any
+) -> torch.Tensor:
+    """cuDNN's convolutions have no bias: ATen adds it to the result in a kernel of its own, we in whatever
+    kernel reads the result. Both round the result first."""
+    if bias is None or input.dim() != weight.dim():
+        return NotImplemented  # type: ignore[no-any-return]  # the op stays as it is
+    made: torch.Tensor = aten.convolution.default(input, weight, None, *how)
+    return made + bias.view([-1] + [1] * (weight.dim() - 2))
+
+
+def _bias_gradient_apart(
+    grad: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, bias_sizes: Any, *how: Any
+) -> tuple[torch.Tensor | None, ...]:
+    """ATen sums a bias's gradient in a kernel of its own too."""
+    *how_else, wanted = how
+    if not wanted[2] or grad.dim() != weight.dim():
+        return NotImplemented  # type: ignore[no-any-return]
+    bias = grad.sum([0, *range(2, grad.dim())])
+    if not (wanted[0] or wanted[1]):
+        return None, None, bias
+    others = aten.convolution_backward.default(
+        grad, input, weight, None, *how_else, [wanted[0], wanted[1], False]
+    )
+    return others[0], others[1], bias
 
 
 def _eager_dropout(input: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
