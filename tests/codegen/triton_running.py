@@ -20,6 +20,8 @@ from nbcompile.capture.decompositions import decompositions
 from nbcompile.codegen import tiles, triton_nests
 from nbcompile.codegen.groups_to_triton import groups_to_triton
 from nbcompile.codegen.triton_expressions import HELPERS
+from nbcompile.fuse import loops_to_groups as loops_to_groups_file
+from nbcompile.fuse.limits import limits_of
 from nbcompile.fuse.loops_to_groups import loops_to_groups
 from nbcompile.loop_ir.fused import FusedProgram
 from nbcompile.loop_ir.verify import verify
@@ -35,14 +37,16 @@ H100 = Options(cache=False, verify=True, target="cuda:90", random="eager")
 
 
 def small_chip(patch: pytest.MonkeyPatch, multiprocessors: int = 2, **constants: int) -> None:
-    """Give ``cuda:90`` few multiprocessors and the schedules lower thresholds, so that small tensors are cut
-    up as large ones are elsewhere. ``constants`` are those of :mod:`nbcompile.codegen.tiles`."""
+    """Give ``cuda:90`` few multiprocessors, and schedules and fusion lower thresholds, so that small tensors
+    are cut up as large ones are elsewhere. ``constants`` are those of :mod:`nbcompile.codegen.tiles` and, in
+    small letters, of :class:`nbcompile.fuse.limits.Limits`."""
     patch.setitem(
         targets.CHIPS, "cuda:90", replace(targets.CHIPS["cuda:90"], multiprocessors=multiprocessors)
     )
-    for name, value in constants.items():
-        module = tiles if hasattr(tiles, name) else triton_nests
-        patch.setattr(module, name, value)
+    fusion = {name: value for name, value in constants.items() if name.islower()}
+    patch.setattr(loops_to_groups_file, "limits_of", lambda target: replace(limits_of(target), **fusion))
+    for name in constants.keys() - fusion.keys():
+        patch.setattr(tiles if hasattr(tiles, name) else triton_nests, name, constants[name])
 
 
 def generated(aten: AtenGraph, options: Options = H100) -> tuple[FusedProgram, KernelSource]:

@@ -47,7 +47,7 @@ class GpuProgram:
 
 
 GPU_PROGRAMS: list[GpuProgram] = []
-SHORT = {"multiprocessors": 2, "SMALL_DATA": 0}
+SHORT = {"multiprocessors": 2, "SMALL_DATA": 1}
 
 
 def gpu(large: Inputs, small: Inputs | None, **how: Any) -> Callable[[Any], Any]:
@@ -196,7 +196,7 @@ _same(
     "softmax_columns",
     lambda: (empty(8 * K, 4 * K),),
     lambda: (edgy(100, 70),),
-    limits=SHORT | {"multiprocessors": 8, "PART": 1024},
+    limits=SHORT | {"multiprocessors": 8, "PART": 1024, "LONGEST_COLUMN": 32},
     wide=8,
     spills=224,
 )
@@ -374,7 +374,7 @@ def total_of_row_results(x):
 @gpu(
     lambda: (empty(64 * K, 4 * K, dtype=BF16),),
     lambda: (floats(500, 72, dtype=BF16),),
-    limits=SHORT | {"multiprocessors": 4},
+    limits=SHORT | {"multiprocessors": 4, "LONGEST_COLUMN": 32},
     wide=1,
 )
 def column_sums(x):
@@ -400,7 +400,7 @@ def batch_norm_relu(x, weight, bias):
 @gpu(
     lambda: (empty(64, 56, 56, 256).permute(0, 3, 1, 2), empty(256), empty(256)),
     lambda: (floats(4, 16, 16, 70).permute(0, 3, 1, 2) + 7, floats(70), floats(70)),
-    limits=SHORT,
+    limits=SHORT | {"multiprocessors": 8, "serial_points": 1000, "shared_row": 0},
     wide=4,
 )
 def batch_norm_channels_last(x, weight, bias):

@@ -3,7 +3,7 @@
 #   → sum_1[j] = sum mul[i, j]  over i<s77
 #   → amax[i] = max x[i, j]  over j<s27
 # k0_mul_sum_amax[cdiv(s77, XBLOCK)](XBLOCK=16, RBLOCK=512, STAGES=2), 8 warps
-# k0_mul_sum_amax_finish[cdiv(s27, XBLOCK)](XBLOCK=32, SBLOCK=64), 4 warps
+# k0_mul_sum_amax_finish[cdiv(s27, XBLOCK)](XBLOCK=8, SBLOCK=256), 4 warps
 # made by nbcompile
 import triton
 import triton.language as tl

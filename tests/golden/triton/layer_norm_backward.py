@@ -13,14 +13,14 @@ import triton.language as tl
 
 # native_layer_norm_backward
 @triton.jit
-def k0_native_layer_norm_backward(grad_ptr, weight_ptr, x_ptr, mean_ptr, rstd_ptr, grad_input_ptr, grad_weight_parts_ptr, grad_bias_parts_ptr, STAGES: tl.constexpr, RBLOCK: tl.constexpr):
+def k0_native_layer_norm_backward(weight_ptr, grad_ptr, x_ptr, mean_ptr, rstd_ptr, grad_input_ptr, grad_weight_parts_ptr, grad_bias_parts_ptr, STAGES: tl.constexpr, RBLOCK: tl.constexpr):
     j = tl.arange(0, RBLOCK)
     grad_weight = tl.full([RBLOCK], 0.0, tl.float32)
     grad_bias = tl.full([RBLOCK], 0.0, tl.float32)
+    weight = tl.load(weight_ptr + j)
     for start in tl.range(tl.program_id(0), 32768, 264, num_stages=STAGES):
         i = start
         grad = tl.load(grad_ptr + i*4096 + j).to(tl.float32)
-        weight = tl.load(weight_ptr + j)
         x = tl.load(x_ptr + i*4096 + j).to(tl.float32)
         mean = tl.load(mean_ptr + i)
         rstd = tl.load(rstd_ptr + i)

@@ -3,8 +3,8 @@
 #     sum[i] = sum pow_1[i, j]  over j<10000
 #   → mean[i] = sum[i] / 10000
 #   → sum_1 = sum mean[i]  over i<32768
-# k0_pow_mean_sum[132](STAGES=3, RBLOCK=16384), 32 warps
-# k0_pow_mean_sum_finish_total[cdiv(1, XBLOCK)](XBLOCK=1, SBLOCK=256), 1 warps
+# k0_pow_mean_sum[32768](RBLOCK=16384), 32 warps
+# k0_pow_mean_sum_finish_total[cdiv(1, XBLOCK)](XBLOCK=1, SBLOCK=2048), 4 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -12,11 +12,11 @@ import triton.language as tl
 
 # pow, mean, sum
 @triton.jit
-def k0_pow_mean_sum(x_ptr, mean_ptr, sum_1_parts_ptr, STAGES: tl.constexpr, RBLOCK: tl.constexpr):
+def k0_pow_mean_sum(x_ptr, mean_ptr, sum_1_parts_ptr, RBLOCK: tl.constexpr):
     j = tl.arange(0, RBLOCK)
     j_in = j < 10000
     sum_1 = tl.full((), 0.0, tl.float32)
-    for start in tl.range(tl.program_id(0), 32768, 132, num_stages=STAGES):
+    for start in range(tl.program_id(0), 32768, 32768):
         i = start
         x = tl.load(x_ptr + i*10000 + j, mask=j_in)
         pow_1 = x * x
@@ -31,7 +31,7 @@ def k0_pow_mean_sum(x_ptr, mean_ptr, sum_1_parts_ptr, STAGES: tl.constexpr, RBLO
 def k0_pow_mean_sum_finish_total(sum_1_parts_ptr, sum_1_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
     point = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     sum_1 = tl.full([XBLOCK, SBLOCK], 0.0, tl.float32)
-    for start in range(0, 132, SBLOCK):
+    for start in range(0, 32768, SBLOCK):
         slab = start + tl.arange(0, SBLOCK)[None, :]
-        sum_1 = sum_1 + tl.load(sum_1_parts_ptr + slab * 1 + point, mask=(slab < 132), other=0.0)
+        sum_1 = sum_1 + tl.load(sum_1_parts_ptr + slab * 1 + point)
     tl.store(sum_1_ptr + 0 + tl.zeros([1, 1], tl.int32), tl.sum(sum_1, axis=1)[:, None])
