@@ -4,6 +4,7 @@ split and shared as large ones are."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 from typing import Any
 
@@ -15,7 +16,7 @@ from nbcompile.stages import AtenGraph
 from ..lower.harness import as_list
 from .random_nests import random_nest
 from .running import aten_of
-from .triton_running import generated, run_interpreted, small_chip, titles
+from .triton_running import CHIPS, compiled, generated, run_interpreted, small_chip, titles
 
 SEEDS = [*range(50), 116, 318, 343, 734, 1198, 1229, 1381, 1717, 1904, 2279]
 """The last ten have found a bug each."""
@@ -43,15 +44,15 @@ def low_thresholds(seed: int) -> dict[str, int]:
 
 @pytest.mark.parametrize("thresholds", ["own", "low"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_programs(seed: int, thresholds: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if thresholds == "low":
-        small_chip(monkeypatch, **low_thresholds(seed))
+def test_random_programs(seed: int, thresholds: str) -> None:
     function, exact, inputs = random_nest(seed)
     graph = aten_of(function, *inputs)
-    _, source = generated(graph)
+    with small_chip(**low_thresholds(seed)) if thresholds == "low" else contextlib.nullcontext():
+        _, source = generated(graph)
     got = run_interpreted(source, graph, inputs)
     near(got, as_list(function(*inputs)), as_list(exact(*inputs)), coarsest(graph), titles(source))
     outputs = list(graph.module.graph.nodes)[-1].args[0]
+    assert compiled(source, CHIPS[seed % 3], assemble=False).keys() == set(source.entry_points)
     assert [strides(item) for item in got] == [strides(node.meta["val"]) for node in outputs]
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import functools
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
-import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -27,7 +28,7 @@ from nbcompile.loop_ir.fused import FusedProgram
 from nbcompile.loop_ir.verify import verify
 from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.options import Options
-from nbcompile.runtime import source_to_module, triton_module
+from nbcompile.runtime import source_to_module, triton_build, triton_module
 from nbcompile.runtime.triton_build import assumptions
 from nbcompile.runtime.triton_compile import Built, compile_function
 from nbcompile.stages import AtenGraph, KernelSource, KernelText, Launch
@@ -36,17 +37,21 @@ CHIPS = ("cuda:80", "cuda:90", "hip:gfx942")
 H100 = Options(cache=False, verify=True, target="cuda:90", random="eager")
 
 
-def small_chip(patch: pytest.MonkeyPatch, multiprocessors: int = 2, **constants: int) -> None:
+@contextlib.contextmanager
+def small_chip(multiprocessors: int = 2, **constants: int) -> Iterator[None]:
     """Give ``cuda:90`` few multiprocessors, and schedules and fusion lower thresholds, so that small tensors
     are cut up as large ones are elsewhere. ``constants`` are those of :mod:`nbcompile.codegen.tiles` and, in
     small letters, of :class:`nbcompile.fuse.limits.Limits`."""
-    patch.setitem(
-        targets.CHIPS, "cuda:90", replace(targets.CHIPS["cuda:90"], multiprocessors=multiprocessors)
-    )
     fusion = {name: value for name, value in constants.items() if name.islower()}
-    patch.setattr(loops_to_groups_file, "limits_of", lambda target: replace(limits_of(target), **fusion))
-    for name in constants.keys() - fusion.keys():
-        patch.setattr(tiles if hasattr(tiles, name) else triton_nests, name, constants[name])
+    chip = replace(targets.CHIPS["cuda:90"], multiprocessors=multiprocessors)
+    with contextlib.ExitStack() as patches:
+        patches.enter_context(mock.patch.dict(targets.CHIPS, {"cuda:90": chip}))
+        limits = lambda target: replace(limits_of(target), **fusion)
+        patches.enter_context(mock.patch.object(loops_to_groups_file, "limits_of", limits))
+        for name in constants.keys() - fusion.keys():
+            module = tiles if hasattr(tiles, name) else triton_nests
+            patches.enter_context(mock.patch.object(module, name, constants[name]))
+        yield
 
 
 def generated(aten: AtenGraph, options: Options = H100) -> tuple[FusedProgram, KernelSource]:
@@ -59,6 +64,40 @@ def run_interpreted(source: KernelSource, aten: AtenGraph, inputs: Sequence[Any]
     """What the generated code makes of ``inputs``, each access checked; never the graph run eagerly."""
     constants = source_to_module.graph_constants(aten, source.constants)
     return list(triton_module.interpreted(source, constants).call(list(inputs)))
+
+
+def run_on_gpu(source: KernelSource, aten: AtenGraph, inputs: Sequence[Any]) -> list[Any]:
+    """What the same code makes of ``inputs`` on the GPU of this machine: results on the CPU, and tensors of
+    ``inputs`` that it overwrites are overwritten."""
+    from nbcompile.runtime.triton_launch import launchers
+
+    device, chip = torch.device("cuda", 0), targets.of_device(0)
+    calls = launchers(source, triton_build.build(source, chip), chip, device)
+    functions = {name: functools.partial(_launch, call) for name, call in calls.items()}
+    constants = source_to_module.graph_constants(aten, source.constants)
+    constants = {name: item.to(device) for name, item in constants.items()}
+    there = [_strided_copy(item, device) if isinstance(item, torch.Tensor) else item for item in inputs]
+    allocate = triton_module.allocator(device)
+    module = source_to_module.bind(source, lambda: functions, constants, False, allocate)
+    results = [item.cpu() if isinstance(item, torch.Tensor) else item for item in module.call(list(there))]
+    for here, moved in zip(inputs, there, strict=True):
+        if isinstance(here, torch.Tensor):
+            here.untyped_storage().copy_(moved.untyped_storage())
+    return results
+
+
+def _launch(call: Callable[..., None], *args: Any) -> None:
+    """A launch whose arguments may be on the CPU: a seed that was drawn there."""
+    call(*(item.cuda() if isinstance(item, torch.Tensor) else item for item in args))
+
+
+def _strided_copy(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """The tensor on another device, strides and offset included."""
+    storage = tensor.untyped_storage()
+    moved = torch.empty(storage.nbytes(), dtype=torch.uint8, device=device).untyped_storage()
+    moved.copy_(storage)
+    empty = torch.empty(0, dtype=tensor.dtype, device=device)
+    return empty.set_(moved, tensor.storage_offset(), tensor.size(), tensor.stride())
 
 
 def titles(source: KernelSource) -> list[str]:

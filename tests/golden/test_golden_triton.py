@@ -6,7 +6,9 @@ text at a large one against ``triton/<program>.py``, and what three chips' compi
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +74,22 @@ def printed(program: GpuProgram) -> tuple[str, KernelSource]:
 
 
 @each_program
-def test_numbers(program: GpuProgram, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers(program: GpuProgram) -> None:
     if program.small is None:
         pytest.skip("too large to run: its text is checked below")
     large = titles(printed(program)[1])
-    if program.limits:
-        small_chip(monkeypatch, **program.limits)
+    with as_limited(program):
+        numbers(program, large, run_interpreted)
+
+
+def as_limited(program: GpuProgram) -> contextlib.AbstractContextManager[None]:
+    return small_chip(**program.limits) if program.limits else contextlib.nullcontext()
+
+
+def numbers(program: GpuProgram, large: list[str], run: Callable[..., list[Any]]) -> None:
+    """The code for the small size, run by ``run``, agrees with eager; its schedules are ``large``."""
     torch.manual_seed(0)
+    assert program.small is not None
     inputs = program.small()
     if program.dynamic:
         dynamic_numbers(program, inputs, large)
@@ -86,19 +97,16 @@ def test_numbers(program: GpuProgram, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = aten_of(program.function, *inputs)
     _, source = generated(graph, program.options)
     assert titles(source) == large, "the small size is not cut up as the large one is"
-
-    def ours(*given: torch.Tensor) -> list[Any]:
-        return run_interpreted(source, graph, given)
-
-    check(program, graph, ours, inputs)
+    check(program, graph, lambda *given: run(source, graph, given), inputs)
 
 
-def check(program: GpuProgram, graph: AtenGraph, ours: Any, inputs: tuple[torch.Tensor, ...]) -> None:
+def check(program: GpuProgram, graph: AtenGraph | None, ours: Any, inputs: tuple[torch.Tensor, ...]) -> None:
     got = results(ours, [fresh(item) for item in inputs])
     if program.eager:
         expected = results(program.function, [fresh(item) for item in inputs])
         compare(got, expected, results(program.function, [wide(item) for item in inputs]))
         return
+    assert graph is not None
     loops = aten_to_loops(graph, program.options)
     compare(got, results(lambda *args: interpret(loops, list(args)), [fresh(item) for item in inputs]), None)
 
@@ -106,15 +114,15 @@ def check(program: GpuProgram, graph: AtenGraph, ours: Any, inputs: tuple[torch.
 def dynamic_numbers(program: GpuProgram, inputs: tuple[torch.Tensor, ...], large: list[str]) -> None:
     """At the sizes of the capture, and at others with the same code."""
     options = {"cache": False, "interpret": True, "verify": True}
-    compile_of = nbcompile.compile(program.function, dynamic=True, options=options)
+    compiled_program = nbcompile.compile(program.function, dynamic=True, options=options)
     for rows, columns in ((0, 0), (-26, 230), (57, -68)):
         given = tuple(
             torch.randn([size + more for size, more in zip(item.shape, (rows, columns)[-item.dim() :])])
             for item in inputs
         )
-        check(program, None, compile_of, given)  # type: ignore[arg-type]
-        assert compile_of.ran_compiled, compile_of.eager_reason
-    kernels = compile_of.compilation.kernels
+        check(program, None, compiled_program, given)
+        assert compiled_program.ran_compiled, compiled_program.eager_reason
+    kernels = compiled_program.compilation.kernels
     assert [kernel.schedule for kernel in kernels] == large
 
 
