@@ -9,6 +9,9 @@ from nbcompile.codegen.values import Gathered, KernelValues, walk_values
 from nbcompile.loop_ir.index import Axis, IndexExpr
 from nbcompile.loop_ir.nodes import Buffer, hint_product
 
+SHORT_LANE = 16
+"""Neighbours: with fewer, an access is not one piece of memory."""
+
 
 @dataclass(frozen=True)
 class Access:
@@ -22,6 +25,16 @@ class Access:
     def lane(self) -> Axis | None:
         """The axis along which neighbours in memory lie."""
         return next((axis for axis, stride in self.strides.items() if abs(stride) == 1), None)
+
+    @property
+    def lanes(self) -> list[Axis]:
+        """That axis; where it is short (a group of channels), also the one along which the next ones lie."""
+        lane = self.lane
+        if lane is None:
+            return []
+        extent = lane.extent.hint()
+        beyond = [axis for axis, stride in self.strides.items() if axis != lane and abs(stride) == extent]
+        return [lane, *beyond] if extent < SHORT_LANE else [lane]
 
 
 def accesses(values: KernelValues, buffers: dict[str, Buffer]) -> list[Access]:
@@ -67,7 +80,7 @@ def memory_order(values: KernelValues, buffers: dict[str, Buffer]) -> tuple[Axis
 def heavy_lanes(found: Sequence[Access]) -> set[Axis]:
     """The axes along which neighbours lie in memory, for accesses that count."""
     most = max((access.bytes for access in found), default=0)
-    return {access.lane for access in found if access.lane is not None and access.bytes * 4 >= most}
+    return {lane for access in found if access.bytes * 4 >= most for lane in access.lanes}
 
 
 def streamed_bytes(values: KernelValues, buffers: dict[str, Buffer]) -> int:

@@ -37,6 +37,7 @@ SHARED_BUDGET = 200 << 10  # bytes of them on a multiprocessor
 PART = 8192  # points that one of several programs holds of a row, with 8 warps
 LONGEST_COLUMN = 512  # points of a row held where neighbours lie from row to row
 LONGEST_SUM = 16_384  # points of a row whose sums over the rows stay in registers
+SUM_TILE, SUM_PROGRAMS = 1024, 4  # points of such a tile, and programs of them on a multiprocessor
 SMALL_DATA = 8 << 20  # bytes that a second walk finds in the cache anyway
 COLUMNS = 64  # neighbouring columns of a tile whose reduced axis is not the contiguous one
 
@@ -280,9 +281,12 @@ def _shared(values: KernelValues, shape: _Rows, target: Target) -> Tiling | None
     known = shape.known and all(axis.extent.constant is not None for axis in shape.x)
     if not known or _splittable(values) or any(item.kind.startswith("arg") for item in values.reductions):
         return None
-    if shape.length * shape.rows * shape.row_bytes < SMALL_DATA:
+    if shape.length * shape.rows * shape.row_bytes < SMALL_DATA or not shape.along:
         return None
-    each = 1 if shape.along else min(COLUMNS, _power(shape.rows))
+    # too few bytes from one meeting to the next: a second walk, from the cache, is faster
+    if shape.rows >= target.multiprocessors and shape.row_bytes < 4 * shape.live:
+        return None
+    each = 1
     # the more values of a row are held, the fewer of its points
     part = max(PART // each // _power(shape.live), 16)
     parts = -(-shape.length // part)
@@ -351,11 +355,13 @@ def _sums(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
         config = plan.configs[0]
         return replace(plan, slabs=-(-rows // config.constants["XBLOCK"]), sums=True, configs=(config,))
     if shape.fits and whole <= LONGEST_SUM:
-        # large tiles, few programs: each leaves a part of every sum
-        each = max(1, min(4096 // whole, COLUMNS)) if shape.along else max(16, min(COLUMNS, 8192 // whole))
+        # as few programs as keep memory busy: each leaves a part of every sum
+        each = max(16, min(COLUMNS, 8192 // whole))
+        if shape.along:
+            each = max(1, min(SUM_TILE // whole, COLUMNS))
         each = min(each, _power(rows))
         tile = each * whole
-        per = 1 if whole > 8192 else 2
+        per = 1 if whole > 8192 else max(2, min(SUM_PROGRAMS, 8192 // tile))
         room = SHARED_BUDGET // max(shape.row_bytes * tile * per, 1)
         stages = min(STAGES, room) if room >= 2 else 1
         if stages == 1:  # nothing is under way but by other programs

@@ -20,6 +20,7 @@ from nbcompile.loop_ir.index import ONE, Axis, IndexExpr, substitute
 from nbcompile.loop_ir.nodes import Buffer, Loop, hint_product
 
 SPLIT_KEPT_BYTES = 1 << 20
+SHORT_LANE = 16
 MANY_BUFFERS = 64
 MANY_LOOPS = 160  # a kernel nobody reads, and a merge that has to look at every loop again
 
@@ -319,12 +320,13 @@ def _check_rows(group: Group, uses: Uses) -> Refusal | None:
         lanes = _lanes(group, uses)
         if not lanes.isdisjoint(nest.rows):
             programs, width = programs // limits.columns, limits.columns
-            if not lanes.isdisjoint(nest.inner) and _points(nest.inner_axes) > limits.longest_column:
+            both = not lanes.isdisjoint(nest.inner) and _points(nest.inner_axes) > limits.longest_column
+            if both and not _only_reduces(group):
                 return Refusal("other-order", "one reads or writes memory along the rows, the other across")
     inner = _points(nest.inner_axes)
     if programs >= limits.few_rows or inner * _points(nest.rows) <= limits.serial_points:
         return None
-    if not limits.split_alone and (_only_reduces(group) or _shareable(group, limits, width)):
+    if not limits.split_alone and (_only_reduces(group) or (width == 1 and _shareable(group, limits))):
         return None
     rows = _points(nest.rows)
     return Refusal("few-rows", f"only {rows} rows of {inner:,}: one kernel would leave cores idle")
@@ -345,9 +347,12 @@ def _lanes(group: Group, uses: Uses) -> set[Axis]:
             axes = [axis for axis in group.nest.axes if axis in offset.axes()]
             size = _points(axes) * uses.buffers[name].dtype.itemsize
             most = max(most, size)
-            for axis in axes:
-                if offset.coefficient(axis) == ONE:
-                    moved[axis] = max(moved.get(axis, 0), size)
+            lanes = [axis for axis in axes if offset.coefficient(axis) == ONE]
+            for lane in tuple(lanes):
+                if lane.extent.hint() < SHORT_LANE:  # the next neighbours count too
+                    lanes += [axis for axis in axes if offset.coefficient(axis) == lane.extent]
+            for axis in lanes:
+                moved[axis] = max(moved.get(axis, 0), size)
     return {axis for axis, size in moved.items() if size * 4 >= most}
 
 
@@ -357,26 +362,33 @@ def _whole_or_nothing(nest: Nest, reduced: frozenset[Axis]) -> bool:
     return not kept or kept == nest.inner
 
 
-def _shareable(group: Group, limits: Limits, width: int) -> bool:
-    """Whether several programs can hold ``width`` rows together: their length is known, not too long."""
+def _shareable(group: Group, limits: Limits) -> bool:
+    """Whether several programs can hold one row together: its length is known, and not too long."""
     if group.split:
         return False
     known = all(axis.extent.constant is not None for axis in group.nest.axes)
     positions = any(loop.reduction in ("argmax", "argmin") for loop in group.loops)
-    return known and not positions and _points(group.nest.inner_axes) * width <= limits.shared_row
+    return known and not positions and _points(group.nest.inner_axes) <= limits.shared_row
 
 
 def _only_reduces(group: Group) -> bool:
     """Whether no result of a row is needed for another, or for anything made of the whole row: such a group
     can be shared out among any number of programs."""
     known_after: set[str] = set()  # what depends on a result of a row
+    for _ in group.loops:  # they are in no order yet
+        found = {
+            out.name for loop in group.loops for out in loop.outputs
+            if loop.reduction or any(load.buffer in known_after for load in loop.reads())
+        }  # fmt: skip
+        if found == known_after:
+            break
+        known_after = found
     for loop in group.loops:
         reads = any(load.buffer in known_after for load in loop.reads())
         if loop.reduction and (reads or loop.reduction in ("argmax", "argmin")):
             return False
-        if not (loop.reduction or reads):
+        if not reads:
             continue
-        known_after |= {out.name for out in loop.outputs}
         binding = group.bindings.get(loop.id)
         stores = any(out.name in group.stored for out in loop.outputs)
         whole_row = binding is None or _axes_of(binding.values()) & group.nest.inner

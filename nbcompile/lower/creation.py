@@ -33,6 +33,11 @@ def _conversions(**keywords: Any) -> list[Sample]:
     return calls(**{f"{source}_{target}": conversion(source, target) for source in _FROM for target in _TO})
 
 
+def _same_device(one: torch.device, other: torch.device) -> bool:
+    """Whether two names may be of one device: without a number it is the current one."""
+    return one.type == other.type and (one.index == other.index or None in (one.index, other.index))
+
+
 @lowering(aten._to_copy.default, samples=_conversions() + calls(
     special=lambda draw: call(draw(3, 9, special=True), dtype=torch.bfloat16),
     truth=lambda draw: call(draw(3, 9, special=True), dtype=torch.bool),
@@ -45,7 +50,7 @@ def _conversions(**keywords: Any) -> list[Sample]:
     scalar=lambda draw: call(draw(), dtype=torch.int64),
 ))  # fmt: skip
 def to_copy(b: Builder, x: View, *, device: Any = None, layout: Any = None, **options: Any) -> View:
-    if device is not None and torch.device(device) != b.result.device:
+    if device is not None and not _same_device(torch.device(device), b.result.device):
         raise LoweringError("a copy to another device")
     if layout not in (None, torch.strided):
         raise LoweringError("a copy to another layout")
