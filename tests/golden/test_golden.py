@@ -22,23 +22,13 @@ from nbcompile.recorder import Recorder
 from nbcompile.stages import AtenGraph, CompiledModule
 
 from ..codegen.running import aten_of, compile_aten
-from ..lower.harness import as_list, compare, fresh
+from ..lower.harness import compare, fresh
+from .checking import results, wide
 from .programs import PROGRAMS, Program
 
 FOLDER = Path(__file__).parent
 # glibc's as of 2.36, whatever this machine has: the files are the same everywhere
 VECTOR_MATH = frozenset("expf exp tanhf tanh erff erf sinf cosf logf log powf".split())
-
-
-def wide(tensor: torch.Tensor) -> torch.Tensor:
-    return fresh(tensor).double() if tensor.is_floating_point() else fresh(tensor)
-
-
-def results(function: Any, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    """What the function returns, then its inputs as it leaves them."""
-    torch.manual_seed(7)
-    returned = function(*inputs)
-    return ([] if returned is None else as_list(returned)) + inputs
 
 
 def captured(program: Program, inputs: tuple[torch.Tensor, ...]) -> tuple[AtenGraph, Any]:

@@ -16,8 +16,6 @@ import pytest
 import torch
 
 import nbcompile
-from nbcompile.loop_ir.interpret import interpret
-from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
 from nbcompile.runtime.triton_compile import Built
@@ -34,8 +32,7 @@ from ..codegen.triton_running import (
     small_chip,
     titles,
 )  # fmt: skip
-from ..lower.harness import compare, fresh
-from .test_golden import results, wide
+from .checking import check
 from .triton_programs import GPU_PROGRAMS, GpuProgram
 
 FOLDER = Path(__file__).parent / "triton"
@@ -98,17 +95,6 @@ def numbers(program: GpuProgram, large: list[str], run: Callable[..., list[Any]]
     _, source = generated(graph, program.options)
     assert titles(source) == large, "the small size is not cut up as the large one is"
     check(program, graph, lambda *given: run(source, graph, given), inputs)
-
-
-def check(program: GpuProgram, graph: AtenGraph | None, ours: Any, inputs: tuple[torch.Tensor, ...]) -> None:
-    got = results(ours, [fresh(item) for item in inputs])
-    if program.eager:
-        expected = results(program.function, [fresh(item) for item in inputs])
-        compare(got, expected, results(program.function, [wide(item) for item in inputs]))
-        return
-    assert graph is not None
-    loops = aten_to_loops(graph, program.options)
-    compare(got, results(lambda *args: interpret(loops, list(args)), [fresh(item) for item in inputs]), None)
 
 
 def dynamic_numbers(program: GpuProgram, inputs: tuple[torch.Tensor, ...], large: list[str]) -> None:

@@ -48,6 +48,10 @@ class GpuProgram:
 
 GPU_PROGRAMS: list[GpuProgram] = []
 SHORT = {"multiprocessors": 2, "SMALL_DATA": 1}
+ACROSS = {  # rows across memory, too few and too long for a program each
+    "multiprocessors": 200, "SMALL_DATA": 1, "serial_points": 50, "shared_row": 0,
+    "longest_column": 8, "LONGEST_COLUMN": 8, "WALK_BLOCK": 512,
+}  # fmt: skip
 
 
 def gpu(large: Inputs, small: Inputs | None, **how: Any) -> Callable[[Any], Any]:
@@ -196,7 +200,7 @@ _same(
     "softmax_columns",
     lambda: (empty(8 * K, 4 * K),),
     lambda: (edgy(100, 70),),
-    limits=SHORT | {"multiprocessors": 8, "PART": 1024, "LONGEST_COLUMN": 32},
+    limits=ACROSS,
     wide=8,
     spills=224,
 )
@@ -400,7 +404,7 @@ def batch_norm_relu(x, weight, bias):
 @gpu(
     lambda: (empty(64, 56, 56, 256).permute(0, 3, 1, 2), empty(256), empty(256)),
     lambda: (floats(4, 16, 16, 70).permute(0, 3, 1, 2) + 7, floats(70), floats(70)),
-    limits=SHORT | {"multiprocessors": 8, "serial_points": 1000, "shared_row": 0},
+    limits=ACROSS,
     wide=4,
 )
 def batch_norm_channels_last(x, weight, bias):

@@ -1,23 +1,19 @@
 # kernel softmax (columns) over 4096 points, each of 8192:
-#     max[j] = max x[i, j]  over i<8192
-#     exp[i, j] = exp(x[i, j] - max[j])
-#     sum[j] = sum exp[i, j]  over i<8192
+#   → max[j] = max x[i, j]  over i<8192
+# kernel softmax_2 (columns) over 4096 points, each of 8192:
+#   → exp[i, j] = exp(x[i, j] - max[j])
+#   → sum[j] = sum exp[i, j]  over i<8192
+# kernel softmax_3 (pointwise) over 8192 × 4096 points:
 #   → _softmax[i, j] = exp[i, j] / sum[j]
-# k0_softmax[64 * GROUPS](XBLOCK=64, RBLOCK=128, GROUPS=8), 8 warps, 64 registers
+# k0_softmax[cdiv(4096, XBLOCK), 16](XBLOCK=64, RBLOCK=64, STAGES=3), 8 warps
+# k0_softmax_finish[cdiv(4096, XBLOCK)](XBLOCK=32, SBLOCK=16), 2 warps
+# k1_softmax_2[cdiv(4096, XBLOCK), 16](XBLOCK=64, RBLOCK=64, STAGES=3), 8 warps
+# k1_softmax_2_finish[cdiv(4096, XBLOCK)](XBLOCK=32, SBLOCK=16), 2 warps
+# k2_softmax_3[cdiv(33554432, XBLOCK)](XBLOCK=1024), 4 warps
 # made by nbcompile
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
-
-
-@triton.jit
-def wait_for_all(counter, count):
-    """Return when ``count`` programs have come here: what they stored before can be read after."""
-    tl.debug_barrier()
-    tl.atomic_add(counter, 1, sem="release")
-    while tl.atomic_add(counter, 0, sem="acquire") < count:
-        pass
-    tl.debug_barrier()
 
 
 @triton.jit
@@ -34,24 +30,66 @@ def max_nan(x, axis: tl.constexpr):
 
 # _softmax
 @triton.jit
-def k0_softmax(x_ptr, max_parts_ptr, sum_parts_ptr, max_arrived_ptr, softmax_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, GROUPS: tl.constexpr):
-    part = tl.program_id(0) % 64
-    i = part * 128 + tl.arange(0, RBLOCK)[None, :]
-    for start in range(tl.program_id(0) // 64 * XBLOCK, 4096, GROUPS * XBLOCK):
-        j = start + tl.arange(0, XBLOCK)[:, None]
+def k0_softmax(x_ptr, max_parts_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
+    slab = tl.program_id(1)
+    chunk = 512
+    first = slab * chunk
+    end = tl.minimum(first + chunk, 8192)
+    max_ = tl.full([XBLOCK, RBLOCK], float("-inf"), tl.float32)
+    for start in tl.range(first, end, RBLOCK, num_stages=STAGES):
+        i = start + tl.arange(0, RBLOCK)[None, :]
         x = tl.load(x_ptr + i*4096 + j)
-        max_ = max_nan(x, 1)[:, None]
-        pivot = tl.where(max_ == float("-inf"), 0.0, max_)
-        below = libdevice.exp((x - pivot))
-        sum_ = tl.sum(below, axis=1)[:, None]
-        tl.store(max_parts_ptr + part * 4096 + j, max_)
-        tl.store(sum_parts_ptr + part * 4096 + j, sum_)
-        wait_for_all(max_arrived_ptr + start, 64)
-        max_parts = tl.load(max_parts_ptr + tl.arange(0, 64)[None, :] * 4096 + j, volatile=True)
-        sum_parts = tl.load(sum_parts_ptr + tl.arange(0, 64)[None, :] * 4096 + j, volatile=True)
-        max__2 = max_nan(max_parts, 1)[:, None]
-        pivot_2 = tl.where(max__2 == float("-inf"), 0.0, max__2)
-        pivots = tl.where(max_parts == float("-inf"), 0.0, max_parts)
-        sum__2 = tl.sum(sum_parts * tl.where(max_parts == float("-inf"), 0.0, libdevice.exp((pivots - pivot_2))), axis=1)[:, None]
-        scale = tl.where((max_ == float("-inf")) & (max__2 != float("-inf")), 0.0, libdevice.exp((pivot - max__2)))
-        tl.store(softmax_ptr + i*4096 + j, (below * scale) / sum__2)
+        max_ = maximum_nan(max_, x)
+    max_ = max_nan(max_, 1)[:, None]
+    tl.store(max_parts_ptr + slab * 4096 + j, max_)
+
+
+@triton.jit
+def k0_softmax_finish(max_parts_ptr, max_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+    j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
+    slab = tl.arange(0, SBLOCK)[None, :]
+    max_parts = tl.load(max_parts_ptr + slab * 4096 + j)
+    max_ = max_nan(max_parts, 1)[:, None]
+    tl.store(max_ptr + j, max_)
+
+
+# _softmax
+@triton.jit
+def k1_softmax_2(max_ptr, x_ptr, exp_ptr, sum_parts_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
+    slab = tl.program_id(1)
+    chunk = 512
+    first = slab * chunk
+    end = tl.minimum(first + chunk, 8192)
+    max_ = tl.load(max_ptr + j)
+    sum_ = tl.full([XBLOCK, RBLOCK], 0.0, tl.float32)
+    for start in tl.range(first, end, RBLOCK, num_stages=STAGES):
+        i = start + tl.arange(0, RBLOCK)[None, :]
+        x = tl.load(x_ptr + i*4096 + j)
+        exp = libdevice.exp((x - max_))
+        sum_ = sum_ + exp
+        tl.store(exp_ptr + i*4096 + j, exp)
+    sum_ = tl.sum(sum_, axis=1)[:, None]
+    tl.store(sum_parts_ptr + slab * 4096 + j, sum_)
+
+
+@triton.jit
+def k1_softmax_2_finish(sum_parts_ptr, sum_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+    j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
+    slab = tl.arange(0, SBLOCK)[None, :]
+    sum_parts = tl.load(sum_parts_ptr + slab * 4096 + j)
+    sum_ = tl.sum(sum_parts, axis=1)[:, None]
+    tl.store(sum_ptr + j, sum_)
+
+
+# _softmax
+@triton.jit
+def k2_softmax_3(exp_ptr, sum_ptr, softmax_ptr, XBLOCK: tl.constexpr):
+    start = tl.program_id(0) * XBLOCK
+    point = start + tl.arange(0, XBLOCK)
+    i = point // 4096
+    j = point % 4096
+    exp = tl.load(exp_ptr + i*4096 + j)
+    sum_ = tl.load(sum_ptr + j)
+    tl.store(softmax_ptr + i*4096 + j, exp / sum_)
