@@ -154,7 +154,8 @@ class TilePrinter:
 
     def lanes(self, dim: Dim, *, offset: str = "") -> str:
         """``offset + arange(block)`` along ``dim``."""
-        text = self.across(f"tl.arange(0, {dim.block})", dim.place)
+        wide = ".to(tl.int64)" if self.wide else ""  # any axis may have the stride that needs it
+        text = self.across(f"tl.arange(0, {dim.block}){wide}", dim.place)
         return f"{offset} + {text}" if offset else text
 
     def declare_axes(self, dim: Dim) -> None:

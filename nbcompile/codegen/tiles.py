@@ -165,8 +165,8 @@ def _lines(values: KernelValues, points: int) -> Tiling | None:
     sizes = [size for size in (4096, 2048, 1024, 512) if -(-length // size) * size <= length * 9 // 8]
     if not sizes or -(-length // sizes[-1]) > MOST_BLOCKS:
         return None
-    configs = tuple(Config({"RBLOCK": size}, max(1, size // 256)) for size in sizes)
-    configs += (Config({"RBLOCK": sizes[0]}, max(1, sizes[0] // 512)),)
+    configs = tuple(Config({"RBLOCK": size}, max(1, size // 512)) for size in sizes)
+    configs += (Config({"RBLOCK": sizes[0]}, max(1, sizes[0] // 256)),)
     return Tiling("lines", axes[:-1], (last,), one_row=True, configs=_distinct(configs))
 
 
@@ -209,7 +209,7 @@ def _rows(values: KernelValues, buffers: dict[str, Buffer], target: Target) -> T
 
 def _held_columns(shape: _Rows) -> Tiling:
     """A program holds whole rows that lie across memory: neighbouring ones."""
-    each = max(16, min(COLUMNS * (1 if shape.mixed else 2), 8192 // shape.whole))
+    each = max(8, min(COLUMNS * (1 if shape.mixed else 2), 8192 // shape.whole))
     config = Config({"XBLOCK": each}, _warps(each * shape.whole, 16))
     return Tiling("rows", shape.x, shape.r, persistent=True, configs=(config,))
 
@@ -272,7 +272,7 @@ class _Rows:
         if not self.known:
             return False
         if not self.along:
-            return self.whole <= LONGEST_COLUMN
+            return self.whole <= LONGEST_COLUMN * (2 if self.mixed else 1)
         return self.whole <= LONGEST_ROW and self.whole * self.live <= MOST_LIVE
 
 
@@ -329,7 +329,7 @@ def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
     block = max(8, min(64, _power(length), WALK_BLOCK // each))
     slabs = 1
     if _splittable(values) and rows // each < wanted:
-        slabs = _slabs(length, block * 2, wanted, max(1, rows // each))
+        slabs = _slabs(length, block, wanted, max(1, rows // each))
     stages = shape.stages(STAGES, each * block)
     configs = [
         Config({"XBLOCK": each, "RBLOCK": block, "STAGES": stages}, 8),

@@ -38,6 +38,6 @@ def limits_of(target: Target) -> Limits:
         split_alone=False,
         shared_row=target.multiprocessors * 8192,
         columns=64,
-        longest_column=512,
+        longest_column=1024,
         cheap_loads=3,
     )

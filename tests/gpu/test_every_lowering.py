@@ -38,8 +38,16 @@ def on_gpu(graph: AtenGraph) -> AtenGraph:
     return replace(graph, id=graph.id)
 
 
+# Where several points name one element, which of them stays is left open, in torch as here; and what no
+# integer can hold becomes the nearest one on a GPU, not the least as on the CPU.
+OPEN = {
+    torch.ops.aten.scatter.src, torch.ops.aten.index_put.default, torch.ops.aten._unsafe_index_put.default,
+    torch.ops.aten.sum.dim_IntList,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "target", [t for t, e in registry().lowerings.items() if e.samples and t not in DRAWN], ids=str
+    "target", [t for t, e in registry().lowerings.items() if e.samples and t not in DRAWN | OPEN], ids=str
 )
 def test_kernels_agree_with_eager(target):
     aten, inputs, eager, wide = graph_of_samples(registry().lowerings[target])
