@@ -23,7 +23,7 @@ SEEDS = [*range(50), 116, 318, 343, 734, 1198, 1229, 1381, 1717, 1904, 2279]
 
 
 def low_thresholds(seed: int) -> dict[str, int]:
-    """Where schedules change, for tensors of some thousand elements."""
+    """Where schedules change, and indices become 64 bits wide, for tensors of some thousand elements."""
     draw = random.Random(seed)
     return {
         "multiprocessors": draw.choice([1, 2, 8]),
@@ -39,6 +39,7 @@ def low_thresholds(seed: int) -> dict[str, int]:
         "longest_column": draw.choice([4, 512]),
         "shared_row": draw.choice([256, 1 << 18]),
         "TOTAL_BLOCK": draw.choice([16, 2048]),
+        "INT32_LIMIT": draw.choice([2, 1 << 31]),
     }
 
 
@@ -49,7 +50,7 @@ def test_random_programs(seed: int, thresholds: str) -> None:
     graph = aten_of(function, *inputs)
     with small_chip(**low_thresholds(seed)) if thresholds == "low" else contextlib.nullcontext():
         _, source = generated(graph)
-    got = run_interpreted(source, graph, inputs)
+    got = run_interpreted(source, graph, inputs, candidate=seed if thresholds == "low" else 0)
     near(got, as_list(function(*inputs)), as_list(exact(*inputs)), coarsest(graph), titles(source))
     outputs = list(graph.module.graph.nodes)[-1].args[0]
     assert compiled(source, CHIPS[seed % 3], assemble=False).keys() == set(source.entry_points)

@@ -18,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from nbcompile import targets
 from nbcompile.capture.decompositions import decompositions
-from nbcompile.codegen import tiles, triton_nests
+from nbcompile.codegen import tile_printer, tiles, triton_nests
 from nbcompile.codegen.groups_to_triton import groups_to_triton
 from nbcompile.codegen.triton_expressions import HELPERS
 from nbcompile.fuse import loops_to_groups as loops_to_groups_file
@@ -28,7 +28,7 @@ from nbcompile.loop_ir.fused import FusedProgram
 from nbcompile.loop_ir.verify import verify
 from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.options import Options
-from nbcompile.runtime import source_to_module, triton_build, triton_module
+from nbcompile.runtime import source_to_module, triton_build, triton_interpret, triton_module
 from nbcompile.runtime.triton_build import assumptions
 from nbcompile.runtime.triton_compile import Built, compile_function
 from nbcompile.stages import AtenGraph, KernelSource, KernelText, Launch
@@ -49,7 +49,7 @@ def small_chip(multiprocessors: int = 2, **constants: int) -> Iterator[None]:
         limits = lambda target: replace(limits_of(target), **fusion)
         patches.enter_context(mock.patch.object(loops_to_groups_file, "limits_of", limits))
         for name in constants.keys() - fusion.keys():
-            module = tiles if hasattr(tiles, name) else triton_nests
+            module = next(item for item in (tiles, triton_nests, tile_printer) if hasattr(item, name))
             patches.enter_context(mock.patch.object(module, name, constants[name]))
         yield
 
@@ -60,10 +60,16 @@ def generated(aten: AtenGraph, options: Options = H100) -> tuple[FusedProgram, K
     return fused, groups_to_triton(fused, options.chip)
 
 
-def run_interpreted(source: KernelSource, aten: AtenGraph, inputs: Sequence[Any]) -> list[Any]:
-    """What the generated code makes of ``inputs``, each access checked; never the graph run eagerly."""
+def run_interpreted(
+    source: KernelSource, aten: AtenGraph, inputs: Sequence[Any], candidate: int = 0
+) -> list[Any]:
+    """What the generated code makes of ``inputs``, each access checked; never the graph run eagerly. Each
+    function runs with its config number ``candidate``, counted round."""
+    chosen = {item.function: item.configs[candidate % len(item.configs)] for item in source.launches}
     constants = source_to_module.graph_constants(aten, source.constants)
-    return list(triton_module.interpreted(source, constants).call(list(inputs)))
+    allocate = triton_module.allocator(torch.device("cpu"))
+    functions = lambda: triton_interpret.interpreted(source, chosen=chosen)
+    return list(source_to_module.bind(source, functions, constants, False, allocate).call(list(inputs)))
 
 
 def run_on_gpu(source: KernelSource, aten: AtenGraph, inputs: Sequence[Any]) -> list[Any]:

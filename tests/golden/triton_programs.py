@@ -385,6 +385,11 @@ def column_sums(x):
     return x.float().sum(0), x.float().square().sum(0)
 
 
+@gpu(lambda: (empty(64, 64 * K * K),), None, wide=1)
+def columns_of_more_than_2_31_elements(x):
+    return x.sum(0), x.argmax(0)
+
+
 @gpu(lambda: (empty(4 * K, 32, 4 * K),), lambda: (floats(5, 32, 70),), limits=SHORT, wide=1)
 def short_columns(x):
     return x.amax(1)

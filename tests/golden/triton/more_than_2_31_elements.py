@@ -17,7 +17,7 @@ def maximum_nan(a, b):
 @triton.jit
 def k0_add_relu(x_ptr, bias_ptr, relu_ptr, XBLOCK: tl.constexpr):
     start = tl.program_id(0).to(tl.int64) * XBLOCK
-    point = start + tl.arange(0, XBLOCK)
+    point = start + tl.arange(0, XBLOCK).to(tl.int64)
     i = point // 65536
     j = point % 65536
     x = tl.load(x_ptr + i*65536 + j).to(tl.float32)

@@ -5,7 +5,7 @@
 #     rsqrt[i, j] = rsqrt(add[i, 0])
 #     mul[i, j] = sub[i, j] * rsqrt[i, 0]
 #   → mul_1[i, j] = mul[i, j] * weight[j]
-# k0_sub_abs_add_mul[32768, cdiv(4096, RBLOCK)](RBLOCK=4096), 16 warps
+# k0_sub_abs_add_mul[32768, cdiv(4096, RBLOCK)](RBLOCK=4096), 8 warps
 # made by nbcompile
 import triton
 import triton.language as tl
