@@ -16,7 +16,7 @@ from nbcompile.codegen.accumulating import Accumulating, accumulate_dtype, find_
 from nbcompile.codegen.block_printers import staged
 from nbcompile.codegen.tile_printer import Dim, Scope, TilePrinter, bare
 from nbcompile.codegen.values import Reduction, Store, Value
-from nbcompile.loop_ir.index import Axis, index
+from nbcompile.loop_ir.index import ONE, Axis, index
 from nbcompile.stages import Config
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ class WalkedRows:
         paired = {item.output for pair in pairs for item in (pair.top, pair.total)}
         plain = [item for item in reductions if not item.split and item.output not in paired]
         sums = [item for item in reductions if item.split]
+        totals = [item for item in sums if nest._kept_of(item) == ONE]
         roots = [item.value for item in (*plain, *sums) if not item.mean]
         roots += [pair.top.value for pair in pairs] + [item.value for item in stores]
         roots += [item.position for item in plain if item.position is not None]
@@ -110,6 +111,7 @@ class WalkedRows:
             accumulating.start_online(pair)
         for item in plain:
             accumulating.start(item)
+        running = {item.output: self._start_total(item) for item in totals}
         moments = any(item.kind == "mean" for item in plain)
         start, end = bounds
         bounds_text = f"{start}, {end}, RBLOCK"
@@ -139,13 +141,18 @@ class WalkedRows:
         for item in plain:
             accumulating.update(item, inner, masks, steps.get(accumulating.dtype(item), ""))
         for item in sums:
-            self._keep_block(item, inner)
+            if item in totals:
+                self._update_total(item, running[item.output], inner)
+            else:
+                self._keep_block(item, inner)
         nest.store_all(p, stores, inner)
         p.out.depth -= 1
         self._finish_walk(accumulating, plain, moments, bounds)
         for pair in pairs:
             accumulating.finish_online(pair)
         r.mask = ""
+        for item in totals:
+            self._keep_total(item, running[item.output])
         return scope
 
     def _steps(self, dtypes: Sequence[torch.dtype], start: str) -> dict[torch.dtype, str]:
@@ -209,6 +216,27 @@ class WalkedRows:
         reduced = self.nest.writer.reduce(item.kind, bare(text), 0, dtype)
         p.out.add(f"{name} = {along.kept(reduced)}", [item.loop.id])
         nest._keep_sum(p, item, name, self.r, self.x)
+
+    def _start_total(self, item: Reduction) -> str:
+        """The running result of a sum over whole rows and over the rows: a number a lane."""
+        p, dtype = self.p, accumulate_dtype(item, self.nest.buffers[item.output].dtype)
+        name = p.fresh(item.output)
+        p.out.add(f"{name} = {p.full(self.nest.writer.identity(item.kind, dtype), dtype)}", [item.loop.id])
+        return name
+
+    def _update_total(self, item: Reduction, name: str, scope: Scope) -> None:
+        dtype = accumulate_dtype(item, self.nest.buffers[item.output].dtype)
+        masks = [dim.mask for dim in (self.x, self.r) if dim.mask]
+        text = Accumulating(self.p, 0)._operand(item, scope, masks)
+        combined = self.nest.writer.combine(item.kind, name, text, dtype)
+        self.p.out.add(f"{name} = {bare(combined)}", [item.loop.id])
+
+    def _keep_total(self, item: Reduction, name: str) -> None:
+        dtype = accumulate_dtype(item, self.nest.buffers[item.output].dtype)
+        if not self.plan.one_row:
+            reduced = Accumulating(self.p, 0).kept(self.nest.writer.reduce(item.kind, name, 0, dtype))
+            self.p.out.add(f"{name} = {reduced}", [item.loop.id])
+        self.nest._keep_sum(self.p, item, name, self.r, self.x)
 
     # -- slabs --------------------------------------------------------------------------------------------
 
