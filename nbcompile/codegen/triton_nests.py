@@ -287,8 +287,8 @@ class Nest:
             p.out.add(f"tl.store({where}, {p.reduced_text[item.output]}{mask})", [item.loop.id])
 
     def count(self, p: TilePrinter, r: Dim) -> str:
-        text = self.size(p, r.extent)
-        return f"{text}" if not text.isdigit() else f"{text}.0"
+        text = self._factor(p, r.extent)
+        return f"{text}.0" if text.isdigit() else text
 
     def _whole_rows(self, p: TilePrinter, x: Dim, r: Dim, configs: Sequence[Config]) -> None:
         grid = self._declare_rows(p, x, configs)

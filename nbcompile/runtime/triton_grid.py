@@ -117,6 +117,11 @@ def _emit(node: ast.expr, whole: str, code: list[tuple[int, Any]]) -> int:
     if isinstance(node, ast.Name):
         code.append((ARGUMENT, node.id))
         return 1
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        code.append((CONSTANT, 0))
+        depth = 1 + _emit(node.operand, whole, code)
+        code.append((SUBTRACT, 0))
+        return depth
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         depth = max(_emit(node.left, whole, code), 1 + _emit(node.right, whole, code))
         code.append((_OPERATORS[type(node.op)], 0))
