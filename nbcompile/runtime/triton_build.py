@@ -219,7 +219,8 @@ def _prestarted(kind: str, name: str) -> None:
         except NbcompileError:
             return  # whoever builds a kernel is told
 
-    threading.Thread(target=warm, name="nbcompile-triton", daemon=True).start()
+    # no daemon: Python ends such a thread inside of LLVM, which aborts the process
+    threading.Thread(target=warm, name="nbcompile-triton", daemon=False).start()
 
 
 _WARM_UP = """import triton
