@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 NOTEBOOK ?= notebooks/01-first-compile.ipynb
 # Two workers with one thread each keep two cores busier than one worker with two threads.
 PYTEST_ARGS ?= -n 2
-PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint lab bench bench-gpu opdb notebooks table clean distclean
@@ -21,20 +21,23 @@ $(VENV)/bin/python:
 	@echo "Making $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-# torch goes first and alone, so that the build named in constraints.txt is the one that is taken.
+# torch goes first and alone, so that the build named in constraints.txt is the one that is taken. What holds
+# for the rest is kept in .torch: constraints.txt, but for Triton if this build of torch requires one itself.
+OWN_TRITON := import importlib.metadata as m; print(*(r for r in m.requires("torch") if r.startswith("triton")))
 $(VENV)/.torch: constraints.txt | $(VENV)/bin/python
 	@echo "Installing torch (a few hundred MB the first time)"
 	@$(PIP_INSTALL) "$$(grep '^torch==' constraints.txt)" numpy
-	@touch $@
+	@own=$$($(BIN)/python -c '$(OWN_TRITON)') && \
+	  if [ -n "$$own" ]; then grep -v '^triton==' constraints.txt; else cat constraints.txt; fi > $@
 
 $(VENV)/.jupyter: pyproject.toml $(VENV)/.torch
 	@echo "Installing nbcompile and Jupyter"
-	@$(PIP_INSTALL) -e '.[jupyter]'
+	@$(PIP_INSTALL) -c $(VENV)/.torch -e '.[jupyter]'
 	@touch $@
 
 $(VENV)/.test: pyproject.toml $(VENV)/.torch
 	@echo "Installing nbcompile, Jupyter and the test tools"
-	@$(PIP_INSTALL) -e '.[jupyter,test]'
+	@$(PIP_INSTALL) -c $(VENV)/.torch -e '.[jupyter,test]'
 	@touch $@ $(VENV)/.jupyter
 
 demo: $(VENV)/.jupyter  ## run notebooks/01-first-compile.ipynb and leave it, with an HTML page, in out/

@@ -24,7 +24,7 @@ from typing import Any
 from nbcompile.errors import ToolchainError
 from nbcompile.targets import Target
 
-ADVICE = "`pip install triton` (Linux only; 3.2 or newer); it needs no GPU."
+ADVICE = "`pip install triton` (Linux only; 3.6 or newer); it needs no GPU."
 DISASSEMBLE_SECONDS = 60.0
 
 _REGISTERS, _FRAME_SIZE = 0x2F, 0x11  # attributes of a cubin's .nv.info section
