@@ -22,6 +22,7 @@ from nbcompile.loop_ir.nodes import (
     buffer_like,
 )
 from nbcompile.lower.builder import NATIVE_DTYPES, Builder
+from nbcompile.lower.padded_products import padded_product
 from nbcompile.lower.registry import registry
 from nbcompile.lower.sizes import SizeTable
 from nbcompile.options import Options
@@ -133,6 +134,9 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
         return builder.call(
             copying, args, kwargs, result=copies, fallback=reason is None, reason=reason or why
         )
+    padded = padded_product(builder, target, args, kwargs)
+    if padded is not None:
+        return padded
     return builder.call(target, args, kwargs, fallback=reason is None, reason=reason or why)
 
 

@@ -122,7 +122,7 @@ def compile_function(
     refuses it, ToolchainError where ptxas does or Triton is missing."""
     triton_module()
     function = _function(load_file(text), launch, config)
-    facts: dict[str, Any] = {}
+    facts: dict[str, Any] = {"num_ctas": 1}  # Triton 3.7 reads it on the way to AMD code
     try:
         with _VENDOR.of(target.kind):
             made = _run_stages(function, launch, config, target, assumed, assemble, facts)
