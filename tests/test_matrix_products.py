@@ -29,6 +29,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(matrix_products, "OFFERED", frozenset({"tiles", "persistent"}))
     cache = DiskCache(tmp_path)
     monkeypatch.setattr(DiskCache, "shared", classmethod(lambda cls: cache))
 
