@@ -143,7 +143,7 @@ class SharedRows:
             self._load(item, kept[item.output])
         for item in batch:
             if item.output not in totals and not item.mean:
-                self._combine(item, kept, lowered.get(item.output))
+                self._combine(item, lowered.get(item.output))
         for pair in pairs:
             scope = self._rescaled(pair, scope)
         return scope
@@ -226,7 +226,7 @@ class SharedRows:
         p.out.add(f"{name} = tl.load({pointer} + {place}{joined}, volatile=True){cast}", [item.loop.id])
         self.loaded[item.output] = name
 
-    def _combine(self, item: Reduction, kept: dict[str, str], pair: Online | None) -> None:
+    def _combine(self, item: Reduction, pair: Online | None) -> None:
         p, nest, writer = self.p, self.nest, self.nest.writer
         place = self.r.place or 0
         accumulating = Accumulating(p, place)

@@ -286,19 +286,19 @@ def _shared(values: KernelValues, shape: _Rows, target: Target) -> Tiling | None
     # too few bytes from one meeting to the next: a second walk, from the cache, is faster
     if shape.rows >= target.multiprocessors and shape.row_bytes < 4 * shape.live:
         return None
-    each = 1
     # the more values of a row are held, the fewer of its points
-    part = max(PART // each // _power(shape.live), 16)
+    part = max(PART // _power(shape.live), 16)
     parts = -(-shape.length // part)
     programs = target.multiprocessors * 4
     if parts < 2 or parts * 2 > programs:
         return None
-    blocks = -(-shape.rows // each)
-    groups = dict.fromkeys(min(blocks, target.multiprocessors * each_sm // parts) for each_sm in (4, 3, 2, 1))
-    configs = [Config({"XBLOCK": each, "RBLOCK": part, "GROUPS": item}, 8) for item in groups if item]
+    groups = dict.fromkeys(
+        min(shape.rows, target.multiprocessors * each_sm // parts) for each_sm in (4, 3, 2, 1)
+    )
+    configs = [Config({"XBLOCK": 1, "RBLOCK": part, "GROUPS": item}, 8) for item in groups if item]
     configs.insert(0, replace(configs[0], registers=target.registers // (4 * 8 * 32)))
     return Tiling(
-        "rows", shape.x, shape.r, persistent=True, one_row=each == 1, parts=parts, configs=tuple(configs)
+        "rows", shape.x, shape.r, persistent=True, one_row=True, parts=parts, configs=tuple(configs)
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -34,7 +34,6 @@ class Function:
     grid: tuple[str, ...]
     configs: tuple[Config, ...]
     together: bool = False
-    ours: list[str] = field(default_factory=list)
 
 
 def print_kernel(
@@ -86,7 +85,7 @@ class Nest:
         scratch = {item.name for item in self.workspaces}
         for number, function in enumerate(self.functions):
             p = function.printer
-            found = p.arguments([*scratch, *function.ours])
+            found = p.arguments(scratch)
             constants = list(function.configs[0].constants)
             names = [argument.name for _, argument in found]
             signature = ", ".join([*names, *(f"{name}: tl.constexpr" for name in constants)])
@@ -138,9 +137,6 @@ class Nest:
         # an empty dimension still has lanes
         return bool(extent) and all(extent % item.constants[dim.block] == 0 for item in configs)  # type: ignore[operator]
 
-    def text_of(self, p: TilePrinter, extent: IndexExpr) -> str:
-        return p.place(extent, {})
-
     def declare(
         self, p: TilePrinter, dim: Dim, offset: str, configs: Sequence[Config], end: str = "",
     ) -> None:  # fmt: skip
@@ -153,7 +149,7 @@ class Nest:
         if not end and self.divides(dim, configs):
             return
         dim.mask = p.fresh(f"{dim.name}_in")
-        p.out.add(f"{dim.mask} = {dim.name} < {end or self.text_of(p, dim.extent)}")
+        p.out.add(f"{dim.mask} = {dim.name} < {end or self.size(p, dim.extent)}")
 
     def program(self, p: TilePrinter, axis: int) -> str:
         return f"tl.program_id({axis}).to(tl.int64)" if p.wide else f"tl.program_id({axis})"
@@ -304,11 +300,11 @@ class Nest:
             if item.split:
                 continue
             roots = [item.value, *([item.position] if item.position else [])]
-            scope = p.define(self._shared(roots, scope), scope, always=True)
+            scope = p.define(self._shared(roots), scope, always=True)
             accumulating.at_once(item, scope, self.count(p, r))
         return scope
 
-    def _shared(self, roots: Sequence[Value], scope: Scope) -> list[Value]:
+    def _shared(self, roots: Sequence[Value]) -> list[Value]:
         """What of ``roots`` is worth a name: all but numbers (it may be needed again after the sum)."""
         return [value for value in roots if value.kind not in ("const", "index", "reduced")]
 
@@ -345,7 +341,7 @@ class Nest:
             self.declare(p, x, "start", configs)
         scope = self._reduce_at_once(p, r, scope)
         full, short = self._row_stores()
-        scope = p.define(self._shared([item.value for item in sums], scope), scope, always=True)
+        scope = p.define(self._shared([item.value for item in sums]), scope, always=True)
         for item in sums:
             dtype = accumulate_dtype(item, self.buffers[item.output].dtype)
             text = along._operand(item, scope, [x.mask] if x.mask else [])
@@ -359,7 +355,7 @@ class Nest:
             if not self.plan.one_row:
                 reduced = along.kept(self.writer.reduce(item.kind, name, 0, dtype))
                 p.out.add(f"{name} = {reduced}", [item.loop.id])
-            self._keep_sum(p, item, name, r, x)
+            self._keep_sum(p, item, name, r)
         self.add(self.symbol, p, [str(slabs)], configs)
         self._finish_sums(sums)
 
@@ -369,9 +365,9 @@ class Nest:
         domain = {axis for place in binding.values() for axis in place.axes()}
         return domain.isdisjoint(self.group.nest.inner)
 
-    def _keep_sum(self, p: TilePrinter, item: Reduction, name: str, r: Dim, x: Dim, slab: str = "") -> None:
+    def _keep_sum(self, p: TilePrinter, item: Reduction, name: str, r: Dim) -> None:
         """Store one program's partial sum: a value for each inner point, or one in all."""
-        slab = slab or self.program(p, 0)
+        slab = self.program(p, 0)
         dtype = accumulate_dtype(item, self.buffers[item.output].dtype)
         loop = [item.loop.id]
         workspace = self._workspace(item, "parts", dtype, self._kept_of(item) * self.parts_of_sums)

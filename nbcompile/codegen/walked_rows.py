@@ -210,12 +210,12 @@ class WalkedRows:
         name = p.fresh(item.output)
         if self.plan.one_row:
             p.out.add(f"{name} = {bare(text)}", [item.loop.id])
-            nest._keep_sum(p, item, name, self.r, self.x)
+            nest._keep_sum(p, item, name, self.r)
             return
         text = along._spread(item, text, bool(self.x.mask))
         reduced = self.nest.writer.reduce(item.kind, bare(text), 0, dtype)
         p.out.add(f"{name} = {along.kept(reduced)}", [item.loop.id])
-        nest._keep_sum(p, item, name, self.r, self.x)
+        nest._keep_sum(p, item, name, self.r)
 
     def _start_total(self, item: Reduction) -> str:
         """The running result of a sum over whole rows and over the rows: a number a lane."""
@@ -236,7 +236,7 @@ class WalkedRows:
         if not self.plan.one_row:
             reduced = Accumulating(self.p, 0).kept(self.nest.writer.reduce(item.kind, name, 0, dtype))
             self.p.out.add(f"{name} = {reduced}", [item.loop.id])
-        self.nest._keep_sum(self.p, item, name, self.r, self.x)
+        self.nest._keep_sum(self.p, item, name, self.r)
 
     # -- slabs --------------------------------------------------------------------------------------------
 
