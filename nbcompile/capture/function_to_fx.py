@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from nbcompile.capture.attention import choose_attention
 from nbcompile.capture.fx_to_aten import CompileAten, compile_fx_graph
 from nbcompile.capture.graph_breaks import break_of_subgraph_reason
 from nbcompile.capture.graph_record import node_spans, record_nodes, source_name
@@ -43,6 +44,8 @@ def make_backend(
                 recorder.add(found)
         resolved = options.for_device(_device_of(example_inputs))
         graph = chunk_linear_cross_entropy(graph, resolved, recorder)
+        if chosen := choose_attention(graph.module):
+            recorder.add(f"{chosen} masked attention calls of graph {graph.id} go to cuDNN, as in eager mode")
         return compile_fx_graph(graph, example_inputs, resolved, recorder, compile_aten)
 
     return backend
