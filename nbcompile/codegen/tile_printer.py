@@ -16,7 +16,7 @@ import torch
 from nbcompile.codegen.printed import Lines
 from nbcompile.codegen.ranges import decide
 from nbcompile.codegen.triton_expressions import POINTER_TYPES, TRITON_TYPES, TritonWriter, reserved_names
-from nbcompile.codegen.values import Gathered, KernelValues, Store, Value
+from nbcompile.codegen.values import Gathered, KernelValues, Store, Value, gathered
 from nbcompile.errors import CodegenError
 from nbcompile.loop_ir.index import (
     Atom,
@@ -59,6 +59,17 @@ class Condition:
     """A condition that loads stand under: its text, and the dimensions it varies along."""
 
     text: str
+    dims: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A load whose place depends on conditions: ``start``, plus the text ``rest`` which varies along
+    ``dims``."""
+
+    load: Value
+    start: IndexExpr
+    rest: str
     dims: frozenset[int]
 
 
@@ -248,9 +259,22 @@ class TilePrinter:
         side = _side(value)
         if side is not None:
             return self.text(side, scope, under)
+        test, axes = self.test(value, scope, under)
+        if not test:
+            return self.text(value.args[0], scope, under)
+        one = self.chosen(value, scope, under)
+        if one is not None:
+            return self.load(one.load, scope, under, one)
+        dims = self.dims_of(axes)
+        inside = self.text(value.args[0], scope, [*under, Condition(test, dims)])
+        outside = self.text(value.args[1], scope, [*under, Condition(f"~({test})", dims)])
+        return f"tl.where({test}, {inside}, {outside})"
+
+    def test(self, guard: Value, scope: Scope, under: Sequence[Condition]) -> tuple[str, set[Axis]]:
+        """What of a guard's bounds is not known to hold, and the axes it depends on."""
         tests: list[str] = []
         axes: set[Axis] = set()
-        for item, low, high in value.bounds:
+        for item, low, high in guard.bounds:
             for holds, text in (
                 (
                     at_least(item, low),
@@ -267,17 +291,45 @@ class TilePrinter:
             for atom in item.atoms():
                 if isinstance(atom, Gathered):
                     axes |= atom.value.axes
-        if not tests:
-            return self.text(value.args[0], scope, under)
-        test = " & ".join(tests)
-        dims = self.dims_of(axes)
-        inside = self.text(value.args[0], scope, [*under, Condition(test, dims)])
-        outside = self.text(value.args[1], scope, [*under, Condition(f"~({test})", dims)])
-        return f"tl.where({test}, {inside}, {outside})"
+        return " & ".join(tests), axes
 
-    def load(self, value: Value, scope: Scope, under: Sequence[Condition] = ()) -> str:
+    def chosen(self, value: Value, scope: Scope, under: Sequence[Condition]) -> Chosen | None:
+        """Both sides of a guard as one load, if they read one buffer at places a constant apart: then the
+        place is chosen, not the value, and memory is asked once."""
+        if value.number in scope:
+            return None
+        if value.kind == "load":
+            if gathered(value.place):
+                return None
+            start = IndexExpr({mono: coeff for mono, coeff in value.place.terms if mono})
+            return Chosen(value, start, str((value.place - start).constant), frozenset())
+        if value.kind != "guard":
+            return None
+        side = _side(value)
+        if side is not None:
+            return self.chosen(side, scope, under)
+        inside, outside = (self.chosen(arg, scope, under) for arg in value.args)
+        if inside is None or outside is None or inside.load.buffer != outside.load.buffer:
+            return None
+        if inside.start != outside.start:
+            return None
+        test, axes = self.test(value, scope, under)
+        if not test:
+            return inside
+        dims = inside.dims | outside.dims | self.dims_of(axes)
+        return Chosen(inside.load, inside.start, f"tl.where({test}, {inside.rest}, {outside.rest})", dims)
+
+    def load(
+        self, value: Value, scope: Scope, under: Sequence[Condition] = (), chosen: Chosen | None = None
+    ) -> str:
         dtype = self.buffers[value.buffer].dtype
-        where, mask = self.element(value.buffer, value.place, scope, under, write=False)
+        if chosen is None:
+            where, mask = self.element(value.buffer, value.place, scope, under, write=False)
+        else:
+            where, mask = self.element(
+                value.buffer, chosen.start, scope, under, write=False, beyond=chosen.dims
+            )
+            where = f"{where} + {chosen.rest}"
         text = f"tl.load({where}{mask}{self.policy(value)})"
         if dtype in (torch.bfloat16, torch.float16):
             return f"{text}.to(tl.float32)"
@@ -289,9 +341,10 @@ class TilePrinter:
 
     def element(
         self, buffer: str, place: IndexExpr, scope: Scope, under: Sequence[Condition], *, write: bool,
-        extra: Sequence[str] = (),
+        extra: Sequence[str] = (), beyond: frozenset[int] = frozenset(),
     ) -> tuple[str, str]:  # fmt: skip
-        """(pointer text, mask argument) of ``buffer[place]``."""
+        """(pointer text, mask argument) of ``buffer[place]``; ``beyond``: dimensions that something the
+        caller adds to the pointer varies along."""
         axes = {atom for atom in place.atoms() if isinstance(atom, Axis)}
         masks: list[str] = []
         for atom in sorted(place.atoms(), key=lambda item: item.text):
@@ -300,7 +353,7 @@ class TilePrinter:
                 text = self.text(atom.value, scope, under)
                 text = text if text.isidentifier() else f"({text})"
                 masks += [f"({text} >= 0)", f"({text} < {self.place(atom.size, scope, under)})"]
-        dims = self.dims_of(axes)
+        dims = self.dims_of(axes) | beyond
         everywhere = dims.union(*(item.dims for item in under)) if under else dims
         if write:
             everywhere |= frozenset(d.place for d in self.tiled if d.place is not None and d.mask in extra)

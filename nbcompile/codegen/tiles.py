@@ -4,8 +4,8 @@ reduces what. One frozen :class:`Tiling` a group; the printer only follows it.
 A program owns a tile of up to two dimensions. Schedules:
 
 - *points*: nothing is reduced; the tile is a run of points in memory order, or a square of two axes where
-  two tensors lie in different orders (a transposed read), or part of one row (*lines*) where much of the
-  work is the same all along it.
+  two tensors lie in different orders (a transposed read), or part of one row (*lines*) or of several
+  (*bands*) where some of the work is the same all along it.
 - *rows*: ``x`` are kept points and ``r`` what is reduced. ``persistent``: a whole row is on chip and read
   once. Else the row is walked in blocks, once per pass.
 - ``parts``: a long row is held by several programs, which wait for each other's results.
@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from nbcompile.codegen.accesses import accesses, heavy_lanes, memory_order, streamed_bytes
-from nbcompile.codegen.values import KernelValues, kernel_values, walk_values
+from nbcompile.codegen.values import KernelValues, Value, kernel_values, walk_values
 from nbcompile.loop_ir.fused import Group, Nest
 from nbcompile.loop_ir.index import Axis, IndexExpr, product
 from nbcompile.loop_ir.nodes import Buffer, hint_product
@@ -47,7 +47,7 @@ class Tiling:
     """``x`` and ``r`` are axes of the nest, outermost first (``y`` those of a two-dimensional tile of
     points). ``configs`` gives each block's size. ``slabs``: programs that share one row."""
 
-    schedule: str  # "points", "lines", "square", "rows", "scatter"
+    schedule: str  # "points", "lines", "bands", "square", "rows", "scatter"
     x: tuple[Axis, ...]
     r: tuple[Axis, ...] = ()
     y: tuple[Axis, ...] = ()
@@ -56,6 +56,7 @@ class Tiling:
     slabs: int = 1
     parts: int = 1  # programs that hold one row together
     sums: bool = False
+    unrolled: bool = False  # the walk over a short row is written out
     configs: tuple[Config, ...] = ()
 
     @property
@@ -63,8 +64,8 @@ class Tiling:
         """What people call this kind of kernel."""
         if self.schedule != "rows":
             return {
-                "points": "pointwise", "lines": "pointwise, by rows", "square": "pointwise, square tiles",
-                "scatter": "scatter",
+                "points": "pointwise", "lines": "pointwise, by rows", "bands": "pointwise, bands of rows",
+                "square": "pointwise, square tiles", "scatter": "scatter",
             }[self.schedule]  # fmt: skip
         words = ["persistent rows" if self.persistent else "looped rows"]
         if self.parts > 1:
@@ -136,16 +137,50 @@ def _points(values: KernelValues, buffers: dict[str, Buffer], target: Target, sc
                 for y, x, warps in ((64, 64, 8), (32, 64, 4), (32, 32, 4), (64, 128, 8), (128, 32, 8))
             )
             return Tiling("square", (lane,), y=(*rest, other), configs=configs)
-        lines = _lines(values, points)
-        if lines is not None:
-            return lines
-    block = POINTS_BLOCK
-    while block > 128 and points < block * target.multiprocessors * 2:
-        block //= 2
+        by_rows = _lines(values, points) or _bands(values, _points_block(points, target))
+        if by_rows is not None:
+            return by_rows
+    block = _points_block(points, target)
     sizes = dict.fromkeys((block, max(block // 2, 128), block * 2, block * 4))
     configs = tuple(Config({"XBLOCK": size}, max(1, min(8, size // 256))) for size in sizes)
     configs += (Config({"XBLOCK": block}, max(1, min(8, block // 128))),)
     return Tiling(schedule, axes, configs=_distinct(configs))
+
+
+def _points_block(points: int, target: Target) -> int:
+    """Points of a program, so that there are enough of these."""
+    block = POINTS_BLOCK
+    while block > 128 and points < block * target.multiprocessors * 2:
+        block //= 2
+    return block
+
+
+def _bands(values: KernelValues, block: int) -> Tiling | None:
+    """Pieces of neighbouring rows, if they cut the last axis well and some work does not vary along it: it
+    is then done once a row, not once a point."""
+    axes = values.nest.axes
+    length = axes[-1].extent.constant if axes else None
+    if len(axes) < 2 or not length or any(axes[-1] not in item.place.axes() for item in values.stores):
+        return None
+    if not any(_fixed(value, axes[-1]) for value in walk_values(item.value for item in values.stores)):
+        return None
+    # images are often 7, 14, 28, 56 points wide
+    sizes = [size for size in (1024, 512, 256, 128, 64, 32) if -(-length // size) * size * 7 <= length * 8]
+    if not sizes:
+        return None
+    width = min(sizes[0], block)
+    blocks = dict.fromkeys((block, max(block // 2, width), block * 2))
+    configs = tuple(
+        Config({"YBLOCK": size // width, "XBLOCK": width}, max(1, min(8, size // 256))) for size in blocks
+    )
+    return Tiling("bands", (axes[-1],), y=axes[:-1], configs=_distinct(configs))
+
+
+def _fixed(value: Value, last: Axis) -> bool:
+    """Whether a value, or the side of a guard that is taken, is the same all along a row."""
+    if value.kind == "guard":
+        return any(last not in item.axes() for bound in value.bounds for item in bound if item.axes())
+    return value.kind in ("load", "op") and bool(value.axes) and last not in value.axes
 
 
 def _lines(values: KernelValues, points: int) -> Tiling | None:
@@ -155,11 +190,7 @@ def _lines(values: KernelValues, points: int) -> Tiling | None:
     if len(axes) < 2 or length is None or length < 512 or points < SMALL_DATA:
         return None
     last = axes[-1]
-    roots = [item.value for item in values.stores]
-    fixed = [
-        value for value in walk_values(roots)
-        if value.kind in ("load", "op") and value.axes and last not in value.axes
-    ]  # fmt: skip
+    fixed = [value for value in walk_values(item.value for item in values.stores) if _fixed(value, last)]
     if len(fixed) < 2 or any(last not in item.place.axes() for item in values.stores):
         return None
     sizes = [size for size in (4096, 2048, 1024, 512) if -(-length // size) * size <= length * 9 // 8]

@@ -67,7 +67,8 @@ class TritonWriter:
 
     ``helpers`` holds texts of ``@triton.jit`` functions by name in the order in which they must be
     printed, ``imports`` lines beyond ``import triton`` and ``import triton.language as tl``. Where all
-    results are rounded to half types, ``precise=False`` takes the hardware's exponential as it is.
+    results are rounded to half types, ``precise=False`` takes the hardware's exponential as it is, and a
+    shorter error function.
     """
 
     def __init__(self, precise: bool = True) -> None:
@@ -113,6 +114,8 @@ class TritonWriter:
             return rule(*args)
         if name in ("exp", "exp2") and self.precise:
             return self._libdevice(name, args)
+        if name == "erf" and not self.precise and dtype == torch.float32:
+            return f"{self.helper('erf')}({args[0]})"
         if name in _LANGUAGE:
             return f"tl.{name}({args[0]})"
         if name == "sqrt":

@@ -159,13 +159,24 @@ class Nest:
     def points(self) -> None:
         plan = self.plan
         configs = plan.configs
+        p: TilePrinter
         if plan.schedule == "square":
             y = Dim(plan.y, self.variable(plan.y, "other"), "YBLOCK", 0)
             x = Dim(plan.x, self.variable(plan.x, "point"), "XBLOCK", 1)
-            p = self.printer([y, x])
+            p = PointsPrinter(self.values, self.buffers, self.writer, [y, x], self.letters)
             grid = [f"cdiv({self.size(p, y.extent)}, YBLOCK)", f"cdiv({self.size(p, x.extent)}, XBLOCK)"]
             self.declare(p, y, f"{self.program(p, 0)} * YBLOCK", configs)
-            self.declare(p, x, f"{self.program(p, 1)} * XBLOCK", configs)
+            p.out.add(f"start = {self.program(p, 1)} * XBLOCK")
+            self.declare(p, x, "start", configs)
+        elif plan.schedule == "bands":
+            y = Dim(plan.y, self.variable(plan.y, "row"), "YBLOCK", 0)
+            x = Dim(plan.x, self.variable(plan.x, "point"), "XBLOCK", 1)
+            p = PointsPrinter(self.values, self.buffers, self.writer, [y, x], self.letters)
+            across = f"cdiv({self.size(p, x.extent)}, XBLOCK)"
+            grid = [f"cdiv({self.size(p, y.extent)}, YBLOCK) * {across}"]
+            self.declare(p, y, f"{self.program(p, 0)} // tl.{across} * YBLOCK", configs)
+            p.out.add(f"start = {self.program(p, 0)} % tl.{across} * XBLOCK")
+            self.declare(p, x, "start", configs)
         elif plan.schedule == "lines":
             x = Dim(plan.x, self.variable(plan.x, "row"), "XBLOCK", None)
             r = Dim(plan.r, self.variable(plan.r, "within"), "RBLOCK", 0)

@@ -115,7 +115,10 @@ class WalkedRows:
         moments = any(item.kind == "mean" for item in plain)
         start, end = bounds
         bounds_text = f"{start}, {end}, RBLOCK"
-        p.out.add(f"for start in {staged(self.configs, bounds_text)}:")
+        blocks = (
+            f"tl.static_range({bounds_text})" if self.plan.unrolled else staged(self.configs, bounds_text)
+        )
+        p.out.add(f"for start in {blocks}:")
         p.out.depth += 1
         whole = self.divides() if self.split else nest.divides(r, self.configs)
         # for a mean, lanes count blocks from the first on: the one that is not whole must come last
