@@ -322,7 +322,6 @@ class TilePrinter:
     def load(
         self, value: Value, scope: Scope, under: Sequence[Condition] = (), chosen: Chosen | None = None
     ) -> str:
-        dtype = self.buffers[value.buffer].dtype
         if chosen is None:
             where, mask = self.element(value.buffer, value.place, scope, under, write=False)
         else:
@@ -330,7 +329,11 @@ class TilePrinter:
                 value.buffer, chosen.start, scope, under, write=False, beyond=chosen.dims
             )
             where = f"{where} + {chosen.rest}"
-        text = f"tl.load({where}{mask}{self.policy(value)})"
+        return self.in_register(value, f"tl.load({where}{mask}{self.policy(value)})")
+
+    def in_register(self, load: Value, text: str) -> str:
+        """What was loaded, in the type that it is worked with."""
+        dtype = self.buffers[load.buffer].dtype
         if dtype in (torch.bfloat16, torch.float16):
             return f"{text}.to(tl.float32)"
         return f"{text}.to(tl.int1)" if dtype == torch.bool else text

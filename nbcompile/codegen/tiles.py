@@ -35,6 +35,7 @@ WALK_BLOCK = 4096  # points of a walk's block
 STAGES = 3  # blocks of a walk under way at once
 SHARED_BUDGET = 200 << 10  # bytes of them on a multiprocessor
 PART = 8192  # points that one of several programs holds of a row, with 8 warps
+SHORT_COLUMN = 16  # points of a row that are walked in so many steps
 LONGEST_COLUMN = 512  # points of a row held where neighbours lie from row to row
 LONGEST_SUM = 16_384  # points of a row whose sums over the rows stay in registers
 SUM_TILE, SUM_PROGRAMS = 1024, 4  # points of such a tile, and programs of them on a multiprocessor
@@ -56,6 +57,7 @@ class Tiling:
     slabs: int = 1
     parts: int = 1  # programs that hold one row together
     sums: bool = False
+    ahead: bool = False  # of rows that programs share, the next one is read while they wait
     unrolled: bool = False  # the walk over a short row is written out
     configs: tuple[Config, ...] = ()
 
@@ -233,9 +235,19 @@ def _rows(values: KernelValues, buffers: dict[str, Buffer], target: Target) -> T
         if rows >= target.multiprocessors // 2 or whole <= 4096 or not _splittable(values):
             return _held(values, shape, target)
     if shape.fits and not shape.along:
-        return _held_columns(shape)
+        short = shape.length <= SHORT_COLUMN and not shape.mixed and _splittable(values)
+        return _short_columns(shape) if short else _held_columns(shape)
     shared = _shared(values, shape, target)
     return shared if shared is not None else _looped(values, shape, target)
+
+
+def _short_columns(shape: _Rows) -> Tiling:
+    """The few steps of a row that lies across memory one after the other, each lane a row of its own."""
+    configs = tuple(
+        Config({"XBLOCK": min(each, max(32, _power(shape.rows))), "RBLOCK": 1}, warps)
+        for each, warps in ((512, 4), (256, 2), (1024, 8), (1024, 4))
+    )
+    return Tiling("rows", shape.x, shape.r, unrolled=True, configs=_distinct(configs))
 
 
 def _held_columns(shape: _Rows) -> Tiling:
@@ -314,9 +326,7 @@ def _shared(values: KernelValues, shape: _Rows, target: Target) -> Tiling | None
         return None
     if shape.length * shape.rows * shape.row_bytes < SMALL_DATA or not shape.along:
         return None
-    # too few bytes from one meeting to the next: a second walk, from the cache, is faster
-    if shape.rows >= target.multiprocessors and shape.row_bytes < 4 * shape.live:
-        return None
+    ahead = shape.row_bytes < 4 * shape.live  # in half types: else there are too few registers
     # the more values of a row are held, the fewer of its points
     part = max(PART // _power(shape.live), 16)
     parts = -(-shape.length // part)
@@ -329,8 +339,9 @@ def _shared(values: KernelValues, shape: _Rows, target: Target) -> Tiling | None
     configs = [Config({"XBLOCK": 1, "RBLOCK": part, "GROUPS": item}, 8) for item in groups if item]
     configs.insert(0, replace(configs[0], registers=target.registers // (4 * 8 * 32)))
     return Tiling(
-        "rows", shape.x, shape.r, persistent=True, one_row=True, parts=parts, configs=tuple(configs)
-    )
+        "rows", shape.x, shape.r, persistent=True, one_row=True, parts=parts, ahead=ahead,
+        configs=tuple(configs),
+    )  # fmt: skip
 
 
 def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
@@ -357,17 +368,19 @@ def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
         ]  # fmt: skip
         return Tiling("rows", x, r, one_row=each == 1, slabs=slabs, configs=_distinct(configs))
     each = COLUMNS if rows >= COLUMNS else _power(max(rows, 1))
-    block = max(8, min(64, _power(length), WALK_BLOCK // each))
+    # few warps, each with much to do: what they add up need not be combined until the end
+    tile, warps = (WALK_BLOCK, 8) if shape.mixed else (WALK_BLOCK // 2, 2)
+    block = max(8, min(64, _power(length), tile // each))
     slabs = 1
     if _splittable(values) and rows // each < wanted:
         slabs = _slabs(length, block, wanted, max(1, rows // each))
     stages = shape.stages(STAGES, each * block)
     configs = [
-        Config({"XBLOCK": each, "RBLOCK": block, "STAGES": stages}, 8),
-        Config({"XBLOCK": each, "RBLOCK": block, "STAGES": 1}, 8),
-        Config({"XBLOCK": each * 2, "RBLOCK": max(block // 2, 4), "STAGES": stages}, 8),
-        Config({"XBLOCK": each, "RBLOCK": max(block // 2, 4), "STAGES": stages}, 4),
-        Config({"XBLOCK": max(each // 2, 1), "RBLOCK": block * 2, "STAGES": stages}, 8),
+        Config({"XBLOCK": each, "RBLOCK": block, "STAGES": stages}, warps),
+        Config({"XBLOCK": each, "RBLOCK": block, "STAGES": stages}, warps * 2),
+        Config({"XBLOCK": each * 2, "RBLOCK": max(block // 2, 4), "STAGES": stages}, warps),
+        Config({"XBLOCK": each, "RBLOCK": max(block // 2, 4), "STAGES": stages}, max(warps // 2, 1)),
+        Config({"XBLOCK": each, "RBLOCK": block, "STAGES": 1}, warps * 2),
     ]
     return Tiling("rows", x, r, slabs=slabs, configs=_distinct(configs))
 
@@ -420,9 +433,9 @@ def _sums_vary(values: KernelValues) -> bool:
 def _slabs(length: int, block: int, wanted: int, programs: int) -> int:
     """Programs that share a row: enough to fill the chip, each with some blocks to walk."""
     blocks = -(-length // block)
-    slabs = max(1, min(-(-wanted // max(programs, 1)), blocks // 2, 1024))
+    slabs = max(1, min(wanted // max(programs, 1), blocks // 2, 1024))
     # a number that divides the blocks leaves no slab shorter than the others
-    return next((item for item in range(slabs, 2 * slabs) if blocks % item == 0), slabs)
+    return next((item for item in range(slabs, slabs // 2, -1) if blocks % item == 0), slabs)
 
 
 def _splittable(values: KernelValues) -> bool:
