@@ -28,6 +28,7 @@ from nbcompile.stages import Config
 from nbcompile.targets import Target
 
 POINTS_BLOCK = 1024
+STENCIL = 9  # loads of a point, from which on programs are small ones
 LONGEST_ROW = 16_384  # points of a row that one program holds
 MOST_LIVE = 65_536  # points times values held at once: the registers of a multiprocessor
 MOST_BLOCKS = 65_535  # of a grid's second dimension
@@ -38,7 +39,7 @@ PART = 8192  # points that one of several programs holds of a row, with 8 warps
 SHORT_COLUMN = 16  # points of a row that are walked in so many steps
 LONGEST_COLUMN = 512  # points of a row held where neighbours lie from row to row
 LONGEST_SUM = 16_384  # points of a row whose sums over the rows stay in registers
-SUM_TILE, SUM_PROGRAMS = 1024, 4  # points of such a tile, and programs of them on a multiprocessor
+SUM_TILE, SUM_PROGRAMS = 2048, 4  # points of such a tile, and programs of them on a multiprocessor
 SMALL_DATA = 8 << 20  # bytes that a second walk finds in the cache anyway
 COLUMNS = 64  # neighbouring columns of a tile whose reduced axis is not the contiguous one
 
@@ -136,7 +137,7 @@ def _points(values: KernelValues, buffers: dict[str, Buffer], target: Target, sc
             rest, other, lane = square
             configs = tuple(
                 Config({"YBLOCK": y, "XBLOCK": x}, warps)
-                for y, x, warps in ((64, 64, 8), (32, 64, 4), (32, 32, 4), (64, 128, 8), (128, 32, 8))
+                for y, x, warps in ((32, 128, 8), (64, 64, 8), (32, 64, 4), (32, 32, 4), (128, 32, 8))
             )
             return Tiling("square", (lane,), y=(*rest, other), configs=configs)
         by_rows = _lines(values, points) or _bands(values, _points_block(points, target))
@@ -170,6 +171,9 @@ def _bands(values: KernelValues, block: int) -> Tiling | None:
     sizes = [size for size in (1024, 512, 256, 128, 64, 32) if -(-length // size) * size * 7 <= length * 8]
     if not sizes:
         return None
+    loads = sum(value.kind == "load" for value in walk_values(item.value for item in values.stores))
+    if loads >= STENCIL:
+        block = min(block, 256)
     width = min(sizes[0], block)
     blocks = dict.fromkeys((block, max(block // 2, width), block * 2))
     configs = tuple(
@@ -252,9 +256,12 @@ def _short_columns(shape: _Rows) -> Tiling:
 
 def _held_columns(shape: _Rows) -> Tiling:
     """A program holds whole rows that lie across memory: neighbouring ones."""
-    each = max(8, min(COLUMNS * (1 if shape.mixed else 2), 8192 // shape.whole))
-    config = Config({"XBLOCK": each}, _warps(each * shape.whole, 16))
-    return Tiling("rows", shape.x, shape.r, persistent=True, configs=(config,))
+    each = max(16, min(COLUMNS * 2, 2048 // shape.whole))
+    tile = each * shape.whole
+    configs = tuple(
+        Config({"XBLOCK": each}, max(1, min(most, tile // 2048))) for most in (4, 8)
+    )  # few warps: less to combine
+    return Tiling("rows", shape.x, shape.r, persistent=True, configs=_distinct(configs))
 
 
 def _held(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
@@ -263,8 +270,10 @@ def _held(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
     slim = rows // max(1, 2048 // whole) >= 2 * target.multiprocessors
     each = max(1, min(2048 // whole, 64)) if slim else max(1, min(256 // whole, rows))
     each = _power(each) if rows > 1 else 1
-    tile = each * whole
     points = 32 if _draws(values) else 16
+    if slim and (whole <= 512 or whole == 1024 and not _stores_rows(values)):
+        each, points = max(1, 512 // whole), 32  # one warp: nothing is combined across warps
+    tile = each * whole
     configs = [Config({"XBLOCK": each}, _warps(tile, points))]
     for warps in (_warps(tile, 48 - points), _warps(tile, 8), _warps(tile, 64)):
         configs.append(Config({"XBLOCK": each}, warps))
@@ -327,6 +336,9 @@ def _shared(values: KernelValues, shape: _Rows, target: Target) -> Tiling | None
     if shape.length * shape.rows * shape.row_bytes < SMALL_DATA or not shape.along:
         return None
     ahead = shape.row_bytes < 4 * shape.live  # in half types: else there are too few registers
+    # too few bytes from one meeting to the next: a second walk, from the cache, is faster
+    if shape.rows >= target.multiprocessors and ahead:
+        return None
     # the more values of a row are held, the fewer of its points
     part = max(PART // _power(shape.live), 16)
     parts = -(-shape.length // part)
@@ -354,6 +366,8 @@ def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
             block = min(block, 512)
         slabs = 1
         if _splittable(values) and rows // each < wanted // 2:
+            while block > 1024 and 8 * block < length < block * wanted * 2 // max(rows, 1):
+                block //= 2
             slabs = _slabs(length, block, wanted, rows // each)
         points = 32 if block >= 4096 else 16
         configs = [
@@ -365,6 +379,7 @@ def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
                 (block, STAGES, points), (block, 1, points), (block // 2, STAGES, 16),
                 (block * 2, STAGES, 32), (block * 2, 1, 32), (block, STAGES, 16),
             )
+            if slabs == 1 or size <= block  # of which a slab is a multiple
         ]  # fmt: skip
         return Tiling("rows", x, r, one_row=each == 1, slabs=slabs, configs=_distinct(configs))
     each = COLUMNS if rows >= COLUMNS else _power(max(rows, 1))
@@ -405,15 +420,13 @@ def _sums(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
             each = max(1, min(SUM_TILE // whole, COLUMNS))
         each = min(each, _power(rows))
         tile = each * whole
-        per = 1 if whole > 8192 else max(2, min(SUM_PROGRAMS, 8192 // tile))
+        per = 1 if tile > 8192 else max(2, min(SUM_PROGRAMS, 8192 // tile))
         room = SHARED_BUDGET // max(shape.row_bytes * tile * per, 1)
         stages = min(STAGES, room) if room >= 2 else 1
-        if stages == 1:  # nothing is under way but by other programs
-            per *= 2
         programs = max(min(target.multiprocessors * per, -(-rows // each)), 1)
         configs = [
             Config({"XBLOCK": each, "STAGES": item}, _warps(tile, points))
-            for item, points in ((stages, 16), (1, 16), (stages, 32), (min(stages, 2), 16))
+            for item, points in ((stages, 32), (stages, 16), (1, 32), (stages, 8), (min(stages, 2), 32))
         ]
         return Tiling(
             "rows", x, r, persistent=True, one_row=each == 1, slabs=programs, sums=True,
@@ -432,10 +445,7 @@ def _sums_vary(values: KernelValues) -> bool:
 
 def _slabs(length: int, block: int, wanted: int, programs: int) -> int:
     """Programs that share a row: enough to fill the chip, each with some blocks to walk."""
-    blocks = -(-length // block)
-    slabs = max(1, min(wanted // max(programs, 1), blocks // 2, 1024))
-    # a number that divides the blocks leaves no slab shorter than the others
-    return next((item for item in range(slabs, slabs // 2, -1) if blocks % item == 0), slabs)
+    return max(1, min(wanted // max(programs, 1), -(-length // block) // 2, 1024))
 
 
 def _splittable(values: KernelValues) -> bool:
@@ -453,6 +463,12 @@ def _splittable(values: KernelValues) -> bool:
         item for item in values.stores if item.value.axes & inner or not inner.isdisjoint(item.place.axes())
     )
     return not any(item.value.reductions & outputs for item in whole_row)
+
+
+def _stores_rows(values: KernelValues) -> bool:
+    """Whether anything is stored of the whole row."""
+    inner = values.nest.inner
+    return any(not inner.isdisjoint(item.value.axes | item.place.axes()) for item in values.stores)
 
 
 def _draws(values: KernelValues) -> bool:

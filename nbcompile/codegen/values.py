@@ -149,6 +149,7 @@ class _Resolver:
         self.memo: dict[tuple[str, tuple[IndexExpr, ...]], Value] = {}
         self.names: dict[int, str] = {}
         self.results: dict[str, Value] = {}  # of reductions that need no walk
+        self.reduced: dict[tuple[str, int, torch.dtype], str] = {}  # kind and value → output, of those that do
         self.found: list[Store] = []
         self.origin = ""
 
@@ -184,6 +185,11 @@ class _Resolver:
         kind = loop.reduction or ""
         place = loop.outputs[0].offset(kept)
         output = loop.outputs[0].name
+        if kind not in ("welford", "argmax", "argmin") and not split:
+            same = self.reduced.setdefault((kind, value.number, loop.outputs[0].dtype), output)
+            if same != output:  # it is known already, under another name
+                self._found(loop, self._reduced(same, loop.outputs[0].dtype))
+                return []
         if kind == "welford":
             # mean first, then the squares about it: the row is still in cache for the second pass
             total = Reduction(loop, value, "mean", output, split, place)
@@ -326,7 +332,9 @@ class _Resolver:
     def _cast(self, value: Value, dtype: torch.dtype) -> Value:
         target = compute_dtype(dtype)
         if value.dtype != target:
-            value = self._op("cast", (value,), target)
+            if value.op == "cast" and value.args[0].dtype == torch.bool:
+                value = value.args[0]  # 0 and 1 are the same by way of any type
+            value = self._op("cast", (value,), target) if value.dtype != target else value
         if dtype in HALF and value.op not in (_ROUND[dtype],):
             if value.kind == "load" and self.buffers[value.buffer].dtype == dtype:
                 return value
