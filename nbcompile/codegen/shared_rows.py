@@ -12,27 +12,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import torch
-
 from nbcompile.codegen.accumulating import Accumulating, Online, accumulate_dtype, find_online
+from nbcompile.codegen.meetings import Meetings, at_infinity
 from nbcompile.codegen.tile_printer import Condition, Dim, Scope, bare
-from nbcompile.codegen.triton_expressions import TRITON_TYPES
 from nbcompile.codegen.values import Reduction, Value, gathered, walk_values
-from nbcompile.loop_ir.index import index
 from nbcompile.stages import Config
 
 if TYPE_CHECKING:
     from nbcompile.codegen.block_printers import RowsPrinter
     from nbcompile.codegen.triton_nests import Nest
-
-WAIT = '''@triton.jit
-def wait_for_all(counter, count):
-    """Return when ``count`` programs have come here: what they stored before can be read after."""
-    tl.debug_barrier()
-    tl.atomic_add(counter, 1, sem="release")
-    while tl.atomic_add(counter, 0, sem="acquire") < count:
-        pass
-    tl.debug_barrier()'''
 
 
 class SharedRows:
@@ -43,8 +31,7 @@ class SharedRows:
         self.plan, self.values = nest.plan, nest.values
         self.parts = self.plan.parts
         self.online = find_online(self.values)
-        self.counters = 0
-        self.loaded: dict[str, str] = {}  # the combined parts' names, by output
+        self.meetings = Meetings(nest, p, x, r, self.chunk)
         self.ahead: dict[int, str] = {}  # what holds the next row's values: value number → name
         self.pivot = self.own_top = self.below = ""  # of the pair of maximum and sum under way
 
@@ -60,8 +47,6 @@ class SharedRows:
 
     def print(self) -> None:
         p, nest, x, r = self.p, self.nest, self.x, self.r
-        nest.writer.helpers.setdefault("wait_for_all", WAIT)
-        p.used_names |= {"wait_for_all", "part", "GROUPS"}
         p.out.add(f"part = {nest.program(p, 0)} % {self.parts}")
         p.out.add(f"{r.name} = {p.lanes(r, offset=f'part * {self.chunk}')}")
         if self.length % self.chunk:
@@ -182,14 +167,12 @@ class SharedRows:
             accumulating.at_once(item, scope, count)
             if item.output in lowered:
                 self._pivot(lowered[item.output])
-        kept = {item.output: self._publish(item) for item in batch}
+        self.meetings.publish(batch)
         self._fetch(wanted, "start + GROUPS")
-        self._wait()
-        for item in batch:
-            self._load(item, kept[item.output])
+        self.meetings.wait(batch)
         for item in batch:
             if item.output not in totals and not item.mean:
-                self._combine(item, lowered.get(item.output))
+                self.meetings.combine(item, lowered.get(item.output))
         for pair in pairs:
             scope = self._rescaled(pair, scope)
         return scope
@@ -233,77 +216,4 @@ class SharedRows:
         p = self.p
         top = self.own_top = p.reduced_text[pair.top.output]
         self.pivot = p.fresh("pivot")
-        p.out.add(f"{self.pivot} = tl.where({_at_infinity(top, pair)}, 0.0, {top})", [pair.top.loop.id])
-
-    def _publish(self, item: Reduction) -> str:
-        """Store this part's result for the others; returns the pointer to the row's parts."""
-        p, nest = self.p, self.nest
-        dtype = _kept_dtype(item, nest)
-        workspace = nest._workspace(item, "parts", dtype, self.x.extent * index(self.parts))
-        pointer = p.pointer(workspace.name)
-        place = f"{self.x.name} * {self.parts} + part"
-        p.out.add(f"tl.store({pointer} + {place}, {p.reduced_text[item.output]})", [item.loop.id])
-        return pointer
-
-    def _wait(self) -> None:
-        p, nest = self.p, self.nest
-        name = f"{self.values.group.loops[0].name}_arrived" + (f"_{self.counters}" if self.counters else "")
-        self.counters += 1
-        pointer = p.pointer(nest.counter(name, self.x.extent).name)
-        p.out.add(f"wait_for_all({pointer} + {self.x.name}, {self.parts})")
-
-    def _load(self, item: Reduction, pointer: str) -> None:
-        p, nest = self.p, self.nest
-        whole = 1 << max(self.parts - 1, 0).bit_length()
-        lanes = f"tl.arange(0, {whole})"
-        dtype = _kept_dtype(item, nest)
-        other = nest.writer.identity("sum" if item.kind == "mean" else item.kind, dtype)
-        joined = f", mask=({lanes} < {self.parts}), other={other}" if whole != self.parts else ""
-        name = p.fresh(f"{item.output}_parts")
-        place = f"{self.x.name} * {self.parts} + {lanes}"
-        cast = ".to(tl.int1)" if dtype == torch.bool else ""
-        p.out.add(f"{name} = tl.load({pointer} + {place}{joined}, volatile=True){cast}", [item.loop.id])
-        self.loaded[item.output] = name
-
-    def _combine(self, item: Reduction, pair: Online | None) -> None:
-        p, nest, writer = self.p, self.nest, self.nest.writer
-        place = self.r.place or 0
-        accumulating = Accumulating(p, place)
-        parts, loop = self.loaded[item.output], [item.loop.id]
-        dtype = accumulate_dtype(item, nest.buffers[item.output].dtype)
-        if item.kind == "mean":
-            squares = self.loaded[item.loop.outputs[1].name]
-            accumulating.combine_moments(item, parts, squares, self._counts(), f"{self.length}.0")
-            return
-        name = p.fresh(item.output)
-        p.out.add(f"{name} = {accumulating.kept(writer.reduce(item.kind, parts, place, dtype))}", loop)
-        p.reduced_text[item.output] = name
-        if pair is None:
-            return
-        pivot, pivots = p.fresh("pivot"), p.fresh("pivots")
-        p.out.add(f"{pivot} = tl.where({_at_infinity(name, pair)}, 0.0, {name})", loop)
-        p.out.add(f"{pivots} = tl.where({_at_infinity(parts, pair)}, 0.0, {parts})", loop)
-        total = p.fresh(pair.total.output)
-        scaled = writer.op("exp", [f"({pivots} - {pivot})"], dtype, dtype)
-        # a part without any number above -inf counts for nothing
-        scaled = f'tl.where({parts} == float("-inf"), 0.0, {scaled})'
-        product = f"{self.loaded[pair.total.output]} * {scaled}"
-        p.out.add(f"{total} = {accumulating.kept(writer.reduce('sum', product, place, dtype))}", loop)
-        p.reduced_text[pair.total.output] = total
-
-    def _counts(self) -> str:
-        """How many points each part has."""
-        whole = 1 << max(self.parts - 1, 0).bit_length()
-        lanes = f"tl.arange(0, {whole})"
-        if self.length == self.chunk * whole:
-            return f"{self.chunk}.0"
-        rest = f"tl.maximum({self.length} - {lanes} * {self.chunk}, 0)"
-        return f"tl.minimum({rest}, {self.chunk}).to({TRITON_TYPES[torch.float32]})"
-
-
-def _at_infinity(text: str, pair: Online) -> str:
-    return f'tl.abs({text}) == float("inf")' if pair.lenient else f'{text} == float("-inf")'
-
-
-def _kept_dtype(item: Reduction, nest: Nest) -> torch.dtype:
-    return accumulate_dtype(item, nest.buffers[item.output].dtype)
+        p.out.add(f"{self.pivot} = tl.where({at_infinity(top, pair)}, 0.0, {top})", [pair.top.loop.id])

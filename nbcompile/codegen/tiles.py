@@ -33,6 +33,8 @@ LONGEST_ROW = 16_384  # points of a row that one program holds
 MOST_LIVE = 65_536  # points times values held at once: the registers of a multiprocessor
 MOST_BLOCKS = 65_535  # of a grid's second dimension
 WALK_BLOCK = 4096  # points of a walk's block
+CACHED = 2  # the part of the L2 cache that keeps what is walked again: one in so many bytes
+TOGETHER = 1024  # points of a block where several programs walk a row
 STAGES = 3  # blocks of a walk under way at once
 SHARED_BUDGET = 200 << 10  # bytes of them on a multiprocessor
 PART = 8192  # points that one of several programs holds of a row, with 8 warps
@@ -72,7 +74,7 @@ class Tiling:
             }[self.schedule]  # fmt: skip
         words = ["persistent rows" if self.persistent else "looped rows"]
         if self.parts > 1:
-            words = [f"rows shared by {self.parts} programs"]
+            words = [f"{'' if self.persistent else 'looped '}rows shared by {self.parts} programs"]
         elif self.slabs > 1 and not self.sums:
             words = ["split rows"]
         if self.sums:
@@ -338,7 +340,7 @@ def _shared(values: KernelValues, shape: _Rows, target: Target) -> Tiling | None
     ahead = shape.row_bytes < 4 * shape.live  # in half types: else there are too few registers
     # too few bytes from one meeting to the next: a second walk, from the cache, is faster
     if shape.rows >= target.multiprocessors and ahead:
-        return None
+        return _walked_together(values, shape, target)
     # the more values of a row are held, the fewer of its points
     part = max(PART // _power(shape.live), 16)
     parts = -(-shape.length // part)
@@ -354,6 +356,24 @@ def _shared(values: KernelValues, shape: _Rows, target: Target) -> Tiling | None
         "rows", shape.x, shape.r, persistent=True, one_row=True, parts=parts, ahead=ahead,
         configs=tuple(configs),
     )  # fmt: skip
+
+
+def _walked_together(values: KernelValues, shape: _Rows, target: Target) -> Tiling | None:
+    """Rows walked more than once by several programs each: as many rows at a time as the cache keeps."""
+    if any(item.kind not in ("sum", "mean") or item.split for item in values.reductions):
+        return None
+    row, room = shape.length * shape.row_bytes, target.l2_bytes // CACHED
+    groups = -(-shape.rows // max(-(-shape.rows * row // max(room, 1)), 1))
+    blocks = -(-shape.length // TOGETHER)
+    parts = min(target.multiprocessors * 4 // groups, blocks // 2)
+    if parts < 2 or row > room:
+        return None
+    parts = -(-blocks // -(-blocks // parts))  # none without a block
+    configs = tuple(
+        Config({"XBLOCK": 1, "RBLOCK": TOGETHER, "STAGES": stages, "GROUPS": groups}, warps)
+        for stages, warps in ((STAGES, 4), (STAGES, 8), (STAGES, 2), (1, 4))
+    )
+    return Tiling("rows", shape.x, shape.r, one_row=True, parts=parts, configs=configs)
 
 
 def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:

@@ -234,10 +234,14 @@ class Nest:
         configs = self.complete(plan.configs)
         p = RowsPrinter(self.values, self.buffers, self.writer, dims, self.letters)
         p.r = r
-        if plan.parts > 1:
+        if plan.parts > 1 and plan.persistent:
             from nbcompile.codegen.shared_rows import SharedRows
 
             SharedRows(self, p, x, r, configs).print()
+        elif plan.parts > 1:
+            from nbcompile.codegen.shared_walks import SharedWalks
+
+            SharedWalks(self, p, x, r, configs).print()
         elif plan.sums and plan.persistent:
             self._owned_rows(p, x, r, configs)
         elif plan.persistent:

@@ -149,7 +149,9 @@ class _Resolver:
         self.memo: dict[tuple[str, tuple[IndexExpr, ...]], Value] = {}
         self.names: dict[int, str] = {}
         self.results: dict[str, Value] = {}  # of reductions that need no walk
-        self.reduced: dict[tuple[str, int, torch.dtype], str] = {}  # kind and value → output, of those that do
+        self.reduced: dict[
+            tuple[str, int, torch.dtype], str
+        ] = {}  # kind and value → output, of those that do
         self.found: list[Store] = []
         self.origin = ""
 

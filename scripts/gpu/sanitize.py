@@ -32,7 +32,7 @@ PROGRAMS = (
     "arg_max", "softmax_looped", "logsumexp_looped", "cross_entropy",
     "full_sum", "variance_split", "column_sums",
     "softmax_shared_rows", "log_softmax_ragged", "layer_norm_shared_rows", "softmax_columns",
-    "batch_norm_relu",
+    "batch_norm_relu", "batch_norm_relu_bf16", "rolled_windows",
     "row_and_column_sums", "layer_norm_backward", "several_owned_rows", "total_of_row_results",
     "embedding", "embedding_gradient", "scatter_add_bf16", "scatter_amax_int64",
 )  # fmt: skip

@@ -413,6 +413,16 @@ def batch_norm_relu(x, weight, bias):
 
 
 @gpu(
+    lambda: (empty(64, 256, 56, 56, dtype=BF16), empty(256, dtype=BF16), empty(256, dtype=BF16)),
+    lambda: (floats(4, 3, 16, 16, dtype=BF16), floats(3, dtype=BF16), floats(3, dtype=BF16)),
+    limits=SHORT | {"LONGEST_ROW": 256, "PART": 256, "TOGETHER": 64},
+    wide=2,
+)
+def batch_norm_relu_bf16(x, weight, bias):
+    return torch.relu(F.batch_norm(x, None, None, weight, bias, training=True))
+
+
+@gpu(
     lambda: (empty(64, 56, 56, 256).permute(0, 3, 1, 2), empty(256), empty(256)),
     lambda: (floats(4, 16, 16, 70).permute(0, 3, 1, 2) + 7, floats(70), floats(70)),
     limits=ACROSS,
