@@ -30,8 +30,8 @@ def wait_for_all(counter, count):
 
 
 class Meetings:
-    """The meetings of one function; ``chunk`` points of a row of ``length`` are a part. Each reduction has one
-    workspace of ``rows * parts`` results, each meeting a counter a row that starts at 0."""
+    """The meetings of one function; ``chunk`` points of a row are a part. Each reduction has one workspace of
+    ``rows * parts`` results, each meeting a counter a row that starts at 0."""
 
     def __init__(self, nest: Nest, p: TilePrinter, x: Dim, r: Dim, chunk: int) -> None:
         self.nest, self.p, self.x, self.r, self.chunk = nest, p, x, r, chunk

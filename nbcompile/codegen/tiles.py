@@ -273,7 +273,7 @@ def _held(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
     each = max(1, min(2048 // whole, 64)) if slim else max(1, min(256 // whole, rows))
     each = _power(each) if rows > 1 else 1
     points = 32 if _draws(values) else 16
-    if slim and (whole <= 512 or whole == 1024 and not _stores_rows(values)):
+    if slim and (whole <= 512 or (whole == 1024 and not _stores_rows(values))):
         each, points = max(1, 512 // whole), 32  # one warp: nothing is combined across warps
     tile = each * whole
     configs = [Config({"XBLOCK": each}, _warps(tile, points))]
