@@ -50,6 +50,7 @@ class _Shape:
     known: bool  # the length is
     along: bool  # neighbours in memory lie along the row, for every heavy access
     row_bytes: int  # read of a point
+    each: int  # points of a tile that a thread holds
 
     @classmethod
     def of(cls, values: KernelValues, buffers: dict[str, Buffer]) -> _Shape:
@@ -61,6 +62,8 @@ class _Shape:
             known=all(axis.extent.constant is not None for axis in r),
             along=rows == 1 or lanes.isdisjoint(x),
             row_bytes=streamed_bytes(values, buffers),
+            # a position beside each value takes the registers of another
+            each=8 if any(value.literal for value in scans_of(values)) else 16,
         )  # fmt: skip
 
     def stages(self, tile: int) -> int:
@@ -76,7 +79,8 @@ def _along(values: KernelValues, shape: _Shape, target: Target) -> Tiling:
     if shape.known and whole <= tiles.LONGEST_ROW and whole * tiles._live(values) <= tiles.MOST_LIVE:
         busy = rows * whole >= 2048 * 2 * target.multiprocessors
         each = tiles._power(max(1, min((2048 if busy else 256) // whole, 64, rows)))
-        configs = [Config({"XBLOCK": each}, tiles._warps(each * whole, points)) for points in (16, 8, 32, 4)]
+        points = dict.fromkeys((shape.each, 16, 8, 32, 4))
+        configs = [Config({"XBLOCK": each}, tiles._warps(each * whole, item)) for item in points]
         if each > 1:
             configs.append(Config({"XBLOCK": max(each // 2, 2)}, tiles._warps(each * whole // 2, 16)))
             configs.append(Config({"XBLOCK": each * 2}, tiles._warps(each * whole * 2, 16)))
@@ -94,8 +98,8 @@ def _along(values: KernelValues, shape: _Shape, target: Target) -> Tiling:
             tiles._warps(each * size, points),
         )
         for size, ahead, points in (
-            (block, True, 16), (block, False, 16), (block, True, 8), (block // 2, True, 16),
-            (block * 2, True, 16), (block * 2, False, 16),
+            (block, True, shape.each), (block, False, shape.each), (block, True, 8), (block, True, 16),
+            (block // 2, True, shape.each), (block * 2, True, 16), (block * 2, False, 16),
         )
     ]  # fmt: skip
     return Tiling("rows", x, r, one_row=each == 1, slabs=slabs, configs=tiles._distinct(configs))
@@ -109,17 +113,17 @@ def _across(values: KernelValues, shape: _Shape, target: Target) -> Tiling:
         each = max(8, min(most, COLUMN_TILE // shape.whole))
         configs = [
             Config({"XBLOCK": size}, tiles._warps(size * shape.whole, points))
-            for size, points in ((each, 16), (max(each // 2, 8), 16), (each, 32))
+            for size, points in ((each, shape.each), (max(each // 2, 8), 16), (each, 32))
         ]
         return Tiling("rows", x, r, persistent=True, configs=tiles._distinct(configs))
     each = most if shape.rows >= most else tiles._power(max(shape.rows, 1))
     block = max(8, min(shape.whole, tiles.WALK_BLOCK // each))
-    slabs = _slabs(values, shape, each, block, target)
+    slabs, ahead = _slabs(values, shape, each, block, target), shape.stages(each * block)
     configs = [
         Config({"XBLOCK": each, "RBLOCK": size, "STAGES": stages}, warps)
         for size, stages, warps in (
-            (block, shape.stages(each * block), 8), (block, 1, 8), (block * 2, 1, 8),
-            (max(block // 2, 4), shape.stages(each * block), 4), (max(block // 2, 4), 1, 8),
+            (block, ahead, 128 // shape.each), (block, 1, 128 // shape.each), (block * 2, 1, 8),
+            (max(block // 2, 4), ahead, 4), (max(block // 2, 4), 1, 8),
         )
     ]  # fmt: skip
     return Tiling("rows", x, r, slabs=slabs, configs=tiles._distinct(configs))

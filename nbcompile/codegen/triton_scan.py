@@ -160,7 +160,8 @@ class ScanNest(Nest):
         if split:
             self._totals(p, x, r, configs)
         grid = self._declare_rows(p, x, configs)
-        bounds = self._bounds(p, r, configs, grid)
+        # the last slabs first: what the first function has read last is what the L2 still holds
+        bounds = self._bounds(p, r, configs, grid, f"{self.plan.slabs - 1} - {self.program(p, 1)}")
         carried = {scan.name: self.names(scan, p, "before") for scan in self.scans}
         if split:
             self._before(p, x, carried)
@@ -214,14 +215,15 @@ class ScanNest(Nest):
         return whole and chunk * self.plan.slabs == extent
 
     def _bounds(
-        self, p: TilePrinter, r: Dim, configs: Sequence[Config], grid: list[str]
-    ) -> tuple[str, str]:  # fmt: skip
-        """First and end of what this program walks; the grid gets a dimension for slabs."""
+        self, p: TilePrinter, r: Dim, configs: Sequence[Config], grid: list[str], slab: str
+    ) -> tuple[str, str]:
+        """First and end of what this program walks; the grid gets a dimension for slabs, and ``slab`` is the
+        text of this program's."""
         length = self.size(p, r.extent)
         if self.plan.slabs == 1:
             return "0", length
         p.used_names |= {"slab", "chunk", "first", "end"}
-        p.out.add(f"slab = {self.program(p, 1)}")
+        p.out.add(f"slab = {slab}")
         p.out.add(f"chunk = {self._chunk(length, configs)}")
         p.out.add("first = slab * chunk")
         p.out.add(f"end = tl.minimum(first + chunk, {length})")
@@ -248,7 +250,7 @@ class ScanNest(Nest):
         p.r, p.reread = r, True
         p.buffers = self.buffers
         grid = self._declare_rows(p, x, configs)
-        bounds = self._bounds(p, r, configs, grid)
+        bounds = self._bounds(p, r, configs, grid, self.program(p, 1))
         running = {scan.name: self.names(scan, p, "total") for scan in self.scans}
         for scan in self.scans:
             self._start(scan, p, running[scan.name], ["RBLOCK"])
@@ -293,8 +295,9 @@ class ScanNest(Nest):
 
     def _part(self, p: TilePrinter, x: Dim, slab: str) -> str:
         """Where the total of a slab is kept: rows side by side."""
-        within = f" + {x.name}" if x.axes or x.place is not None else ""
-        return f"{slab} * {self._factor(p, x.extent)}{within}"
+        if not x.axes and x.place is None:
+            return slab
+        return f"{slab} * {self._factor(p, x.extent)} + {x.name}"
 
 
 def _together(values: KernelValues) -> list[Scan]:
