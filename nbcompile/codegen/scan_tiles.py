@@ -26,6 +26,17 @@ def scans_of(values: KernelValues) -> list[Value]:
     return [value for value in walk_values(item.value for item in values.stores) if value.kind == "scan"]
 
 
+def goes_backwards(group: Group) -> bool:
+    """Whether the group's scans start at the ends of its rows (which they all do, or none): so a gradient
+    that is scanned from its end is read and written forwards."""
+    for loop in group.loops:
+        if loop.scanned is not None:
+            place = group.bindings[loop.id][loop.scanned]
+            steps = [place.coefficient(axis) for axis in place.axes()]
+            return any(step is not None and step.hint() < 0 for step in steps)
+    return False
+
+
 def scan_tiling(
     group: Group, buffers: dict[str, Buffer], target: Target
 ) -> tuple[KernelValues, Tiling]:  # fmt: skip

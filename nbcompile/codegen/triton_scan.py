@@ -14,7 +14,7 @@ import torch
 
 from nbcompile.codegen.block_printers import RowsPrinter, staged
 from nbcompile.codegen.printed import PrintedKernel
-from nbcompile.codegen.scan_tiles import scan_tiling, scans_of
+from nbcompile.codegen.scan_tiles import goes_backwards, scan_tiling, scans_of
 from nbcompile.codegen.tile_printer import Dim, Scope, TilePrinter, bare
 from nbcompile.codegen.tiles import Tiling, extent_of
 from nbcompile.codegen.triton_expressions import TRITON_TYPES, TritonWriter
@@ -59,6 +59,7 @@ class ScanNest(Nest):
     ) -> None:  # fmt: skip
         super().__init__(group, values, plan, buffers, writer)
         self.scans = _together(values)
+        self.backwards = goes_backwards(group)
 
     # -- combining ---------------------------------------------------------------------------------------
 
@@ -100,17 +101,24 @@ class ScanNest(Nest):
         found = [p.fresh(f"{scan.name}_{word}" if word else scan.name)]
         return found if scan.position is None else [*found, p.fresh(f"{found[0]}_at")]
 
-    def operands(self, scan: Scan, p: TilePrinter, r: Dim, scope: Scope) -> list[str]:
-        """The tiles to scan: the value at every point, and where it stands."""
+    def operands(self, scan: Scan, p: TilePrinter, r: Dim, scope: Scope, masked: bool) -> list[str]:
+        """The tiles to scan: the value at every point, and where it stands along the scan; ``masked``: what
+        changes nothing where there is no point."""
         text, value = bare(p.text(scan.operand, scope)), scan.operand
         if value.kind == "const":
             text = p.full(text, value.dtype)
         elif len(p.dims_of(value.axes)) < len(p.shape):
             text = f"tl.broadcast_to({text}, {p.shape_text()})"
-        if scan.position is None:
-            return [text]
-        place = r.name if len(p.shape) == 1 else f"tl.broadcast_to({r.name}, {p.shape_text()})"
-        return [text, place]
+        found = [text]
+        if scan.position is not None:
+            place = f"{self.size(p, r.extent - 1)} - {r.name}" if self.backwards else r.name
+            found.append(place if len(p.shape) == 1 else f"tl.broadcast_to({place}, {p.shape_text()})")
+        if not (masked and r.mask):
+            return found
+        return [
+            f"tl.where({r.mask}, {item}, tl.full((), {literal}, {TRITON_TYPES[dtype]}))"
+            for item, literal, dtype in zip(found, self.literals(scan), self.types(scan, p), strict=True)
+        ]
 
     def scan_all(
         self, p: TilePrinter, r: Dim, scope: Scope, carried: Mapping[str, Sequence[str]], last: str = ""
@@ -120,11 +128,13 @@ class ScanNest(Nest):
         axis = r.place or 0
         for scan in self.scans:
             scope = p.define(self._shared([scan.operand]), scope, always=True)
-            given = self.operands(scan, p, r, scope)
+            # forwards, what comes before a point is there; the end of a row is where it may not be
+            given = self.operands(scan, p, r, scope, masked=self.backwards)
             made = self.names(scan, p, "")
             left = ", ".join(made)
             before = carried.get(scan.name)
-            call = f"tl.associative_scan({_tuple(given)}, {axis}, {self.combine(scan)})"
+            way = ", reverse=True" if self.backwards else ""
+            call = f"tl.associative_scan({_tuple(given)}, {axis}, {self.combine(scan)}{way})"
             if before and scan.position is None:
                 p.out.add(f"{left} = {bare(self.joined(scan, before, [call]))}", scan.origin)
             else:
@@ -168,22 +178,30 @@ class ScanNest(Nest):
         else:
             for scan in self.scans:
                 self._start(scan, p, carried[scan.name], ["1"])
-        last, ends = p.fresh("last"), f"tl.arange(0, {r.block}) == {r.block} - 1"
+        lane = "0" if self.backwards else f"{r.block} - 1"
+        last, ends = p.fresh("last"), f"tl.arange(0, {r.block}) == {lane}"
         p.out.add(f"{last} = {p.across(f'({ends})', r.place) if r.place else ends}")
         p.last = split  # the first function has read what this one reads for the last time
         scope = p.hoist([item.value for item in self.values.stores], self.inside, {})
-        self._block(p, r, configs, bounds)
+        self._block(p, r, configs, bounds, self.backwards)
         self.store_all(p, self.values.stores, self.scan_all(p, r, scope, carried, last))
         p.out.depth -= 1
         self.add(self.symbol, p, grid, configs)
 
-    def _block(self, p: RowsPrinter, r: Dim, configs: Sequence[Config], bounds: tuple[str, str]) -> None:
+    def _block(
+        self, p: RowsPrinter, r: Dim, configs: Sequence[Config], bounds: tuple[str, str], backwards: bool
+    ) -> None:
         """The head of the loop over blocks, and where the present one is."""
         start, end = bounds
+        p.block_start, r.mask = "start", ""
+        if backwards:
+            blocks = f"(tl.cdiv({end}, {r.block}) - 1) * {r.block}"
+            if start != "0":
+                blocks = f"2 * {start} + (tl.cdiv({end} - {start}, {r.block}) - 1) * {r.block}"
+            p.block_start = f"({blocks} - start)"
         p.out.add(f"for start in {staged(configs, f'{start}, {end}, {r.block}')}:")
         p.out.depth += 1
-        p.out.add(f"{r.name} = {p.lanes(r, offset='start')}")
-        p.block_start, r.mask = "start", ""
+        p.out.add(f"{r.name} = {p.lanes(r, offset=bare(p.block_start))}")
         if not self._whole_blocks(r, configs):
             r.mask = p.fresh(f"{r.name}_in")
             p.out.add(f"{r.mask} = {r.name} < {end}")
@@ -255,17 +273,11 @@ class ScanNest(Nest):
         for scan in self.scans:
             self._start(scan, p, running[scan.name], ["RBLOCK"])
         scope = p.hoist([scan.operand for scan in self.scans], self.inside, {})
-        self._block(p, r, configs, bounds)
+        self._block(p, r, configs, bounds, False)
         for scan in self.scans:
             scope = p.define(self._shared([scan.operand]), scope, always=True)
             names = running[scan.name]
-            now = self.operands(scan, p, r, scope)
-            if r.mask:
-                given = zip(now, self.literals(scan), self.types(scan, p), strict=True)
-                now = [
-                    f"tl.where({r.mask}, {item}, tl.full((), {literal}, {TRITON_TYPES[dtype]}))"
-                    for item, literal, dtype in given
-                ]
+            now = self.operands(scan, p, r, scope, masked=True)
             p.out.add(f"{', '.join(names)} = {self.joined(scan, names, now)}", scan.origin)
         p.out.depth -= 1
         p.block_start = ""
@@ -283,7 +295,10 @@ class ScanNest(Nest):
         before, axis = p.fresh("before"), len(p.shape) - 1
         lanes = f"tl.arange(0, {1 << max(self.plan.slabs - 1, 0).bit_length()})"
         p.out.add(f"{before} = {p.across(lanes, axis)}")
-        mask = " & ".join([*([x.mask] if x.mask else []), f"({before} < slab)"])
+        come = (
+            f"({before} > slab) & ({before} < {self.plan.slabs})" if self.backwards else f"({before} < slab)"
+        )
+        mask = " & ".join([*([x.mask] if x.mask else []), come])
         for scan in self.scans:
             names = carried[scan.name]
             for name, pointer, literal in zip(names, self._parts(scan, p), self.literals(scan), strict=True):

@@ -59,6 +59,21 @@ def test_each_schedule(name: str, shape: str, schedule: str) -> None:
             assert found[0] == schedule
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", SCANS)
+def test_from_the_end(name: str, shape: str, schedule: str) -> None:
+    size, dim = SHAPES[shape]
+
+    def function(x):
+        found = SCANS[name](x.flip(dim), dim)
+        return tuple(item.flip(dim) for item in found) if isinstance(found, tuple) else found.flip(dim)
+
+    for x in list(scanned(name, size))[:2]:
+        found = checked(function, x, candidates=2, **SCHEDULES[schedule])
+        assert len(found) == 1 and (found == [schedule] or shape == "line")
+
+
 @pytest.mark.parametrize("name", SCANS)
 def test_what_is_special(name: str) -> None:
     """NaN, infinities and equals at every place of a block and across blocks."""
@@ -75,6 +90,7 @@ def test_what_is_special(name: str) -> None:
         for limits in SCHEDULES.values():
             checked(lambda x: SCANS[name](x, 1), x, **limits)
             checked(lambda x: SCANS[name](x, 0), x.t().contiguous(), **limits)
+            checked(lambda x: SCANS[name](x.flip(1), 1), x, **limits)
 
 
 def test_indices_of_64_bits() -> None:
@@ -151,7 +167,7 @@ TOGETHER = [
 @pytest.mark.parametrize("function", TOGETHER, ids=lambda function: function.__name__)
 def test_fused_into_one_kernel(function: Callable[..., Any], limits: dict[str, int]) -> None:
     torch.manual_seed(0)
-    x, y = torch.randn(12, 120) * 0.5, torch.randn(12, 120) * 0.2 + 1
+    x, y = torch.randn(12, 120) * 0.1 + 0.5, torch.randn(12, 120) * 0.1 + 1
     assert len(checked(function, x, y, candidates=3, **limits)) == 1
     if not limits:
         checked(function, x[:1, ::2][:, :20].expand(12, 20), y.t().contiguous().t()[:, :20])

@@ -20,6 +20,6 @@ def plus(a, b):
 def k0_to_copy_flip_cumsum_mul(x_ptr, mul_ptr, RBLOCK: tl.constexpr):
     i = tl.program_id(0)
     j = tl.arange(0, RBLOCK)
-    to_copy = tl.load(x_ptr + i*4096 - j + 4095).to(tl.float32)
-    cumsum = tl.associative_scan(to_copy, 0, plus)
-    tl.store(mul_ptr + i*4096 - j + 4095, cumsum * 2.0)
+    to_copy = tl.load(x_ptr + i*4096 + j).to(tl.float32)
+    cumsum = tl.associative_scan(to_copy, 0, plus, reverse=True)
+    tl.store(mul_ptr + i*4096 + j, cumsum * 2.0)
