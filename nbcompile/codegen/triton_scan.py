@@ -266,7 +266,6 @@ class ScanNest(Nest):
         dims = [x, r] if len(like.dims) == 2 else [r]
         p = RowsPrinter(self.values, self.buffers, self.writer, dims, self.letters)
         p.r, p.reread = r, True
-        p.buffers = self.buffers
         grid = self._declare_rows(p, x, configs)
         bounds = self._bounds(p, r, configs, grid, self.program(p, 1))
         running = {scan.name: self.names(scan, p, "total") for scan in self.scans}

@@ -20,14 +20,14 @@ from .running import aten_of
 from .test_triton_modules import INTERPRET
 from .triton_running import CHIPS, compiled, generated, run_interpreted, small_chip, titles
 
-LOOPED = {"multiprocessors": 1, "LONGEST_ROW": 16, "LONGEST_COLUMN": 4, "WALK_BLOCK": 64, "COLUMNS": 8}
+LOOPED = {"multiprocessors": 1, "LONGEST_ROW": 16, "LONGEST_COLUMN": 4, "WALK_BLOCK": 32, "COLUMNS": 8}
 SPLIT = LOOPED | {"multiprocessors": 40}
 SCHEDULES = {
     "scan, persistent rows": {"multiprocessors": 2},
     "scan, looped rows": LOOPED,
     "scan, split rows": SPLIT,
 }
-SHAPES = {"rows": ((17, 300), 1), "columns": ((300, 19), 0), "middle": ((3, 130, 9), 1), "line": ((700,), 0)}
+SHAPES = {"rows": ((17, 150), 1), "columns": ((150, 19), 0), "middle": ((3, 130, 9), 1), "line": ((700,), 0)}
 
 
 def checked(
@@ -51,10 +51,10 @@ def test_each_schedule(name: str, shape: str, schedule: str) -> None:
     size, dim = SHAPES[shape]
     if shape == "line" and schedule == "scan, looped rows":
         pytest.skip("one row is split")
-    # every type along rows, the others with one of each width
+    # every type along rows, elsewhere one of each kind
     for n, x in enumerate(scanned(name, size)):
-        if shape == "rows" or x.dtype in (torch.float32, torch.float64, torch.bfloat16, torch.uint8):
-            candidates = 5 if n == 0 else 1
+        if shape == "rows" or x.dtype in (torch.float32, torch.bfloat16, torch.uint8):
+            candidates = 4 if n == 0 else 1
             found = checked(lambda x: SCANS[name](x, dim), x, candidates=candidates, **SCHEDULES[schedule])
             assert found[0] == schedule
 
@@ -69,9 +69,9 @@ def test_from_the_end(name: str, shape: str, schedule: str) -> None:
         found = SCANS[name](x.flip(dim), dim)
         return tuple(item.flip(dim) for item in found) if isinstance(found, tuple) else found.flip(dim)
 
-    for x in list(scanned(name, size))[:2]:
-        found = checked(function, x, candidates=2, **SCHEDULES[schedule])
-        assert len(found) == 1 and (found == [schedule] or shape == "line")
+    x = next(scanned(name, size))
+    found = checked(function, x, candidates=2, **SCHEDULES[schedule])
+    assert len(found) == 1 and (found == [schedule] or shape == "line")
 
 
 @pytest.mark.parametrize("name", SCANS)
@@ -84,8 +84,8 @@ def test_what_is_special(name: str) -> None:
         [1, 1, 1, 20, 20, 20, 20, 20, 20],
         [0, 1, 0, 2, 2, 9, 9, 9, 9],
     ):
-        x = values[torch.multinomial(torch.tensor(weights).float(), 6 * 200, True, generator=draw)].view(
-            6, 200
+        x = values[torch.multinomial(torch.tensor(weights).float(), 6 * 120, True, generator=draw)].view(
+            6, 120
         )
         for limits in SCHEDULES.values():
             checked(lambda x: SCANS[name](x, 1), x, **limits)
