@@ -104,9 +104,9 @@ class ScanNest(Nest):
     def operands(self, scan: Scan, p: TilePrinter, r: Dim, scope: Scope, masked: bool) -> list[str]:
         """The tiles to scan: the value at every point, and where it stands along the scan; ``masked``: what
         changes nothing where there is no point."""
-        text, value = bare(p.text(scan.operand, scope)), scan.operand
+        text, value = p.text(scan.operand, scope), scan.operand
         if value.kind == "const":
-            text = p.full(text, value.dtype)
+            text = p.full(bare(text), value.dtype)
         elif len(p.dims_of(value.axes)) < len(p.shape):
             text = f"tl.broadcast_to({text}, {p.shape_text()})"
         found = [text]

@@ -99,6 +99,9 @@ def test_indices_of_64_bits() -> None:
             x = torch.randn(size).round()
             checked(partial(_two_scans, dim), x, INT32_LIMIT=2, **limits)
 
+    odd = lambda x: (torch.arange(96) * 2 + 1 + x.shape[0] * 0).cumprod(0)  # an index, not a named value
+    checked(odd, torch.zeros(1), INT32_LIMIT=0, **SPLIT)
+
 
 def _two_scans(dim, x):
     return *x.cummax(dim), x.cumsum(dim)
