@@ -17,6 +17,7 @@ from nbcompile.loop_ir.nodes import Buffer, hint_product
 from nbcompile.stages import Config
 from nbcompile.targets import Target
 
+MOST_SLABS = 1024  # of a row
 MOST_TOTALS = 16_384  # totals of slabs that a program of the second function reads at once
 COLUMN_TILE = 8192  # points of a tile that holds columns whole
 
@@ -148,4 +149,8 @@ def _slabs(values: KernelValues, shape: _Shape, each: int, block: int, target: T
     makers = {value.args[0] for value in found}
     if programs >= wanted // 2 or any(value in found for value in walk_values(makers)):
         return 1
-    return max(1, min(tiles._slabs(shape.length, block, wanted, programs), MOST_TOTALS // each))
+    blocks = -(-shape.length // block)
+    slabs = max(1, min(-(-wanted // programs), blocks // 2, MOST_SLABS, MOST_TOTALS // each))
+    # a number that divides the blocks leaves no slab shorter than the others
+    most = min(2 * slabs, MOST_TOTALS // each + 1)
+    return next((item for item in range(slabs, most) if blocks % item == 0), slabs)
