@@ -24,6 +24,7 @@ from collections.abc import Callable
 import torch
 
 from nbcompile.codegen.triton_helpers import COMMON
+from nbcompile.codegen.triton_scan_helpers import SCANS
 from nbcompile.codegen.triton_special import SPECIAL
 from nbcompile.errors import CodegenError
 from nbcompile.loop_ir.expr import Number
@@ -49,7 +50,7 @@ LIBDEVICE = {
 } | {"round": "nearbyint"}
 """What libdevice calls an operation; all are in NVIDIA's and in AMD's."""
 
-HELPERS = COMMON | SPECIAL
+HELPERS = COMMON | SPECIAL | SCANS
 
 IMPORTS = {"libdevice": "from triton.language.extra import libdevice"}
 

@@ -40,6 +40,10 @@ def print_kernel(
     group: Group, buffers: Mapping[str, Buffer], writer: TritonWriter, comment: Sequence[str], target: Target
 ) -> tuple[PrintedKernel, str]:
     """The Triton functions of a group with ``comment`` lines above them, and the schedule's name."""
+    if any(loop.kind == "scan" for loop in group.loops):
+        from nbcompile.codegen.triton_scan import print_scan
+
+        return print_scan(group, buffers, writer, comment, target)
     values, plan = tiling(group, dict(buffers), target)
     if plan.schedule == "scatter":
         from nbcompile.codegen.triton_scatter import ScatterNest

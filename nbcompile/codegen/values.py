@@ -45,7 +45,8 @@ class Gathered(Atom):
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """One scalar of the kernel. ``kind`` is const, load, index, op, guard or reduced.
+    """One scalar of the kernel. ``kind`` is const, load, index, op, guard, reduced or scan (``op`` says which
+    scan, its argument is what is scanned, ``literal`` which output it is).
 
     axes:     axes of the nest it depends on; reductions: outputs of row reductions it depends on.
     origin:   loop it was made for; name: what to call it, if it is the result of a loop.
@@ -256,7 +257,11 @@ class _Resolver:
             outer, self.origin = self.origin, loop.id
             mapping = dict(zip(loop.kept, kept, strict=True)) | dict.fromkeys(loop.reduced, ZERO)
             value = self.value(loop.body, mapping)
-            if loop.reduction in ("argmax", "argmin"):
+            if loop.scan:
+                dtype = torch.int64 if output else value.dtype
+                value = self._new("scan", dtype, args=(value,), op=loop.scan, literal=output)
+                self.names.setdefault(value.number, name)
+            elif loop.reduction in ("argmax", "argmin"):
                 value = self._new("const", torch.int64, literal=0)
             elif output == 1:  # squares about the mean of one element: 0, or NaN
                 rest = self._op("sub", (value, value), value.dtype)
@@ -363,6 +368,8 @@ class _Resolver:
                 reductions |= arg.reductions
             if kind == "reduced":
                 axes |= set(self.nest.rows)
+            elif kind == "scan":
+                axes |= set(self.nest.axes)
             self.table[key] = Value(
                 probe.number, kind, dtype, origin=self.origin, axes=frozenset(axes),
                 reductions=frozenset(reductions), **fields,  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ from nbcompile.loop_ir.nodes import (
     LibraryCall,
     Loop,
     ReductionKind,
+    ScanKind,
     ScatterMode,
     Statement,
     View,
@@ -272,6 +273,20 @@ class Builder:
         if keepdim:
             views = [unsqueeze_dims(view, dims) for view in views]
         return views[0], views[1], product(axis.extent for axis in reduced)
+
+    def scan(
+        self, kind: ScanKind, x: View, dim: int, body: Callable[[Expr], Expr], *dtypes: torch.dtype
+    ) -> tuple[View, ...]:
+        """What ``body`` makes of the elements of ``x``, combined along ``dim`` up to each: the outputs of a
+        loop with this ``scan``, of these ``dtypes``."""
+        axes = self.axes(x.shape)
+        outputs = tuple(
+            self.buffer(x.shape, dtype, strides=self.result_strides(x.shape, n))
+            for n, dtype in enumerate(dtypes)
+        )
+        value = body(self.element(x, at(axes)))
+        self._add(outputs=outputs, axes=axes, body=value, scan=kind, scanned=axes[dim])
+        return tuple(map(View.whole, outputs))
 
     def scatter(
         self,

@@ -34,6 +34,8 @@ PROGRAMS = (
     "softmax_shared_rows", "log_softmax_ragged", "layer_norm_shared_rows", "softmax_columns",
     "batch_norm_relu", "batch_norm_relu_bf16", "rolled_windows",
     "row_and_column_sums", "layer_norm_backward", "several_owned_rows", "total_of_row_results",
+    "scan_of_rows", "scan_of_several_rows", "scan_backwards", "scan_looped", "scan_of_columns",
+    "scan_of_short_columns", "scan_split", "scan_split_columns",
     "embedding", "embedding_gradient", "scatter_add_bf16", "scatter_amax_int64",
 )  # fmt: skip
 

@@ -41,6 +41,7 @@ SCHEDULES = {
     "persistent rows", "looped rows", "split rows",
     "rows shared by several programs", "persistent rows, partial sums over rows",
     "looped rows, partial sums over rows", "scatter",
+    "scan, persistent rows", "scan, looped rows", "scan, split rows",
 }  # fmt: skip
 
 each_program = pytest.mark.parametrize("program", GPU_PROGRAMS, ids=lambda program: program.name)

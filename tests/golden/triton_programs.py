@@ -495,3 +495,6 @@ def dynamic_sums(x):
 @gpu(lambda: (empty(4000, 1000), empty(1000)), lambda: (floats(33, 70), floats(70)), dynamic=True)
 def dynamic_pointwise(x, bias):
     return torch.tanh(x + bias).t().contiguous()
+
+
+from . import triton_scan_programs  # noqa: E402, F401  (more programs, made with what is above)
