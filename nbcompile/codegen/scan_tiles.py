@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from nbcompile.codegen import tiles
 from nbcompile.codegen.accesses import accesses, heavy_lanes, memory_order, streamed_bytes
-from nbcompile.codegen.tiles import Tiling
+from nbcompile.codegen.tiling import Tiling, distinct, in_warps, power, reordered, warps_of
 from nbcompile.codegen.values import KernelValues, Value, kernel_values, walk_values
 from nbcompile.loop_ir.fused import Group
 from nbcompile.loop_ir.nodes import Buffer, hint_product
@@ -46,10 +46,10 @@ def scan_tiling(
     inside = values.nest.inner_axes
     rows = [axis for axis in memory_order(values, buffers) if axis not in inside]
     if (*rows, *inside) != values.nest.axes:
-        values = tiles._reordered(group, values, (*rows, *inside), buffers)
+        values = reordered(group, values, (*rows, *inside), buffers)
     shape = _Shape.of(values, buffers)
     plan = _across(values, shape, target) if not shape.along else _along(values, shape, target)
-    return values, tiles._in_warps(plan, target)
+    return values, in_warps(plan, target)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class _Shape:
         rows, length = hint_product(axis.extent for axis in x), hint_product(axis.extent for axis in r)
         lanes = heavy_lanes(accesses(values, buffers))
         return cls(
-            rows, length, tiles._power(length),
+            rows, length, power(length),
             known=all(axis.extent.constant is not None for axis in r),
             along=rows == 1 or lanes.isdisjoint(x),
             row_bytes=streamed_bytes(values, buffers),
@@ -90,16 +90,16 @@ def _along(values: KernelValues, shape: _Shape, target: Target) -> Tiling:
     whole, rows = shape.whole, shape.rows
     if shape.known and whole <= tiles.LONGEST_ROW and whole * tiles._live(values) <= tiles.MOST_LIVE:
         busy = rows * whole >= 2048 * 2 * target.multiprocessors
-        each = tiles._power(max(1, min((2048 if busy else 256) // whole, 64, rows)))
+        each = power(max(1, min((2048 if busy else 256) // whole, 64, rows)))
         points = dict.fromkeys((shape.each, 16, 8, 32, 4))
-        configs = [Config({"XBLOCK": each}, tiles._warps(each * whole, item)) for item in points]
+        configs = [Config({"XBLOCK": each}, warps_of(each * whole, item)) for item in points]
         if each > 1:
-            configs.append(Config({"XBLOCK": max(each // 2, 2)}, tiles._warps(each * whole // 2, 16)))
-            configs.append(Config({"XBLOCK": each * 2}, tiles._warps(each * whole * 2, 16)))
+            configs.append(Config({"XBLOCK": max(each // 2, 2)}, warps_of(each * whole // 2, 16)))
+            configs.append(Config({"XBLOCK": each * 2}, warps_of(each * whole * 2, 16)))
         return Tiling(
-            "rows", x, r, persistent=True, one_row=each == 1, configs=tiles._distinct(configs)
+            "rows", x, r, persistent=True, one_row=each == 1, configs=distinct(configs)
         )  # fmt: skip
-    each = 1 if shape.length >= 1024 else min(8, tiles._power(max(rows, 1)))
+    each = 1 if shape.length >= 1024 else min(8, power(max(rows, 1)))
     block = min(tiles.WALK_BLOCK, max(64, whole))
     if each > 1:
         block = min(block, 512)
@@ -107,14 +107,14 @@ def _along(values: KernelValues, shape: _Shape, target: Target) -> Tiling:
     configs = [
         Config(
             {"XBLOCK": each, "RBLOCK": size, "STAGES": shape.stages(each * size) if ahead else 1},
-            tiles._warps(each * size, points),
+            warps_of(each * size, points),
         )
         for size, ahead, points in (
             (block, True, shape.each), (block, False, shape.each), (block, True, 8), (block, True, 16),
             (block // 2, True, shape.each), (block * 2, True, 16), (block * 2, False, 16),
         )
     ]  # fmt: skip
-    return Tiling("rows", x, r, one_row=each == 1, slabs=slabs, configs=tiles._distinct(configs))
+    return Tiling("rows", x, r, one_row=each == 1, slabs=slabs, configs=distinct(configs))
 
 
 def _across(values: KernelValues, shape: _Shape, target: Target) -> Tiling:
@@ -124,11 +124,11 @@ def _across(values: KernelValues, shape: _Shape, target: Target) -> Tiling:
     if shape.known and shape.whole <= tiles.LONGEST_COLUMN:
         each = max(8, min(most, COLUMN_TILE // shape.whole))
         configs = [
-            Config({"XBLOCK": size}, tiles._warps(size * shape.whole, points))
+            Config({"XBLOCK": size}, warps_of(size * shape.whole, points))
             for size, points in ((each, shape.each), (max(each // 2, 8), 16), (each, 32))
         ]
-        return Tiling("rows", x, r, persistent=True, configs=tiles._distinct(configs))
-    each = most if shape.rows >= most else tiles._power(max(shape.rows, 1))
+        return Tiling("rows", x, r, persistent=True, configs=distinct(configs))
+    each = most if shape.rows >= most else power(max(shape.rows, 1))
     block = max(8, min(shape.whole, tiles.WALK_BLOCK // each))
     slabs, ahead = _slabs(values, shape, each, block, target), shape.stages(each * block)
     configs = [
@@ -138,7 +138,7 @@ def _across(values: KernelValues, shape: _Shape, target: Target) -> Tiling:
             (max(block // 2, 4), ahead, 4), (max(block // 2, 4), 1, 8),
         )
     ]  # fmt: skip
-    return Tiling("rows", x, r, slabs=slabs, configs=tiles._distinct(configs))
+    return Tiling("rows", x, r, slabs=slabs, configs=distinct(configs))
 
 
 def _slabs(values: KernelValues, shape: _Shape, each: int, block: int, target: Target) -> int:

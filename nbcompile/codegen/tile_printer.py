@@ -7,13 +7,13 @@ two-dimensional tile has the shape ``[XBLOCK, 1]``, so that tiles of any shape c
 from __future__ import annotations
 
 import keyword
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from nbcompile.codegen.printed import Lines
+from nbcompile.codegen.random_blocks import four_at_once, four_coins
 from nbcompile.codegen.ranges import decide
 from nbcompile.codegen.triton_expressions import POINTER_TYPES, TRITON_TYPES, TritonWriter, reserved_names
 from nbcompile.codegen.values import Gathered, KernelValues, Store, Value, gathered
@@ -244,11 +244,11 @@ class TilePrinter:
         if value.kind == "guard":
             return self.guard(value, scope, under)
         if value.op == "philox_uniform":
-            four = self.four_at_once(value, scope)
+            four = four_at_once(self, value, scope)
             if four:
                 return four
         if value.op == "lt":
-            coins = self.four_coins(value, scope)
+            coins = four_coins(self, value, scope)
             if coins:
                 return coins
         args = [self.text(arg, scope, under) for arg in value.args]
@@ -377,62 +377,6 @@ class TilePrinter:
 
     def in_order(self) -> list[Dim]:
         return sorted(self.tiled, key=lambda dim: dim.place or 0)
-
-    def four_coins(self, value: Value, scope: Scope) -> str:
-        """Whether random numbers are below a constant, decided on their words: ``(w >> 8) / 2**24 < p`` is
-        ``w < ceil(p * 2**24) << 8``."""
-        number, limit = value.args
-        if number.op != "philox_uniform" or number.number in scope or limit.kind != "const":
-            return ""
-        bound = math.ceil(float(limit.literal) * (1 << 24)) << 8 if math.isfinite(limit.literal) else 0
-        if not 0 < bound < 1 << 32:
-            return ""
-        block = self.block_of_four(number, scope)
-        if not block:
-            return ""
-        return self.writer.philox_below4(self.text(number.args[0], scope), block, bound)
-
-    def four_at_once(self, value: Value, scope: Scope) -> str:
-        """Random numbers of neighbours, four to a Philox block: empty where they do not lie so."""
-        block = self.block_of_four(value, scope)
-        return self.writer.philox_uniform4(self.text(value.args[0], scope), block) if block else ""
-
-    def block_of_four(self, value: Value, scope: Scope) -> str:
-        """The blocks whose words are the random numbers of the tile, in order; empty if there are none."""
-        offset = value.args[1]
-        if offset.kind != "index" or not self.tiled:
-            return ""
-        last = self.in_order()[-1]
-        fast = last.axes[-1]
-        step = offset.place.coefficient(fast)
-        whole = last.extent.constant
-        if step is None or step.constant != 1 or whole is None or whole % 4 or fast.extent.constant is None:
-            return ""
-        if len(last.axes) > 1 and not self._counts(offset.place, last):
-            return ""
-        rest = offset.place
-        for axis in last.axes:
-            coefficient = offset.place.coefficient(axis)
-            if coefficient is None:
-                return ""
-            rest = rest - coefficient * axis
-        if any(coeff % 4 for _, coeff in rest.terms) or rest.atoms() & set(last.axes):
-            return ""
-        base = IndexExpr({mono: coeff // 4 for mono, coeff in rest.terms})
-        start = self.lane_start(last)
-        quarter = self.across(f"tl.arange(0, {last.block} // 4)", last.place)
-        return f"({self.place(base, scope)}) + {f'{start} // 4 + ' if start else ''}{quarter}"
-
-    def _counts(self, place: IndexExpr, dim: Dim) -> bool:
-        """Whether ``place`` steps by one along the whole of ``dim``."""
-        expected: int | None = 1
-        for axis in reversed(dim.axes):
-            step = place.coefficient(axis)
-            if step is None or expected is None or step.constant != expected:
-                return False
-            extent = axis.extent.constant
-            expected = expected * extent if extent is not None else None
-        return True
 
     def lane_start(self, dim: Dim) -> str:
         """Text of the first index of ``dim``'s present block (empty: 0)."""

@@ -16,22 +16,20 @@ A program owns a tile of up to two dimensions. Schedules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from nbcompile.codegen.accesses import accesses, heavy_lanes, memory_order, streamed_bytes
-from nbcompile.codegen.values import KernelValues, Value, kernel_values, walk_values
-from nbcompile.loop_ir.fused import Group, Nest
-from nbcompile.loop_ir.index import Axis, IndexExpr, product
+from nbcompile.codegen.point_tiles import points_tiling
+from nbcompile.codegen.tiling import Tiling, distinct, in_warps, power, reordered, warps_of
+from nbcompile.codegen.values import KernelValues, kernel_values, walk_values
+from nbcompile.loop_ir.fused import Group
+from nbcompile.loop_ir.index import Axis
 from nbcompile.loop_ir.nodes import Buffer, hint_product
 from nbcompile.stages import Config
 from nbcompile.targets import Target
 
-POINTS_BLOCK = 1024
-STENCIL = 9  # loads of a point, from which on programs are small ones
 LONGEST_ROW = 16_384  # points of a row that one program holds
 MOST_LIVE = 65_536  # points times values held at once: the registers of a multiprocessor
-MOST_BLOCKS = 65_535  # of a grid's second dimension
 WALK_BLOCK = 4096  # points of a walk's block
 CACHED = 2  # the part of the L2 cache that keeps what is walked again: one in so many bytes
 TOGETHER = 1024  # points of a block where several programs walk a row
@@ -46,190 +44,20 @@ SMALL_DATA = 8 << 20  # bytes that a second walk finds in the cache anyway
 COLUMNS = 64  # neighbouring columns of a tile whose reduced axis is not the contiguous one
 
 
-@dataclass(frozen=True)
-class Tiling:
-    """``x`` and ``r`` are axes of the nest, outermost first (``y`` those of a two-dimensional tile of
-    points). ``configs`` gives each block's size. ``slabs``: programs that share one row."""
-
-    schedule: str  # "points", "lines", "bands", "square", "rows", "scatter"
-    x: tuple[Axis, ...]
-    r: tuple[Axis, ...] = ()
-    y: tuple[Axis, ...] = ()
-    persistent: bool = False
-    one_row: bool = False  # x is one number, the tile has the dimension r alone
-    slabs: int = 1
-    parts: int = 1  # programs that hold one row together
-    sums: bool = False
-    ahead: bool = False  # of rows that programs share, the next one is read while they wait
-    unrolled: bool = False  # the walk over a short row is written out
-    configs: tuple[Config, ...] = ()
-
-    @property
-    def title(self) -> str:
-        """What people call this kind of kernel."""
-        if self.schedule != "rows":
-            return {
-                "points": "pointwise", "lines": "pointwise, by rows", "bands": "pointwise, bands of rows",
-                "square": "pointwise, square tiles", "scatter": "scatter",
-            }[self.schedule]  # fmt: skip
-        words = ["persistent rows" if self.persistent else "looped rows"]
-        if self.parts > 1:
-            words = [f"{'' if self.persistent else 'looped '}rows shared by {self.parts} programs"]
-        elif self.slabs > 1 and not self.sums:
-            words = ["split rows"]
-        if self.sums:
-            words.append("partial sums over rows")
-        return ", ".join(words)
-
-
 def tiling(group: Group, buffers: dict[str, Buffer], target: Target) -> tuple[KernelValues, Tiling]:
     """The group's values, its axes put in memory order, and how to cut them into tiles."""
     values = kernel_values(group, buffers)
     if any(loop.kind == "scatter" for loop in group.loops):
-        return values, _in_warps(_points(values, buffers, target, "scatter"), target)
+        return values, in_warps(points_tiling(values, buffers, target, "scatter"), target)
     order = memory_order(values, buffers)
     if order != values.nest.axes:
-        values = _reordered(group, values, order, buffers)
-    plan = _rows(values, buffers, target) if values.reductions else _points(values, buffers, target, "points")
-    return values, _in_warps(plan, target)
-
-
-def _in_warps(plan: Tiling, target: Target) -> Tiling:
-    """The same threads in warps of the chip: the schedules count in warps of 32."""
-    if target.warp == 32:
-        return plan
-    configs = (replace(item, warps=max(1, item.warps * 32 // target.warp)) for item in plan.configs)
-    return replace(plan, configs=_distinct(configs))
-
-
-# -- memory order -----------------------------------------------------------------------------------
-
-
-def _reordered(
-    group: Group, values: KernelValues, order: tuple[Axis, ...], buffers: dict[str, Buffer]
-) -> KernelValues:
-    """The values with the nest's own axes in memory order (so that more of them become one)."""
-    rank: dict[str, int] = {}
-    for n, axis in enumerate(order):
-        for part in _parts_of(axis, group.nest.axes):
-            rank[part.name] = n
-    axes = tuple(
-        sorted(group.nest.axes, key=lambda axis: rank.get(axis.name, len(order)))
-    )  # stable: parts of one axis stay in order
-    return kernel_values(replace(group, nest=Nest(axes, group.nest.inner)), buffers)
-
-
-def _parts_of(axis: Axis, axes: Sequence[Axis]) -> list[Axis]:
-    """The group's axes that a collapsed axis stands for: ``kernel_values`` joins their names."""
-    if axis in axes:
-        return [axis]
-    joined = f"_{axis.name}_"
-    return [part for part in axes if f"_{part.name}_" in joined]
+        values = reordered(group, values, order, buffers)
+    if values.reductions:
+        return values, in_warps(_rows(values, buffers, target), target)
+    return values, in_warps(points_tiling(values, buffers, target, "points"), target)
 
 
 # -- schedules ----------------------------------------------------------------------------------------
-
-
-def _points(values: KernelValues, buffers: dict[str, Buffer], target: Target, schedule: str) -> Tiling:
-    axes = values.nest.axes
-    points = hint_product(axis.extent for axis in axes)
-    if schedule == "points":
-        square = _square(values, buffers)
-        if square is not None:
-            rest, other, lane = square
-            configs = tuple(
-                Config({"YBLOCK": y, "XBLOCK": x}, warps)
-                for y, x, warps in ((32, 128, 8), (64, 64, 8), (32, 64, 4), (32, 32, 4), (128, 32, 8))
-            )
-            return Tiling("square", (lane,), y=(*rest, other), configs=configs)
-        by_rows = _lines(values, points) or _bands(values, _points_block(points, target))
-        if by_rows is not None:
-            return by_rows
-    block = _points_block(points, target)
-    sizes = dict.fromkeys((block, max(block // 2, 128), block * 2, block * 4))
-    configs = tuple(Config({"XBLOCK": size}, max(1, min(8, size // 256))) for size in sizes)
-    configs += (Config({"XBLOCK": block}, max(1, min(8, block // 128))),)
-    return Tiling(schedule, axes, configs=_distinct(configs))
-
-
-def _points_block(points: int, target: Target) -> int:
-    """Points of a program, so that there are enough of these."""
-    block = POINTS_BLOCK
-    while block > 128 and points < block * target.multiprocessors * 2:
-        block //= 2
-    return block
-
-
-def _bands(values: KernelValues, block: int) -> Tiling | None:
-    """Pieces of neighbouring rows, if they cut the last axis well and some work does not vary along it: it
-    is then done once a row, not once a point."""
-    axes = values.nest.axes
-    length = axes[-1].extent.constant if axes else None
-    if len(axes) < 2 or not length or any(axes[-1] not in item.place.axes() for item in values.stores):
-        return None
-    if not any(_fixed(value, axes[-1]) for value in walk_values(item.value for item in values.stores)):
-        return None
-    # images are often 7, 14, 28, 56 points wide
-    sizes = [size for size in (1024, 512, 256, 128, 64, 32) if -(-length // size) * size * 7 <= length * 8]
-    if not sizes:
-        return None
-    loads = sum(value.kind == "load" for value in walk_values(item.value for item in values.stores))
-    if loads >= STENCIL:
-        block = min(block, 256)
-    width = min(sizes[0], block)
-    blocks = dict.fromkeys((block, max(block // 2, width), block * 2))
-    configs = tuple(
-        Config({"YBLOCK": size // width, "XBLOCK": width}, max(1, min(8, size // 256))) for size in blocks
-    )
-    return Tiling("bands", (axes[-1],), y=axes[:-1], configs=_distinct(configs))
-
-
-def _fixed(value: Value, last: Axis) -> bool:
-    """Whether a value, or the side of a guard that is taken, is the same all along a row."""
-    if value.kind == "guard":
-        return any(last not in item.axes() for bound in value.bounds for item in bound if item.axes())
-    return value.kind in ("load", "op") and bool(value.axes) and last not in value.axes
-
-
-def _lines(values: KernelValues, points: int) -> Tiling | None:
-    """A row at a time, if its length leaves few lanes idle and some work does not vary along it."""
-    axes = values.nest.axes
-    length = axes[-1].extent.constant if axes else None
-    if len(axes) < 2 or length is None or length < 512 or points < SMALL_DATA:
-        return None
-    last = axes[-1]
-    fixed = [value for value in walk_values(item.value for item in values.stores) if _fixed(value, last)]
-    if len(fixed) < 2 or any(last not in item.place.axes() for item in values.stores):
-        return None
-    sizes = [size for size in (4096, 2048, 1024, 512) if -(-length // size) * size <= length * 9 // 8]
-    if not sizes or -(-length // sizes[-1]) > MOST_BLOCKS:
-        return None
-    configs = tuple(Config({"RBLOCK": size}, max(1, size // 512)) for size in sizes)
-    configs += (Config({"RBLOCK": sizes[0]}, max(1, sizes[0] // 256)),)
-    return Tiling("lines", axes[:-1], (last,), one_row=True, configs=_distinct(configs))
-
-
-def _square(values: KernelValues, buffers: dict[str, Buffer]) -> tuple[list[Axis], Axis, Axis] | None:
-    """(other axes, second lane, first lane) if two heavy accesses lie along different axes."""
-    found = [access for access in accesses(values, buffers) if access.strides]
-    if not found:
-        return None
-    axes = values.nest.axes
-    lane = next((access.lane for access in found if access.lane is not None), None)
-    heaviest = found[0].bytes
-    for access in found:
-        other = access.lane
-        if other is None or lane is None or other == lane or access.bytes * 4 < heaviest:
-            continue
-        if min(lane.extent.hint(), other.extent.hint()) < 16 or lane not in access.strides:
-            continue
-        if max(lane.extent.hint(), other.extent.hint()) // 32 > MOST_BLOCKS:
-            continue
-        if axes[-1] != lane:
-            lane, other = other, lane
-        rest = [axis for axis in axes if axis not in (lane, other)]
-        return rest, other, lane
-    return None
 
 
 def _rows(values: KernelValues, buffers: dict[str, Buffer], target: Target) -> Tiling:
@@ -250,10 +78,10 @@ def _rows(values: KernelValues, buffers: dict[str, Buffer], target: Target) -> T
 def _short_columns(shape: _Rows) -> Tiling:
     """The few steps of a row that lies across memory one after the other, each lane a row of its own."""
     configs = tuple(
-        Config({"XBLOCK": min(each, max(32, _power(shape.rows))), "RBLOCK": 1}, warps)
+        Config({"XBLOCK": min(each, max(32, power(shape.rows))), "RBLOCK": 1}, warps)
         for each, warps in ((512, 4), (256, 2), (1024, 8), (1024, 4))
     )
-    return Tiling("rows", shape.x, shape.r, unrolled=True, configs=_distinct(configs))
+    return Tiling("rows", shape.x, shape.r, unrolled=True, configs=distinct(configs))
 
 
 def _held_columns(shape: _Rows) -> Tiling:
@@ -263,7 +91,7 @@ def _held_columns(shape: _Rows) -> Tiling:
     configs = tuple(
         Config({"XBLOCK": each}, max(1, min(most, tile // 2048))) for most in (4, 8)
     )  # few warps: less to combine
-    return Tiling("rows", shape.x, shape.r, persistent=True, configs=_distinct(configs))
+    return Tiling("rows", shape.x, shape.r, persistent=True, configs=distinct(configs))
 
 
 def _held(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
@@ -271,18 +99,18 @@ def _held(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
     whole, rows, x, r = shape.whole, shape.rows, shape.x, shape.r
     slim = rows // max(1, 2048 // whole) >= 2 * target.multiprocessors
     each = max(1, min(2048 // whole, 64)) if slim else max(1, min(256 // whole, rows))
-    each = _power(each) if rows > 1 else 1
+    each = power(each) if rows > 1 else 1
     points = 32 if _draws(values) else 16
     if slim and (whole <= 512 or (whole == 1024 and not _stores_rows(values))):
         each, points = max(1, 512 // whole), 32  # one warp: nothing is combined across warps
     tile = each * whole
-    configs = [Config({"XBLOCK": each}, _warps(tile, points))]
-    for warps in (_warps(tile, 48 - points), _warps(tile, 8), _warps(tile, 64)):
+    configs = [Config({"XBLOCK": each}, warps_of(tile, points))]
+    for warps in (warps_of(tile, 48 - points), warps_of(tile, 8), warps_of(tile, 64)):
         configs.append(Config({"XBLOCK": each}, warps))
     if each > 1:
-        configs.append(Config({"XBLOCK": max(each // 2, 2)}, _warps(tile // 2, points)))
-        configs.append(Config({"XBLOCK": each * 2}, _warps(tile * 2, points)))
-    return Tiling("rows", x, r, persistent=True, one_row=each == 1, configs=_distinct(configs))
+        configs.append(Config({"XBLOCK": max(each // 2, 2)}, warps_of(tile // 2, points)))
+        configs.append(Config({"XBLOCK": each * 2}, warps_of(tile * 2, points)))
+    return Tiling("rows", x, r, persistent=True, one_row=each == 1, configs=distinct(configs))
 
 
 @dataclass(frozen=True)
@@ -308,7 +136,7 @@ class _Rows:
         found = accesses(values, buffers)
         lanes = heavy_lanes(found)
         return cls(
-            x, r, rows, length, _power(length), _live(values),
+            x, r, rows, length, power(length), _live(values),
             along=rows == 1 or lanes.isdisjoint(x),
             mixed=not lanes.isdisjoint(x) and not lanes.isdisjoint(r),
             known=all(axis.extent.constant is not None for axis in r),
@@ -342,7 +170,7 @@ def _shared(values: KernelValues, shape: _Rows, target: Target) -> Tiling | None
     if shape.rows >= target.multiprocessors and ahead:
         return _walked_together(values, shape, target)
     # the more values of a row are held, the fewer of its points
-    part = max(PART // _power(shape.live), 16)
+    part = max(PART // power(shape.live), 16)
     parts = -(-shape.length // part)
     programs = target.multiprocessors * 4
     if parts < 2 or parts * 2 > programs:
@@ -380,8 +208,8 @@ def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
     x, r, rows, length = shape.x, shape.r, shape.rows, shape.length
     wanted = target.multiprocessors * 4
     if shape.along:
-        each = 1 if length >= 1024 else min(8, _power(max(rows, 1)))
-        block = min(WALK_BLOCK, max(64, _power(length)))
+        each = 1 if length >= 1024 else min(8, power(max(rows, 1)))
+        block = min(WALK_BLOCK, max(64, power(length)))
         if each > 1:
             block = min(block, 512)
         slabs = 1
@@ -393,7 +221,7 @@ def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
         configs = [
             Config(
                 {"XBLOCK": each, "RBLOCK": size, "STAGES": shape.stages(stages, each * size)},
-                _warps(each * size, held),
+                warps_of(each * size, held),
             )
             for size, stages, held in (
                 (block, STAGES, points), (block, 1, points), (block // 2, STAGES, 16),
@@ -401,11 +229,11 @@ def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
             )
             if slabs == 1 or size <= block  # of which a slab is a multiple
         ]  # fmt: skip
-        return Tiling("rows", x, r, one_row=each == 1, slabs=slabs, configs=_distinct(configs))
-    each = COLUMNS if rows >= COLUMNS else _power(max(rows, 1))
+        return Tiling("rows", x, r, one_row=each == 1, slabs=slabs, configs=distinct(configs))
+    each = COLUMNS if rows >= COLUMNS else power(max(rows, 1))
     # few warps, each with much to do: what they add up need not be combined until the end
     tile, warps = (WALK_BLOCK, 8) if shape.mixed else (WALK_BLOCK // 2, 2)
-    block = max(8, min(64, _power(length), tile // each))
+    block = max(8, min(64, power(length), tile // each))
     slabs = 1
     if _splittable(values) and rows // each < wanted:
         slabs = _slabs(length, block, wanted, max(1, rows // each))
@@ -417,7 +245,7 @@ def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
         Config({"XBLOCK": each, "RBLOCK": max(block // 2, 4), "STAGES": stages}, max(warps // 2, 1)),
         Config({"XBLOCK": each, "RBLOCK": block, "STAGES": 1}, warps * 2),
     ]
-    return Tiling("rows", x, r, slabs=slabs, configs=_distinct(configs))
+    return Tiling("rows", x, r, slabs=slabs, configs=distinct(configs))
 
 
 def _sums(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
@@ -438,21 +266,21 @@ def _sums(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
         each = max(16, min(COLUMNS, 8192 // whole))
         if shape.along:
             each = max(1, min(SUM_TILE // whole, COLUMNS))
-        each = min(each, _power(rows))
+        each = min(each, power(rows))
         tile = each * whole
         per = 1 if tile > 8192 else max(2, min(SUM_PROGRAMS, 8192 // tile))
         room = SHARED_BUDGET // max(shape.row_bytes * tile * per, 1)
         stages = min(STAGES, room) if room >= 2 else 1
         programs = max(min(target.multiprocessors * per, -(-rows // each)), 1)
         configs = [
-            Config({"XBLOCK": each, "STAGES": item}, _warps(tile, points))
+            Config({"XBLOCK": each, "STAGES": item}, warps_of(tile, points))
             for item, points in ((stages, 32), (stages, 16), (1, 32), (stages, 8), (min(stages, 2), 32))
         ]
         return Tiling(
             "rows", x, r, persistent=True, one_row=each == 1, slabs=programs, sums=True,
-            configs=_distinct(configs),
+            configs=distinct(configs),
         )  # fmt: skip
-    each = _power(min(16, max(rows // (2 * target.multiprocessors), 1)))
+    each = power(min(16, max(rows // (2 * target.multiprocessors), 1)))
     block = max(32, min(8192 // each, whole))
     configs = [Config({"XBLOCK": each, "RBLOCK": block, "STAGES": shape.stages(2, each * block)}, 8)]
     return Tiling("rows", x, r, slabs=-(-rows // each), sums=True, configs=tuple(configs))
@@ -507,25 +335,3 @@ def _live(values: KernelValues) -> int:
         if value.kind == "load" and value.axes & inner and value.axes - inner
     }
     return max(1, min(len(heavy), 4))
-
-
-def _power(value: int) -> int:
-    return 1 << max(value - 1, 0).bit_length()
-
-
-def _warps(tile: int, each: int) -> int:
-    """Warps so that a thread has about ``each`` elements of the tile."""
-    return max(1, min(32 if tile >= 16_384 else 16, _power(tile // (32 * each))))
-
-
-def _distinct(configs: Iterable[Config]) -> tuple[Config, ...]:
-    found: list[Config] = []
-    for config in configs:
-        if config not in found:
-            found.append(config)
-    return tuple(found)
-
-
-def extent_of(axes: Iterable[Axis]) -> IndexExpr:
-    """How many points these axes have together."""
-    return product(axis.extent for axis in axes)

@@ -1,4 +1,4 @@
-"""Prints one group as Triton functions that follow its :class:`~nbcompile.codegen.tiles.Tiling`."""
+"""Prints one group as Triton functions that follow its :class:`~nbcompile.codegen.tiling.Tiling`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from nbcompile.codegen.accumulating import Accumulating, accumulate_dtype
 from nbcompile.codegen.block_printers import PointsPrinter, RowsPrinter, staged
 from nbcompile.codegen.printed import Call, Parameter, PrintedKernel
 from nbcompile.codegen.tile_printer import Dim, Scope, TilePrinter, bare
-from nbcompile.codegen.tiles import Tiling, extent_of, tiling
+from nbcompile.codegen.tiles import tiling
+from nbcompile.codegen.tiling import Tiling, extent_of
 from nbcompile.codegen.triton_expressions import TritonWriter
 from nbcompile.codegen.values import KernelValues, Reduction, Store, Value
 from nbcompile.loop_ir.fused import Group
@@ -141,19 +142,13 @@ class Nest:
         # an empty dimension still has lanes
         return bool(extent) and all(extent % item.constants[dim.block] == 0 for item in configs)  # type: ignore[operator]
 
-    def declare(
-        self, p: TilePrinter, dim: Dim, offset: str, configs: Sequence[Config], end: str = "",
-    ) -> None:  # fmt: skip
+    def declare(self, p: TilePrinter, dim: Dim, offset: str, configs: Sequence[Config]) -> None:
         """The dimension's variable, its axes, and its mask."""
         p.out.add(f"{dim.name} = {p.lanes(dim, offset=offset)}")
-        self.mask(p, dim, configs, end)
+        if not self.divides(dim, configs):
+            dim.mask = p.fresh(f"{dim.name}_in")
+            p.out.add(f"{dim.mask} = {dim.name} < {self.size(p, dim.extent)}")
         p.declare_axes(dim)
-
-    def mask(self, p: TilePrinter, dim: Dim, configs: Sequence[Config], end: str = "") -> None:
-        if not end and self.divides(dim, configs):
-            return
-        dim.mask = p.fresh(f"{dim.name}_in")
-        p.out.add(f"{dim.mask} = {dim.name} < {end or self.size(p, dim.extent)}")
 
     def program(self, p: TilePrinter, axis: int) -> str:
         return f"tl.program_id({axis}).to(tl.int64)" if p.wide else f"tl.program_id({axis})"

@@ -16,7 +16,7 @@ from nbcompile.codegen.block_printers import RowsPrinter, staged
 from nbcompile.codegen.printed import PrintedKernel
 from nbcompile.codegen.scan_tiles import goes_backwards, scan_tiling, scans_of
 from nbcompile.codegen.tile_printer import Dim, Scope, TilePrinter, bare
-from nbcompile.codegen.tiles import Tiling, extent_of
+from nbcompile.codegen.tiling import Tiling, extent_of
 from nbcompile.codegen.triton_expressions import TRITON_TYPES, TritonWriter
 from nbcompile.codegen.triton_nests import Nest
 from nbcompile.codegen.values import KernelValues, Value

@@ -47,7 +47,7 @@ class GpuProgram:
 
 
 GPU_PROGRAMS: list[GpuProgram] = []
-SHORT = {"multiprocessors": 2, "SMALL_DATA": 1}
+SHORT = {"multiprocessors": 2, "SMALL_DATA": 1, "MANY_POINTS": 1}
 ACROSS = {  # rows across memory, too few and too long for a program each
     "multiprocessors": 200, "SMALL_DATA": 1, "serial_points": 50, "shared_row": 0,
     "longest_column": 8, "LONGEST_COLUMN": 8, "WALK_BLOCK": 512,
@@ -186,9 +186,8 @@ def batch_norm_relu_eval(x, mean, variance, weight, bias):
 @gpu(
     lambda: (empty(32 * K, 4 * K, dtype=BF16), empty(32 * K, 1), empty(32 * K, 1), empty(4 * K)),
     lambda: (edgy(7, 512, dtype=BF16), floats(7, 1), floats(7, 1), floats(512)),
-    limits=SHORT,
-    wide=3,
-)
+    limits=SHORT, wide=3,
+)  # fmt: skip
 def normalized_by_rows(x, mean, variance, weight):
     return (x - mean) * torch.rsqrt(variance.abs() + 1e-5) * weight
 
@@ -401,13 +400,14 @@ def short_columns(x):
     return x.amax(1)
 
 
+LONG_ROWS = SHORT | {"LONGEST_ROW": 256, "PART": 256, "TOGETHER": 64}
+
+
 @gpu(
     lambda: (empty(64, 256, 56, 56), empty(256), empty(256)),
     lambda: (floats(4, 3, 16, 16) + 7, floats(3), floats(3)),
-    limits=SHORT | {"LONGEST_ROW": 256, "PART": 256},
-    wide=8,
-    spills=96,
-)
+    limits=LONG_ROWS, wide=8, spills=96,
+)  # fmt: skip
 def batch_norm_relu(x, weight, bias):
     return torch.relu(F.batch_norm(x, None, None, weight, bias, training=True))
 
@@ -415,9 +415,8 @@ def batch_norm_relu(x, weight, bias):
 @gpu(
     lambda: (empty(64, 256, 56, 56, dtype=BF16), empty(256, dtype=BF16), empty(256, dtype=BF16)),
     lambda: (floats(4, 3, 16, 16, dtype=BF16), floats(3, dtype=BF16), floats(3, dtype=BF16)),
-    limits=SHORT | {"LONGEST_ROW": 256, "PART": 256, "TOGETHER": 64},
-    wide=2,
-)
+    limits=LONG_ROWS, wide=2,
+)  # fmt: skip
 def batch_norm_relu_bf16(x, weight, bias):
     return torch.relu(F.batch_norm(x, None, None, weight, bias, training=True))
 
