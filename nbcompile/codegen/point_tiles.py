@@ -23,9 +23,12 @@ def points_tiling(values: KernelValues, buffers: dict[str, Buffer], target: Targ
         square = _square(values, buffers)
         if square is not None:
             rest, other, lane = square
+            best = [(64, 64, 8), (32, 128, 8)]
+            if all(buffers[item.buffer].dtype.itemsize <= 2 for item in values.stores):
+                best.reverse()
             configs = tuple(
                 Config({"YBLOCK": y, "XBLOCK": x}, warps)
-                for y, x, warps in ((32, 128, 8), (64, 64, 8), (32, 64, 4), (32, 32, 4), (128, 32, 8))
+                for y, x, warps in (*best, (32, 64, 4), (32, 32, 4), (128, 32, 8))
             )
             return Tiling("square", (lane,), y=(*rest, other), configs=configs)
         by_rows = _lines(values, points) or _bands(values, _points_block(points, target))
@@ -56,7 +59,9 @@ def _bands(values: KernelValues, block: int) -> Tiling | None:
     if not any(_fixed(value, axes[-1]) for value in walk_values(item.value for item in values.stores)):
         return None
     # images are often 7, 14, 28, 56 points wide
-    sizes = [size for size in (1024, 512, 256, 128, 64, 32) if -(-length // size) * size * 7 <= length * 8]
+    sizes = [size for size in (1024, 512, 256, 128, 64) if -(-length // size) * size * 7 <= length * 8]
+    if not sizes and length % 32 == 0:
+        sizes = [32]
     if not sizes:
         return None
     loads = sum(value.kind == "load" for value in walk_values(item.value for item in values.stores))
@@ -84,7 +89,8 @@ def _lines(values: KernelValues, points: int) -> Tiling | None:
     if len(axes) < 2 or length is None or length < 512 or points < MANY_POINTS:
         return None
     last = axes[-1]
-    fixed = [value for value in walk_values(item.value for item in values.stores) if _fixed(value, last)]
+    roots = [item.value for item in values.stores]
+    fixed = [value for value in walk_values(roots) if value.kind != "guard" and _fixed(value, last)]
     if len(fixed) < 2 or any(last not in item.place.axes() for item in values.stores):
         return None
     sizes = [size for size in (4096, 2048, 1024, 512) if -(-length // size) * size <= length * 9 // 8]

@@ -2,20 +2,18 @@
 
 Each program reduces its own part, leaves the result in memory, waits until all parts of the row have come
 so far, and combines them. So all programs must be on the chip together (``Launch.together``): there are
-``GROUPS`` groups of them, each taking one row after the other. Where registers allow (``Tiling.ahead``), the
-next row is asked for before the wait, so that memory has work meanwhile.
+``GROUPS`` groups of them, each taking one row after the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nbcompile.codegen.accumulating import Accumulating, Online, accumulate_dtype, find_online
 from nbcompile.codegen.meetings import Meetings, at_infinity
-from nbcompile.codegen.tile_printer import Condition, Dim, Scope, bare
-from nbcompile.codegen.values import Reduction, Value, gathered, walk_values
+from nbcompile.codegen.tile_printer import Dim, Scope, bare
+from nbcompile.codegen.values import Reduction, walk_values
 from nbcompile.stages import Config
 
 if TYPE_CHECKING:
@@ -32,7 +30,6 @@ class SharedRows:
         self.parts = self.plan.parts
         self.online = find_online(self.values)
         self.meetings = Meetings(nest, p, x, r, self.chunk)
-        self.ahead: dict[int, str] = {}  # what holds the next row's values: value number → name
         self.pivot = self.own_top = self.below = ""  # of the pair of maximum and sum under way
 
     @property
@@ -56,13 +53,11 @@ class SharedRows:
         p.block_start = f"part * {self.chunk}"
         rows = nest.size(p, x.extent)
         first = f"{nest.program(p, 0)} // {self.parts}"
-        wanted = self._streamed() if self.plan.ahead else []
-        self._fetch(wanted, first)
         p.out.add(f"for start in range({first}, {rows}, GROUPS):")
         p.out.depth += 1
         p.out.add(f"{x.name} = start")
         p.declare_axes(x)
-        scope = self._reduce(self._arrived(wanted), wanted)
+        scope = self._reduce()
         full, short = nest._row_stores()
         nest.store_all(p, full, scope)
         results = nest._reduction_stores(split=False)
@@ -77,51 +72,11 @@ class SharedRows:
         grid = [f"{self.parts} * GROUPS"]
         nest.add(nest.symbol, p, grid, self.configs).together = True
 
-    # -- the next row -------------------------------------------------------------------------------------
-
-    def _streamed(self) -> list[Value]:
-        """What is read of every row: its points, and its own numbers."""
-        roots = [item.value for item in self.values.reductions] + [item.value for item in self.values.stores]
-        order, certain = self.p.needed(roots, {})
-        inside = frozenset(self.plan.r)
-        return [
-            value for value in order
-            if value.kind == "load" and value.number in certain and not gathered(value.place)
-            and value.axes - inside
-        ]  # fmt: skip
-
-    def _fetch(self, wanted: Sequence[Value], row: str) -> None:
-        """Loads of the row after, if there is one; nothing waits for them here."""
-        if not wanted:
-            return
-        p, x = self.p, self.x
-        last = f"{x.name}_ahead"
-        letters = dict(p.letters)
-        p.letters |= {axis.text: f"{letters[axis.text]}_ahead" for axis in x.axes}
-        p.used_names |= {last, *(p.letters[axis.text] for axis in x.axes)}
-        p.out.add(f"{last} = {row}")
-        p.declare_axes(replace(x, name=last))
-        test = Condition(f"{last} < {self.nest.size(p, x.extent)}", frozenset())
-        for value in wanted:
-            where, mask = p.element(value.buffer, value.place, {}, [test], write=False)
-            if value.number not in self.ahead:
-                self.ahead[value.number] = p.fresh(f"{value.buffer}_ahead")
-            p.out.add(f"{self.ahead[value.number]} = tl.load({where}{mask})", [value.origin])
-        p.letters = letters
-
-    def _arrived(self, wanted: Sequence[Value]) -> Scope:
-        """Names for what was asked for a row ago."""
-        scope: Scope = {}
-        for value in wanted:
-            scope[value.number] = self.p.fresh(value.buffer)
-            text = self.p.in_register(value, self.ahead[value.number])
-            self.p.out.add(f"{scope[value.number]} = {text}", [value.origin])
-        return scope
-
     # -- reductions ---------------------------------------------------------------------------------------
 
-    def _reduce(self, scope: Scope, wanted: Sequence[Value]) -> Scope:
+    def _reduce(self) -> Scope:
         """Every row result, in as few meetings as their dependences allow."""
+        scope: Scope = {}
         left = [item for item in self.values.reductions if not item.split]
         joined = {pair.total.output: pair for pair in self.online}
         while left:
@@ -138,16 +93,12 @@ class SharedRows:
                     needs = needs - {item.mean}
                 if not needs:
                     batch.append(item)
-            scope = self._meet(batch, scope, [joined[i.output] for i in batch if i.output in joined], wanted)
-            wanted = ()
+            scope = self._meet(batch, scope, [joined[i.output] for i in batch if i.output in joined])
             left = [item for item in left if item not in batch]
         return scope
 
-    def _meet(
-        self, batch: Sequence[Reduction], scope: Scope, pairs: Sequence[Online], wanted: Sequence[Value]
-    ) -> Scope:
-        """Reduce this program's part of each of ``batch``, ask for what is ``wanted`` of the next row, wait,
-        and combine all parts."""
+    def _meet(self, batch: Sequence[Reduction], scope: Scope, pairs: Sequence[Online]) -> Scope:
+        """Reduce this program's part of each of ``batch``, wait, and combine all parts."""
         p = self.p
         accumulating = Accumulating(p, self.r.place or 0)
         count = f"{self.chunk}.0"
@@ -168,7 +119,6 @@ class SharedRows:
             if item.output in lowered:
                 self._pivot(lowered[item.output])
         self.meetings.publish(batch)
-        self._fetch(wanted, "start + GROUPS")
         self.meetings.wait(batch)
         for item in batch:
             if item.output not in totals and not item.mean:

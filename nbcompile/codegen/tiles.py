@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from nbcompile.codegen.accesses import accesses, heavy_lanes, memory_order, streamed_bytes
 from nbcompile.codegen.point_tiles import points_tiling
 from nbcompile.codegen.tiling import Tiling, distinct, in_warps, power, reordered, warps_of
-from nbcompile.codegen.values import KernelValues, kernel_values, walk_values
+from nbcompile.codegen.values import KernelValues, gathered, kernel_values, walk_values
 from nbcompile.loop_ir.fused import Group
 from nbcompile.loop_ir.index import Axis
 from nbcompile.loop_ir.nodes import Buffer, hint_product
@@ -32,14 +32,26 @@ LONGEST_ROW = 16_384  # points of a row that one program holds
 MOST_LIVE = 65_536  # points times values held at once: the registers of a multiprocessor
 WALK_BLOCK = 4096  # points of a walk's block
 CACHED = 2  # the part of the L2 cache that keeps what is walked again: one in so many bytes
-TOGETHER = 1024  # points of a block where several programs walk a row
+TOGETHER = 2048  # points of a block where several programs walk a row
 STAGES = 3  # blocks of a walk under way at once
 SHARED_BUDGET = 200 << 10  # bytes of them on a multiprocessor
 PART = 8192  # points that one of several programs holds of a row, with 8 warps
 SHORT_COLUMN = 16  # points of a row that are walked in so many steps
 LONGEST_COLUMN = 512  # points of a row held where neighbours lie from row to row
 LONGEST_SUM = 16_384  # points of a row whose sums over the rows stay in registers
-SUM_TILE, SUM_PROGRAMS = 2048, 4  # points of such a tile, and programs of them on a multiprocessor
+SUM_TILE, SUM_PROGRAMS = 1024, 4  # points of such a tile, and programs of them on a multiprocessor
+WORK = {
+    "exp": 8,
+    "log": 10,
+    "log1p": 24,
+    "tanh": 20,
+    "erf": 20,
+    "sigmoid": 12,
+    "pow": 40,
+    "sin": 40,
+    "cos": 40,
+}
+BUSY = 60  # instructions a point, about, from which on threads have few points
 SMALL_DATA = 8 << 20  # bytes that a second walk finds in the cache anyway
 COLUMNS = 64  # neighbouring columns of a tile whose reduced axis is not the contiguous one
 
@@ -70,7 +82,7 @@ def _rows(values: KernelValues, buffers: dict[str, Buffer], target: Target) -> T
             return _held(values, shape, target)
     if shape.fits and not shape.along:
         short = shape.length <= SHORT_COLUMN and not shape.mixed and _splittable(values)
-        return _short_columns(shape) if short else _held_columns(shape)
+        return _short_columns(shape) if short else _held_columns(values, shape)
     shared = _shared(values, shape, target)
     return shared if shared is not None else _looped(values, shape, target)
 
@@ -84,14 +96,15 @@ def _short_columns(shape: _Rows) -> Tiling:
     return Tiling("rows", shape.x, shape.r, unrolled=True, configs=distinct(configs))
 
 
-def _held_columns(shape: _Rows) -> Tiling:
+def _held_columns(values: KernelValues, shape: _Rows) -> Tiling:
     """A program holds whole rows that lie across memory: neighbouring ones."""
     each = max(16, min(COLUMNS * 2, 2048 // shape.whole))
+    points, most = 64, 4  # few warps: less to combine
+    if any(item.split for item in values.reductions) or (_stores_rows(values) and not shape.mixed):
+        each, points, most = max(8, min(COLUMNS * 2, 8192 // shape.whole)), 16, 16
     tile = each * shape.whole
-    configs = tuple(
-        Config({"XBLOCK": each}, max(1, min(most, tile // 2048))) for most in (4, 8)
-    )  # few warps: less to combine
-    return Tiling("rows", shape.x, shape.r, persistent=True, configs=distinct(configs))
+    config = Config({"XBLOCK": each}, min(most, warps_of(tile, points)))
+    return Tiling("rows", shape.x, shape.r, persistent=True, configs=(config,))
 
 
 def _held(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
@@ -165,12 +178,10 @@ def _shared(values: KernelValues, shape: _Rows, target: Target) -> Tiling | None
         return None
     if shape.length * shape.rows * shape.row_bytes < SMALL_DATA or not shape.along:
         return None
-    ahead = shape.row_bytes < 4 * shape.live  # in half types: else there are too few registers
-    # too few bytes from one meeting to the next: a second walk, from the cache, is faster
-    if shape.rows >= target.multiprocessors and ahead:
-        return _walked_together(values, shape, target)
+    if shape.row_bytes < 4 * shape.live:  # too few bytes from one meeting to the next
+        return None if shape.rows >= target.multiprocessors else _walked_together(values, shape, target)
     # the more values of a row are held, the fewer of its points
-    part = max(PART // power(shape.live), 16)
+    part = max(PART // power(shape.live), PART // 2 if shape.live < 4 else 16)
     parts = -(-shape.length // part)
     programs = target.multiprocessors * 4
     if parts < 2 or parts * 2 > programs:
@@ -181,9 +192,8 @@ def _shared(values: KernelValues, shape: _Rows, target: Target) -> Tiling | None
     configs = [Config({"XBLOCK": 1, "RBLOCK": part, "GROUPS": item}, 8) for item in groups if item]
     configs.insert(0, replace(configs[0], registers=target.registers // (4 * 8 * 32)))
     return Tiling(
-        "rows", shape.x, shape.r, persistent=True, one_row=True, parts=parts, ahead=ahead,
-        configs=tuple(configs),
-    )  # fmt: skip
+        "rows", shape.x, shape.r, persistent=True, one_row=True, parts=parts, configs=tuple(configs)
+    )
 
 
 def _walked_together(values: KernelValues, shape: _Rows, target: Target) -> Tiling | None:
@@ -210,6 +220,8 @@ def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
     if shape.along:
         each = 1 if length >= 1024 else min(8, power(max(rows, 1)))
         block = min(WALK_BLOCK, max(64, power(length)))
+        if shape.row_bytes >= 6:
+            block = min(block, WALK_BLOCK // 2)
         if each > 1:
             block = min(block, 512)
         slabs = 1
@@ -218,6 +230,8 @@ def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
                 block //= 2
             slabs = _slabs(length, block, wanted, rows // each)
         points = 32 if block >= 4096 else 16
+        if _busy(values):
+            block, points = min(block, 1024), 8
         configs = [
             Config(
                 {"XBLOCK": each, "RBLOCK": size, "STAGES": shape.stages(stages, each * size)},
@@ -233,7 +247,9 @@ def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
     each = COLUMNS if rows >= COLUMNS else power(max(rows, 1))
     # few warps, each with much to do: what they add up need not be combined until the end
     tile, warps = (WALK_BLOCK, 8) if shape.mixed else (WALK_BLOCK // 2, 2)
-    block = max(8, min(64, power(length), tile // each))
+    if _busy(values):
+        warps = 8
+    block = max(8, min(power(length), tile // each))
     slabs = 1
     if _splittable(values) and rows // each < wanted:
         slabs = _slabs(length, block, wanted, max(1, rows // each))
@@ -253,7 +269,7 @@ def _sums(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
     x, r, rows, whole = shape.x, shape.r, shape.rows, shape.whole
     vary = _sums_vary(values)
     if not vary and shape.fits:  # one value a row is added up
-        plan = _held(values, shape, target) if shape.along else _held_columns(shape)
+        plan = _held(values, shape, target) if shape.along else _held_columns(values, shape)
         each = plan.configs[0].constants["XBLOCK"]
         same = [config for config in plan.configs if config.constants["XBLOCK"] == each]
         return replace(plan, slabs=max(-(-rows // each), 1), sums=True, configs=tuple(same))
@@ -268,13 +284,17 @@ def _sums(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
             each = max(1, min(SUM_TILE // whole, COLUMNS))
         each = min(each, power(rows))
         tile = each * whole
-        per = 1 if tile > 8192 else max(2, min(SUM_PROGRAMS, 8192 // tile))
+        per = 1 if whole > 8192 else max(2, min(SUM_PROGRAMS, 8192 // tile))
         room = SHARED_BUDGET // max(shape.row_bytes * tile * per, 1)
         stages = min(STAGES, room) if room >= 2 else 1
+        few = shape.along and (stages == 1 if tile >= 4096 else shape.row_bytes <= 8)
+        if stages == 1 and not few:  # nothing is under way but by other programs
+            per *= 2
+        points = 32 if few else 16
         programs = max(min(target.multiprocessors * per, -(-rows // each)), 1)
         configs = [
-            Config({"XBLOCK": each, "STAGES": item}, warps_of(tile, points))
-            for item, points in ((stages, 32), (stages, 16), (1, 32), (stages, 8), (min(stages, 2), 32))
+            Config({"XBLOCK": each, "STAGES": item}, warps_of(tile, size))
+            for item, size in ((stages, points), (stages, 48 - points), (1, points), (min(stages, 2), points))
         ]
         return Tiling(
             "rows", x, r, persistent=True, one_row=each == 1, slabs=programs, sums=True,
@@ -317,6 +337,19 @@ def _stores_rows(values: KernelValues) -> bool:
     """Whether anything is stored of the whole row."""
     inner = values.nest.inner
     return any(not inner.isdisjoint(item.value.axes | item.place.axes()) for item in values.stores)
+
+
+def _busy(values: KernelValues) -> bool:
+    """Whether a point is so much arithmetic that threads with many points run out of registers."""
+    roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
+    work = sum(WORK.get(value.op, 1) for value in walk_values(roots) if value.kind == "op")
+    return work >= BUSY
+
+
+def _gathers(values: KernelValues) -> bool:
+    """Whether some place depends on a value."""
+    roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
+    return any(gathered(value.place) for value in walk_values(roots) if value.kind == "load")
 
 
 def _draws(values: KernelValues) -> bool:

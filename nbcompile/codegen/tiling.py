@@ -27,7 +27,6 @@ class Tiling:
     slabs: int = 1
     parts: int = 1  # programs that hold one row together
     sums: bool = False
-    ahead: bool = False  # of rows that programs share, the next one is read while they wait
     unrolled: bool = False  # the walk over a short row is written out
     configs: tuple[Config, ...] = ()
 

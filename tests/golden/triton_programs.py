@@ -413,9 +413,9 @@ def batch_norm_relu(x, weight, bias):
 
 
 @gpu(
-    lambda: (empty(64, 256, 56, 56, dtype=BF16), empty(256, dtype=BF16), empty(256, dtype=BF16)),
+    lambda: (empty(64, 64, 112, 112, dtype=BF16), empty(64, dtype=BF16), empty(64, dtype=BF16)),
     lambda: (floats(4, 3, 16, 16, dtype=BF16), floats(3, dtype=BF16), floats(3, dtype=BF16)),
-    limits=LONG_ROWS, wide=2,
+    limits=LONG_ROWS | {"multiprocessors": 4}, wide=2,
 )  # fmt: skip
 def batch_norm_relu_bf16(x, weight, bias):
     return torch.relu(F.batch_norm(x, None, None, weight, bias, training=True))

@@ -1,7 +1,7 @@
 # kernel mul_add (pointwise) over 64 × 256 × 56 × 56 points:
 #     mul[i, j, k, l] = float32(x[i, j, k, l]) * scale[j]
 #   → add[i, j, k, l] = mul[i, j, k, l] + float32(y[i, j, k, l])
-# k0_mul_add[cdiv(200704, YBLOCK), cdiv(256, XBLOCK)](YBLOCK=32, XBLOCK=128), 8 warps
+# k0_mul_add[cdiv(200704, YBLOCK), cdiv(256, XBLOCK)](YBLOCK=64, XBLOCK=64), 8 warps
 # made by nbcompile
 import triton
 import triton.language as tl

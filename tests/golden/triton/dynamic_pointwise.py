@@ -2,7 +2,7 @@
 #     add[i, j] = x[i, j] + bias[j]
 #     tanh[i, j] = tanh(add[i, j])
 #   → clone[i, j] = tanh[j, i]
-# k0_add_tanh[cdiv(s27, YBLOCK), cdiv(s77, XBLOCK)](YBLOCK=32, XBLOCK=128), 8 warps
+# k0_add_tanh[cdiv(s27, YBLOCK), cdiv(s77, XBLOCK)](YBLOCK=64, XBLOCK=64), 8 warps
 # made by nbcompile
 import triton
 import triton.language as tl

@@ -1,6 +1,6 @@
 # kernel mul (pointwise) over 8192 × 8192 points:
 #   → mul[i, j] = x[j, i] * y[i, j]
-# k0_mul[cdiv(8192, YBLOCK), cdiv(8192, XBLOCK)](YBLOCK=32, XBLOCK=128), 8 warps
+# k0_mul[cdiv(8192, YBLOCK), cdiv(8192, XBLOCK)](YBLOCK=64, XBLOCK=64), 8 warps
 # made by nbcompile
 import triton
 import triton.language as tl
