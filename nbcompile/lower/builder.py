@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from nbcompile.loop_ir.nodes import (
     Statement,
     View,
 )
+from nbcompile.lower.known import KnownTensors
 from nbcompile.lower.sizes import SizeTable
 from nbcompile.options import Options
 
@@ -53,6 +55,7 @@ class Builder:
         self.sizes = sizes
         self.options = options
         self.statements: list[Statement] = []
+        self.known = KnownTensors()
         self.result: Any = None
         self.origins: tuple[str, ...] = ()
         self.op = ""
@@ -273,6 +276,13 @@ class Builder:
             views = [unsqueeze_dims(view, dims) for view in views]
         return views[0], views[1], product(axis.extent for axis in reduced)
 
+    def total(self, kept: Sequence[Axis], inner: Sequence[Axis], body: Expr) -> View:
+        """The sum of ``body`` over ``inner`` for each point of ``kept``, in the body's type."""
+        buffer = self.buffer([axis.extent for axis in kept], body.dtype)
+        axes, reduced = (*kept, *inner), tuple(inner)
+        self._add(outputs=(buffer,), axes=axes, body=body, reduced=reduced, reduction="sum")
+        return View.whole(buffer)
+
     def scatter(
         self,
         base: View,
@@ -313,6 +323,12 @@ class Builder:
         """A view of ``x``: element ``(i, ...)`` of it is element ``place(i, ...)`` of ``x``."""
         axes = tuple(Axis(f"v{n}", extent) for n, extent in enumerate(shape))
         return View(x.buffer, axes, x.at(tuple(place(*at(axes)))))
+
+    def tell(self, buffer: str, body: Callable[..., Expr]) -> None:
+        """Compute a tensor made earlier by another body, of equal elements."""
+        for n, item in enumerate(self.statements):
+            if isinstance(item, Loop) and item.name == buffer and item.kind == "pointwise":
+                self.statements[n] = replace(item, body=body(*at(item.axes)))
 
     # -- calling libraries --------------------------------------------------------------------
 
