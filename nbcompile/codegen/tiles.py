@@ -78,7 +78,7 @@ class Tiling:
 
 def tiling(group: Group, buffers: dict[str, Buffer], target: Target) -> tuple[KernelValues, Tiling]:
     """The group's values, its axes put in memory order, and how to cut them into tiles."""
-    values = kernel_values(group, buffers)
+    values = kernel_values(group, buffers, narrow=True)
     if any(loop.kind == "scatter" for loop in group.loops):
         return values, _in_warps(_points(values, buffers, target, "scatter"), target)
     order = memory_order(values, buffers)
@@ -110,7 +110,7 @@ def _reordered(
     axes = tuple(
         sorted(group.nest.axes, key=lambda axis: rank.get(axis.name, len(order)))
     )  # stable: parts of one axis stay in order
-    return kernel_values(replace(group, nest=Nest(axes, group.nest.inner)), buffers)
+    return kernel_values(replace(group, nest=Nest(axes, group.nest.inner)), buffers, narrow=True)
 
 
 def _parts_of(axis: Axis, axes: Sequence[Axis]) -> list[Axis]:

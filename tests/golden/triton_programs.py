@@ -452,6 +452,30 @@ def scatter_amax_int64(x, places, values):
     return torch.scatter_reduce(x, 0, places, values, "amax")
 
 
+def _nearest(size: int, length: int) -> torch.Tensor:
+    return (torch.arange(size, dtype=torch.float32) * (length / size)).to(torch.int64)
+
+
+@gpu(lambda: (empty(16, 128, 32, 32),), lambda: (floats(2, 3, 5, 5),))
+def nearest_upsampling(x):
+    at = _nearest(x.shape[-1] * 2, x.shape[-1])
+    return torch.ops.aten.index(x, [None, None, at[:, None], at]) + 1.0
+
+
+@gpu(lambda: (empty(16, 128, 64, 64, dtype=BF16),), lambda: (floats(2, 3, 10, 10, dtype=BF16),))
+def nearest_upsampling_gradient(grad):
+    at, size = _nearest(grad.shape[-1], grad.shape[-1] // 2), grad.shape[-1] // 2
+    zero = torch.zeros(*grad.shape[:2], size, size)
+    return torch.ops.aten.index_put(zero, [None, None, at[:, None], at], grad.float(), True)
+
+
+@gpu(lambda: (empty(16, 128, 64, 64, dtype=BF16),), lambda: (floats(2, 3, 6, 6, dtype=BF16),))
+def reflection_padding(x):
+    last = x.shape[-1] - 1
+    at = last - (last - torch.arange(-1, last + 2).abs()).abs()
+    return x[:, :, at][:, :, :, at]
+
+
 @gpu(
     lambda: (empty(50_257, 1024, dtype=BF16), whole(16 * K), empty(1024, dtype=BF16)),
     lambda: (floats(90, 256, dtype=BF16), torch.randint(-90, 90, (9,)), floats(256, dtype=BF16)),
