@@ -452,6 +452,23 @@ def scatter_amax_int64(x, places, values):
     return torch.scatter_reduce(x, 0, places, values, "amax")
 
 
+@gpu(
+    lambda: (empty(12, 512, 512, dtype=BF16), whole(512, 512)),
+    lambda: (floats(6, 40, 41, dtype=BF16), torch.randint(32, (40, 41))),
+)
+def position_bias_gradient(grad, buckets):
+    return torch.ops.aten.embedding_dense_backward(grad.permute(1, 2, 0), buckets, 32, -1, False)
+
+
+@gpu(
+    lambda: (empty(32, 512, 768, dtype=BF16), whole(1, 512)),
+    lambda: (floats(5, 26, 72, dtype=BF16), torch.randint(2, (1, 26))),
+)
+def token_type_gradient(grad, types):
+    types = types.expand(grad.shape[:2])
+    return torch.ops.aten.embedding_dense_backward(grad, types, 2, -1, False)
+
+
 def _nearest(size: int, length: int) -> torch.Tensor:
     return (torch.arange(size, dtype=torch.float32) * (length / size)).to(torch.int64)
 

@@ -25,4 +25,5 @@ def k0_scatter_reduce(values_ptr, places_ptr, scatter_reduce_ptr, XBLOCK: tl.con
     i = point // 512
     j = point % 512
     values = tl.load(values_ptr + i*512 + j)
-    tl.atomic_max(scatter_reduce_ptr + (tl.load(places_ptr + i*512 + j))*512 + j, values, mask=((tl.load(places_ptr + i*512 + j)) >= 0) & ((tl.load(places_ptr + i*512 + j)) < 1000), sem="relaxed")
+    places = tl.load(places_ptr + i*512 + j)
+    tl.atomic_max(scatter_reduce_ptr + places*512 + j, values, mask=(places >= 0) & (places < 1000), sem="relaxed")
