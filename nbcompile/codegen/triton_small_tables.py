@@ -2,18 +2,23 @@
 adds up what the programs have.
 
 Atomics would all meet in the same few places. Here each lane compares the row that its point names with every
-row of the table and adds to those that agree: nothing is shared, and sums are always made in one order.
+row of the table and adds to those that agree: nothing is shared, and sums are always made in one order. Of
+half types the sum is a matrix product on the tensor cores: the comparisons, as zeros and ones, by the values,
+all of which are exact in it. What is not finite would spread along its column, so it is counted beside.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+import torch
 
 from nbcompile.codegen.block_printers import PointsPrinter
 from nbcompile.codegen.tile_printer import Dim, Scope, TilePrinter, bare
-from nbcompile.codegen.triton_expressions import TRITON_TYPES
+from nbcompile.codegen.triton_expressions import MEMORY_TYPES, TRITON_TYPES
 from nbcompile.codegen.triton_scatter import ScatterNest
-from nbcompile.codegen.values import Gathered, Value
+from nbcompile.codegen.values import HALF, Gathered, Value
 from nbcompile.loop_ir.expr import compute_dtype
 from nbcompile.loop_ir.index import ONE, Axis, IndexExpr, index, product
 from nbcompile.loop_ir.nodes import Buffer
@@ -23,6 +28,8 @@ MOST_ROWS = 64
 POINTS_A_ROW = 32  # with fewer, atomics seldom meet
 LONG_ROW = 64  # elements of a row that lanes are spread over; points are, where rows are shorter
 TILE = 4096
+PRODUCT = 4096  # values that go into one product
+LEAST_PRODUCT = 4  # elements of a row: a product has 16, if only of zeros
 TOGETHER = 4  # elements of a short row that one program sums
 PROGRAMS = 8  # on a multiprocessor
 FINISH_TILE = 2048
@@ -93,6 +100,22 @@ def is_small_table(nest: ScatterNest, rows: Rows) -> bool:
     return nest.loop.mode == "add" and floating and count <= MOST_ROWS and rows.named >= POINTS_A_ROW * count
 
 
+def half_of(nest: ScatterNest) -> torch.dtype | None:
+    """The half type that all points of a scatter into that type have; None if they were computed."""
+    dtype = nest.out.dtype
+    return dtype if dtype in HALF and _is_rounded(nest.value, dtype, nest.buffers) else None
+
+
+def _is_rounded(value: Value, dtype: torch.dtype, buffers: Mapping[str, Buffer]) -> bool:
+    if value.kind == "const":
+        return value.literal in (0, 1)
+    if value.kind == "load":
+        return buffers[value.buffer].dtype == dtype
+    if value.op == "where":
+        return all(_is_rounded(arg, dtype, buffers) for arg in value.args[1:])
+    return value.op == ("round_bf16" if dtype == torch.bfloat16 else "round_f16")
+
+
 class SmallTable:
     """Prints the functions of such a scatter."""
 
@@ -101,19 +124,29 @@ class SmallTable:
         self.dtype = compute_dtype(nest.out.dtype)
         self.block = 1 << max(rows.count.hint() - 1, 1).bit_length()
         self.long = rows.length >= LONG_ROW
-        if self.long:
+        self.half = half_of(nest) if rows.length >= LEAST_PRODUCT else None
+        programs = PROGRAMS
+        if self.half:
+            self.block = max(self.block, 16)  # the least that a product takes
+            width = min(64, max(16, 1 << (rows.length - 1).bit_length()))
+            self.each = min(128, PRODUCT // width)
+            across, programs = -(-rows.length // width), PROGRAMS // 2
+            constants = {"ROWS": self.block, "PBLOCK": self.each, "XBLOCK": width}
+            self.configs: tuple[Config, ...] = (Config(constants, 4), Config(constants, 8))
+        elif self.long:
             width = min(256, 1 << (rows.length - 1).bit_length(), max(LONG_ROW, 2 * TILE // self.block))
             self.each = 8 if self.block <= 8 else 4  # points under way at once
             across = -(-rows.length // width)
             warps = 4 if self.block * width <= TILE else 8
-            self.configs: tuple[Config, ...] = (Config({"ROWS": self.block, "XBLOCK": width}, warps),)
+            self.configs = (Config({"ROWS": self.block, "XBLOCK": width}, warps),)
         else:
             lanes = min(512, TILE // self.block)
             self.each = lanes
-            across = -(-rows.length // TOGETHER)
+            # a sum over the lanes, at the end of each program, costs as much as some of its steps
+            across, programs = -(-rows.length // TOGETHER), PROGRAMS // 2
             wide = Config({"ROWS": self.block, "XBLOCK": lanes}, 8)
             self.configs = (wide, Config({"ROWS": self.block, "XBLOCK": lanes}, 4))
-        self.slabs = max(1, min(PROGRAMS * multiprocessors // across, -(-rows.named // self.each)))
+        self.slabs = max(1, min(programs * multiprocessors // across, -(-rows.named // self.each)))
         self.across = across
         size = product(nest.out.shape)
         self.parts = Buffer(f"{nest.out.name}_parts", (size * self.slabs,), (ONE,), self.dtype)
@@ -122,7 +155,9 @@ class SmallTable:
 
     def print(self) -> None:
         table = Dim((Axis("table_row", self.rows.count),), "table_row", "ROWS", 0)
-        if self.long:
+        if self.half:
+            self._products()
+        elif self.long:
             self._long_rows(table)
         else:
             self._short_rows(table)
@@ -153,6 +188,51 @@ class SmallTable:
         if value.dtype != self.dtype:
             text = self.nest.writer.cast(text, value.dtype, self.dtype)
         p.out.add(f"{total} += tl.where({hit}, {bare(text)}, 0.0)", [self.nest.loop.id])
+
+    def _products(self) -> None:
+        """Lanes are points and elements of a row: their sums are a product with the comparisons."""
+        nest, rows, half = self.nest, self.rows, MEMORY_TYPES[self.half or torch.bfloat16]
+        points = Dim(rows.points, nest.variable(rows.points, "point"), "PBLOCK", 0)
+        x = Dim(rows.axes, nest.variable(rows.axes, "within"), "XBLOCK", 1)
+        p = self._printer([points, x])
+        loop = [nest.loop.id]
+        nest.declare(p, x, f"{nest.program(p, 1)} * XBLOCK", self.configs)
+        totals = [p.fresh(name) for name in ("total", "upward", "downward")]
+        for name in totals:
+            p.out.add(f"{name} = tl.full([ROWS, XBLOCK], 0.0, tl.float32)", loop)
+        total, upward, downward = totals
+        step = f"{self.slabs} * PBLOCK"
+        p.out.add(f"for start in range({nest.program(p, 0)} * PBLOCK, {rows.named}, {step}):")
+        p.out.depth += 1
+        p.out.add(f"{points.name} = {p.lanes(points, offset='start')}")
+        if rows.named % self.each:
+            points.mask = p.fresh(f"{points.name}_in")
+            p.out.add(f"{points.mask} = {points.name} < {rows.named}")
+        p.declare_axes(points)
+        name, scope = self._row(p, {}, points.mask)
+        hit, value, finite = p.fresh("hit"), p.fresh("value"), p.fresh("finite")
+        p.out.add(f"{hit} = (tl.arange(0, ROWS)[:, None] == tl.trans({name})).to({half})", loop)
+        text = bare(p.text(nest.value, p.define([nest.value], scope)))
+        masks = [dim.mask for dim in (points, x) if dim.mask]
+        if masks or nest.value.axes < {*rows.points, *rows.axes}:
+            mask = " & ".join(masks) or "True"
+            text = f"tl.where({mask}, {text}, tl.full([PBLOCK, XBLOCK], 0.0, tl.float32))"
+        p.out.add(f"{value} = {text}", loop)
+        p.out.add(f'{finite} = tl.abs({value}) < float("inf")', loop)
+        number = f"tl.where({finite}, {value}, 0.0).to({half})"
+        p.out.add(f"{total} = tl.dot({hit}, {number}, {total})", loop)
+        p.out.add(f"if tl.min(tl.min({finite}.to(tl.int32), axis=1), axis=0) == 0:", loop)
+        p.out.depth += 1
+        for counted, other in ((upward, "<"), (downward, ">")):
+            number = f"tl.where({finite} | ({value} {other} 0.0), 0.0, 1.0).to({half})"
+            p.out.add(f"{counted} = tl.dot({hit}, {number}, {counted})", loop)
+        p.out.depth -= 2
+        p.out.add(f'{total} = tl.where({upward} > 0.0, float("inf"), {total})', loop)
+        p.out.add(f'{total} += tl.where({downward} > 0.0, float("-inf"), 0.0)', loop)
+        p.out.add("table_row = tl.arange(0, ROWS)[:, None]", loop)
+        masks = [f"(table_row < {rows.count})"] if rows.count.hint() < self.block else []
+        self._store(p, total, masks + ([x.mask] if x.mask else []))
+        nest.add(nest.symbol, p, [str(self.slabs), str(self.across)], self.configs)
 
     def _short_rows(self, table: Dim) -> None:
         """Lanes are points: a tile of all rows by some points for each of a few elements."""

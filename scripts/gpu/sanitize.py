@@ -36,7 +36,7 @@ PROGRAMS = (
     "row_and_column_sums", "layer_norm_backward", "several_owned_rows", "total_of_row_results",
     "embedding", "embedding_gradient", "scatter_add_bf16", "scatter_amax_int64",
     "nearest_upsampling", "nearest_upsampling_gradient", "reflection_padding",
-    "position_bias_gradient", "token_type_gradient",
+    "position_bias_gradient", "token_type_gradient", "small_table_of_short_rows", "small_table_of_long_rows",
 )  # fmt: skip
 
 

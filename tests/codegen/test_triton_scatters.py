@@ -79,6 +79,17 @@ def test_nan_stays_in_its_row(length):
     assert got.isnan().sum() == 1 and got.isinf().sum() == 1
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("length", [6, 80])
+def test_what_is_not_finite_stays_in_its_row_of_a_product(length, dtype):
+    grad, at = torch.randn(400, length).to(dtype), torch.arange(400) % 5
+    inf = float("inf")
+    grad[7, 3], grad[11, 2], grad[12, 1], grad[3, 0], grad[8, 0] = float("nan"), inf, -inf, inf, -inf
+    (got,) = check(embedding(5), grad, at, title=SMALL)
+    assert got.isnan().nonzero().tolist() == [[2, 3], [3, 0]]
+    assert (got == inf).nonzero().tolist() == [[1, 2]] and (got == -inf).nonzero().tolist() == [[2, 1]]
+
+
 @pytest.mark.parametrize("length", [6, 80])
 def test_rows_that_do_not_exist_are_left_out(length):
     grad, at = torch.randn(400, length), torch.arange(400) % 9 - 2

@@ -469,6 +469,22 @@ def token_type_gradient(grad, types):
     return torch.ops.aten.embedding_dense_backward(grad, types, 2, -1, False)
 
 
+@gpu(
+    lambda: (empty(256 * K, 12), whole(256 * K)),
+    lambda: (floats(1100, 6), torch.randint(32, (1100,))),
+)
+def small_table_of_short_rows(values, places):
+    return torch.index_add(values.new_zeros(32, values.shape[1]), 0, places, values.exp())
+
+
+@gpu(
+    lambda: (empty(4, 768), empty(16 * K, 768), whole(16 * K)),
+    lambda: (floats(4, 72), floats(150, 72), torch.randint(4, (150,))),
+)
+def small_table_of_long_rows(base, values, places):
+    return torch.index_add(base, 0, places, values)
+
+
 def _nearest(size: int, length: int) -> torch.Tensor:
     return (torch.arange(size, dtype=torch.float32) * (length / size)).to(torch.int64)
 
