@@ -60,12 +60,17 @@ class ScatterNest(Nest):
         self.title, self.multiprocessors = plan.title, multiprocessors
 
     def print(self, comment: Sequence[str]) -> PrintedKernel:
+        from nbcompile.codegen.triton_listed_rows import ListedRows, is_listed
         from nbcompile.codegen.triton_small_tables import SmallTable, is_small_table, rows_of
 
         rows = rows_of(self)
         if rows is not None and is_small_table(self, rows):
             self.title = "scatter into a small table"
             SmallTable(self, rows, self.multiprocessors).print()
+            return self.assemble(comment)
+        if rows is not None and is_listed(self, rows):
+            self.title = "scatter by listed rows"
+            ListedRows(self, rows).print()
             return self.assemble(comment)
         if self.loop.mode not in (None, "set") and self.out.dtype not in ATOMIC:
             wide = torch.float32 if self.out.dtype.is_floating_point else torch.int32

@@ -13,6 +13,8 @@ from .triton_running import generated, run_interpreted, small_chip, titles
 
 aten = torch.ops.aten
 SMALL = "scatter into a small table"
+LISTED = "scatter by listed rows"
+ANY_TABLE = {"LEAST_TABLE": 1, "LEAST_ADDED": 1}
 
 
 def check(
@@ -115,3 +117,76 @@ def test_points_along_the_row_itself_are_no_row():
     """Each element names a place of its own: nothing of this kind."""
     x, at, src = torch.randn(4, 5), torch.randint(4, (300, 5)), torch.randn(300, 5)
     check(lambda x, at, src: torch.scatter_add(x, 0, at, src), x, at, src, title="scatter")
+
+
+# -- listed rows -------------------------------------------------------------------------------------------
+
+
+def often(points: int, rows: int) -> torch.Tensor:
+    """Rows of which some are named more than eight times, some just as often, and some never."""
+    at = torch.randint(rows // 2, (points,))
+    at[:20], at[20:28], at[28:37] = 3, 5, 7
+    return at[torch.randperm(points)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("points", "rows", "length"), [(5, 9, 64), (60, 90, 70), (200, 333, 300), (130, 200, 128)]
+)
+def test_listed_rows(points, rows, length, dtype):
+    grad, at = torch.randn(points, length).to(dtype), often(max(points, 37), rows)[:points]
+    check(embedding(rows), grad, at, title=LISTED, **ANY_TABLE)
+
+
+def test_a_padded_row_is_not_listed_at_all():
+    grad, at = torch.randn(10, 6, 80).bfloat16(), torch.randint(3, (10, 6))
+    grad[at == 1] = float("nan")
+    (got,) = check(embedding(70, 1), grad, at, title=LISTED, **ANY_TABLE)
+    assert not got.isnan().any()
+
+
+def test_all_points_in_one_row():
+    grad, at = torch.randn(60, 100).bfloat16(), torch.full((60,), 44)
+    check(embedding(61), grad, at, title=LISTED, **ANY_TABLE)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_are_added_to_a_base(dtype):
+    x, at, src = torch.randn(90, 72), often(50, 90) - 45, torch.randn(50, 72)
+    fn = lambda x, at, src: torch.index_put(x * 2, (at,), src, accumulate=True)
+    check(fn, x.to(dtype), at, src.to(dtype), title=LISTED, **ANY_TABLE)
+
+
+def test_a_row_may_lie_across_several_dimensions():
+    x, at, src = torch.randn(4, 90, 5, 6), often(50, 90), torch.randn(4, 50, 5, 6)
+    fn = lambda x, at, src: torch.index_add(x, 1, at, src.exp(), alpha=2)
+    check(fn, x, at, src, title=LISTED, **ANY_TABLE)
+
+
+def test_rows_that_do_not_exist_are_not_listed():
+    grad, at = torch.randn(60, 80).bfloat16(), often(60, 90)
+    at[3], at[4], at[5] = -1, 90, 2**40
+    kept = (at >= 0) & (at < 90)
+    expected = torch.zeros(90, 80).index_add(0, at[kept], grad[kept].float()).bfloat16()
+    check(embedding(90), grad, at, title=LISTED, expected=[expected], **ANY_TABLE)
+
+
+def test_nan_stays_in_its_listed_row():
+    grad, at = torch.randn(60, 80).bfloat16(), often(60, 90)
+    for row in (3, 5):
+        grad[(at == row).nonzero()[0, 0], row] = float("nan")
+    (got,) = check(embedding(90), grad, at, title=LISTED, **ANY_TABLE)
+    assert got.isnan().nonzero().tolist() == [[3, 3], [5, 5]]
+
+
+def test_sums_of_half_types_are_rounded_once():
+    grad, at = torch.randn(200, 64).bfloat16(), torch.randint(40, (200,))
+    (got,) = check(embedding(300), grad, at, title=LISTED, **ANY_TABLE)
+    exact = embedding(300)(grad.double(), at)
+    assert ((got.double() - exact).abs() <= exact.abs() * 2**-8 + 1e-6).all()
+
+
+@pytest.mark.parametrize("rows", [20, 4])
+def test_more_points_than_rows_keep_to_atomics(rows):
+    grad, at = torch.randn(30, 80), torch.randint(rows, (30,))
+    check(embedding(rows), grad, at, title="scatter", **ANY_TABLE)

@@ -470,6 +470,16 @@ def token_type_gradient(grad, types):
 
 
 @gpu(
+    lambda: (empty(32, 512, 768, dtype=BF16), whole(32, 512)),
+    lambda: (floats(5, 10, 72, dtype=BF16), torch.randint(20, (5, 10)).clamp(max=12)),
+    limits={"LEAST_TABLE": 1},
+    wide=1,
+)
+def word_gradient_bf16(grad, words):
+    return torch.ops.aten.embedding_dense_backward(grad, words, 30_522, 0, False)
+
+
+@gpu(
     lambda: (empty(256 * K, 12), whole(256 * K)),
     lambda: (floats(1100, 6), torch.randint(32, (1100,))),
 )
