@@ -60,9 +60,15 @@ class ScatterNest(Nest):
         self.title, self.multiprocessors = plan.title, multiprocessors
 
     def print(self, comment: Sequence[str]) -> PrintedKernel:
+        from nbcompile.codegen import triton_listed_axes as listed_axes
         from nbcompile.codegen.triton_listed_rows import ListedRows, is_listed
         from nbcompile.codegen.triton_small_tables import SmallTable, is_small_table, rows_of
 
+        axes = listed_axes.listed_axes(self)
+        if axes is not None and listed_axes.is_listed(self, axes):
+            self.title = "scatter by listed axes"
+            listed_axes.ListedAxes(self, axes, self.multiprocessors).print()
+            return self.assemble(comment)
         rows = rows_of(self)
         if rows is not None and is_small_table(self, rows):
             self.title = "scatter into a small table"

@@ -37,7 +37,7 @@ PROGRAMS = (
     "embedding", "embedding_gradient", "scatter_add_bf16", "scatter_amax_int64",
     "nearest_upsampling", "nearest_upsampling_gradient", "reflection_padding",
     "position_bias_gradient", "token_type_gradient", "small_table_of_short_rows", "small_table_of_long_rows",
-    "word_gradient_bf16",
+    "word_gradient_bf16", "upsampling_gradient_by_given_index",
 )  # fmt: skip
 
 

@@ -14,6 +14,8 @@ from .triton_running import generated, run_interpreted, small_chip, titles
 aten = torch.ops.aten
 SMALL = "scatter into a small table"
 LISTED = "scatter by listed rows"
+AXES = "scatter by listed axes"
+ANY_SIZE = {"LEAST_POINTS": 1}
 ANY_TABLE = {"LEAST_TABLE": 1, "LEAST_ADDED": 1}
 
 
@@ -190,3 +192,64 @@ def test_sums_of_half_types_are_rounded_once():
 def test_more_points_than_rows_keep_to_atomics(rows):
     grad, at = torch.randn(30, 80), torch.randint(rows, (30,))
     check(embedding(rows), grad, at, title="scatter", **ANY_TABLE)
+
+
+# -- listed axes -------------------------------------------------------------------------------------------
+
+
+def put(x: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+    *places, src = rest
+    return aten.index_put(x, [None, None, places[0][:, None], places[-1]], src, True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("size", "points"), [((5, 7), (10, 14)), ((4, 40), (3, 90)), ((33, 3), (64, 5)), ((1, 4), (5, 3))]
+)
+def test_two_listed_axes(size, points, dtype):
+    x, src = torch.randn(3, 5, *size).to(dtype), torch.randn(3, 5, *points).to(dtype)
+    rows, columns = (torch.randint(-each, each, (count,)) for each, count in zip(size, points, strict=True))
+    check(put, x, rows, columns, src, title=AXES, **ANY_SIZE)
+
+
+def test_points_that_lie_along_another_axis():
+    x, src = torch.randn(3, 33, 5, 7), torch.randn(3, 10, 14, 33).permute(0, 3, 1, 2)
+    check(put, x, torch.randint(5, (10,)), torch.randint(7, (14,)), src, title=AXES, **ANY_SIZE)
+
+
+def test_a_table_that_lies_along_another_axis():
+    x, src = torch.randn(3, 5, 7, 33).permute(0, 3, 1, 2), torch.randn(3, 33, 10, 14)
+    check(put, x, torch.randint(5, (10,)), torch.randint(7, (14,)), src, title=AXES, **ANY_SIZE)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_one_listed_axis(dim):
+    shape = [6, 7, 40]
+    x = torch.randn(shape)
+    at = torch.randint(shape[dim], (20,))
+    shape[dim] = 20
+    fn = lambda x, at, src: torch.index_add(x.exp(), dim, at, src * 2)
+    check(fn, x, at, torch.randn(shape), title=AXES, **ANY_SIZE)
+
+
+def test_a_place_where_many_meet():
+    x, src = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 30, 40)
+    rows, columns = torch.randint(4, (30,)), torch.randint(5, (40,))
+    rows[:22], columns[:20] = 1, 3
+    check(put, x, rows, columns, src, title=AXES, **ANY_SIZE)
+
+
+def test_places_that_do_not_exist_are_on_no_list():
+    x, src = torch.zeros(6, 9), torch.randn(20, 9)
+    at = torch.arange(20) % 9 - 1
+    kept = (at >= 0) & (at < 6)
+    fn = lambda x, at, src: torch.scatter_add(x, 0, at[:, None].expand(20, 9), src)
+    check(fn, x, at, src, title=AXES, expected=[x.index_add(0, at[kept], src[kept])], **ANY_SIZE)
+
+
+def test_nan_stays_in_its_listed_place():
+    x, src = torch.randn(1, 2, 4, 5), torch.randn(1, 2, 8, 10)
+    src[0, 1, 3, 4] = float("nan")
+    rows, columns = torch.arange(8) // 2, torch.arange(10) // 2
+    (got,) = check(put, x, rows, columns, src, title=AXES, **ANY_SIZE)
+    assert got.isnan().nonzero().tolist() == [[0, 1, 1, 2]]

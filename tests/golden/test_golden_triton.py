@@ -41,7 +41,7 @@ SCHEDULES = {
     "persistent rows", "looped rows", "split rows",
     "rows shared by several programs", "persistent rows, partial sums over rows",
     "looped rows, partial sums over rows", "scatter",
-    "scatter into a small table", "scatter by listed rows",
+    "scatter into a small table", "scatter by listed rows", "scatter by listed axes",
 }  # fmt: skip
 
 each_program = pytest.mark.parametrize("program", GPU_PROGRAMS, ids=lambda program: program.name)

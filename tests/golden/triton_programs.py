@@ -512,6 +512,17 @@ def nearest_upsampling_gradient(grad):
     return torch.ops.aten.index_put(zero, [None, None, at[:, None], at], grad.float(), True)
 
 
+@gpu(
+    lambda: (empty(16, 64, 64, 128, dtype=BF16), whole(64)),
+    lambda: (floats(2, 20, 20, 33, dtype=BF16), torch.randint(-10, 10, (20,))),
+    limits={"LEAST_POINTS": 1},
+)
+def upsampling_gradient_by_given_index(grad, at):
+    grad, size = grad.permute(0, 3, 1, 2), grad.shape[1] // 2
+    zero = torch.zeros(grad.shape[0], grad.shape[1], size, size, dtype=grad.dtype).float()
+    return torch.ops.aten.index_put(zero, [None, None, at[:, None], at], grad.float(), True)
+
+
 @gpu(lambda: (empty(16, 128, 64, 64, dtype=BF16),), lambda: (floats(2, 3, 6, 6, dtype=BF16),))
 def reflection_padding(x):
     last = x.shape[-1] - 1
