@@ -21,7 +21,7 @@ from nbcompile.errors import CodegenError
 from nbcompile.loop_ir.expr import Load, compute_dtype
 from nbcompile.loop_ir.fused import Group
 from nbcompile.loop_ir.index import ONE, ZERO, Axis, IndexExpr, index, product
-from nbcompile.loop_ir.nodes import Buffer, Loop
+from nbcompile.loop_ir.nodes import Buffer, Loop, hint_product
 from nbcompile.stages import Config
 
 ATOMIC = (torch.float32, torch.float64, torch.int32, torch.int64)
@@ -95,7 +95,7 @@ class ScatterNest(Nest):
         value, names = self.base_at(kept, source)
         letters = {axis.text: f"c{n}" for n, axis in enumerate(axes)}
         dim = Dim(axes, letters[axes[0].text] if len(axes) == 1 else "point", "XBLOCK", 0)
-        configs = (Config({"XBLOCK": BLOCK}, 4),) if axes else (Config({}, 1),)
+        configs = (self._block(target.bytes_hint() // target.dtype.itemsize),) if axes else (Config({}, 1),)
         p = PointsPrinter(self.values, self.buffers, self.writer, [dim] if axes else [], letters)
         p.names = names
         grid = ["1"]
@@ -106,6 +106,14 @@ class ScatterNest(Nest):
         scope = p.define([value], {})
         p.store(Store(self.loop, target.name, target.offset(kept), value), scope)
         self.add(name, p, grid, configs)
+
+    def _block(self, points: int) -> Config:
+        """As many elements a program as leave enough programs to hide the memory's latency, which is all that
+        such short functions wait for."""
+        block = BLOCK
+        while block > 128 and points < block * self.multiprocessors * 8:
+            block //= 2
+        return Config({"XBLOCK": block}, max(2, block // 256))
 
     def places_of(self, buffer: Buffer) -> tuple[tuple[Axis, ...], tuple[IndexExpr, ...]]:
         """Axes over all elements of a buffer, and the indices that they stand for."""
@@ -128,8 +136,9 @@ class ScatterNest(Nest):
         loop = self.loop
         value = self.value
         place = self.memory.offset(self.targets)
-        configs = self.plan.configs
         axes = self.values.nest.axes
+        first = self._block(hint_product(axis.extent for axis in axes))
+        configs = (first, *(item for item in self.plan.configs if item != first))
         p: TilePrinter
         if axes:
             dim = Dim(axes, self.variable(axes, "point"), "XBLOCK", 0)

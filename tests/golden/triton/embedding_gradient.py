@@ -1,7 +1,7 @@
 # kernel embedding_dense_backward (scatter) over 32 × 1024 × 768 points:
 #     embedding_dense_backward[i, j] = 0
 #   → embedding_dense_backward_1[[tokens[i, j]], k] += grad[i, j, k]  over i<32, j<1024, k<768, from embedding_dense_backward
-# k0_embedding_dense_backward_base[cdiv(76800, XBLOCK)](XBLOCK=1024), 4 warps
+# k0_embedding_dense_backward_base[cdiv(76800, XBLOCK)](XBLOCK=128), 2 warps
 # k0_embedding_dense_backward[cdiv(25165824, XBLOCK)](XBLOCK=1024), 4 warps
 # made by nbcompile
 import triton

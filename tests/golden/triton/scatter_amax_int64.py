@@ -1,6 +1,6 @@
 # kernel scatter_reduce (scatter) over 32768 × 512 points:
 #   → scatter_reduce[[places[i, j]], j] max= values[i, j]  over i<32768, j<512, from x
-# k0_scatter_reduce_base[cdiv(512000, XBLOCK)](XBLOCK=1024), 4 warps
+# k0_scatter_reduce_base[cdiv(512000, XBLOCK)](XBLOCK=256), 2 warps
 # k0_scatter_reduce[cdiv(16777216, XBLOCK)](XBLOCK=1024), 4 warps
 # made by nbcompile
 import triton
