@@ -37,6 +37,8 @@ _EXACT = frozenset(
     "bitwise_not".split()
 )  # fmt: skip
 
+_QUOTIENTS = frozenset(("div", "floor_divide", "remainder", "fmod"))
+
 
 class KnownTensors:
     """The tensors of one graph that depend on no input, evaluated when somebody asks."""
@@ -102,9 +104,19 @@ def is_exact(node: fx.Node) -> bool:
         return False
     if node.target._schema.name.split("::")[-1] not in _EXACT or not isinstance(fake, torch.Tensor):
         return False
-    if not all(isinstance(extent, int) for extent in fake.shape):
+    if not all(isinstance(extent, int) for extent in fake.shape) or fake.numel() > MOST_KNOWN:
         return False
-    return fake.numel() <= MOST_KNOWN
+    return not fake.dtype.is_floating_point or _same_everywhere(node, fake.dtype)
+
+
+def _same_everywhere(node: fx.Node, dtype: torch.dtype) -> bool:
+    """Whether an operator gives the same floating-point numbers on a GPU as here: quotients may be products
+    with a reciprocal there, and steps are added up in another type."""
+    name = node.target._schema.name.split("::")[-1]  # type: ignore[union-attr]
+    if dtype not in (torch.float32, torch.float64) or name in _QUOTIENTS:
+        return False
+    numbers = [item for item in (*node.args, *node.kwargs.values()) if isinstance(item, float)]
+    return name not in ("arange", "iota") or all(item.is_integer() for item in numbers)
 
 
 def _everywhere(place: IndexExpr, at: dict[Any, torch.Tensor], shape: Sequence[int]) -> torch.Tensor:

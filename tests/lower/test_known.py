@@ -134,6 +134,19 @@ def test_gathers_that_become_views(fn):
     assert not gathers(loops)
 
 
+def quotient(x):
+    return x[:, (torch.arange(5) / 3.0).to(torch.int64)]
+
+
+def tenths(x):
+    return x[:, torch.arange(0, 1, 0.2).to(torch.int64)]
+
+
+@pytest.mark.parametrize("fn", [quotient, tenths])
+def test_what_a_gpu_might_round_otherwise_is_left_to_it(fn):
+    assert gathers(run(fn, torch.randn(3, 5, 5)))
+
+
 @pytest.mark.parametrize("fn", [below_zero_and_above, bilinear])
 def test_gathers_that_stay(fn):
     assert gathers(run(fn, torch.randn(3, 5, 5)))
