@@ -253,3 +253,32 @@ def test_nan_stays_in_its_listed_place():
     rows, columns = torch.arange(8) // 2, torch.arange(10) // 2
     (got,) = check(put, x, rows, columns, src, title=AXES, **ANY_SIZE)
     assert got.isnan().nonzero().tolist() == [[0, 1, 1, 2]]
+
+
+@pytest.mark.parametrize("length", [2, 8, 70])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_values_that_do_not_vary_along_all_axes(dtype, length):
+    """One number, one a point, or one an element of the row."""
+    at = torch.randint(5, (400,))
+    ones = lambda at: torch.zeros(5, length, dtype=dtype).index_add(
+        0, at, torch.ones(400, length, dtype=dtype)
+    )
+    check(ones, at, title=SMALL)
+    for shape in ((400, 1), (1, length)):
+        fn = lambda at, src: src.new_zeros(5, length).index_add(0, at, src.expand(400, length))
+        check(fn, at, torch.randn(shape).to(dtype), title=SMALL)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(1, 1), (50, 1), (1, 70)])
+def test_listed_values_that_do_not_vary_along_all_axes(shape, dtype):
+    x, at = torch.randn(90, 70).to(dtype), often(50, 90)
+    fn = lambda x, at, src: torch.index_add(x, 0, at, src.expand(50, 70))
+    check(fn, x, at, torch.randn(shape).to(dtype), title=LISTED, **ANY_TABLE)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (1, 1, 10, 1), (1, 5, 1, 14), (3, 1, 1, 1)])
+def test_values_along_some_listed_axes(shape):
+    x, rows, columns = torch.randn(3, 5, 4, 6), torch.randint(4, (10,)), torch.randint(6, (14,))
+    fn = lambda x, rows, columns, src: put(x, rows, columns, src.expand(3, 5, 10, 14))
+    check(fn, x, rows, columns, torch.randn(shape), title=AXES, **ANY_SIZE)
