@@ -1,8 +1,9 @@
-"""Adding rows into a table of more rows than there are points, such as the gradient of an embedding: points
-are listed by the row that they name, then each row of the table is written once, with all that is added.
+"""Adding rows into a large table, such as the gradient of an embedding, or messages along the edges of a
+graph: points are listed by the row that they name, then each row of the table is written once, with all that
+is added.
 
-So a table of a half type is never held in float32, and what no point names is only copied. ``MOST`` points a
-row are listed. A row that is named more often is added up by atomics in a workspace, which is as long as
+So a table of a half type is never held in float32, and what no point names is only copied. Of each row a few
+points are listed. A row that is named more often is added up by atomics in a workspace, which is as long as
 there can be such rows: the commonest word would else keep one program busy for long.
 """
 
@@ -20,7 +21,8 @@ from nbcompile.loop_ir.index import ONE, Axis, IndexExpr, index, product
 from nbcompile.loop_ir.nodes import Buffer
 from nbcompile.stages import Config
 
-MOST = 8
+MOST = 8  # points listed of a row, if there are fewer points than rows
+NAMED = 16  # how often a row may be named on average
 SHORTEST_ROW = 64  # elements: of shorter ones the lists cost as much as the rows
 LEAST_TABLE = 1 << 20  # elements: below that the launches cost more than the memory
 LEAST_ADDED = 1 << 23  # elements that are added, in float32: fewer atomics cost less than the lists
@@ -33,13 +35,19 @@ def is_listed(nest: ScatterNest, rows: Rows) -> bool:
     """Whether a scatter is done so."""
     if nest.loop.mode != "add" or nest.out.dtype not in TYPES or rows.length < SHORTEST_ROW:
         return False
-    if rows.named >= rows.count.hint() or product(nest.out.shape).hint() < LEAST_TABLE:
+    if rows.named > NAMED * rows.count.hint() or product(nest.out.shape).hint() < LEAST_TABLE:
         return False
     if nest.out.dtype == torch.float32 and rows.named * rows.length < LEAST_ADDED:
         return False  # what is of a half type has a pass over a wider table to gain, too
     touched = [nest.buffers[load.buffer] for loop in nest.group.loops for load in loop.reads()]
     narrow = all(tile_printer.span(buffer) < tile_printer.INT32_LIMIT for buffer in (nest.out, *touched))
-    return narrow and rows.count.hint() * MOST < tile_printer.INT32_LIMIT
+    return narrow and rows.count.hint() * most_listed(rows) < tile_printer.INT32_LIMIT
+
+
+def most_listed(rows: Rows) -> int:
+    """How many points of each row are listed: rows named at random are seldom named more often."""
+    average = rows.named // rows.count.hint()
+    return MOST if average == 0 else 1 << (2 * average + MOST - 1).bit_length()
 
 
 class ListedRows:
@@ -48,11 +56,12 @@ class ListedRows:
     def __init__(self, nest: ScatterNest, rows: Rows) -> None:
         self.nest, self.rows = nest, rows
         self.value, self.skipped = _but_for_zeros(nest.value, rows)
-        self.slots = rows.named // (MOST + 1)  # rows that may be named more than MOST times
+        self.most = most_listed(rows)
+        self.slots = rows.named // (self.most + 1)  # rows that may be named more than ``most`` times
         count = rows.count.hint()
         # the last counter counts the slots
         self.counts = self._workspace("counts", count + 1, torch.int32)
-        self.listed = self._workspace("listed", count * MOST, torch.int32)
+        self.listed = self._workspace("listed", count * self.most, torch.int32)
         self.slot_of = self._workspace("slots", count, torch.int32)
         self.sums = self._workspace("sums", self.slots * rows.length, torch.float32)
 
@@ -98,11 +107,13 @@ class ListedRows:
         number, slot = p.fresh("number"), p.fresh("slot")
         p.out.add(f'{number} = tl.atomic_add({counts} + {row}, {one}, mask={inside}, sem="relaxed")', loop)
         listed = p.pointer(self.listed.name, write=True)
-        place = f"{row}*{MOST} + {number}"
-        p.out.add(f"tl.store({listed} + {place}, {points.name}, mask={inside} & ({number} < {MOST}))", loop)
+        place = f"{row}*{self.most} + {number}"
+        p.out.add(
+            f"tl.store({listed} + {place}, {points.name}, mask={inside} & ({number} < {self.most}))", loop
+        )
         if self.slots:
             first = p.fresh("first")
-            p.out.add(f"{first} = {inside} & ({number} == {MOST})", loop)
+            p.out.add(f"{first} = {inside} & ({number} == {self.most})", loop)
             cursor = f"{counts} + {rows.count} + tl.zeros([PBLOCK], tl.int32)"
             p.out.add(f'{slot} = tl.atomic_add({cursor}, {one}, mask={first}, sem="relaxed")', loop)
             pointer = p.pointer(self.slot_of.name, write=True)
@@ -110,7 +121,7 @@ class ListedRows:
         nest.add(f"{nest.symbol}_list", p, [f"cdiv({rows.named}, PBLOCK)"], configs)
 
     def _often(self) -> None:
-        """The points of rows that are named more than ``MOST`` times are added by atomics."""
+        """The points of rows that are named more than ``most`` times are added by atomics."""
         nest, rows = self.nest, self.rows
         width = min(128, 1 << (rows.length - 1).bit_length())
         configs = (Config({"PBLOCK": TILE // width, "XBLOCK": width}, 4),)
@@ -122,7 +133,7 @@ class ListedRows:
         loop = [nest.loop.id]
         often, slot = p.fresh("often"), p.fresh("slot")
         count = f"tl.load({p.pointer(self.counts.name)} + {row}, mask={inside}, other=0)"
-        p.out.add(f"{often} = {count} > {MOST}", loop)
+        p.out.add(f"{often} = {count} > {self.most}", loop)
         p.out.add(f"if tl.max(tl.max({often}.to(tl.int32), axis=1), axis=0) > 0:", loop)
         p.out.depth += 1
         p.out.add(f"{slot} = tl.load({p.pointer(self.slot_of.name)} + {row}, mask={often}, other=0)", loop)
@@ -158,14 +169,14 @@ class ListedRows:
         count, few, total = p.fresh("count"), p.fresh("few"), p.fresh("total")
         mask = f", mask={table.mask}, other=0" if table.mask else ""
         p.out.add(f"{count} = tl.load({p.pointer(self.counts.name)} + table_row{mask})", loop)
-        p.out.add(f"{few} = tl.where({count} > {MOST}, 0, {count})", loop)
+        p.out.add(f"{few} = tl.where({count} > {self.most}, 0, {count})", loop)
         p.out.add(f"{total} = tl.full([RBLOCK, XBLOCK], 0.0, tl.float32)", loop)
         p.out.add(f"for number in range(0, tl.max(tl.max({few}, axis=1), axis=0)):")
         p.out.depth += 1
         here = p.fresh("named")
         p.out.add(f"{here} = number < {few}", loop)
         points = Dim(rows.points, nest.variable(rows.points, "point"), "RBLOCK", 0, here)
-        listed = f"{p.pointer(self.listed.name)} + table_row*{MOST} + number"
+        listed = f"{p.pointer(self.listed.name)} + table_row*{self.most} + number"
         p.out.add(f"{points.name} = tl.load({listed}, mask={here}, other=0)", loop)
         p.dims = [points, x]  # the lanes of the table's rows are points now
         p.declare_axes(points)
@@ -185,7 +196,7 @@ class ListedRows:
     def _add_often(self, p: TilePrinter, count: str, total: str, x: Dim) -> None:
         loop = [self.nest.loop.id]
         often, slot = p.fresh("often"), p.fresh("slot")
-        p.out.add(f"{often} = {count} > {MOST}", loop)
+        p.out.add(f"{often} = {count} > {self.most}", loop)
         p.out.add(f"if tl.max(tl.max({often}.to(tl.int32), axis=1), axis=0) > 0:", loop)
         p.out.depth += 1
         p.out.add(

@@ -188,10 +188,20 @@ def test_sums_of_half_types_are_rounded_once():
     assert ((got.double() - exact).abs() <= exact.abs() * 2**-8 + 1e-6).all()
 
 
-@pytest.mark.parametrize("rows", [20, 4])
-def test_more_points_than_rows_keep_to_atomics(rows):
-    grad, at = torch.randn(30, 80), torch.randint(rows, (30,))
-    check(embedding(rows), grad, at, title="scatter", **ANY_TABLE)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [20, 150, 4])
+def test_rows_that_are_named_several_times(rows, dtype):
+    grad, at = (
+        torch.randn(220, 80).to(dtype),
+        torch.randint(rows, (220,)) if rows > 4 else torch.arange(220) % 20,
+    )
+    at[:50] = 2
+    check(embedding(max(rows, 20)), grad, at, title=LISTED, **ANY_TABLE)
+
+
+def test_many_more_points_than_rows_keep_to_atomics():
+    grad, at = torch.randn(30, 80), torch.randint(1, (30,))
+    check(embedding(1), grad, at, title="scatter", **ANY_TABLE)
 
 
 # -- listed axes -------------------------------------------------------------------------------------------
