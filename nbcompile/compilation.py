@@ -32,7 +32,7 @@ Dim = int | str
 
 NodeKind = Literal[
     "input", "constant", "view", "compute", "library", "fallback", "output",  # fx and aten graphs
-    "pointwise", "reduction", "scatter",  # loops
+    "pointwise", "reduction", "scan", "scatter",  # loops
     "kernel",  # fused program
 ]  # fmt: skip
 Stage = Literal["fx", "joint", "forward", "backward", "loops", "fused"]

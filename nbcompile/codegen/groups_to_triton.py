@@ -6,8 +6,10 @@ from nbcompile.codegen.groups_to_source import comment_of, is_repeatable
 from nbcompile.codegen.matmul import print_product
 from nbcompile.codegen.triton_expressions import TritonWriter
 from nbcompile.codegen.triton_nests import print_kernel
+from nbcompile.codegen.values import HALF
 from nbcompile.codegen.wrapper import library_targets, print_wrapper
-from nbcompile.loop_ir.fused import FusedProgram
+from nbcompile.loop_ir.fused import FusedProgram, Group
+from nbcompile.loop_ir.nodes import Buffer
 from nbcompile.stages import KernelSource, KernelText
 from nbcompile.targets import Target
 
@@ -18,6 +20,7 @@ def groups_to_triton(program: FusedProgram, target: Target) -> KernelSource:
     buffers = program.program.buffers()
     kernels, texts = {}, []
     for group in program.groups:
+        writer.precise = not _half_only(group, buffers)
         printer = print_kernel if group.product is None else print_product
         printed, title = printer(group, buffers, writer, comment_of(group, program), target)
         kernels[group.id] = printed
@@ -36,3 +39,11 @@ def groups_to_triton(program: FusedProgram, target: Target) -> KernelSource:
         repeatable=is_repeatable(program),
         launches=tuple(launch for item in kernels.values() for launch in item.launches),
     )
+
+
+def _half_only(group: Group, buffers: dict[str, Buffer]) -> bool:
+    """Whether everything that a group stores is of a half type, or no floating-point number."""
+    memory = {loop.mutates or out.name for loop in group.loops for out in loop.outputs
+              if loop.mutates or out.name in group.stored}  # fmt: skip
+    types = {buffers[name].dtype for name in memory}
+    return all(dtype in HALF or not dtype.is_floating_point for dtype in types)

@@ -17,7 +17,7 @@ import torch
 from nbcompile.codegen import matmul_configs
 from nbcompile.codegen.printed import PrintedKernel
 from nbcompile.codegen.tile_printer import Dim, TilePrinter
-from nbcompile.codegen.tiles import Tiling
+from nbcompile.codegen.tiling import Tiling
 from nbcompile.codegen.triton_expressions import TritonWriter
 from nbcompile.codegen.triton_nests import Nest
 from nbcompile.codegen.values import Reduction, Value, resolver_of

@@ -2,35 +2,25 @@
 
 Each program reduces its own part, leaves the result in memory, waits until all parts of the row have come
 so far, and combines them. So all programs must be on the chip together (``Launch.together``): there are
-``GROUPS`` groups of them, each taking one row (or block of rows) after the other.
+``GROUPS`` groups of them, each taking one row after the other. Where registers allow (``Tiling.ahead``), the
+next row is asked for before the wait, so that memory has work meanwhile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import torch
-
 from nbcompile.codegen.accumulating import Accumulating, Online, accumulate_dtype, find_online
-from nbcompile.codegen.tile_printer import Dim, Scope, bare
-from nbcompile.codegen.triton_expressions import TRITON_TYPES
-from nbcompile.codegen.values import Reduction, walk_values
-from nbcompile.loop_ir.index import index
+from nbcompile.codegen.meetings import Meetings, at_infinity
+from nbcompile.codegen.tile_printer import Condition, Dim, Scope, bare
+from nbcompile.codegen.values import Reduction, Value, gathered, walk_values
 from nbcompile.stages import Config
 
 if TYPE_CHECKING:
     from nbcompile.codegen.block_printers import RowsPrinter
     from nbcompile.codegen.triton_nests import Nest
-
-WAIT = '''@triton.jit
-def wait_for_all(counter, count):
-    """Return when ``count`` programs have come here: what they stored before can be read after."""
-    tl.debug_barrier()
-    tl.atomic_add(counter, 1, sem="release")
-    while tl.atomic_add(counter, 0, sem="acquire") < count:
-        pass
-    tl.debug_barrier()'''
 
 
 class SharedRows:
@@ -41,8 +31,8 @@ class SharedRows:
         self.plan, self.values = nest.plan, nest.values
         self.parts = self.plan.parts
         self.online = find_online(self.values)
-        self.counters = 0
-        self.loaded: dict[str, str] = {}  # the combined parts' names, by output
+        self.meetings = Meetings(nest, p, x, r, self.chunk)
+        self.ahead: dict[int, str] = {}  # what holds the next row's values: value number → name
         self.pivot = self.own_top = self.below = ""  # of the pair of maximum and sum under way
 
     @property
@@ -57,8 +47,6 @@ class SharedRows:
 
     def print(self) -> None:
         p, nest, x, r = self.p, self.nest, self.x, self.r
-        nest.writer.helpers.setdefault("wait_for_all", WAIT)
-        p.used_names |= {"wait_for_all", "part", "GROUPS"}
         p.out.add(f"part = {nest.program(p, 0)} % {self.parts}")
         p.out.add(f"{r.name} = {p.lanes(r, offset=f'part * {self.chunk}')}")
         if self.length % self.chunk:
@@ -67,16 +55,14 @@ class SharedRows:
         p.declare_axes(r)
         p.block_start = f"part * {self.chunk}"
         rows = nest.size(p, x.extent)
-        step = "" if self.plan.one_row else " * XBLOCK"
-        first = f"{nest.program(p, 0)} // {self.parts}{step}"
-        p.out.add(f"for start in range({first}, {rows}, GROUPS{step}):")
+        first = f"{nest.program(p, 0)} // {self.parts}"
+        wanted = self._streamed() if self.plan.ahead else []
+        self._fetch(wanted, first)
+        p.out.add(f"for start in range({first}, {rows}, GROUPS):")
         p.out.depth += 1
-        if self.plan.one_row:
-            p.out.add(f"{x.name} = start")
-            p.declare_axes(x)
-        else:
-            nest.declare(p, x, "start", self.configs)
-        scope = self._reduce()
+        p.out.add(f"{x.name} = start")
+        p.declare_axes(x)
+        scope = self._reduce(self._arrived(wanted), wanted)
         full, short = nest._row_stores()
         nest.store_all(p, full, scope)
         results = nest._reduction_stores(split=False)
@@ -91,11 +77,51 @@ class SharedRows:
         grid = [f"{self.parts} * GROUPS"]
         nest.add(nest.symbol, p, grid, self.configs).together = True
 
+    # -- the next row -------------------------------------------------------------------------------------
+
+    def _streamed(self) -> list[Value]:
+        """What is read of every row: its points, and its own numbers."""
+        roots = [item.value for item in self.values.reductions] + [item.value for item in self.values.stores]
+        order, certain = self.p.needed(roots, {})
+        inside = frozenset(self.plan.r)
+        return [
+            value for value in order
+            if value.kind == "load" and value.number in certain and not gathered(value.place)
+            and value.axes - inside
+        ]  # fmt: skip
+
+    def _fetch(self, wanted: Sequence[Value], row: str) -> None:
+        """Loads of the row after, if there is one; nothing waits for them here."""
+        if not wanted:
+            return
+        p, x = self.p, self.x
+        last = f"{x.name}_ahead"
+        letters = dict(p.letters)
+        p.letters |= {axis.text: f"{letters[axis.text]}_ahead" for axis in x.axes}
+        p.used_names |= {last, *(p.letters[axis.text] for axis in x.axes)}
+        p.out.add(f"{last} = {row}")
+        p.declare_axes(replace(x, name=last))
+        test = Condition(f"{last} < {self.nest.size(p, x.extent)}", frozenset())
+        for value in wanted:
+            where, mask = p.element(value.buffer, value.place, {}, [test], write=False)
+            if value.number not in self.ahead:
+                self.ahead[value.number] = p.fresh(f"{value.buffer}_ahead")
+            p.out.add(f"{self.ahead[value.number]} = tl.load({where}{mask})", [value.origin])
+        p.letters = letters
+
+    def _arrived(self, wanted: Sequence[Value]) -> Scope:
+        """Names for what was asked for a row ago."""
+        scope: Scope = {}
+        for value in wanted:
+            scope[value.number] = self.p.fresh(value.buffer)
+            text = self.p.in_register(value, self.ahead[value.number])
+            self.p.out.add(f"{scope[value.number]} = {text}", [value.origin])
+        return scope
+
     # -- reductions ---------------------------------------------------------------------------------------
 
-    def _reduce(self) -> Scope:
+    def _reduce(self, scope: Scope, wanted: Sequence[Value]) -> Scope:
         """Every row result, in as few meetings as their dependences allow."""
-        scope: Scope = {}
         left = [item for item in self.values.reductions if not item.split]
         joined = {pair.total.output: pair for pair in self.online}
         while left:
@@ -112,12 +138,16 @@ class SharedRows:
                     needs = needs - {item.mean}
                 if not needs:
                     batch.append(item)
-            scope = self._meet(batch, scope, [joined[i.output] for i in batch if i.output in joined])
+            scope = self._meet(batch, scope, [joined[i.output] for i in batch if i.output in joined], wanted)
+            wanted = ()
             left = [item for item in left if item not in batch]
         return scope
 
-    def _meet(self, batch: Sequence[Reduction], scope: Scope, pairs: Sequence[Online]) -> Scope:
-        """Reduce this program's part of each of ``batch``, wait, and combine all parts."""
+    def _meet(
+        self, batch: Sequence[Reduction], scope: Scope, pairs: Sequence[Online], wanted: Sequence[Value]
+    ) -> Scope:
+        """Reduce this program's part of each of ``batch``, ask for what is ``wanted`` of the next row, wait,
+        and combine all parts."""
         p = self.p
         accumulating = Accumulating(p, self.r.place or 0)
         count = f"{self.chunk}.0"
@@ -137,13 +167,12 @@ class SharedRows:
             accumulating.at_once(item, scope, count)
             if item.output in lowered:
                 self._pivot(lowered[item.output])
-        kept = {item.output: self._publish(item) for item in batch}
-        self._wait()
-        for item in batch:
-            self._load(item, kept[item.output])
+        self.meetings.publish(batch)
+        self._fetch(wanted, "start + GROUPS")
+        self.meetings.wait(batch)
         for item in batch:
             if item.output not in totals and not item.mean:
-                self._combine(item, lowered.get(item.output))
+                self.meetings.combine(item, lowered.get(item.output))
         for pair in pairs:
             scope = self._rescaled(pair, scope)
         return scope
@@ -187,84 +216,4 @@ class SharedRows:
         p = self.p
         top = self.own_top = p.reduced_text[pair.top.output]
         self.pivot = p.fresh("pivot")
-        p.out.add(f"{self.pivot} = tl.where({_at_infinity(top, pair)}, 0.0, {top})", [pair.top.loop.id])
-
-    def _publish(self, item: Reduction) -> str:
-        """Store this part's result for the others; returns the pointer to the row's parts."""
-        p, nest = self.p, self.nest
-        dtype = _kept_dtype(item, nest)
-        workspace = nest._workspace(item, "parts", dtype, self.x.extent * index(self.parts))
-        pointer = p.pointer(workspace.name)
-        place = f"part * {nest._factor(p, self.x.extent)} + {self.x.name}"
-        mask = f", mask={self.x.mask}" if self.x.mask else ""
-        p.out.add(f"tl.store({pointer} + {place}, {p.reduced_text[item.output]}{mask})", [item.loop.id])
-        return pointer
-
-    def _wait(self) -> None:
-        p, nest = self.p, self.nest
-        name = f"{self.values.group.loops[0].name}_arrived" + (f"_{self.counters}" if self.counters else "")
-        self.counters += 1
-        pointer = p.pointer(nest.counter(name, self.x.extent).name)
-        row = self.x.name if self.plan.one_row else "start"
-        p.out.add(f"wait_for_all({pointer} + {row}, {self.parts})")
-
-    def _load(self, item: Reduction, pointer: str) -> None:
-        p, nest = self.p, self.nest
-        whole = 1 << max(self.parts - 1, 0).bit_length()
-        lanes = f"tl.arange(0, {whole})"
-        if not self.plan.one_row:
-            lanes = f"{lanes}[None, :]"
-        masks = [self.x.mask] if self.x.mask else []
-        if whole != self.parts:
-            masks.append(f"({lanes} < {self.parts})")
-        dtype = _kept_dtype(item, nest)
-        other = nest.writer.identity("sum" if item.kind == "mean" else item.kind, dtype)
-        joined = f", mask={' & '.join(masks)}, other={other}" if masks else ""
-        name = p.fresh(f"{item.output}_parts")
-        place = f"{lanes} * {nest._factor(p, self.x.extent)} + {self.x.name}"
-        cast = ".to(tl.int1)" if dtype == torch.bool else ""
-        p.out.add(f"{name} = tl.load({pointer} + {place}{joined}, volatile=True){cast}", [item.loop.id])
-        self.loaded[item.output] = name
-
-    def _combine(self, item: Reduction, pair: Online | None) -> None:
-        p, nest, writer = self.p, self.nest, self.nest.writer
-        place = self.r.place or 0
-        accumulating = Accumulating(p, place)
-        parts, loop = self.loaded[item.output], [item.loop.id]
-        dtype = accumulate_dtype(item, nest.buffers[item.output].dtype)
-        if item.kind == "mean":
-            squares = self.loaded[item.loop.outputs[1].name]
-            accumulating.combine_moments(item, parts, squares, self._counts(), f"{self.length}.0")
-            return
-        name = p.fresh(item.output)
-        p.out.add(f"{name} = {accumulating.kept(writer.reduce(item.kind, parts, place, dtype))}", loop)
-        p.reduced_text[item.output] = name
-        if pair is None:
-            return
-        pivot, pivots = p.fresh("pivot"), p.fresh("pivots")
-        p.out.add(f"{pivot} = tl.where({_at_infinity(name, pair)}, 0.0, {name})", loop)
-        p.out.add(f"{pivots} = tl.where({_at_infinity(parts, pair)}, 0.0, {parts})", loop)
-        total = p.fresh(pair.total.output)
-        scaled = writer.op("exp", [f"({pivots} - {pivot})"], dtype, dtype)
-        # a part without any number above -inf counts for nothing
-        scaled = f'tl.where({parts} == float("-inf"), 0.0, {scaled})'
-        product = f"{self.loaded[pair.total.output]} * {scaled}"
-        p.out.add(f"{total} = {accumulating.kept(writer.reduce('sum', product, place, dtype))}", loop)
-        p.reduced_text[pair.total.output] = total
-
-    def _counts(self) -> str:
-        """How many points each part has."""
-        whole = 1 << max(self.parts - 1, 0).bit_length()
-        lanes = f"tl.arange(0, {whole})" + ("" if self.plan.one_row else "[None, :]")
-        if self.length == self.chunk * whole:
-            return f"{self.chunk}.0"
-        rest = f"tl.maximum({self.length} - {lanes} * {self.chunk}, 0)"
-        return f"tl.minimum({rest}, {self.chunk}).to({TRITON_TYPES[torch.float32]})"
-
-
-def _at_infinity(text: str, pair: Online) -> str:
-    return f'tl.abs({text}) == float("inf")' if pair.lenient else f'{text} == float("-inf")'
-
-
-def _kept_dtype(item: Reduction, nest: Nest) -> torch.dtype:
-    return accumulate_dtype(item, nest.buffers[item.output].dtype)
+        p.out.add(f"{self.pivot} = tl.where({at_infinity(top, pair)}, 0.0, {top})", [pair.top.loop.id])

@@ -7,16 +7,16 @@ two-dimensional tile has the shape ``[XBLOCK, 1]``, so that tiles of any shape c
 from __future__ import annotations
 
 import keyword
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from nbcompile.codegen.printed import Lines
+from nbcompile.codegen.random_blocks import four_at_once, four_coins
 from nbcompile.codegen.ranges import decide
 from nbcompile.codegen.triton_expressions import POINTER_TYPES, TRITON_TYPES, TritonWriter, reserved_names
-from nbcompile.codegen.values import Gathered, KernelValues, Store, Value
+from nbcompile.codegen.values import Gathered, KernelValues, Store, Value, gathered
 from nbcompile.errors import CodegenError
 from nbcompile.loop_ir.index import (
     Atom,
@@ -59,6 +59,17 @@ class Condition:
     """A condition that loads stand under: its text, and the dimensions it varies along."""
 
     text: str
+    dims: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A load whose place depends on conditions: ``start``, plus the text ``rest`` which varies along
+    ``dims``."""
+
+    load: Value
+    start: IndexExpr
+    rest: str
     dims: frozenset[int]
 
 
@@ -233,11 +244,11 @@ class TilePrinter:
         if value.kind == "guard":
             return self.guard(value, scope, under)
         if value.op == "philox_uniform":
-            four = self.four_at_once(value, scope)
+            four = four_at_once(self, value, scope)
             if four:
                 return four
         if value.op == "lt":
-            coins = self.four_coins(value, scope)
+            coins = four_coins(self, value, scope)
             if coins:
                 return coins
         args = [self.text(arg, scope, under) for arg in value.args]
@@ -248,9 +259,22 @@ class TilePrinter:
         side = _side(value)
         if side is not None:
             return self.text(side, scope, under)
+        test, axes = self.test(value, scope, under)
+        if not test:
+            return self.text(value.args[0], scope, under)
+        one = self.chosen(value, scope, under)
+        if one is not None:
+            return self.load(one.load, scope, under, one)
+        dims = self.dims_of(axes)
+        inside = self.text(value.args[0], scope, [*under, Condition(test, dims)])
+        outside = self.text(value.args[1], scope, [*under, Condition(f"~({test})", dims)])
+        return f"tl.where({test}, {inside}, {outside})"
+
+    def test(self, guard: Value, scope: Scope, under: Sequence[Condition]) -> tuple[str, set[Axis]]:
+        """What of a guard's bounds is not known to hold, and the axes it depends on."""
         tests: list[str] = []
         axes: set[Axis] = set()
-        for item, low, high in value.bounds:
+        for item, low, high in guard.bounds:
             for holds, text in (
                 (
                     at_least(item, low),
@@ -267,18 +291,49 @@ class TilePrinter:
             for atom in item.atoms():
                 if isinstance(atom, Gathered):
                     axes |= atom.value.axes
-        if not tests:
-            return self.text(value.args[0], scope, under)
-        test = " & ".join(tests)
-        dims = self.dims_of(axes)
-        inside = self.text(value.args[0], scope, [*under, Condition(test, dims)])
-        outside = self.text(value.args[1], scope, [*under, Condition(f"~({test})", dims)])
-        return f"tl.where({test}, {inside}, {outside})"
+        return " & ".join(tests), axes
 
-    def load(self, value: Value, scope: Scope, under: Sequence[Condition] = ()) -> str:
-        dtype = self.buffers[value.buffer].dtype
-        where, mask = self.element(value.buffer, value.place, scope, under, write=False)
-        text = f"tl.load({where}{mask}{self.policy(value)})"
+    def chosen(self, value: Value, scope: Scope, under: Sequence[Condition]) -> Chosen | None:
+        """Both sides of a guard as one load, if they read one buffer at places a constant apart: then the
+        place is chosen, not the value, and memory is asked once."""
+        if value.number in scope:
+            return None
+        if value.kind == "load":
+            if gathered(value.place):
+                return None
+            start = IndexExpr({mono: coeff for mono, coeff in value.place.terms if mono})
+            return Chosen(value, start, str((value.place - start).constant), frozenset())
+        if value.kind != "guard":
+            return None
+        side = _side(value)
+        if side is not None:
+            return self.chosen(side, scope, under)
+        inside, outside = (self.chosen(arg, scope, under) for arg in value.args)
+        if inside is None or outside is None or inside.load.buffer != outside.load.buffer:
+            return None
+        if inside.start != outside.start:
+            return None
+        test, axes = self.test(value, scope, under)
+        if not test:
+            return inside
+        dims = inside.dims | outside.dims | self.dims_of(axes)
+        return Chosen(inside.load, inside.start, f"tl.where({test}, {inside.rest}, {outside.rest})", dims)
+
+    def load(
+        self, value: Value, scope: Scope, under: Sequence[Condition] = (), chosen: Chosen | None = None
+    ) -> str:
+        if chosen is None:
+            where, mask = self.element(value.buffer, value.place, scope, under, write=False)
+        else:
+            where, mask = self.element(
+                value.buffer, chosen.start, scope, under, write=False, beyond=chosen.dims
+            )
+            where = f"{where} + {chosen.rest}"
+        return self.in_register(value, f"tl.load({where}{mask}{self.policy(value)})")
+
+    def in_register(self, load: Value, text: str) -> str:
+        """What was loaded, in the type that it is worked with."""
+        dtype = self.buffers[load.buffer].dtype
         if dtype in (torch.bfloat16, torch.float16):
             return f"{text}.to(tl.float32)"
         return f"{text}.to(tl.int1)" if dtype == torch.bool else text
@@ -289,9 +344,10 @@ class TilePrinter:
 
     def element(
         self, buffer: str, place: IndexExpr, scope: Scope, under: Sequence[Condition], *, write: bool,
-        extra: Sequence[str] = (),
+        extra: Sequence[str] = (), beyond: frozenset[int] = frozenset(),
     ) -> tuple[str, str]:  # fmt: skip
-        """(pointer text, mask argument) of ``buffer[place]``."""
+        """(pointer text, mask argument) of ``buffer[place]``; ``beyond``: dimensions that something the
+        caller adds to the pointer varies along."""
         axes = {atom for atom in place.atoms() if isinstance(atom, Axis)}
         masks: list[str] = []
         for atom in sorted(place.atoms(), key=lambda item: item.text):
@@ -302,7 +358,7 @@ class TilePrinter:
                 text = self.text(atom.value, scope, under)
                 text = text if text.isidentifier() else f"({text})"
                 masks += [f"({text} >= 0)", f"({text} < {self.place(atom.size, scope, under)})"]
-        dims = self.dims_of(axes)
+        dims = self.dims_of(axes) | beyond
         everywhere = dims.union(*(item.dims for item in under)) if under else dims
         if write:
             everywhere |= frozenset(d.place for d in self.tiled if d.place is not None and d.mask in extra)
@@ -323,62 +379,6 @@ class TilePrinter:
 
     def in_order(self) -> list[Dim]:
         return sorted(self.tiled, key=lambda dim: dim.place or 0)
-
-    def four_coins(self, value: Value, scope: Scope) -> str:
-        """Whether random numbers are below a constant, decided on their words: ``(w >> 8) / 2**24 < p`` is
-        ``w < ceil(p * 2**24) << 8``."""
-        number, limit = value.args
-        if number.op != "philox_uniform" or number.number in scope or limit.kind != "const":
-            return ""
-        bound = math.ceil(float(limit.literal) * (1 << 24)) << 8 if math.isfinite(limit.literal) else 0
-        if not 0 < bound < 1 << 32:
-            return ""
-        block = self.block_of_four(number, scope)
-        if not block:
-            return ""
-        return self.writer.philox_below4(self.text(number.args[0], scope), block, bound)
-
-    def four_at_once(self, value: Value, scope: Scope) -> str:
-        """Random numbers of neighbours, four to a Philox block: empty where they do not lie so."""
-        block = self.block_of_four(value, scope)
-        return self.writer.philox_uniform4(self.text(value.args[0], scope), block) if block else ""
-
-    def block_of_four(self, value: Value, scope: Scope) -> str:
-        """The blocks whose words are the random numbers of the tile, in order; empty if there are none."""
-        offset = value.args[1]
-        if offset.kind != "index" or not self.tiled:
-            return ""
-        last = self.in_order()[-1]
-        fast = last.axes[-1]
-        step = offset.place.coefficient(fast)
-        whole = last.extent.constant
-        if step is None or step.constant != 1 or whole is None or whole % 4 or fast.extent.constant is None:
-            return ""
-        if len(last.axes) > 1 and not self._counts(offset.place, last):
-            return ""
-        rest = offset.place
-        for axis in last.axes:
-            coefficient = offset.place.coefficient(axis)
-            if coefficient is None:
-                return ""
-            rest = rest - coefficient * axis
-        if any(coeff % 4 for _, coeff in rest.terms) or rest.atoms() & set(last.axes):
-            return ""
-        base = IndexExpr({mono: coeff // 4 for mono, coeff in rest.terms})
-        start = self.lane_start(last)
-        quarter = self.across(f"tl.arange(0, {last.block} // 4)", last.place)
-        return f"({self.place(base, scope)}) + {f'{start} // 4 + ' if start else ''}{quarter}"
-
-    def _counts(self, place: IndexExpr, dim: Dim) -> bool:
-        """Whether ``place`` steps by one along the whole of ``dim``."""
-        expected: int | None = 1
-        for axis in reversed(dim.axes):
-            step = place.coefficient(axis)
-            if step is None or expected is None or step.constant != expected:
-                return False
-            extent = axis.extent.constant
-            expected = expected * extent if extent is not None else None
-        return True
 
     def lane_start(self, dim: Dim) -> str:
         """Text of the first index of ``dim``'s present block (empty: 0)."""

@@ -4,8 +4,8 @@ reduces what. One frozen :class:`Tiling` a group; the printer only follows it.
 A program owns a tile of up to two dimensions. Schedules:
 
 - *points*: nothing is reduced; the tile is a run of points in memory order, or a square of two axes where
-  two tensors lie in different orders (a transposed read), or part of one row (*lines*) where much of the
-  work is the same all along it.
+  two tensors lie in different orders (a transposed read), or part of one row (*lines*) or of several
+  (*bands*) where some of the work is the same all along it.
 - *rows*: ``x`` are kept points and ``r`` what is reduced. ``persistent``: a whole row is on chip and read
   once. Else the row is walked in blocks, once per pass.
 - ``parts``: a long row is held by several programs, which wait for each other's results.
@@ -16,181 +16,48 @@ A program owns a tile of up to two dimensions. Schedules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from nbcompile.codegen.accesses import accesses, heavy_lanes, memory_order, streamed_bytes
+from nbcompile.codegen.point_tiles import points_tiling
+from nbcompile.codegen.tiling import Tiling, distinct, in_warps, power, reordered, warps_of
 from nbcompile.codegen.values import KernelValues, kernel_values, walk_values
-from nbcompile.loop_ir.fused import Group, Nest
-from nbcompile.loop_ir.index import Axis, IndexExpr, product
+from nbcompile.loop_ir.fused import Group
+from nbcompile.loop_ir.index import Axis
 from nbcompile.loop_ir.nodes import Buffer, hint_product
 from nbcompile.stages import Config
 from nbcompile.targets import Target
 
-POINTS_BLOCK = 1024
 LONGEST_ROW = 16_384  # points of a row that one program holds
 MOST_LIVE = 65_536  # points times values held at once: the registers of a multiprocessor
-MOST_BLOCKS = 65_535  # of a grid's second dimension
 WALK_BLOCK = 4096  # points of a walk's block
+CACHED = 2  # the part of the L2 cache that keeps what is walked again: one in so many bytes
+TOGETHER = 1024  # points of a block where several programs walk a row
 STAGES = 3  # blocks of a walk under way at once
 SHARED_BUDGET = 200 << 10  # bytes of them on a multiprocessor
 PART = 8192  # points that one of several programs holds of a row, with 8 warps
+SHORT_COLUMN = 16  # points of a row that are walked in so many steps
 LONGEST_COLUMN = 512  # points of a row held where neighbours lie from row to row
 LONGEST_SUM = 16_384  # points of a row whose sums over the rows stay in registers
-SUM_TILE, SUM_PROGRAMS = 1024, 4  # points of such a tile, and programs of them on a multiprocessor
+SUM_TILE, SUM_PROGRAMS = 2048, 4  # points of such a tile, and programs of them on a multiprocessor
 SMALL_DATA = 8 << 20  # bytes that a second walk finds in the cache anyway
 COLUMNS = 64  # neighbouring columns of a tile whose reduced axis is not the contiguous one
-
-
-@dataclass(frozen=True)
-class Tiling:
-    """``x`` and ``r`` are axes of the nest, outermost first (``y`` those of a two-dimensional tile of
-    points). ``configs`` gives each block's size. ``slabs``: programs that share one row."""
-
-    schedule: str  # "points", "lines", "square", "rows", "scatter"
-    x: tuple[Axis, ...]
-    r: tuple[Axis, ...] = ()
-    y: tuple[Axis, ...] = ()
-    persistent: bool = False
-    one_row: bool = False  # x is one number, the tile has the dimension r alone
-    slabs: int = 1
-    parts: int = 1  # programs that hold one row together
-    sums: bool = False
-    configs: tuple[Config, ...] = ()
-
-    @property
-    def title(self) -> str:
-        """What people call this kind of kernel."""
-        if self.schedule != "rows":
-            return {
-                "points": "pointwise", "lines": "pointwise, by rows", "square": "pointwise, square tiles",
-                "scatter": "scatter",
-            }[self.schedule]  # fmt: skip
-        words = ["persistent rows" if self.persistent else "looped rows"]
-        if self.parts > 1:
-            words = [f"rows shared by {self.parts} programs"]
-        elif self.slabs > 1 and not self.sums:
-            words = ["split rows"]
-        if self.sums:
-            words.append("partial sums over rows")
-        return ", ".join(words)
 
 
 def tiling(group: Group, buffers: dict[str, Buffer], target: Target) -> tuple[KernelValues, Tiling]:
     """The group's values, its axes put in memory order, and how to cut them into tiles."""
     values = kernel_values(group, buffers, narrow=True)
     if any(loop.kind == "scatter" for loop in group.loops):
-        return values, _in_warps(_points(values, buffers, target, "scatter"), target)
+        return values, in_warps(points_tiling(values, buffers, target, "scatter"), target)
     order = memory_order(values, buffers)
     if order != values.nest.axes:
-        values = _reordered(group, values, order, buffers)
-    plan = _rows(values, buffers, target) if values.reductions else _points(values, buffers, target, "points")
-    return values, _in_warps(plan, target)
-
-
-def _in_warps(plan: Tiling, target: Target) -> Tiling:
-    """The same threads in warps of the chip: the schedules count in warps of 32."""
-    if target.warp == 32:
-        return plan
-    configs = (replace(item, warps=max(1, item.warps * 32 // target.warp)) for item in plan.configs)
-    return replace(plan, configs=_distinct(configs))
-
-
-# -- memory order -----------------------------------------------------------------------------------
-
-
-def _reordered(
-    group: Group, values: KernelValues, order: tuple[Axis, ...], buffers: dict[str, Buffer]
-) -> KernelValues:
-    """The values with the nest's own axes in memory order (so that more of them become one)."""
-    rank: dict[str, int] = {}
-    for n, axis in enumerate(order):
-        for part in _parts_of(axis, group.nest.axes):
-            rank[part.name] = n
-    axes = tuple(
-        sorted(group.nest.axes, key=lambda axis: rank.get(axis.name, len(order)))
-    )  # stable: parts of one axis stay in order
-    return kernel_values(replace(group, nest=Nest(axes, group.nest.inner)), buffers, narrow=True)
-
-
-def _parts_of(axis: Axis, axes: Sequence[Axis]) -> list[Axis]:
-    """The group's axes that a collapsed axis stands for: ``kernel_values`` joins their names."""
-    if axis in axes:
-        return [axis]
-    joined = f"_{axis.name}_"
-    return [part for part in axes if f"_{part.name}_" in joined]
+        values = reordered(group, values, order, buffers)
+    if values.reductions:
+        return values, in_warps(_rows(values, buffers, target), target)
+    return values, in_warps(points_tiling(values, buffers, target, "points"), target)
 
 
 # -- schedules ----------------------------------------------------------------------------------------
-
-
-def _points(values: KernelValues, buffers: dict[str, Buffer], target: Target, schedule: str) -> Tiling:
-    axes = values.nest.axes
-    points = hint_product(axis.extent for axis in axes)
-    if schedule == "points":
-        square = _square(values, buffers)
-        if square is not None:
-            rest, other, lane = square
-            configs = tuple(
-                Config({"YBLOCK": y, "XBLOCK": x}, warps)
-                for y, x, warps in ((64, 64, 8), (32, 64, 4), (32, 32, 4), (64, 128, 8), (128, 32, 8))
-            )
-            return Tiling("square", (lane,), y=(*rest, other), configs=configs)
-        lines = _lines(values, points)
-        if lines is not None:
-            return lines
-    block = POINTS_BLOCK
-    while block > 128 and points < block * target.multiprocessors * 2:
-        block //= 2
-    sizes = dict.fromkeys((block, max(block // 2, 128), block * 2, block * 4))
-    configs = tuple(Config({"XBLOCK": size}, max(1, min(8, size // 256))) for size in sizes)
-    configs += (Config({"XBLOCK": block}, max(1, min(8, block // 128))),)
-    return Tiling(schedule, axes, configs=_distinct(configs))
-
-
-def _lines(values: KernelValues, points: int) -> Tiling | None:
-    """A row at a time, if its length leaves few lanes idle and some work does not vary along it."""
-    axes = values.nest.axes
-    length = axes[-1].extent.constant if axes else None
-    if len(axes) < 2 or length is None or length < 512 or points < SMALL_DATA:
-        return None
-    last = axes[-1]
-    roots = [item.value for item in values.stores]
-    fixed = [
-        value for value in walk_values(roots)
-        if value.kind in ("load", "op") and value.axes and last not in value.axes
-    ]  # fmt: skip
-    if len(fixed) < 2 or any(last not in item.place.axes() for item in values.stores):
-        return None
-    sizes = [size for size in (4096, 2048, 1024, 512) if -(-length // size) * size <= length * 9 // 8]
-    if not sizes or -(-length // sizes[-1]) > MOST_BLOCKS:
-        return None
-    configs = tuple(Config({"RBLOCK": size}, max(1, size // 512)) for size in sizes)
-    configs += (Config({"RBLOCK": sizes[0]}, max(1, sizes[0] // 256)),)
-    return Tiling("lines", axes[:-1], (last,), one_row=True, configs=_distinct(configs))
-
-
-def _square(values: KernelValues, buffers: dict[str, Buffer]) -> tuple[list[Axis], Axis, Axis] | None:
-    """(other axes, second lane, first lane) if two heavy accesses lie along different axes."""
-    found = [access for access in accesses(values, buffers) if access.strides]
-    if not found:
-        return None
-    axes = values.nest.axes
-    lane = next((access.lane for access in found if access.lane is not None), None)
-    heaviest = found[0].bytes
-    for access in found:
-        other = access.lane
-        if other is None or lane is None or other == lane or access.bytes * 4 < heaviest:
-            continue
-        if min(lane.extent.hint(), other.extent.hint()) < 16 or lane not in access.strides:
-            continue
-        if max(lane.extent.hint(), other.extent.hint()) // 32 > MOST_BLOCKS:
-            continue
-        if axes[-1] != lane:
-            lane, other = other, lane
-        rest = [axis for axis in axes if axis not in (lane, other)]
-        return rest, other, lane
-    return None
 
 
 def _rows(values: KernelValues, buffers: dict[str, Buffer], target: Target) -> Tiling:
@@ -202,16 +69,29 @@ def _rows(values: KernelValues, buffers: dict[str, Buffer], target: Target) -> T
         if rows >= target.multiprocessors // 2 or whole <= 4096 or not _splittable(values):
             return _held(values, shape, target)
     if shape.fits and not shape.along:
-        return _held_columns(shape)
+        short = shape.length <= SHORT_COLUMN and not shape.mixed and _splittable(values)
+        return _short_columns(shape) if short else _held_columns(shape)
     shared = _shared(values, shape, target)
     return shared if shared is not None else _looped(values, shape, target)
 
 
+def _short_columns(shape: _Rows) -> Tiling:
+    """The few steps of a row that lies across memory one after the other, each lane a row of its own."""
+    configs = tuple(
+        Config({"XBLOCK": min(each, max(32, power(shape.rows))), "RBLOCK": 1}, warps)
+        for each, warps in ((512, 4), (256, 2), (1024, 8), (1024, 4))
+    )
+    return Tiling("rows", shape.x, shape.r, unrolled=True, configs=distinct(configs))
+
+
 def _held_columns(shape: _Rows) -> Tiling:
     """A program holds whole rows that lie across memory: neighbouring ones."""
-    each = max(8, min(COLUMNS * (1 if shape.mixed else 2), 8192 // shape.whole))
-    config = Config({"XBLOCK": each}, _warps(each * shape.whole, 16))
-    return Tiling("rows", shape.x, shape.r, persistent=True, configs=(config,))
+    each = max(16, min(COLUMNS * 2, 2048 // shape.whole))
+    tile = each * shape.whole
+    configs = tuple(
+        Config({"XBLOCK": each}, max(1, min(most, tile // 2048))) for most in (4, 8)
+    )  # few warps: less to combine
+    return Tiling("rows", shape.x, shape.r, persistent=True, configs=distinct(configs))
 
 
 def _held(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
@@ -219,16 +99,18 @@ def _held(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
     whole, rows, x, r = shape.whole, shape.rows, shape.x, shape.r
     slim = rows // max(1, 2048 // whole) >= 2 * target.multiprocessors
     each = max(1, min(2048 // whole, 64)) if slim else max(1, min(256 // whole, rows))
-    each = _power(each) if rows > 1 else 1
-    tile = each * whole
+    each = power(each) if rows > 1 else 1
     points = 32 if _draws(values) else 16
-    configs = [Config({"XBLOCK": each}, _warps(tile, points))]
-    for warps in (_warps(tile, 48 - points), _warps(tile, 8), _warps(tile, 64)):
+    if slim and (whole <= 512 or (whole == 1024 and not _stores_rows(values))):
+        each, points = max(1, 512 // whole), 32  # one warp: nothing is combined across warps
+    tile = each * whole
+    configs = [Config({"XBLOCK": each}, warps_of(tile, points))]
+    for warps in (warps_of(tile, 48 - points), warps_of(tile, 8), warps_of(tile, 64)):
         configs.append(Config({"XBLOCK": each}, warps))
     if each > 1:
-        configs.append(Config({"XBLOCK": max(each // 2, 2)}, _warps(tile // 2, points)))
-        configs.append(Config({"XBLOCK": each * 2}, _warps(tile * 2, points)))
-    return Tiling("rows", x, r, persistent=True, one_row=each == 1, configs=_distinct(configs))
+        configs.append(Config({"XBLOCK": max(each // 2, 2)}, warps_of(tile // 2, points)))
+        configs.append(Config({"XBLOCK": each * 2}, warps_of(tile * 2, points)))
+    return Tiling("rows", x, r, persistent=True, one_row=each == 1, configs=distinct(configs))
 
 
 @dataclass(frozen=True)
@@ -254,7 +136,7 @@ class _Rows:
         found = accesses(values, buffers)
         lanes = heavy_lanes(found)
         return cls(
-            x, r, rows, length, _power(length), _live(values),
+            x, r, rows, length, power(length), _live(values),
             along=rows == 1 or lanes.isdisjoint(x),
             mixed=not lanes.isdisjoint(x) and not lanes.isdisjoint(r),
             known=all(axis.extent.constant is not None for axis in r),
@@ -283,11 +165,12 @@ def _shared(values: KernelValues, shape: _Rows, target: Target) -> Tiling | None
         return None
     if shape.length * shape.rows * shape.row_bytes < SMALL_DATA or not shape.along:
         return None
+    ahead = shape.row_bytes < 4 * shape.live  # in half types: else there are too few registers
     # too few bytes from one meeting to the next: a second walk, from the cache, is faster
-    if shape.rows >= target.multiprocessors and shape.row_bytes < 4 * shape.live:
-        return None
+    if shape.rows >= target.multiprocessors and ahead:
+        return _walked_together(values, shape, target)
     # the more values of a row are held, the fewer of its points
-    part = max(PART // _power(shape.live), 16)
+    part = max(PART // power(shape.live), 16)
     parts = -(-shape.length // part)
     programs = target.multiprocessors * 4
     if parts < 2 or parts * 2 > programs:
@@ -298,47 +181,71 @@ def _shared(values: KernelValues, shape: _Rows, target: Target) -> Tiling | None
     configs = [Config({"XBLOCK": 1, "RBLOCK": part, "GROUPS": item}, 8) for item in groups if item]
     configs.insert(0, replace(configs[0], registers=target.registers // (4 * 8 * 32)))
     return Tiling(
-        "rows", shape.x, shape.r, persistent=True, one_row=True, parts=parts, configs=tuple(configs)
+        "rows", shape.x, shape.r, persistent=True, one_row=True, parts=parts, ahead=ahead,
+        configs=tuple(configs),
+    )  # fmt: skip
+
+
+def _walked_together(values: KernelValues, shape: _Rows, target: Target) -> Tiling | None:
+    """Rows walked more than once by several programs each: as many rows at a time as the cache keeps."""
+    if any(item.kind not in ("sum", "mean") or item.split for item in values.reductions):
+        return None
+    row, room = shape.length * shape.row_bytes, target.l2_bytes // CACHED
+    groups = -(-shape.rows // max(-(-shape.rows * row // max(room, 1)), 1))
+    blocks = -(-shape.length // TOGETHER)
+    parts = min(target.multiprocessors * 4 // groups, blocks // 2)
+    if parts < 2 or row > room:
+        return None
+    parts = -(-blocks // -(-blocks // parts))  # none without a block
+    configs = tuple(
+        Config({"XBLOCK": 1, "RBLOCK": TOGETHER, "STAGES": stages, "GROUPS": groups}, warps)
+        for stages, warps in ((STAGES, 4), (STAGES, 8), (STAGES, 2), (1, 4))
     )
+    return Tiling("rows", shape.x, shape.r, one_row=True, parts=parts, configs=configs)
 
 
 def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
     x, r, rows, length = shape.x, shape.r, shape.rows, shape.length
     wanted = target.multiprocessors * 4
     if shape.along:
-        each = 1 if length >= 1024 else min(8, _power(max(rows, 1)))
-        block = min(WALK_BLOCK, max(64, _power(length)))
+        each = 1 if length >= 1024 else min(8, power(max(rows, 1)))
+        block = min(WALK_BLOCK, max(64, power(length)))
         if each > 1:
             block = min(block, 512)
         slabs = 1
         if _splittable(values) and rows // each < wanted // 2:
+            while block > 1024 and 8 * block < length < block * wanted * 2 // max(rows, 1):
+                block //= 2
             slabs = _slabs(length, block, wanted, rows // each)
         points = 32 if block >= 4096 else 16
         configs = [
             Config(
                 {"XBLOCK": each, "RBLOCK": size, "STAGES": shape.stages(stages, each * size)},
-                _warps(each * size, held),
+                warps_of(each * size, held),
             )
             for size, stages, held in (
                 (block, STAGES, points), (block, 1, points), (block // 2, STAGES, 16),
                 (block * 2, STAGES, 32), (block * 2, 1, 32), (block, STAGES, 16),
             )
+            if slabs == 1 or size <= block  # of which a slab is a multiple
         ]  # fmt: skip
-        return Tiling("rows", x, r, one_row=each == 1, slabs=slabs, configs=_distinct(configs))
-    each = COLUMNS if rows >= COLUMNS else _power(max(rows, 1))
-    block = max(8, min(64, _power(length), WALK_BLOCK // each))
+        return Tiling("rows", x, r, one_row=each == 1, slabs=slabs, configs=distinct(configs))
+    each = COLUMNS if rows >= COLUMNS else power(max(rows, 1))
+    # few warps, each with much to do: what they add up need not be combined until the end
+    tile, warps = (WALK_BLOCK, 8) if shape.mixed else (WALK_BLOCK // 2, 2)
+    block = max(8, min(64, power(length), tile // each))
     slabs = 1
     if _splittable(values) and rows // each < wanted:
         slabs = _slabs(length, block, wanted, max(1, rows // each))
     stages = shape.stages(STAGES, each * block)
     configs = [
-        Config({"XBLOCK": each, "RBLOCK": block, "STAGES": stages}, 8),
-        Config({"XBLOCK": each, "RBLOCK": block, "STAGES": 1}, 8),
-        Config({"XBLOCK": each * 2, "RBLOCK": max(block // 2, 4), "STAGES": stages}, 8),
-        Config({"XBLOCK": each, "RBLOCK": max(block // 2, 4), "STAGES": stages}, 4),
-        Config({"XBLOCK": max(each // 2, 1), "RBLOCK": block * 2, "STAGES": stages}, 8),
+        Config({"XBLOCK": each, "RBLOCK": block, "STAGES": stages}, warps),
+        Config({"XBLOCK": each, "RBLOCK": block, "STAGES": stages}, warps * 2),
+        Config({"XBLOCK": each * 2, "RBLOCK": max(block // 2, 4), "STAGES": stages}, warps),
+        Config({"XBLOCK": each, "RBLOCK": max(block // 2, 4), "STAGES": stages}, max(warps // 2, 1)),
+        Config({"XBLOCK": each, "RBLOCK": block, "STAGES": 1}, warps * 2),
     ]
-    return Tiling("rows", x, r, slabs=slabs, configs=_distinct(configs))
+    return Tiling("rows", x, r, slabs=slabs, configs=distinct(configs))
 
 
 def _sums(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
@@ -359,23 +266,21 @@ def _sums(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
         each = max(16, min(COLUMNS, 8192 // whole))
         if shape.along:
             each = max(1, min(SUM_TILE // whole, COLUMNS))
-        each = min(each, _power(rows))
+        each = min(each, power(rows))
         tile = each * whole
-        per = 1 if whole > 8192 else max(2, min(SUM_PROGRAMS, 8192 // tile))
+        per = 1 if tile > 8192 else max(2, min(SUM_PROGRAMS, 8192 // tile))
         room = SHARED_BUDGET // max(shape.row_bytes * tile * per, 1)
         stages = min(STAGES, room) if room >= 2 else 1
-        if stages == 1:  # nothing is under way but by other programs
-            per *= 2
         programs = max(min(target.multiprocessors * per, -(-rows // each)), 1)
         configs = [
-            Config({"XBLOCK": each, "STAGES": item}, _warps(tile, points))
-            for item, points in ((stages, 16), (1, 16), (stages, 32), (min(stages, 2), 16))
+            Config({"XBLOCK": each, "STAGES": item}, warps_of(tile, points))
+            for item, points in ((stages, 32), (stages, 16), (1, 32), (stages, 8), (min(stages, 2), 32))
         ]
         return Tiling(
             "rows", x, r, persistent=True, one_row=each == 1, slabs=programs, sums=True,
-            configs=_distinct(configs),
+            configs=distinct(configs),
         )  # fmt: skip
-    each = _power(min(16, max(rows // (2 * target.multiprocessors), 1)))
+    each = power(min(16, max(rows // (2 * target.multiprocessors), 1)))
     block = max(32, min(8192 // each, whole))
     configs = [Config({"XBLOCK": each, "RBLOCK": block, "STAGES": shape.stages(2, each * block)}, 8)]
     return Tiling("rows", x, r, slabs=-(-rows // each), sums=True, configs=tuple(configs))
@@ -388,10 +293,7 @@ def _sums_vary(values: KernelValues) -> bool:
 
 def _slabs(length: int, block: int, wanted: int, programs: int) -> int:
     """Programs that share a row: enough to fill the chip, each with some blocks to walk."""
-    blocks = -(-length // block)
-    slabs = max(1, min(-(-wanted // max(programs, 1)), blocks // 2, 1024))
-    # a number that divides the blocks leaves no slab shorter than the others
-    return next((item for item in range(slabs, 2 * slabs) if blocks % item == 0), slabs)
+    return max(1, min(wanted // max(programs, 1), -(-length // block) // 2, 1024))
 
 
 def _splittable(values: KernelValues) -> bool:
@@ -411,6 +313,12 @@ def _splittable(values: KernelValues) -> bool:
     return not any(item.value.reductions & outputs for item in whole_row)
 
 
+def _stores_rows(values: KernelValues) -> bool:
+    """Whether anything is stored of the whole row."""
+    inner = values.nest.inner
+    return any(not inner.isdisjoint(item.value.axes | item.place.axes()) for item in values.stores)
+
+
 def _draws(values: KernelValues) -> bool:
     """Whether random numbers are drawn: so much arithmetic that it counts."""
     roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
@@ -427,25 +335,3 @@ def _live(values: KernelValues) -> int:
         if value.kind == "load" and value.axes & inner and value.axes - inner
     }
     return max(1, min(len(heavy), 4))
-
-
-def _power(value: int) -> int:
-    return 1 << max(value - 1, 0).bit_length()
-
-
-def _warps(tile: int, each: int) -> int:
-    """Warps so that a thread has about ``each`` elements of the tile."""
-    return max(1, min(32 if tile >= 16_384 else 16, _power(tile // (32 * each))))
-
-
-def _distinct(configs: Iterable[Config]) -> tuple[Config, ...]:
-    found: list[Config] = []
-    for config in configs:
-        if config not in found:
-            found.append(config)
-    return tuple(found)
-
-
-def extent_of(axes: Iterable[Axis]) -> IndexExpr:
-    """How many points these axes have together."""
-    return product(axis.extent for axis in axes)

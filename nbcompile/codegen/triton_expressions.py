@@ -24,6 +24,7 @@ from collections.abc import Callable
 import torch
 
 from nbcompile.codegen.triton_helpers import COMMON
+from nbcompile.codegen.triton_scan_helpers import SCANS
 from nbcompile.codegen.triton_special import SPECIAL
 from nbcompile.errors import CodegenError
 from nbcompile.loop_ir.expr import Number
@@ -49,10 +50,11 @@ LIBDEVICE = {
 } | {"round": "nearbyint"}
 """What libdevice calls an operation; all are in NVIDIA's and in AMD's."""
 
-HELPERS = COMMON | SPECIAL
+HELPERS = COMMON | SPECIAL | SCANS
 
 IMPORTS = {"libdevice": "from triton.language.extra import libdevice"}
 
+_NUMBER = re.compile(r"\d*[1-9]\d*\.\d*(e[+-]?\d+)?")  # of ordinary size, and not 0
 _BARE = re.compile(r"-?\d[\d.]*(e[+-]?\d+)?|\(-\d[\d.]*(e[+-]?\d+)?\)|float\(\"-?(inf|nan)\"\)")
 _FULL = re.compile(r"tl\.full\(\(\), ([^()]+|float\(\"-?\w+\"\)), tl\.(\w+)\)")
 
@@ -67,11 +69,12 @@ class TritonWriter:
 
     ``helpers`` holds texts of ``@triton.jit`` functions by name in the order in which they must be
     printed, ``imports`` lines beyond ``import triton`` and ``import triton.language as tl``. Where all
-    results are rounded to half types, ``precise=False`` takes the hardware's exponential as it is.
+    results are rounded to half types, ``precise = False`` takes the hardware's exponential as it is, and a
+    shorter error function.
     """
 
-    def __init__(self, precise: bool = True) -> None:
-        self.precise = precise
+    def __init__(self) -> None:
+        self.precise = True
         self.helpers: dict[str, str] = {}
         self.imports: dict[str, str] = {}
 
@@ -97,6 +100,8 @@ class TritonWriter:
             return f"tl.where({args[0]}, {', '.join(_one_typed(args[1:], dtype))})"
         if name == "philox_uniform":
             return f"{self.helper(name)}({', '.join(_typed(arg, of) for arg in args)})"
+        if name == "div" and not self.precise and of == torch.float32 and _NUMBER.fullmatch(args[1]):
+            return f"({args[0]} * {constant(1 / float(args[1]), of)})"  # as eager mode does
         sign = (_BOOL_INFIX if of == torch.bool else _INFIX).get(name)
         if sign is not None:
             return f"({f' {sign} '.join(_one_typed(args, of))})"
@@ -113,6 +118,8 @@ class TritonWriter:
             return rule(*args)
         if name in ("exp", "exp2") and self.precise:
             return self._libdevice(name, args)
+        if name == "erf" and not self.precise and dtype == torch.float32:
+            return f"{self.helper('erf')}({args[0]})"
         if name in _LANGUAGE:
             return f"tl.{name}({args[0]})"
         if name == "sqrt":

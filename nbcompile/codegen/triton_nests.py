@@ -1,4 +1,4 @@
-"""Prints one group as Triton functions that follow its :class:`~nbcompile.codegen.tiles.Tiling`."""
+"""Prints one group as Triton functions that follow its :class:`~nbcompile.codegen.tiling.Tiling`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from nbcompile.codegen.accumulating import Accumulating, accumulate_dtype
 from nbcompile.codegen.block_printers import PointsPrinter, RowsPrinter, staged
 from nbcompile.codegen.printed import Call, Parameter, PrintedKernel
 from nbcompile.codegen.tile_printer import Dim, Scope, TilePrinter, bare
-from nbcompile.codegen.tiles import Tiling, extent_of, tiling
+from nbcompile.codegen.tiles import tiling
+from nbcompile.codegen.tiling import Tiling, extent_of
 from nbcompile.codegen.triton_expressions import TritonWriter
 from nbcompile.codegen.values import KernelValues, Reduction, Store, Value
 from nbcompile.loop_ir.fused import Group
@@ -40,6 +41,10 @@ def print_kernel(
     group: Group, buffers: Mapping[str, Buffer], writer: TritonWriter, comment: Sequence[str], target: Target
 ) -> tuple[PrintedKernel, str]:
     """The Triton functions of a group with ``comment`` lines above them, and the schedule's name."""
+    if any(loop.kind == "scan" for loop in group.loops):
+        from nbcompile.codegen.triton_scan import print_scan
+
+        return print_scan(group, buffers, writer, comment, target)
     values, plan = tiling(group, dict(buffers), target)
     if plan.schedule == "scatter":
         from nbcompile.codegen.triton_scatter import ScatterNest
@@ -138,19 +143,13 @@ class Nest:
         # an empty dimension still has lanes
         return bool(extent) and all(extent % item.constants[dim.block] == 0 for item in configs)  # type: ignore[operator]
 
-    def declare(
-        self, p: TilePrinter, dim: Dim, offset: str, configs: Sequence[Config], end: str = "",
-    ) -> None:  # fmt: skip
+    def declare(self, p: TilePrinter, dim: Dim, offset: str, configs: Sequence[Config]) -> None:
         """The dimension's variable, its axes, and its mask."""
         p.out.add(f"{dim.name} = {p.lanes(dim, offset=offset)}")
-        self.mask(p, dim, configs, end)
+        if not self.divides(dim, configs):
+            dim.mask = p.fresh(f"{dim.name}_in")
+            p.out.add(f"{dim.mask} = {dim.name} < {self.size(p, dim.extent)}")
         p.declare_axes(dim)
-
-    def mask(self, p: TilePrinter, dim: Dim, configs: Sequence[Config], end: str = "") -> None:
-        if not end and self.divides(dim, configs):
-            return
-        dim.mask = p.fresh(f"{dim.name}_in")
-        p.out.add(f"{dim.mask} = {dim.name} < {end or self.size(p, dim.extent)}")
 
     def program(self, p: TilePrinter, axis: int) -> str:
         return f"tl.program_id({axis}).to(tl.int64)" if p.wide else f"tl.program_id({axis})"
@@ -160,13 +159,24 @@ class Nest:
     def points(self) -> None:
         plan = self.plan
         configs = plan.configs
+        p: TilePrinter
         if plan.schedule == "square":
             y = Dim(plan.y, self.variable(plan.y, "other"), "YBLOCK", 0)
             x = Dim(plan.x, self.variable(plan.x, "point"), "XBLOCK", 1)
-            p = self.printer([y, x])
+            p = PointsPrinter(self.values, self.buffers, self.writer, [y, x], self.letters)
             grid = [f"cdiv({self.size(p, y.extent)}, YBLOCK)", f"cdiv({self.size(p, x.extent)}, XBLOCK)"]
             self.declare(p, y, f"{self.program(p, 0)} * YBLOCK", configs)
-            self.declare(p, x, f"{self.program(p, 1)} * XBLOCK", configs)
+            p.out.add(f"start = {self.program(p, 1)} * XBLOCK")
+            self.declare(p, x, "start", configs)
+        elif plan.schedule == "bands":
+            y = Dim(plan.y, self.variable(plan.y, "row"), "YBLOCK", 0)
+            x = Dim(plan.x, self.variable(plan.x, "point"), "XBLOCK", 1)
+            p = PointsPrinter(self.values, self.buffers, self.writer, [y, x], self.letters)
+            across = f"cdiv({self.size(p, x.extent)}, XBLOCK)"
+            grid = [f"cdiv({self.size(p, y.extent)}, YBLOCK) * {across}"]
+            self.declare(p, y, f"{self.program(p, 0)} // tl.{across} * YBLOCK", configs)
+            p.out.add(f"start = {self.program(p, 0)} % tl.{across} * XBLOCK")
+            self.declare(p, x, "start", configs)
         elif plan.schedule == "lines":
             x = Dim(plan.x, self.variable(plan.x, "row"), "XBLOCK", None)
             r = Dim(plan.r, self.variable(plan.r, "within"), "RBLOCK", 0)
@@ -224,10 +234,14 @@ class Nest:
         configs = self.complete(plan.configs)
         p = RowsPrinter(self.values, self.buffers, self.writer, dims, self.letters)
         p.r = r
-        if plan.parts > 1:
+        if plan.parts > 1 and plan.persistent:
             from nbcompile.codegen.shared_rows import SharedRows
 
             SharedRows(self, p, x, r, configs).print()
+        elif plan.parts > 1:
+            from nbcompile.codegen.shared_walks import SharedWalks
+
+            SharedWalks(self, p, x, r, configs).print()
         elif plan.sums and plan.persistent:
             self._owned_rows(p, x, r, configs)
         elif plan.persistent:

@@ -13,7 +13,7 @@ import torch
 from nbcompile.codegen.block_printers import PointsPrinter
 from nbcompile.codegen.printed import PrintedKernel
 from nbcompile.codegen.tile_printer import Dim, TilePrinter, bare
-from nbcompile.codegen.tiles import Tiling
+from nbcompile.codegen.tiling import Tiling
 from nbcompile.codegen.triton_expressions import TRITON_TYPES, TritonWriter
 from nbcompile.codegen.triton_nests import Nest
 from nbcompile.codegen.values import KernelValues, Store, Value, gathered, resolver_of

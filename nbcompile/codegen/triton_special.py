@@ -56,8 +56,32 @@ def {name}(x):
     )
 
 
+_ERF = Helper('''@triton.jit
+def erf(x):
+    """x P(x * x) up to 3.92, from where it is 1; off by 3e-7 at most. P is the polynomial of degree 15
+    nearest to erf(sqrt(v)) / sqrt(v), in u = v / 7.6832 - 1. Half as much work as exact rounding takes."""
+    u = x * x * 0.13015411 - 1.0
+    p = -0.00084393396
+    p = p * u + 0.0020987578
+    p = p * u - 0.0013945143
+    p = p * u + 0.0019199736
+    p = p * u - 0.0076605664
+    p = p * u + 0.0142099485
+    p = p * u - 0.019994998
+    p = p * u + 0.02969757
+    p = p * u - 0.043436874
+    p = p * u + 0.058395997
+    p = p * u - 0.07401981
+    p = p * u + 0.090596974
+    p = p * u - 0.10917923
+    p = p * u + 0.13408455
+    p = p * u - 0.18010862
+    p = x * (p * u + 0.36073682)
+    return tl.where(x > 3.92, 1.0, tl.where(x < -3.92, -1.0, p))''')
+
 SPECIAL: dict[str, Helper] = {
     "chebyshev": _CHEBYSHEV,
+    "erf": _ERF,
     "i0e": _bessel("i0e", "I0", "", odd=False),
     "i1e": _bessel("i1e", "I1", "y * ", odd=True),
     "i0": Helper('''@triton.jit

@@ -46,7 +46,8 @@ class Gathered(Atom):
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """One scalar of the kernel. ``kind`` is const, load, index, op, guard or reduced.
+    """One scalar of the kernel. ``kind`` is const, load, index, op, guard, reduced or scan (``op`` says which
+    scan, its argument is what is scanned, ``literal`` which output it is).
 
     axes:     axes of the nest it depends on; reductions: outputs of row reductions it depends on.
     origin:   loop it was made for; name: what to call it, if it is the result of a loop.
@@ -154,6 +155,9 @@ class _Resolver:
         self.memo: dict[tuple[str, tuple[IndexExpr, ...]], Value] = {}
         self.names: dict[int, str] = {}
         self.results: dict[str, Value] = {}  # of reductions that need no walk
+        self.reduced: dict[
+            tuple[str, int, torch.dtype], str
+        ] = {}  # kind and value → output, of those that do
         self.found: list[Store] = []
         self.origin = ""
 
@@ -189,6 +193,11 @@ class _Resolver:
         kind = loop.reduction or ""
         place = loop.outputs[0].offset(kept)
         output = loop.outputs[0].name
+        if kind not in ("welford", "argmax", "argmin") and not split:
+            same = self.reduced.setdefault((kind, value.number, loop.outputs[0].dtype), output)
+            if same != output:  # it is known already, under another name
+                self._found(loop, self._reduced(same, loop.outputs[0].dtype))
+                return []
         if kind == "welford":
             # mean first, then the squares about it: the row is still in cache for the second pass
             total = Reduction(loop, value, "mean", output, split, place)
@@ -253,7 +262,11 @@ class _Resolver:
             outer, self.origin = self.origin, loop.id
             mapping = dict(zip(loop.kept, kept, strict=True)) | dict.fromkeys(loop.reduced, ZERO)
             value = self.value(loop.body, mapping)
-            if loop.reduction in ("argmax", "argmin"):
+            if loop.scan:
+                dtype = torch.int64 if output else value.dtype
+                value = self._new("scan", dtype, args=(value,), op=loop.scan, literal=output)
+                self.names.setdefault(value.number, name)
+            elif loop.reduction in ("argmax", "argmin"):
                 value = self._new("const", torch.int64, literal=0)
             elif output == 1:  # squares about the mean of one element: 0, or NaN
                 rest = self._op("sub", (value, value), value.dtype)
@@ -339,7 +352,9 @@ class _Resolver:
         if value.dtype == torch.int64 and target != torch.bool and self.narrow:
             value = self._narrow(value) or value
         if value.dtype != target:
-            value = self._op("cast", (value,), target)
+            if value.op == "cast" and value.args[0].dtype == torch.bool:
+                value = value.args[0]  # 0 and 1 are the same by way of any type
+            value = self._op("cast", (value,), target) if value.dtype != target else value
         if dtype in HALF and value.op not in (_ROUND[dtype],):
             if value.kind == "load" and self.buffers[value.buffer].dtype == dtype:
                 return value
@@ -393,6 +408,8 @@ class _Resolver:
                 reductions |= arg.reductions
             if kind == "reduced":
                 axes |= set(self.nest.rows)
+            elif kind == "scan":
+                axes |= set(self.nest.axes)
             self.table[key] = Value(
                 probe.number, kind, dtype, origin=self.origin, axes=frozenset(axes),
                 reductions=frozenset(reductions), **fields,  # type: ignore[arg-type]

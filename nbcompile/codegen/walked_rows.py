@@ -115,7 +115,10 @@ class WalkedRows:
         moments = any(item.kind == "mean" for item in plain)
         start, end = bounds
         bounds_text = f"{start}, {end}, RBLOCK"
-        p.out.add(f"for start in {staged(self.configs, bounds_text)}:")
+        blocks = (
+            f"tl.static_range({bounds_text})" if self.plan.unrolled else staged(self.configs, bounds_text)
+        )
+        p.out.add(f"for start in {blocks}:")
         p.out.depth += 1
         whole = self.divides() if self.split else nest.divides(r, self.configs)
         # for a mean, lanes count blocks from the first on: the one that is not whole must come last
@@ -129,7 +132,9 @@ class WalkedRows:
         r.mask = ""
         if not whole:
             r.mask = p.fresh(f"{r.name}_in")
-            p.out.add(f"{r.mask} = {r.name} < {end}")
+            # a number that is known tells which lanes are masked together
+            limit = nest.size(p, r.extent) if self.split and self._in_blocks() else end
+            p.out.add(f"{r.mask} = {r.name} < {limit}")
         p.declare_axes(r)
         inner = p.define([value for value in roots if value.kind not in ("const", "index", "reduced")], scope)
         masks = [r.mask] if r.mask else []
@@ -193,13 +198,12 @@ class WalkedRows:
         return f"tl.cdiv({length}, {self.quantum * self.plan.slabs}) * {self.quantum}"
 
     def divides(self) -> bool:
-        """Whether every slab is a whole number of blocks."""
-        extent = self.r.extent.constant
-        if not extent:
-            return False
-        chunk = int(self._chunk(str(extent)))
-        whole = all(chunk % config.constants["RBLOCK"] == 0 for config in self.configs)
-        return whole and chunk * self.plan.slabs == extent
+        """Whether every slab is a whole number of blocks, the last one too."""
+        return self.nest.divides(self.r, self.configs) and self._in_blocks()
+
+    def _in_blocks(self) -> bool:
+        """Whether all slabs but the last are: then only the end of the row cuts a block."""
+        return all(self.quantum % config.constants["RBLOCK"] == 0 for config in self.configs)
 
     def _keep_block(self, item: Reduction, scope: Scope) -> None:
         """A sum over this program's rows, for this block of the row: its part is complete."""

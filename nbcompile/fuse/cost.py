@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from nbcompile.loop_ir.expr import TRANSCENDENTAL, Expr, Guard, Load, Op
+from nbcompile.loop_ir.index import ONE
 from nbcompile.loop_ir.nodes import Buffer, Loop, hint_product
 
 COSTLY_LOADS = 6
@@ -23,6 +24,21 @@ def evaluations(load: Load, reader: Loop) -> float:
 
 def _guarded(expr: Expr, load: Load) -> bool:
     return any(isinstance(node, Guard) and load in set(node.inside.walk()) for node in expr.walk())
+
+
+def many_loads(loop: Loop) -> bool:
+    """Whether each point reads many elements of its own (a row has its mean, a column its weight once)."""
+    axes = {axis for axis in loop.axes if axis.extent != ONE}
+    own = [load for load in loop.reads() if {axis for place in load.index for axis in place.axes()} >= axes]
+    return len(own) >= COSTLY_LOADS
+
+
+def touched(loops: Iterable[Loop], stored: frozenset[str]) -> set[str]:
+    """The tensors that a kernel of these loops reads or writes."""
+    loops = tuple(loops)
+    made = {out.name for loop in loops for out in loop.outputs}
+    read = {load.buffer for loop in loops for load in loop.reads()}
+    return (read - made) | stored
 
 
 def is_expensive(loop: Loop, makers: Mapping[str, Loop]) -> bool:
@@ -53,4 +69,4 @@ def bytes_saved(buffer: Buffer, still_stored: bool) -> int:
 def flops(loop: Loop) -> int:
     """Arithmetic operations of a loop, one per scalar operation and point."""
     work = sum(1 for node in loop.body.walk() if isinstance(node, Op) and node.name != "cast")
-    return loop.points() * (work + (1 if loop.reduction else 0))
+    return loop.points() * (work + (1 if loop.reduction or loop.scan else 0))

@@ -12,8 +12,9 @@ from nbcompile.fuse.alignment import (
     place_by_equations,
     place_by_shape,
 )
-from nbcompile.fuse.cost import COSTLY_LOADS, evaluations, is_expensive
+from nbcompile.fuse.cost import evaluations, is_expensive, many_loads, touched
 from nbcompile.fuse.limits import CPU_LIMITS, Limits
+from nbcompile.fuse.scans import scanning
 from nbcompile.loop_ir.expr import Load
 from nbcompile.loop_ir.fused import Binding, Group, Nest
 from nbcompile.loop_ir.index import ONE, Axis, IndexExpr, substitute
@@ -73,12 +74,12 @@ def merge(producer: Group, consumer: Group, uses: Uses) -> Group | Refusal:
     stored = uses.stored(loops)
     if len(scatters) > 1 or any(loop.kind == "scatter" for loop in producer.loops):
         return Refusal("scatter", "a scatter must be complete before anything reads it")
-    if len(_touched(loops, stored)) > MANY_BUFFERS:
+    if len(touched(loops, stored)) > MANY_BUFFERS:
         return Refusal("too-many-buffers", f"one kernel would touch more than {MANY_BUFFERS} tensors")
     if len(loops) > MANY_LOOPS:
         return Refusal("too-many-loops", f"one kernel would do the work of more than {MANY_LOOPS} loops")
-    if not uses.limits.split_alone and any(loop.reduction for loop in loops):
-        costly = next((loop for loop in loops if not loop.reduction and _many_loads(loop)), None)
+    if not uses.limits.split_alone and any(loop.reduction or loop.scan for loop in loops):
+        costly = next((loop for loop in loops if not loop.reduction and many_loads(loop)), None)
         if costly is not None:
             why = (
                 f"{costly.name} reads {len(costly.reads())} elements a point: a row of it fits in no register"
@@ -97,13 +98,6 @@ def merge(producer: Group, consumer: Group, uses: Uses) -> Group | Refusal:
     if isinstance(inlined, Group) or scatters:
         return inlined
     return refusal or inlined
-
-
-def _many_loads(loop: Loop) -> bool:
-    """Whether each point reads many elements of its own (a row has its mean, a column its weight once)."""
-    axes = {axis for axis in loop.axes if axis.extent != ONE}
-    own = [load for load in loop.reads() if {axis for place in load.index for axis in place.axes()} >= axes]
-    return len(own) >= COSTLY_LOADS
 
 
 def _host_first(a: Group, b: Group) -> list[tuple[Group, Group]]:
@@ -198,6 +192,11 @@ def _schedule(group: Group, uses: Uses) -> Group | Refusal:
     if any(loop.kind == "scatter" for loop in group.loops):
         problem = _check_edges(group, uses)
         return problem or replace(group, nest=Nest(group.nest.axes))
+    if any(loop.kind == "scan" for loop in group.loops):
+        turned = scanning(group)
+        if isinstance(turned, str):
+            return Refusal("scan", turned)
+        return _check_edges(turned, uses) or turned
     reduced = {
         loop.id: _axes_of(binding[axis] for axis in loop.reduced)
         for loop, binding in _bound(group)
@@ -470,7 +469,7 @@ def _computable(group: Group, makers: Mapping[str, Loop], load: Load, binding: B
         return True
     if maker.kind == "scatter" or maker.id in group.split:
         return False
-    if maker.reduction:
+    if maker.reduction or maker.scan:
         return (
             binding is not None
             and maker.id in group.bindings
@@ -489,10 +488,3 @@ def _reduction_free(makers: Mapping[str, Loop], load: Load) -> bool:
     if maker is None:
         return True
     return maker.kind == "pointwise" and all(_reduction_free(makers, inner) for inner in maker.reads())
-
-
-def _touched(loops: Iterable[Loop], stored: frozenset[str]) -> set[str]:
-    loops = tuple(loops)
-    made = {out.name for loop in loops for out in loop.outputs}
-    read = {load.buffer for loop in loops for load in loop.reads()}
-    return (read - made) | stored

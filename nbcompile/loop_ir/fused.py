@@ -84,6 +84,8 @@ class Group:
             return "matrix product"
         if any(loop.kind == "scatter" for loop in self.loops):
             return "scatter"
+        if any(loop.kind == "scan" for loop in self.loops):
+            return "scan"
         if not any(loop.reduction for loop in self.loops):
             return "rows" if self.nest.inner else "pointwise"
         inner = any(loop.reduction and loop.id not in self.split for loop in self.loops)

@@ -110,6 +110,8 @@ class Interpreter:
         if loop.reduction:
             dims = [place for place, axis in enumerate(loop.axes) if axis in loop.reduced]
             results = _reduce(loop.reduction, value, dims)
+        if loop.scan and loop.scanned:
+            results = _scan(loop.scan, value, loop.axes.index(loop.scanned))
         for buffer, result in zip(loop.outputs, results, strict=True):
             out = self.memory[loop.mutates] if loop.mutates else self.empty(buffer)
             out.copy_(result.reshape(out.shape))
@@ -243,6 +245,16 @@ def _reduce(kind: str, value: torch.Tensor, dims: list[int]) -> list[torch.Tenso
         return [moved.all(-1)]
     mean = moved.mean(-1)
     return [mean, (moved - mean.unsqueeze(-1)).square().sum(-1)]
+
+
+def _scan(kind: str, value: torch.Tensor, dim: int) -> list[torch.Tensor]:
+    if kind == "sum":
+        return [value.cumsum(dim, dtype=value.dtype)]
+    if kind == "prod":
+        return [value.cumprod(dim, dtype=value.dtype)]
+    if kind == "logsumexp":
+        return [value.logcumsumexp(dim)]
+    return list(value.cummax(dim) if kind == "max" else value.cummin(dim))
 
 
 def _true_shift_right(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

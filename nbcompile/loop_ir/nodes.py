@@ -29,6 +29,7 @@ from nbcompile.loop_ir.index import (
 )
 
 ReductionKind = Literal["sum", "prod", "max", "min", "argmax", "argmin", "any", "all", "welford"]
+ScanKind = Literal["sum", "prod", "max", "min", "logsumexp"]
 ScatterMode = Literal["set", "add", "mul", "max", "min"]
 
 
@@ -121,7 +122,7 @@ class View:
 
 @dataclass(frozen=True)
 class Loop:
-    """``outputs[kept axes] = body`` or ``= reduction(body over reduced axes)``; or a scatter.
+    """``outputs[kept axes] = body`` or ``= reduction(body over reduced axes)``; or a scan or a scatter.
 
     axes:      the whole domain in tensor order; ``reduced`` is a subset of it. The output's
                dimensions are the other axes, in order.
@@ -129,6 +130,9 @@ class Loop:
     reduction: None for a pointwise loop. ``welford`` has two outputs, mean and sum of squared
                deviations; ``argmax``/``argmin`` give the position, counted in row-major order over
                the reduced axes (first one wins; NaN wins over all).
+    scan:      each element combines the body's values along ``scanned`` up to and with its own: outputs
+               have the whole domain. ``max``/``min`` have two, the value and its position (int64) along
+               the axis (last one wins; NaN wins over all).
     scatter:   with ``target`` indices: ``output = copy of base; output[target] (mode)= body`` for
                every point of the domain in row-major order.
     mutates:   name of the graph input whose memory the output is.
@@ -141,6 +145,8 @@ class Loop:
     body: Expr
     reduced: tuple[Axis, ...] = ()
     reduction: ReductionKind | None = None
+    scan: ScanKind | None = None
+    scanned: Axis | None = None
     target: tuple[IndexExpr, ...] | None = None
     base: str | None = None
     mode: ScatterMode | None = None
@@ -157,9 +163,11 @@ class Loop:
         return tuple(axis for axis in self.axes if axis not in self.reduced)
 
     @property
-    def kind(self) -> Literal["pointwise", "reduction", "scatter"]:
+    def kind(self) -> Literal["pointwise", "reduction", "scan", "scatter"]:
         if self.target is not None:
             return "scatter"
+        if self.scan is not None:
+            return "scan"
         return "reduction" if self.reduction else "pointwise"
 
     def reads(self) -> tuple[Load, ...]:

@@ -56,6 +56,8 @@ def loop_text(loop: Loop) -> tuple[str, str]:
     left = f"{names}[{kept}]" if kept else names
     if loop.reduction:
         return left, f"= {loop.reduction} {loop.body}  over {_over(loop.reduced)}"
+    if loop.scan and loop.scanned:
+        return left, f"= running {loop.scan} {loop.body}  along {_over((loop.scanned,))}"
     return left, f"= {loop.body}"
 
 

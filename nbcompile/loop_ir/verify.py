@@ -76,6 +76,10 @@ def _domain(loop: Loop) -> None:
         raise VerifyError("reduces an axis it does not have")
     if loop.reduced and loop.reduction is None:
         raise VerifyError("reduced axes without a reduction")
+    if (loop.scan is None) != (loop.scanned is None):
+        raise VerifyError("a scan and the axis it goes along belong together")
+    if loop.scan and (loop.reduction or loop.target is not None or loop.scanned not in axes):
+        raise VerifyError("scans along an axis it does not have, or does more than that")
     used = loop.body.axes().union(*(place.axes() for place in loop.target or ()))
     if used - axes:
         raise VerifyError(f"axes {used - axes} are not axes of this loop")
@@ -83,8 +87,10 @@ def _domain(loop: Loop) -> None:
 
 def _results(loop: Loop, defined: dict[str, Buffer], mutated: set[str]) -> None:
     """Outputs: as many as the loop makes, shaped by its axes or, of a scatter, like its base."""
-    if (loop.reduction == "welford") != (len(loop.outputs) == 2):
+    if (loop.reduction == "welford" or loop.scan in ("max", "min")) != (len(loop.outputs) == 2):
         raise VerifyError("wrong number of outputs")
+    if loop.scan in ("max", "min") and loop.outputs[1].dtype != torch.int64:
+        raise VerifyError("positions are not of type int64")
     if loop.target is None:
         for output in loop.outputs:
             if output.shape != tuple(axis.extent for axis in loop.kept):

@@ -215,14 +215,17 @@ _KAPPA = 0.044715
 _BETA = math.sqrt(2 / math.pi)
 
 
+def _tanh_argument(x: Expr) -> Expr:
+    """u of ``(1 + tanh(u)) / 2``, which is ``sigmoid(2 * u)``: nothing cancels there, and it is less work."""
+    return (x + x * x * x * _KAPPA) * _BETA
+
+
 @lowering(aten.gelu.default, samples=unary(approximate=["none", "tanh"]))
 def gelu(b: Builder, x: View, approximate: str = "none") -> View:
     def body(x: Expr) -> Expr:
         if approximate == "tanh":
-            inner = op("tanh", (x + x * x * x * _KAPPA) * _BETA)
-        else:
-            inner = op("erf", x * math.sqrt(0.5))
-        return x * 0.5 * (inner + 1)
+            return x * op("sigmoid", _tanh_argument(x) * 2)
+        return x * 0.5 * (op("erf", x * math.sqrt(0.5)) + 1)
 
     return b.pointwise(body, x)
 
@@ -231,9 +234,9 @@ def gelu(b: Builder, x: View, approximate: str = "none") -> View:
 def gelu_backward(b: Builder, grad: View, x: View, approximate: str = "none") -> View:
     def body(grad: Expr, x: Expr) -> Expr:
         if approximate == "tanh":
-            t = op("tanh", (x + x * x * x * _KAPPA) * _BETA)
-            slope = (x * x * (3 * _KAPPA) + 1) * _BETA
-            return grad * ((t + 1) * 0.5 + x * 0.5 * (1 - t * t) * slope)
+            s = op("sigmoid", _tanh_argument(x) * 2)
+            slope = (x * x * (3 * _KAPPA) + 1) * (2 * _BETA)
+            return grad * s * (x * (1 - s) * slope + 1)
         below = (op("erf", x * math.sqrt(0.5)) + 1) * 0.5
         density = op("exp", x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
         return grad * (below + x * density)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from nbcompile.loop_ir.nodes import (
     LibraryCall,
     Loop,
     ReductionKind,
+    ScanKind,
     ScatterMode,
     Statement,
     View,
@@ -283,6 +283,20 @@ class Builder:
         self._add(outputs=(buffer,), axes=axes, body=body, reduced=reduced, reduction="sum")
         return View.whole(buffer)
 
+    def scan(
+        self, kind: ScanKind, x: View, dim: int, body: Callable[[Expr], Expr], *dtypes: torch.dtype
+    ) -> tuple[View, ...]:
+        """What ``body`` makes of the elements of ``x``, combined along ``dim`` up to each: the outputs of a
+        loop with this ``scan``, of these ``dtypes``."""
+        axes = self.axes(x.shape)
+        outputs = tuple(
+            self.buffer(x.shape, dtype, strides=self.result_strides(x.shape, n))
+            for n, dtype in enumerate(dtypes)
+        )
+        value = body(self.element(x, at(axes)))
+        self._add(outputs=outputs, axes=axes, body=value, scan=kind, scanned=axes[dim])
+        return tuple(map(View.whole, outputs))
+
     def scatter(
         self,
         base: View,
@@ -323,12 +337,6 @@ class Builder:
         """A view of ``x``: element ``(i, ...)`` of it is element ``place(i, ...)`` of ``x``."""
         axes = tuple(Axis(f"v{n}", extent) for n, extent in enumerate(shape))
         return View(x.buffer, axes, x.at(tuple(place(*at(axes)))))
-
-    def tell(self, buffer: str, body: Callable[..., Expr]) -> None:
-        """Compute a tensor made earlier by another body, of equal elements."""
-        for n, item in enumerate(self.statements):
-            if isinstance(item, Loop) and item.name == buffer and item.kind == "pointwise":
-                self.statements[n] = replace(item, body=body(*at(item.axes)))
 
     # -- calling libraries --------------------------------------------------------------------
 

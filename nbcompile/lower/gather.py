@@ -4,6 +4,7 @@ undefined here; codegen decides whether to check it against the size that each I
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,8 +14,8 @@ from nbcompile.errors import LoweringError
 from nbcompile.loop_ir.expr import Expr, index_value
 from nbcompile.loop_ir.expr import where as choose
 from nbcompile.loop_ir.index import IndexExpr, Indirect, product
-from nbcompile.loop_ir.nodes import View
-from nbcompile.lower.builder import Builder, broadcast
+from nbcompile.loop_ir.nodes import Loop, View
+from nbcompile.lower.builder import Builder, at, broadcast
 from nbcompile.lower.known import Formula, formula_of
 from nbcompile.lower.registry import lowering
 from nbcompile.lower.samples import call, calls
@@ -67,8 +68,15 @@ def _known(b: Builder, picked: View, extent: IndexExpr, *, wrap: bool) -> tuple[
     own = b.known.buffer(picked.buffer.name)
     told = formula_of(own) if own is not None and own.numel() else None
     if told is not None:
-        b.tell(picked.buffer.name, lambda *where: told.value(where).cast(picked.dtype))
+        _tell(b, picked.buffer.name, lambda *where: told.value(where).cast(picked.dtype))
     return formula, least < 0
+
+
+def _tell(b: Builder, buffer: str, body: Callable[..., Expr]) -> None:
+    """Compute a tensor made earlier by another body, of equal elements."""
+    for n, item in enumerate(b.statements):
+        if isinstance(item, Loop) and item.name == buffer and item.kind == "pointwise":
+            b.statements[n] = replace(item, body=body(*at(item.axes)))
 
 
 def indexed(

@@ -1,7 +1,7 @@
 """Operators that are rightly called in ATen as themselves, each with the reason.
 
 Loops of our own would be slower (matrix products), would need an algorithm rather than a loop (sorting,
-factorizations, scans), or have a size that only the data tell (nonzero, unique).
+factorizations), or have a size that only the data tell (nonzero, unique).
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ _declare(
 )
 _declare(
     "scan: each element needs the one before it",
-    "cumsum cumprod cummax cummin _cummax_helper _cummin_helper logcumsumexp _logcumsumexp "
-    "cumulative_trapezoid.x cumulative_trapezoid.dx segment_reduce _segment_reduce_backward",
+    "_cummax_helper _cummin_helper cumulative_trapezoid.x cumulative_trapezoid.dx segment_reduce "
+    "_segment_reduce_backward",
 )
 _declare(
     "the size of its result depends on the data",

@@ -1,6 +1,6 @@
 """Reductions: one loop each, or two where the result is a function of a sum (mean, var, norms).
 
-Scans and selections (cumsum, sort, topk, median, mode, kthvalue, nonzero ...) are library calls, see
+Selections (sort, topk, median, mode, kthvalue, nonzero ...) are library calls, see
 :mod:`nbcompile.lower.library`.
 """
 

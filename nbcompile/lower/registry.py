@@ -73,7 +73,7 @@ _registry = Registry()
 
 FAMILIES = (
     "arithmetic", "elementary", "activations", "comparison", "creation", "random", "reductions", "softmax",
-    "norms", "batch_norm", "shape", "assembly", "overwrite", "gather", "scatter", "pooling",
+    "norms", "batch_norm", "scans", "shape", "assembly", "overwrite", "gather", "scatter", "pooling",
     "max_pooling", "pad_gradients", "view_gradients", "library", "linear_cross_entropy",
 )  # fmt: skip
 

@@ -19,6 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from nbcompile import targets
 from nbcompile.capture.decompositions import decompositions
 from nbcompile.codegen import (
+    point_tiles,
     tile_printer,
     tiles,
     triton_listed_axes,
@@ -56,7 +57,7 @@ def small_chip(multiprocessors: int = 2, **constants: int) -> Iterator[None]:
         limits = lambda target: replace(limits_of(target), **fusion)
         patches.enter_context(mock.patch.object(loops_to_groups_file, "limits_of", limits))
         scatters = (triton_small_tables, triton_listed_rows, triton_listed_axes)
-        files = (tiles, triton_nests, tile_printer, *scatters)
+        files = (tiles, point_tiles, triton_nests, tile_printer, *scatters)
         for name in constants.keys() - fusion.keys():
             module = next(item for item in files if hasattr(item, name))
             patches.enter_context(mock.patch.object(module, name, constants[name]))

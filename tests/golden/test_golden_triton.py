@@ -43,6 +43,7 @@ SCHEDULES = {
     "rows shared by several programs", "persistent rows, partial sums over rows",
     "looped rows, partial sums over rows", "scatter",
     "scatter into a small table", "scatter by listed rows", "scatter by listed axes",
+    "scan, persistent rows", "scan, looped rows", "scan, split rows",
 }  # fmt: skip
 
 each_program = pytest.mark.parametrize("program", GPU_PROGRAMS, ids=lambda program: program.name)

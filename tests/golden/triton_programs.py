@@ -47,7 +47,7 @@ class GpuProgram:
 
 
 GPU_PROGRAMS: list[GpuProgram] = []
-SHORT = {"multiprocessors": 2, "SMALL_DATA": 1}
+SHORT = {"multiprocessors": 2, "SMALL_DATA": 1, "MANY_POINTS": 1}
 ACROSS = {  # rows across memory, too few and too long for a program each
     "multiprocessors": 200, "SMALL_DATA": 1, "serial_points": 50, "shared_row": 0,
     "longest_column": 8, "LONGEST_COLUMN": 8, "WALK_BLOCK": 512,
@@ -105,7 +105,7 @@ _same(
 _same(
     "cat_pad",
     lambda: (empty(64, 96, 3000), empty(64, 32, 3000)),
-    lambda: (edgy(2, 9, 100), floats(2, 3, 100)),
+    lambda: (edgy(2, 9, 120), floats(2, 3, 120)),
 )
 _same(
     "swiglu_bf16",
@@ -122,10 +122,16 @@ _same(
 _same(
     "expanded_inputs",
     lambda: (empty(1, 7000).expand(5000, 7000), empty(5000, 1).expand(5000, 7000)),
-    lambda: (floats(1, 70).expand(50, 70), floats(50, 1).expand(50, 70)),
+    lambda: (floats(1, 60).expand(50, 60), floats(50, 1).expand(50, 60)),
 )
 _same("scalar_and_empty", lambda: (empty(), empty(0, 5)))
 _same("dropout_philox", lambda: (empty(16 * K, 4 * K),), lambda: (floats(24, 96),), wide=2)
+
+
+@gpu(lambda: (empty(64, 56, 56, 96),), lambda: (floats(2, 8, 8, 32),))
+def rolled_windows(x):
+    windows = x.roll((-3, -3), (1, 2)).unflatten(2, (-1, 4)).unflatten(1, (-1, 4))
+    return windows.permute(0, 1, 3, 2, 4, 5).contiguous()
 
 
 @gpu(
@@ -180,9 +186,8 @@ def batch_norm_relu_eval(x, mean, variance, weight, bias):
 @gpu(
     lambda: (empty(32 * K, 4 * K, dtype=BF16), empty(32 * K, 1), empty(32 * K, 1), empty(4 * K)),
     lambda: (edgy(7, 512, dtype=BF16), floats(7, 1), floats(7, 1), floats(512)),
-    limits=SHORT,
-    wide=3,
-)
+    limits=SHORT, wide=3,
+)  # fmt: skip
 def normalized_by_rows(x, mean, variance, weight):
     return (x - mean) * torch.rsqrt(variance.abs() + 1e-5) * weight
 
@@ -264,7 +269,7 @@ def softmax_shared_rows(x):
     lambda: (empty(8 * K, 100_003),),
     lambda: (edgy(6, 1003),),
     limits=SHORT | {"multiprocessors": 4, "PART": 256, "LONGEST_ROW": 256},
-    spills=256,
+    spills=288,
 )
 def log_softmax_ragged(x):
     return torch.log_softmax(x * 0.5, -1)
@@ -395,14 +400,24 @@ def short_columns(x):
     return x.amax(1)
 
 
+LONG_ROWS = SHORT | {"LONGEST_ROW": 256, "PART": 256, "TOGETHER": 64}
+
+
 @gpu(
     lambda: (empty(64, 256, 56, 56), empty(256), empty(256)),
     lambda: (floats(4, 3, 16, 16) + 7, floats(3), floats(3)),
-    limits=SHORT | {"LONGEST_ROW": 256, "PART": 256},
-    wide=8,
-    spills=96,
-)
+    limits=LONG_ROWS, wide=8, spills=96,
+)  # fmt: skip
 def batch_norm_relu(x, weight, bias):
+    return torch.relu(F.batch_norm(x, None, None, weight, bias, training=True))
+
+
+@gpu(
+    lambda: (empty(64, 256, 56, 56, dtype=BF16), empty(256, dtype=BF16), empty(256, dtype=BF16)),
+    lambda: (floats(4, 3, 16, 16, dtype=BF16), floats(3, dtype=BF16), floats(3, dtype=BF16)),
+    limits=LONG_ROWS, wide=2,
+)  # fmt: skip
+def batch_norm_relu_bf16(x, weight, bias):
     return torch.relu(F.batch_norm(x, None, None, weight, bias, training=True))
 
 
@@ -479,3 +494,6 @@ def dynamic_sums(x):
 @gpu(lambda: (empty(4000, 1000), empty(1000)), lambda: (floats(33, 70), floats(70)), dynamic=True)
 def dynamic_pointwise(x, bias):
     return torch.tanh(x + bias).t().contiguous()
+
+
+from . import triton_scan_programs  # noqa: E402, F401  (more programs, made with what is above)

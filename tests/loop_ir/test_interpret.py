@@ -54,6 +54,20 @@ def test_pointwise_keeps_strides_and_rounds_when_stored():
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
+        ("sum", [X.cumsum(0)]), ("prod", [X.cumprod(0)]), ("logsumexp", [X.logcumsumexp(0)]),
+        ("max", list(X.cummax(0))), ("min", list(X.cummin(0))),
+    ],
+)  # fmt: skip
+def test_scans(kind: Any, expected: list[torch.Tensor]) -> None:
+    outputs = tuple(like(f"y{n}", item) for n, item in enumerate(expected))
+    got = run([Loop("l0", outputs, AXES, LOAD, scan=kind, scanned=AXES[0])], {"x": X}, list(outputs))
+    for mine, theirs in zip(got if len(expected) > 1 else [got], expected, strict=True):
+        assert torch.equal(mine, theirs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
         ("sum", X.sum(1)), ("prod", X.prod(1)), ("max", X.amax(1)), ("min", X.amin(1)),
         ("argmax", X.argmax(1)), ("argmin", X.argmin(1)),
     ],

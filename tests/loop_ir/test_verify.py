@@ -54,6 +54,8 @@ GOOD = {
     "reduction": program(loop(buffer("y", 4), reduced=(COLUMNS,), reduction="sum")),
     "reduction over nothing": program(loop(reduced=(), reduction="sum")),
     "welford": program(loop((buffer("m", 4), buffer("s", 4)), reduced=(COLUMNS,), reduction="welford")),
+    "scan": program(loop(scan="sum", scanned=COLUMNS)),
+    "scan with positions": program(loop((Y, buffer("p0", 4, 3, dtype=I64)), scan="max", scanned=ROWS)),
     "scatter": program(loop(target=(PICKED, j), base="x", mode="add")),
     "library call": program(copy_of(View.whole(X))),
     "mutation in place": program(MUTATION),
@@ -71,6 +73,14 @@ BAD = {
     "reduced axes without a reduction": program(loop(buffer("y", 4), reduced=(COLUMNS,))),
     "its axes say otherwise": program(loop(buffer("y", 3, 4))),
     "wrong number of outputs": program(loop(buffer("y", 4), reduced=(COLUMNS,), reduction="welford")),
+    "wrong number of outputs\n": program(loop(scan="max", scanned=ROWS)),
+    "positions are not of type": program(loop((Y, buffer("p0", 4, 3)), scan="min", scanned=ROWS)),
+    "belong together": program(loop(scan="sum")),
+    "scans along an axis it does not have": program(loop(scan="sum", scanned=Axis("k", 3))),
+    "or does more than that": program(
+        loop(buffer("y", 4), reduced=(COLUMNS,), reduction="sum", scan="sum", scanned=ROWS)
+    ),
+    "has shape": program(loop(buffer("y", 4), scan="sum", scanned=COLUMNS)),
     "are not axes of this loop": program(loop(body=Load("x", (i, index(Axis("k", 3))), F32))),
     "{k} are not axes of this loop": program(
         loop(target=(PICKED, index(Axis("k", 3))), base="x", mode="set")

@@ -9,7 +9,7 @@
 #     mul_1[i, j, k, l] = mul[i, j, k, l] * weight[j]
 #     add_1[i, j, k, l] = mul_1[i, j, k, l] + bias[j]
 #   → relu[i, j, k, l] = maximum(add_1[i, j, k, l], 0)
-# k0_var_mean_add_rsqrt[cdiv(256, XBLOCK), 196](XBLOCK=64, RBLOCK=64, STAGES=3), 8 warps
+# k0_var_mean_add_rsqrt[cdiv(256, XBLOCK), 132](XBLOCK=64, RBLOCK=32, STAGES=3), 2 warps
 # k0_var_mean_add_rsqrt_finish[cdiv(256, XBLOCK)](XBLOCK=16, SBLOCK=256), 8 warps
 # k1_sub_mul_add_relu[cdiv(51380224, XBLOCK)](XBLOCK=1024), 4 warps
 # made by nbcompile
@@ -28,7 +28,7 @@ def maximum_nan(a, b):
 def k0_var_mean_add_rsqrt(x_ptr, var_mean_mean_parts_ptr, var_mean_m2_parts_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     slab = tl.program_id(1)
-    chunk = 1024
+    chunk = 1536
     first = slab * chunk
     end = tl.minimum(first + chunk, 200704)
     var_mean_mean = tl.full([XBLOCK, RBLOCK], 0, tl.float32)
@@ -52,9 +52,9 @@ def k0_var_mean_add_rsqrt(x_ptr, var_mean_mean_parts_ptr, var_mean_m2_parts_ptr,
 def k0_var_mean_add_rsqrt_finish(var_mean_mean_parts_ptr, var_mean_m2_parts_ptr, var_mean_mean_ptr, rsqrt_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     slab = tl.arange(0, SBLOCK)[None, :]
-    var_mean_mean_parts = tl.load(var_mean_mean_parts_ptr + slab * 256 + j, mask=(slab < 196), other=0.0)
-    var_mean_m2_parts = tl.load(var_mean_m2_parts_ptr + slab * 256 + j, mask=(slab < 196), other=0.0)
-    chunk = 1024
+    var_mean_mean_parts = tl.load(var_mean_mean_parts_ptr + slab * 256 + j, mask=(slab < 132), other=0.0)
+    var_mean_m2_parts = tl.load(var_mean_m2_parts_ptr + slab * 256 + j, mask=(slab < 132), other=0.0)
+    chunk = 1536
     counts = tl.minimum(tl.maximum(200704 - slab * chunk, 0), chunk).to(tl.float32)
     var_mean_mean_whole = tl.sum(var_mean_mean_parts * counts, axis=1)[:, None] / 200704.0
     var_mean_m2_parts = tl.sum(var_mean_m2_parts + counts * (var_mean_mean_parts - var_mean_mean_whole) * (var_mean_mean_parts - var_mean_mean_whole), axis=1)[:, None]

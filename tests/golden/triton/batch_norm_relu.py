@@ -45,11 +45,11 @@ def k0_var_mean_add_rsqrt_relu(x_ptr, var_mean_mean_parts_ptr, var_mean_m2_parts
         var_mean_mean = tl.sum(tl.where(within_in, x, 0.0), axis=0) / count
         sub = x - var_mean_mean
         var_mean_m2 = tl.sum(tl.where(within_in, sub * sub, 0.0), axis=0)
-        tl.store(var_mean_mean_parts_ptr + part * 256 + j, var_mean_mean)
-        tl.store(var_mean_m2_parts_ptr + part * 256 + j, var_mean_m2)
+        tl.store(var_mean_mean_parts_ptr + j * 25 + part, var_mean_mean)
+        tl.store(var_mean_m2_parts_ptr + j * 25 + part, var_mean_m2)
         wait_for_all(var_mean_mean_arrived_ptr + j, 25)
-        var_mean_mean_parts = tl.load(var_mean_mean_parts_ptr + tl.arange(0, 32) * 256 + j, mask=(tl.arange(0, 32) < 25), other=0.0, volatile=True)
-        var_mean_m2_parts = tl.load(var_mean_m2_parts_ptr + tl.arange(0, 32) * 256 + j, mask=(tl.arange(0, 32) < 25), other=0.0, volatile=True)
+        var_mean_mean_parts = tl.load(var_mean_mean_parts_ptr + j * 25 + tl.arange(0, 32), mask=(tl.arange(0, 32) < 25), other=0.0, volatile=True)
+        var_mean_m2_parts = tl.load(var_mean_m2_parts_ptr + j * 25 + tl.arange(0, 32), mask=(tl.arange(0, 32) < 25), other=0.0, volatile=True)
         var_mean_mean_whole = tl.sum(var_mean_mean_parts * tl.minimum(tl.maximum(200704 - tl.arange(0, 32) * 8192, 0), 8192).to(tl.float32), axis=0) / 200704.0
         var_mean_m2_parts = tl.sum(var_mean_m2_parts + tl.minimum(tl.maximum(200704 - tl.arange(0, 32) * 8192, 0), 8192).to(tl.float32) * (var_mean_mean_parts - var_mean_mean_whole) * (var_mean_mean_parts - var_mean_mean_whole), axis=0)
         var_mean_mean_parts = var_mean_mean_whole

@@ -10,7 +10,7 @@
 #     mul_2[i, j, k, l] = mul_1[i, j, k, l] * weight[j]
 #     add_1[i, j, k, l] = mul_2[i, j, k, l] + bias[j]
 #   → relu[i, j, k, l] = maximum(add_1[i, j, k, l], 0)
-# k0_to_copy_add_sqrt_relu[cdiv(51380224, XBLOCK)](XBLOCK=1024), 4 warps
+# k0_to_copy_add_sqrt_relu[cdiv(16384, YBLOCK) * cdiv(3136, XBLOCK)](YBLOCK=2, XBLOCK=512), 4 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -24,13 +24,14 @@ def maximum_nan(a, b):
 
 # _to_copy, add, sqrt, reciprocal, mul, sub, relu
 @triton.jit
-def k0_to_copy_add_sqrt_relu(x_ptr, mean_ptr, variance_ptr, weight_ptr, bias_ptr, relu_ptr, XBLOCK: tl.constexpr):
-    start = tl.program_id(0) * XBLOCK
-    point = start + tl.arange(0, XBLOCK)
-    i = point // 802816
-    j = (point % 802816) // 3136
-    k = point % 3136
-    x = tl.load(x_ptr + i*802816 + j*3136 + k)
+def k0_to_copy_add_sqrt_relu(x_ptr, mean_ptr, variance_ptr, weight_ptr, bias_ptr, relu_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    row = tl.program_id(0) // tl.cdiv(3136, XBLOCK) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
+    i = row // 256
+    j = row % 256
+    start = tl.program_id(0) % tl.cdiv(3136, XBLOCK) * XBLOCK
+    k = start + tl.arange(0, XBLOCK)[None, :]
+    k_in = k < 3136
+    x = tl.load(x_ptr + i*802816 + j*3136 + k, mask=k_in)
     to_copy = tl.load(mean_ptr + j)
     sub = x - to_copy
     to_copy_1 = tl.load(variance_ptr + j)
@@ -43,4 +44,4 @@ def k0_to_copy_add_sqrt_relu(x_ptr, mean_ptr, variance_ptr, weight_ptr, bias_ptr
     mul_2 = mul_1 * weight
     bias = tl.load(bias_ptr + j)
     add_1 = mul_2 + bias
-    tl.store(relu_ptr + i*802816 + j*3136 + k, maximum_nan(add_1, tl.full((), 0.0, tl.float32)))
+    tl.store(relu_ptr + i*802816 + j*3136 + k, maximum_nan(add_1, tl.full((), 0.0, tl.float32)), mask=k_in)

@@ -2,7 +2,7 @@
 #     cat[i, j, k] = (x[i, j, k] if 0 <= j < 96 else y[i, j - 96, k])
 #     constant_pad_nd[i, j, k] = (cat[i, j, k - 2] if 2 <= k < 3002 else 0)
 #   → relu[i, j, k] = maximum(constant_pad_nd[i, j, k], 0)
-# k0_cat_constant_pad_nd_relu[cdiv(24616960, XBLOCK)](XBLOCK=1024), 4 warps
+# k0_cat_constant_pad_nd_relu[cdiv(8192, YBLOCK) * cdiv(3005, XBLOCK)](YBLOCK=1, XBLOCK=1024), 4 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -16,11 +16,12 @@ def maximum_nan(a, b):
 
 # cat, constant_pad_nd, relu
 @triton.jit
-def k0_cat_constant_pad_nd_relu(x_ptr, y_ptr, relu_ptr, XBLOCK: tl.constexpr):
-    start = tl.program_id(0) * XBLOCK
-    point = start + tl.arange(0, XBLOCK)
-    i = point // 384640
-    j = (point % 384640) // 3005
-    k = point % 3005
-    constant_pad_nd = tl.where((k >= 2) & (k < 3002), tl.where((j < 96), tl.load(x_ptr + i*288000 + j*3000 + k - 2, mask=((k >= 2) & (k < 3002)) & ((j < 96))), tl.load(y_ptr + i*96000 + j*3000 + k - 288002, mask=((k >= 2) & (k < 3002)) & ~((j < 96)))), 0.0)
-    tl.store(relu_ptr + i*384640 + j*3005 + k, maximum_nan(constant_pad_nd, tl.full((), 0.0, tl.float32)))
+def k0_cat_constant_pad_nd_relu(x_ptr, y_ptr, relu_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    row = tl.program_id(0) // tl.cdiv(3005, XBLOCK) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
+    i = row // 128
+    j = row % 128
+    start = tl.program_id(0) % tl.cdiv(3005, XBLOCK) * XBLOCK
+    k = start + tl.arange(0, XBLOCK)[None, :]
+    k_in = k < 3005
+    constant_pad_nd = tl.where((k >= 2) & (k < 3002), tl.where((j < 96), tl.load(x_ptr + i*288000 + j*3000 + k - 2, mask=k_in & ((k >= 2) & (k < 3002)) & ((j < 96))), tl.load(y_ptr + i*96000 + j*3000 + k - 288002, mask=k_in & ((k >= 2) & (k < 3002)) & ~((j < 96)))), 0.0)
+    tl.store(relu_ptr + i*384640 + j*3005 + k, maximum_nan(constant_pad_nd, tl.full((), 0.0, tl.float32)), mask=k_in)

@@ -1,7 +1,7 @@
 # kernel mul_add (pointwise) over 64 × 256 × 56 × 56 points:
 #     mul[i, j, k, l] = float32(x[i, j, k, l]) * scale[j]
 #   → add[i, j, k, l] = mul[i, j, k, l] + float32(y[i, j, k, l])
-# k0_mul_add[cdiv(200704, YBLOCK), cdiv(256, XBLOCK)](YBLOCK=64, XBLOCK=64), 8 warps
+# k0_mul_add[cdiv(200704, YBLOCK), cdiv(256, XBLOCK)](YBLOCK=32, XBLOCK=128), 8 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -13,7 +13,8 @@ def k0_mul_add(x_ptr, scale_ptr, y_ptr, add_ptr, YBLOCK: tl.constexpr, XBLOCK: t
     other = tl.program_id(0) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
     i = other // 3136
     j = other % 3136
-    k = tl.program_id(1) * XBLOCK + tl.arange(0, XBLOCK)[None, :]
+    start = tl.program_id(1) * XBLOCK
+    k = start + tl.arange(0, XBLOCK)[None, :]
     x = tl.load(x_ptr + i*802816 + k + j*256).to(tl.float32)
     scale = tl.load(scale_ptr + k)
     mul = x * scale

@@ -4,8 +4,8 @@
 #     _to_copy_1[i, j] = float32(x[i, j])
 #     pow_1[i, j] = _to_copy_1[i, j] * _to_copy_1[i, j]
 #   → sum_2[j] = sum pow_1[i, j]  over i<65536
-# k0_to_copy_sum_pow[cdiv(4096, XBLOCK), 16](XBLOCK=64, RBLOCK=64, STAGES=3), 8 warps
-# k0_to_copy_sum_pow_finish[cdiv(4096, XBLOCK)](XBLOCK=32, SBLOCK=16), 2 warps
+# k0_to_copy_sum_pow[cdiv(4096, XBLOCK), 8](XBLOCK=64, RBLOCK=32, STAGES=3), 2 warps
+# k0_to_copy_sum_pow_finish[cdiv(4096, XBLOCK)](XBLOCK=32, SBLOCK=8), 1 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -16,7 +16,7 @@ import triton.language as tl
 def k0_to_copy_sum_pow(x_ptr, sum_1_parts_ptr, sum_2_parts_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     slab = tl.program_id(1)
-    chunk = 4096
+    chunk = 8192
     first = slab * chunk
     end = tl.minimum(first + chunk, 65536)
     sum_1 = tl.full([XBLOCK, RBLOCK], 0.0, tl.float32)

@@ -1,7 +1,7 @@
 # kernel sum_argmax (columns) over 67108864 points, each of 64:
 #   → sum_1[j] = sum x[i, j]  over i<64
 #   → argmax_place[j] = argmax x[i, j]  over i<64
-# k0_sum_argmax[cdiv(67108864, XBLOCK)](XBLOCK=128, RBLOCK=64), 16 warps
+# k0_sum_argmax[cdiv(67108864, XBLOCK)](XBLOCK=32, RBLOCK=64), 1 warps
 # made by nbcompile
 import triton
 import triton.language as tl

@@ -63,7 +63,7 @@ def k0_bernoulli_to_copy_div_layer_norm(x_ptr, philox_seed_ptr, residual_ptr, we
     t = add - native_layer_norm_mean
     t_2 = t * t
     native_layer_norm_m2 = tl.sum(t_2, axis=0)
-    rstd = tl.rsqrt(((native_layer_norm_m2 / 4096.0) + 1e-05))
+    rstd = tl.rsqrt(((native_layer_norm_m2 * 0.00024414062) + 1e-05))
     weight = tl.load(weight_ptr + j).to(tl.float32)
     bias = tl.load(bias_ptr + j).to(tl.float32)
     tl.store(native_layer_norm_ptr + i*4096 + j, ((t * rstd) * weight) + bias)

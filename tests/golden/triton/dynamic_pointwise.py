@@ -2,7 +2,7 @@
 #     add[i, j] = x[i, j] + bias[j]
 #     tanh[i, j] = tanh(add[i, j])
 #   → clone[i, j] = tanh[j, i]
-# k0_add_tanh[cdiv(s27, YBLOCK), cdiv(s77, XBLOCK)](YBLOCK=64, XBLOCK=64), 8 warps
+# k0_add_tanh[cdiv(s27, YBLOCK), cdiv(s77, XBLOCK)](YBLOCK=32, XBLOCK=128), 8 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -14,7 +14,8 @@ from triton.language.extra import libdevice
 def k0_add_tanh(x_ptr, bias_ptr, clone_ptr, s27, s77, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
     i = tl.program_id(0) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
     i_in = i < s27
-    j = tl.program_id(1) * XBLOCK + tl.arange(0, XBLOCK)[None, :]
+    start = tl.program_id(1) * XBLOCK
+    j = start + tl.arange(0, XBLOCK)[None, :]
     j_in = j < s77
     x = tl.load(x_ptr + j*s27 + i, mask=i_in & j_in)
     bias = tl.load(bias_ptr + i, mask=i_in)

@@ -24,7 +24,7 @@ def k0_index_to_copy_pow_mul(rows_ptr, table_ptr, weight_ptr, mul_1_ptr, XBLOCK:
     index = tl.load(table_ptr + (tl.where((rows < 0), (rows + 50257), rows))*1024 + j, mask=((tl.where((rows < 0), (rows + 50257), rows)) >= 0) & ((tl.where((rows < 0), (rows + 50257), rows)) < 50257)).to(tl.float32)
     pow_1 = index * index
     sum_ = tl.sum(pow_1, axis=1)[:, None]
-    mean = sum_ / 1024.0
+    mean = sum_ * 0.0009765625
     add = mean + 1e-06
     rsqrt = tl.rsqrt(add)
     mul = index * rsqrt

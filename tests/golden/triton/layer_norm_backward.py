@@ -4,7 +4,7 @@
 #   → grad_input[i, j] = (((float32(grad[i, j]) * weight[j]) - (((float32(x[i, j]) - mean[i, 0]) * rstd[i, 0]) * (sum_gx[i] / 4096))) - (sum_g[i] / 4096)) * rstd[i, 0]
 #   → grad_weight[j] = sum float32(grad[i, j]) * ((float32(x[i, j]) - mean[i, 0]) * rstd[i, 0])  over i<32768
 #   → grad_bias[j] = sum float32(grad[i, j])  over i<32768
-# k0_native_layer_norm_backward[264](STAGES=3, RBLOCK=4096), 8 warps
+# k0_native_layer_norm_backward[264](STAGES=3, RBLOCK=4096), 4 warps
 # k0_native_layer_norm_backward_finish[cdiv(4096, XBLOCK)](XBLOCK=32, SBLOCK=64), 4 warps
 # made by nbcompile
 import triton

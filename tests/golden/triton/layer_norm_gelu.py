@@ -10,6 +10,30 @@ import triton
 import triton.language as tl
 
 
+@triton.jit
+def erf(x):
+    """x P(x * x) up to 3.92, from where it is 1; off by 3e-7 at most. P is the polynomial of degree 15
+    nearest to erf(sqrt(v)) / sqrt(v), in u = v / 7.6832 - 1. Half as much work as exact rounding takes."""
+    u = x * x * 0.13015411 - 1.0
+    p = -0.00084393396
+    p = p * u + 0.0020987578
+    p = p * u - 0.0013945143
+    p = p * u + 0.0019199736
+    p = p * u - 0.0076605664
+    p = p * u + 0.0142099485
+    p = p * u - 0.019994998
+    p = p * u + 0.02969757
+    p = p * u - 0.043436874
+    p = p * u + 0.058395997
+    p = p * u - 0.07401981
+    p = p * u + 0.090596974
+    p = p * u - 0.10917923
+    p = p * u + 0.13408455
+    p = p * u - 0.18010862
+    p = x * (p * u + 0.36073682)
+    return tl.where(x > 3.92, 1.0, tl.where(x < -3.92, -1.0, p))
+
+
 # native_layer_norm, gelu, add
 @triton.jit
 def k0_layer_norm_gelu_add(x_ptr, weight_ptr, bias_ptr, add_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):
@@ -21,9 +45,9 @@ def k0_layer_norm_gelu_add(x_ptr, weight_ptr, bias_ptr, add_ptr, XBLOCK: tl.cons
     t = x - native_layer_norm_mean
     t_2 = t * t
     native_layer_norm_m2 = tl.sum(tl.where(j_in, t_2, 0.0), axis=1)[:, None]
-    rstd = tl.rsqrt(((native_layer_norm_m2 / 768.0) + 1e-05))
+    rstd = tl.rsqrt(((native_layer_norm_m2 * 0.00130208333) + 1e-05))
     weight = tl.load(weight_ptr + j, mask=j_in).to(tl.float32)
     bias = tl.load(bias_ptr + j, mask=j_in).to(tl.float32)
     native_layer_norm = ((t * rstd) * weight) + bias
-    gelu = (native_layer_norm * 0.5) * (tl.erf((native_layer_norm * 0.70710678)) + 1.0)
+    gelu = (native_layer_norm * 0.5) * (erf((native_layer_norm * 0.70710678)) + 1.0)
     tl.store(add_ptr + i*768 + j, x + gelu, mask=j_in)

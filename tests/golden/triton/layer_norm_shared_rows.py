@@ -29,11 +29,11 @@ def k0_layer_norm(x_ptr, native_layer_norm_mean_parts_ptr, native_layer_norm_m2_
         native_layer_norm_mean = tl.sum(x, axis=0) / 8192.0
         t = x - native_layer_norm_mean
         native_layer_norm_m2 = tl.sum(t * t, axis=0)
-        tl.store(native_layer_norm_mean_parts_ptr + part * 4096 + i, native_layer_norm_mean)
-        tl.store(native_layer_norm_m2_parts_ptr + part * 4096 + i, native_layer_norm_m2)
+        tl.store(native_layer_norm_mean_parts_ptr + i * 16 + part, native_layer_norm_mean)
+        tl.store(native_layer_norm_m2_parts_ptr + i * 16 + part, native_layer_norm_m2)
         wait_for_all(native_layer_norm_mean_arrived_ptr + i, 16)
-        native_layer_norm_mean_parts = tl.load(native_layer_norm_mean_parts_ptr + tl.arange(0, 16) * 4096 + i, volatile=True)
-        native_layer_norm_m2_parts = tl.load(native_layer_norm_m2_parts_ptr + tl.arange(0, 16) * 4096 + i, volatile=True)
+        native_layer_norm_mean_parts = tl.load(native_layer_norm_mean_parts_ptr + i * 16 + tl.arange(0, 16), volatile=True)
+        native_layer_norm_m2_parts = tl.load(native_layer_norm_m2_parts_ptr + i * 16 + tl.arange(0, 16), volatile=True)
         native_layer_norm_mean_whole = tl.sum(native_layer_norm_mean_parts * 8192.0, axis=0) / 131072.0
         native_layer_norm_m2_parts = tl.sum(native_layer_norm_m2_parts + 8192.0 * (native_layer_norm_mean_parts - native_layer_norm_mean_whole) * (native_layer_norm_mean_parts - native_layer_norm_mean_whole), axis=0)
         native_layer_norm_mean_parts = native_layer_norm_mean_whole

@@ -22,7 +22,7 @@ def k0_to_copy_pow_mean_mul(x_ptr, weight_ptr, mul_1_ptr, RBLOCK: tl.constexpr):
     to_copy = tl.load(x_ptr + i*4096 + j).to(tl.float32)
     pow_1 = to_copy * to_copy
     sum_ = tl.sum(pow_1, axis=0)
-    mean = sum_ / 4096.0
+    mean = sum_ * 0.00024414062
     add = mean + 1e-06
     rsqrt = tl.rsqrt(add)
     mul = to_copy * rsqrt

@@ -1,7 +1,7 @@
 # kernel amax_sum (rows and split sums) over 16384 points, each of 16384:
 #   → amax[i] = max x[i, j]  over j<16384
 #   → sum_1[j] = sum x[i, j]  over i<16384
-# k0_amax_sum[132](STAGES=3, RBLOCK=16384), 32 warps
+# k0_amax_sum[132](STAGES=3, RBLOCK=16384), 16 warps
 # k0_amax_sum_finish[cdiv(16384, XBLOCK)](XBLOCK=32, SBLOCK=64), 4 warps
 # made by nbcompile
 import triton

@@ -6,7 +6,7 @@
 #   → sum_1[j] = sum y[i, j]  over i<0
 # k0_exp[1](), 1 warps
 # k1_add[cdiv(0, XBLOCK)](XBLOCK=128), 1 warps
-# k2_sum[cdiv(5, XBLOCK)](XBLOCK=64, RBLOCK=1), 1 warps
+# k2_sum[cdiv(5, XBLOCK)](XBLOCK=128, RBLOCK=1), 1 warps
 # made by nbcompile
 import triton
 import triton.language as tl

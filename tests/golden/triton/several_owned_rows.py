@@ -7,7 +7,7 @@
 #   → sum_2[j] = sum mul_1[i, j]  over i<16384
 #     _to_copy_2[i, j] = float32(grad[i, j])
 #   → sum_3[j] = sum _to_copy_2[i, j]  over i<16384
-# k0_to_copy_mul_sum[528](XBLOCK=8, STAGES=3, RBLOCK=128), 2 warps
+# k0_to_copy_mul_sum[528](XBLOCK=16, STAGES=3, RBLOCK=128), 2 warps
 # k0_to_copy_mul_sum_finish[cdiv(128, XBLOCK)](XBLOCK=4, SBLOCK=512), 4 warps
 # made by nbcompile
 import triton

@@ -1,6 +1,6 @@
 # kernel amax (columns) over 4096 × 4096 points, each of 32:
 #   → amax[i, k] = max x[i, j, k]  over j<32
-# k0_amax[cdiv(16777216, XBLOCK)](XBLOCK=128, RBLOCK=32), 8 warps
+# k0_amax[cdiv(16777216, XBLOCK)](XBLOCK=64, RBLOCK=32), 1 warps
 # made by nbcompile
 import triton
 import triton.language as tl

@@ -5,10 +5,10 @@
 #   → sum[j] = sum exp[i, j]  over i<8192
 # kernel softmax_3 (pointwise) over 8192 × 4096 points:
 #   → _softmax[i, j] = exp[i, j] / sum[j]
-# k0_softmax[cdiv(4096, XBLOCK), 16](XBLOCK=64, RBLOCK=64, STAGES=3), 8 warps
-# k0_softmax_finish[cdiv(4096, XBLOCK)](XBLOCK=32, SBLOCK=16), 2 warps
-# k1_softmax_2[cdiv(4096, XBLOCK), 16](XBLOCK=64, RBLOCK=64, STAGES=3), 8 warps
-# k1_softmax_2_finish[cdiv(4096, XBLOCK)](XBLOCK=32, SBLOCK=16), 2 warps
+# k0_softmax[cdiv(4096, XBLOCK), 8](XBLOCK=64, RBLOCK=32, STAGES=3), 2 warps
+# k0_softmax_finish[cdiv(4096, XBLOCK)](XBLOCK=32, SBLOCK=8), 1 warps
+# k1_softmax_2[cdiv(4096, XBLOCK), 8](XBLOCK=64, RBLOCK=32, STAGES=3), 2 warps
+# k1_softmax_2_finish[cdiv(4096, XBLOCK)](XBLOCK=32, SBLOCK=8), 1 warps
 # k2_softmax_3[cdiv(33554432, XBLOCK)](XBLOCK=1024), 4 warps
 # made by nbcompile
 import triton
@@ -33,7 +33,7 @@ def max_nan(x, axis: tl.constexpr):
 def k0_softmax(x_ptr, max_parts_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     slab = tl.program_id(1)
-    chunk = 512
+    chunk = 1024
     first = slab * chunk
     end = tl.minimum(first + chunk, 8192)
     max_ = tl.full([XBLOCK, RBLOCK], float("-inf"), tl.float32)
@@ -59,7 +59,7 @@ def k0_softmax_finish(max_parts_ptr, max_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.c
 def k1_softmax_2(max_ptr, x_ptr, exp_ptr, sum_parts_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     slab = tl.program_id(1)
-    chunk = 512
+    chunk = 1024
     first = slab * chunk
     end = tl.minimum(first + chunk, 8192)
     max_ = tl.load(max_ptr + j)

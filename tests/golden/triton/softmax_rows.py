@@ -7,7 +7,6 @@
 # made by nbcompile
 import triton
 import triton.language as tl
-from triton.language.extra import libdevice
 
 
 @triton.jit
@@ -29,6 +28,6 @@ def k0_softmax(x_ptr, softmax_ptr, RBLOCK: tl.constexpr):
     j = tl.arange(0, RBLOCK)
     x = tl.load(x_ptr + i*8192 + j).to(tl.float32)
     max_ = max_nan(x, 0)
-    exp = libdevice.exp((x - max_))
+    exp = tl.exp((x - max_))
     sum_ = tl.sum(exp, axis=0)
     tl.store(softmax_ptr + i*8192 + j, exp / sum_)

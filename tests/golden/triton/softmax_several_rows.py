@@ -3,7 +3,7 @@
 #     exp[i, j] = exp(x[i, j] - max[i])
 #     sum[i] = sum exp[i, j]  over j<100
 #   → _softmax[i, j] = exp[i, j] / sum[i]
-# k0_softmax[cdiv(262144, XBLOCK)](XBLOCK=16, RBLOCK=128), 4 warps
+# k0_softmax[cdiv(262144, XBLOCK)](XBLOCK=4, RBLOCK=128), 1 warps
 # made by nbcompile
 import triton
 import triton.language as tl

@@ -1,0 +1,118 @@
+"""Tilings of kernels that reduce nothing: runs of points, squares, lines and bands of rows."""
+
+from __future__ import annotations
+
+from nbcompile.codegen.accesses import accesses
+from nbcompile.codegen.tiling import Tiling, distinct
+from nbcompile.codegen.values import KernelValues, Value, walk_values
+from nbcompile.loop_ir.index import Axis
+from nbcompile.loop_ir.nodes import Buffer, hint_product
+from nbcompile.stages import Config
+from nbcompile.targets import Target
+
+POINTS_BLOCK = 1024
+STENCIL = 9  # loads of a point, from which on programs are small ones
+MANY_POINTS = 8 << 20  # from so many on, a row at a time
+MOST_BLOCKS = 65_535  # of a grid's second dimension
+
+
+def points_tiling(values: KernelValues, buffers: dict[str, Buffer], target: Target, schedule: str) -> Tiling:
+    axes = values.nest.axes
+    points = hint_product(axis.extent for axis in axes)
+    if schedule == "points":
+        square = _square(values, buffers)
+        if square is not None:
+            rest, other, lane = square
+            configs = tuple(
+                Config({"YBLOCK": y, "XBLOCK": x}, warps)
+                for y, x, warps in ((32, 128, 8), (64, 64, 8), (32, 64, 4), (32, 32, 4), (128, 32, 8))
+            )
+            return Tiling("square", (lane,), y=(*rest, other), configs=configs)
+        by_rows = _lines(values, points) or _bands(values, _points_block(points, target))
+        if by_rows is not None:
+            return by_rows
+    block = _points_block(points, target)
+    sizes = dict.fromkeys((block, max(block // 2, 128), block * 2, block * 4))
+    configs = tuple(Config({"XBLOCK": size}, max(1, min(8, size // 256))) for size in sizes)
+    configs += (Config({"XBLOCK": block}, max(1, min(8, block // 128))),)
+    return Tiling(schedule, axes, configs=distinct(configs))
+
+
+def _points_block(points: int, target: Target) -> int:
+    """Points of a program, so that there are enough of these."""
+    block = POINTS_BLOCK
+    while block > 128 and points < block * target.multiprocessors * 2:
+        block //= 2
+    return block
+
+
+def _bands(values: KernelValues, block: int) -> Tiling | None:
+    """Pieces of neighbouring rows, if they cut the last axis well and some work does not vary along it: it
+    is then done once a row, not once a point."""
+    axes = values.nest.axes
+    length = axes[-1].extent.constant if axes else None
+    if len(axes) < 2 or not length or any(axes[-1] not in item.place.axes() for item in values.stores):
+        return None
+    if not any(_fixed(value, axes[-1]) for value in walk_values(item.value for item in values.stores)):
+        return None
+    # images are often 7, 14, 28, 56 points wide
+    sizes = [size for size in (1024, 512, 256, 128, 64, 32) if -(-length // size) * size * 7 <= length * 8]
+    if not sizes:
+        return None
+    loads = sum(value.kind == "load" for value in walk_values(item.value for item in values.stores))
+    if loads >= STENCIL:
+        block = min(block, 256)
+    width = min(sizes[0], block)
+    blocks = dict.fromkeys((block, max(block // 2, width), block * 2))
+    configs = tuple(
+        Config({"YBLOCK": size // width, "XBLOCK": width}, max(1, min(8, size // 256))) for size in blocks
+    )
+    return Tiling("bands", (axes[-1],), y=axes[:-1], configs=distinct(configs))
+
+
+def _fixed(value: Value, last: Axis) -> bool:
+    """Whether a value, or the side of a guard that is taken, is the same all along a row."""
+    if value.kind == "guard":
+        return any(last not in item.axes() for bound in value.bounds for item in bound if item.axes())
+    return value.kind in ("load", "op") and bool(value.axes) and last not in value.axes
+
+
+def _lines(values: KernelValues, points: int) -> Tiling | None:
+    """A row at a time, if its length leaves few lanes idle and some work does not vary along it."""
+    axes = values.nest.axes
+    length = axes[-1].extent.constant if axes else None
+    if len(axes) < 2 or length is None or length < 512 or points < MANY_POINTS:
+        return None
+    last = axes[-1]
+    fixed = [value for value in walk_values(item.value for item in values.stores) if _fixed(value, last)]
+    if len(fixed) < 2 or any(last not in item.place.axes() for item in values.stores):
+        return None
+    sizes = [size for size in (4096, 2048, 1024, 512) if -(-length // size) * size <= length * 9 // 8]
+    if not sizes or -(-length // sizes[-1]) > MOST_BLOCKS:
+        return None
+    configs = tuple(Config({"RBLOCK": size}, max(1, size // 512)) for size in sizes)
+    configs += (Config({"RBLOCK": sizes[0]}, max(1, sizes[0] // 256)),)
+    return Tiling("lines", axes[:-1], (last,), one_row=True, configs=distinct(configs))
+
+
+def _square(values: KernelValues, buffers: dict[str, Buffer]) -> tuple[list[Axis], Axis, Axis] | None:
+    """(other axes, second lane, first lane) if two heavy accesses lie along different axes."""
+    found = [access for access in accesses(values, buffers) if access.strides]
+    if not found:
+        return None
+    axes = values.nest.axes
+    lane = next((access.lane for access in found if access.lane is not None), None)
+    heaviest = found[0].bytes
+    for access in found:
+        other = access.lane
+        if other is None or lane is None or other == lane or access.bytes * 4 < heaviest:
+            continue
+        if min(lane.extent.hint(), other.extent.hint()) < 16 or lane not in access.strides:
+            continue
+        if max(lane.extent.hint(), other.extent.hint()) // 32 > MOST_BLOCKS:
+            continue
+        if axes[-1] != lane:
+            lane, other = other, lane
+        rest = [axis for axis in axes if axis not in (lane, other)]
+        return rest, other, lane
+    return None

@@ -1,0 +1,80 @@
+# kernel to_copy_var_mean_add_relu (rows) over 256 points, each of 64 × 56 × 56:
+#     _to_copy[i, j, k, l] = float32(x[i, j, k, l])
+#     var_mean_mean, var_mean_m2[j] = welford _to_copy[i, j, k, l]  over i<64, k<56, l<56
+#     var_mean[i] = var_mean_m2[i] / 200704
+#     add[i, j, k, l] = var_mean[j] + 1e-05
+#     rsqrt[i, j, k, l] = rsqrt(add[0, j, 0, 0])
+#     sub[i, j, k, l] = float32(x[i, j, k, l]) - var_mean_mean[j]
+#     mul[i, j, k, l] = sub[i, j, k, l] * rsqrt[0, j, 0, 0]
+#     mul_1[i, j, k, l] = mul[i, j, k, l] * float32(weight[j])
+#     add_1[i, j, k, l] = mul_1[i, j, k, l] + float32(bias[j])
+#     _to_copy_3[i, j, k, l] = bfloat16(add_1[i, j, k, l])
+#   → relu[i, j, k, l] = maximum(float32(_to_copy_3[i, j, k, l]), 0)
+# k0_to_copy_var_mean_add_relu[8 * GROUPS](RBLOCK=1024, STAGES=3, GROUPS=64), 4 warps
+# made by nbcompile
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def wait_for_all(counter, count):
+    """Return when ``count`` programs have come here: what they stored before can be read after."""
+    tl.debug_barrier()
+    tl.atomic_add(counter, 1, sem="release")
+    while tl.atomic_add(counter, 0, sem="acquire") < count:
+        pass
+    tl.debug_barrier()
+
+
+@triton.jit
+def maximum_nan(a, b):
+    """The larger; NaN if either is."""
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+# _to_copy, var_mean, add, rsqrt, sub, mul, relu
+@triton.jit
+def k0_to_copy_var_mean_add_relu(x_ptr, var_mean_mean_parts_ptr, var_mean_m2_parts_ptr, to_copy_arrived_ptr, weight_ptr, bias_ptr, relu_ptr, RBLOCK: tl.constexpr, STAGES: tl.constexpr, GROUPS: tl.constexpr):
+    part = tl.program_id(0) % 8
+    first = part * 25600
+    end = tl.minimum(first + 25600, 200704)
+    for j in range(tl.program_id(0) // 8, 256, GROUPS):
+        var_mean_mean = tl.full([RBLOCK], 0, tl.float32)
+        var_mean_mean_squares = tl.full([RBLOCK], 0, tl.float32)
+        for start in tl.range(first, end, RBLOCK, num_stages=STAGES):
+            within = start + tl.arange(0, RBLOCK)
+            i = within // 3136
+            k = within % 3136
+            to_copy = tl.load(x_ptr + i*802816 + j*3136 + k, eviction_policy="evict_last").to(tl.float32)
+            step = 1.0 / ((start - first) // RBLOCK + 1)
+            delta = to_copy - var_mean_mean
+            var_mean_mean += delta * step
+            var_mean_mean_squares += delta * (delta - delta * step)
+        counts = tl.maximum((end - (first + tl.arange(0, RBLOCK)) + RBLOCK - 1) // RBLOCK, 0).to(tl.float32)
+        var_mean_mean_whole = tl.sum(var_mean_mean * counts, axis=0) / tl.maximum(end - first, 1)
+        var_mean_mean_squares = tl.sum(var_mean_mean_squares + counts * (var_mean_mean - var_mean_mean_whole) * (var_mean_mean - var_mean_mean_whole), axis=0)
+        var_mean_mean = var_mean_mean_whole
+        tl.store(var_mean_mean_parts_ptr + j * 8 + part, var_mean_mean)
+        tl.store(var_mean_m2_parts_ptr + j * 8 + part, var_mean_mean_squares)
+        wait_for_all(to_copy_arrived_ptr + j, 8)
+        var_mean_mean_parts = tl.load(var_mean_mean_parts_ptr + j * 8 + tl.arange(0, 8), volatile=True)
+        var_mean_m2_parts = tl.load(var_mean_m2_parts_ptr + j * 8 + tl.arange(0, 8), volatile=True)
+        var_mean_mean_whole_2 = tl.sum(var_mean_mean_parts * tl.minimum(tl.maximum(200704 - tl.arange(0, 8) * 25600, 0), 25600).to(tl.float32), axis=0) / 200704.0
+        var_mean_m2_parts = tl.sum(var_mean_m2_parts + tl.minimum(tl.maximum(200704 - tl.arange(0, 8) * 25600, 0), 25600).to(tl.float32) * (var_mean_mean_parts - var_mean_mean_whole_2) * (var_mean_mean_parts - var_mean_mean_whole_2), axis=0)
+        var_mean_mean_parts = var_mean_mean_whole_2
+        var_mean = var_mean_m2_parts * 4.9824617e-06
+        add = var_mean + 1e-05
+        rsqrt = tl.rsqrt(add)
+        weight = tl.load(weight_ptr + j).to(tl.float32)
+        bias = tl.load(bias_ptr + j).to(tl.float32)
+        for start in tl.range(first, end, RBLOCK, num_stages=STAGES):
+            within = start + tl.arange(0, RBLOCK)
+            i = within // 3136
+            k = within % 3136
+            to_copy_2 = tl.load(x_ptr + i*802816 + j*3136 + k, eviction_policy="evict_first").to(tl.float32)
+            sub = to_copy_2 - var_mean_mean_parts
+            mul = sub * rsqrt
+            mul_1 = mul * weight
+            add_1 = mul_1 + bias
+            to_copy_3 = add_1.to(tl.bfloat16).to(tl.float32)
+            tl.store(relu_ptr + i*802816 + j*3136 + k, maximum_nan(to_copy_3, tl.full((), 0.0, tl.float32)))

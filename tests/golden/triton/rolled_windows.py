@@ -1,0 +1,21 @@
+# kernel roll (pointwise) over 64 × 14 × 4 × 14 × 4 × 96 points:
+#     roll[i, j, k, l] = ((x[i, j + 3, k + 3, l] if 0 <= k < 53 else x[i, j + 3, k - 53, l]) if 0 <= j < 53 else (x[i, j - 53, k + 3, l] if 0 <= k < 53 else x[i, j - 53, k - 53, l]))
+#   → clone[i, j, k, l, m, n] = roll[i, 4*j + l, 4*k + m, n]
+# k0_roll[cdiv(200704, YBLOCK) * cdiv(96, XBLOCK)](YBLOCK=32, XBLOCK=32), 4 warps
+# made by nbcompile
+import triton
+import triton.language as tl
+
+
+# roll, clone
+@triton.jit
+def k0_roll(clone_ptr, x_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    row = tl.program_id(0) // tl.cdiv(96, XBLOCK) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
+    i = row // 3136
+    j = (row % 3136) // 224
+    k = (row % 224) // 56
+    l = (row % 56) // 4
+    m = row % 4
+    start = tl.program_id(0) % tl.cdiv(96, XBLOCK) * XBLOCK
+    n = start + tl.arange(0, XBLOCK)[None, :]
+    tl.store(clone_ptr + i*301056 + j*21504 + k*384 + l*1536 + m*96 + n, tl.load(x_ptr + i*301056 + j*21504 + k*5376 + l*384 + m*96 + n + tl.where((j*4 + k < 53), tl.where((l*4 + m < 53), 16416, 11040), tl.where((l*4 + m < 53), -284640, -290016))))
