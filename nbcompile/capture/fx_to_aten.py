@@ -17,6 +17,7 @@ from torch._dynamo.exc import TorchDynamoException
 
 from nbcompile.capture.decompositions import decompositions
 from nbcompile.capture.graph_record import node_spans, record_nodes
+from nbcompile.capture.index_tensors import make_again, split
 from nbcompile.capture.layout import run_channels_last
 from nbcompile.compilation import Graph, PassRecord, Span
 from nbcompile.errors import NbcompileError
@@ -42,16 +43,15 @@ def compile_fx_graph(
     If AOTAutograd itself fails, the FX graph runs eagerly and a note says why; only what Dynamo wants
     to see (its own exceptions, and those that it turns into graph breaks) is raised.
     """
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
-
     trace = _Trace(graph, options, recorder, compile_aten)
 
     def partition(joint: fx.GraphModule, inputs: Any, **keywords: Any) -> Any:
         # Of a subgraph that is called (which comes without inputs) the caller knows the strides already.
         if inputs:
             trace.lay_out(joint, "joint")
+        again = make_again(joint, keywords["num_fwd_outputs"])
         trace.record_joint(joint)
-        forward, backward = min_cut_rematerialization_partition(joint, inputs, **keywords)
+        forward, backward = split(joint, inputs, again, **keywords)
         trace.saved = _saved_names(forward, keywords.get("num_fwd_outputs"))
         return forward, backward
 

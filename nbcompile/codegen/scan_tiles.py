@@ -42,7 +42,7 @@ def scan_tiling(
     group: Group, buffers: dict[str, Buffer], target: Target
 ) -> tuple[KernelValues, Tiling]:  # fmt: skip
     """The group's values, its rows put in memory order, and how to cut them into tiles."""
-    values = kernel_values(group, buffers)
+    values = kernel_values(group, buffers, narrow=True)
     inside = values.nest.inner_axes
     rows = [axis for axis in memory_order(values, buffers) if axis not in inside]
     if (*rows, *inside) != values.nest.axes:

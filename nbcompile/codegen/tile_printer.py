@@ -101,7 +101,7 @@ class TilePrinter:
         return [dim for dim in self.dims if dim.place is not None]
 
     def _needs_int64(self) -> bool:
-        return any(_span(self.buffers[name]) >= INT32_LIMIT for name in self._touched())
+        return any(span(self.buffers[name]) >= INT32_LIMIT for name in self._touched())
 
     def _touched(self) -> set[str]:
         found = {item.buffer for item in self.values.stores}
@@ -353,6 +353,8 @@ class TilePrinter:
         for atom in sorted(place.atoms(), key=lambda item: item.text):
             if isinstance(atom, Gathered):
                 axes |= atom.value.axes
+                if atom.sure:
+                    continue
                 text = self.text(atom.value, scope, under)
                 text = text if text.isidentifier() else f"({text})"
                 masks += [f"({text} >= 0)", f"({text} < {self.place(atom.size, scope, under)})"]
@@ -471,7 +473,7 @@ def _side(guard: Value) -> Value | None:
     return None if holds is None else guard.args[0 if holds else 1]
 
 
-def _span(buffer: Buffer) -> int:
+def span(buffer: Buffer) -> int:
     """Elements from the first to the last of a buffer, at the hints."""
     return 1 + sum(
         (extent.hint() - 1) * abs(stride.hint())

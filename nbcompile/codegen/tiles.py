@@ -58,7 +58,7 @@ COLUMNS = 64  # neighbouring columns of a tile whose reduced axis is not the con
 
 def tiling(group: Group, buffers: dict[str, Buffer], target: Target) -> tuple[KernelValues, Tiling]:
     """The group's values, its axes put in memory order, and how to cut them into tiles."""
-    values = kernel_values(group, buffers)
+    values = kernel_values(group, buffers, narrow=True)
     if any(loop.kind == "scatter" for loop in group.loops):
         return values, in_warps(points_tiling(values, buffers, target, "scatter"), target)
     order = memory_order(values, buffers)

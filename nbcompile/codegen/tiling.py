@@ -67,7 +67,7 @@ def reordered(
     axes = tuple(
         sorted(group.nest.axes, key=lambda axis: rank.get(axis.name, len(order)))
     )  # stable: parts of one axis stay in order
-    return kernel_values(replace(group, nest=Nest(axes, group.nest.inner)), buffers)
+    return kernel_values(replace(group, nest=Nest(axes, group.nest.inner)), buffers, narrow=True)
 
 
 def _parts_of(axis: Axis, axes: Sequence[Axis]) -> list[Axis]:

@@ -49,7 +49,8 @@ def print_kernel(
     if plan.schedule == "scatter":
         from nbcompile.codegen.triton_scatter import ScatterNest
 
-        return ScatterNest(group, values, plan, buffers, writer).print(comment), plan.title
+        nest = ScatterNest(group, values, plan, buffers, writer, target.multiprocessors)
+        return nest.print(comment), nest.title
     return Nest(group, values, plan, buffers, writer).print(comment), plan.title
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from nbcompile.codegen.value_ranges import NARROWED, Ranges, fits, offsets_fit
 from nbcompile.loop_ir.expr import Constant, Expr, Guard, IndexValue, Load, Number, Op, compute_dtype
 from nbcompile.loop_ir.fused import Binding, Group, Nest
 from nbcompile.loop_ir.index import (
@@ -34,12 +35,12 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 class Gathered(Atom):
-    """A scalar value used inside an index, meant to be in ``[0, size)``."""
+    """A scalar value used inside an index, meant to be in ``[0, size)``; ``sure``: it always is."""
 
-    __slots__ = ("size", "value")
+    __slots__ = ("size", "sure", "value")
 
-    def __init__(self, value: Value, size: IndexExpr) -> None:
-        self.value, self.size = value, size
+    def __init__(self, value: Value, size: IndexExpr, sure: bool = False) -> None:
+        self.value, self.size, self.sure = value, size, sure
         super().__init__(f"@{value.number}")
 
 
@@ -114,9 +115,10 @@ class KernelValues:
     names: Mapping[int, str]  # value number → name of the loop output it is
 
 
-def kernel_values(group: Group, buffers: Mapping[str, Buffer]) -> KernelValues:
-    """Resolve a group; adjacent axes that every access walks as one become one."""
-    first = _Resolver(group, group.bindings, group.nest, buffers).resolve()
+def kernel_values(group: Group, buffers: Mapping[str, Buffer], *, narrow: bool = False) -> KernelValues:
+    """Resolve a group; adjacent axes that every access walks as one become one. ``narrow``: integers are
+    computed in 32 bits where their ranges allow it."""
+    first = _Resolver(group, group.bindings, group.nest, buffers, narrow=narrow).resolve()
     if any(loop.target is not None for loop in group.loops):
         return first
     nest, mapping = _collapse(first)
@@ -126,7 +128,7 @@ def kernel_values(group: Group, buffers: Mapping[str, Buffer]) -> KernelValues:
         name: {axis: substitute(place, mapping) for axis, place in binding.items()}
         for name, binding in group.bindings.items()
     }
-    merged = _Resolver(group, bindings, nest, buffers).resolve()
+    merged = _Resolver(group, bindings, nest, buffers, narrow=narrow).resolve()
     # with symbolic extents the quotients may stay: then the axes are better as they were
     return merged if _quotients(merged) <= _quotients(first) else first
 
@@ -136,15 +138,18 @@ def _quotients(values: KernelValues) -> int:
 
 
 def resolver_of(group: Group, nest: Nest, buffers: Mapping[str, Buffer]) -> _Resolver:
-    """What turns expressions of the group's loops into values, numbered anew."""
-    return _Resolver(group, group.bindings, nest, buffers)
+    """What turns expressions of the group's loops into values for a GPU, numbered anew."""
+    return _Resolver(group, group.bindings, nest, buffers, narrow=True)
 
 
 class _Resolver:
     def __init__(
-        self, group: Group, bindings: Mapping[str, Binding], nest: Nest, buffers: Mapping[str, Buffer]
-    ) -> None:
+        self, group: Group, bindings: Mapping[str, Binding], nest: Nest, buffers: Mapping[str, Buffer],
+        *, narrow: bool = False,
+    ) -> None:  # fmt: skip
         self.group, self.bindings, self.nest, self.buffers = group, bindings, nest, buffers
+        self.narrow = narrow and offsets_fit(group, buffers)
+        self.ranges = Ranges()
         self.makers = {out.name: loop for loop in group.loops for out in loop.outputs}
         self.table: dict[object, Value] = {}
         self.memo: dict[tuple[str, tuple[IndexExpr, ...]], Value] = {}
@@ -309,7 +314,7 @@ class _Resolver:
             term = index(coeff)
             for atom in mono:
                 if isinstance(atom, Indirect):
-                    term = term * IndexExpr({(Gathered(self.value(atom.value, {}), atom.size),): 1})
+                    term = term * self._gathered(self.value(atom.value, {}), atom.size)
                 elif isinstance(atom, FloorDiv):
                     term = term * floordiv(self._place(atom.numerator), self._place(atom.denominator))
                 elif isinstance(atom, Mod):
@@ -318,6 +323,12 @@ class _Resolver:
                     term = term * IndexExpr({(atom,): 1})
             total = total + term
         return total
+
+    def _gathered(self, value: Value, size: IndexExpr) -> IndexExpr:
+        if not self.narrow:
+            return IndexExpr({(Gathered(value, size),): 1})
+        sure = size.constant is not None and fits(self.ranges.of(value), (0, size.constant - 1))
+        return IndexExpr({(Gathered(self._narrow(value) or value, size, sure),): 1})
 
     def _load(self, load: Load, binding: Binding) -> Value:
         places = tuple(self._bind(place, binding) for place in load.index)
@@ -338,6 +349,8 @@ class _Resolver:
 
     def _cast(self, value: Value, dtype: torch.dtype) -> Value:
         target = compute_dtype(dtype)
+        if value.dtype == torch.int64 and target != torch.bool and self.narrow:
+            value = self._narrow(value) or value
         if value.dtype != target:
             if value.op == "cast" and value.args[0].dtype == torch.bool:
                 value = value.args[0]  # 0 and 1 are the same by way of any type
@@ -349,7 +362,34 @@ class _Resolver:
         return value
 
     def _op(self, name: str, args: tuple[Value, ...], dtype: torch.dtype) -> Value:
+        if self.narrow and name == "where" and args[0].kind == "const":
+            return args[1 if args[0].literal else 2]
+        if self.narrow and name in NARROWED and args[-1].dtype == torch.int64:
+            found = self._narrowed(name, args, dtype)
+            if found is not None:
+                return found
         return self._new("op", dtype, args=args, op=name)
+
+    def _narrowed(self, name: str, args: tuple[Value, ...], dtype: torch.dtype) -> Value | None:
+        """The same of int64 operands in int32; None where that could differ."""
+        always = self.ranges.decided(name, args)
+        if always is not None:
+            return self._new("const", torch.bool, literal=always)
+        whole = [self._narrow(arg) if arg.dtype == torch.int64 else arg for arg in args]
+        small = tuple(arg for arg in whole if arg is not None)
+        if len(small) < len(args) or (dtype == torch.int64 and not fits(self.ranges.result(name, args))):
+            return None
+        if dtype != torch.int64:
+            return self._new("op", dtype, args=small, op=name)
+        return self._new("op", dtype, args=(self._new("op", torch.int32, args=small, op=name),), op="cast")
+
+    def _narrow(self, value: Value) -> Value | None:
+        """An int64 value as an int32 if it surely is one and nothing need be computed for that."""
+        if value.op == "cast" and value.args[0].dtype == torch.int32:
+            return value.args[0]
+        if value.kind not in ("const", "index") or not fits(self.ranges.of(value)):
+            return None
+        return self._new(value.kind, torch.int32, literal=value.literal, place=value.place)
 
     def _new(self, kind: str, dtype: torch.dtype, **fields: object) -> Value:
         literal = fields.get("literal", 0)

@@ -57,6 +57,7 @@ def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
         elif node.op == "call_function":
             builder.begin(node.name, _op_name(node.target), origins, fake)
             values[node] = _lower_node(builder, node, fake, values)
+            builder.known.made(node, values[node])
         elif node.op == "output":
             outputs = tuple(_output(builder, item, values) for item in _flat(node.args[0]))
         else:

@@ -25,6 +25,7 @@ from nbcompile.loop_ir.nodes import (
     Statement,
     View,
 )
+from nbcompile.lower.known import KnownTensors
 from nbcompile.lower.sizes import SizeTable
 from nbcompile.options import Options
 
@@ -54,6 +55,7 @@ class Builder:
         self.sizes = sizes
         self.options = options
         self.statements: list[Statement] = []
+        self.known = KnownTensors()
         self.result: Any = None
         self.origins: tuple[str, ...] = ()
         self.op = ""
@@ -273,6 +275,13 @@ class Builder:
         if keepdim:
             views = [unsqueeze_dims(view, dims) for view in views]
         return views[0], views[1], product(axis.extent for axis in reduced)
+
+    def total(self, kept: Sequence[Axis], inner: Sequence[Axis], body: Expr) -> View:
+        """The sum of ``body`` over ``inner`` for each point of ``kept``, in the body's type."""
+        buffer = self.buffer([axis.extent for axis in kept], body.dtype)
+        axes, reduced = (*kept, *inner), tuple(inner)
+        self._add(outputs=(buffer,), axes=axes, body=body, reduced=reduced, reduction="sum")
+        return View.whole(buffer)
 
     def scan(
         self, kind: ScanKind, x: View, dim: int, body: Callable[[Expr], Expr], *dtypes: torch.dtype

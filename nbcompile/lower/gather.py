@@ -4,16 +4,19 @@ undefined here; codegen decides whether to check it against the size that each I
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from nbcompile.errors import LoweringError
 from nbcompile.loop_ir.expr import Expr, index_value
 from nbcompile.loop_ir.expr import where as choose
 from nbcompile.loop_ir.index import IndexExpr, Indirect, product
-from nbcompile.loop_ir.nodes import View
-from nbcompile.lower.builder import Builder, broadcast
+from nbcompile.loop_ir.nodes import Loop, View
+from nbcompile.lower.builder import Builder, at, broadcast
+from nbcompile.lower.known import Formula, formula_of
 from nbcompile.lower.registry import lowering
 from nbcompile.lower.samples import call, calls
 from nbcompile.lower.shape import Place, regroup, wrap_dim
@@ -37,9 +40,43 @@ def position(
     if picked.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
         raise LoweringError(f"indices of dtype {str(picked.dtype).removeprefix('torch.')}")
     value = b.element(picked, where, torch.int64)
+    known = _known(b, picked, extent, wrap=wrap)
+    if known is not None:
+        formula, negative = known
+        if formula is not None:
+            lead = where[len(where) - len(picked.axes) :]
+            if not formula.clamped:
+                return formula.at(lead)
+            value, negative = formula.value(lead), False
+        wrap = negative
     if wrap:
         value = choose(value < 0, value + index_value(extent), value)
     return IndexExpr({(Indirect(value, extent),): 1})
+
+
+def _known(b: Builder, picked: View, extent: IndexExpr, *, wrap: bool) -> tuple[Formula | None, bool] | None:
+    """(the formula of the positions, whether any is negative) of an index tensor whose elements are known and
+    within ``extent``; its own elements are computed by their formula too."""
+    values = b.known.elements(picked) if extent.constant is not None else None
+    if values is None or not values.numel() or extent.constant is None:
+        return None
+    with _disable_current_modes():
+        least, most = int(values.min()), int(values.max())
+        if least < (-extent.constant if wrap else 0) or most >= extent.constant:
+            return None
+        formula = formula_of(torch.where(values < 0, values + extent.constant, values))
+    own = b.known.buffer(picked.buffer.name)
+    told = formula_of(own) if own is not None and own.numel() else None
+    if told is not None:
+        _tell(b, picked.buffer.name, lambda *where: told.value(where).cast(picked.dtype))
+    return formula, least < 0
+
+
+def _tell(b: Builder, buffer: str, body: Callable[..., Expr]) -> None:
+    """Compute a tensor made earlier by another body, of equal elements."""
+    for n, item in enumerate(b.statements):
+        if isinstance(item, Loop) and item.name == buffer and item.kind == "pointwise":
+            b.statements[n] = replace(item, body=body(*at(item.axes)))
 
 
 def indexed(

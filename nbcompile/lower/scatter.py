@@ -18,6 +18,7 @@ from nbcompile.loop_ir.index import ONE, ZERO, IndexExpr, product
 from nbcompile.loop_ir.nodes import ScatterMode, View
 from nbcompile.lower.builder import Builder
 from nbcompile.lower.gather import along, indexed, position, some
+from nbcompile.lower.inverted import scattered
 from nbcompile.lower.registry import Sample, lowering
 from nbcompile.lower.samples import call, calls
 from nbcompile.lower.shape import Place, expand_to, regroup, wrap_dim
@@ -76,7 +77,8 @@ def index_put(
         return _masked_put(b, x, *given[0], values, accumulate)
     shape, place = indexed(b, x.shape, indices)
     shown = expand_to(b, values, shape)
-    return b.scatter(
+    return scattered(
+        b,
         x,
         shape,
         "add" if accumulate else "set",
@@ -117,7 +119,8 @@ def _masked_put(b: Builder, x: View, dim: int, mask: View, values: View, accumul
 )
 def put(b: Builder, x: View, picked: View, source: View, accumulate: bool = False) -> View:
     size = product(x.shape)
-    return b.scatter(
+    return scattered(
+        b,
         x,
         picked.shape,
         "add" if accumulate else "set",
@@ -156,7 +159,7 @@ def _scattered(b: Builder, x: View, dim: int, picked: View, src: View | Number, 
         return b.copy(x)  # whatever its rank, no index names nothing
     if b.options.chip.is_gpu and mode in ("set", "add") and _one_a_line(x, dim, picked):
         return _chosen(b, x, dim, picked, value, mode)
-    return b.scatter(x, picked.shape, mode, target_along(b, x, dim, picked), value)
+    return scattered(b, x, picked.shape, mode, target_along(b, x, dim, picked), value)
 
 
 def _one_a_line(x: View, dim: int, picked: View) -> bool:
@@ -270,12 +273,12 @@ def reduced(
     start = x
     if not include_self:
         nothing = constant(neutral(mode, x.dtype), compute)
-        start = b.scatter(x, shape, "set", target, lambda *_: nothing)
-    made = b.scatter(start, shape, mode, target, value)
+        start = scattered(b, x, shape, "set", target, lambda *_: nothing)
+    made = scattered(b, start, shape, mode, target, value)
     if reduce != "mean":
         return made
     first = filled(b, x.shape, int(include_self), torch.int64)
-    count = b.scatter(first, shape, "add", target, lambda *_: constant(1, torch.int64))
+    count = scattered(b, first, shape, "add", target, lambda *_: constant(1, torch.int64))
 
     def divide(*where: IndexExpr) -> Expr:
         times = op("maximum", b.element(count, where), constant(1, torch.int64)).cast(compute)
@@ -382,13 +385,14 @@ def index_add(b: Builder, x: View, dim: int, picked: View, source: View, *, alph
         return element if alpha == 1 else element * alpha
 
     dim = wrap_dim(dim, len(x.axes))
-    return b.scatter(x, source.shape, "add", _slices(b, x, dim, picked), value)
+    return scattered(b, x, source.shape, "add", _slices(b, x, dim, picked), value)
 
 
 @lowering(aten.index_copy.default, samples=_slice_samples())
 def index_copy(b: Builder, x: View, dim: int, picked: View, source: View) -> View:
     dim = wrap_dim(dim, len(x.axes))
-    return b.scatter(
+    return scattered(
+        b,
         x,
         source.shape,
         "set",
@@ -452,7 +456,7 @@ def index_fill(b: Builder, x: View, dim: int, picked: View, value: View | Number
             return b.element(value, (), compute)
         return constant(constant(value, x.dtype).value, compute)
 
-    return b.scatter(x, shape, "set", _slices(b, x, dim, picked, wrap=True), filling)
+    return scattered(b, x, shape, "set", _slices(b, x, dim, picked, wrap=True), filling)
 
 
 @lowering(
@@ -480,7 +484,8 @@ def embedding_dense_backward(
         padding = b.element(picked, where[:-1], torch.int64).eq(padding_idx)
         return choose(padding, constant(0, compute), element)
 
-    return b.scatter(
+    return scattered(
+        b,
         filled(b, (rows, grad.shape[-1]), 0, grad.dtype),
         grad.shape,
         "add",

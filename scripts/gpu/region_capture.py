@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
 from nbcompile.capture.decompositions import decompositions
+from nbcompile.capture.index_tensors import make_again, split
 from nbcompile.options import Options
 from nbcompile.stages import AtenGraph
 
@@ -107,7 +108,7 @@ def graphs_of(
     name: str, module: nn.Module, inputs: tuple[torch.Tensor, ...], *, train: bool, autocast: bool = False
 ) -> Iterator[AtenGraph]:
     """The forward and (``train``) backward graphs of a module on the meta device that returns a loss."""
-    from functorch.compile import aot_function, make_boxed_func, min_cut_rematerialization_partition
+    from functorch.compile import aot_function, make_boxed_func
 
     mode = FakeTensorMode()
     module.train(train)
@@ -128,12 +129,15 @@ def graphs_of(
 
         return compiler
 
+    def partition(joint: fx.GraphModule, inputs: Any, **keywords: Any) -> Any:
+        return split(joint, inputs, make_again(joint, keywords["num_fwd_outputs"]), **keywords)
+
     def call(parameters: Any, buffers: Any, arguments: Any) -> Any:
         return torch.func.functional_call(module, {**parameters, **buffers}, tuple(arguments))
 
     compiled = aot_function(
         call, fw_compiler=keep("fw"), bw_compiler=keep("bw"), inference_compiler=keep("fw"),
-        partition_fn=min_cut_rematerialization_partition, decompositions=decompositions(OPTIONS),
+        partition_fn=partition, decompositions=decompositions(OPTIONS),
         keep_inference_input_mutations=True,
     )  # fmt: skip
     with mode, attention_is_flash(), torch.set_grad_enabled(train):

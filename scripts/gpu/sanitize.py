@@ -37,12 +37,15 @@ PROGRAMS = (
     "scan_of_rows", "scan_of_several_rows", "scan_backwards", "scan_looped", "scan_of_columns",
     "scan_of_short_columns", "scan_split", "scan_split_columns",
     "embedding", "embedding_gradient", "scatter_add_bf16", "scatter_amax_int64",
+    "nearest_upsampling", "nearest_upsampling_gradient", "reflection_padding",
+    "position_bias_gradient", "token_type_gradient", "small_table_of_short_rows", "small_table_of_long_rows",
+    "word_gradient_bf16", "upsampling_gradient_by_given_index",
 )  # fmt: skip
 
 
 def main(names: list[str]) -> int:
     """Run the programs of these names (all of PROGRAMS without any); how many failed."""
-    from tests.golden.triton_programs import GPU_PROGRAMS
+    from tests.golden.triton_scatter_programs import GPU_PROGRAMS
 
     known = {program.name: program for program in GPU_PROGRAMS}
     missing = [name for name in names or PROGRAMS if name not in known]

@@ -18,7 +18,15 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from nbcompile import targets
 from nbcompile.capture.decompositions import decompositions
-from nbcompile.codegen import point_tiles, tile_printer, tiles, triton_nests
+from nbcompile.codegen import (
+    point_tiles,
+    tile_printer,
+    tiles,
+    triton_listed_axes,
+    triton_listed_rows,
+    triton_nests,
+    triton_small_tables,
+)
 from nbcompile.codegen.groups_to_triton import groups_to_triton
 from nbcompile.codegen.triton_expressions import HELPERS
 from nbcompile.fuse import loops_to_groups as loops_to_groups_file
@@ -48,10 +56,10 @@ def small_chip(multiprocessors: int = 2, **constants: int) -> Iterator[None]:
         patches.enter_context(mock.patch.dict(targets.CHIPS, {"cuda:90": chip}))
         limits = lambda target: replace(limits_of(target), **fusion)
         patches.enter_context(mock.patch.object(loops_to_groups_file, "limits_of", limits))
+        scatters = (triton_small_tables, triton_listed_rows, triton_listed_axes)
+        files = (tiles, point_tiles, triton_nests, tile_printer, *scatters)
         for name in constants.keys() - fusion.keys():
-            module = next(
-                item for item in (tiles, point_tiles, triton_nests, tile_printer) if hasattr(item, name)
-            )
+            module = next(item for item in files if hasattr(item, name))
             patches.enter_context(mock.patch.object(module, name, constants[name]))
         yield
 

@@ -33,7 +33,8 @@ from ..codegen.triton_running import (
     titles,
 )  # fmt: skip
 from .checking import check
-from .triton_programs import GPU_PROGRAMS, GpuProgram
+from .triton_programs import GpuProgram
+from .triton_scatter_programs import GPU_PROGRAMS
 
 FOLDER = Path(__file__).parent / "triton"
 SCHEDULES = {
@@ -41,6 +42,7 @@ SCHEDULES = {
     "persistent rows", "looped rows", "split rows",
     "rows shared by several programs", "persistent rows, partial sums over rows",
     "looped rows, partial sums over rows", "scatter",
+    "scatter into a small table", "scatter by listed rows", "scatter by listed axes",
     "scan, persistent rows", "scan, looped rows", "scan, split rows",
 }  # fmt: skip
 

@@ -1,7 +1,7 @@
 # kernel embedding_dense_backward (scatter) over 32 × 1024 × 768 points:
 #     embedding_dense_backward[i, j] = 0
 #   → embedding_dense_backward_1[[tokens[i, j]], k] += grad[i, j, k]  over i<32, j<1024, k<768, from embedding_dense_backward
-# k0_embedding_dense_backward_base[cdiv(76800, XBLOCK)](XBLOCK=1024), 4 warps
+# k0_embedding_dense_backward_base[cdiv(76800, XBLOCK)](XBLOCK=128), 2 warps
 # k0_embedding_dense_backward[cdiv(25165824, XBLOCK)](XBLOCK=1024), 4 warps
 # made by nbcompile
 import triton
@@ -26,4 +26,5 @@ def k0_embedding_dense_backward(grad_ptr, tokens_ptr, embedding_dense_backward_1
     j = (point % 786432) // 768
     k = point % 768
     grad = tl.load(grad_ptr + i*786432 + j*768 + k)
-    tl.atomic_add(embedding_dense_backward_1_ptr + (tl.load(tokens_ptr + i*1024 + j))*768 + k, grad, mask=((tl.load(tokens_ptr + i*1024 + j)) >= 0) & ((tl.load(tokens_ptr + i*1024 + j)) < 100), sem="relaxed")
+    tokens = tl.load(tokens_ptr + i*1024 + j)
+    tl.atomic_add(embedding_dense_backward_1_ptr + tokens*768 + k, grad, mask=(tokens >= 0) & (tokens < 100), sem="relaxed")

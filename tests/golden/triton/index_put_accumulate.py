@@ -25,4 +25,5 @@ def k0_index_put(values_ptr, rows_ptr, index_put_ptr, XBLOCK: tl.constexpr):
     i = point // 64
     j = point % 64
     values = tl.load(values_ptr + i*64 + j)
-    tl.atomic_add(index_put_ptr + (tl.where((tl.load(rows_ptr + i) < 0), (tl.load(rows_ptr + i) + 100000), tl.load(rows_ptr + i)))*64 + j, values, mask=((tl.where((tl.load(rows_ptr + i) < 0), (tl.load(rows_ptr + i) + 100000), tl.load(rows_ptr + i))) >= 0) & ((tl.where((tl.load(rows_ptr + i) < 0), (tl.load(rows_ptr + i) + 100000), tl.load(rows_ptr + i))) < 100000), sem="relaxed")
+    rows = tl.load(rows_ptr + i)
+    tl.atomic_add(index_put_ptr + (tl.where((rows < 0), (rows + 100000), rows))*64 + j, values, mask=((tl.where((rows < 0), (rows + 100000), rows)) >= 0) & ((tl.where((rows < 0), (rows + 100000), rows)) < 100000), sem="relaxed")

@@ -26,7 +26,8 @@ def k0_scatter_add(values_ptr, places_ptr, scatter_add_wide_ptr, XBLOCK: tl.cons
     i = point // 1024
     j = point % 1024
     values = tl.load(values_ptr + i*1024 + j).to(tl.float32)
-    tl.atomic_add(scatter_add_wide_ptr + (tl.load(places_ptr + i*1024 + j))*1024 + j, values, mask=((tl.load(places_ptr + i*1024 + j)) >= 0) & ((tl.load(places_ptr + i*1024 + j)) < 32768), sem="relaxed")
+    places = tl.load(places_ptr + i*1024 + j)
+    tl.atomic_add(scatter_add_wide_ptr + places*1024 + j, values, mask=(places >= 0) & (places < 32768), sem="relaxed")
 
 
 @triton.jit

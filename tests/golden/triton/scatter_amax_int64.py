@@ -1,6 +1,6 @@
 # kernel scatter_reduce (scatter) over 32768 × 512 points:
 #   → scatter_reduce[[places[i, j]], j] max= values[i, j]  over i<32768, j<512, from x
-# k0_scatter_reduce_base[cdiv(512000, XBLOCK)](XBLOCK=1024), 4 warps
+# k0_scatter_reduce_base[cdiv(512000, XBLOCK)](XBLOCK=256), 2 warps
 # k0_scatter_reduce[cdiv(16777216, XBLOCK)](XBLOCK=1024), 4 warps
 # made by nbcompile
 import triton
@@ -25,4 +25,5 @@ def k0_scatter_reduce(values_ptr, places_ptr, scatter_reduce_ptr, XBLOCK: tl.con
     i = point // 512
     j = point % 512
     values = tl.load(values_ptr + i*512 + j)
-    tl.atomic_max(scatter_reduce_ptr + (tl.load(places_ptr + i*512 + j))*512 + j, values, mask=((tl.load(places_ptr + i*512 + j)) >= 0) & ((tl.load(places_ptr + i*512 + j)) < 1000), sem="relaxed")
+    places = tl.load(places_ptr + i*512 + j)
+    tl.atomic_max(scatter_reduce_ptr + places*512 + j, values, mask=(places >= 0) & (places < 1000), sem="relaxed")
