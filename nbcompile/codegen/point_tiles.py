@@ -11,6 +11,7 @@ from nbcompile.stages import Config
 from nbcompile.targets import Target
 
 POINTS_BLOCK = 1024
+MANY_COLUMNS = 2  # loads that are the same for all rows, from which on programs have many rows
 STENCIL = 9  # loads of a point, from which on programs are small ones
 MANY_POINTS = 8 << 20  # from so many on, a row at a time
 MOST_BLOCKS = 65_535  # of a grid's second dimension
@@ -56,7 +57,9 @@ def _bands(values: KernelValues, block: int) -> Tiling | None:
     length = axes[-1].extent.constant if axes else None
     if len(axes) < 2 or not length or any(axes[-1] not in item.place.axes() for item in values.stores):
         return None
-    if not any(_fixed(value, axes[-1]) for value in walk_values(item.value for item in values.stores)):
+    found = walk_values(item.value for item in values.stores)
+    columns = sum(_along(value, axes[-1]) and axes[-2] not in value.axes for value in found)
+    if columns < MANY_COLUMNS and not any(_fixed(value, axes[-1]) for value in found):
         return None
     # images are often 7, 14, 28, 56 points wide
     sizes = [size for size in (1024, 512, 256, 128, 64) if -(-length // size) * size * 7 <= length * 8]
@@ -64,8 +67,11 @@ def _bands(values: KernelValues, block: int) -> Tiling | None:
         sizes = [32]
     if not sizes:
         return None
-    loads = sum(value.kind == "load" for value in walk_values(item.value for item in values.stores))
-    if loads >= STENCIL:
+    if columns >= MANY_COLUMNS:
+        deep = _deep(axes, min(sizes[0], 128), block * 4)
+        if deep is not None:
+            return deep
+    if sum(value.kind == "load" for value in found) >= STENCIL:
         block = min(block, 256)
     width = min(sizes[0], block)
     blocks = dict.fromkeys((block, max(block // 2, width), block * 2))
@@ -73,6 +79,26 @@ def _bands(values: KernelValues, block: int) -> Tiling | None:
         Config({"YBLOCK": size // width, "XBLOCK": width}, max(1, min(8, size // 256))) for size in blocks
     )
     return Tiling("bands", (axes[-1],), y=axes[:-1], configs=distinct(configs))
+
+
+def _deep(axes: tuple[Axis, ...], width: int, points: int) -> Tiling | None:
+    """Bands of many rows that have all axes but the last two in common: what does not vary from row to row
+    is done once for several of them."""
+    rows, extent = max(points // width, 1), axes[-2].extent.constant
+    while len(axes) > 2 and rows > 4 and (extent is None or extent % rows):
+        rows //= 2
+    if rows <= 4:
+        return None
+    configs = tuple(
+        Config({"YBLOCK": rows, "XBLOCK": width}, max(1, min(8, rows * width // each)))
+        for each in (1024, 512, 256)
+    )
+    return Tiling("bands", axes[-1:], y=axes[-2:-1], outer=axes[:-2], configs=distinct(configs))
+
+
+def _along(value: Value, last: Axis) -> bool:
+    """Whether a value is loaded for each point of a row."""
+    return value.kind == "load" and last in value.axes
 
 
 def _fixed(value: Value, last: Axis) -> bool:

@@ -22,6 +22,7 @@ class Tiling:
     x: tuple[Axis, ...]
     r: tuple[Axis, ...] = ()
     y: tuple[Axis, ...] = ()
+    outer: tuple[Axis, ...] = ()  # of bands: a program has one point of these
     persistent: bool = False
     one_row: bool = False  # x is one number, the tile has the dimension r alone
     slabs: int = 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from nbcompile.codegen.accumulating import Accumulating, accumulate_dtype
-from nbcompile.codegen.block_printers import PointsPrinter, RowsPrinter, staged
+from nbcompile.codegen.block_printers import RowsPrinter, staged
 from nbcompile.codegen.printed import Call, Parameter, PrintedKernel
 from nbcompile.codegen.tile_printer import Dim, Scope, TilePrinter, bare
 from nbcompile.codegen.tiles import tiling
@@ -79,7 +79,9 @@ class Nest:
         if self.plan.schedule == "rows":
             self.rows()
         else:
-            self.points()
+            from nbcompile.codegen.point_nests import print_points
+
+            print_points(self)
         return self.assemble(comment)
 
     def assemble(self, comment: Sequence[str]) -> PrintedKernel:
@@ -153,49 +155,6 @@ class Nest:
 
     def program(self, p: TilePrinter, axis: int) -> str:
         return f"tl.program_id({axis}).to(tl.int64)" if p.wide else f"tl.program_id({axis})"
-
-    # -- points ----------------------------------------------------------------------------------------
-
-    def points(self) -> None:
-        plan = self.plan
-        configs = plan.configs
-        p: TilePrinter
-        if plan.schedule == "square":
-            y = Dim(plan.y, self.variable(plan.y, "other"), "YBLOCK", 0)
-            x = Dim(plan.x, self.variable(plan.x, "point"), "XBLOCK", 1)
-            p = PointsPrinter(self.values, self.buffers, self.writer, [y, x], self.letters)
-            grid = [f"cdiv({self.size(p, y.extent)}, YBLOCK)", f"cdiv({self.size(p, x.extent)}, XBLOCK)"]
-            self.declare(p, y, f"{self.program(p, 0)} * YBLOCK", configs)
-            p.out.add(f"start = {self.program(p, 1)} * XBLOCK")
-            self.declare(p, x, "start", configs)
-        elif plan.schedule == "bands":
-            y = Dim(plan.y, self.variable(plan.y, "row"), "YBLOCK", 0)
-            x = Dim(plan.x, self.variable(plan.x, "point"), "XBLOCK", 1)
-            p = PointsPrinter(self.values, self.buffers, self.writer, [y, x], self.letters)
-            across = f"cdiv({self.size(p, x.extent)}, XBLOCK)"
-            grid = [f"cdiv({self.size(p, y.extent)}, YBLOCK) * {across}"]
-            self.declare(p, y, f"{self.program(p, 0)} // tl.{across} * YBLOCK", configs)
-            p.out.add(f"start = {self.program(p, 0)} % tl.{across} * XBLOCK")
-            self.declare(p, x, "start", configs)
-        elif plan.schedule == "lines":
-            x = Dim(plan.x, self.variable(plan.x, "row"), "XBLOCK", None)
-            r = Dim(plan.r, self.variable(plan.r, "within"), "RBLOCK", 0)
-            p = PointsPrinter(self.values, self.buffers, self.writer, [x, r], self.letters)
-            grid = [self.size(p, x.extent), f"cdiv({self.size(p, r.extent)}, RBLOCK)"]
-            p.out.add(f"{x.name} = {self.program(p, 0)}")
-            p.declare_axes(x)
-            p.out.add("start = tl.program_id(1) * RBLOCK")
-            self.declare(p, r, "start", configs)
-        elif plan.x:
-            x = Dim(plan.x, self.variable(plan.x, "point"), "XBLOCK", 0)
-            p = PointsPrinter(self.values, self.buffers, self.writer, [x], self.letters)
-            grid = [f"cdiv({self.size(p, x.extent)}, XBLOCK)"]
-            p.out.add(f"start = {self.program(p, 0)} * XBLOCK")
-            self.declare(p, x, "start", configs)
-        else:
-            p, grid, configs = self.printer([]), ["1"], (Config({}, 1),)
-        self.store_all(p, self.values.stores, {})
-        self.add(self.symbol, p, grid, configs)
 
     def size(self, p: TilePrinter, extent: IndexExpr) -> str:
         return p.place(extent, {})

@@ -140,7 +140,7 @@ def rolled_windows(x):
         empty(2048, 128, dtype=BF16),
         empty(2048, 128, dtype=BF16),
     ),
-    lambda: (floats(2, 3, 4, 16, dtype=BF16), floats(3, 16, dtype=BF16), floats(3, 16, dtype=BF16)),
+    lambda: (floats(2, 3, 8, 64, dtype=BF16), floats(3, 64, dtype=BF16), floats(3, 64, dtype=BF16)),
     wide=4,
 )
 def rope(x, cos, sin):
@@ -423,7 +423,7 @@ def batch_norm_relu_bf16(x, weight, bias):
 
 @gpu(
     lambda: (empty(64, 56, 56, 256).permute(0, 3, 1, 2), empty(256), empty(256)),
-    lambda: (floats(4, 16, 16, 70).permute(0, 3, 1, 2) + 7, floats(70), floats(70)),
+    lambda: (floats(4, 16, 16, 64).permute(0, 3, 1, 2) + 7, floats(64), floats(64)),
     limits=ACROSS,
     wide=4,
 )

@@ -11,7 +11,7 @@
 #   → relu[i, j, k, l] = maximum(add_1[i, j, k, l], 0)
 # k0_var_mean_add_rsqrt[cdiv(256, XBLOCK), 132](XBLOCK=64, RBLOCK=32, STAGES=3), 2 warps
 # k0_var_mean_add_rsqrt_finish[cdiv(256, XBLOCK)](XBLOCK=16, SBLOCK=256), 8 warps
-# k1_sub_mul_add_relu[cdiv(51380224, XBLOCK)](XBLOCK=1024), 4 warps
+# k1_sub_mul_add_relu[cdiv(200704, YBLOCK) * cdiv(256, XBLOCK)](YBLOCK=32, XBLOCK=128), 4 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -67,11 +67,10 @@ def k0_var_mean_add_rsqrt_finish(var_mean_mean_parts_ptr, var_mean_m2_parts_ptr,
 
 # sub, mul, add, relu
 @triton.jit
-def k1_sub_mul_add_relu(x_ptr, var_mean_mean_ptr, rsqrt_ptr, weight_ptr, bias_ptr, relu_ptr, XBLOCK: tl.constexpr):
-    start = tl.program_id(0) * XBLOCK
-    point = start + tl.arange(0, XBLOCK)
-    i = point // 256
-    j = point % 256
+def k1_sub_mul_add_relu(x_ptr, var_mean_mean_ptr, rsqrt_ptr, weight_ptr, bias_ptr, relu_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    i = tl.program_id(0) // tl.cdiv(256, XBLOCK) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
+    start = tl.program_id(0) % tl.cdiv(256, XBLOCK) * XBLOCK
+    j = start + tl.arange(0, XBLOCK)[None, :]
     x = tl.load(x_ptr + i*256 + j)
     var_mean_mean = tl.load(var_mean_mean_ptr + j)
     sub = x - var_mean_mean

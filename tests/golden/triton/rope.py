@@ -4,7 +4,7 @@
 #     mul[i, j, k, l] = float32(x[i, j, k, l]) * float32(cos[j, l])
 #     mul_1[i, j, k, l] = float32(cat[i, j, k, l]) * float32(sin[j, l])
 #   → add[i, j, k, l] = float32(mul[i, j, k, l]) + float32(mul_1[i, j, k, l])
-# k0_neg_cat_mul_add[cdiv(268435456, XBLOCK)](XBLOCK=1024), 4 warps
+# k0_neg_cat_mul_add[131072 * cdiv(16, YBLOCK) * cdiv(128, XBLOCK)](YBLOCK=16, XBLOCK=128), 2 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -12,13 +12,13 @@ import triton.language as tl
 
 # neg, cat, mul, add
 @triton.jit
-def k0_neg_cat_mul_add(x_ptr, cos_ptr, sin_ptr, add_ptr, XBLOCK: tl.constexpr):
-    start = tl.program_id(0) * XBLOCK
-    point = start + tl.arange(0, XBLOCK)
-    i = point // 4194304
-    j = (point % 4194304) // 2048
-    k = (point % 2048) // 128
-    l = point % 128
+def k0_neg_cat_mul_add(x_ptr, cos_ptr, sin_ptr, add_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    outside = tl.program_id(0) // tl.cdiv(128, XBLOCK) // tl.cdiv(16, YBLOCK)
+    i = outside // 2048
+    j = outside % 2048
+    k = tl.program_id(0) // tl.cdiv(128, XBLOCK) % tl.cdiv(16, YBLOCK) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
+    start = tl.program_id(0) % tl.cdiv(128, XBLOCK) * XBLOCK
+    l = start + tl.arange(0, XBLOCK)[None, :]
     x = tl.load(x_ptr + i*4194304 + j*2048 + k*128 + l).to(tl.float32)
     cos = tl.load(cos_ptr + j*128 + l).to(tl.float32)
     mul = x * cos
