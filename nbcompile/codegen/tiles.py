@@ -101,7 +101,8 @@ def _held_columns(values: KernelValues, shape: _Rows) -> Tiling:
     each = max(16, min(COLUMNS * 2, 2048 // shape.whole))
     points, most = 64, 4  # few warps: less to combine
     if any(item.split for item in values.reductions) or (_stores_rows(values) and not shape.mixed):
-        each, points, most = max(8, min(COLUMNS * 2, 8192 // shape.whole)), 16, 16
+        each = max(8, min(COLUMNS * (1 if shape.mixed else 2), 8192 // shape.whole))
+        points, most = 16, 16
     tile = each * shape.whole
     config = Config({"XBLOCK": each}, min(most, warps_of(tile, points)))
     return Tiling("rows", shape.x, shape.r, persistent=True, configs=(config,))
@@ -114,8 +115,9 @@ def _held(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
     each = max(1, min(2048 // whole, 64)) if slim else max(1, min(256 // whole, rows))
     each = power(each) if rows > 1 else 1
     points = 32 if _draws(values) else 16
-    if slim and (whole <= 512 or (whole == 1024 and not _stores_rows(values))):
-        each, points = max(1, 512 // whole), 32  # one warp: nothing is combined across warps
+    enough = shape.row_bytes >= 4 and not _gathers(values)  # for a program of one warp
+    if slim and enough and (whole <= 512 or (whole == 1024 and not _stores_rows(values))):
+        each, points = max(1, 512 // whole), 32  # nothing is combined across warps
     tile = each * whole
     configs = [Config({"XBLOCK": each}, warps_of(tile, points))]
     for warps in (warps_of(tile, 48 - points), warps_of(tile, 8), warps_of(tile, 64)):
@@ -281,13 +283,15 @@ def _sums(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
         # as few programs as keep memory busy: each leaves a part of every sum
         each = max(16, min(COLUMNS, 8192 // whole))
         if shape.along:
-            each = max(1, min(SUM_TILE // whole, COLUMNS))
+            each = max(1, min(SUM_TILE * (2 if whole == 1024 and not _busy(values) else 1) // whole, COLUMNS))
         each = min(each, power(rows))
         tile = each * whole
-        per = 1 if whole > 8192 else max(2, min(SUM_PROGRAMS, 8192 // tile))
+        light = shape.along and shape.row_bytes <= 8
+        most = SUM_PROGRAMS * (2 if light else 1)
+        per = 1 if whole > 8192 else max(2, min(most, 8192 // tile))
         room = SHARED_BUDGET // max(shape.row_bytes * tile * per, 1)
         stages = min(STAGES, room) if room >= 2 else 1
-        few = shape.along and (stages == 1 if tile >= 4096 else shape.row_bytes <= 8)
+        few = (stages == 1 if tile >= 4096 else light) if shape.along else tile <= 8192
         if stages == 1 and not few:  # nothing is under way but by other programs
             per *= 2
         points = 32 if few else 16

@@ -7,7 +7,7 @@
 #   → sum_2[j] = sum mul_1[i, j]  over i<16384
 #     _to_copy_2[i, j] = float32(grad[i, j])
 #   → sum_3[j] = sum _to_copy_2[i, j]  over i<16384
-# k0_to_copy_mul_sum[528](XBLOCK=8, STAGES=3, RBLOCK=128), 1 warps
+# k0_to_copy_mul_sum[1056](XBLOCK=8, STAGES=3, RBLOCK=128), 1 warps
 # k0_to_copy_mul_sum_finish[cdiv(128, XBLOCK)](XBLOCK=4, SBLOCK=512), 4 warps
 # made by nbcompile
 import triton
@@ -20,7 +20,7 @@ def k0_to_copy_mul_sum(grad_ptr, x_ptr, scale_ptr, sum_1_ptr, sum_2_parts_ptr, s
     j = tl.arange(0, RBLOCK)[None, :]
     sum_2 = tl.full([XBLOCK, RBLOCK], 0.0, tl.float32)
     sum_3 = tl.full([XBLOCK, RBLOCK], 0.0, tl.float32)
-    for start in tl.range(tl.program_id(0) * XBLOCK, 16384, 528 * XBLOCK, num_stages=STAGES):
+    for start in tl.range(tl.program_id(0) * XBLOCK, 16384, 1056 * XBLOCK, num_stages=STAGES):
         i = start + tl.arange(0, XBLOCK)[:, None]
         to_copy = tl.load(grad_ptr + i*128 + j).to(tl.float32)
         to_copy_1 = tl.load(x_ptr + i*128 + j).to(tl.float32)
@@ -42,9 +42,9 @@ def k0_to_copy_mul_sum_finish(sum_2_parts_ptr, sum_3_parts_ptr, sum_2_ptr, sum_3
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     sum_2 = tl.full([XBLOCK, SBLOCK], 0.0, tl.float32)
     sum_3 = tl.full([XBLOCK, SBLOCK], 0.0, tl.float32)
-    for start in range(0, 528, SBLOCK):
+    for start in range(0, 1056, SBLOCK):
         slab = start + tl.arange(0, SBLOCK)[None, :]
-        sum_2 = sum_2 + tl.load(sum_2_parts_ptr + slab * 128 + j, mask=(slab < 528), other=0.0)
-        sum_3 = sum_3 + tl.load(sum_3_parts_ptr + slab * 128 + j, mask=(slab < 528), other=0.0)
+        sum_2 = sum_2 + tl.load(sum_2_parts_ptr + slab * 128 + j, mask=(slab < 1056), other=0.0)
+        sum_3 = sum_3 + tl.load(sum_3_parts_ptr + slab * 128 + j, mask=(slab < 1056), other=0.0)
     tl.store(sum_2_ptr + j, tl.sum(sum_2, axis=1)[:, None])
     tl.store(sum_3_ptr + j, tl.sum(sum_3, axis=1)[:, None])
