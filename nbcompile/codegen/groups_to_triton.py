@@ -9,7 +9,6 @@ from nbcompile.codegen.triton_nests import print_kernel
 from nbcompile.codegen.values import HALF
 from nbcompile.codegen.wrapper import library_targets, print_wrapper
 from nbcompile.loop_ir.fused import FusedProgram, Group
-from nbcompile.loop_ir.nodes import Buffer
 from nbcompile.stages import KernelSource, KernelText
 from nbcompile.targets import Target
 
@@ -20,7 +19,7 @@ def groups_to_triton(program: FusedProgram, target: Target) -> KernelSource:
     buffers = program.program.buffers()
     kernels, texts = {}, []
     for group in program.groups:
-        writer.precise = not _half_only(group, buffers)
+        writer.precise = not _half_only(group)
         printer = print_kernel if group.product is None else print_product
         printed, title = printer(group, buffers, writer, comment_of(group, program), target)
         kernels[group.id] = printed
@@ -41,9 +40,8 @@ def groups_to_triton(program: FusedProgram, target: Target) -> KernelSource:
     )
 
 
-def _half_only(group: Group, buffers: dict[str, Buffer]) -> bool:
+def _half_only(group: Group) -> bool:
     """Whether everything that a group stores is of a half type, or no floating-point number."""
-    memory = {loop.mutates or out.name for loop in group.loops for out in loop.outputs
-              if loop.mutates or out.name in group.stored}  # fmt: skip
-    types = {buffers[name].dtype for name in memory}
+    outputs = [(loop, out) for loop in group.loops for out in loop.outputs]
+    types = {out.dtype for loop, out in outputs if loop.mutates or out.name in group.stored}
     return all(dtype in HALF or not dtype.is_floating_point for dtype in types)

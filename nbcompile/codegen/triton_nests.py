@@ -79,9 +79,7 @@ class Nest:
         if self.plan.schedule == "rows":
             self.rows()
         else:
-            from nbcompile.codegen.point_nests import print_points
-
-            print_points(self)
+            self.points()
         return self.assemble(comment)
 
     def assemble(self, comment: Sequence[str]) -> PrintedKernel:
@@ -155,6 +153,12 @@ class Nest:
 
     def program(self, p: TilePrinter, axis: int) -> str:
         return f"tl.program_id({axis}).to(tl.int64)" if p.wide else f"tl.program_id({axis})"
+
+    def points(self) -> None:
+        """Nothing is reduced."""
+        from nbcompile.codegen.point_nests import print_points
+
+        print_points(self)
 
     def size(self, p: TilePrinter, extent: IndexExpr) -> str:
         return p.place(extent, {})
