@@ -161,7 +161,7 @@ class _Rows:
     def stages(self, wanted: int, tile: int) -> int:
         """As many blocks under way as leave room for two programs on a multiprocessor."""
         room = SHARED_BUDGET // 2 // max(self.row_bytes * tile, 1)
-        return wanted if room >= wanted else 2 if room >= 2 and wanted >= 2 else 1
+        return min(wanted, room) if room >= 2 else 1
 
     @property
     def fits(self) -> bool:
@@ -234,13 +234,15 @@ def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
         points = 32 if block >= 4096 else 16
         if _busy(values):
             block, points = min(block, 1024), 8
+        # a row walked twice, and stored: few programs, each with much under way
+        deep = STAGES * 2 if _stores_rows(values) and not _splittable(values) else STAGES
         configs = [
             Config(
                 {"XBLOCK": each, "RBLOCK": size, "STAGES": shape.stages(stages, each * size)},
                 warps_of(each * size, held),
             )
             for size, stages, held in (
-                (block, STAGES, points), (block, 1, points), (block // 2, STAGES, 16),
+                (block, deep, points), (block, 1, points), (block // 2, deep, 16),
                 (block * 2, STAGES, 32), (block * 2, 1, 32), (block, STAGES, 16),
             )
             if slabs == 1 or size <= block  # of which a slab is a multiple

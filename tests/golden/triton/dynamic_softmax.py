@@ -4,7 +4,7 @@
 #     exp[i, j] = exp(mul[i, j] - max[i])
 #     sum[i] = sum exp[i, j]  over j<s27
 #   → _softmax[i, j] = exp[i, j] / sum[i]
-# k0_mul_softmax[cdiv(s77, XBLOCK)](XBLOCK=8, RBLOCK=512, STAGES=3), 8 warps
+# k0_mul_softmax[cdiv(s77, XBLOCK)](XBLOCK=8, RBLOCK=512, STAGES=6), 8 warps
 # made by nbcompile
 import triton
 import triton.language as tl

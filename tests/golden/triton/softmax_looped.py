@@ -4,7 +4,7 @@
 #     exp[i, j] = exp(_to_copy[i, j] - max[i])
 #     sum[i] = sum exp[i, j]  over j<4194304
 #   → _softmax[i, j] = exp[i, j] / sum[i]
-# k0_to_copy_softmax[256](RBLOCK=4096, STAGES=3), 4 warps
+# k0_to_copy_softmax[256](RBLOCK=4096, STAGES=6), 4 warps
 # made by nbcompile
 import triton
 import triton.language as tl
