@@ -12,6 +12,7 @@ from functools import partial
 import torch
 
 from nbcompile import targets
+from nbcompile.codegen import tile_printer
 from nbcompile.codegen.groups_to_source import groups_to_source
 from nbcompile.codegen.groups_to_triton import groups_to_triton
 from nbcompile.compilation import PassRecord
@@ -52,6 +53,7 @@ def compile_graph(aten: AtenGraph, options: Options, recorder: Recorder) -> Comp
     options = options.for_device(device)
     triton_module.check_devices(aten, device)
     if options.chip.is_gpu:
+        triton_module.guard_index_width(aten, tile_printer.INT32_LIMIT)
         return _for_gpu(aten, device, options, recorder)
     return _for_cpu(aten, options, recorder)
 

@@ -142,6 +142,21 @@ def check_devices(aten: AtenGraph, device: torch.device) -> None:
             raise LoweringError(f"{node.name} is on {item.device}, and the graph works on {device}")
 
 
+def guard_index_width(aten: AtenGraph, limit: int) -> None:
+    """Kernels made for a forward graph whose tensors have fewer than ``limit`` elements from first to last
+    count in 32 bits: have Dynamo capture it anew for a size at which that is not so. Sizes that are numbers
+    need no guard, and a backward graph comes too late for one (its tensors are as large as the forward's)."""
+    if aten.stage != "forward":
+        return
+    for node in aten.module.graph.nodes:
+        for item in _tensors(node.meta.get("val")):
+            span: Any = 1
+            for size, stride in zip(item.shape, item.stride(), strict=True):
+                span = span + (size - 1) * stride
+            if isinstance(span, torch.SymInt) and span.node.hint is not None and span.node.hint < limit:
+                bool(span < limit)  # asking is what makes the guard
+
+
 def _tensors(value: Any) -> Iterable[torch.Tensor]:
     for item in value if isinstance(value, tuple | list) else (value,):
         if isinstance(item, torch.Tensor):

@@ -101,3 +101,22 @@ def test_other_sizes(function: Callable[..., Any], thresholds: str) -> None:
             compare(as_list(compiled(x)), as_list(function(x)), as_list(function(x.double())))
             assert compiled.ran_compiled, (size, compiled.eager_reason)
     assert compiled.compilation.kernels and not compiled.compilation.recompiles
+
+
+def test_a_size_that_needs_64_bit_indices_is_captured_anew(monkeypatch):
+    from torch._dynamo.utils import counters
+
+    from nbcompile.codegen import tile_printer
+
+    monkeypatch.setattr(tile_printer, "INT32_LIMIT", 1000)
+    torch._dynamo.reset()
+    counters.clear()
+    compiled = torch.compile(
+        lambda x: torch.relu(x * 2), backend="nbcompile", dynamic=True, options=dict(INTERPRET)
+    )
+    graphs = []
+    for size in (8, 30, 40, 50):
+        x = torch.randn(size, size)
+        torch.testing.assert_close(compiled(x), torch.relu(x * 2))
+        graphs.append(counters["stats"]["unique_graphs"])
+    assert graphs == [1, 1, 2, 2]
