@@ -13,6 +13,7 @@ from nbcompile.targets import Target
 POINTS_BLOCK = 1024
 MANY_COLUMNS = 2  # loads that are the same for all rows, from which on programs have many rows
 STENCIL = 9  # loads of a point, from which on programs are small ones
+LONG_LINE = 4096  # from so long on (and odd), a row at a time spares each point a division by its length
 MANY_POINTS = 8 << 20  # from so many on, a row at a time
 MOST_BLOCKS = 65_535  # of a grid's second dimension
 
@@ -117,7 +118,9 @@ def _lines(values: KernelValues, points: int) -> Tiling | None:
     last = axes[-1]
     roots = [item.value for item in values.stores]
     fixed = [value for value in walk_values(roots) if value.kind != "guard" and _fixed(value, last)]
-    if len(fixed) < 2 or any(last not in item.place.axes() for item in values.stores):
+    if any(last not in item.place.axes() for item in values.stores):
+        return None
+    if len(fixed) < 2 and (length < LONG_LINE or length % 8 == 0):
         return None
     sizes = [size for size in (4096, 2048, 1024, 512) if -(-length // size) * size <= length * 9 // 8]
     if not sizes or -(-length // sizes[-1]) > MOST_BLOCKS:
