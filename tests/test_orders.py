@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+import nbcompile
 from nbcompile.fuse.loops_to_groups import loops_to_groups
 from nbcompile.fuse.record import kernel_records, loop_graph
 from nbcompile.loop_ir.fused import FusedProgram, Group
@@ -16,6 +17,8 @@ from nbcompile.loop_ir.nodes import LibraryCall
 from nbcompile.loop_ir.verify import verify
 from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.orders import in_one_order
+from nbcompile.provenance import Links
+from nbcompile.view.text import to_text
 
 from .codegen.running import aten_of
 from .codegen.triton_running import H100, aten_of_fake, generated, run_interpreted, small_chip, titles
@@ -220,6 +223,35 @@ def test_what_is_read_twice_stays():
 
     before, after = turned(function, *images())
     assert after is before
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_in_the_pipeline_and_symbolic_sizes_stay(dynamic):
+    options = {"cache": False, "interpret": True, "verify": True, "target": "cuda:90"}
+    inputs = images()
+    with small_chip(SMALL_DATA=1, LEAST_TURNED=1, LAUNCH=0):
+        program = nbcompile.compile(norm_backward, dynamic=dynamic, options=options)
+        got = program(*inputs)
+    assert program.ran_compiled, program.eager_reason
+    wide = [item.double() for item in inputs]
+    compare(list(got), list(norm_backward(*inputs)), list(norm_backward(*wide)))
+    record = program.compilation
+    turned = [item for item in record.decisions if item.code == "other-order"]
+    assert len(turned) == (0 if dynamic else 1)
+    if not dynamic:
+        assert [item.schedule for item in record.kernels] == [SQUARE, SUMS]
+        links = Links(record)
+        assert set(links.lines(record.kernels[0].id)) <= set(links.lines(record.kernels[1].id))
+        assert record.kernels[0].loops[0] == turned[0].producer
+        assert "→ sum_gx refused, would save 17.3 kB: " in " ".join(to_text(record).split())
+
+
+def test_the_cpu_keeps_its_kernels():
+    with small_chip(LEAST_TURNED=1, LAUNCH=0):
+        program = nbcompile.compile(norm_backward, options={"cache": False, "verify": True})
+        program(*images())
+    assert program.ran_compiled, program.eager_reason
+    assert not [item for item in program.compilation.decisions if item.code == "other-order"]
 
 
 def test_at_full_size_by_its_own_constants():
