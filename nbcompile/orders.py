@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from nbcompile.codegen.accesses import Access, accesses
 from nbcompile.codegen.tiles import kind_of_rows, tiling
-from nbcompile.codegen.values import KernelValues
+from nbcompile.codegen.values import KernelValues, kernel_values
 from nbcompile.compilation import Decision
 from nbcompile.fuse.alignment import nest_of
 from nbcompile.fuse.cost import bytes_saved
@@ -188,10 +188,17 @@ def _turns(group: Group, buffers: Mapping[str, Buffer], chip: Target) -> list[_T
         return []
     if any(axis.extent.constant is None for axis in group.nest.axes):
         return []
-    values, _ = tiling(group, dict(buffers), chip)
+    touched = group.stored.union(load.buffer for loop in group.loops for load in loop.reads())
+    if sum(buffers[name].bytes_hint() >= LEAST_TURNED for name in touched) < 2:
+        return []
+    values = kernel_values(group, buffers, narrow=True)
     kind = kind_of_rows(values)
+    sides = _sides(values, buffers) if kind != "rows" else None
+    if sides is None or not all(sides):
+        return []
+    values, _ = tiling(group, dict(buffers), chip)  # its axes in order, so that more of them are one
     sides = _sides(values, buffers)
-    if kind == "rows" or sides is None or not all(sides):
+    if sides is None or not all(sides):
         return []
     along, across = sides
     few = _tensors(across, buffers) <= _tensors(along, buffers)
