@@ -24,6 +24,7 @@ from nbcompile.loop_ir.verify import verify
 from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.matrix_products import Products, in_two_steps
 from nbcompile.options import Options
+from nbcompile.orders import in_one_order
 from nbcompile.recorder import Recorder
 from nbcompile.runtime import (
     binary,
@@ -157,6 +158,9 @@ def _generated(
     with recorder.step("fuse", f"{aten.id}.loops", f"{aten.id}.fused"):
         fused = loops_to_groups(loops, options)
         if products is not None:
+            fused = in_one_order(fused, products.chip)
+            if options.verify:
+                verify(fused.program)
             fused = products.choose(fused)
     with recorder.step("codegen", f"{aten.id}.fused", f"{aten.id}.source"):
         source = printer(fused)

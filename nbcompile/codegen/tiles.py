@@ -17,6 +17,7 @@ A program owns a tile of up to two dimensions. Schedules:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from nbcompile.codegen.accesses import accesses, heavy_lanes, memory_order, streamed_bytes
 from nbcompile.codegen.point_tiles import points_tiling
@@ -343,6 +344,14 @@ def _stores_rows(values: KernelValues) -> bool:
     """Whether anything is stored of the whole row."""
     inner = values.nest.inner
     return any(not inner.isdisjoint(item.value.axes | item.place.axes()) for item in values.stores)
+
+
+def kind_of_rows(values: KernelValues) -> Literal["sums", "columns", "rows"]:
+    """What a kernel does with its rows: adds up what varies along them beside their own results, adds up
+    columns while it stores what is made of them, or neither."""
+    if any(item.split for item in values.reductions):
+        return "sums" if _sums_vary(values) else "rows"
+    return "columns" if _splittable(values) and _stores_rows(values) else "rows"
 
 
 def _busy(values: KernelValues) -> bool:

@@ -14,8 +14,8 @@ from nbcompile.compilation import Decision
 from nbcompile.fuse.cost import bytes_saved
 from nbcompile.fuse.legality import Refusal, Uses, merge, single
 from nbcompile.fuse.limits import limits_of
-from nbcompile.fuse.naming import group_names
-from nbcompile.loop_ir.fused import FusedProgram, Group, Item
+from nbcompile.fuse.naming import numbered
+from nbcompile.loop_ir.fused import FusedProgram, Group
 from nbcompile.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, Statement, View
 from nbcompile.options import Options
 
@@ -198,22 +198,12 @@ class _Fuser:
         return self.order[item.loops[-1].id if isinstance(item, Group) else item.id]
 
     def finish(self) -> FusedProgram:
-        ordered = self._sorted()
-        names = iter(group_names([item for item in ordered if isinstance(item, Group)]))
-        items: list[Item] = []
-        number = 0
-        for item in ordered:
-            if isinstance(item, Group):
-                item = replace(
-                    item,
-                    id=f"{self.program.graph}.k{number}",
-                    name=next(names),
-                    stored=self.uses.stored(item.loops),
-                )
-                number += 1
-            items.append(item)
+        items = [
+            replace(item, stored=self.uses.stored(item.loops)) if isinstance(item, Group) else item
+            for item in self._sorted()
+        ]
         decisions = tuple(self.decisions) + tuple(self._library_readers())
-        return FusedProgram(self.program, tuple(items), decisions)
+        return FusedProgram(self.program, numbered(self.program.graph, items), decisions)
 
     def _library_readers(self) -> Iterable[Decision]:
         """Pairs whose consumer is a library call are refused by nature; recorded all the same."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from nbcompile.loop_ir.fused import Group
+from nbcompile.loop_ir.fused import Group, Item
 
 _DULL = frozenset({"copy", "clone", "_to_copy", "view", "expand", "full", "where", "alias", "copy_"})
 _SHORT = {
@@ -14,6 +15,19 @@ _SHORT = {
     "_native_batch_norm_legit_functional": "batch_norm", "native_group_norm": "group_norm",
 }  # fmt: skip
 MOST = 4
+
+
+def numbered(graph: str, items: Sequence[Item]) -> tuple[Item, ...]:
+    """The items in running order, their groups with ids and names."""
+    names = iter(group_names([item for item in items if isinstance(item, Group)]))
+    found: list[Item] = []
+    number = 0
+    for item in items:
+        if isinstance(item, Group):
+            item = replace(item, id=f"{graph}.k{number}", name=next(names))
+            number += 1
+        found.append(item)
+    return tuple(found)
 
 
 def group_names(groups: Sequence[Group]) -> list[str]:

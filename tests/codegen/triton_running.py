@@ -16,7 +16,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from nbcompile import targets
+from nbcompile import orders, targets
 from nbcompile.capture.decompositions import decompositions
 from nbcompile.codegen import (
     point_tiles,
@@ -36,6 +36,7 @@ from nbcompile.loop_ir.fused import FusedProgram
 from nbcompile.loop_ir.verify import verify
 from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.options import Options
+from nbcompile.orders import in_one_order
 from nbcompile.runtime import source_to_module, triton_build, triton_interpret, triton_module
 from nbcompile.runtime.triton_build import assumptions
 from nbcompile.runtime.triton_compile import Built, compile_function
@@ -48,8 +49,8 @@ H100 = Options(cache=False, verify=True, target="cuda:90", random="eager")
 @contextlib.contextmanager
 def small_chip(multiprocessors: int = 2, **constants: int) -> Iterator[None]:
     """Give ``cuda:90`` few multiprocessors, and schedules and fusion lower thresholds, so that small tensors
-    are cut up as large ones are elsewhere. ``constants`` are those of :mod:`nbcompile.codegen.tiles` and, in
-    small letters, of :class:`nbcompile.fuse.limits.Limits`."""
+    are cut up as large ones are elsewhere. ``constants`` are those of :mod:`nbcompile.codegen.tiles`,
+    :mod:`nbcompile.orders` and, in small letters, of :class:`nbcompile.fuse.limits.Limits`."""
     fusion = {name: value for name, value in constants.items() if name.islower()}
     chip = replace(targets.CHIPS["cuda:90"], multiprocessors=multiprocessors)
     with contextlib.ExitStack() as patches:
@@ -57,7 +58,7 @@ def small_chip(multiprocessors: int = 2, **constants: int) -> Iterator[None]:
         limits = lambda target: replace(limits_of(target), **fusion)
         patches.enter_context(mock.patch.object(loops_to_groups_file, "limits_of", limits))
         scatters = (triton_small_tables, triton_listed_rows, triton_listed_axes)
-        files = (tiles, point_tiles, triton_nests, tile_printer, *scatters)
+        files = (tiles, point_tiles, triton_nests, tile_printer, orders, *scatters)
         for name in constants.keys() - fusion.keys():
             module = next(item for item in files if hasattr(item, name))
             patches.enter_context(mock.patch.object(module, name, constants[name]))
@@ -66,7 +67,8 @@ def small_chip(multiprocessors: int = 2, **constants: int) -> Iterator[None]:
 
 def generated(aten: AtenGraph, options: Options = H100) -> tuple[FusedProgram, KernelSource]:
     """The graph's groups and their Triton functions for ``options.target``."""
-    fused = loops_to_groups(verify(aten_to_loops(aten, options)), options)
+    fused = in_one_order(loops_to_groups(verify(aten_to_loops(aten, options)), options), options.chip)
+    verify(fused.program)
     return fused, groups_to_triton(fused, options.chip)
 
 
