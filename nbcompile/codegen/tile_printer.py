@@ -95,6 +95,7 @@ class TilePrinter:
         self.written: dict[str, None] = {}
         self.sizes: dict[str, Size] = {}
         self.reduced_text: dict[str, str] = {}
+        self.starts: dict[str, str] = {}  # where the present block of rows starts: a multiple of four
         self.joined: tuple[Axis, Axis, Axis] | None = None  # two axes, and the one that stands for both
         self.wide = self._needs_int64()
 
