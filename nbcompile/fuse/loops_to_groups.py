@@ -104,13 +104,13 @@ class _Fuser:
             return
         shape = _shape_of(loop)
         behind = {name for made in sources for name in self._readers_of(made)}
-        for name in sorted(behind, key=self.order.__getitem__):
-            if self.order[name] >= self.order[loop.id]:
-                break
-            other = self.statements[name]
-            if not isinstance(other, Loop) or _shape_of(other) != shape or not self._small(other):
-                continue
-            if self.group_of[name] != self.group_of[loop.id]:
+        earlier = [
+            item for item in (self.statements[name] for name in sorted(behind, key=self.order.__getitem__))
+            if isinstance(item, Loop) and self.order[item.id] < self.order[loop.id]
+            and _shape_of(item) == shape and self._small(item)
+        ]  # fmt: skip
+        for other in earlier[-3:]:
+            if self.group_of[other.id] != self.group_of[loop.id]:
                 self._try(other, loop, "siblings", 0, self.uses.buffers[loop.reads()[0].buffer])
 
     def _sources(self, loop: Loop) -> set[int]:
