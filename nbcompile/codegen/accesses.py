@@ -83,6 +83,21 @@ def heavy_lanes(found: Sequence[Access]) -> set[Axis]:
     return {lane for access in found if access.bytes * 4 >= most for lane in access.lanes}
 
 
+def short_lane(found: Sequence[Access], rows: Sequence[Axis], inner: Sequence[Axis]) -> Axis | None:
+    """The last of the reduced axes if it is a short one along which neighbours lie (the channels of a group,
+    of a tensor whose channels are contiguous), and the next ones lie along the rows, for all that counts."""
+    if len(inner) < 2 or not rows:
+        return None
+    lane, row = inner[-1], rows[-1]
+    if lane.extent.constant is None or not 1 < lane.extent.constant < SHORT_LANE:
+        return None
+    most = max((access.bytes for access in found), default=0)
+    heavy = [access.strides for access in found if access.bytes * 4 >= most]
+    size = lane.extent.constant
+    fits = all(strides.get(lane) == 1 and strides.get(row) == size for strides in heavy)
+    return lane if heavy and fits else None
+
+
 def streamed_bytes(values: KernelValues, buffers: dict[str, Buffer]) -> int:
     """Bytes read a point of what varies along the row and from row to row."""
     inner = values.nest.inner

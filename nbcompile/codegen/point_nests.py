@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nbcompile.codegen.block_printers import PointsPrinter
@@ -39,12 +40,18 @@ def _printer(nest: Nest, dims: list[Dim]) -> TilePrinter:
     return PointsPrinter(nest.values, nest.buffers, nest.writer, dims, nest.letters)
 
 
+def _tell_start(p: TilePrinter, start: str, configs: Sequence[Config]) -> None:
+    if all(item.constants["YBLOCK"] % 4 == 0 for item in configs):
+        p.starts["YBLOCK"] = start
+
+
 def _square(nest: Nest) -> tuple[TilePrinter, list[str]]:
     plan, configs = nest.plan, nest.plan.configs
     y = Dim(plan.y, nest.variable(plan.y, "other"), "YBLOCK", 0)
     x = Dim(plan.x, nest.variable(plan.x, "point"), "XBLOCK", 1)
     p = _printer(nest, [y, x])
     nest.declare(p, y, f"{nest.program(p, 0)} * YBLOCK", configs)
+    _tell_start(p, f"({nest.program(p, 0)} * YBLOCK)", configs)
     p.out.add(f"start = {nest.program(p, 1)} * XBLOCK")
     nest.declare(p, x, "start", configs)
     return p, [f"cdiv({nest.size(p, y.extent)}, YBLOCK)", f"cdiv({nest.size(p, x.extent)}, XBLOCK)"]
@@ -65,6 +72,7 @@ def _bands(nest: Nest) -> tuple[TilePrinter, list[str]]:
         p.declare_axes(z)
         band, grid = f"{band} % {down}", f"{nest.size(p, z.extent)} * {grid}"
     nest.declare(p, y, f"{band} * YBLOCK", configs)
+    _tell_start(p, f"({band} * YBLOCK)", configs)
     p.out.add(f"start = {nest.program(p, 0)} % tl.{across} * XBLOCK")
     nest.declare(p, x, "start", configs)
     return p, [grid]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nbcompile.codegen.values import Value
@@ -21,24 +22,46 @@ def four_coins(p: TilePrinter, value: Value, scope: Scope) -> str:
     bound = math.ceil(float(limit.literal) * (1 << 24)) << 8 if math.isfinite(limit.literal) else 0
     if not 0 < bound < 1 << 32:
         return ""
-    block = block_of_four(p, number, scope)
-    if not block:
+    found = blocks_of_four(p, number, scope)
+    if found is None:
         return ""
-    return p.writer.philox_below4(p.text(number.args[0], scope), block, bound)
+    return p.writer.philox_below4(p.text(number.args[0], scope), found.block, bound, down=found.down)
 
 
 def four_at_once(p: TilePrinter, value: Value, scope: Scope) -> str:
     """Random numbers of neighbours, four to a Philox block: empty where they do not lie so."""
-    block = block_of_four(p, value, scope)
-    return p.writer.philox_uniform4(p.text(value.args[0], scope), block) if block else ""
+    found = blocks_of_four(p, value, scope)
+    if found is None:
+        return ""
+    return p.writer.philox_uniform4(p.text(value.args[0], scope), found.block, down=found.down)
 
 
-def block_of_four(p: TilePrinter, value: Value, scope: Scope) -> str:
-    """The blocks whose words are the random numbers of the tile, in order; empty if there are none."""
+@dataclass(frozen=True)
+class Blocks:
+    """The blocks whose words are the random numbers of a tile: four neighbours along its last dimension, or
+    ``down``, along the first of two."""
+
+    block: str
+    down: bool
+
+
+def blocks_of_four(p: TilePrinter, value: Value, scope: Scope) -> Blocks | None:
+    """Whether the random numbers of the tile come in blocks, in order."""
     offset = value.args[1]
     if offset.kind != "index" or not p.tiled:
-        return ""
-    last = p.in_order()[-1]
+        return None
+    first, last = p.in_order()[0], p.in_order()[-1]
+    block = _blocks_along(p, offset, last, p.lane_start(last), scope)
+    if block:
+        return Blocks(block, down=False)
+    # numbers are counted as the tensor's elements are, which may lie in another order, as channels-last
+    if first is last or first.block not in p.starts or value.axes < {*first.axes, *last.axes}:
+        return None
+    block = _blocks_along(p, offset, first, p.starts[first.block], scope)
+    return Blocks(block, down=True) if block else None
+
+
+def _blocks_along(p: TilePrinter, offset: Value, last: Dim, start: str, scope: Scope) -> str:
     fast = last.axes[-1]
     step = offset.place.coefficient(fast)
     whole = last.extent.constant
@@ -55,7 +78,6 @@ def block_of_four(p: TilePrinter, value: Value, scope: Scope) -> str:
     if any(coeff % 4 for _, coeff in rest.terms) or rest.atoms() & set(last.axes):
         return ""
     base = IndexExpr({mono: coeff // 4 for mono, coeff in rest.terms})
-    start = p.lane_start(last)
     quarter = p.across(f"tl.arange(0, {last.block} // 4)", last.place)
     return f"({p.place(base, scope)}) + {f'{start} // 4 + ' if start else ''}{quarter}"
 

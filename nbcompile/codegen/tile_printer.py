@@ -26,6 +26,7 @@ from nbcompile.loop_ir.index import (
     Mod,
     Size,
     at_least,
+    index,
     product,
 )
 from nbcompile.loop_ir.nodes import Buffer
@@ -94,6 +95,8 @@ class TilePrinter:
         self.written: dict[str, None] = {}
         self.sizes: dict[str, Size] = {}
         self.reduced_text: dict[str, str] = {}
+        self.starts: dict[str, str] = {}  # where the present block of rows starts: a multiple of four
+        self.joined: tuple[Axis, Axis, Axis] | None = None  # two axes, and the one that stands for both
         self.wide = self._needs_int64()
 
     @property
@@ -192,6 +195,8 @@ class TilePrinter:
 
     def place(self, place: IndexExpr, scope: Scope, under: Sequence[Condition] = ()) -> str:
         """An index as text."""
+        if self.joined:
+            place = _with_joined(place, *self.joined)
 
         def name_of(atom: Atom) -> str:
             if isinstance(atom, Size):
@@ -465,6 +470,14 @@ def bare(text: str) -> str:
         if depth == 0 and place < len(text) - 1:
             return text
     return text[1:-1]
+
+
+def _with_joined(place: IndexExpr, outer: Axis, inner: Axis, both: Axis) -> IndexExpr:
+    """``place`` by way of ``both = outer * extent + inner`` if it is a function of that."""
+    step = place.coefficient(inner)
+    if step is None or place.coefficient(outer) != step * inner.extent:
+        return place
+    return place + (index(both) - index(outer) * inner.extent - index(inner)) * step
 
 
 def _side(guard: Value) -> Value | None:

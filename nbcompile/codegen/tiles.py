@@ -12,6 +12,8 @@ A program owns a tile of up to two dimensions. Schedules:
 - ``slabs``: few rows are shared out among programs, each leaves a partial result, a second function adds
   them up. ``sums``: reductions over the rows themselves (a norm's weight gradient) accumulate in each
   program over the rows that it owns, and are finished the same way.
+- ``lanes``: where the reduced axes end in a few neighbours in memory, and the next ones belong to the next
+  row, programs take them for rows, so that they read whole lines; the second function combines these too.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from nbcompile.codegen.accesses import accesses, heavy_lanes, memory_order, streamed_bytes
+from nbcompile.codegen.accesses import accesses, heavy_lanes, memory_order, short_lane, streamed_bytes
 from nbcompile.codegen.point_tiles import points_tiling
 from nbcompile.codegen.tiling import Tiling, distinct, in_warps, power, reordered, warps_of
 from nbcompile.codegen.values import KernelValues, gathered, kernel_values, walk_values
@@ -84,6 +86,9 @@ def _rows(values: KernelValues, buffers: dict[str, Buffer], target: Target) -> T
     if shape.fits and not shape.along:
         short = shape.length <= SHORT_COLUMN and not shape.mixed and _splittable(values)
         return _short_columns(shape) if short else _held_columns(values, shape)
+    if shape.lane is not None and _splittable(values):
+        plan = _looped(values, shape.across(shape.lane), target)
+        return replace(plan, lanes=(shape.lane,))
     shared = _shared(values, shape, target)
     return shared if shared is not None else _looped(values, shape, target)
 
@@ -143,6 +148,7 @@ class _Rows:
     mixed: bool  # for some along the row, for others from row to row
     known: bool  # the length is
     row_bytes: int  # read of a row while walking it once
+    lane: Axis | None  # the last of ``r``, if short and alone along memory: the next row's lies beside it
 
     @classmethod
     def of(cls, values: KernelValues, buffers: dict[str, Buffer]) -> _Rows:
@@ -157,6 +163,16 @@ class _Rows:
             mixed=not lanes.isdisjoint(x) and not lanes.isdisjoint(r),
             known=all(axis.extent.constant is not None for axis in r),
             row_bytes=streamed_bytes(values, buffers),
+            lane=short_lane(found, x, r),
+        )  # fmt: skip
+
+    def across(self, lane: Axis) -> _Rows:
+        """The same with ``lane``, the last of ``r``, as the last of ``x``."""
+        size, r = lane.extent.hint(), self.r[:-1]
+        length = self.length // max(size, 1)
+        return replace(
+            self, x=(*self.x, lane), r=r, rows=self.rows * size, length=length, whole=power(length),
+            along=False, mixed=False, lane=None,
         )  # fmt: skip
 
     def stages(self, wanted: int, tile: int) -> int:

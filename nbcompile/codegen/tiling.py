@@ -28,8 +28,14 @@ class Tiling:
     slabs: int = 1
     parts: int = 1  # programs that hold one row together
     sums: bool = False
+    lanes: tuple[Axis, ...] = ()  # of ``x``, but reduced: combined with the slabs by the second function
     unrolled: bool = False  # the walk over a short row is written out
     configs: tuple[Config, ...] = ()
+
+    @property
+    def split(self) -> bool:
+        """Whether a second function combines what programs have of a row."""
+        return not self.sums and (self.slabs > 1 or bool(self.lanes))
 
     @property
     def title(self) -> str:
@@ -42,8 +48,8 @@ class Tiling:
         words = ["persistent rows" if self.persistent else "looped rows"]
         if self.parts > 1:
             words = [f"{'' if self.persistent else 'looped '}rows shared by {self.parts} programs"]
-        elif self.slabs > 1 and not self.sums:
-            words = ["split rows"]
+        elif self.split:
+            words = ["split rows, lanes apart" if self.lanes else "split rows"]
         if self.sums:
             words.append("partial sums over rows")
         return ", ".join(words)

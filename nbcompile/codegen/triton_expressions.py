@@ -165,14 +165,17 @@ class TritonWriter:
         """A conversion between register types, as ``Tensor.to`` does it."""
         return cast(text, source, target)
 
-    def philox_uniform4(self, seed: str, block: str) -> str:
-        """Random numbers of a tile of block numbers [..., N] (int64 or int32): float32 [..., 4*N]."""
-        return f"{self.helper('philox_uniform4')}({_typed(seed, torch.int64)}, {_typed(block, torch.int64)})"
+    def philox_uniform4(self, seed: str, block: str, *, down: bool = False) -> str:
+        """Random numbers of a tile of block numbers [..., N] (int64 or int32): float32 [..., 4*N], and with
+        ``down`` of [N, M] float32 [4*N, M]."""
+        helper = self.helper("philox_uniform4_down" if down else "philox_uniform4")
+        return f"{helper}({_typed(seed, torch.int64)}, {_typed(block, torch.int64)})"
 
-    def philox_below4(self, seed: str, block: str, bound: int) -> str:
-        """Whether the words of a tile of block numbers [..., N] are below ``bound``: bool [..., 4*N]."""
-        typed = (_typed(seed, torch.int64), _typed(block, torch.int64))
-        return f"{self.helper('philox_below4')}({', '.join(typed)}, {bound})"
+    def philox_below4(self, seed: str, block: str, bound: int, *, down: bool = False) -> str:
+        """Whether the words of a tile of block numbers [..., N] are below ``bound``: bool [..., 4*N], with
+        ``down`` of [N, M] bool [4*N, M]."""
+        helper = self.helper("philox_below4_down" if down else "philox_below4")
+        return f"{helper}({_typed(seed, torch.int64)}, {_typed(block, torch.int64)}, {bound})"
 
     def reduce(self, kind: str, text: str, axis: int, dtype: torch.dtype) -> str:
         """A tile of register type ``dtype`` reduced along ``axis``, which is dropped; the type is kept.

@@ -206,11 +206,25 @@ def philox_below4(seed, block, bound: tl.constexpr):
     w0, w1, w2, w3 = philox(seed, block)
     words = tl.join(tl.join(w0, w2), tl.join(w1, w3))
     return tl.reshape(words, words.shape[:-3] + [4 * words.shape[-3]]) < bound''', ("philox",)),
+    "philox_below4_down": Helper('''@triton.jit
+def philox_below4_down(seed, block, bound: tl.constexpr):
+    """Whether each of the four random words a block number is below a bound, one below the other."""
+    w0, w1, w2, w3 = philox(seed, block)
+    below = tl.join(tl.join(w0 < bound, w2 < bound), tl.join(w1 < bound, w3 < bound))
+    return tl.reshape(tl.permute(below, (0, 2, 3, 1)), [4 * below.shape[0], below.shape[1]])''', ("philox",)),
     "philox_uniform4": Helper('''@triton.jit
 def philox_uniform4(seed, block):
     """Four uniform random numbers in [0, 1) a block number, side by side along the last axis."""
     w0, w1, w2, w3 = philox(seed, block)
     words = tl.join(tl.join(w0, w2), tl.join(w1, w3))
     return unit_interval(tl.reshape(words, words.shape[:-3] + [4 * words.shape[-3]]))''',
+        ("philox", "unit_interval")),
+    "philox_uniform4_down": Helper('''@triton.jit
+def philox_uniform4_down(seed, block):
+    """Four uniform random numbers in [0, 1) a block number, one below the other."""
+    w0, w1, w2, w3 = philox(seed, block)
+    words = tl.join(tl.join(w0, w2), tl.join(w1, w3))
+    words = tl.permute(words, (0, 2, 3, 1))
+    return unit_interval(tl.reshape(words, [4 * words.shape[0], words.shape[-1]]))''',
         ("philox", "unit_interval")),
 }  # fmt: skip

@@ -2,6 +2,9 @@
 upsampling whose index was given: for each place along a dimension the points that lead to it are listed, and
 each element of the result is written once, with the sum over its lists.
 
+Only where what is added lies side by side along an axis that no index names: then whole lines are read, once.
+Along one that is named, neighbours go to one place, and atomics were measured to be faster.
+
 Sums are made in order, and nothing is atomic but where over ``MOST`` points meet: those of one hot place
 would keep one program busy for long.
 """
@@ -29,6 +32,7 @@ MEETING = 16  # indices a place, on average
 LEAST_POINTS = 1 << 18  # with fewer, the launches cost more
 BLOCK = 1024
 SQUARE = 32
+LEAST_LANE = 16  # neighbours in memory that no index names
 
 
 @dataclass(frozen=True)
@@ -86,8 +90,22 @@ def is_listed(nest: ScatterNest, listed: list[Listed]) -> bool:
             return False
         if item.length > MEETING * item.size:
             return False
+    if lane_of_points(nest, listed) is None:
+        return False
     touched = [nest.buffers[load.buffer] for loop in nest.group.loops for load in loop.reads()]
     return all(tile_printer.span(buffer) < tile_printer.INT32_LIMIT for buffer in (nest.out, *touched))
+
+
+def lane_of_points(nest: ScatterNest, listed: list[Listed]) -> Axis | None:
+    """The axis of points and output along which most of what is read lies side by side."""
+    loads = [value for value in walk_values([nest.value]) if value.kind == "load"]
+    loads.sort(key=lambda value: -nest.buffers[value.buffer].bytes_hint())
+    named = {item.axis for item in listed}
+    for axis in loads[0].axes - named if loads else ():
+        step = loads[0].place.coefficient(axis)
+        if step is not None and step.constant == 1 and axis.extent.hint() >= LEAST_LANE:
+            return axis
+    return None
 
 
 class ListedAxes:
@@ -95,6 +113,7 @@ class ListedAxes:
 
     def __init__(self, nest: ScatterNest, listed: list[Listed], multiprocessors: int) -> None:
         self.nest, self.listed, self.multiprocessors = nest, listed, multiprocessors
+        self.lane = lane_of_points(nest, listed)
         self.counts = [self._workspace(f"count{n}", item.size) for n, item in enumerate(listed)]
         self.lists = [self._workspace(f"list{n}", item.size * item.length) for n, item in enumerate(listed)]
 
@@ -156,9 +175,9 @@ class ListedAxes:
         letters = {item.place.text: f"c{item.dim}" for item in self.listed}
         fast = axes[-1]
         own = tuple(axis for axis in axes if axis not in places)
-        lane = self._lane_of_points()
+        assert self.lane is not None
         across = (fast,) if fast in places else own
-        beside = () if fast not in places else own if lane is None else (lane,)
+        beside = (self.lane,) if fast in places else ()
         rest = tuple(axis for axis in axes if axis not in across and axis not in beside)
         x = self._dim(across, "XBLOCK", 1 if beside else 0, letters)
         y = self._dim(beside, "YBLOCK", 0, letters)
@@ -256,18 +275,6 @@ class ListedAxes:
             next((index(item.place) for item in self.listed if item.dim == dim), place[dim])
             for dim in range(len(self.nest.out.shape))
         )
-
-    def _lane_of_points(self) -> Axis | None:
-        """The axis of points and output along which most of what is read lies side by side."""
-        nest = self.nest
-        loads = [value for value in walk_values([nest.value]) if value.kind == "load"]
-        loads.sort(key=lambda value: -nest.buffers[value.buffer].bytes_hint())
-        own = {item.axis for item in self.listed}
-        for axis in loads[0].axes - own if loads else ():
-            step = loads[0].place.coefficient(axis)
-            if step is not None and step.constant == 1 and axis.extent.hint() >= SQUARE // 2:
-                return axis
-        return None
 
     # -- where many meet -----------------------------------------------------------------------------------
 

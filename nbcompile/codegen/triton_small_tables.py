@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from nbcompile.codegen.block_printers import PointsPrinter
+from nbcompile.codegen.block_printers import PointsPrinter, staged
 from nbcompile.codegen.tile_printer import Dim, Scope, TilePrinter, bare
 from nbcompile.codegen.triton_expressions import MEMORY_TYPES, TRITON_TYPES
 from nbcompile.codegen.triton_scatter import ScatterNest
@@ -132,7 +132,9 @@ class SmallTable:
             self.each = min(128, PRODUCT // width)
             across, programs = -(-rows.length // width), PROGRAMS // 2
             constants = {"ROWS": self.block, "PBLOCK": self.each, "XBLOCK": width}
-            self.configs: tuple[Config, ...] = (Config(constants, 4), Config(constants, 8))
+            self.configs: tuple[Config, ...] = tuple(
+                Config(constants | {"STAGES": stages}, warps) for stages, warps in ((3, 4), (3, 8), (1, 4))
+            )
         elif self.long:
             width = min(256, 1 << (rows.length - 1).bit_length(), max(LONG_ROW, 2 * TILE // self.block))
             self.each = 8 if self.block <= 8 else 4  # points under way at once
@@ -146,7 +148,9 @@ class SmallTable:
             across, programs = -(-rows.length // TOGETHER), PROGRAMS // 2
             wide = Config({"ROWS": self.block, "XBLOCK": lanes}, 8)
             self.configs = (wide, Config({"ROWS": self.block, "XBLOCK": lanes}, 4))
-        self.slabs = max(1, min(programs * multiprocessors // across, -(-rows.named // self.each)))
+        blocks = -(-rows.named // self.each)
+        steps = -(-blocks // max(1, min(programs * multiprocessors // across, blocks)))
+        self.slabs = -(-blocks // steps)  # as many programs as have an equal share
         self.across = across
         size = product(nest.out.shape)
         self.parts = Buffer(f"{nest.out.name}_parts", (size * self.slabs,), (ONE,), self.dtype)
@@ -191,27 +195,61 @@ class SmallTable:
 
     def _products(self) -> None:
         """Lanes are points and elements of a row: their sums are a product with the comparisons."""
-        nest, rows, half = self.nest, self.rows, MEMORY_TYPES[self.half or torch.bfloat16]
+        nest, rows = self.nest, self.rows
         points = Dim(rows.points, nest.variable(rows.points, "point"), "PBLOCK", 0)
         x = Dim(rows.axes, nest.variable(rows.axes, "within"), "XBLOCK", 1)
         p = self._printer([points, x])
         loop = [nest.loop.id]
         nest.declare(p, x, f"{nest.program(p, 1)} * XBLOCK", self.configs)
-        totals = [p.fresh(name) for name in ("total", "upward", "downward")]
-        for name in totals:
-            p.out.add(f"{name} = tl.full([ROWS, XBLOCK], 0.0, tl.float32)", loop)
-        total, upward, downward = totals
-        step = f"{self.slabs} * PBLOCK"
-        p.out.add(f"for start in range({nest.program(p, 0)} * PBLOCK, {rows.named}, {step}):")
+        total, strange = p.fresh("total"), p.fresh("strange")
+        p.out.add(f"{total} = tl.full([ROWS, XBLOCK], 0.0, tl.float32)", loop)
+        p.out.add(f"{strange} = tl.full([PBLOCK, XBLOCK], 0, tl.int32)", loop)
+        start = f"{nest.program(p, 0)} * PBLOCK"
+        bounds = f"{start}, {rows.named}, {self.slabs} * PBLOCK"
+        p.out.add(f"for start in {staged(self.configs, bounds)}:")
         p.out.depth += 1
+        hit, value, finite = self._compared(p, points, x)
+        number = f"tl.where({finite}, {value}, 0.0).to({self.half_text})"
+        p.out.add(f"{total} = tl.dot({hit}, {number}, {total})", loop)
+        p.out.add(f"{strange} = {strange} | (~{finite}).to(tl.int32)", loop)
+        p.out.depth -= 1
+        # asked once, after the walk: lanes would have to wait for each other at every step
+        p.out.add(f"if tl.max(tl.max({strange}, axis=1), axis=0) > 0:", loop)
+        p.out.depth += 1
+        upward, downward = p.fresh("upward"), p.fresh("downward")
+        for name in (upward, downward):
+            p.out.add(f"{name} = tl.full([ROWS, XBLOCK], 0.0, tl.float32)", loop)
+        p.out.add(f"for start in range({bounds}):")
+        p.out.depth += 1
+        hit, value, finite = self._compared(p, points, x)
+        for counted, other in ((upward, "<"), (downward, ">")):
+            number = f"tl.where({finite} | ({value} {other} 0.0), 0.0, 1.0).to({self.half_text})"
+            p.out.add(f"{counted} = tl.dot({hit}, {number}, {counted})", loop)
+        p.out.depth -= 1
+        p.out.add(f'{total} = tl.where({upward} > 0.0, float("inf"), {total})', loop)
+        p.out.add(f'{total} += tl.where({downward} > 0.0, float("-inf"), 0.0)', loop)
+        p.out.depth -= 1
+        p.out.add("table_row = tl.arange(0, ROWS)[:, None]", loop)
+        masks = [f"(table_row < {rows.count})"] if rows.count.hint() < self.block else []
+        self._store(p, total, masks + ([x.mask] if x.mask else []))
+        nest.add(nest.symbol, p, [str(self.slabs), str(self.across)], self.configs)
+
+    @property
+    def half_text(self) -> str:
+        return MEMORY_TYPES[self.half or torch.bfloat16]
+
+    def _compared(self, p: TilePrinter, points: Dim, x: Dim) -> tuple[str, str, str]:
+        """Names of a block's comparisons with the rows, of its values, and of which of them are finite."""
+        nest, rows, loop = self.nest, self.rows, [self.nest.loop.id]
         p.out.add(f"{points.name} = {p.lanes(points, offset='start')}")
+        points.mask = ""
         if rows.named % self.each:
             points.mask = p.fresh(f"{points.name}_in")
             p.out.add(f"{points.mask} = {points.name} < {rows.named}")
         p.declare_axes(points)
         name, scope = self._row(p, {}, points.mask)
         hit, value, finite = p.fresh("hit"), p.fresh("value"), p.fresh("finite")
-        p.out.add(f"{hit} = (tl.arange(0, ROWS)[:, None] == tl.trans({name})).to({half})", loop)
+        p.out.add(f"{hit} = (tl.arange(0, ROWS)[:, None] == tl.trans({name})).to({self.half_text})", loop)
         text = bare(p.text(nest.value, p.define([nest.value], scope)))
         masks = [dim.mask for dim in (points, x) if dim.mask]
         if masks or nest.value.axes < {*rows.points, *rows.axes}:
@@ -219,20 +257,7 @@ class SmallTable:
             text = f"tl.where({mask}, {text}, tl.full([PBLOCK, XBLOCK], 0.0, tl.float32))"
         p.out.add(f"{value} = {text}", loop)
         p.out.add(f'{finite} = tl.abs({value}) < float("inf")', loop)
-        number = f"tl.where({finite}, {value}, 0.0).to({half})"
-        p.out.add(f"{total} = tl.dot({hit}, {number}, {total})", loop)
-        p.out.add(f"if tl.min(tl.min({finite}.to(tl.int32), axis=1), axis=0) == 0:", loop)
-        p.out.depth += 1
-        for counted, other in ((upward, "<"), (downward, ">")):
-            number = f"tl.where({finite} | ({value} {other} 0.0), 0.0, 1.0).to({half})"
-            p.out.add(f"{counted} = tl.dot({hit}, {number}, {counted})", loop)
-        p.out.depth -= 2
-        p.out.add(f'{total} = tl.where({upward} > 0.0, float("inf"), {total})', loop)
-        p.out.add(f'{total} += tl.where({downward} > 0.0, float("-inf"), 0.0)', loop)
-        p.out.add("table_row = tl.arange(0, ROWS)[:, None]", loop)
-        masks = [f"(table_row < {rows.count})"] if rows.count.hint() < self.block else []
-        self._store(p, total, masks + ([x.mask] if x.mask else []))
-        nest.add(nest.symbol, p, [str(self.slabs), str(self.across)], self.configs)
+        return hit, value, finite
 
     def _short_rows(self, table: Dim) -> None:
         """Lanes are points: a tile of all rows by some points for each of a few elements."""

@@ -7,6 +7,7 @@ what is left to do for each row.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,10 @@ import torch
 from nbcompile.codegen.accumulating import Accumulating, accumulate_dtype, find_online
 from nbcompile.codegen.block_printers import staged
 from nbcompile.codegen.tile_printer import Dim, Scope, TilePrinter, bare
+from nbcompile.codegen.tiling import extent_of
 from nbcompile.codegen.values import Reduction, Store, Value
 from nbcompile.loop_ir.index import ONE, Axis, index
+from nbcompile.loop_ir.nodes import hint_product
 from nbcompile.stages import Config
 
 if TYPE_CHECKING:
@@ -30,7 +33,7 @@ class WalkedRows:
     def __init__(self, nest: Nest, p: RowsPrinter, x: Dim, r: Dim, configs: Sequence[Config]) -> None:
         self.nest, self.p, self.x, self.r, self.configs = nest, p, x, r, configs
         self.plan, self.values = nest.plan, nest.values
-        self.split = self.plan.slabs > 1 and not self.plan.sums
+        self.split = self.plan.split
         self.online = [] if self.split else find_online(self.values)
         self.levels: dict[str, int] = {}
         self.row_sums = [item for item in self.values.reductions if item.split and nest.is_row_sum(item)]
@@ -50,6 +53,9 @@ class WalkedRows:
     def print(self) -> None:
         p, nest = self.p, self.nest
         grid = nest._declare_rows(p, self.x, self.configs)
+        declared = len(p.out.text)
+        if self.plan.lanes:
+            self._join_lanes()
         bounds = ("0", nest.size(p, self.r.extent))
         if self.split:
             p.out.add(f"slab = {nest.program(p, 1)}")
@@ -76,6 +82,8 @@ class WalkedRows:
         if self.split:
             parts = [item for item in self.values.reductions if not item.split]
             self._keep_parts(parts)
+            if self.plan.lanes:
+                self._drop_unused(declared)
             nest.add(nest.symbol, p, grid, self.configs)
             self._finish(parts, short)
             return
@@ -242,6 +250,31 @@ class WalkedRows:
             self.p.out.add(f"{name} = {reduced}", [item.loop.id])
         self.nest._keep_sum(self.p, item, name, self.r)
 
+    # -- lanes -----------------------------------------------------------------------------------------
+
+    def _join_lanes(self) -> None:
+        """One number for the lane and the axis beside it, for the compiler to see that neighbours in the tile
+        are neighbours in memory: of ``k * 3 + l`` it would not know."""
+        p, (row, lane) = self.p, self.x.axes[-2:]
+        both = Axis(f"{row.text}_{lane.text}", row.extent * lane.extent)
+        name = self.x.name
+        if len(self.x.axes) > 2:
+            name = p.fresh("lane")
+            p.out.add(f"{name} = {self.x.name} % {p._factor(both.extent)}")
+        p.letters[both.text] = name
+        p.joined = row, lane, both
+
+    def _drop_unused(self, declared: int) -> None:
+        """Leave out the lane and the axis beside it where all is said of the two as one."""
+        out = self.p.out
+        for axis in self.x.axes[-2:]:
+            letter = self.p.letters[axis.text]
+            rest = "\n".join(out.text[declared:])
+            place = next(n for n, line in enumerate(out.text) if line.lstrip().startswith(f"{letter} = "))
+            if not re.search(rf"\b{letter}\b", rest):
+                del out.text[place], out.origins[place]
+                declared -= 1
+
     # -- slabs --------------------------------------------------------------------------------------------
 
     def _keep_parts(self, parts: Sequence[Reduction]) -> None:
@@ -260,19 +293,26 @@ class WalkedRows:
     def _finish(self, parts: Sequence[Reduction], short: Sequence[Store]) -> None:
         """The second function: combine the slabs of each row, then what is left to do for it."""
         nest = self.nest
-        slabs = self.plan.slabs
-        whole = 1 << max(slabs - 1, 0).bit_length()
-        block = 1 if self.x.extent == 1 else max(1, min(32, 4096 // whole))
+        slabs, lanes = self.plan.slabs, self.plan.lanes
+        parts_of_row = slabs * hint_product(axis.extent for axis in lanes)
+        whole = 1 << max(parts_of_row - 1, 0).bit_length()
+        rows = self.plan.x[: len(self.plan.x) - len(lanes)]
+        # of lanes there are many parts, and few rows
+        block = 1 if extent_of(rows) == 1 else max(1, min(32, (1024 if lanes else 4096) // whole))
         configs = (Config({"XBLOCK": block, "SBLOCK": whole}, max(1, min(8, block * whole // 256))),)
-        x = Dim(self.plan.x, self.x.name, "XBLOCK", 0)
-        s = Dim((Axis("slab", slabs),), "slab", "SBLOCK", 1)
+        x = Dim(rows, nest.variable(rows, "row"), "XBLOCK", 0)
+        s = Dim((Axis("slab", slabs), *lanes), "part" if lanes else "slab", "SBLOCK", 1)
         p = TilePrinter(self.values, nest.buffers, nest.writer, [x, s], nest.letters | {"slab": "slab"})
         nest.declare(p, x, f"{nest.program(p, 0)} * XBLOCK", configs)
-        p.out.add(f"slab = {p.lanes(s)}")
+        p.out.add(f"{s.name} = {p.lanes(s)}")
+        p.declare_axes(s)
         masks = [x.mask] if x.mask else []
-        if slabs != whole:
-            masks.append(f"(slab < {slabs})")
-        rows = nest._factor(p, x.extent)
+        if parts_of_row != whole:
+            masks.append(f"({s.name} < {parts_of_row})")
+        each = nest._factor(p, self.x.extent)
+        within = x.name
+        for axis in lanes:
+            within = f"{within} * {axis.extent.hint()} + {nest.letters[axis.text]}"
         accumulating = Accumulating(p, 1)
         loaded: dict[str, str] = {}
         for item in parts:
@@ -282,7 +322,7 @@ class WalkedRows:
             joined = f", mask={' & '.join(masks)}, other={literal}" if masks else ""
             name = loaded[item.output] = p.fresh(f"{item.output}_parts")
             cast = ".to(tl.int1)" if dtype == torch.bool else ""
-            p.out.add(f"{name} = tl.load({pointer} + slab * {rows} + {x.name}{joined}){cast}", [item.loop.id])
+            p.out.add(f"{name} = tl.load({pointer} + slab * {each} + {within}{joined}){cast}", [item.loop.id])
         counts = ""
         for item in parts:
             dtype = accumulate_dtype(item, nest.buffers[item.output].dtype)
@@ -290,7 +330,7 @@ class WalkedRows:
                 if not counts:
                     counts = self._slab_counts(p, s)
                 squares = loaded[item.loop.outputs[1].name]
-                total = nest.count(p, self.r)
+                total = nest.count(p, Dim((*self.plan.r, *lanes), "", "", None))
                 accumulating.combine_moments(item, loaded[item.output], squares, counts, total)
             elif not item.mean:
                 name = p.fresh(item.output)

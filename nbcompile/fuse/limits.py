@@ -14,7 +14,8 @@ class Limits:
     the rows only (a GPU's kernel shares out any reduction by itself). A row of up to ``shared_row`` points
     can be held by several programs together. Rows that lie across memory go ``columns`` to a program; one
     holds them whole if they have at most ``longest_column`` points. A loop of more than ``cheap_loads`` loads
-    is not computed again for each reader."""
+    is not computed again for each reader. Kernels of at most ``launch_points`` points that follow
+    the same one are joined: a launch costs more than they do."""
 
     few_rows: int = 8
     serial_points: int = 32_768
@@ -23,6 +24,7 @@ class Limits:
     columns: int = 1
     longest_column: int = 0
     cheap_loads: int = 1 << 30
+    launch_points: int = 0
 
 
 CPU_LIMITS = Limits()
@@ -40,4 +42,5 @@ def limits_of(target: Target) -> Limits:
         columns=64,
         longest_column=1024,
         cheap_loads=3,
+        launch_points=1 << 16,
     )

@@ -29,6 +29,8 @@ def loops_to_groups(program: LoopProgram, options: Options) -> FusedProgram:
         fuser.offer_to_producers(loop)
     for loop in fuser.loops:
         fuser.offer_to_siblings(loop)
+    for loop in fuser.loops:
+        fuser.offer_to_small(loop)
     return fuser.finish()
 
 
@@ -95,6 +97,39 @@ class _Fuser:
                 if self.group_of[other.id] != self.group_of[loop.id]:
                     self._try(other, loop, "siblings", buffer.bytes_hint(), buffer)
 
+    def offer_to_small(self, loop: Loop) -> None:
+        """Join small loops of one shape that read what the same kernel makes, though they share no read."""
+        sources = self._sources(loop)
+        if not sources or not self._small(loop):
+            return
+        shape = _shape_of(loop)
+        behind = {name for made in sources for name in self._readers_of(made)}
+        earlier = [
+            item for item in (self.statements[name] for name in sorted(behind, key=self.order.__getitem__))
+            if isinstance(item, Loop) and self.order[item.id] < self.order[loop.id]
+            and _shape_of(item) == shape and self._small(item)
+        ]  # fmt: skip
+        for other in earlier[-3:]:
+            if self.group_of[other.id] != self.group_of[loop.id]:
+                self._try(other, loop, "siblings", 0, self.uses.buffers[loop.reads()[0].buffer])
+
+    def _sources(self, loop: Loop) -> set[int]:
+        """The groups, other than its own, that make what a loop reads."""
+        found = {self.group_of[self.makers[name]] for name in _reads(loop) if name in self.makers}
+        return found - {self.group_of[loop.id]}
+
+    def _readers_of(self, number: int) -> set[str]:
+        group = self.groups[number]
+        if not isinstance(group, Group):
+            return set()
+        outputs = [out.name for loop in group.loops for out in loop.outputs]
+        return {reader for name in outputs for reader in self.uses.readers.get(name, frozenset())}
+
+    def _small(self, loop: Loop) -> bool:
+        group = self.groups[self.group_of[loop.id]]
+        most = self.uses.limits.launch_points
+        return isinstance(group, Group) and all(item.points() <= most for item in group.loops)
+
     def _try(self, first: Loop, second: Loop, kind: str, saved: int, buffer: Buffer) -> None:
         if (first.id, second.id) in self.decided:
             return
@@ -131,6 +166,8 @@ class _Fuser:
     def _how(self, first: Loop, second: Loop, buffer: Buffer, kind: str) -> tuple[str, str]:
         group = self.groups[self.group_of[first.id]]
         assert isinstance(group, Group)
+        if kind == "siblings" and buffer.name not in {load.buffer for load in first.reads()}:
+            return "same-launch", f"{first.name} and {second.name} are small: one launch instead of two"
         if kind == "siblings":
             return "shared-read", f"both read {buffer.name}: one read instead of two"
         if first.id not in group.bindings:
@@ -246,6 +283,15 @@ class _Fuser:
         for number in sorted(self.groups, key=self._last):
             visit(number)
         return result
+
+
+def _shape_of(loop: Loop) -> tuple[object, ...]:
+    """What two loops must have in common to be walked as one: their kind, and their axes in order."""
+    return (
+        loop.kind,
+        tuple(axis.extent for axis in loop.axes),
+        tuple(axis in loop.reduced for axis in loop.axes),
+    )
 
 
 def _reads(item: Statement) -> list[str]:

@@ -284,6 +284,7 @@ def _group_samples(backward: bool) -> list[Sample]:
                 return (x, weight, bias, n, c, hw, groups, 1e-5), {}
             _, mean, rstd = aten.native_group_norm(x, weight, bias, n, c, hw, groups, 1e-5)
             grad = tensor(g, *shape, dtype=dtype)
+            grad = grad.to(memory_format=torch.channels_last) if last else grad
             return (grad, x, mean, rstd, weight, n, c, hw, groups, [True, affine, affine]), {}
 
         made.append(Sample(name, make))
@@ -293,8 +294,8 @@ def _group_samples(backward: bool) -> list[Sample]:
     add("one group", (2, 6, 5), 1)
     add("a group a channel", (2, 4, 3, 3), 4)
     add("plain", (2, 6, 3, 4), 3, affine=False)
+    add("channels last", (2, 6, 3, 4), 3, last=True)
     if not backward:
-        add("channels last", (2, 6, 3, 4), 3, last=True)
         add("no spatial", (5, 6), 3)
     return made
 

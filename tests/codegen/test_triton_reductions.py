@@ -163,8 +163,17 @@ def random_file() -> File:
          f"    u = {writer.philox_uniform4('tl.load(seed_ptr)', rows)}",
          "    tl.store(out_ptr + 32 * tl.arange(0, 4)[:, None] + tl.arange(0, 32)[None, :], u)"]
     )  # fmt: skip
+    columns = "(tl.arange(0, 4)[:, None] + 4 * tl.arange(0, 8)[None, :])"
+    drawn = writer.philox_uniform4("tl.load(seed_ptr)", columns, down=True)
+    coins = writer.philox_below4("tl.load(seed_ptr)", columns, 1 << 31, down=True)
+    for name, call in (("down", drawn), ("coins_down", f"{coins}.to(tl.float32)")):
+        file.kernels[name] = "\n".join(
+            ["@triton.jit", f"def {name}{head}", f"    u = {call}",
+             "    tl.store(out_ptr + tl.arange(0, 16)[:, None] + 16 * tl.arange(0, 8)[None, :], u)"]
+        )  # fmt: skip
     signature = {"seed_ptr": "*i64", "base_ptr": "*i64", "out_ptr": "*fp32", "n": "i32"}
-    file.signatures |= dict.fromkeys(("by_four", "many", "in_two_dimensions"), signature)
+    names = ("by_four", "many", "in_two_dimensions", "down", "coins_down")
+    file.signatures |= dict.fromkeys(names, signature)
     file.signatures["singly"] = {"seed_ptr": "*i64", "offset_ptr": "*i64", "out_ptr": "*fp32", "n": "i32"}
     return file
 
@@ -179,6 +188,8 @@ def test_random_numbers_are_those_of_the_reference(seed, device, tmp_path):
         "by_four": 4 * first + torch.arange(64),
         "many": 4 * first + torch.arange(1024),
         "in_two_dimensions": torch.arange(128),
+        "down": torch.arange(128),
+        "coins_down": torch.arange(128),
     }
     inputs = {name: [key, offsets if name == "singly" else torch.tensor([first])] for name in places}
     file = random_file()
@@ -186,7 +197,8 @@ def test_random_numbers_are_those_of_the_reference(seed, device, tmp_path):
     sizes = {name: place.numel() for name, place in places.items()}
     got = file.run(tmp_path, "random", moved, dict.fromkeys(places, torch.float32), sizes)
     for name, place in places.items():
-        assert torch.equal(got[name], uniform(key, place)), name
+        expected = uniform(key, place)
+        assert torch.equal(got[name], (expected < 0.5).float() if name == "coins_down" else expected), name
     assert float(got["many"].min()) >= 0 and float(got["many"].max()) < 1
 
 

@@ -212,27 +212,30 @@ def put(x: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
     return aten.index_put(x, [None, None, places[0][:, None], places[-1]], src, True)
 
 
+def lanes(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Points whose neighbours in memory lie along dimension 1."""
+    return torch.randn(shape[0], *shape[2:], shape[1]).to(dtype).movedim(-1, 1)
+
+
+@pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
     ("size", "points"), [((5, 7), (10, 14)), ((4, 40), (3, 90)), ((33, 3), (64, 5)), ((1, 4), (5, 3))]
 )
-def test_two_listed_axes(size, points, dtype):
-    x, src = torch.randn(3, 5, *size).to(dtype), torch.randn(3, 5, *points).to(dtype)
+def test_two_listed_axes(size, points, dtype, last):
+    x, src = torch.randn(3, 17, *size).to(dtype), lanes(3, 17, *points, dtype=dtype)
+    x = x.to(memory_format=torch.channels_last) if last else x
     rows, columns = (torch.randint(-each, each, (count,)) for each, count in zip(size, points, strict=True))
     check(put, x, rows, columns, src, title=AXES, **ANY_SIZE)
 
 
-def test_points_that_lie_along_another_axis():
-    x, src = torch.randn(3, 33, 5, 7), torch.randn(3, 10, 14, 33).permute(0, 3, 1, 2)
-    check(put, x, torch.randint(5, (10,)), torch.randint(7, (14,)), src, title=AXES, **ANY_SIZE)
+def test_points_that_lie_along_a_listed_axis_keep_to_atomics():
+    rows, columns, src = torch.randint(5, (10,)), torch.randint(7, (64,)), torch.randn(3, 33, 10, 64)
+    for x in (torch.randn(3, 33, 5, 7), torch.randn(3, 5, 7, 33).permute(0, 3, 1, 2)):
+        check(put, x, rows, columns, src, title="scatter", **ANY_SIZE)
 
 
-def test_a_table_that_lies_along_another_axis():
-    x, src = torch.randn(3, 5, 7, 33).permute(0, 3, 1, 2), torch.randn(3, 33, 10, 14)
-    check(put, x, torch.randint(5, (10,)), torch.randint(7, (14,)), src, title=AXES, **ANY_SIZE)
-
-
-@pytest.mark.parametrize("dim", [0, 1, 2])
+@pytest.mark.parametrize("dim", [0, 1])
 def test_one_listed_axis(dim):
     shape = [6, 7, 40]
     x = torch.randn(shape)
@@ -243,22 +246,22 @@ def test_one_listed_axis(dim):
 
 
 def test_a_place_where_many_meet():
-    x, src = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 30, 40)
+    x, src = torch.randn(2, 18, 4, 5), lanes(2, 18, 30, 40)
     rows, columns = torch.randint(4, (30,)), torch.randint(5, (40,))
     rows[:22], columns[:20] = 1, 3
     check(put, x, rows, columns, src, title=AXES, **ANY_SIZE)
 
 
 def test_places_that_do_not_exist_are_on_no_list():
-    x, src = torch.zeros(6, 9), torch.randn(20, 9)
+    x, src = torch.zeros(6, 19), torch.randn(20, 19)
     at = torch.arange(20) % 9 - 1
     kept = (at >= 0) & (at < 6)
-    fn = lambda x, at, src: torch.scatter_add(x, 0, at[:, None].expand(20, 9), src)
+    fn = lambda x, at, src: torch.scatter_add(x, 0, at[:, None].expand(20, 19), src)
     check(fn, x, at, src, title=AXES, expected=[x.index_add(0, at[kept], src[kept])], **ANY_SIZE)
 
 
 def test_nan_stays_in_its_listed_place():
-    x, src = torch.randn(1, 2, 4, 5), torch.randn(1, 2, 8, 10)
+    x, src = torch.randn(1, 16, 4, 5), lanes(1, 16, 8, 10)
     src[0, 1, 3, 4] = float("nan")
     rows, columns = torch.arange(8) // 2, torch.arange(10) // 2
     (got,) = check(put, x, rows, columns, src, title=AXES, **ANY_SIZE)
@@ -287,8 +290,8 @@ def test_listed_values_that_do_not_vary_along_all_axes(shape, dtype):
     check(fn, x, at, torch.randn(shape).to(dtype), title=LISTED, **ANY_TABLE)
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (1, 1, 10, 1), (1, 5, 1, 14), (3, 1, 1, 1)])
+@pytest.mark.parametrize("shape", [(1, 18, 1, 1), (1, 18, 1, 14), (3, 18, 10, 1)])
 def test_values_along_some_listed_axes(shape):
-    x, rows, columns = torch.randn(3, 5, 4, 6), torch.randint(4, (10,)), torch.randint(6, (14,))
-    fn = lambda x, rows, columns, src: put(x, rows, columns, src.expand(3, 5, 10, 14))
-    check(fn, x, rows, columns, torch.randn(shape), title=AXES, **ANY_SIZE)
+    x, rows, columns = torch.randn(3, 18, 4, 6), torch.randint(4, (10,)), torch.randint(6, (14,))
+    fn = lambda x, rows, columns, src: put(x, rows, columns, src.expand(3, 18, 10, 14))
+    check(fn, x, rows, columns, lanes(*shape), title=AXES, **ANY_SIZE)

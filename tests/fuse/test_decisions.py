@@ -138,3 +138,16 @@ def test_long_chains_fuse_in_time():
     program = loops_to_groups(loops, NO_CACHE)
     assert time.process_time() - start < 10
     assert sum(len(group.loops) for group in program.groups) == 300
+
+
+def test_small_loops_behind_one_kernel_are_one_launch_on_a_gpu():
+    def function(x):
+        y = x.sum(2)
+        return y.sum(0), (x * x).sum(2).sum(0)
+
+    gpu = replace(NO_CACHE, target="cuda:90")
+    for options, kernels in ((gpu, 2), (NO_CACHE, None)):
+        program = fuse(function, ones(16, 128, 4096), options=options)
+        codes = {item.code for item in program.decisions if item.accepted}
+        assert ("same-launch" in codes) == (options is gpu)
+        assert kernels is None or len(program.groups) == kernels

@@ -40,6 +40,7 @@ FOLDER = Path(__file__).parent / "triton"
 SCHEDULES = {
     "pointwise", "pointwise, by rows", "pointwise, square tiles",
     "persistent rows", "looped rows", "split rows",
+    "split rows, lanes apart",
     "rows shared by several programs", "persistent rows, partial sums over rows",
     "looped rows, partial sums over rows", "scatter",
     "scatter into a small table", "scatter by listed rows", "scatter by listed axes",

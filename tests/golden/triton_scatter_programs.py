@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import torch
 
-from .triton_programs import BF16, GPU_PROGRAMS, K, empty, floats, gpu, whole
+from .triton_group_programs import GPU_PROGRAMS
+from .triton_programs import BF16, K, empty, floats, gpu, whole
 
 __all__ = ["GPU_PROGRAMS"]
 

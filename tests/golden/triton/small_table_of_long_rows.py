@@ -1,6 +1,6 @@
 # kernel index_add (scatter) over 16384 × 768 points:
 #   → index_add[[places[i]], j] += values[i, j]  over i<16384, j<768, from base
-# k0_index_add[352, 3](ROWS=4, XBLOCK=256), 4 warps
+# k0_index_add[342, 3](ROWS=4, XBLOCK=256), 4 warps
 # k0_index_add_finish[cdiv(3072, XBLOCK)](XBLOCK=32, SBLOCK=64), 4 warps
 # made by nbcompile
 import triton
@@ -13,7 +13,7 @@ def k0_index_add(places_ptr, values_ptr, index_add_parts_ptr, ROWS: tl.constexpr
     table_row = tl.arange(0, ROWS)[:, None]
     j = tl.program_id(1) * XBLOCK + tl.arange(0, XBLOCK)[None, :]
     total = tl.full([ROWS, XBLOCK], 0.0, tl.float32)
-    for start in range(tl.program_id(0) * 8, 16384, 2816):
+    for start in range(tl.program_id(0) * 8, 16384, 2736):
         point = start
         places = tl.load(places_ptr + point)
         named = tl.where((places >= 0) & (places < 4), places, -1).to(tl.int32)
@@ -63,8 +63,8 @@ def k0_index_add_finish(index_add_parts_ptr, base_ptr, index_add_ptr, XBLOCK: tl
     c0 = point // 768
     c1 = point % 768
     total = tl.full([XBLOCK, SBLOCK], 0.0, tl.float32)
-    for first in range(0, 352, SBLOCK):
+    for first in range(0, 342, SBLOCK):
         slab = first + tl.arange(0, SBLOCK)[None, :]
-        total += tl.load(index_add_parts_ptr + slab*3072 + point, mask=(slab < 352), other=0.0)
+        total += tl.load(index_add_parts_ptr + slab*3072 + point, mask=(slab < 342), other=0.0)
     base = tl.load(base_ptr + c0*768 + c1)
     tl.store(index_add_ptr + c0*768 + c1, base + tl.sum(total, axis=1)[:, None])

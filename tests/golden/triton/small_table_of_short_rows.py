@@ -2,7 +2,7 @@
 #     full[i, j] = 0
 #     exp[i, j] = exp(values[i, j])
 #   → index_add[[places[i]], j] += exp[i, j]  over i<262144, j<12, from full
-# k0_exp_index_add[176, 3](ROWS=32, XBLOCK=128), 8 warps
+# k0_exp_index_add[171, 3](ROWS=32, XBLOCK=128), 8 warps
 # k0_exp_index_add_finish[cdiv(384, XBLOCK)](XBLOCK=4, SBLOCK=256), 2 warps
 # made by nbcompile
 import triton
@@ -26,7 +26,7 @@ def k0_exp_index_add(places_ptr, values_ptr, index_add_parts_ptr, ROWS: tl.const
     total_2 = tl.full([ROWS, XBLOCK], 0.0, tl.float32)
     total_3 = tl.full([ROWS, XBLOCK], 0.0, tl.float32)
     total_4 = tl.full([ROWS, XBLOCK], 0.0, tl.float32)
-    for start in range(tl.program_id(0) * XBLOCK, 262144, 176 * XBLOCK):
+    for start in range(tl.program_id(0) * XBLOCK, 262144, 171 * XBLOCK):
         i = start + tl.arange(0, XBLOCK)[None, :]
         i_in = i < 262144
         places = tl.load(places_ptr + i, mask=i_in)
@@ -56,7 +56,7 @@ def k0_exp_index_add_finish(index_add_parts_ptr, index_add_ptr, XBLOCK: tl.const
     c0 = point // 12
     c1 = point % 12
     total = tl.full([XBLOCK, SBLOCK], 0.0, tl.float32)
-    for first in range(0, 176, SBLOCK):
+    for first in range(0, 171, SBLOCK):
         slab = first + tl.arange(0, SBLOCK)[None, :]
-        total += tl.load(index_add_parts_ptr + slab*384 + point, mask=(slab < 176), other=0.0)
+        total += tl.load(index_add_parts_ptr + slab*384 + point, mask=(slab < 171), other=0.0)
     tl.store(index_add_ptr + c0*12 + c1, 0.0 + tl.sum(total, axis=1)[:, None])

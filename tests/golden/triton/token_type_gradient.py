@@ -1,7 +1,7 @@
 # kernel embedding_dense_backward (scatter) over 32 × 512 × 768 points:
 #     embedding_dense_backward[i, j] = 0
 #   → embedding_dense_backward_1[[types[0, j]], k] += float32(grad[i, j, k])  over i<32, j<512, k<768, from embedding_dense_backward
-# k0_embedding_dense_backward[44, 12](ROWS=16, PBLOCK=64, XBLOCK=64), 4 warps
+# k0_embedding_dense_backward[43, 12](ROWS=16, PBLOCK=64, XBLOCK=64, STAGES=3), 4 warps
 # k0_embedding_dense_backward_finish[cdiv(1536, XBLOCK)](XBLOCK=16, SBLOCK=64), 2 warps
 # made by nbcompile
 import triton
@@ -10,12 +10,11 @@ import triton.language as tl
 
 # embedding_dense_backward
 @triton.jit
-def k0_embedding_dense_backward(types_ptr, grad_ptr, embedding_dense_backward_1_parts_ptr, ROWS: tl.constexpr, PBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+def k0_embedding_dense_backward(types_ptr, grad_ptr, embedding_dense_backward_1_parts_ptr, ROWS: tl.constexpr, PBLOCK: tl.constexpr, XBLOCK: tl.constexpr, STAGES: tl.constexpr):
     k = tl.program_id(1) * XBLOCK + tl.arange(0, XBLOCK)[None, :]
     total = tl.full([ROWS, XBLOCK], 0.0, tl.float32)
-    upward = tl.full([ROWS, XBLOCK], 0.0, tl.float32)
-    downward = tl.full([ROWS, XBLOCK], 0.0, tl.float32)
-    for start in range(tl.program_id(0) * PBLOCK, 16384, 44 * PBLOCK):
+    strange = tl.full([PBLOCK, XBLOCK], 0, tl.int32)
+    for start in tl.range(tl.program_id(0) * PBLOCK, 16384, 43 * PBLOCK, num_stages=STAGES):
         point = start + tl.arange(0, PBLOCK)[:, None]
         i = point // 512
         j = point % 512
@@ -26,11 +25,24 @@ def k0_embedding_dense_backward(types_ptr, grad_ptr, embedding_dense_backward_1_
         value = grad
         finite = tl.abs(value) < float("inf")
         total = tl.dot(hit, tl.where(finite, value, 0.0).to(tl.bfloat16), total)
-        if tl.min(tl.min(finite.to(tl.int32), axis=1), axis=0) == 0:
-            upward = tl.dot(hit, tl.where(finite | (value < 0.0), 0.0, 1.0).to(tl.bfloat16), upward)
-            downward = tl.dot(hit, tl.where(finite | (value > 0.0), 0.0, 1.0).to(tl.bfloat16), downward)
-    total = tl.where(upward > 0.0, float("inf"), total)
-    total += tl.where(downward > 0.0, float("-inf"), 0.0)
+        strange = strange | (~finite).to(tl.int32)
+    if tl.max(tl.max(strange, axis=1), axis=0) > 0:
+        upward = tl.full([ROWS, XBLOCK], 0.0, tl.float32)
+        downward = tl.full([ROWS, XBLOCK], 0.0, tl.float32)
+        for start in range(tl.program_id(0) * PBLOCK, 16384, 43 * PBLOCK):
+            point = start + tl.arange(0, PBLOCK)[:, None]
+            i = point // 512
+            j = point % 512
+            types_2 = tl.load(types_ptr + j)
+            named_2 = tl.where((types_2 >= 0) & (types_2 < 2), types_2, -1).to(tl.int32)
+            hit_2 = (tl.arange(0, ROWS)[:, None] == tl.trans(named_2)).to(tl.bfloat16)
+            grad_2 = tl.load(grad_ptr + i*393216 + j*768 + k).to(tl.float32)
+            value_2 = grad_2
+            finite_2 = tl.abs(value_2) < float("inf")
+            upward = tl.dot(hit_2, tl.where(finite_2 | (value_2 < 0.0), 0.0, 1.0).to(tl.bfloat16), upward)
+            downward = tl.dot(hit_2, tl.where(finite_2 | (value_2 > 0.0), 0.0, 1.0).to(tl.bfloat16), downward)
+        total = tl.where(upward > 0.0, float("inf"), total)
+        total += tl.where(downward > 0.0, float("-inf"), 0.0)
     table_row = tl.arange(0, ROWS)[:, None]
     tl.store(embedding_dense_backward_1_parts_ptr + tl.program_id(0) * 1536 + k + table_row*768, total, mask=(table_row < 2))
 
@@ -41,7 +53,7 @@ def k0_embedding_dense_backward_finish(embedding_dense_backward_1_parts_ptr, emb
     c0 = point // 768
     c1 = point % 768
     total = tl.full([XBLOCK, SBLOCK], 0.0, tl.float32)
-    for first in range(0, 44, SBLOCK):
+    for first in range(0, 43, SBLOCK):
         slab = first + tl.arange(0, SBLOCK)[None, :]
-        total += tl.load(embedding_dense_backward_1_parts_ptr + slab*1536 + point, mask=(slab < 44), other=0.0)
+        total += tl.load(embedding_dense_backward_1_parts_ptr + slab*1536 + point, mask=(slab < 43), other=0.0)
     tl.store(embedding_dense_backward_1_ptr + c0*768 + c1, 0.0 + tl.sum(total, axis=1)[:, None])
