@@ -252,7 +252,8 @@ def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
         if _busy(values):
             block, points = min(block, 1024), 8
         # a row walked twice, and stored: few programs, each with much under way
-        deep = STAGES * 2 if _stores_rows(values) and not _splittable(values) else STAGES
+        twice = _stores_rows(values) and not _splittable(values) and shape.row_bytes <= 4
+        deep = STAGES * 2 if twice and not any(item.split for item in values.reductions) else STAGES
         configs = [
             Config(
                 {"XBLOCK": each, "RBLOCK": size, "STAGES": shape.stages(stages, each * size)},
