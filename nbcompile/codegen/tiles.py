@@ -82,7 +82,7 @@ def _rows(values: KernelValues, buffers: dict[str, Buffer], target: Target) -> T
     if any(item.split for item in values.reductions):
         return _sums(values, shape, target)
     if shape.fits and shape.along:
-        if rows >= target.multiprocessors // 2 or whole <= 4096 or not _splittable(values):
+        if rows >= target.multiprocessors // 2 or whole <= 2 * ONE_STEP or not _splittable(values):
             return _held(values, shape, target)
     if shape.fits and not shape.along:
         short = shape.length <= SHORT_COLUMN and not shape.mixed and _splittable(values)
