@@ -59,10 +59,14 @@ def _is_apart(p: TilePrinter, value: Value, around: frozenset[int]) -> bool:
     dims = p.dims_of(value.axes)
     if value.kind not in ("load", "op") or not dims or dims & around:
         return False
-    ranges = Ranges()
-    return all(
-        not gathered(item.place)
-        and fits(ranges.place(item.place), (0, tile_printer.span(p.buffers[item.buffer]) - 1))
-        for item in walk_values([value])
-        if item.kind == "load"
-    ) and all(item.kind != "guard" for item in walk_values([value]))
+    ranges, below = Ranges(), walk_values([value])
+    for item in below:
+        if item.kind == "guard" or gathered(item.place):
+            return False
+        if item.kind == "load":
+            buffer = p.buffers[item.buffer]
+            inside = (0, tile_printer.span(buffer) - 1)
+            static = all(extent.constant is not None for extent in (*buffer.shape, *buffer.strides))
+            if not static or not fits(ranges.place(item.place), inside):
+                return False
+    return True
