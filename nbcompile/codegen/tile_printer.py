@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 import torch
 
+from nbcompile.codegen.guarded import needed
 from nbcompile.codegen.printed import Lines
 from nbcompile.codegen.random_blocks import four_at_once, four_coins
 from nbcompile.codegen.ranges import decide
 from nbcompile.codegen.triton_expressions import POINTER_TYPES, TRITON_TYPES, TritonWriter, reserved_names
+from nbcompile.codegen.value_ranges import in_unit_interval
 from nbcompile.codegen.values import Gathered, KernelValues, Store, Value, gathered
 from nbcompile.errors import CodegenError
 from nbcompile.loop_ir.index import (
@@ -258,10 +260,13 @@ class TilePrinter:
                 return coins
         args = [self.text(arg, scope, under) for arg in value.args]
         of = value.args[1].dtype if value.op == "where" else value.args[0].dtype
-        return self.writer.op(value.op, args, value.dtype, of)
+        name = value.op
+        if name == "log1p" and value.dtype == torch.float32 and in_unit_interval(value.args[0]):
+            name = "log1p_unit"
+        return self.writer.op(name, args, value.dtype, of)
 
     def guard(self, value: Value, scope: Scope, under: Sequence[Condition]) -> str:
-        side = _side(value)
+        side = side_of(value)
         if side is not None:
             return self.text(side, scope, under)
         test, axes = self.test(value, scope, under)
@@ -310,7 +315,7 @@ class TilePrinter:
             return Chosen(value, start, str((value.place - start).constant), frozenset())
         if value.kind != "guard":
             return None
-        side = _side(value)
+        side = side_of(value)
         if side is not None:
             return self.chosen(side, scope, under)
         inside, outside = (self.chosen(arg, scope, under) for arg in value.args)
@@ -391,34 +396,11 @@ class TilePrinter:
 
     # -- statements ----------------------------------------------------------------------------------------
 
-    def needed(self, roots: Sequence[Value], scope: Scope) -> tuple[list[Value], set[int]]:
-        """(values below ``roots`` that are not in scope, inputs first; those outside of every guard)."""
-        order: dict[int, Value] = {}
-        certain: set[int] = set()
-        stack = [(root, True, False) for root in reversed(roots)]
-        while stack:
-            value, sure, ready = stack.pop()
-            if value.number in scope:
-                continue
-            if ready:
-                order.setdefault(value.number, value)
-                continue
-            if value.number in order and (value.number in certain or not sure):
-                continue
-            if sure:
-                certain.add(value.number)
-            stack.append((value, sure, True))
-            side = _side(value) if value.kind == "guard" else None
-            hides = value.kind == "guard" and side is None
-            for child in reversed(value.inputs() if side is None else (side,)):
-                stack.append((child, sure and not (hides and child in value.args), False))
-        return list(order.values()), certain
-
     def define(self, roots: Sequence[Value], scope: Scope, *, always: bool = False) -> Scope:
         """Statements that name what ``roots`` need: loads, values used twice, results of loops, and with
         ``always`` the roots themselves. Returns the scope with these names."""
         scope = dict(scope)
-        order, certain = self.needed(roots, scope)
+        order, certain = needed(self, roots, scope)
         uses: dict[int, int] = {}
         for value in order:
             for child in value.inputs():
@@ -438,7 +420,7 @@ class TilePrinter:
 
     def hoist(self, roots: Sequence[Value], inside: frozenset[Axis], scope: Scope) -> Scope:
         """Names for what ``roots`` need that does not vary along ``inside``: for use before a loop."""
-        order, certain = self.needed(roots, scope)
+        order, certain = needed(self, roots, scope)
         wanted = {root.number for root in roots}
         frontier: dict[int, Value] = {}
         for value in order:
@@ -480,7 +462,7 @@ def _with_joined(place: IndexExpr, outer: Axis, inner: Axis, both: Axis) -> Inde
     return place + (index(both) - index(outer) * inner.extent - index(inner)) * step
 
 
-def _side(guard: Value) -> Value | None:
+def side_of(guard: Value) -> Value | None:
     """The side that every point takes; None if some take one and some the other."""
     holds = decide(guard.bounds, {})
     return None if holds is None else guard.args[0 if holds else 1]

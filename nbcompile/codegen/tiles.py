@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from nbcompile.codegen.accesses import accesses, heavy_lanes, memory_order, short_lane, streamed_bytes
-from nbcompile.codegen.point_tiles import points_tiling
+from nbcompile.codegen.point_tiles import STENCIL, points_tiling
 from nbcompile.codegen.tiling import Tiling, distinct, in_warps, power, reordered, warps_of
 from nbcompile.codegen.values import KernelValues, gathered, kernel_values, walk_values
 from nbcompile.loop_ir.fused import Group
@@ -90,8 +90,36 @@ def _rows(values: KernelValues, buffers: dict[str, Buffer], target: Target) -> T
     if shape.lane is not None and _splittable(values):
         plan = _looped(values, shape.across(shape.lane), target)
         return replace(plan, lanes=(shape.lane,))
+    line = _line(values, shape)
+    if line is not None:
+        plan = _looped(values, shape.across(line), target)
+        each = plan.configs[0].constants["XBLOCK"]
+        same = [config for config in plan.configs if config.constants["XBLOCK"] == each]
+        return replace(plan, lanes=(line,), configs=tuple(same))
     shared = _shared(values, shape, target)
     return shared if shared is not None else _looped(values, shape, target)
+
+
+def _line(values: KernelValues, shape: _Rows) -> Axis | None:
+    """The last axis of what is summed up whole, if it cuts well into columns, a point is much work, and some
+    of it is the same all along: walked by columns, that is done once a line, not once a point."""
+    if shape.x or len(shape.r) < 2 or not (shape.along and _splittable(values) and _busy(values)):
+        return None
+    line = shape.r[-1]
+    length = line.extent.constant
+    if length is None or length % 8 or not _columns(length):  # odd lines are read piece by piece
+        return None
+    if any(item.kind == "mean" or item.mean for item in values.reductions) or _stores_rows(values):
+        return None
+    found = walk_values(item.value for item in values.reductions)
+    same = any(value.kind in ("load", "op") and value.axes and line not in value.axes for value in found)
+    return line if same else None
+
+
+def _columns(length: int) -> int:
+    """Columns of a tile, of which few lie beyond the last one; 0 if there are no such."""
+    sizes = (COLUMNS, COLUMNS // 2, COLUMNS // 4)
+    return next((size for size in sizes if -(-length // size) * size * 7 <= length * 8), 0)
 
 
 def _short_columns(shape: _Rows) -> Tiling:
@@ -270,18 +298,24 @@ def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
         ]  # fmt: skip
         return Tiling("rows", x, r, one_row=each == 1, slabs=slabs, configs=distinct(configs))
     each = COLUMNS if rows >= COLUMNS else power(max(rows, 1))
+    busy = _busy(values) or _reads_many(values)
+    if busy and rows >= COLUMNS // 4:
+        each = _columns(rows) or each  # a lane beyond the last column works as hard as any
     # few warps, each with much to do: what they add up need not be combined until the end
     tile, warps, under_way, programs = WALK_BLOCK // 2, 2, STAGES, 2
     if shape.mixed and shape.row_bytes <= 8:
         each, under_way, programs = min(each, COLUMNS // 2), STAGES + 1, 4
     elif shape.mixed:
         tile, warps = WALK_BLOCK, 8
-    if _busy(values):
-        warps = 8
+    if busy:
+        warps = 8 if shape.mixed or _stores_rows(values) else 4
     block = max(8, min(power(length), tile // each))
     slabs = 1
     if _splittable(values) and rows // each < wanted:
+        while busy and block > 64 and rows * length < each * block * wanted:
+            block //= 2
         slabs = _slabs(length, block, wanted, max(1, rows // each))
+    under_way = under_way if length > slabs * block * STAGES or not busy else 1
     stages = shape.stages(under_way, each * block, programs)
     configs = [
         Config({"XBLOCK": each, "RBLOCK": block, "STAGES": stages}, warps),
@@ -397,6 +431,13 @@ def _busy(values: KernelValues) -> bool:
     roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
     work = sum(WORK.get(value.op, 1) for value in walk_values(roots) if value.kind == "op")
     return work >= BUSY
+
+
+def _reads_many(values: KernelValues) -> bool:
+    """Whether so much is read along a row that threads with many points run out of registers."""
+    roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
+    found = (value for value in walk_values(roots) if value.kind == "load")
+    return sum(not value.axes.isdisjoint(values.nest.inner) for value in found) >= STENCIL
 
 
 def _gathers(values: KernelValues) -> bool:

@@ -38,6 +38,11 @@ class Tiling:
         return not self.sums and (self.slabs > 1 or bool(self.lanes))
 
     @property
+    def total(self) -> bool:
+        """Whether the lanes are all of ``x``: then each program adds up its own."""
+        return bool(self.lanes) and self.lanes == self.x
+
+    @property
     def title(self) -> str:
         """What people call this kind of kernel."""
         if self.schedule != "rows":

@@ -59,6 +59,7 @@ IMPORTS = {
 
 _NUMBER = re.compile(r"\d*[1-9]\d*\.\d*(e[+-]?\d+)?")  # of ordinary size, and not 0
 _BARE = re.compile(r"-?\d[\d.]*(e[+-]?\d+)?|\(-\d[\d.]*(e[+-]?\d+)?\)|float\(\"-?(inf|nan)\"\)")
+_POWERS = range(-100, 101)  # of two, whose reciprocals are float32
 _FULL = re.compile(r"tl\.full\(\(\), ([^()]+|float\(\"-?\w+\"\)), tl\.(\w+)\)")
 
 
@@ -110,8 +111,9 @@ class TritonWriter:
             return f"tl.where({args[0]}, {', '.join(_one_typed(args[1:], dtype))})"
         if name == "philox_uniform":
             return f"{self.helper(name)}({', '.join(_typed(arg, of) for arg in args)})"
-        if name == "div" and not self.precise and of == torch.float32 and _NUMBER.fullmatch(args[1]):
-            return f"({args[0]} * {constant(1 / float(args[1]), of)})"  # as eager mode does
+        if name == "div" and of == torch.float32 and _NUMBER.fullmatch(args[1]):
+            if not self.precise or _is_power_of_two(float(args[1])):
+                return f"({args[0]} * {constant(1 / float(args[1]), of)})"  # as eager mode does
         sign = (_BOOL_INFIX if of == torch.bool else _INFIX).get(name)
         if sign is not None:
             return f"({f' {sign} '.join(_one_typed(args, of))})"
@@ -251,7 +253,7 @@ _LANGUAGE = frozenset("abs exp exp2 log log2 sin cos erf floor ceil rsqrt".split
 
 _FLOAT_HELPERS = {
     "maximum": "maximum_nan", "minimum": "minimum_nan", "floordiv": "floor_divide_float",
-    "remainder": "remainder_float", "sign": "sign", "sigmoid": "sigmoid",
+    "remainder": "remainder_float", "sign": "sign", "sigmoid": "sigmoid", "log1p_unit": "log1p_unit",
 } | {name: name for name in ("i0", "i0e", "i1", "i1e", "log_ndtr", "ndtri", "digamma")}  # fmt: skip
 _INT_HELPERS = {
     "floordiv": "floor_divide", "remainder": "remainder", "truncdiv": "truncate_divide",
@@ -308,6 +310,12 @@ def _nearest_float32(number: float) -> float:
         if _float32(short) == exact:
             return short
     return exact
+
+
+def _is_power_of_two(number: float) -> bool:
+    """Whether the product by the reciprocal is the quotient."""
+    mantissa, exponent = math.frexp(number)
+    return mantissa == 0.5 and exponent - 1 in _POWERS
 
 
 def _float32(number: float) -> float:

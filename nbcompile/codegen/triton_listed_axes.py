@@ -3,7 +3,7 @@ upsampling whose index was given: for each place along a dimension the points th
 each element of the result is written once, with the sum over its lists.
 
 Only where what is added lies side by side along an axis that no index names: then whole lines are read, once.
-Along one that is named, neighbours go to one place, and atomics were measured to be faster.
+Along one that is named, :mod:`nbcompile.codegen.triton_listed_lanes` does it.
 
 Sums are made in order, and nothing is atomic but where over ``MOST`` points meet: those of one hot place
 would keep one program busy for long.
@@ -83,6 +83,11 @@ def listed_axes(nest: ScatterNest) -> list[Listed] | None:
 
 def is_listed(nest: ScatterNest, listed: list[Listed]) -> bool:
     """Whether a scatter is done so."""
+    return lane_of_points(nest, listed) is not None and fit_in_lists(nest, listed)
+
+
+def fit_in_lists(nest: ScatterNest, listed: list[Listed]) -> bool:
+    """Whether there are points enough for lists to pay, and not too many of them."""
     if product(axis.extent for axis in nest.values.nest.axes).hint() < LEAST_POINTS:
         return False
     for item in listed:
@@ -90,8 +95,6 @@ def is_listed(nest: ScatterNest, listed: list[Listed]) -> bool:
             return False
         if item.length > MEETING * item.size:
             return False
-    if lane_of_points(nest, listed) is None:
-        return False
     touched = [nest.buffers[load.buffer] for loop in nest.group.loops for load in loop.reads()]
     return all(tile_printer.span(buffer) < tile_printer.INT32_LIMIT for buffer in (nest.out, *touched))
 

@@ -61,6 +61,7 @@ class ScatterNest(Nest):
 
     def print(self, comment: Sequence[str]) -> PrintedKernel:
         from nbcompile.codegen import triton_listed_axes as listed_axes
+        from nbcompile.codegen import triton_listed_lanes as listed_lanes
         from nbcompile.codegen.triton_listed_rows import ListedRows, is_listed
         from nbcompile.codegen.triton_small_tables import SmallTable, is_small_table, rows_of
 
@@ -68,6 +69,10 @@ class ScatterNest(Nest):
         if axes is not None and listed_axes.is_listed(self, axes):
             self.title = "scatter by listed axes"
             listed_axes.ListedAxes(self, axes, self.multiprocessors).print()
+            return self.assemble(comment)
+        if axes is not None and listed_lanes.is_listed(self, axes):
+            self.title = "scatter by listed axes"
+            listed_lanes.ListedLanes(self, axes, self.multiprocessors).print()
             return self.assemble(comment)
         rows = rows_of(self)
         if rows is not None and is_small_table(self, rows):

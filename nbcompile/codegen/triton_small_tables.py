@@ -132,8 +132,10 @@ class SmallTable:
             self.each = min(128, PRODUCT // width)
             across, programs = -(-rows.length // width), PROGRAMS // 2
             constants = {"ROWS": self.block, "PBLOCK": self.each, "XBLOCK": width}
+            warps = self.each * width // 1024
             self.configs: tuple[Config, ...] = tuple(
-                Config(constants | {"STAGES": stages}, warps) for stages, warps in ((3, 4), (3, 8), (1, 4))
+                Config(constants | {"STAGES": stages}, each)
+                for stages, each in ((3, warps), (3, warps * 2), (1, warps))
             )
         elif self.long:
             width = min(256, 1 << (rows.length - 1).bit_length(), max(LONG_ROW, 2 * TILE // self.block))

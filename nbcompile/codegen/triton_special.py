@@ -79,9 +79,25 @@ def erf(x):
     p = x * (p * u + 0.36073682)
     return tl.where(x > 3.92, 1.0, tl.where(x < -3.92, -1.0, p))''')
 
+_LOG1P_UNIT = Helper('''@triton.jit
+def log1p_unit(x):
+    """log(1 + x) of a float32 between 0 and 1, as x + x * x Q(x), within 1.3 units in the last place. Q is
+    the polynomial of degree 8 with the least relative error; it takes no branch, as libdevice's does."""
+    q = -0.003310628
+    q = q * x + 0.0201682653
+    q = q * x - 0.057594087
+    q = q * x + 0.10673169
+    q = q * x - 0.153508499
+    q = q * x + 0.196937457
+    q = q * x - 0.249582469
+    q = q * x + 0.333304763
+    q = q * x - 0.499999315
+    return x * x * q + x''')
+
 SPECIAL: dict[str, Helper] = {
     "chebyshev": _CHEBYSHEV,
     "erf": _ERF,
+    "log1p_unit": _LOG1P_UNIT,
     "i0e": _bessel("i0e", "I0", "", odd=False),
     "i1e": _bessel("i1e", "I1", "y * ", odd=True),
     "i0": Helper('''@triton.jit

@@ -159,6 +159,21 @@ _SIMPLE: dict[str, Callable[[Range], Range]] = {
 }
 
 
+def in_unit_interval(value: Value) -> bool:
+    """Whether a floating-point value lies between 0 and 1, or is NaN, as the exponential of ``-|x|``."""
+    if value.op.startswith("round_"):
+        return in_unit_interval(value.args[0])
+    return value.op == "sigmoid" or (value.op == "exp" and _is_not_positive(value.args[0]))
+
+
+def _is_not_positive(value: Value) -> bool:
+    if value.kind == "const":
+        return float(value.literal) <= 0
+    if value.op == "neg":
+        return value.args[0].op in ("abs", "exp", "sigmoid")
+    return value.op == "minimum" and any(_is_not_positive(arg) for arg in value.args)
+
+
 def _limits(dtype: torch.dtype) -> Range:
     if dtype == torch.bool:
         return 0, 1

@@ -54,7 +54,7 @@ class WalkedRows:
         p, nest = self.p, self.nest
         grid = nest._declare_rows(p, self.x, self.configs)
         declared = len(p.out.text)
-        if self.plan.lanes:
+        if self.plan.lanes and not self.plan.total:
             self._join_lanes()
         bounds = ("0", nest.size(p, self.r.extent))
         if self.split:
@@ -82,7 +82,7 @@ class WalkedRows:
         if self.split:
             parts = [item for item in self.values.reductions if not item.split]
             self._keep_parts(parts)
-            if self.plan.lanes:
+            if self.plan.lanes and not self.plan.total:
                 self._drop_unused(declared)
             nest.add(nest.symbol, p, grid, self.configs)
             self._finish(parts, short)
@@ -282,6 +282,9 @@ class WalkedRows:
         rows = nest._factor(p, self.x.extent)
         for item in parts:
             dtype = accumulate_dtype(item, nest.buffers[item.output].dtype)
+            if self.plan.total:
+                self._keep_total_part(item, dtype)
+                continue
             size = self.x.extent * index(self.plan.slabs)
             workspace = nest._workspace(item, "parts", dtype, size)
             pointer = p.pointer(workspace.name)
@@ -290,13 +293,31 @@ class WalkedRows:
             mask = f", mask={self.x.mask}" if self.x.mask else ""
             p.out.add(f"tl.store({pointer} + {place}, {p.reduced_text[item.output]}{mask})", [item.loop.id])
 
+    def _keep_total_part(self, item: Reduction, dtype: torch.dtype) -> None:
+        """One number a program, of all its lanes."""
+        p, nest, across = self.p, self.nest, self._across
+        loop, text = [item.loop.id], p.reduced_text[item.output]
+        if self.x.mask:
+            text = f"tl.where({self.x.mask}, {text}, {nest.writer.identity(item.kind, dtype)})"
+        workspace = nest._workspace(item, "parts", dtype, index(self.plan.slabs * across))
+        place = f"slab * {across} + {nest.program(p, 0)} + tl.zeros([1, 1], tl.int32)"
+        total = f"{nest.writer.reduce(item.kind, text, 0, dtype)}[None, :]"
+        p.out.add(f"tl.store({p.pointer(workspace.name)} + {place}, {total})", loop)
+
+    @property
+    def _across(self) -> int:
+        """Programs side by side along ``x``."""
+        return -(-self.x.extent.hint() // self.configs[0].constants["XBLOCK"])
+
     def _finish(self, parts: Sequence[Reduction], short: Sequence[Store]) -> None:
         """The second function: combine the slabs of each row, then what is left to do for it."""
         nest = self.nest
-        slabs, lanes = self.plan.slabs, self.plan.lanes
+        slabs, lanes, each = self.plan.slabs, self.plan.lanes, nest._factor(self.p, self.x.extent)
+        rows = self.plan.x[: len(self.plan.x) - len(lanes)]
+        if self.plan.total:
+            slabs, lanes, each = slabs * self._across, (), "1"
         parts_of_row = slabs * hint_product(axis.extent for axis in lanes)
         whole = 1 << max(parts_of_row - 1, 0).bit_length()
-        rows = self.plan.x[: len(self.plan.x) - len(lanes)]
         # of lanes there are many parts, and few rows
         block = 1 if extent_of(rows) == 1 else max(1, min(32, (1024 if lanes else 4096) // whole))
         configs = (Config({"XBLOCK": block, "SBLOCK": whole}, max(1, min(8, block * whole // 256))),)
@@ -309,7 +330,6 @@ class WalkedRows:
         masks = [x.mask] if x.mask else []
         if parts_of_row != whole:
             masks.append(f"({s.name} < {parts_of_row})")
-        each = nest._factor(p, self.x.extent)
         within = x.name
         for axis in lanes:
             within = f"{within} * {axis.extent.hint()} + {nest.letters[axis.text]}"

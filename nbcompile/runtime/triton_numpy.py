@@ -47,6 +47,7 @@ libdevice = SimpleNamespace(
     # torch's gives NaN where the quotient overflows
     fmod=_elementwise(lambda a, b: torch.from_numpy(np.fmod(a.numpy(), b.numpy()))),
     nearbyint=_elementwise(torch.round),
+    fast_dividef=_elementwise(torch.div),
     erfcx=_elementwise(torch.special.erfcx),
 )
 """The functions of libdevice that generated code calls, on tensors of the interpreter."""

@@ -40,6 +40,7 @@ PROGRAMS = (
     "nearest_upsampling", "nearest_upsampling_gradient", "reflection_padding",
     "position_bias_gradient", "token_type_gradient", "small_table_of_short_rows", "small_table_of_long_rows",
     "word_gradient_bf16", "upsampling_gradient_by_given_index",
+    "upsampling_gradient_of_planes_by_given_index",
 )  # fmt: skip
 
 

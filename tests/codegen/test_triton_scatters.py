@@ -229,10 +229,45 @@ def test_two_listed_axes(size, points, dtype, last):
     check(put, x, rows, columns, src, title=AXES, **ANY_SIZE)
 
 
-def test_points_that_lie_along_a_listed_axis_keep_to_atomics():
+def test_points_along_a_listed_axis_in_another_order_keep_to_atomics():
     rows, columns, src = torch.randint(5, (10,)), torch.randint(7, (64,)), torch.randn(3, 33, 10, 64)
-    for x in (torch.randn(3, 33, 5, 7), torch.randn(3, 5, 7, 33).permute(0, 3, 1, 2)):
-        check(put, x, rows, columns, src, title="scatter", **ANY_SIZE)
+    x = torch.randn(3, 5, 7, 33).permute(0, 3, 1, 2)
+    check(put, x, rows, columns, src, title="scatter", **ANY_SIZE)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("size", "points"), [((5, 7), (10, 64)), ((4, 40), (3, 90)), ((3, 2), (40, 16))])
+def test_points_that_lie_along_a_listed_axis(size, points, dtype):
+    """Numbers of very different sizes: a sum of rounded ones would be far off."""
+    x, src = torch.randn(3, 33, *size), torch.randn(3, 33, *points) * 10 ** torch.randn(points[-1])
+    rows, columns = (torch.randint(-each, each, (count,)) for each, count in zip(size, points, strict=True))
+    fn = lambda x, rows, columns, src: put(x, rows, columns, src.to(x.dtype))
+    check(fn, x, rows, columns, src.to(dtype), title=AXES, **ANY_SIZE)
+
+
+def test_points_that_lie_along_the_only_listed_axis():
+    x, at, src = torch.randn(20, 70), torch.randint(70, (100,)), torch.randn(20, 100)
+    fn = lambda x, at, src: torch.index_add(x.exp(), 1, at, src * 2)
+    check(fn, x, at, src, title=AXES, **ANY_SIZE)
+
+
+def test_what_is_not_finite_stays_in_its_place_of_the_line():
+    inf, at = float("inf"), torch.arange(64) // 4
+    src = torch.randn(18, 3, 64)
+    src[1, 2, 5], src[2, 0, 7], src[2, 0, 40], src[3, 1, 9] = float("nan"), inf, -inf, 3e38
+    src[4, 0, 12], src[4, 0, 13] = inf, -inf
+    fn = lambda x, at, src: torch.index_add(x, 2, at, src)
+    (got,) = check(fn, torch.zeros(18, 3, 16), at, src, title=AXES, **ANY_SIZE)
+    assert (~got.isfinite()).nonzero().tolist() == [[1, 2, 1], [2, 0, 1], [2, 0, 10], [4, 0, 3]]
+
+
+def test_places_along_a_line_that_do_not_exist_are_left_out():
+    x, src = torch.zeros(19, 6), torch.randn(19, 20)
+    at = torch.arange(20) % 9 - 1
+    kept = (at >= 0) & (at < 6)
+    fn = lambda x, at, src: torch.scatter_add(x, 1, at[None].expand(19, 20), src)
+    expected = [x.index_add(1, at[kept], src[:, kept])]
+    check(fn, x, at, src, title=AXES, expected=expected, **ANY_SIZE)
 
 
 @pytest.mark.parametrize("dim", [0, 1])

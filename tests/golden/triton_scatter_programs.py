@@ -82,6 +82,17 @@ def upsampling_gradient_by_given_index(grad, at):
     return torch.ops.aten.index_put(zero, [None, None, at[:, None], at], grad.float(), True)
 
 
+@gpu(
+    lambda: (empty(16, 128, 64, 64, dtype=BF16), whole(64)),
+    lambda: (floats(2, 33, 20, 20, dtype=BF16), torch.randint(-10, 10, (20,))),
+    limits={"LEAST_POINTS": 1},
+)
+def upsampling_gradient_of_planes_by_given_index(grad, at):
+    size = grad.shape[2] // 2
+    zero = torch.zeros(*grad.shape[:2], size, size, dtype=torch.float32)
+    return torch.ops.aten.index_put(zero, [None, None, at[:, None], at], grad.float(), True)
+
+
 @gpu(lambda: (empty(16, 128, 64, 64, dtype=BF16),), lambda: (floats(2, 3, 6, 6, dtype=BF16),))
 def reflection_padding(x):
     last = x.shape[-1] - 1

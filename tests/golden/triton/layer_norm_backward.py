@@ -33,7 +33,7 @@ def k0_native_layer_norm_backward(weight_ptr, grad_ptr, x_ptr, mean_ptr, rstd_pt
         t_3 = grad * ((x - mean) * rstd)
         grad_weight = grad_weight + t_3
         grad_bias = grad_bias + grad
-        tl.store(grad_input_ptr + i*4096 + j, ((t_2 - (((x - mean) * rstd) * (sum_gx / 4096.0))) - (sum_g / 4096.0)) * rstd)
+        tl.store(grad_input_ptr + i*4096 + j, ((t_2 - (((x - mean) * rstd) * (sum_gx * 0.00024414062))) - (sum_g * 0.00024414062)) * rstd)
     tl.store(grad_weight_parts_ptr + tl.program_id(0) * 4096 + j, grad_weight)
     tl.store(grad_bias_parts_ptr + tl.program_id(0) * 4096 + j, grad_bias)
 

@@ -37,7 +37,7 @@ def k0_layer_norm(x_ptr, native_layer_norm_mean_parts_ptr, native_layer_norm_m2_
         native_layer_norm_mean_whole = tl.sum(native_layer_norm_mean_parts * 8192.0, axis=0) / 131072.0
         native_layer_norm_m2_parts = tl.sum(native_layer_norm_m2_parts + 8192.0 * (native_layer_norm_mean_parts - native_layer_norm_mean_whole) * (native_layer_norm_mean_parts - native_layer_norm_mean_whole), axis=0)
         native_layer_norm_mean_parts = native_layer_norm_mean_whole
-        rstd = tl.rsqrt(((native_layer_norm_m2_parts / 131072.0) + 1e-05))
+        rstd = tl.rsqrt(((native_layer_norm_m2_parts * 7.6293945e-06) + 1e-05))
         weight = tl.load(weight_ptr + j)
         bias = tl.load(bias_ptr + j)
         tl.store(native_layer_norm_ptr + i*131072 + j, (((x - native_layer_norm_mean_parts) * rstd) * weight) + bias)

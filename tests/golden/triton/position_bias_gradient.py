@@ -1,7 +1,7 @@
 # kernel embedding_dense_backward (scatter) over 512 × 512 × 12 points:
 #     embedding_dense_backward[i, j] = 0
 #   → embedding_dense_backward_1[[buckets[i, j]], k] += float32(grad[k, i, j])  over i<512, j<512, k<12, from embedding_dense_backward
-# k0_embedding_dense_backward[512, 1](ROWS=32, PBLOCK=128, XBLOCK=16, STAGES=3), 4 warps
+# k0_embedding_dense_backward[512, 1](ROWS=32, PBLOCK=128, XBLOCK=16, STAGES=3), 2 warps
 # k0_embedding_dense_backward_finish[cdiv(384, XBLOCK)](XBLOCK=4, SBLOCK=512), 4 warps
 # made by nbcompile
 import triton
