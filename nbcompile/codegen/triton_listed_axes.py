@@ -93,7 +93,7 @@ def is_listed(nest: ScatterNest, listed: list[Listed]) -> bool:
     if lane_of_points(nest, listed) is None:
         return False
     touched = [nest.buffers[load.buffer] for loop in nest.group.loops for load in loop.reads()]
-    return all(tile_printer.span(buffer) < tile_printer.INT32_LIMIT for buffer in (nest.out, *touched))
+    return all(buffer.span_hint() < tile_printer.INT32_LIMIT for buffer in (nest.out, *touched))
 
 
 def lane_of_points(nest: ScatterNest, listed: list[Listed]) -> Axis | None:
