@@ -36,10 +36,10 @@ class OddRows:
 
 def odd_rows(values: KernelValues, plan: Tiling, buffers: Mapping[str, Buffer]) -> OddRows | None:
     """The start of rows that are walked and mostly lie off groups of 16 bytes, all in the same way."""
-    if not plan.one_row or len(plan.r) != 1 or plan.split or plan.parts > 1 or plan.persistent:
+    if not plan.one_row or len(plan.r) != 1 or plan.persistent:
         return None
     axis = plan.r[0]
-    length, block = axis.extent.constant, max(item.constants["RBLOCK"] for item in plan.configs)
+    length, block = axis.extent.constant, plan.configs[0].constants["RBLOCK"]
     if length is None or length < LEAST_BLOCKS * block or any(_in_order(item) for item in values.reductions):
         return None
     roots = [item.value for item in values.reductions] + [item.value for item in values.stores]

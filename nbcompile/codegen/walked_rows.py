@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from nbcompile.codegen.accumulating import Accumulating, accumulate_dtype, find_online
-from nbcompile.codegen.aligned_rows import OddRows, odd_rows
+from nbcompile.codegen.aligned_rows import odd_rows
 from nbcompile.codegen.block_printers import staged
 from nbcompile.codegen.tile_printer import Dim, Scope, TilePrinter, bare
 from nbcompile.codegen.tiling import extent_of
@@ -84,9 +84,7 @@ class WalkedRows:
         declared = len(p.out.text)
         if self.plan.lanes:
             self._join_lanes()
-        odd = odd_rows(self.values, self.plan, nest.buffers)
-        if odd is not None:
-            self.line = self._find_line(odd)
+        self._find_line()
         bounds = ("0", nest.size(p, self.r.extent))
         if self.split:
             p.out.add(f"slab = {nest.program(p, 1)}")
@@ -190,10 +188,11 @@ class WalkedRows:
         """The walk's parts in order of their lanes."""
         if self.line is None:
             return [Piece(*bounds, whole)]
-        return [
-            Piece("0", self.line.whole, True, self.line),
-            Piece(self.line.whole, bounds[1], False, self.line),
-        ]
+        start, end, middle = *bounds, self.line.whole
+        if self.split:  # both are multiples of a block
+            rest = Piece(f"tl.maximum({start}, {middle})", end, False, self.line)
+            return [Piece(start, f"tl.minimum({end}, {middle})", True, self.line), rest]
+        return [Piece(start, middle, True, self.line), Piece(middle, end, False, self.line)]
 
     def _enter(self, piece: Piece, backwards: bool) -> None:
         """The head of the loop over a piece's blocks, with the places and the mask of a block's lanes."""
@@ -223,16 +222,20 @@ class WalkedRows:
             p.out.add(f"{r.name} = tl.where({r.name} < {lead}, {r.name} - {line.whole}, {r.name})")
         p.declare_axes(r)
 
-    def _find_line(self, odd: OddRows) -> Line:
-        """Where the row's first line of memory starts, and how many points are in whole blocks from there."""
-        p, r = self.p, self.r
-        axis, start, size = r.axes[0], odd.start, odd.line
-        first, whole, lane = p.fresh("first"), p.fresh("whole"), p.fresh(f"{r.name}_line")
-        p.out.add(f"{first} = ({p.place(start, {})} + {size - 1}) // {size} * {size}")
-        p.out.add(f"{whole}: tl.constexpr = {axis.extent.hint() - size + 1} // RBLOCK * RBLOCK")
-        at, beyond = Axis(first, odd.most + size), Axis(lane, axis.extent)
+    def _find_line(self) -> None:
+        """If rows start off groups of 16 bytes: where the present row's first line of memory starts, and how
+        many points are in whole blocks from there."""
+        p, r, odd = self.p, self.r, odd_rows(self.values, self.plan, self.nest.buffers)
+        if odd is None or (self.split and not self._in_blocks()):
+            return
+        axis, size = r.axes[0], odd.line
+        first, whole, lane = p.fresh("line"), p.fresh("whole"), p.fresh(f"{r.name}_line")
+        p.out.add(f"{first} = ({p.place(odd.start, {})} + {size - 1}) // {size} * {size}")
+        p.out.add(f"{whole} = {axis.extent.hint() - size + 1} // RBLOCK * RBLOCK")
+        # in the order of their names: what is one number for all lanes is added first
+        at, beyond = Axis(first, odd.most + size), Axis(f"{first}_lane", axis.extent)
         p.letters |= {at.text: first, beyond.text: lane}
-        return Line(first, whole, lane, start, {axis: index(at) + beyond - start})
+        self.line = Line(first, whole, lane, odd.start, {axis: index(at) + beyond - odd.start})
 
     def _steps(self, dtypes: Sequence[torch.dtype], start: str) -> dict[torch.dtype, str]:
         """One over the number of blocks so far, in each type that means are carried out in."""

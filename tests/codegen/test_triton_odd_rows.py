@@ -183,3 +183,24 @@ def test_no_group_beyond_the_buffer():
     x = storage.as_strided((3, 4099), (4104, 1))
     text = source_of(lambda x: x * 2, x)
     assert "< 4104)" not in text
+
+
+def test_slabs():
+    """Few rows, each shared out among programs: a slab lies before, across or after the last whole block."""
+
+    def function(x):
+        return x.sum(-1), x.var(-1), x.amax(-1)
+
+    for width in (1031, 2111, 4103):
+        text = source_of(function, drawn(2, width, torch.bfloat16) / 3, multiprocessors=8)
+        assert "slab * chunk" in text
+        assert walks_lines(text, torch.bfloat16)
+
+
+def test_rows_walked_together():
+    def function(x):
+        return (x - x.mean(-1, keepdim=True)) * torch.rsqrt(x.var(-1, keepdim=True) + 1)
+
+    text = source_of(function, drawn(3, 9221, torch.bfloat16), multiprocessors=8, TOGETHER=256)
+    assert "wait_for_all" in text
+    assert walks_lines(text, torch.bfloat16)

@@ -26,13 +26,13 @@ def max_nan(x, axis: tl.constexpr):
 @triton.jit
 def k0_to_copy_log_softmax(x_ptr, log_softmax_ptr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
     i = tl.program_id(0)
-    first = (i*50257 + 63) // 64 * 64
-    whole: tl.constexpr = 50194 // RBLOCK * RBLOCK
+    line = (i*50257 + 63) // 64 * 64
+    whole = 50194 // RBLOCK * RBLOCK
     max_ = tl.full((), float("-inf"), tl.float32)
     sum_ = tl.full((), 0, tl.float32)
     for start in tl.range(0, whole, RBLOCK, num_stages=STAGES):
         j_line = start + tl.arange(0, RBLOCK)
-        to_copy = tl.load(x_ptr + first + j_line, eviction_policy="evict_last").to(tl.float32)
+        to_copy = tl.load(x_ptr + line + j_line, eviction_policy="evict_last").to(tl.float32)
         block = to_copy
         higher = maximum_nan(max_, max_nan(block, 0))
         pivot = tl.where(higher == float("-inf"), 0.0, higher)
@@ -41,7 +41,7 @@ def k0_to_copy_log_softmax(x_ptr, log_softmax_ptr, RBLOCK: tl.constexpr, STAGES:
     for start in range(whole, 50257, RBLOCK):
         j = start + tl.arange(0, RBLOCK)
         j_in = j < 50257
-        j = tl.where(j < whole + first - (i*50257), j - whole, j)
+        j = tl.where(j < whole + line - (i*50257), j - whole, j)
         to_copy_2 = tl.load(x_ptr + i*50257 + j, mask=j_in, eviction_policy="evict_last").to(tl.float32)
         block_2 = tl.where(j_in, to_copy_2, float("-inf"))
         higher_2 = maximum_nan(max_, max_nan(block_2, 0))
@@ -52,10 +52,10 @@ def k0_to_copy_log_softmax(x_ptr, log_softmax_ptr, RBLOCK: tl.constexpr, STAGES:
     for start in range(whole, 50257, RBLOCK):
         j = start + tl.arange(0, RBLOCK)
         j_in_2 = j < 50257
-        j = tl.where(j < whole + first - (i*50257), j - whole, j)
+        j = tl.where(j < whole + line - (i*50257), j - whole, j)
         to_copy_3 = tl.load(x_ptr + i*50257 + j, mask=j_in_2, eviction_policy="evict_first").to(tl.float32)
         tl.store(log_softmax_ptr + i*50257 + j, (to_copy_3 - max_) - t, mask=j_in_2)
     for start in tl.range(0, whole, RBLOCK, num_stages=STAGES):
         j_line = whole - RBLOCK - start + tl.arange(0, RBLOCK)
-        to_copy_4 = tl.load(x_ptr + first + j_line, eviction_policy="evict_first").to(tl.float32)
-        tl.store(log_softmax_ptr + first + j_line, (to_copy_4 - max_) - t)
+        to_copy_4 = tl.load(x_ptr + line + j_line, eviction_policy="evict_first").to(tl.float32)
+        tl.store(log_softmax_ptr + line + j_line, (to_copy_4 - max_) - t)
