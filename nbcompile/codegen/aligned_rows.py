@@ -21,7 +21,7 @@ from nbcompile.loop_ir.nodes import Buffer
 
 GROUP = 16  # bytes that a thread moves at most
 LINE = 128  # bytes of a line of memory
-LEAST_BLOCKS = 4  # whole blocks in a row, from which on the rest counts little
+LEAST_BLOCKS = 4  # whole blocks, or lines, in a row, from which on the rest counts little
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,11 @@ def odd_rows(values: KernelValues, plan: Tiling, buffers: Mapping[str, Buffer]) 
     whole = GROUP // least[start]
     if all(coeff % whole == 0 for _, coeff in start.terms) or not _counted(start):
         return None
+    line = LINE // least[start]
+    if length < LEAST_BLOCKS * line:
+        return None
     most = substitute(start, {item: item.extent - 1 for item in start.axes()})
-    return OddRows(start, most, LINE // least[start])
+    return OddRows(start, most, line)
 
 
 def _in_order(item: Reduction) -> bool:

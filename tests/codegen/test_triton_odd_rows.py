@@ -128,6 +128,19 @@ def test_three_dimensions():
     assert walks_lines(source_of(softmax, x), torch.bfloat16)
 
 
+def test_left_alone_where_a_row_has_few_lines():
+    """One row, off alignment, of fewer points than two lines have."""
+    x = drawn(1, 103, torch.bfloat16)
+    text = source_of(lambda x: x[:, 3:].amax(-1), x, LONGEST_ROW=8, WALK_BLOCK=4)
+    assert "for start in" in text
+    assert not walks_lines(text, torch.bfloat16)
+
+
+def test_one_row_off_alignment():
+    x = drawn(1, 1027, torch.bfloat16)
+    assert walks_lines(source_of(lambda x: x[:, 3:].amax(-1), x), torch.bfloat16)
+
+
 @pytest.mark.parametrize("width", [1024, 1032])
 def test_left_alone_where_rows_start_at_groups(width):
     assert not walks_lines(source_of(softmax, drawn(9, width, torch.bfloat16)), torch.bfloat16)
@@ -175,6 +188,21 @@ def test_whole_groups_in_reductions():
     for limits in ({"LONGEST_ROW": 16_384}, {"LONGEST_ROW": 64}):
         text = source_of(lambda x: torch.softmax(x[:, :197], -1), x, **limits)
         assert "< 200)" in text
+
+
+def test_no_group_that_is_written():
+    """Another program may be writing what lies beyond the row."""
+
+    def function(x):
+        return x.copy_(torch.cat([x[:, :4099] * 2, x[:, 4099:]], 1))
+
+    x = drawn(3, 4104, torch.bfloat16)
+    with small_chip(**WALKED):
+        _, source = generated(aten_of(function, x.clone()))
+    assert "< 4104)" not in source.source
+    given = x.clone()
+    run_interpreted(source, aten_of(function, x.clone()), [given])
+    torch.testing.assert_close(given, function(x.clone()), equal_nan=True)
 
 
 def test_no_group_beyond_the_buffer():

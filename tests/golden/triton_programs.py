@@ -306,28 +306,6 @@ def logsumexp_looped(x):
 
 
 @gpu(
-    lambda: (empty(8 * K, 50_257, dtype=BF16),),
-    lambda: (edgy(5, 1237, dtype=BF16),),
-    limits=SHORT | {"LONGEST_ROW": 256, "WALK_BLOCK": 64},
-    wide=4,
-)
-def log_softmax_odd_rows(x):
-    """A vocabulary of 50257: rows start at any even address."""
-    return torch.log_softmax(x.float(), -1)
-
-
-@gpu(
-    lambda: (empty(8 * K, 50_304, dtype=BF16),),
-    lambda: (floats(3, 4160, dtype=BF16),),
-    limits=SHORT,
-    wide=1,
-)
-def columns_of_padded(x):
-    """Rows of 50257 out of padded ones."""
-    return x[:, :-47].clone()
-
-
-@gpu(
     lambda: (empty(8, 32 * K * K),),
     lambda: (floats(2, 40_000) * 3 + 100,),
     limits=SHORT | {"LONGEST_ROW": 256},
@@ -518,4 +496,4 @@ def dynamic_pointwise(x, bias):
     return torch.tanh(x + bias).t().contiguous()
 
 
-from . import triton_order_programs, triton_scan_programs  # noqa: E402, F401  (made with what is above)
+from . import triton_odd_row_programs, triton_order_programs, triton_scan_programs  # noqa: E402, F401
