@@ -374,7 +374,7 @@ class TilePrinter:
         if write:
             everywhere |= frozenset(d.place for d in self.tiled if d.place is not None and d.mask in extra)
         present = [dim for dim in self.tiled if dim.place in everywhere and dim.mask]
-        exact = write or bool(beyond) or any(item.buffer == buffer for item in self.values.stores)
+        exact = write or bool(beyond)
         masks = [self.lanes_in(dim, buffer, place, exact=exact) for dim in present] + masks
         masks += [item.text if item.text.startswith("~") else f"({item.text})" for item in under]
         masks += [item for item in extra if item not in masks]
