@@ -65,7 +65,7 @@ def _is_apart(p: TilePrinter, value: Value, around: frozenset[int]) -> bool:
             return False
         if item.kind == "load":
             buffer = p.buffers[item.buffer]
-            inside = (0, tile_printer.span(buffer) - 1)
+            inside = (0, buffer.span_hint() - 1)
             static = all(extent.constant is not None for extent in (*buffer.shape, *buffer.strides))
             if not static or not fits(ranges.place(item.place), inside):
                 return False

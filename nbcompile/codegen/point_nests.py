@@ -83,8 +83,10 @@ def _lines(nest: Nest) -> tuple[TilePrinter, list[str]]:
     x = Dim(plan.x, nest.variable(plan.x, "row"), "XBLOCK", None)
     r = Dim(plan.r, nest.variable(plan.r, "within"), "RBLOCK", 0)
     p = _printer(nest, [x, r])
-    p.out.add(f"{x.name} = {nest.program(p, 0)}")
+    # neighbours in memory at the same time: where rows start off sectors, two blocks write parts of one
+    across = f"cdiv({nest.size(p, r.extent)}, RBLOCK)"
+    p.out.add(f"{x.name} = {nest.program(p, 0)} // tl.{across}")
     p.declare_axes(x)
-    p.out.add("start = tl.program_id(1) * RBLOCK")
+    p.out.add(f"start = {nest.program(p, 0)} % tl.{across} * RBLOCK")
     nest.declare(p, r, "start", configs)
-    return p, [nest.size(p, x.extent), f"cdiv({nest.size(p, r.extent)}, RBLOCK)"]
+    return p, [f"{nest.size(p, x.extent)} * {across}"]

@@ -14,6 +14,7 @@ POINTS_BLOCK = 1024
 MANY_COLUMNS = 2  # loads that are the same for all rows, from which on programs have many rows
 STENCIL = 9  # loads of a point, from which on programs are small ones
 LONG_LINE = 4096  # from so long on (and odd), a row at a time spares each point a division by its length
+ODD_LINE_BLOCK = 1024  # points of a program there (measured on an H200: 403 us, with 4096 points 437 us)
 MANY_POINTS = 8 << 20  # from so many on, a row at a time
 MOST_BLOCKS = 65_535  # of a grid's second dimension
 
@@ -123,8 +124,12 @@ def _lines(values: KernelValues, points: int) -> Tiling | None:
     if len(fixed) < 2 and (length < LONG_LINE or length % 8 == 0):
         return None
     sizes = [size for size in (4096, 2048, 1024, 512) if -(-length // size) * size <= length * 9 // 8]
-    if not sizes or -(-length // sizes[-1]) > MOST_BLOCKS:
+    if not sizes:
         return None
+    if length % 8 and len(fixed) < 2:  # few bytes a thread at once: many small programs
+        sizes.sort(key=lambda size: abs(size - ODD_LINE_BLOCK))
+        configs = tuple(Config({"RBLOCK": size}, max(1, size // 256)) for size in sizes)
+        return Tiling("lines", axes[:-1], (last,), one_row=True, configs=configs)
     configs = tuple(Config({"RBLOCK": size}, max(1, size // 512)) for size in sizes)
     configs += (Config({"RBLOCK": sizes[0]}, max(1, sizes[0] // 256)),)
     return Tiling("lines", axes[:-1], (last,), one_row=True, configs=distinct(configs))

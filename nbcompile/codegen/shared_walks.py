@@ -43,6 +43,7 @@ class SharedWalks(WalkedRows):
         p.out.add(f"for {x.name} in range({program} // {parts}, {nest.size(p, x.extent)}, GROUPS):")
         p.out.depth += 1
         p.declare_axes(x)
+        self._find_line()
         full, short = nest._row_stores()
         last = max([*self.levels.values(), *(self.level(item.value) for item in full)], default=0)
         scope: Scope = {}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from nbcompile.codegen.aligned_rows import whole_groups
 from nbcompile.codegen.guarded import needed
 from nbcompile.codegen.printed import Lines
 from nbcompile.codegen.random_blocks import four_at_once, four_coins
@@ -30,6 +31,7 @@ from nbcompile.loop_ir.index import (
     at_least,
     index,
     product,
+    substitute,
 )
 from nbcompile.loop_ir.nodes import Buffer
 from nbcompile.stages import Argument
@@ -44,13 +46,15 @@ Scope = dict[int, str]
 @dataclass
 class Dim:
     """One dimension of the tile: ``axes`` counted as one. ``place`` is its dimension in the tile's shape;
-    None if it is one number for the program. ``mask`` names the lanes that exist (empty: all do)."""
+    None if it is one number for the program. ``mask`` names the lanes that exist (empty: all do);
+    ``cut``: these are all below the extent."""
 
     axes: tuple[Axis, ...]
     name: str
     block: str
     place: int | None
     mask: str = ""
+    cut: bool = False
 
     @property
     def extent(self) -> IndexExpr:
@@ -99,6 +103,7 @@ class TilePrinter:
         self.reduced_text: dict[str, str] = {}
         self.starts: dict[str, str] = {}  # where the present block of rows starts: a multiple of four
         self.joined: tuple[Axis, Axis, Axis] | None = None  # two axes, and the one that stands for both
+        self.moved: dict[Axis, IndexExpr] = {}  # axes that are counted from elsewhere at present
         self.wide = self._needs_int64()
 
     @property
@@ -106,7 +111,7 @@ class TilePrinter:
         return [dim for dim in self.dims if dim.place is not None]
 
     def _needs_int64(self) -> bool:
-        return any(span(self.buffers[name]) >= INT32_LIMIT for name in self._touched())
+        return any(self.buffers[name].span_hint() >= INT32_LIMIT for name in self._touched())
 
     def _touched(self) -> set[str]:
         found = {item.buffer for item in self.values.stores}
@@ -199,6 +204,7 @@ class TilePrinter:
         """An index as text."""
         if self.joined:
             place = _with_joined(place, *self.joined)
+        place = substitute(place, self.moved) if self.moved else place
 
         def name_of(atom: Atom) -> str:
             if isinstance(atom, Size):
@@ -372,7 +378,9 @@ class TilePrinter:
         everywhere = dims.union(*(item.dims for item in under)) if under else dims
         if write:
             everywhere |= frozenset(d.place for d in self.tiled if d.place is not None and d.mask in extra)
-        masks = [dim.mask for dim in self.tiled if dim.place in everywhere and dim.mask] + masks
+        present = [dim for dim in self.tiled if dim.place in everywhere and dim.mask]
+        exact = write or bool(beyond)
+        masks = [self.lanes_in(dim, buffer, place, exact=exact) for dim in present] + masks
         masks += [item.text if item.text.startswith("~") else f"({item.text})" for item in under]
         masks += [item for item in extra if item not in masks]
         if any(extent.constant == 0 for extent in self.buffers[buffer].shape):
@@ -386,6 +394,11 @@ class TilePrinter:
         name = self.pointer(buffer, write=write)
         joined = " & ".join(dict.fromkeys(masks))
         return f"{name} + {text}", f", mask={joined}" if joined else ""
+
+    def lanes_in(self, dim: Dim, buffer: str, place: IndexExpr, *, exact: bool) -> str:
+        """A dimension's mask; unless ``exact``, with lanes beyond its end if that makes whole groups."""
+        end = whole_groups(dim.axes[0], self.buffers[buffer], place) if dim.cut and not exact else None
+        return f"({dim.name} < {end})" if end else dim.mask
 
     def in_order(self) -> list[Dim]:
         return sorted(self.tiled, key=lambda dim: dim.place or 0)
@@ -466,11 +479,3 @@ def side_of(guard: Value) -> Value | None:
     """The side that every point takes; None if some take one and some the other."""
     holds = decide(guard.bounds, {})
     return None if holds is None else guard.args[0 if holds else 1]
-
-
-def span(buffer: Buffer) -> int:
-    """Elements from the first to the last of a buffer, at the hints."""
-    return 1 + sum(
-        (extent.hint() - 1) * abs(stride.hint())
-        for extent, stride in zip(buffer.shape, buffer.strides, strict=True)
-    )

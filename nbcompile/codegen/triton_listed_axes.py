@@ -96,7 +96,7 @@ def fit_in_lists(nest: ScatterNest, listed: list[Listed]) -> bool:
         if item.length > MEETING * item.size:
             return False
     touched = [nest.buffers[load.buffer] for loop in nest.group.loops for load in loop.reads()]
-    return all(tile_printer.span(buffer) < tile_printer.INT32_LIMIT for buffer in (nest.out, *touched))
+    return all(buffer.span_hint() < tile_printer.INT32_LIMIT for buffer in (nest.out, *touched))
 
 
 def lane_of_points(nest: ScatterNest, listed: list[Listed]) -> Axis | None:

@@ -40,7 +40,7 @@ def is_listed(nest: ScatterNest, rows: Rows) -> bool:
     if nest.out.dtype == torch.float32 and rows.named * rows.length < LEAST_ADDED:
         return False  # what is of a half type has a pass over a wider table to gain, too
     touched = [nest.buffers[load.buffer] for loop in nest.group.loops for load in loop.reads()]
-    narrow = all(tile_printer.span(buffer) < tile_printer.INT32_LIMIT for buffer in (nest.out, *touched))
+    narrow = all(buffer.span_hint() < tile_printer.INT32_LIMIT for buffer in (nest.out, *touched))
     return narrow and rows.count.hint() * most_listed(rows) < tile_printer.INT32_LIMIT
 
 

@@ -151,6 +151,7 @@ class Nest:
         p.out.add(f"{dim.name} = {p.lanes(dim, offset=offset)}")
         if not self.divides(dim, configs):
             dim.mask = p.fresh(f"{dim.name}_in")
+            dim.cut = len(dim.axes) == 1
             p.out.add(f"{dim.mask} = {dim.name} < {self.size(p, dim.extent)}")
         p.declare_axes(dim)
 

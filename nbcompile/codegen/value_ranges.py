@@ -51,7 +51,7 @@ def offsets_fit(group: Group, buffers: Mapping[str, Buffer]) -> bool:
     names = {load.buffer for loop in group.loops for load in loop.reads()}
     names |= {out.name for loop in group.loops for out in loop.outputs}
     names |= {loop.base for loop in group.loops if loop.base}
-    return all(tile_printer.span(buffers[name]) < tile_printer.INT32_LIMIT for name in names & buffers.keys())
+    return all(buffers[name].span_hint() < tile_printer.INT32_LIMIT for name in names & buffers.keys())
 
 
 class Ranges:

@@ -2,29 +2,56 @@
 
 Walks after the first go backwards, since what was read last is what the L2 cache still holds. A row whose
 programs would leave the chip idle is shared out in slabs; a second function combines their parts and does
-what is left to do for each row.
+what is left to do for each row. Rows that start off groups of 16 bytes are walked from their first line of
+memory on.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from nbcompile.codegen.accumulating import Accumulating, accumulate_dtype, find_online
+from nbcompile.codegen.aligned_rows import odd_rows
 from nbcompile.codegen.block_printers import staged
 from nbcompile.codegen.tile_printer import Dim, Scope, TilePrinter, bare
 from nbcompile.codegen.tiling import extent_of
 from nbcompile.codegen.values import Reduction, Store, Value
-from nbcompile.loop_ir.index import ONE, Axis, index
+from nbcompile.loop_ir.index import ONE, Axis, IndexExpr, index
 from nbcompile.loop_ir.nodes import hint_product
 from nbcompile.stages import Config
 
 if TYPE_CHECKING:
     from nbcompile.codegen.block_printers import RowsPrinter
     from nbcompile.codegen.triton_nests import Nest
+
+
+@dataclass(frozen=True)
+class Line:
+    """Names in a kernel whose rows start off groups of 16 bytes: ``first`` is where the present row's first
+    line of memory starts, ``whole`` how many points lie in whole blocks from there, ``lane`` counts them.
+    ``start`` is the row's own start; ``moved`` gives the column by these names."""
+
+    first: str
+    whole: str
+    lane: str
+    start: IndexExpr
+    moved: dict[Axis, IndexExpr]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Part of a walk: from where to where, and whether it ends with a whole block. Of a row with a ``line``,
+    the whole blocks come first; the rest is what lies before the line and after those blocks."""
+
+    start: str
+    end: str
+    whole: bool
+    line: Line | None = None
 
 
 class WalkedRows:
@@ -35,6 +62,7 @@ class WalkedRows:
         self.plan, self.values = nest.plan, nest.values
         self.split = self.plan.split
         self.online = [] if self.split else find_online(self.values)
+        self.line: Line | None = None
         self.levels: dict[str, int] = {}
         self.row_sums = [item for item in self.values.reductions if item.split and nest.is_row_sum(item)]
         joined = {pair.total.output: pair.top.output for pair in self.online}
@@ -56,6 +84,7 @@ class WalkedRows:
         declared = len(p.out.text)
         if self.plan.lanes and not self.plan.total:
             self._join_lanes()
+        self._find_line()
         bounds = ("0", nest.size(p, self.r.extent))
         if self.split:
             p.out.add(f"slab = {nest.program(p, 1)}")
@@ -121,45 +150,32 @@ class WalkedRows:
             accumulating.start(item)
         running = {item.output: self._start_total(item) for item in totals}
         moments = any(item.kind == "mean" for item in plain)
-        start, end = bounds
-        bounds_text = f"{start}, {end}, RBLOCK"
-        blocks = (
-            f"tl.static_range({bounds_text})" if self.plan.unrolled else staged(self.configs, bounds_text)
-        )
-        p.out.add(f"for start in {blocks}:")
-        p.out.depth += 1
         whole = self.divides() if self.split else nest.divides(r, self.configs)
         # for a mean, lanes count blocks from the first on: the one that is not whole must come last
-        if number % 2 and not self.split and (whole or not moments):
-            text = f"(tl.cdiv({end}, RBLOCK) - 1) * RBLOCK - start"
-            p.out.add(f"{r.name} = {p.lanes(r, offset=text)}")
-            p.block_start = f"({text})"
-        else:
-            p.out.add(f"{r.name} = {p.lanes(r, offset='start')}")
-            p.block_start = "start"
-        r.mask = ""
-        if not whole:
-            r.mask = p.fresh(f"{r.name}_in")
-            # a number that is known tells which lanes are masked together
-            limit = nest.size(p, r.extent) if self.split and self._in_blocks() else end
-            p.out.add(f"{r.mask} = {r.name} < {limit}")
-        p.declare_axes(r)
-        inner = p.define([value for value in roots if value.kind not in ("const", "index", "reduced")], scope)
-        masks = [r.mask] if r.mask else []
-        steps = self._steps([accumulating.dtype(item) for item in plain if item.kind == "mean"], start)
-        twice = [item.value for item in plain if item.kind == "mean" and item.value.kind == "op"]
-        inner = p.define(twice, inner, always=True)
-        for pair in pairs:
-            accumulating.update_online(pair, inner, masks)
-        for item in plain:
-            accumulating.update(item, inner, masks, steps.get(accumulating.dtype(item), ""))
-        for item in sums:
-            if item in totals:
-                self._update_total(item, running[item.output], inner)
-            else:
-                self._keep_block(item, inner)
-        nest.store_all(p, stores, inner)
-        p.out.depth -= 1
+        backwards = bool(number % 2) and not self.split and (whole or not moments)
+        pieces = self._pieces(bounds, whole)
+        for piece in reversed(pieces) if backwards else pieces:
+            self._enter(piece, backwards)
+            named = [value for value in roots if value.kind not in ("const", "index", "reduced")]
+            inner = p.define(named, scope)
+            masks = [r.mask] if r.mask else []
+            steps = self._steps(
+                [accumulating.dtype(item) for item in plain if item.kind == "mean"], bounds[0]
+            )
+            twice = [item.value for item in plain if item.kind == "mean" and item.value.kind == "op"]
+            inner = p.define(twice, inner, always=True)
+            for pair in pairs:
+                accumulating.update_online(pair, inner, masks)
+            for item in plain:
+                accumulating.update(item, inner, masks, steps.get(accumulating.dtype(item), ""))
+            for item in sums:
+                if item in totals:
+                    self._update_total(item, running[item.output], inner)
+                else:
+                    self._keep_block(item, inner)
+            nest.store_all(p, stores, inner)
+            p.out.depth -= 1
+        p.moved = {}
         self._finish_walk(accumulating, plain, moments, bounds)
         for pair in pairs:
             accumulating.finish_online(pair)
@@ -167,6 +183,59 @@ class WalkedRows:
         for item in totals:
             self._keep_total(item, running[item.output])
         return scope
+
+    def _pieces(self, bounds: tuple[str, str], whole: bool) -> list[Piece]:
+        """The walk's parts in order of their lanes."""
+        if self.line is None:
+            return [Piece(*bounds, whole)]
+        start, end, middle = *bounds, self.line.whole
+        if self.split:  # both are multiples of a block
+            rest = Piece(f"tl.maximum({start}, {middle})", end, False, self.line)
+            return [Piece(start, f"tl.minimum({end}, {middle})", True, self.line), rest]
+        return [Piece(start, middle, True, self.line), Piece(middle, end, False, self.line)]
+
+    def _enter(self, piece: Piece, backwards: bool) -> None:
+        """The head of the loop over a piece's blocks, with the places and the mask of a block's lanes."""
+        p, r, line = self.p, self.r, piece.line
+        start, end = piece.start, piece.end
+        bounds = f"{start}, {end}, RBLOCK"
+        ahead = line is None or piece.whole
+        blocks = staged(self.configs, bounds) if ahead else f"range({bounds})"
+        p.out.add(f"for start in {f'tl.static_range({bounds})' if self.plan.unrolled else blocks}:")
+        p.out.depth += 1
+        offset = "start"
+        if backwards and ahead:
+            offset = f"{end} - RBLOCK - start" if line else f"(tl.cdiv({end}, RBLOCK) - 1) * RBLOCK - start"
+        p.block_start = offset if offset == "start" else f"({offset})"
+        name = line.lane if line and piece.whole else r.name
+        p.out.add(f"{name} = {p.lanes(r, offset=offset)}")
+        r.mask = ""
+        if not piece.whole:
+            r.mask = p.fresh(f"{r.name}_in")
+            # a number that is known tells which lanes are masked together
+            limit = self.nest.size(p, r.extent) if self.split and self._in_blocks() else end
+            p.out.add(f"{r.mask} = {r.name} < {limit}")
+        r.cut = line is None and len(r.axes) == 1
+        p.moved = line.moved if line and piece.whole else {}
+        if line and not piece.whole:  # lanes of what comes before the line, then of what the blocks left
+            lead = f"{line.whole} + {line.first} - {p.parenthesised(line.start, {}, ())}"
+            p.out.add(f"{r.name} = tl.where({r.name} < {lead}, {r.name} - {line.whole}, {r.name})")
+        p.declare_axes(r)
+
+    def _find_line(self) -> None:
+        """If rows start off groups of 16 bytes: where the present row's first line of memory starts, and how
+        many points are in whole blocks from there."""
+        p, r, odd = self.p, self.r, odd_rows(self.values, self.plan, self.nest.buffers)
+        if odd is None or (self.split and not self._in_blocks()):
+            return
+        axis, size = r.axes[0], odd.line
+        first, whole, lane = p.fresh("line"), p.fresh("whole"), p.fresh(f"{r.name}_line")
+        p.out.add(f"{first} = ({p.place(odd.start, {})} + {size - 1}) // {size} * {size}")
+        p.out.add(f"{whole} = {axis.extent.hint() - size + 1} // RBLOCK * RBLOCK")
+        # in the order of their names: what is one number for all lanes is added first
+        at, beyond = Axis(first, odd.most + size), Axis(f"{first}_lane", axis.extent)
+        p.letters |= {at.text: first, beyond.text: lane}
+        self.line = Line(first, whole, lane, odd.start, {axis: index(at) + beyond - odd.start})
 
     def _steps(self, dtypes: Sequence[torch.dtype], start: str) -> dict[torch.dtype, str]:
         """One over the number of blocks so far, in each type that means are carried out in."""

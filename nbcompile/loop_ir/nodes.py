@@ -50,6 +50,11 @@ class Buffer:
         """Size in bytes at the hints of symbolic sizes."""
         return max(hint_product(self.shape), 0) * self.dtype.itemsize
 
+    def span_hint(self) -> int:
+        """Elements from the first to the last, at the hints of symbolic sizes."""
+        pairs = zip(self.shape, self.strides, strict=True)
+        return 1 + sum((extent.hint() - 1) * abs(stride.hint()) for extent, stride in pairs)
+
     def offset(self, indices: tuple[IndexExpr, ...]) -> IndexExpr:
         """Elements from the buffer's start to the element at ``indices``."""
         total = ZERO

@@ -496,4 +496,4 @@ def dynamic_pointwise(x, bias):
     return torch.tanh(x + bias).t().contiguous()
 
 
-from . import triton_order_programs, triton_scan_programs  # noqa: E402, F401  (made with what is above)
+from . import triton_odd_row_programs, triton_order_programs, triton_scan_programs  # noqa: E402, F401

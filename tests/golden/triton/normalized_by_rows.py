@@ -5,7 +5,7 @@
 #     rsqrt[i, j] = rsqrt(add[i, 0])
 #     mul[i, j] = sub[i, j] * rsqrt[i, 0]
 #   → mul_1[i, j] = mul[i, j] * weight[j]
-# k0_sub_abs_add_mul[32768, cdiv(4096, RBLOCK)](RBLOCK=4096), 8 warps
+# k0_sub_abs_add_mul[32768 * cdiv(4096, RBLOCK)](RBLOCK=4096), 8 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -16,8 +16,8 @@ from triton.language.extra.cuda import gdc_wait  # until the kernels before have
 @triton.jit
 def k0_sub_abs_add_mul(x_ptr, mean_ptr, variance_ptr, weight_ptr, mul_1_ptr, RBLOCK: tl.constexpr):
     gdc_wait()
-    i = tl.program_id(0)
-    start = tl.program_id(1) * RBLOCK
+    i = tl.program_id(0) // tl.cdiv(4096, RBLOCK)
+    start = tl.program_id(0) % tl.cdiv(4096, RBLOCK) * RBLOCK
     j = start + tl.arange(0, RBLOCK)
     x = tl.load(x_ptr + i*4096 + j).to(tl.float32)
     mean = tl.load(mean_ptr + i)
