@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nbcompile.codegen.accesses import Access, accesses
-from nbcompile.codegen.tiles import kind_of_rows, tiling
+from nbcompile.codegen.row_shapes import kind_of_rows
+from nbcompile.codegen.tiles import tiling
 from nbcompile.codegen.values import KernelValues, kernel_values
 from nbcompile.compilation import Decision
 from nbcompile.fuse.alignment import nest_of

@@ -40,9 +40,8 @@ class Access:
 def accesses(values: KernelValues, buffers: dict[str, Buffer]) -> list[Access]:
     """Every affine access of the kernel, the heaviest first."""
     found: list[Access] = []
-    roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
     places = [(item.buffer, item.place) for item in values.stores]
-    places += [(value.buffer, value.place) for value in walk_values(roots) if value.kind == "load"]
+    places += [(value.buffer, value.place) for value in walk_values(values.roots) if value.kind == "load"]
     for buffer, place in dict.fromkeys(places):
         strides: dict[Axis, int] = {}
         for axis in values.nest.axes:
@@ -101,10 +100,9 @@ def short_lane(found: Sequence[Access], rows: Sequence[Axis], inner: Sequence[Ax
 def streamed_bytes(values: KernelValues, buffers: dict[str, Buffer]) -> int:
     """Bytes read a point of what varies along the row and from row to row."""
     inner = values.nest.inner
-    roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
     heavy = {
         (value.buffer, value.place)
-        for value in walk_values(roots)
+        for value in walk_values(values.roots)
         if value.kind == "load" and value.axes & inner and value.axes - inner
     }
     return sum(buffers[name].dtype.itemsize for name, _ in heavy)

@@ -114,6 +114,11 @@ class KernelValues:
     stores: tuple[Store, ...]
     names: Mapping[int, str]  # value number → name of the loop output it is
 
+    @property
+    def roots(self) -> tuple[Value, ...]:
+        """What every reduction takes and every store writes."""
+        return (*(item.value for item in self.reductions), *(item.value for item in self.stores))
+
 
 def kernel_values(group: Group, buffers: Mapping[str, Buffer], *, narrow: bool = False) -> KernelValues:
     """Resolve a group; adjacent axes that every access walks as one become one. ``narrow``: integers are
@@ -479,8 +484,7 @@ def _collapse(values: KernelValues) -> tuple[Nest, dict[Axis, IndexExpr]]:
 
 def _places(values: KernelValues) -> list[IndexExpr]:
     """Every index that a kernel computes."""
-    roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
-    roots += [item.position for item in values.reductions if item.position is not None]
+    roots = [*values.roots, *(item.position for item in values.reductions if item.position is not None)]
     places = [item.place for item in values.reductions] + [item.place for item in values.stores]
     for value in walk_values(roots):
         places.append(value.place)
