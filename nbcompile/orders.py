@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nbcompile.codegen.accesses import Access, accesses
+from nbcompile.codegen.accesses import accesses
 from nbcompile.codegen.row_shapes import kind_of_rows
 from nbcompile.codegen.tiles import tiling
 from nbcompile.codegen.values import KernelValues, kernel_values
@@ -23,6 +23,7 @@ from nbcompile.fuse.naming import numbered
 from nbcompile.loop_ir.expr import Expr, Load
 from nbcompile.loop_ir.fused import FusedProgram, Group, Item
 from nbcompile.loop_ir.index import ONE, Axis, IndexExpr, index
+from nbcompile.loop_ir.lanes import Access
 from nbcompile.loop_ir.nodes import Buffer, Loop, LoopProgram, Statement
 from nbcompile.targets import Target
 

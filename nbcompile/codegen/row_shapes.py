@@ -6,10 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from nbcompile.codegen.accesses import accesses, heavy_lanes, short_lane, streamed_bytes
+from nbcompile.codegen.accesses import accesses, short_lane, streamed_bytes
 from nbcompile.codegen.tiling import power, warps_of
 from nbcompile.codegen.values import KernelValues, Store, gathered, walk_values
 from nbcompile.loop_ir.index import Axis
+from nbcompile.loop_ir.lanes import heavy_lanes
 from nbcompile.loop_ir.nodes import Buffer, hint_product
 from nbcompile.stages import Config
 
