@@ -50,7 +50,7 @@ class Value:
     scan, its argument is what is scanned, ``literal`` which output it is).
 
     axes:     axes of the nest it depends on; reductions: outputs of row reductions it depends on.
-    origin:   loop it was made for; name: what to call it, if it is the result of a loop.
+    origin:   loop it was made for.
     """
 
     number: int
@@ -160,9 +160,7 @@ class _Resolver:
         self.memo: dict[tuple[str, tuple[IndexExpr, ...]], Value] = {}
         self.names: dict[int, str] = {}
         self.results: dict[str, Value] = {}  # of reductions that need no walk
-        self.reduced: dict[
-            tuple[str, int, torch.dtype], str
-        ] = {}  # kind and value → output, of those that do
+        self.reduced: dict[tuple[str, int, torch.dtype], str] = {}  # outputs of others, by kind and value
         self.found: list[Store] = []
         self.origin = ""
 
@@ -349,8 +347,7 @@ class _Resolver:
         return self._new("load", compute_dtype(load.dtype), buffer=load.buffer, place=offset)
 
     def _reduced(self, output: str, dtype: torch.dtype) -> Value:
-        value = self._new("reduced", compute_dtype(dtype), buffer=output)
-        return value
+        return self._new("reduced", compute_dtype(dtype), buffer=output)
 
     def _cast(self, value: Value, dtype: torch.dtype) -> Value:
         target = compute_dtype(dtype)
