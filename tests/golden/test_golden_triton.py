@@ -33,8 +33,8 @@ from ..codegen.triton_running import (
     titles,
 )  # fmt: skip
 from .checking import check
+from .every_triton_program import GPU_PROGRAMS
 from .triton_programs import GpuProgram
-from .triton_scatter_programs import GPU_PROGRAMS
 
 FOLDER = Path(__file__).parent / "triton"
 SCHEDULES = {
