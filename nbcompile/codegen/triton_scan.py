@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from nbcompile.codegen.block_printers import RowsPrinter, staged
+from nbcompile.codegen.block_printers import RowsPrinter, chunk_of, declare_slab, staged
 from nbcompile.codegen.printed import PrintedKernel
 from nbcompile.codegen.scan_tiles import goes_backwards, scan_tiling, scans_of
 from nbcompile.codegen.tile_printer import Dim, Scope, TilePrinter, bare
@@ -215,20 +215,12 @@ class ScanNest(Nest):
 
     # -- slabs -------------------------------------------------------------------------------------------
 
-    def _chunk(self, length: str, configs: Sequence[Config]) -> str:
-        """How much of a row each slab has: a multiple of the first config's block, so that both functions
-        and all candidates have the same slabs."""
-        quantum = configs[0].constants["RBLOCK"]
-        if length.isdigit():
-            return str(-(-int(length) // (quantum * self.plan.slabs)) * quantum)
-        return f"tl.cdiv({length}, {quantum * self.plan.slabs}) * {quantum}"
-
     def _whole_blocks(self, r: Dim, configs: Sequence[Config]) -> bool:
         """Whether every slab is a whole number of blocks, for every candidate."""
         extent = r.extent.constant
         if self.plan.slabs == 1 or not extent:
             return self.divides(r, configs)
-        chunk = int(self._chunk(str(extent), configs))
+        chunk = int(chunk_of(str(extent), configs, self.plan.slabs))
         whole = all(chunk % config.constants["RBLOCK"] == 0 for config in configs)
         return whole and chunk * self.plan.slabs == extent
 
@@ -240,13 +232,8 @@ class ScanNest(Nest):
         length = self.size(p, r.extent)
         if self.plan.slabs == 1:
             return "0", length
-        p.used_names |= {"slab", "chunk", "first", "end"}
-        p.out.add(f"slab = {slab}")
-        p.out.add(f"chunk = {self._chunk(length, configs)}")
-        p.out.add("first = slab * chunk")
-        p.out.add(f"end = tl.minimum(first + chunk, {length})")
         grid.append(str(self.plan.slabs))
-        return "first", "end"
+        return declare_slab(p, slab, chunk_of(length, configs, self.plan.slabs), length)
 
     def _parts(self, scan: Scan, p: TilePrinter) -> list[str]:
         """Pointers to what the slabs come to: of the value, and of its position."""

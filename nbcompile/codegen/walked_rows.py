@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from nbcompile.codegen.accumulating import Accumulating, accumulate_dtype, find_online
-from nbcompile.codegen.block_printers import staged
+from nbcompile.codegen.block_printers import chunk_of, declare_slab, staged
 from nbcompile.codegen.printed import Lines
 from nbcompile.codegen.tile_printer import Dim, Scope, TilePrinter, bare
 from nbcompile.codegen.tiling import extent_of
@@ -60,12 +60,7 @@ class WalkedRows:
             grid = nest._declare_rows(p, self.x, self.configs)
         bounds = ("0", nest.size(p, self.r.extent))
         if self.split:
-            p.out.add(f"slab = {nest.program(p, 1)}")
-            p.out.add(f"chunk = {self._chunk(bounds[1])}")
-            p.out.add("first = slab * chunk")
-            p.used_names |= {"first", "slab", "chunk", "end"}
-            p.out.add(f"end = tl.minimum(first + chunk, {bounds[1]})")
-            bounds = ("first", "end")
+            bounds = declare_slab(p, nest.program(p, 1), self._chunk(bounds[1]), bounds[1])
             grid.append(str(self.plan.slabs))
         full, short = nest._row_stores()
         walked = [self.levels[item.output] for item in self.values.reductions if item not in self.row_sums]
@@ -203,9 +198,7 @@ class WalkedRows:
 
     def _chunk(self, length: str) -> str:
         """How much of a row each slab has."""
-        if length.isdigit():
-            return str(-(-int(length) // (self.quantum * self.plan.slabs)) * self.quantum)
-        return f"tl.cdiv({length}, {self.quantum * self.plan.slabs}) * {self.quantum}"
+        return chunk_of(length, self.configs, self.plan.slabs)
 
     def divides(self) -> bool:
         """Whether every slab is a whole number of blocks, the last one too."""
