@@ -113,6 +113,7 @@ def _slabs(values: KernelValues, shape: RowShape, each: int, block: int, target:
         return 1
     blocks = -(-shape.length // block)
     slabs = max(1, min(-(-wanted // programs), blocks // 2, MOST_SLABS, MOST_TOTALS // each))
-    # a number that divides the blocks leaves no slab shorter than the others
+    # a number that divides the blocks leaves no slab shorter than the others: on an H200 2 to 3 % faster for
+    # 16M elements than any number, 1 to 4 % slower where that leaves few programs more than fit at once
     most = min(2 * slabs, MOST_TOTALS // each + 1)
     return next((item for item in range(slabs, most) if blocks % item == 0), slabs)

@@ -216,13 +216,12 @@ class ScanNest(Nest):
     # -- slabs -------------------------------------------------------------------------------------------
 
     def _whole_blocks(self, r: Dim, configs: Sequence[Config]) -> bool:
-        """Whether every slab is a whole number of blocks, for every candidate."""
+        """Whether every slab is a whole number of blocks, the last one too, for every candidate."""
         extent = r.extent.constant
         if self.plan.slabs == 1 or not extent:
             return self.divides(r, configs)
         chunk = int(chunk_of(str(extent), configs, self.plan.slabs))
-        whole = all(chunk % config.constants["RBLOCK"] == 0 for config in configs)
-        return whole and chunk * self.plan.slabs == extent
+        return self.divides(r, configs) and all(chunk % item.constants["RBLOCK"] == 0 for item in configs)
 
     def _bounds(
         self, p: TilePrinter, r: Dim, configs: Sequence[Config], grid: list[str], slab: str

@@ -182,6 +182,8 @@ def _walked(plan: Tiling, shape: RowShape, target: Target, *, parted: bool, shar
     for block, warps, stages in product((1024, 2048, 4096, 8192), (4, 8, 16), (1, 2, 3, 4, 6)):
         if not 4 <= _held_by_thread(block, warps) <= 32:
             continue
+        if stages > 1 and shape.row_bytes * block * stages > SHARED:
+            continue
         for share in (0, 4, 8, 16) if parted else (0,):
             slabs = _slabs(-(-target.multiprocessors * share // shape.rows), shape, block)
             yield replace(
