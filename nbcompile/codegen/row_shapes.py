@@ -14,12 +14,13 @@ from nbcompile.loop_ir.lanes import heavy_lanes
 from nbcompile.loop_ir.nodes import Buffer, hint_product
 from nbcompile.stages import Config
 
-# Where these come from is said in tiles.py.
+# Where these numbers come from is said in tiles.py.
 LONGEST_ROW = 16_384  # points of a row that one program holds
 LONGEST_COLUMN = 512  # points of a row held where neighbours lie from row to row
 MOST_LIVE = 65_536  # points times values held at once: the registers of a multiprocessor
 WALK_BLOCK = 4096  # points of a walk's block
 COLUMNS = 64  # neighbouring columns of a tile whose reduced axis is not the contiguous one
+MOST_SLABS = 1024  # of a row
 STAGES = 3  # blocks of a walk under way at once
 SHARED_BUDGET = 200 << 10  # bytes of them on a multiprocessor
 WORK = {  # instructions of an operation, about, where it is more than one

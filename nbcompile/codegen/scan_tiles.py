@@ -7,7 +7,7 @@ before it. Where neighbours in memory lie from row to row, a tile has some of th
 from __future__ import annotations
 
 from nbcompile.codegen.accesses import memory_order
-from nbcompile.codegen.row_shapes import COLUMNS, LONGEST_COLUMN, STAGES, WALK_BLOCK, RowShape
+from nbcompile.codegen.row_shapes import COLUMNS, LONGEST_COLUMN, MOST_SLABS, STAGES, WALK_BLOCK, RowShape
 from nbcompile.codegen.tiling import Tiling, distinct, in_warps, power, reordered, warps_of
 from nbcompile.codegen.values import KernelValues, Value, kernel_values, walk_values
 from nbcompile.loop_ir.fused import Group
@@ -15,7 +15,6 @@ from nbcompile.loop_ir.nodes import Buffer
 from nbcompile.stages import Config
 from nbcompile.targets import Target
 
-MOST_SLABS = 1024  # of a row
 MOST_TOTALS = 16_384  # totals of slabs that a program of the second function reads at once
 COLUMN_TILE = 8192  # points of a tile that holds columns whole
 

@@ -24,6 +24,7 @@ from nbcompile.codegen.accesses import memory_order
 from nbcompile.codegen.point_tiles import points_tiling
 from nbcompile.codegen.row_shapes import (
     COLUMNS,
+    MOST_SLABS,
     SHARED_BUDGET,
     STAGES,
     WALK_BLOCK,
@@ -52,7 +53,6 @@ SHORT_COLUMN = 16  # points of a row that are walked in so many steps
 LONGEST_SUM = 16_384  # points of a row whose sums over the rows stay in registers
 SUM_TILE, SUM_PROGRAMS = 1024, 4  # points of such a tile, and programs of them on a multiprocessor
 SMALL_DATA = 8 << 20  # bytes that a second walk finds in the cache anyway
-MOST_SLABS = 1024  # of a row
 
 
 def tiling(group: Group, buffers: dict[str, Buffer], target: Target) -> tuple[KernelValues, Tiling]:

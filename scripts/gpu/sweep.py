@@ -36,14 +36,13 @@ from runner import Run, say
 
 from corpus import MOST_SETS, TINY_BYTES
 from nbcompile.codegen import scan_tiles, tiles, triton_nests, triton_scan
-from nbcompile.codegen.row_shapes import RowShape, splittable, sums_vary
+from nbcompile.codegen.row_shapes import MOST_SLABS, SHARED_BUDGET, RowShape, splittable, sums_vary
 from nbcompile.codegen.tiling import Tiling, power
 from nbcompile.codegen.values import KernelValues
 from nbcompile.stages import Config
 from nbcompile.targets import Target
 
 Choose = Callable[[KernelValues, Tiling, Any, Target], Tiling]
-SHARED = 200 << 10  # bytes of shared memory on a multiprocessor
 TOLERANCE = 0.03  # of results, relative: half types added up in another order
 WORTH = 0.95  # an alternative that takes at most so much of the time is named in the summary
 
@@ -156,7 +155,7 @@ def _owned(plan: Tiling, shape: RowShape, target: Target) -> Iterator[Tiling]:
         warps = max(1, min(16, tile // (32 * points)))
         if not 1024 <= tile <= 8192 or _held_by_thread(tile, warps) != points:
             continue
-        if stages > 1 and shape.row_bytes * tile * stages * per > SHARED:
+        if stages > 1 and shape.row_bytes * tile * stages * per > SHARED_BUDGET:
             continue
         slabs = min(target.multiprocessors * per, -(-shape.rows // each))
         yield replace(
@@ -182,7 +181,7 @@ def _walked(plan: Tiling, shape: RowShape, target: Target, *, parted: bool, shar
     for block, warps, stages in product((1024, 2048, 4096, 8192), (4, 8, 16), (1, 2, 3, 4, 6)):
         if not 4 <= _held_by_thread(block, warps) <= 32:
             continue
-        if stages > 1 and shape.row_bytes * block * stages > SHARED:
+        if stages > 1 and shape.row_bytes * block * stages > SHARED_BUDGET:
             continue
         for share in (0, 4, 8, 16) if parted else (0,):
             slabs = _slabs(-(-target.multiprocessors * share // shape.rows), shape, block)
@@ -207,7 +206,7 @@ def _walked(plan: Tiling, shape: RowShape, target: Target, *, parted: bool, shar
 
 
 def _slabs(wanted: int, shape: RowShape, block: int) -> int:
-    return max(1, min(wanted, -(-shape.length // block) // 2, tiles.MOST_SLABS))
+    return max(1, min(wanted, -(-shape.length // block) // 2, MOST_SLABS))
 
 
 # -- choosing ----------------------------------------------------------------------------------------
