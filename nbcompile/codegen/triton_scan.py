@@ -16,7 +16,7 @@ from nbcompile.codegen.block_printers import RowsPrinter, chunk_of, declare_slab
 from nbcompile.codegen.printed import PrintedKernel
 from nbcompile.codegen.scan_tiles import goes_backwards, scan_tiling, scans_of
 from nbcompile.codegen.tile_printer import Dim, Scope, TilePrinter, bare
-from nbcompile.codegen.tiling import Tiling, extent_of
+from nbcompile.codegen.tiling import Tiling, extent_of, power
 from nbcompile.codegen.triton_expressions import TRITON_TYPES, TritonWriter
 from nbcompile.codegen.triton_nests import Nest
 from nbcompile.codegen.values import KernelValues, Value
@@ -278,7 +278,7 @@ class ScanNest(Nest):
     def _before(self, p: TilePrinter, x: Dim, carried: Mapping[str, Sequence[str]]) -> None:
         """What the slabs before this one come to together."""
         before, axis = p.fresh("before"), len(p.shape) - 1
-        lanes = f"tl.arange(0, {1 << max(self.plan.slabs - 1, 0).bit_length()})"
+        lanes = f"tl.arange(0, {power(self.plan.slabs)})"
         p.out.add(f"{before} = {p.across(lanes, axis)}")
         come = (
             f"({before} > slab) & ({before} < {self.plan.slabs})" if self.backwards else f"({before} < slab)"

@@ -47,7 +47,7 @@ def strides_of(offset: IndexExpr, axes: Iterable[Axis]) -> dict[Axis, int]:
 
 
 def heavy(found: Sequence[Access]) -> list[Access]:
-    """The accesses that count: none moves four times as much as one of them."""
+    """The accesses that count: none moves more than four times as much as one of them."""
     most = max((access.bytes for access in found), default=0)
     return [access for access in found if access.bytes * 4 >= most]
 
