@@ -112,7 +112,8 @@ class Launch:
     ``arguments`` are its run-time parameters in order; its compile-time constants follow them.
     ``grid`` has up to three Python expressions over the integer arguments, the constants and ``cdiv``.
     ``configs`` holds the heuristic's choice first, then other candidates for autotuning.
-    ``together``: its programs wait for each other, so all must fit on the chip at once.
+    ``together``: its programs wait for each other, so all must fit on the chip at once. ``early``: each
+    program begins by waiting for the kernels launched before, so it may be launched before they have ended.
     """
 
     function: str
@@ -121,6 +122,7 @@ class Launch:
     grid: tuple[str, ...]
     configs: tuple[Config, ...]
     together: bool = False
+    early: bool = False
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,12 @@ class Target:
     def is_gpu(self) -> bool:
         return self.kind != "cpu"
 
+    @property
+    def launches_early(self) -> bool:
+        """Whether a kernel can be launched while the one before it still runs, and wait for its end itself
+        (CUDA's programmatic dependent launch)."""
+        return self.kind == "cuda" and int(self.arch) >= 90
+
 
 CPU = Target("cpu")
 

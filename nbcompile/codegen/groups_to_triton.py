@@ -15,7 +15,7 @@ from nbcompile.targets import Target
 
 def groups_to_triton(program: FusedProgram, target: Target) -> KernelSource:
     """Print every group for ``target``. Raises CodegenError for what Triton cannot express."""
-    writer = TritonWriter()
+    writer = TritonWriter(early=target.launches_early)
     buffers = program.program.buffers()
     kernels, texts = {}, []
     for group in program.groups:

@@ -31,7 +31,7 @@ WORK = {  # instructions of an operation, about, where it is more than one
     }.items()
     for name in names
 }  # fmt: skip
-BUSY = 60  # instructions a point, about, from which on threads have few points
+BUSY = 48  # instructions a point, about, from which on threads have few points
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ class RowShape:
             along=False, mixed=False, lane=None,
         )  # fmt: skip
 
-    def stages(self, wanted: int, tile: int) -> int:
-        """As many blocks under way as leave room for two programs on a multiprocessor."""
-        room = SHARED_BUDGET // 2 // max(self.row_bytes * tile, 1)
+    def stages(self, wanted: int, tile: int, programs: int = 2) -> int:
+        """As many blocks under way as leave room for so many programs on a multiprocessor."""
+        room = SHARED_BUDGET // programs // max(self.row_bytes * tile, 1)
         return min(wanted, room) if room >= 2 else 1
 
     def walk(self) -> tuple[int, int]:

@@ -49,6 +49,7 @@ from nbcompile.targets import Target
 CACHED = 2  # the part of the L2 cache that keeps what is walked again: one in so many bytes
 TOGETHER = 2048  # points of a block where several programs walk a row
 PART = 8192  # points that one of several programs holds of a row, with 8 warps
+ONE_STEP = 4096  # points of a slab that a program reads at once
 SHORT_COLUMN = 16  # points of a row that are walked in so many steps
 LONGEST_SUM = 16_384  # points of a row whose sums over the rows stay in registers
 SUM_TILE, SUM_PROGRAMS = 1024, 4  # points of such a tile, and programs of them on a multiprocessor
@@ -181,6 +182,8 @@ def _looped(values: KernelValues, shape: RowShape, target: Target) -> Tiling:
         if shape.row_bytes >= 6:
             block = min(block, WALK_BLOCK // 2)
         slabs = 1
+        if splittable(values) and rows == 1 and 2 * ONE_STEP < length <= 2 * ONE_STEP * wanted:
+            return _in_one_step(shape, wanted)
         if splittable(values) and rows // each < wanted // 2:
             while block > 1024 and 8 * block < length < block * wanted * 2 // max(rows, 1):
                 block //= 2
@@ -202,14 +205,18 @@ def _looped(values: KernelValues, shape: RowShape, target: Target) -> Tiling:
         return Tiling("rows", x, r, one_row=each == 1, slabs=slabs, configs=distinct(configs))
     each = COLUMNS if rows >= COLUMNS else power(max(rows, 1))
     # few warps, each with much to do: what they add up need not be combined until the end
-    tile, warps = (WALK_BLOCK, 8) if shape.mixed else (WALK_BLOCK // 2, 2)
+    tile, warps, under_way, programs = WALK_BLOCK // 2, 2, STAGES, 2
+    if shape.mixed and shape.row_bytes <= 8:
+        each, under_way, programs = min(each, COLUMNS // 2), STAGES + 1, 4
+    elif shape.mixed:
+        tile, warps = WALK_BLOCK, 8
     if busy(values):
         warps = 8
     block = max(8, min(shape.whole, tile // each))
     slabs = 1
     if splittable(values) and rows // each < wanted:
         slabs = _slabs(length, block, wanted, max(1, rows // each))
-    stages = shape.stages(STAGES, each * block)
+    stages = shape.stages(under_way, each * block, programs)
     configs = [
         Config({"XBLOCK": each, "RBLOCK": block, "STAGES": stages}, warps),
         Config({"XBLOCK": each, "RBLOCK": block, "STAGES": stages}, warps * 2),
@@ -218,6 +225,15 @@ def _looped(values: KernelValues, shape: RowShape, target: Target) -> Tiling:
         Config({"XBLOCK": each, "RBLOCK": block, "STAGES": 1}, warps * 2),
     ]
     return Tiling("rows", x, r, slabs=slabs, configs=distinct(configs))
+
+
+def _in_one_step(shape: RowShape, wanted: int) -> Tiling:
+    """One row of which all can be under way at once: each program reads its slab in one step."""
+    block = min(max(power(-(-shape.length // wanted)), ONE_STEP // 4), ONE_STEP)
+    slabs = -(-shape.length // block)
+    sizes = (block // 256, block // 512, block // 128)
+    configs = tuple(Config({"XBLOCK": 1, "RBLOCK": block, "STAGES": 1}, max(size, 1)) for size in sizes)
+    return Tiling("rows", shape.x, shape.r, one_row=True, slabs=slabs, configs=configs)
 
 
 def _sums(values: KernelValues, shape: RowShape, target: Target) -> Tiling:
@@ -236,24 +252,29 @@ def _sums(values: KernelValues, shape: RowShape, target: Target) -> Tiling:
     if shape.fits and whole <= LONGEST_SUM:
         # as few programs as keep memory busy: each leaves a part of every sum
         each = max(16, min(COLUMNS, 8192 // whole))
+        light = shape.along and shape.row_bytes <= 8
         if shape.along:
-            each = max(1, min(SUM_TILE * (2 if whole == 1024 and not busy(values) else 1) // whole, COLUMNS))
+            pair = whole == 1024 and light and not busy(values)
+            each = max(1, min(SUM_TILE * (2 if pair else 1) // whole, COLUMNS))
         each = min(each, power(rows))
         tile = each * whole
-        light = shape.along and shape.row_bytes <= 8
         most = SUM_PROGRAMS * (2 if light else 1)
         per = 1 if whole > 8192 else max(2, min(most, 8192 // tile))
         room = SHARED_BUDGET // max(shape.row_bytes * tile * per, 1)
-        stages = min(STAGES, room) if room >= 2 else 1
+        slim = shape.along and 8 * shape.length <= 5 * whole  # a third of the registers hold nothing
+        stages = min(STAGES, room) if room >= (STAGES if slim else 2) else 1
         few = (stages == 1 if tile >= 4096 else light) if shape.along else tile <= 8192
-        if stages == 1 and not few:  # nothing is under way but by other programs
-            per *= 2
-        points = 32 if few else 16
+        alone = stages == 1 and not few  # nothing is under way but by other programs
+        per *= 2 if alone else 1
+        points = 32 if few or (alone and slim) else 16
         programs = max(min(target.multiprocessors * per, -(-rows // each)), 1)
         configs = [
             Config({"XBLOCK": each, "STAGES": item}, warps_of(tile, size))
             for item, size in ((stages, points), (stages, 48 - points), (1, points), (min(stages, 2), points))
         ]
+        if alone and slim:  # all of them on the chip at once
+            room = target.registers // (per * configs[0].warps * target.warp) // 8 * 8
+            configs.insert(0, replace(configs[0], registers=min(room, 255)))
         return Tiling(
             "rows", x, r, persistent=True, one_row=each == 1, slabs=programs, sums=True,
             configs=distinct(configs),

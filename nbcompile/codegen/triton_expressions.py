@@ -52,7 +52,10 @@ LIBDEVICE = {
 
 HELPERS = COMMON | SPECIAL | SCANS
 
-IMPORTS = {"libdevice": "from triton.language.extra import libdevice"}
+IMPORTS = {
+    "libdevice": "from triton.language.extra import libdevice",
+    "gdc_wait": "from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended",
+}
 
 _NUMBER = re.compile(r"\d*[1-9]\d*\.\d*(e[+-]?\d+)?")  # of ordinary size, and not 0
 _BARE = re.compile(r"-?\d[\d.]*(e[+-]?\d+)?|\(-\d[\d.]*(e[+-]?\d+)?\)|float\(\"-?(inf|nan)\"\)")
@@ -61,7 +64,7 @@ _FULL = re.compile(r"tl\.full\(\(\), ([^()]+|float\(\"-?\w+\"\)), tl\.(\w+)\)")
 
 def reserved_names() -> frozenset[str]:
     """Global names of a generated file: a variable of that name would hide what a kernel calls."""
-    return frozenset(HELPERS) | {"tl", "triton", "libdevice", "float"}
+    return frozenset(HELPERS) | {"tl", "triton", *IMPORTS, "float"}
 
 
 class TritonWriter:
@@ -70,13 +73,20 @@ class TritonWriter:
     ``helpers`` holds texts of ``@triton.jit`` functions by name in the order in which they must be
     printed, ``imports`` lines beyond ``import triton`` and ``import triton.language as tl``. Where all
     results are rounded to half types, ``precise = False`` takes the hardware's exponential as it is, and a
-    shorter error function.
+    shorter error function. ``early``: functions begin by waiting for the kernels before them, so that the
+    driver can launch them ahead of time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, early: bool = False) -> None:
         self.precise = True
+        self.early = early
         self.helpers: dict[str, str] = {}
         self.imports: dict[str, str] = {}
+
+    def wait(self) -> str:
+        """The statement that returns when all kernels launched before have ended, their writes seen."""
+        self.imports["gdc_wait"] = IMPORTS["gdc_wait"]
+        return "gdc_wait()"
 
     def helper(self, name: str) -> str:
         """The name of a helper, noting that it and what it calls are needed."""

@@ -98,6 +98,9 @@ class Nest:
             if number:
                 text += ["", ""]
             text += ["@triton.jit", f"def {function.name}({signature}):"]
+            early = self.writer.early and not function.together
+            if early:
+                text.append(f"    {self.writer.wait()}")
             for line, origins in zip(p.out.text, p.out.origins, strict=True):
                 text.append(line)
                 if origins:
@@ -110,7 +113,7 @@ class Nest:
             launches.append(
                 Launch(
                     function.name, self.group.id, tuple(argument for _, argument in found), function.grid,
-                    function.configs, function.together,
+                    function.configs, function.together, early,
                 )
             )  # fmt: skip
             writes |= dict.fromkeys(name for name in p.written if name not in scratch)

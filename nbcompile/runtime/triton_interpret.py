@@ -106,6 +106,7 @@ class _Machine:
         stand_ins: Any = copy.run("nbcompile.runtime.triton_numpy")
         self.helpers: Mapping[str, Any] = stand_ins.HELPERS
         copy.provide("triton.language.extra.libdevice", stand_ins.libdevice)
+        copy.provide("triton.language.extra.cuda", stand_ins.cuda)
         top: Any = copy.module("triton")
         top.jit = _jit
         self.lock = threading.RLock()  # the interpreter has one present program

@@ -30,9 +30,20 @@ enum { MOST = 256, STACK = 32 };
 enum { POINTER, I8, I16, I32, I64, U8, U16, U32, U64, F32, F64, KIND = 15, MULTIPLE_OF_16 = 16 };
 enum { CONSTANT, ARGUMENT, ADD, SUBTRACT, MULTIPLY, FLOOR_DIVIDE, MODULO, CEIL_DIVIDE, MINIMUM, MAXIMUM };
 
+// CUlaunchConfig with its attributes: 6 is CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION.
+enum { BEFORE_THE_LAST_ENDS = 6 };
+struct attribute { int id, padding, value[16]; };
+struct config {
+    unsigned grid[3], block[3], shared;
+    void *stream;
+    const struct attribute *attributes;
+    unsigned count;
+};
+
 struct words {
-    i64 function, context, threads, shared, together, count, given;  // `given` of `count` are the kernel's own
+    i64 function, context, threads, shared, together, early, count, given;  // `given` of `count` are the kernel's own
     int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+    int (*launch_with)(const struct config *, void *, void **, void **);
     int (*launch_together)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **);
     int (*get_context)(void **);
     int (*push_context)(void *);
@@ -156,8 +167,12 @@ static object *launch(object *self, object *const *args, long count) {
     int pushed = before != (void *)w->context;  // another device, or a thread that has had none so far
     if (pushed) w->push_context((void *)w->context);
     void *thread = PyEval_SaveThread();  // a full queue makes the driver wait
+    static const struct attribute before_the_last_ends = { BEFORE_THE_LAST_ENDS, 0, { 1 } };
+    struct config early = { { grid[0], grid[1], grid[2] }, { w->threads, 1, 1 }, w->shared, queue, &before_the_last_ends, 1 };
     int status = w->together
         ? w->launch_together(function, grid[0], grid[1], grid[2], w->threads, 1, 1, w->shared, queue, parameters)
+        : w->early
+        ? w->launch_with(&early, function, parameters, 0)
         : w->launch(function, grid[0], grid[1], grid[2], w->threads, 1, 1, w->shared, queue, parameters, 0);
     PyEval_RestoreThread(thread);
     if (pushed) w->pop_context(&before);

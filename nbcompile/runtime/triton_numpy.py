@@ -1,6 +1,7 @@
 """What generated Triton files call, in numpy and torch, for Triton's interpreter.
 
-- :data:`libdevice` stands for ``triton.language.extra.libdevice``, whose functions the interpreter refuses;
+- :data:`libdevice` stands for ``triton.language.extra.libdevice``, whose functions the interpreter refuses,
+  :data:`cuda` for ``triton.language.extra.cuda``;
 - :data:`HELPERS` replace functions of a generated file, by name, that reduce with a combine function of
   their own: one numpy call instead of some for each halving.
 
@@ -49,6 +50,9 @@ libdevice = SimpleNamespace(
     erfcx=_elementwise(torch.special.erfcx),
 )
 """The functions of libdevice that generated code calls, on tensors of the interpreter."""
+
+cuda = SimpleNamespace(gdc_wait=lambda: None)
+"""What generated code takes from ``triton.language.extra.cuda``: here launches never overlap."""
 
 
 def _reduction(reduce: np.ufunc) -> Callable[..., Any]:

@@ -30,7 +30,7 @@ from nbcompile.codegen import (
     triton_small_tables,
 )
 from nbcompile.codegen.groups_to_triton import groups_to_triton
-from nbcompile.codegen.triton_expressions import HELPERS
+from nbcompile.codegen.triton_expressions import HELPERS, IMPORTS
 from nbcompile.fuse import loops_to_groups as loops_to_groups_file
 from nbcompile.fuse.limits import limits_of
 from nbcompile.fuse.loops_to_groups import loops_to_groups
@@ -153,8 +153,11 @@ def _workers(process: int) -> concurrent.futures.ThreadPoolExecutor:
 def compiled(
     source: KernelSource, chip: str, launches: Sequence[Launch] | None = None, *, assemble: bool = True
 ) -> dict[str, Built]:
-    """Each launch of ``source`` with its first config for one chip, by function name."""
+    """Each launch of ``source``, printed for ``cuda:90``, with its first config for one chip, by function
+    name. What other chips cannot do, waiting for the kernel before, is left out for them."""
     target = targets.parse(chip)
+    if not target.launches_early:
+        source = replace(source, source=source.source.replace("    gdc_wait()\n", ""))
     futures = {
         launch.function: _workers(os.getpid()).submit(
             compile_function, source.source, launch, launch.configs[0], target, assumptions(launch), assemble
@@ -168,7 +171,7 @@ def launches_of(source: KernelSource, kernel: KernelText) -> list[Launch]:
     return [launch for launch in source.launches if launch.kernel == kernel.id]
 
 
-_KEPT = frozenset(HELPERS) | {"tl", "triton", "libdevice", "def", "for", "in", "if", "range", "while", "pass"}
+_KEPT = frozenset(HELPERS) | {"tl", "triton", *IMPORTS, "def", "for", "in", "if", "range", "while", "pass"}
 
 
 def canonical(kernel: KernelText) -> str:

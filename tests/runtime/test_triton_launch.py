@@ -52,6 +52,13 @@ int cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned bx, uns
                    unsigned shared, void *stream, void **p, void **extra) {
     return note(f, x, y, z, bx, by, bz, shared, stream, p);
 }
+int cuLaunchKernelEx(const struct config { unsigned grid[3], block[3], shared; void *stream;
+                     const struct { int id, padding; long long value[8]; } *attributes; unsigned count; } *c,
+                     void *f, void **p, void **extra) {
+    fake_log[43] = c->count == 1 ? 100 * c->attributes->id + (int)c->attributes->value[0] : -1;
+    return note(f, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2], c->shared,
+                c->stream, p);
+}
 int cuLaunchCooperativeKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by,
                               unsigned bz, unsigned shared, void *stream, void **p) {
     fake_log[42]++;
@@ -191,6 +198,18 @@ def test_a_call_that_breaks_an_assumption_gets_a_variant_made_once(
 def test_programs_that_wait_for_each_other_are_launched_together(fake: Fake) -> None:
     _launcher(fake, ("m",), together=True)(torch.zeros(1), torch.zeros(1), 16, 2)
     assert fake.log[42] == 1
+
+
+def test_a_function_that_waits_itself_may_start_before_the_last_has_ended(fake: Fake) -> None:
+    call = _launcher(fake, ("cdiv(n, BLOCK)", "m"), early=True)
+    x, y = torch.zeros(64), torch.zeros(64)
+    call(x, y, 48, 2)
+    assert fake.grid == (6, 2, 1)
+    assert tuple(fake.log[n] for n in (1, 5, 8, 9)) == (1001, 64, 1024, 7001)
+    assert fake.parameters(6) == [x.data_ptr(), y.data_ptr(), 48, 2, 0, 0]
+    programmatic_stream_serialization = 6
+    native = triton_launch.native_launcher() is not None  # the one in Python does without
+    assert fake.log[43] == (100 * programmatic_stream_serialization + 1 if native else 0)
 
 
 def test_large_shared_memory_is_asked_for_and_a_binary_is_loaded_once(fake: Fake) -> None:

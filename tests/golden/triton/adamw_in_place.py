@@ -19,11 +19,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # mul, add, sqrt, div, sub, copy_
 @triton.jit
 def k0_mul_add_sqrt_sub(weight_ptr, mean_ptr, grad_ptr, square_ptr, XBLOCK: tl.constexpr):
+    gdc_wait()
     start = tl.program_id(0) * XBLOCK
     i = start + tl.arange(0, XBLOCK)
     weight = tl.load(weight_ptr + i)

@@ -4,6 +4,7 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 @triton.jit
@@ -22,6 +23,7 @@ def arg_max(value, position, axis: tl.constexpr):
 # argmax
 @triton.jit
 def k0_argmax(x_ptr, argmax_place_ptr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     i = tl.program_id(0)
     argmax_place = tl.full([RBLOCK], float("-inf"), tl.float32)
     argmax_place_at = tl.full([RBLOCK], 0, tl.int64)

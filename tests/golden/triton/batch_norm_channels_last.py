@@ -15,6 +15,7 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 @triton.jit
@@ -26,6 +27,7 @@ def maximum_nan(a, b):
 # var_mean, add, rsqrt
 @triton.jit
 def k0_var_mean_add_rsqrt(x_ptr, var_mean_mean_parts_ptr, var_mean_m2_parts_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     slab = tl.program_id(1)
     chunk = 1536
@@ -50,6 +52,7 @@ def k0_var_mean_add_rsqrt(x_ptr, var_mean_mean_parts_ptr, var_mean_m2_parts_ptr,
 
 @triton.jit
 def k0_var_mean_add_rsqrt_finish(var_mean_mean_parts_ptr, var_mean_m2_parts_ptr, var_mean_mean_ptr, rsqrt_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+    gdc_wait()
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     slab = tl.arange(0, SBLOCK)[None, :]
     var_mean_mean_parts = tl.load(var_mean_mean_parts_ptr + slab * 256 + j, mask=(slab < 132), other=0.0)
@@ -68,6 +71,7 @@ def k0_var_mean_add_rsqrt_finish(var_mean_mean_parts_ptr, var_mean_m2_parts_ptr,
 # sub, mul, add, relu
 @triton.jit
 def k1_sub_mul_add_relu(x_ptr, var_mean_mean_ptr, rsqrt_ptr, weight_ptr, bias_ptr, relu_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    gdc_wait()
     i = tl.program_id(0) // tl.cdiv(256, XBLOCK) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
     start = tl.program_id(0) % tl.cdiv(256, XBLOCK) * XBLOCK
     j = start + tl.arange(0, XBLOCK)[None, :]

@@ -14,6 +14,7 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 @triton.jit
@@ -25,6 +26,7 @@ def maximum_nan(a, b):
 # _to_copy, add, sqrt, reciprocal, mul, sub, relu
 @triton.jit
 def k0_to_copy_add_sqrt_relu(x_ptr, mean_ptr, variance_ptr, weight_ptr, bias_ptr, relu_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    gdc_wait()
     row = tl.program_id(0) // tl.cdiv(3136, XBLOCK) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
     i = row // 256
     j = row % 256

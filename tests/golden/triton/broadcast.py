@@ -5,11 +5,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # add, mul
 @triton.jit
 def k0_add_mul(x_ptr, bias_ptr, scale_ptr, mul_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    gdc_wait()
     i = tl.program_id(0) // tl.cdiv(4096, XBLOCK) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
     start = tl.program_id(0) % tl.cdiv(4096, XBLOCK) * XBLOCK
     j = start + tl.arange(0, XBLOCK)[None, :]

@@ -9,11 +9,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # _to_copy, sum, pow
 @triton.jit
 def k0_to_copy_sum_pow(x_ptr, sum_1_parts_ptr, sum_2_parts_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     slab = tl.program_id(1)
     chunk = 8192
@@ -34,6 +36,7 @@ def k0_to_copy_sum_pow(x_ptr, sum_1_parts_ptr, sum_2_parts_ptr, XBLOCK: tl.const
 
 @triton.jit
 def k0_to_copy_sum_pow_finish(sum_1_parts_ptr, sum_2_parts_ptr, sum_1_ptr, sum_2_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+    gdc_wait()
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     slab = tl.arange(0, SBLOCK)[None, :]
     sum_1_parts = tl.load(sum_1_parts_ptr + slab * 4096 + j)

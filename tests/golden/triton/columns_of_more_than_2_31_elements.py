@@ -5,6 +5,7 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 @triton.jit
@@ -23,6 +24,7 @@ def arg_max(value, position, axis: tl.constexpr):
 # sum, argmax
 @triton.jit
 def k0_sum_argmax(x_ptr, sum_1_ptr, argmax_place_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):
+    gdc_wait()
     j = tl.program_id(0).to(tl.int64) * XBLOCK + tl.arange(0, XBLOCK).to(tl.int64)[:, None]
     i = tl.arange(0, RBLOCK).to(tl.int64)[None, :]
     x = tl.load(x_ptr + i*67108864 + j)

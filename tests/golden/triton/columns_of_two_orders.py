@@ -15,11 +15,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # copy
 @triton.jit
 def k0_copy(first_ptr, first_turned_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    gdc_wait()
     other = tl.program_id(0) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
     other_in = other < 3136
     i = other // 49
@@ -33,6 +35,7 @@ def k0_copy(first_ptr, first_turned_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.conste
 # add, mul, sum, clone
 @triton.jit
 def k1_add_mul_sum(scale_ptr, first_turned_ptr, second_ptr, x_ptr, add_turned_ptr, clone_ptr, sum_1_parts_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     slab = tl.program_id(1)
     chunk = 96
@@ -55,6 +58,7 @@ def k1_add_mul_sum(scale_ptr, first_turned_ptr, second_ptr, x_ptr, add_turned_pt
 
 @triton.jit
 def k1_add_mul_sum_finish(sum_1_parts_ptr, sum_1_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+    gdc_wait()
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     slab = tl.arange(0, SBLOCK)[None, :]
     sum_1_parts = tl.load(sum_1_parts_ptr + slab * 768 + j, mask=(slab < 44), other=0.0)
@@ -65,6 +69,7 @@ def k1_add_mul_sum_finish(sum_1_parts_ptr, sum_1_ptr, XBLOCK: tl.constexpr, SBLO
 # copy
 @triton.jit
 def k2_copy_2(add_turned_ptr, add_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    gdc_wait()
     other = tl.program_id(0) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
     i = other // 768
     j = other % 768

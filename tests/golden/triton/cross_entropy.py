@@ -23,6 +23,7 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 @triton.jit
@@ -40,6 +41,7 @@ def max_nan(x, axis: tl.constexpr):
 # _log_softmax, ne, scalar_tensor, where, gather, neg, sum
 @triton.jit
 def k0_log_softmax_ne_scalar_tensor_sum(logits_ptr, labels_ptr, sum_2_parts_ptr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     i = tl.program_id(0)
     max_ = tl.full((), float("-inf"), tl.float32)
     sum_ = tl.full((), 0, tl.float32)
@@ -63,6 +65,7 @@ def k0_log_softmax_ne_scalar_tensor_sum(logits_ptr, labels_ptr, sum_2_parts_ptr,
 
 @triton.jit
 def k0_log_softmax_ne_scalar_tensor_sum_finish_total(sum_2_parts_ptr, sum_2_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+    gdc_wait()
     point = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     sum_2 = tl.full([XBLOCK, SBLOCK], 0.0, tl.float32)
     for start in range(0, 8192, SBLOCK):
@@ -74,6 +77,7 @@ def k0_log_softmax_ne_scalar_tensor_sum_finish_total(sum_2_parts_ptr, sum_2_ptr,
 # ne, sum, _to_copy, div
 @triton.jit
 def k1_ne_sum_to_copy_div(labels_ptr, sum_2_ptr, div_ptr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     sum_1 = tl.full([RBLOCK], 0, tl.int64)
     for start in tl.range(0, 8192, RBLOCK, num_stages=STAGES):
         i = start + tl.arange(0, RBLOCK)

@@ -9,6 +9,7 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 @triton.jit
@@ -46,6 +47,7 @@ def philox_below4(seed, block, bound: tl.constexpr):
 # bernoulli, _to_copy, div, mul
 @triton.jit
 def k0_bernoulli_to_copy_div_mul(x_ptr, philox_seed_ptr, mul_1_ptr, XBLOCK: tl.constexpr):
+    gdc_wait()
     start = tl.program_id(0) * XBLOCK
     i = start + tl.arange(0, XBLOCK)
     x = tl.load(x_ptr + i)

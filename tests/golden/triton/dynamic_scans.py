@@ -9,6 +9,7 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 @triton.jit
@@ -42,6 +43,7 @@ def max_nan(x, axis: tl.constexpr):
 # mul, cumsum
 @triton.jit
 def k0_mul_cumsum(x_ptr, cumsum_ptr, s77, s27, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     i = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     i_in = i < s77
     cumsum_before = tl.full([XBLOCK, 1], 0.0, tl.float32)
@@ -59,6 +61,7 @@ def k0_mul_cumsum(x_ptr, cumsum_ptr, s77, s27, XBLOCK: tl.constexpr, RBLOCK: tl.
 # cummax
 @triton.jit
 def k1_cummax_totals(x_ptr, cummax_totals_ptr, s27, s77, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     i = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     i_in = i < s27
     slab = tl.program_id(1)
@@ -77,6 +80,7 @@ def k1_cummax_totals(x_ptr, cummax_totals_ptr, s27, s77, XBLOCK: tl.constexpr, R
 
 @triton.jit
 def k1_cummax(cummax_totals_ptr, x_ptr, cummax_ptr, s27, s77, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     i = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     i_in = i < s27
     slab = 30 - tl.program_id(1)

@@ -9,6 +9,7 @@
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 @triton.jit
@@ -26,6 +27,7 @@ def max_nan(x, axis: tl.constexpr):
 # mul, _softmax
 @triton.jit
 def k0_mul_softmax(x_ptr, softmax_ptr, s77, s27, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     i = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     i_in = i < s77
     t = (s77).to(tl.int64).to(tl.float32)

@@ -7,6 +7,7 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 @triton.jit
@@ -24,6 +25,7 @@ def max_nan(x, axis: tl.constexpr):
 # mul, sum, amax
 @triton.jit
 def k0_mul_sum_amax(x_ptr, sum_1_parts_ptr, amax_ptr, s77, s27, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     i = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     i_in = i < s77
     amax = tl.full([XBLOCK, RBLOCK], float("-inf"), tl.float32)
@@ -40,6 +42,7 @@ def k0_mul_sum_amax(x_ptr, sum_1_parts_ptr, amax_ptr, s77, s27, XBLOCK: tl.const
 
 @triton.jit
 def k0_mul_sum_amax_finish(sum_1_parts_ptr, sum_1_ptr, s27, s77, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+    gdc_wait()
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     j_in = j < s27
     sum_1 = tl.full([XBLOCK, SBLOCK], 0.0, tl.float32)

@@ -6,11 +6,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # embedding_dense_backward
 @triton.jit
 def k0_embedding_dense_backward_base(embedding_dense_backward_1_ptr, XBLOCK: tl.constexpr):
+    gdc_wait()
     start = tl.program_id(0) * XBLOCK
     point = start + tl.arange(0, XBLOCK)
     c0 = point // 768
@@ -20,6 +22,7 @@ def k0_embedding_dense_backward_base(embedding_dense_backward_1_ptr, XBLOCK: tl.
 
 @triton.jit
 def k0_embedding_dense_backward(grad_ptr, tokens_ptr, embedding_dense_backward_1_ptr, XBLOCK: tl.constexpr):
+    gdc_wait()
     start = tl.program_id(0) * XBLOCK
     point = start + tl.arange(0, XBLOCK)
     i = point // 786432

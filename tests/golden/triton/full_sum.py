@@ -7,11 +7,13 @@
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # exp, sum
 @triton.jit
 def k0_exp_sum(x_ptr, sum_1_parts_ptr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     slab = tl.program_id(1)
     chunk = 512000
     first = slab * chunk
@@ -27,6 +29,7 @@ def k0_exp_sum(x_ptr, sum_1_parts_ptr, RBLOCK: tl.constexpr, STAGES: tl.constexp
 
 @triton.jit
 def k0_exp_sum_finish(sum_1_parts_ptr, sum_1_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+    gdc_wait()
     row = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     slab = tl.arange(0, SBLOCK)[None, :]
     sum_1_parts = tl.load(sum_1_parts_ptr + slab * 1 + row, mask=(slab < 528), other=0.0)

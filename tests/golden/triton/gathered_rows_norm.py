@@ -13,11 +13,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # index, _to_copy, pow, mean, add, rsqrt, mul
 @triton.jit
 def k0_index_to_copy_pow_mul(rows_ptr, table_ptr, weight_ptr, mul_1_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):
+    gdc_wait()
     i = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     j = tl.arange(0, RBLOCK)[None, :]
     rows = tl.load(rows_ptr + i)

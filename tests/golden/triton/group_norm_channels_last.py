@@ -13,6 +13,7 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 @triton.jit
@@ -24,6 +25,7 @@ def sigmoid(x):
 # native_group_norm
 @triton.jit
 def k0_group_norm(x_ptr, native_group_norm_mean_parts_ptr, native_group_norm_m2_parts_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     row = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     i = row // 320
     lane = row % 320
@@ -50,6 +52,7 @@ def k0_group_norm(x_ptr, native_group_norm_mean_parts_ptr, native_group_norm_m2_
 
 @triton.jit
 def k0_group_norm_finish(native_group_norm_mean_parts_ptr, native_group_norm_m2_parts_ptr, native_group_norm_mean_ptr, rstd_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+    gdc_wait()
     row = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     i = row // 32
     k = row % 32
@@ -70,6 +73,7 @@ def k0_group_norm_finish(native_group_norm_mean_parts_ptr, native_group_norm_m2_
 # native_group_norm, _to_copy, sigmoid, mul
 @triton.jit
 def k1_group_norm_to_copy_sigmoid_mul(x_ptr, native_group_norm_mean_ptr, rstd_ptr, weight_ptr, bias_ptr, to_copy_1_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    gdc_wait()
     i = tl.program_id(0) // tl.cdiv(320, XBLOCK) // tl.cdiv(4096, YBLOCK)
     j = tl.program_id(0) // tl.cdiv(320, XBLOCK) % tl.cdiv(4096, YBLOCK) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
     start = tl.program_id(0) % tl.cdiv(320, XBLOCK) * XBLOCK

@@ -17,6 +17,7 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 @triton.jit
@@ -67,6 +68,7 @@ def philox_uniform4_down(seed, block):
 # native_group_norm
 @triton.jit
 def k0_group_norm(x_ptr, native_group_norm_mean_parts_ptr, native_group_norm_m2_parts_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     row = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     i = row // 128
     lane = row % 128
@@ -93,6 +95,7 @@ def k0_group_norm(x_ptr, native_group_norm_mean_parts_ptr, native_group_norm_m2_
 
 @triton.jit
 def k0_group_norm_finish(native_group_norm_mean_parts_ptr, native_group_norm_m2_parts_ptr, native_group_norm_mean_ptr, rstd_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+    gdc_wait()
     row = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     i = row // 32
     k = row % 32
@@ -113,6 +116,7 @@ def k0_group_norm_finish(native_group_norm_mean_parts_ptr, native_group_norm_m2_
 # rand, lt, native_group_norm, _to_copy, sigmoid, mul
 @triton.jit
 def k1_rand_lt_group_norm_mul(x_ptr, native_group_norm_mean_ptr, rstd_ptr, weight_ptr, bias_ptr, philox_seed_ptr, mul_1_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    gdc_wait()
     i = tl.program_id(0) // tl.cdiv(128, XBLOCK) // tl.cdiv(4096, YBLOCK)
     j = tl.program_id(0) // tl.cdiv(128, XBLOCK) % tl.cdiv(4096, YBLOCK) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
     start = tl.program_id(0) % tl.cdiv(128, XBLOCK) * XBLOCK

@@ -17,11 +17,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # native_group_norm_backward
 @triton.jit
 def k0_native_group_norm_backward(mean_ptr, rstd_ptr, grad_ptr, x_ptr, sum_gx_parts_ptr, sum_g_parts_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     row = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     i = row // 256
     k = row % 256
@@ -47,6 +49,7 @@ def k0_native_group_norm_backward(mean_ptr, rstd_ptr, grad_ptr, x_ptr, sum_gx_pa
 
 @triton.jit
 def k0_native_group_norm_backward_finish(sum_gx_parts_ptr, sum_g_parts_ptr, sum_gx_ptr, sum_g_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+    gdc_wait()
     row = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     i = row // 256
     k = row % 256
@@ -62,6 +65,7 @@ def k0_native_group_norm_backward_finish(sum_gx_parts_ptr, sum_g_parts_ptr, sum_
 # native_group_norm_backward
 @triton.jit
 def k1_native_group_norm_backward_2(sum_gx_ptr, weight_ptr, sum_g_ptr, group_sum_ptr, group_sum_1_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):
+    gdc_wait()
     row = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     i = row // 32
     j = row % 32
@@ -80,6 +84,7 @@ def k1_native_group_norm_backward_2(sum_gx_ptr, weight_ptr, sum_g_ptr, group_sum
 # native_group_norm_backward
 @triton.jit
 def k2_native_group_norm_backward_3(grad_ptr, weight_ptr, x_ptr, mean_ptr, rstd_ptr, group_sum_ptr, group_sum_1_ptr, grad_input_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    gdc_wait()
     i = tl.program_id(0) // tl.cdiv(256, XBLOCK) // tl.cdiv(4096, YBLOCK)
     j = tl.program_id(0) // tl.cdiv(256, XBLOCK) % tl.cdiv(4096, YBLOCK) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
     start = tl.program_id(0) % tl.cdiv(256, XBLOCK) * XBLOCK
@@ -97,6 +102,7 @@ def k2_native_group_norm_backward_3(grad_ptr, weight_ptr, x_ptr, mean_ptr, rstd_
 # native_group_norm_backward
 @triton.jit
 def k3_native_group_norm_backward_4(sum_gx_ptr, sum_g_ptr, grad_weight_ptr, grad_bias_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):
+    gdc_wait()
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     grad_weight = tl.full([XBLOCK, RBLOCK], 0.0, tl.float32)
     grad_bias = tl.full([XBLOCK, RBLOCK], 0.0, tl.float32)

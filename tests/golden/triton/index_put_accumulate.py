@@ -5,11 +5,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # index_put
 @triton.jit
 def k0_index_put_base(x_ptr, index_put_ptr, XBLOCK: tl.constexpr):
+    gdc_wait()
     start = tl.program_id(0) * XBLOCK
     point = start + tl.arange(0, XBLOCK)
     c0 = point // 64
@@ -20,6 +22,7 @@ def k0_index_put_base(x_ptr, index_put_ptr, XBLOCK: tl.constexpr):
 
 @triton.jit
 def k0_index_put(values_ptr, rows_ptr, index_put_ptr, XBLOCK: tl.constexpr):
+    gdc_wait()
     start = tl.program_id(0) * XBLOCK
     point = start + tl.arange(0, XBLOCK)
     i = point // 64

@@ -11,6 +11,7 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 @triton.jit
@@ -44,6 +45,7 @@ def floor_divide(a, b):
 # gt, remainder, eq, bitwise_and, div, where, sum, bitwise_not
 @triton.jit
 def k0_gt_remainder_eq_bitwise_not(a_ptr, b_ptr, sum_1_ptr, where_ptr, bitwise_not_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):
+    gdc_wait()
     i = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     j = tl.arange(0, RBLOCK)[None, :]
     j_in = j < 700

@@ -9,11 +9,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # native_layer_norm_backward
 @triton.jit
 def k0_native_layer_norm_backward(weight_ptr, grad_ptr, x_ptr, mean_ptr, rstd_ptr, grad_input_ptr, grad_weight_parts_ptr, grad_bias_parts_ptr, STAGES: tl.constexpr, RBLOCK: tl.constexpr):
+    gdc_wait()
     j = tl.arange(0, RBLOCK)
     grad_weight = tl.full([RBLOCK], 0.0, tl.float32)
     grad_bias = tl.full([RBLOCK], 0.0, tl.float32)
@@ -38,6 +40,7 @@ def k0_native_layer_norm_backward(weight_ptr, grad_ptr, x_ptr, mean_ptr, rstd_pt
 
 @triton.jit
 def k0_native_layer_norm_backward_finish(grad_weight_parts_ptr, grad_bias_parts_ptr, grad_weight_ptr, grad_bias_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+    gdc_wait()
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     grad_weight = tl.full([XBLOCK, SBLOCK], 0.0, tl.float32)
     grad_bias = tl.full([XBLOCK, SBLOCK], 0.0, tl.float32)

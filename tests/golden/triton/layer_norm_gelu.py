@@ -8,6 +8,7 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 @triton.jit
@@ -37,6 +38,7 @@ def erf(x):
 # native_layer_norm, gelu, add
 @triton.jit
 def k0_layer_norm_gelu_add(x_ptr, weight_ptr, bias_ptr, add_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):
+    gdc_wait()
     i = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     j = tl.arange(0, RBLOCK)[None, :]
     j_in = j < 768

@@ -11,6 +11,7 @@
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 @triton.jit
@@ -28,6 +29,7 @@ def max_nan(x, axis: tl.constexpr):
 # mul, scalar_tensor, where, _softmax
 @triton.jit
 def k0_mul_scalar_tensor_softmax(mask_ptr, x_ptr, softmax_ptr, RBLOCK: tl.constexpr):
+    gdc_wait()
     i = tl.program_id(0)
     j = tl.arange(0, RBLOCK)
     mask = tl.load(mask_ptr + i*4096 + j).to(tl.int1)

@@ -6,11 +6,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # full, _to_copy, index_put
 @triton.jit
 def k0_to_copy_index_put(grad_ptr, index_put_ptr, XBLOCK: tl.constexpr):
+    gdc_wait()
     start = tl.program_id(0) * XBLOCK
     point = start + tl.arange(0, XBLOCK)
     i = point // 32

@@ -12,11 +12,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # copy
 @triton.jit
 def k0_copy(x_ptr, x_turned_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    gdc_wait()
     other = tl.program_id(0) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
     i = other // 784
     j = other % 784
@@ -30,6 +32,7 @@ def k0_copy(x_ptr, x_turned_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
 # native_layer_norm_backward
 @triton.jit
 def k1_native_layer_norm_backward(weight_ptr, grad_ptr, x_turned_ptr, mean_ptr, rstd_ptr, grad_input_ptr, grad_weight_parts_ptr, grad_bias_parts_ptr, XBLOCK: tl.constexpr, STAGES: tl.constexpr, RBLOCK: tl.constexpr):
+    gdc_wait()
     j = tl.arange(0, RBLOCK)[None, :]
     j_in = j < 192
     grad_weight = tl.full([XBLOCK, RBLOCK], 0.0, tl.float32)
@@ -57,6 +60,7 @@ def k1_native_layer_norm_backward(weight_ptr, grad_ptr, x_turned_ptr, mean_ptr, 
 
 @triton.jit
 def k1_native_layer_norm_backward_finish(grad_weight_parts_ptr, grad_bias_parts_ptr, grad_weight_ptr, grad_bias_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+    gdc_wait()
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     grad_weight = tl.full([XBLOCK, SBLOCK], 0.0, tl.float32)
     grad_bias = tl.full([XBLOCK, SBLOCK], 0.0, tl.float32)

@@ -14,11 +14,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # native_layer_norm_backward, add, clone
 @triton.jit
 def k0_native_layer_norm_backward_add(weight_ptr, grad_ptr, x_ptr, mean_ptr, rstd_ptr, other_ptr, clone_turned_ptr, grad_weight_parts_ptr, grad_bias_parts_ptr, XBLOCK: tl.constexpr, STAGES: tl.constexpr, RBLOCK: tl.constexpr):
+    gdc_wait()
     j = tl.arange(0, RBLOCK)[None, :]
     j_in = j < 768
     grad_weight = tl.full([XBLOCK, RBLOCK], 0.0, tl.float32)
@@ -48,6 +50,7 @@ def k0_native_layer_norm_backward_add(weight_ptr, grad_ptr, x_ptr, mean_ptr, rst
 
 @triton.jit
 def k0_native_layer_norm_backward_add_finish(grad_weight_parts_ptr, grad_bias_parts_ptr, grad_weight_ptr, grad_bias_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+    gdc_wait()
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     grad_weight = tl.full([XBLOCK, SBLOCK], 0.0, tl.float32)
     grad_bias = tl.full([XBLOCK, SBLOCK], 0.0, tl.float32)
@@ -62,6 +65,7 @@ def k0_native_layer_norm_backward_add_finish(grad_weight_parts_ptr, grad_bias_pa
 # copy
 @triton.jit
 def k1_copy(clone_turned_ptr, clone_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    gdc_wait()
     other = tl.program_id(0) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
     i = other // 768
     j = other % 768

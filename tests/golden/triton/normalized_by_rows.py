@@ -9,11 +9,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # sub, abs, add, rsqrt, mul
 @triton.jit
 def k0_sub_abs_add_mul(x_ptr, mean_ptr, variance_ptr, weight_ptr, mul_1_ptr, RBLOCK: tl.constexpr):
+    gdc_wait()
     i = tl.program_id(0)
     start = tl.program_id(1) * RBLOCK
     j = start + tl.arange(0, RBLOCK)

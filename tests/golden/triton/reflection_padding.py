@@ -10,11 +10,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # arange, abs, sub, index
 @triton.jit
 def k0_arange_abs_sub_index(x_ptr, index_1_ptr, XBLOCK: tl.constexpr):
+    gdc_wait()
     start = tl.program_id(0) * XBLOCK
     point = start + tl.arange(0, XBLOCK)
     i = point // 4356

@@ -12,11 +12,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # _to_copy, pow, mean, add, rsqrt, mul
 @triton.jit
 def k0_to_copy_pow_mean_mul(x_ptr, weight_ptr, mul_1_ptr, RBLOCK: tl.constexpr):
+    gdc_wait()
     i = tl.program_id(0)
     j = tl.arange(0, RBLOCK)
     to_copy = tl.load(x_ptr + i*4096 + j).to(tl.float32)

@@ -5,11 +5,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # roll, clone
 @triton.jit
 def k0_roll(clone_ptr, x_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    gdc_wait()
     row = tl.program_id(0) // tl.cdiv(96, XBLOCK) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
     i = row // 3136
     j = (row % 3136) // 224

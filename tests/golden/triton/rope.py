@@ -8,11 +8,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # neg, cat, mul, add
 @triton.jit
 def k0_neg_cat_mul_add(x_ptr, cos_ptr, sin_ptr, add_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    gdc_wait()
     outside = tl.program_id(0) // tl.cdiv(128, XBLOCK) // tl.cdiv(16, YBLOCK)
     i = outside // 2048
     j = outside % 2048

@@ -6,6 +6,7 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 @triton.jit
@@ -23,6 +24,7 @@ def max_nan(x, axis: tl.constexpr):
 # amax, sum
 @triton.jit
 def k0_amax_sum(x_ptr, amax_ptr, sum_1_parts_ptr, STAGES: tl.constexpr, RBLOCK: tl.constexpr):
+    gdc_wait()
     j = tl.arange(0, RBLOCK)
     sum_1 = tl.full([RBLOCK], 0.0, tl.float32)
     for start in tl.range(tl.program_id(0), 16384, 132, num_stages=STAGES):
@@ -36,6 +38,7 @@ def k0_amax_sum(x_ptr, amax_ptr, sum_1_parts_ptr, STAGES: tl.constexpr, RBLOCK: 
 
 @triton.jit
 def k0_amax_sum_finish(sum_1_parts_ptr, sum_1_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+    gdc_wait()
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     sum_1 = tl.full([XBLOCK, SBLOCK], 0.0, tl.float32)
     for start in range(0, 132, SBLOCK):

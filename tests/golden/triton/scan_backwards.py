@@ -8,6 +8,7 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 @triton.jit
@@ -18,6 +19,7 @@ def plus(a, b):
 # _to_copy, flip, cumsum, mul
 @triton.jit
 def k0_to_copy_flip_cumsum_mul(x_ptr, mul_ptr, RBLOCK: tl.constexpr):
+    gdc_wait()
     i = tl.program_id(0)
     j = tl.arange(0, RBLOCK)
     to_copy = tl.load(x_ptr + i*4096 + j).to(tl.float32)

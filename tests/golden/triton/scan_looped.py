@@ -4,6 +4,7 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 @triton.jit
@@ -27,6 +28,7 @@ def at_end(x, end, axis: tl.constexpr):
 # cummax
 @triton.jit
 def k0_cummax(x_ptr, cummax_ptr, cummax_1_ptr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     i = tl.program_id(0)
     cummax_before = tl.full((), float("-inf"), tl.float32)
     cummax_before_at = tl.full((), -1, tl.int32)

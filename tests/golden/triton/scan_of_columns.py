@@ -7,6 +7,7 @@
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 @triton.jit
@@ -28,6 +29,7 @@ def at_end(x, end, axis: tl.constexpr):
 # cumsum, mul, exp
 @triton.jit
 def k0_cumsum_mul_exp(x_ptr, exp_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     row = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     i = row // 2048
     j = row % 2048

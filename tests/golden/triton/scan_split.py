@@ -7,6 +7,7 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 @triton.jit
@@ -28,6 +29,7 @@ def at_end(x, end, axis: tl.constexpr):
 # mul, cumsum, add
 @triton.jit
 def k0_mul_cumsum_add_totals(x_ptr, cumsum_totals_ptr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     slab = tl.program_id(1)
     chunk = 16384
     first = slab * chunk
@@ -44,6 +46,7 @@ def k0_mul_cumsum_add_totals(x_ptr, cumsum_totals_ptr, RBLOCK: tl.constexpr, STA
 
 @triton.jit
 def k0_mul_cumsum_add(cumsum_totals_ptr, x_ptr, add_ptr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     slab = 1023 - tl.program_id(1)
     chunk = 16384
     first = slab * chunk

@@ -5,6 +5,7 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 @triton.jit
@@ -34,6 +35,7 @@ def at_end(x, end, axis: tl.constexpr):
 # cummin
 @triton.jit
 def k0_cummin_totals(x_ptr, cummin_totals_ptr, cummin_totals_at_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     i = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     slab = tl.program_id(1)
     chunk = 1024
@@ -52,6 +54,7 @@ def k0_cummin_totals(x_ptr, cummin_totals_ptr, cummin_totals_at_ptr, XBLOCK: tl.
 
 @triton.jit
 def k0_cummin(cummin_totals_ptr, cummin_totals_at_ptr, x_ptr, cummin_ptr, cummin_1_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     i = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     slab = 255 - tl.program_id(1)
     chunk = 1024

@@ -6,11 +6,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # scatter_add
 @triton.jit
 def k0_scatter_add_base(x_ptr, scatter_add_wide_ptr, XBLOCK: tl.constexpr):
+    gdc_wait()
     start = tl.program_id(0) * XBLOCK
     point = start + tl.arange(0, XBLOCK)
     c0 = point // 1024
@@ -21,6 +23,7 @@ def k0_scatter_add_base(x_ptr, scatter_add_wide_ptr, XBLOCK: tl.constexpr):
 
 @triton.jit
 def k0_scatter_add(values_ptr, places_ptr, scatter_add_wide_ptr, XBLOCK: tl.constexpr):
+    gdc_wait()
     start = tl.program_id(0) * XBLOCK
     point = start + tl.arange(0, XBLOCK)
     i = point // 1024
@@ -32,6 +35,7 @@ def k0_scatter_add(values_ptr, places_ptr, scatter_add_wide_ptr, XBLOCK: tl.cons
 
 @triton.jit
 def k0_scatter_add_round(scatter_add_wide_ptr, scatter_add_ptr, XBLOCK: tl.constexpr):
+    gdc_wait()
     start = tl.program_id(0) * XBLOCK
     point = start + tl.arange(0, XBLOCK)
     c0 = point // 1024

@@ -5,11 +5,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # scatter_reduce
 @triton.jit
 def k0_scatter_reduce_base(x_ptr, scatter_reduce_ptr, XBLOCK: tl.constexpr):
+    gdc_wait()
     start = tl.program_id(0) * XBLOCK
     point = start + tl.arange(0, XBLOCK)
     c0 = point // 512
@@ -20,6 +22,7 @@ def k0_scatter_reduce_base(x_ptr, scatter_reduce_ptr, XBLOCK: tl.constexpr):
 
 @triton.jit
 def k0_scatter_reduce(values_ptr, places_ptr, scatter_reduce_ptr, XBLOCK: tl.constexpr):
+    gdc_wait()
     start = tl.program_id(0) * XBLOCK
     point = start + tl.arange(0, XBLOCK)
     i = point // 512

@@ -12,11 +12,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # _to_copy, mul, sum
 @triton.jit
 def k0_to_copy_mul_sum(grad_ptr, x_ptr, scale_ptr, sum_1_ptr, sum_2_parts_ptr, sum_3_parts_ptr, XBLOCK: tl.constexpr, STAGES: tl.constexpr, RBLOCK: tl.constexpr):
+    gdc_wait()
     j = tl.arange(0, RBLOCK)[None, :]
     sum_2 = tl.full([XBLOCK, RBLOCK], 0.0, tl.float32)
     sum_3 = tl.full([XBLOCK, RBLOCK], 0.0, tl.float32)
@@ -39,6 +41,7 @@ def k0_to_copy_mul_sum(grad_ptr, x_ptr, scale_ptr, sum_1_ptr, sum_2_parts_ptr, s
 
 @triton.jit
 def k0_to_copy_mul_sum_finish(sum_2_parts_ptr, sum_3_parts_ptr, sum_2_ptr, sum_3_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+    gdc_wait()
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     sum_2 = tl.full([XBLOCK, SBLOCK], 0.0, tl.float32)
     sum_3 = tl.full([XBLOCK, SBLOCK], 0.0, tl.float32)

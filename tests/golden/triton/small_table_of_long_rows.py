@@ -5,11 +5,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # index_add
 @triton.jit
 def k0_index_add(places_ptr, values_ptr, index_add_parts_ptr, ROWS: tl.constexpr, XBLOCK: tl.constexpr):
+    gdc_wait()
     table_row = tl.arange(0, ROWS)[:, None]
     j = tl.program_id(1) * XBLOCK + tl.arange(0, XBLOCK)[None, :]
     total = tl.full([ROWS, XBLOCK], 0.0, tl.float32)
@@ -59,6 +61,7 @@ def k0_index_add(places_ptr, values_ptr, index_add_parts_ptr, ROWS: tl.constexpr
 
 @triton.jit
 def k0_index_add_finish(index_add_parts_ptr, base_ptr, index_add_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+    gdc_wait()
     point = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     c0 = point // 768
     c1 = point % 768

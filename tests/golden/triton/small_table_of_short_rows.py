@@ -8,11 +8,13 @@
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # full, exp, index_add
 @triton.jit
 def k0_exp_index_add(places_ptr, values_ptr, index_add_parts_ptr, ROWS: tl.constexpr, XBLOCK: tl.constexpr):
+    gdc_wait()
     table_row = tl.arange(0, ROWS)[:, None]
     element = tl.program_id(1) * 4 + 0
     j_2 = element
@@ -52,6 +54,7 @@ def k0_exp_index_add(places_ptr, values_ptr, index_add_parts_ptr, ROWS: tl.const
 
 @triton.jit
 def k0_exp_index_add_finish(index_add_parts_ptr, index_add_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+    gdc_wait()
     point = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     c0 = point // 12
     c1 = point % 12

@@ -13,6 +13,7 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 from triton.language.extra import libdevice
 
 
@@ -31,6 +32,7 @@ def max_nan(x, axis: tl.constexpr):
 # _softmax
 @triton.jit
 def k0_softmax(x_ptr, max_parts_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     slab = tl.program_id(1)
     chunk = 1024
@@ -47,6 +49,7 @@ def k0_softmax(x_ptr, max_parts_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr,
 
 @triton.jit
 def k0_softmax_finish(max_parts_ptr, max_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+    gdc_wait()
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     slab = tl.arange(0, SBLOCK)[None, :]
     max_parts = tl.load(max_parts_ptr + slab * 4096 + j)
@@ -57,6 +60,7 @@ def k0_softmax_finish(max_parts_ptr, max_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.c
 # _softmax
 @triton.jit
 def k1_softmax_2(max_ptr, x_ptr, exp_ptr, sum_parts_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     slab = tl.program_id(1)
     chunk = 1024
@@ -76,6 +80,7 @@ def k1_softmax_2(max_ptr, x_ptr, exp_ptr, sum_parts_ptr, XBLOCK: tl.constexpr, R
 
 @triton.jit
 def k1_softmax_2_finish(sum_parts_ptr, sum_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+    gdc_wait()
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     slab = tl.arange(0, SBLOCK)[None, :]
     sum_parts = tl.load(sum_parts_ptr + slab * 4096 + j)
@@ -86,6 +91,7 @@ def k1_softmax_2_finish(sum_parts_ptr, sum_ptr, XBLOCK: tl.constexpr, SBLOCK: tl
 # _softmax
 @triton.jit
 def k2_softmax_3(exp_ptr, sum_ptr, softmax_ptr, XBLOCK: tl.constexpr):
+    gdc_wait()
     start = tl.program_id(0) * XBLOCK
     point = start + tl.arange(0, XBLOCK)
     i = point // 4096

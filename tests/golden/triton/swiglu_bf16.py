@@ -8,6 +8,7 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 @triton.jit
@@ -19,6 +20,7 @@ def sigmoid(x):
 # _to_copy, sigmoid, mul
 @triton.jit
 def k0_to_copy_sigmoid_mul(x_ptr, mul_1_ptr, XBLOCK: tl.constexpr):
+    gdc_wait()
     start = tl.program_id(0) * XBLOCK
     point = start + tl.arange(0, XBLOCK)
     i = point // 8192

@@ -6,11 +6,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # embedding_dense_backward
 @triton.jit
 def k0_embedding_dense_backward(types_ptr, grad_ptr, embedding_dense_backward_1_parts_ptr, ROWS: tl.constexpr, PBLOCK: tl.constexpr, XBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     k = tl.program_id(1) * XBLOCK + tl.arange(0, XBLOCK)[None, :]
     total = tl.full([ROWS, XBLOCK], 0.0, tl.float32)
     strange = tl.full([PBLOCK, XBLOCK], 0, tl.int32)
@@ -49,6 +51,7 @@ def k0_embedding_dense_backward(types_ptr, grad_ptr, embedding_dense_backward_1_
 
 @triton.jit
 def k0_embedding_dense_backward_finish(embedding_dense_backward_1_parts_ptr, embedding_dense_backward_1_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+    gdc_wait()
     point = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     c0 = point // 768
     c1 = point % 768

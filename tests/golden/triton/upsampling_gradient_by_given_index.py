@@ -9,11 +9,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # full, _to_copy, index_put
 @triton.jit
 def k0_to_copy_index_put_list(at_ptr, index_put_list0_ptr, index_put_count0_ptr, index_put_list1_ptr, index_put_count1_ptr, BLOCK0: tl.constexpr, BLOCK1: tl.constexpr):
+    gdc_wait()
     place = tl.program_id(0)
     if (tl.program_id(1) == 0) & (place < 32):
         k = tl.arange(0, BLOCK0)
@@ -33,6 +35,7 @@ def k0_to_copy_index_put_list(at_ptr, index_put_list0_ptr, index_put_count0_ptr,
 
 @triton.jit
 def k0_to_copy_index_put(index_put_count0_ptr, index_put_count1_ptr, index_put_list0_ptr, index_put_list1_ptr, grad_ptr, index_put_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    gdc_wait()
     fixed = tl.program_id(0)
     i = fixed // 32
     c2 = fixed % 32
@@ -58,6 +61,7 @@ def k0_to_copy_index_put(index_put_count0_ptr, index_put_count1_ptr, index_put_l
 
 @triton.jit
 def k0_to_copy_index_put_often(index_put_count0_ptr, index_put_count1_ptr, at_ptr, grad_ptr, index_put_ptr, XBLOCK: tl.constexpr, BLOCK0: tl.constexpr, BLOCK1: tl.constexpr):
+    gdc_wait()
     most = tl.max(tl.load(index_put_count0_ptr + tl.arange(0, BLOCK0), mask=tl.arange(0, BLOCK0) < 32, other=0), axis=0)
     most_2 = tl.max(tl.load(index_put_count1_ptr + tl.arange(0, BLOCK1), mask=tl.arange(0, BLOCK1) < 32, other=0), axis=0)
     if most*most_2 > 256:

@@ -6,11 +6,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # var_mean
 @triton.jit
 def k0_var_mean(x_ptr, var_mean_mean_parts_ptr, var_mean_m2_parts_ptr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    gdc_wait()
     i = tl.program_id(0)
     slab = tl.program_id(1)
     chunk = 512000
@@ -35,6 +37,7 @@ def k0_var_mean(x_ptr, var_mean_mean_parts_ptr, var_mean_m2_parts_ptr, RBLOCK: t
 
 @triton.jit
 def k0_var_mean_finish(var_mean_mean_parts_ptr, var_mean_m2_parts_ptr, var_mean_mean_ptr, var_mean_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+    gdc_wait()
     i = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     i_in = i < 8
     slab = tl.arange(0, SBLOCK)[None, :]

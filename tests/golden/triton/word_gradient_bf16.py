@@ -8,11 +8,13 @@
 # made by nbcompile
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended
 
 
 # embedding_dense_backward
 @triton.jit
 def k0_embedding_dense_backward_clear(embedding_dense_backward_1_counts_ptr, embedding_dense_backward_1_sums_ptr, XBLOCK: tl.constexpr):
+    gdc_wait()
     place = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)
     tl.store(embedding_dense_backward_1_counts_ptr + place, 0, mask=place < 30523)
     tl.store(embedding_dense_backward_1_sums_ptr + place, 0.0, mask=place < 1397760)
@@ -20,6 +22,7 @@ def k0_embedding_dense_backward_clear(embedding_dense_backward_1_counts_ptr, emb
 
 @triton.jit
 def k0_embedding_dense_backward_list(words_ptr, embedding_dense_backward_1_counts_ptr, embedding_dense_backward_1_listed_ptr, embedding_dense_backward_1_slots_ptr, PBLOCK: tl.constexpr):
+    gdc_wait()
     point = tl.program_id(0) * PBLOCK + tl.arange(0, PBLOCK)
     i = point // 512
     j = point % 512
@@ -36,6 +39,7 @@ def k0_embedding_dense_backward_list(words_ptr, embedding_dense_backward_1_count
 
 @triton.jit
 def k0_embedding_dense_backward_often(words_ptr, embedding_dense_backward_1_counts_ptr, embedding_dense_backward_1_slots_ptr, grad_ptr, embedding_dense_backward_1_sums_ptr, PBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    gdc_wait()
     point = tl.program_id(0) * PBLOCK + tl.arange(0, PBLOCK)[:, None]
     i = point // 512
     j = point % 512
@@ -54,6 +58,7 @@ def k0_embedding_dense_backward_often(words_ptr, embedding_dense_backward_1_coun
 
 @triton.jit
 def k0_embedding_dense_backward(embedding_dense_backward_1_counts_ptr, embedding_dense_backward_1_listed_ptr, grad_ptr, embedding_dense_backward_1_slots_ptr, embedding_dense_backward_1_sums_ptr, embedding_dense_backward_1_ptr, RBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    gdc_wait()
     table_row = tl.program_id(0) * RBLOCK + tl.arange(0, RBLOCK)[:, None]
     table_row_in = table_row < 30522
     k = tl.program_id(1) * XBLOCK + tl.arange(0, XBLOCK)[None, :]
