@@ -32,8 +32,8 @@ LAUNCH = 8 << 20  # bytes that are moved in the time of one more launch
 COPY = 2.6  # the time of a copy, in that of its bytes moved once at full speed
 # What an element in the other order costs more than one in the order of the rest, in such bytes. Measured on
 # an H200 with two bytes an element: much where sums over the rows are kept beside (4.5 to 5.8 times the
-# limit in all); little where columns are added up (1.9 to 2.1), unless the other order is read and written
-# in pieces that no wide access fits (6.6).
+# limit in all); little where columns are added up (1.9 to 2.1), unless the other order is written in pieces
+# that no wide access fits (6.6 to 9.7).
 BESIDE_SUMS = 24.0
 COLUMNS = 3.0
 NARROW = 24.0
@@ -229,8 +229,8 @@ def _excess(
     if kind == "sums":
         return BESIDE_SUMS * points
     narrow = all(item.lane is not None and item.lane.extent.hint() % WIDE_LANE for item in moved)
-    both = len({turn.stored for turn in turns}) == 2
-    return (NARROW if narrow and both else COLUMNS) * points
+    stored = any(turn.stored for turn in turns)
+    return (NARROW if narrow and stored else COLUMNS) * points
 
 
 def _tensors(found: Sequence[Access], buffers: Mapping[str, Buffer]) -> int:

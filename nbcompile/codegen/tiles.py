@@ -78,7 +78,7 @@ def _rows(values: KernelValues, buffers: dict[str, Buffer], target: Target) -> T
     if any(item.split for item in values.reductions):
         return _sums(values, shape, target)
     if shape.fits and shape.along:
-        if rows >= target.multiprocessors // 2 or whole <= 4096 or not splittable(values):
+        if rows >= target.multiprocessors // 2 or whole <= 2 * ONE_STEP or not splittable(values):
             return _held(values, shape, target)
     if shape.fits and not shape.along:
         short = shape.length <= SHORT_COLUMN and not shape.mixed and splittable(values)

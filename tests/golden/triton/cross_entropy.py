@@ -19,7 +19,7 @@
 #   → div = float32(sum_2) / float32(_to_copy)
 # k0_log_softmax_ne_scalar_tensor_sum[8192](RBLOCK=4096, STAGES=3), 4 warps
 # k0_log_softmax_ne_scalar_tensor_sum_finish_total[cdiv(1, XBLOCK)](XBLOCK=1, SBLOCK=2048), 4 warps
-# k1_ne_sum_to_copy_div[1](RBLOCK=4096, STAGES=3), 4 warps
+# k1_ne_sum_to_copy_div[1](RBLOCK=8192), 16 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -76,15 +76,13 @@ def k0_log_softmax_ne_scalar_tensor_sum_finish_total(sum_2_parts_ptr, sum_2_ptr,
 
 # ne, sum, _to_copy, div
 @triton.jit
-def k1_ne_sum_to_copy_div(labels_ptr, sum_2_ptr, div_ptr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+def k1_ne_sum_to_copy_div(labels_ptr, sum_2_ptr, div_ptr, RBLOCK: tl.constexpr):
     gdc_wait()
-    sum_1 = tl.full([RBLOCK], 0, tl.int64)
-    for start in tl.range(0, 8192, RBLOCK, num_stages=STAGES):
-        i = start + tl.arange(0, RBLOCK)
-        labels = tl.load(labels_ptr + i)
-        ne_2 = labels != (-100)
-        sum_1 = sum_1 + ne_2.to(tl.int64)
-    sum_1 = tl.sum(sum_1, axis=0)
+    i = tl.arange(0, RBLOCK)
+    labels = tl.load(labels_ptr + i)
+    ne_2 = labels != (-100)
+    t = ne_2.to(tl.int64)
+    sum_1 = tl.sum(t, axis=0)
     sum_2 = tl.load(sum_2_ptr + 0).to(tl.float32)
     to_copy = sum_1.to(tl.float32).to(tl.bfloat16).to(tl.float32)
     tl.store(div_ptr + 0, sum_2 / to_copy)
