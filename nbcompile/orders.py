@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nbcompile.codegen.accesses import Access, accesses
-from nbcompile.codegen.tiles import kind_of_rows, tiling
+from nbcompile.codegen.accesses import accesses
+from nbcompile.codegen.row_shapes import kind_of_rows
+from nbcompile.codegen.tiles import tiling
 from nbcompile.codegen.values import KernelValues, kernel_values
 from nbcompile.compilation import Decision
 from nbcompile.fuse.alignment import nest_of
@@ -22,6 +23,7 @@ from nbcompile.fuse.naming import numbered
 from nbcompile.loop_ir.expr import Expr, Load
 from nbcompile.loop_ir.fused import FusedProgram, Group, Item
 from nbcompile.loop_ir.index import ONE, Axis, IndexExpr, index
+from nbcompile.loop_ir.lanes import Access, heavy
 from nbcompile.loop_ir.nodes import Buffer, Loop, LoopProgram, Statement
 from nbcompile.targets import Target
 
@@ -239,12 +241,11 @@ def _tensors(found: Sequence[Access], buffers: Mapping[str, Buffer]) -> int:
 def _sides(values: KernelValues, buffers: Mapping[str, Buffer]) -> tuple[list[Access], list[Access]] | None:
     """The heavy accesses whose neighbours in memory lie along the row, and those where they lie from row to
     row. None if some are of both kinds."""
-    found = accesses(values, dict(buffers))
-    heavy = [access for access in found if access.lanes and access.bytes * 4 >= found[0].bytes]
+    found = [access for access in heavy(accesses(values, dict(buffers))) if access.lanes]
     inner = values.nest.inner
-    along = [access for access in heavy if inner.issuperset(access.lanes)]
-    across = [access for access in heavy if inner.isdisjoint(access.lanes)]
-    return (along, across) if len(along) + len(across) == len(heavy) else None
+    along = [access for access in found if inner.issuperset(access.lanes)]
+    across = [access for access in found if inner.isdisjoint(access.lanes)]
+    return (along, across) if len(along) + len(across) == len(found) else None
 
 
 def _turn(group: Group, access: Access, lane: Axis | None, buffers: Mapping[str, Buffer]) -> _Turn | None:

@@ -34,10 +34,10 @@ def fused_attention(
     if bias.stride(-1) != 1:  # one row of a mask, shown for every query, is not what the kernel reads
         bias = bias.contiguous()
     wants_gradient = torch.is_grad_enabled() and any(item.requires_grad for item in (query, key, value))
-    results = torch.ops.aten._scaled_dot_product_cudnn_attention(
+    result: torch.Tensor = torch.ops.aten._scaled_dot_product_cudnn_attention(
         query, key, value, bias, wants_gradient, dropout_p, is_causal, False, scale=scale
-    )
-    return results[0]  # type: ignore[no-any-return]
+    )[0]
+    return result
 
 
 def choose_attention(module: fx.GraphModule) -> int:

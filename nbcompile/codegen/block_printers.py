@@ -16,6 +16,25 @@ def staged(configs: Sequence[Config], bounds: str) -> str:
     return f"range({bounds})"
 
 
+def chunk_of(length: str, configs: Sequence[Config], slabs: int) -> str:
+    """How much of a row each of its slabs has: a multiple of the first config's block, so that all candidates
+    and functions have the same slabs."""
+    quantum = configs[0].constants["RBLOCK"]
+    if length.isdigit():
+        return str(-(-int(length) // (quantum * slabs)) * quantum)
+    return f"tl.cdiv({length}, {quantum * slabs}) * {quantum}"
+
+
+def declare_slab(p: TilePrinter, slab: str, chunk: str, length: str) -> tuple[str, str]:
+    """The slab of this program, and the names of its first point and its end."""
+    p.used_names |= {"slab", "chunk", "first", "end"}
+    p.out.add(f"slab = {slab}")
+    p.out.add(f"chunk = {chunk}")
+    p.out.add("first = slab * chunk")
+    p.out.add(f"end = tl.minimum(first + chunk, {length})")
+    return "first", "end"
+
+
 class PointsPrinter(TilePrinter):
     def lane_start(self, dim: Dim) -> str:
         return "start"

@@ -259,9 +259,10 @@ class KernelPrinter:
 
     def work(self) -> int:
         """Scalar operations of the whole kernel, transcendental ones counted as eight."""
-        roots = [item.value for item in self.values.reductions] + [item.value for item in self.values.stores]
         cost = sum(
-            8 if value.op in TRANSCENDENTAL else 1 for value in walk_values(roots) if value.kind != "const"
+            8 if value.op in TRANSCENDENTAL else 1
+            for value in walk_values(self.values.roots)
+            if value.kind != "const"
         )
         return product(axis.extent for axis in self.values.nest.axes).hint() * max(cost, 1)
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from nbcompile.codegen.accumulating import Accumulating, Online, accumulate_dtype
-from nbcompile.codegen.tile_printer import Dim, TilePrinter
+from nbcompile.codegen.tile_printer import Dim, Scope, TilePrinter
+from nbcompile.codegen.tiling import power
 from nbcompile.codegen.triton_expressions import TRITON_TYPES
-from nbcompile.codegen.values import Reduction
+from nbcompile.codegen.values import Reduction, Store
 from nbcompile.loop_ir.index import index
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Meetings:
         self.counters += 1
         pointer = p.pointer(nest.counter(name, self.x.extent).name)
         p.out.add(f"wait_for_all({pointer} + {self.x.name}, {self.parts})")
-        whole = 1 << max(self.parts - 1, 0).bit_length()
+        whole = power(self.parts)
         lanes = f"tl.arange(0, {whole})"
         for item in items:
             dtype = self._dtype(item)
@@ -94,9 +95,20 @@ class Meetings:
         p.out.add(f"{total} = {accumulating.kept(writer.reduce('sum', product, place, dtype))}", loop)
         p.reduced_text[pair.total.output] = total
 
+    def store_short(self, short: Sequence[Store], scope: Scope) -> None:
+        """Store what is one value a row, by the program of its first part."""
+        p, results = self.p, self.nest._reduction_stores(split=False)
+        if results or short:
+            scope = p.define([item.value for item in short], scope)
+            p.out.add("if part == 0:")
+            p.out.depth += 1
+            self.nest.store_results(p, results)
+            self.nest.store_all(p, short, scope)
+            p.out.depth -= 1
+
     def _counts(self) -> str:
         """How many points each part has."""
-        whole = 1 << max(self.parts - 1, 0).bit_length()
+        whole = power(self.parts)
         lanes = f"tl.arange(0, {whole})"
         if self.length == self.chunk * whole:
             return f"{self.chunk}.0"

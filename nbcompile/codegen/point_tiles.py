@@ -6,6 +6,7 @@ from nbcompile.codegen.accesses import accesses
 from nbcompile.codegen.tiling import Tiling, distinct
 from nbcompile.codegen.values import KernelValues, Value, walk_values
 from nbcompile.loop_ir.index import Axis
+from nbcompile.loop_ir.lanes import heavy
 from nbcompile.loop_ir.nodes import Buffer, hint_product
 from nbcompile.stages import Config
 from nbcompile.targets import Target
@@ -138,14 +139,11 @@ def _lines(values: KernelValues, points: int) -> Tiling | None:
 def _square(values: KernelValues, buffers: dict[str, Buffer]) -> tuple[list[Axis], Axis, Axis] | None:
     """(other axes, second lane, first lane) if two heavy accesses lie along different axes."""
     found = [access for access in accesses(values, buffers) if access.strides]
-    if not found:
-        return None
     axes = values.nest.axes
     lane = next((access.lane for access in found if access.lane is not None), None)
-    heaviest = found[0].bytes
-    for access in found:
+    for access in heavy(found):
         other = access.lane
-        if other is None or lane is None or other == lane or access.bytes * 4 < heaviest:
+        if other is None or lane is None or other == lane:
             continue
         if min(lane.extent.hint(), other.extent.hint()) < 16 or lane not in access.strides:
             continue

@@ -22,6 +22,11 @@ class Lines:
         self.text.append(self.step * self.depth + text if text else "")
         self.origins.append(tuple(dict.fromkeys(item for item in origins if item)))
 
+    def extend(self, more: Lines) -> None:
+        """Lines that were printed apart from these."""
+        self.text += more.text
+        self.origins += more.origins
+
     def open(self, text: str, origins: Iterable[str] = ()) -> None:
         self.add(f"{text} {{", origins)
         self.depth += 1

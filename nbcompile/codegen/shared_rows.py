@@ -60,14 +60,7 @@ class SharedRows:
         scope = self._reduce()
         full, short = nest._row_stores()
         nest.store_all(p, full, scope)
-        results = nest._reduction_stores(split=False)
-        if results or short:
-            scope = p.define([item.value for item in short], scope)
-            p.out.add("if part == 0:")
-            p.out.depth += 1
-            nest.store_results(p, results)
-            nest.store_all(p, short, scope)
-            p.out.depth -= 1
+        self.meetings.store_short(short, scope)
         p.out.depth -= 1
         grid = [f"{self.parts} * GROUPS"]
         nest.add(nest.symbol, p, grid, self.configs).together = True

@@ -61,13 +61,6 @@ class SharedWalks(WalkedRows):
                     if not item.mean:
                         self.meetings.combine(item)
         p.block_start = ""
-        results = nest._reduction_stores(split=False)
-        if results or short:
-            scope = p.define([item.value for item in short], scope)
-            p.out.add("if part == 0:")
-            p.out.depth += 1
-            nest.store_results(p, results)
-            nest.store_all(p, short, scope)
-            p.out.depth -= 1
+        self.meetings.store_short(short, scope)
         p.out.depth -= 1
         nest.add(nest.symbol, p, [f"{parts} * GROUPS"], self.configs).together = True

@@ -7,7 +7,7 @@ two-dimensional tile has the shape ``[XBLOCK, 1]``, so that tiles of any shape c
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import torch
@@ -102,6 +102,7 @@ class TilePrinter:
         self.sizes: dict[str, Size] = {}
         self.reduced_text: dict[str, str] = {}
         self.starts: dict[str, str] = {}  # where the present block of rows starts: a multiple of four
+        self.read: set[Atom] = set()  # axes whose names stand somewhere
         self.joined: tuple[Axis, Axis, Axis] | None = None  # two axes, and the one that stands for both
         self.moved: dict[Axis, IndexExpr] = {}  # axes that are counted from elsewhere at present
         self.wide = self._needs_int64()
@@ -179,8 +180,13 @@ class TilePrinter:
         text = self.across(f"tl.arange(0, {dim.block}){wide}", dim.place)
         return f"{offset} + {text}" if offset else text
 
-    def declare_axes(self, dim: Dim) -> None:
-        """The axes of ``dim`` from its one variable: ``i = x // 8``, ``j = x % 8``."""
+    def letter(self, axis: Atom) -> str:
+        """The name of an axis, to be read."""
+        self.read.add(axis)
+        return self.letters[axis.text]
+
+    def declare_axes(self, dim: Dim, needed: Set[Atom] | None = None) -> None:
+        """The axes of ``dim``, or those ``needed``, from its one variable: ``i = x // 8``, ``j = x % 8``."""
         if len(dim.axes) < 2:
             return
         step = dim.extent
@@ -191,7 +197,8 @@ class TilePrinter:
                 text = f"{text} % {self._factor(step)}"
             if inner.constant != 1:
                 text = f"{f'({text})' if number else text} // {self._factor(inner)}"
-            self.out.add(f"{self.letters[axis.text]} = {text}")
+            if needed is None or axis in needed:
+                self.out.add(f"{self.letters[axis.text]} = {text}")
             step = inner
 
     def _factor(self, place: IndexExpr) -> str:
@@ -217,7 +224,7 @@ class TilePrinter:
             if isinstance(atom, Gathered):
                 text = self.text(atom.value, scope, under)
                 return text if text.isidentifier() else f"({text})"
-            return self.letters[atom.text]
+            return self.letter(atom)
 
         if not place.terms:
             return "0"
@@ -291,18 +298,11 @@ class TilePrinter:
         tests: list[str] = []
         axes: set[Axis] = set()
         for item, low, high in guard.bounds:
-            for holds, text in (
-                (
-                    at_least(item, low),
-                    f"({self.place(item, scope, under)} >= {self.place(low, scope, under)})",
-                ),
-                (
-                    at_least(high - 1, item),
-                    f"({self.place(item, scope, under)} < {self.place(high, scope, under)})",
-                ),
-            ):
+            above, below = at_least(item, low), at_least(high - 1, item)
+            for holds, sign, bound in ((above, ">=", low), (below, "<", high)):
                 if not holds:
-                    tests.append(text)
+                    left, right = self.place(item, scope, under), self.place(bound, scope, under)
+                    tests.append(f"({left} {sign} {right})")
             axes |= item.axes() | low.axes() | high.axes()
             for atom in item.atoms():
                 if isinstance(atom, Gathered):

@@ -18,46 +18,43 @@ A program owns a tile of up to two dimensions. Schedules:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
-from nbcompile.codegen.accesses import accesses, heavy_lanes, memory_order, short_lane, streamed_bytes
+from nbcompile.codegen.accesses import memory_order
 from nbcompile.codegen.point_tiles import STENCIL, points_tiling
+from nbcompile.codegen.row_shapes import (
+    COLUMNS,
+    MOST_SLABS,
+    SHARED_BUDGET,
+    STAGES,
+    WALK_BLOCK,
+    RowShape,
+    busy,
+    draws,
+    gathers,
+    splittable,
+    stores_rows,
+    sums_vary,
+)
 from nbcompile.codegen.tiling import Tiling, distinct, in_warps, power, reordered, warps_of
-from nbcompile.codegen.values import KernelValues, gathered, kernel_values, walk_values
+from nbcompile.codegen.values import KernelValues, kernel_values, walk_values
 from nbcompile.loop_ir.fused import Group
 from nbcompile.loop_ir.index import Axis
-from nbcompile.loop_ir.nodes import Buffer, hint_product
+from nbcompile.loop_ir.nodes import Buffer
 from nbcompile.stages import Config
 from nbcompile.targets import Target
 
-LONGEST_ROW = 16_384  # points of a row that one program holds
-MOST_LIVE = 65_536  # points times values held at once: the registers of a multiprocessor
-WALK_BLOCK = 4096  # points of a walk's block
+# Where no property of the chip is named, these numbers, those of row_shapes.py, point_tiles.py and
+# scan_tiles.py, and the sizes and warps below are the best of those timed on an H200 over the regions of
+# corpus/: scripts/gpu/sweep.py times them again.
 CACHED = 2  # the part of the L2 cache that keeps what is walked again: one in so many bytes
 TOGETHER = 2048  # points of a block where several programs walk a row
-STAGES = 3  # blocks of a walk under way at once
-SHARED_BUDGET = 200 << 10  # bytes of them on a multiprocessor
 PART = 8192  # points that one of several programs holds of a row, with 8 warps
 ONE_STEP = 4096  # points of a slab that a program reads at once
 SHORT_COLUMN = 16  # points of a row that are walked in so many steps
-LONGEST_COLUMN = 512  # points of a row held where neighbours lie from row to row
 LONGEST_SUM = 16_384  # points of a row whose sums over the rows stay in registers
 SUM_TILE, SUM_PROGRAMS = 1024, 4  # points of such a tile, and programs of them on a multiprocessor
-WORK = {
-    "exp": 8,
-    "log": 10,
-    "log1p": 24,
-    "tanh": 20,
-    "erf": 20,
-    "sigmoid": 12,
-    "pow": 40,
-    "sin": 40,
-    "cos": 40,
-}
-BUSY = 48  # instructions a point, about, from which on threads have few points
 SMALL_DATA = 8 << 20  # bytes that a second walk finds in the cache anyway
-COLUMNS = 64  # neighbouring columns of a tile whose reduced axis is not the contiguous one
 
 
 def tiling(group: Group, buffers: dict[str, Buffer], target: Target) -> tuple[KernelValues, Tiling]:
@@ -77,17 +74,17 @@ def tiling(group: Group, buffers: dict[str, Buffer], target: Target) -> tuple[Ke
 
 
 def _rows(values: KernelValues, buffers: dict[str, Buffer], target: Target) -> Tiling:
-    shape = _Rows.of(values, buffers)
+    shape = RowShape.of(values, buffers)
     whole, rows = shape.whole, shape.rows
     if any(item.split for item in values.reductions):
         return _sums(values, shape, target)
     if shape.fits and shape.along:
-        if rows >= target.multiprocessors // 2 or whole <= 2 * ONE_STEP or not _splittable(values):
+        if rows >= target.multiprocessors // 2 or whole <= 2 * ONE_STEP or not splittable(values):
             return _held(values, shape, target)
     if shape.fits and not shape.along:
-        short = shape.length <= SHORT_COLUMN and not shape.mixed and _splittable(values)
+        short = shape.length <= SHORT_COLUMN and not shape.mixed and splittable(values)
         return _short_columns(shape) if short else _held_columns(values, shape)
-    if shape.lane is not None and _splittable(values):
+    if shape.lane is not None and splittable(values):
         plan = _looped(values, shape.across(shape.lane), target)
         return replace(plan, lanes=(shape.lane,))
     line = _line(values, shape)
@@ -100,16 +97,16 @@ def _rows(values: KernelValues, buffers: dict[str, Buffer], target: Target) -> T
     return shared if shared is not None else _looped(values, shape, target)
 
 
-def _line(values: KernelValues, shape: _Rows) -> Axis | None:
+def _line(values: KernelValues, shape: RowShape) -> Axis | None:
     """The last axis of what is summed up whole, if it cuts well into columns, a point is much work, and some
     of it is the same all along: walked by columns, that is done once a line, not once a point."""
-    if shape.x or len(shape.r) < 2 or not (shape.along and _splittable(values) and _busy(values)):
+    if shape.x or len(shape.r) < 2 or not (shape.along and splittable(values) and busy(values)):
         return None
     line = shape.r[-1]
     length = line.extent.constant
     if length is None or length % 8 or not _columns(length):  # odd lines are read piece by piece
         return None
-    if any(item.kind == "mean" or item.mean for item in values.reductions) or _stores_rows(values):
+    if any(item.kind == "mean" or item.mean for item in values.reductions) or stores_rows(values):
         return None
     found = walk_values(item.value for item in values.reductions)
     same = any(value.kind in ("load", "op") and value.axes and line not in value.axes for value in found)
@@ -122,7 +119,7 @@ def _columns(length: int) -> int:
     return next((size for size in sizes if -(-length // size) * size * 7 <= length * 8), 0)
 
 
-def _short_columns(shape: _Rows) -> Tiling:
+def _short_columns(shape: RowShape) -> Tiling:
     """The few steps of a row that lies across memory one after the other, each lane a row of its own."""
     configs = tuple(
         Config({"XBLOCK": min(each, max(32, power(shape.rows))), "RBLOCK": 1}, warps)
@@ -131,11 +128,11 @@ def _short_columns(shape: _Rows) -> Tiling:
     return Tiling("rows", shape.x, shape.r, unrolled=True, configs=distinct(configs))
 
 
-def _held_columns(values: KernelValues, shape: _Rows) -> Tiling:
+def _held_columns(values: KernelValues, shape: RowShape) -> Tiling:
     """A program holds whole rows that lie across memory: neighbouring ones."""
     each = max(16, min(COLUMNS * 2, 2048 // shape.whole))
     points, most = 64, 4  # few warps: less to combine
-    if any(item.split for item in values.reductions) or (_stores_rows(values) and not shape.mixed):
+    if any(item.split for item in values.reductions) or (stores_rows(values) and not shape.mixed):
         each = max(8, min(COLUMNS * (1 if shape.mixed else 2), 8192 // shape.whole))
         points, most = 16, 16
     tile = each * shape.whole
@@ -143,15 +140,15 @@ def _held_columns(values: KernelValues, shape: _Rows) -> Tiling:
     return Tiling("rows", shape.x, shape.r, persistent=True, configs=(config,))
 
 
-def _held(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
+def _held(values: KernelValues, shape: RowShape, target: Target) -> Tiling:
     """A program holds whole rows."""
     whole, rows, x, r = shape.whole, shape.rows, shape.x, shape.r
     slim = rows // max(1, 2048 // whole) >= 2 * target.multiprocessors
     each = max(1, min(2048 // whole, 64)) if slim else max(1, min(256 // whole, rows))
     each = power(each) if rows > 1 else 1
-    points = 32 if _draws(values) else 16
-    enough = shape.row_bytes >= 4 and not _gathers(values)  # for a program of one warp
-    if slim and enough and (whole <= 512 or (whole == 1024 and not _stores_rows(values))):
+    points = 32 if draws(values) else 16
+    enough = shape.row_bytes >= 4 and not gathers(values)  # for a program of one warp
+    if slim and enough and (whole <= 512 or (whole == 1024 and not stores_rows(values))):
         each, points = max(1, 512 // whole), 32  # nothing is combined across warps
     tile = each * whole
     configs = [Config({"XBLOCK": each}, warps_of(tile, points))]
@@ -163,66 +160,10 @@ def _held(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
     return Tiling("rows", x, r, persistent=True, one_row=each == 1, configs=distinct(configs))
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """What the choice among the row schedules depends on."""
-
-    x: tuple[Axis, ...]
-    r: tuple[Axis, ...]
-    rows: int
-    length: int
-    whole: int  # the length as a block: a power of two
-    live: int
-    along: bool  # neighbours in memory lie along the row, for every heavy access
-    mixed: bool  # for some along the row, for others from row to row
-    known: bool  # the length is
-    row_bytes: int  # read of a row while walking it once
-    lane: Axis | None  # the last of ``r``, if short and alone along memory: the next row's lies beside it
-
-    @classmethod
-    def of(cls, values: KernelValues, buffers: dict[str, Buffer]) -> _Rows:
-        nest = values.nest
-        x, r = nest.rows, nest.inner_axes
-        rows, length = hint_product(axis.extent for axis in x), hint_product(axis.extent for axis in r)
-        found = accesses(values, buffers)
-        lanes = heavy_lanes(found)
-        return cls(
-            x, r, rows, length, power(length), _live(values),
-            along=rows == 1 or lanes.isdisjoint(x),
-            mixed=not lanes.isdisjoint(x) and not lanes.isdisjoint(r),
-            known=all(axis.extent.constant is not None for axis in r),
-            row_bytes=streamed_bytes(values, buffers),
-            lane=short_lane(found, x, r),
-        )  # fmt: skip
-
-    def across(self, lane: Axis) -> _Rows:
-        """The same with ``lane``, the last of ``r``, as the last of ``x``."""
-        size, r = lane.extent.hint(), self.r[:-1]
-        length = self.length // max(size, 1)
-        return replace(
-            self, x=(*self.x, lane), r=r, rows=self.rows * size, length=length, whole=power(length),
-            along=False, mixed=False, lane=None,
-        )  # fmt: skip
-
-    def stages(self, wanted: int, tile: int, programs: int = 2) -> int:
-        """As many blocks under way as leave room for so many programs on a multiprocessor."""
-        room = SHARED_BUDGET // programs // max(self.row_bytes * tile, 1)
-        return min(wanted, room) if room >= 2 else 1
-
-    @property
-    def fits(self) -> bool:
-        """Whether one program can hold a row."""
-        if not self.known:
-            return False
-        if not self.along:
-            return self.whole <= LONGEST_COLUMN * (2 if self.mixed else 1)
-        return self.whole <= LONGEST_ROW and self.whole * self.live <= MOST_LIVE
-
-
-def _shared(values: KernelValues, shape: _Rows, target: Target) -> Tiling | None:
+def _shared(values: KernelValues, shape: RowShape, target: Target) -> Tiling | None:
     """Rows that several programs hold together; None where that is not possible or gains nothing."""
     known = shape.known and all(axis.extent.constant is not None for axis in shape.x)
-    if not known or _splittable(values) or any(item.kind.startswith("arg") for item in values.reductions):
+    if not known or splittable(values) or any(item.kind.startswith("arg") for item in values.reductions):
         return None
     if shape.length * shape.rows * shape.row_bytes < SMALL_DATA or not shape.along:
         return None
@@ -237,16 +178,16 @@ def _shared(values: KernelValues, shape: _Rows, target: Target) -> Tiling | None
     groups = dict.fromkeys(
         min(shape.rows, target.multiprocessors * each_sm // parts) for each_sm in (4, 3, 2, 1)
     )
-    configs = [Config({"XBLOCK": 1, "RBLOCK": part, "GROUPS": item}, 8) for item in groups if item]
+    configs = [Config({"RBLOCK": part, "GROUPS": item}, 8) for item in groups if item]
     configs.insert(0, replace(configs[0], registers=target.registers // (4 * 8 * 32)))
     return Tiling(
         "rows", shape.x, shape.r, persistent=True, one_row=True, parts=parts, configs=tuple(configs)
     )
 
 
-def _walked_together(values: KernelValues, shape: _Rows, target: Target) -> Tiling | None:
+def _walked_together(values: KernelValues, shape: RowShape, target: Target) -> Tiling | None:
     """Rows walked more than once by several programs each: as many rows at a time as the cache keeps."""
-    if any(item.kind not in ("sum", "mean") or item.split for item in values.reductions):
+    if any(item.kind not in ("sum", "mean") for item in values.reductions):
         return None
     row, room = shape.length * shape.row_bytes, target.l2_bytes // CACHED
     groups = -(-shape.rows // max(-(-shape.rows * row // max(room, 1)), 1))
@@ -256,40 +197,34 @@ def _walked_together(values: KernelValues, shape: _Rows, target: Target) -> Tili
         return None
     parts = -(-blocks // -(-blocks // parts))  # none without a block
     configs = tuple(
-        Config({"XBLOCK": 1, "RBLOCK": TOGETHER, "STAGES": stages, "GROUPS": groups}, warps)
+        Config({"RBLOCK": TOGETHER, "STAGES": stages, "GROUPS": groups}, warps)
         for stages, warps in ((STAGES, 4), (STAGES, 8), (STAGES, 2), (1, 4))
     )
     return Tiling("rows", shape.x, shape.r, one_row=True, parts=parts, configs=configs)
 
 
-def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
+def _looped(values: KernelValues, shape: RowShape, target: Target) -> Tiling:
     x, r, rows, length = shape.x, shape.r, shape.rows, shape.length
     wanted = target.multiprocessors * 4
     if shape.along:
-        each = 1 if length >= 1024 else min(8, power(max(rows, 1)))
-        block = min(WALK_BLOCK, max(64, power(length)))
+        each, block = shape.walk()
         if shape.row_bytes >= 6:
             block = min(block, WALK_BLOCK // 2)
-        if each > 1:
-            block = min(block, 512)
         slabs = 1
-        if _splittable(values) and rows == 1 and 2 * ONE_STEP < length <= 2 * ONE_STEP * wanted:
+        if splittable(values) and rows == 1 and 2 * ONE_STEP < length <= 2 * ONE_STEP * wanted:
             return _in_one_step(shape, wanted)
-        if _splittable(values) and rows // each < wanted // 2:
+        if splittable(values) and rows // each < wanted // 2:
             while block > 1024 and 8 * block < length < block * wanted * 2 // max(rows, 1):
                 block //= 2
             slabs = _slabs(length, block, wanted, rows // each)
         points = 32 if block >= 4096 else 16
-        if _busy(values):
+        if busy(values):
             block, points = min(block, 1024), 8
         # a row walked twice, and stored: few programs, each with much under way
-        twice = _stores_rows(values) and not _splittable(values) and shape.row_bytes <= 4
+        twice = stores_rows(values) and not splittable(values) and shape.row_bytes <= 4
         deep = STAGES * 2 if twice and not any(item.split for item in values.reductions) else STAGES
         configs = [
-            Config(
-                {"XBLOCK": each, "RBLOCK": size, "STAGES": shape.stages(stages, each * size)},
-                warps_of(each * size, held),
-            )
+            shape.walked(each, size, stages, held)
             for size, stages, held in (
                 (block, deep, points), (block, 1, points), (block // 2, deep, 16),
                 (block * 2, STAGES, 32), (block * 2, 1, 32), (block, STAGES, 16),
@@ -298,8 +233,8 @@ def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
         ]  # fmt: skip
         return Tiling("rows", x, r, one_row=each == 1, slabs=slabs, configs=distinct(configs))
     each = COLUMNS if rows >= COLUMNS else power(max(rows, 1))
-    busy = _busy(values) or _reads_many(values)
-    if busy and rows >= COLUMNS // 4:
+    much = busy(values) or _reads_many(values)
+    if much and rows >= COLUMNS // 4:
         each = _columns(rows) or each  # a lane beyond the last column works as hard as any
     # few warps, each with much to do: what they add up need not be combined until the end
     tile, warps, under_way, programs = WALK_BLOCK // 2, 2, STAGES, 2
@@ -307,15 +242,15 @@ def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
         each, under_way, programs = min(each, COLUMNS // 2), STAGES + 1, 4
     elif shape.mixed:
         tile, warps = WALK_BLOCK, 8
-    if busy:
-        warps = 8 if shape.mixed or _stores_rows(values) else 4
-    block = max(8, min(power(length), tile // each))
+    if much:
+        warps = 8 if shape.mixed or stores_rows(values) else 4
+    block = max(8, min(shape.whole, tile // each))
     slabs = 1
-    if _splittable(values) and rows // each < wanted:
-        while busy and block > 64 and rows * length < each * block * wanted:
+    if splittable(values) and rows // each < wanted:
+        while much and block > 64 and rows * length < each * block * wanted:
             block //= 2
         slabs = _slabs(length, block, wanted, max(1, rows // each))
-    under_way = under_way if length > slabs * block * STAGES or not busy else 1
+    under_way = under_way if length > slabs * block * STAGES or not much else 1
     stages = shape.stages(under_way, each * block, programs)
     configs = [
         Config({"XBLOCK": each, "RBLOCK": block, "STAGES": stages}, warps),
@@ -327,7 +262,7 @@ def _looped(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
     return Tiling("rows", x, r, slabs=slabs, configs=distinct(configs))
 
 
-def _in_one_step(shape: _Rows, wanted: int) -> Tiling:
+def _in_one_step(shape: RowShape, wanted: int) -> Tiling:
     """One row of which all can be under way at once: each program reads its slab in one step."""
     block = min(max(power(-(-shape.length // wanted)), ONE_STEP // 4), ONE_STEP)
     slabs = -(-shape.length // block)
@@ -336,10 +271,10 @@ def _in_one_step(shape: _Rows, wanted: int) -> Tiling:
     return Tiling("rows", shape.x, shape.r, one_row=True, slabs=slabs, configs=configs)
 
 
-def _sums(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
+def _sums(values: KernelValues, shape: RowShape, target: Target) -> Tiling:
     """Row results and sums over the rows in one walk."""
     x, r, rows, whole = shape.x, shape.r, shape.rows, shape.whole
-    vary = _sums_vary(values)
+    vary = sums_vary(values)
     if not vary and shape.fits:  # one value a row is added up
         plan = _held(values, shape, target) if shape.along else _held_columns(values, shape)
         each = plan.configs[0].constants["XBLOCK"]
@@ -354,7 +289,7 @@ def _sums(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
         each = max(16, min(COLUMNS, 8192 // whole))
         light = shape.along and shape.row_bytes <= 8
         if shape.along:
-            pair = whole == 1024 and light and not _busy(values)
+            pair = whole == 1024 and light and not busy(values)
             each = max(1, min(SUM_TILE * (2 if pair else 1) // whole, COLUMNS))
         each = min(each, power(rows))
         tile = each * whole
@@ -385,80 +320,12 @@ def _sums(values: KernelValues, shape: _Rows, target: Target) -> Tiling:
     return Tiling("rows", x, r, slabs=-(-rows // each), sums=True, configs=tuple(configs))
 
 
-def _sums_vary(values: KernelValues) -> bool:
-    """Whether some sum over the rows has values that vary within a row."""
-    return any(item.split and item.value.axes & values.nest.inner for item in values.reductions)
-
-
 def _slabs(length: int, block: int, wanted: int, programs: int) -> int:
     """Programs that share a row: enough to fill the chip, each with some blocks to walk."""
-    return max(1, min(wanted // max(programs, 1), -(-length // block) // 2, 1024))
-
-
-def _splittable(values: KernelValues) -> bool:
-    """Whether the row's reductions can be left as partial results: none is needed while walking it, neither
-    for another nor for what is stored of the whole row."""
-    inner = values.nest.inner
-    outputs = {item.output for item in values.reductions}
-    pairs = {item.output: item.mean for item in values.reductions}
-    for item in values.reductions:
-        if item.kind in ("argmax", "argmin"):
-            return False
-        if (item.value.reductions & outputs) - {pairs[item.output]}:
-            return False
-    whole_row = (
-        item for item in values.stores if item.value.axes & inner or not inner.isdisjoint(item.place.axes())
-    )
-    return not any(item.value.reductions & outputs for item in whole_row)
-
-
-def _stores_rows(values: KernelValues) -> bool:
-    """Whether anything is stored of the whole row."""
-    inner = values.nest.inner
-    return any(not inner.isdisjoint(item.value.axes | item.place.axes()) for item in values.stores)
-
-
-def kind_of_rows(values: KernelValues) -> Literal["sums", "columns", "rows"]:
-    """What a kernel does with its rows: adds up what varies along them beside their own results, adds up
-    columns while it stores what is made of them, or neither."""
-    if any(item.split for item in values.reductions):
-        return "sums" if _sums_vary(values) else "rows"
-    return "columns" if _splittable(values) and _stores_rows(values) else "rows"
-
-
-def _busy(values: KernelValues) -> bool:
-    """Whether a point is so much arithmetic that threads with many points run out of registers."""
-    roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
-    work = sum(WORK.get(value.op, 1) for value in walk_values(roots) if value.kind == "op")
-    return work >= BUSY
+    return max(1, min(wanted // max(programs, 1), -(-length // block) // 2, MOST_SLABS))
 
 
 def _reads_many(values: KernelValues) -> bool:
     """Whether so much is read along a row that threads with many points run out of registers."""
-    roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
-    found = (value for value in walk_values(roots) if value.kind == "load")
+    found = (value for value in walk_values(values.roots) if value.kind == "load")
     return sum(not value.axes.isdisjoint(values.nest.inner) for value in found) >= STENCIL
-
-
-def _gathers(values: KernelValues) -> bool:
-    """Whether some place depends on a value."""
-    roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
-    return any(gathered(value.place) for value in walk_values(roots) if value.kind == "load")
-
-
-def _draws(values: KernelValues) -> bool:
-    """Whether random numbers are drawn: so much arithmetic that it counts."""
-    roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
-    return any(value.op == "philox_uniform" for value in walk_values(roots))
-
-
-def _live(values: KernelValues) -> int:
-    """Values of a whole row that are held at once: what is read, and needed again after a reduction."""
-    inner = values.nest.inner
-    roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
-    heavy = {
-        value.buffer
-        for value in walk_values(roots)
-        if value.kind == "load" and value.axes & inner and value.axes - inner
-    }
-    return max(1, min(len(heavy), 4))

@@ -206,7 +206,7 @@ class ListedAxes:
         depth = p.out.depth
         for (item, _, lists), count in zip(listed[:-1], counts, strict=False):
             number = p.fresh("number")
-            p.out.add(f"for {number} in range(0, {count}):")
+            p.out.add(f"for {number} in range(0, {count}):", loop)
             p.out.depth += 1
             place = f"{letters[item.place.text]}*{item.length} + {number}"
             p.out.add(f"{p.letters[item.axis.text]} = tl.load({p.pointer(lists.name)} + {place})", loop)
@@ -215,7 +215,7 @@ class ListedAxes:
         most = counts[-1] if not several else _largest(counts[-1], len(dims) - bool(rest))
         together = 4 if item.length > 2 * item.size else 2
         number = p.fresh("number")
-        p.out.add(f"for {number} in range(0, {most}, {together}):")
+        p.out.add(f"for {number} in range(0, {most}, {together}):", loop)
         p.out.depth += 1
         sources = {item.place: item.axis for item in self.listed}
         p.dims = [replace(dim, axes=tuple(sources.get(axis, axis) for axis in dim.axes)) for dim in dims]

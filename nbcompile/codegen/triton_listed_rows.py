@@ -87,10 +87,11 @@ class ListedRows:
         axis = Axis("place", index(max(counts, sums)))
         p = PointsPrinter(nest.values, nest.buffers, nest.writer, [], {"place": "place"})
         p.out.add("place = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)")
-        p.out.add(f"tl.store({p.pointer(self.counts.name, write=True)} + place, 0, mask=place < {counts})")
+        counted, loop = p.pointer(self.counts.name, write=True), [nest.loop.id]
+        p.out.add(f"tl.store({counted} + place, 0, mask=place < {counts})", loop)
         if sums:
             pointer = p.pointer(self.sums.name, write=True)
-            p.out.add(f"tl.store({pointer} + place, 0.0, mask=place < {sums})")
+            p.out.add(f"tl.store({pointer} + place, 0.0, mask=place < {sums})", loop)
         nest.add(f"{nest.symbol}_clear", p, [f"cdiv({axis.extent}, XBLOCK)"], configs)
 
     def _list(self) -> None:
@@ -171,7 +172,7 @@ class ListedRows:
         p.out.add(f"{count} = tl.load({p.pointer(self.counts.name)} + table_row{mask})", loop)
         p.out.add(f"{few} = tl.where({count} > {self.most}, 0, {count})", loop)
         p.out.add(f"{total} = tl.full([RBLOCK, XBLOCK], 0.0, tl.float32)", loop)
-        p.out.add(f"for number in range(0, tl.max(tl.max({few}, axis=1), axis=0)):")
+        p.out.add(f"for number in range(0, tl.max(tl.max({few}, axis=1), axis=0)):", loop)
         p.out.depth += 1
         here = p.fresh("named")
         p.out.add(f"{here} = number < {few}", loop)

@@ -146,14 +146,17 @@ class Nest:
         # an empty dimension still has lanes
         return bool(extent) and all(extent % item.constants[dim.block] == 0 for item in configs)  # type: ignore[operator]
 
-    def declare(self, p: TilePrinter, dim: Dim, offset: str, configs: Sequence[Config]) -> None:
-        """The dimension's variable, its axes, and its mask."""
+    def declare(
+        self, p: TilePrinter, dim: Dim, offset: str, configs: Sequence[Config], *, axes: bool = True
+    ) -> None:
+        """The dimension's variable, its mask, and its axes."""
         p.out.add(f"{dim.name} = {p.lanes(dim, offset=offset)}")
         if not self.divides(dim, configs):
             dim.mask = p.fresh(f"{dim.name}_in")
             dim.cut = len(dim.axes) == 1
             p.out.add(f"{dim.mask} = {dim.name} < {self.size(p, dim.extent)}")
-        p.declare_axes(dim)
+        if axes:
+            p.declare_axes(dim)
 
     def program(self, p: TilePrinter, axis: int) -> str:
         return f"tl.program_id({axis}).to(tl.int64)" if p.wide else f"tl.program_id({axis})"
@@ -186,7 +189,7 @@ class Nest:
             if len(dim.axes) > 1 and not present.isdisjoint(dim.axes):
                 for axis in dim.axes:
                     if axis not in present:
-                        conditions.append(f"({self.letters[axis.text]} == 0)")
+                        conditions.append(f"({p.letter(axis)} == 0)")
         return conditions
 
     # -- rows ------------------------------------------------------------------------------------------

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import torch
 
-from nbcompile.codegen.block_printers import RowsPrinter, staged
+from nbcompile.codegen.block_printers import RowsPrinter, chunk_of, declare_slab, staged
 from nbcompile.codegen.printed import PrintedKernel
 from nbcompile.codegen.scan_tiles import goes_backwards, scan_tiling, scans_of
 from nbcompile.codegen.tile_printer import Dim, Scope, TilePrinter, bare
-from nbcompile.codegen.tiling import Tiling, extent_of
+from nbcompile.codegen.tiling import Tiling, extent_of, power
 from nbcompile.codegen.triton_expressions import TRITON_TYPES, TritonWriter
 from nbcompile.codegen.triton_nests import Nest
 from nbcompile.codegen.values import KernelValues, Value
@@ -215,22 +215,13 @@ class ScanNest(Nest):
 
     # -- slabs -------------------------------------------------------------------------------------------
 
-    def _chunk(self, length: str, configs: Sequence[Config]) -> str:
-        """How much of a row each slab has: a multiple of the first config's block, so that both functions
-        and all candidates have the same slabs."""
-        quantum = configs[0].constants["RBLOCK"]
-        if length.isdigit():
-            return str(-(-int(length) // (quantum * self.plan.slabs)) * quantum)
-        return f"tl.cdiv({length}, {quantum * self.plan.slabs}) * {quantum}"
-
     def _whole_blocks(self, r: Dim, configs: Sequence[Config]) -> bool:
-        """Whether every slab is a whole number of blocks, for every candidate."""
+        """Whether every slab is a whole number of blocks, the last one too, for every candidate."""
         extent = r.extent.constant
         if self.plan.slabs == 1 or not extent:
             return self.divides(r, configs)
-        chunk = int(self._chunk(str(extent), configs))
-        whole = all(chunk % config.constants["RBLOCK"] == 0 for config in configs)
-        return whole and chunk * self.plan.slabs == extent
+        chunk = int(chunk_of(str(extent), configs, self.plan.slabs))
+        return self.divides(r, configs) and all(chunk % item.constants["RBLOCK"] == 0 for item in configs)
 
     def _bounds(
         self, p: TilePrinter, r: Dim, configs: Sequence[Config], grid: list[str], slab: str
@@ -240,13 +231,8 @@ class ScanNest(Nest):
         length = self.size(p, r.extent)
         if self.plan.slabs == 1:
             return "0", length
-        p.used_names |= {"slab", "chunk", "first", "end"}
-        p.out.add(f"slab = {slab}")
-        p.out.add(f"chunk = {self._chunk(length, configs)}")
-        p.out.add("first = slab * chunk")
-        p.out.add(f"end = tl.minimum(first + chunk, {length})")
         grid.append(str(self.plan.slabs))
-        return "first", "end"
+        return declare_slab(p, slab, chunk_of(length, configs, self.plan.slabs), length)
 
     def _parts(self, scan: Scan, p: TilePrinter) -> list[str]:
         """Pointers to what the slabs come to: of the value, and of its position."""
@@ -292,7 +278,7 @@ class ScanNest(Nest):
     def _before(self, p: TilePrinter, x: Dim, carried: Mapping[str, Sequence[str]]) -> None:
         """What the slabs before this one come to together."""
         before, axis = p.fresh("before"), len(p.shape) - 1
-        lanes = f"tl.arange(0, {1 << max(self.plan.slabs - 1, 0).bit_length()})"
+        lanes = f"tl.arange(0, {power(self.plan.slabs)})"
         p.out.add(f"{before} = {p.across(lanes, axis)}")
         come = (
             f"({before} > slab) & ({before} < {self.plan.slabs})" if self.backwards else f"({before} < slab)"

@@ -280,7 +280,7 @@ class SmallTable:
         p.declare_axes(x)
         name, scope = self._row(p, {}, x.mask)
         hit = p.fresh("hit")
-        p.out.add(f"{hit} = {name} == {table.name}")
+        p.out.add(f"{hit} = {name} == {table.name}", [nest.loop.id])
         for letters, total in zip(places, totals, strict=True):
             p.letters |= letters
             self._accumulate(p, total, hit, scope)

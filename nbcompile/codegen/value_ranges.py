@@ -27,9 +27,8 @@ NARROWED = frozenset(
 )
 """Operations that give the same in int32 where operands and result fit."""
 
-_ALWAYS: dict[
-    str, Callable[[Range, Range], bool]
-] = {  # what a comparison of two ranges must show to hold for all their numbers
+# what two ranges must show for a comparison to hold for all their numbers
+_ALWAYS: dict[str, Callable[[Range, Range], bool]] = {
     "lt": lambda a, b: a[1] < b[0],
     "le": lambda a, b: a[1] <= b[0],
     "gt": lambda a, b: a[0] > b[1],

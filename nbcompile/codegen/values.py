@@ -50,7 +50,7 @@ class Value:
     scan, its argument is what is scanned, ``literal`` which output it is).
 
     axes:     axes of the nest it depends on; reductions: outputs of row reductions it depends on.
-    origin:   loop it was made for; name: what to call it, if it is the result of a loop.
+    origin:   loop it was made for.
     """
 
     number: int
@@ -114,6 +114,11 @@ class KernelValues:
     stores: tuple[Store, ...]
     names: Mapping[int, str]  # value number → name of the loop output it is
 
+    @property
+    def roots(self) -> tuple[Value, ...]:
+        """What every reduction takes and every store writes."""
+        return (*(item.value for item in self.reductions), *(item.value for item in self.stores))
+
 
 def kernel_values(group: Group, buffers: Mapping[str, Buffer], *, narrow: bool = False) -> KernelValues:
     """Resolve a group; adjacent axes that every access walks as one become one. ``narrow``: integers are
@@ -155,9 +160,7 @@ class _Resolver:
         self.memo: dict[tuple[str, tuple[IndexExpr, ...]], Value] = {}
         self.names: dict[int, str] = {}
         self.results: dict[str, Value] = {}  # of reductions that need no walk
-        self.reduced: dict[
-            tuple[str, int, torch.dtype], str
-        ] = {}  # kind and value → output, of those that do
+        self.reduced: dict[tuple[str, int, torch.dtype], str] = {}  # outputs of others, by kind and value
         self.found: list[Store] = []
         self.origin = ""
 
@@ -344,8 +347,7 @@ class _Resolver:
         return self._new("load", compute_dtype(load.dtype), buffer=load.buffer, place=offset)
 
     def _reduced(self, output: str, dtype: torch.dtype) -> Value:
-        value = self._new("reduced", compute_dtype(dtype), buffer=output)
-        return value
+        return self._new("reduced", compute_dtype(dtype), buffer=output)
 
     def _cast(self, value: Value, dtype: torch.dtype) -> Value:
         target = compute_dtype(dtype)
@@ -479,8 +481,7 @@ def _collapse(values: KernelValues) -> tuple[Nest, dict[Axis, IndexExpr]]:
 
 def _places(values: KernelValues) -> list[IndexExpr]:
     """Every index that a kernel computes."""
-    roots = [item.value for item in values.reductions] + [item.value for item in values.stores]
-    roots += [item.position for item in values.reductions if item.position is not None]
+    roots = [*values.roots, *(item.position for item in values.reductions if item.position is not None)]
     places = [item.place for item in values.reductions] + [item.place for item in values.stores]
     for value in walk_values(roots):
         places.append(value.place)

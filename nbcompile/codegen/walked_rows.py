@@ -8,7 +8,6 @@ memory on.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +16,8 @@ import torch
 
 from nbcompile.codegen.accumulating import Accumulating, accumulate_dtype, find_online
 from nbcompile.codegen.aligned_rows import odd_rows
-from nbcompile.codegen.block_printers import staged
+from nbcompile.codegen.block_printers import chunk_of, declare_slab, staged
+from nbcompile.codegen.printed import Lines
 from nbcompile.codegen.tile_printer import Dim, Scope, TilePrinter, bare
 from nbcompile.codegen.tiling import extent_of
 from nbcompile.codegen.values import Reduction, Store, Value
@@ -63,6 +63,7 @@ class WalkedRows:
         self.split = self.plan.split
         self.online = [] if self.split else find_online(self.values)
         self.line: Line | None = None
+        self.joined_line = ""  # names the lane and the axis beside it, if they are not all of the row's axes
         self.levels: dict[str, int] = {}
         self.row_sums = [item for item in self.values.reductions if item.split and nest.is_row_sum(item)]
         joined = {pair.total.output: pair.top.output for pair in self.online}
@@ -80,19 +81,12 @@ class WalkedRows:
 
     def print(self) -> None:
         p, nest = self.p, self.nest
-        grid = nest._declare_rows(p, self.x, self.configs)
-        declared = len(p.out.text)
-        if self.plan.lanes and not self.plan.total:
-            self._join_lanes()
+        head, apart = p.out, bool(self.plan.lanes) and not self.plan.total
+        grid = self._declare_lanes() if apart else nest._declare_rows(p, self.x, self.configs)
         self._find_line()
         bounds = ("0", nest.size(p, self.r.extent))
         if self.split:
-            p.out.add(f"slab = {nest.program(p, 1)}")
-            p.out.add(f"chunk = {self._chunk(bounds[1])}")
-            p.out.add("first = slab * chunk")
-            p.used_names |= {"first", "slab", "chunk", "end"}
-            p.out.add(f"end = tl.minimum(first + chunk, {bounds[1]})")
-            bounds = ("first", "end")
+            bounds = declare_slab(p, nest.program(p, 1), self._chunk(bounds[1]), bounds[1])
             grid.append(str(self.plan.slabs))
         full, short = nest._row_stores()
         walked = [self.levels[item.output] for item in self.values.reductions if item not in self.row_sums]
@@ -111,8 +105,8 @@ class WalkedRows:
         if self.split:
             parts = [item for item in self.values.reductions if not item.split]
             self._keep_parts(parts)
-            if self.plan.lanes and not self.plan.total:
-                self._drop_unused(declared)
+            if apart:
+                self._declare_read(head)
             nest.add(nest.symbol, p, grid, self.configs)
             self._finish(parts, short)
             return
@@ -270,9 +264,7 @@ class WalkedRows:
 
     def _chunk(self, length: str) -> str:
         """How much of a row each slab has."""
-        if length.isdigit():
-            return str(-(-int(length) // (self.quantum * self.plan.slabs)) * self.quantum)
-        return f"tl.cdiv({length}, {self.quantum * self.plan.slabs}) * {self.quantum}"
+        return chunk_of(length, self.configs, self.plan.slabs)
 
     def divides(self) -> bool:
         """Whether every slab is a whole number of blocks, the last one too."""
@@ -321,28 +313,28 @@ class WalkedRows:
 
     # -- lanes -----------------------------------------------------------------------------------------
 
-    def _join_lanes(self) -> None:
-        """One number for the lane and the axis beside it, for the compiler to see that neighbours in the tile
-        are neighbours in memory: of ``k * 3 + l`` it would not know."""
-        p, (row, lane) = self.p, self.x.axes[-2:]
+    def _declare_lanes(self) -> list[str]:
+        """The rows of this program, lanes among them; their axes are declared when it is known which of them
+        are read. The lane and the axis beside it are one number, for the compiler to see that neighbours in
+        the tile are neighbours in memory: of ``k * 3 + l`` it would not know."""
+        p, nest, x = self.p, self.nest, self.x
+        nest.declare(p, x, f"{nest.program(p, 0)} * XBLOCK", self.configs, axes=False)
+        row, lane = x.axes[-2:]
         both = Axis(f"{row.text}_{lane.text}", row.extent * lane.extent)
-        name = self.x.name
-        if len(self.x.axes) > 2:
-            name = p.fresh("lane")
-            p.out.add(f"{name} = {self.x.name} % {p._factor(both.extent)}")
-        p.letters[both.text] = name
-        p.joined = row, lane, both
+        p.joined, p.letters[both.text] = (row, lane, both), x.name
+        if len(x.axes) > 2:
+            name = p.letters[both.text] = p.fresh("lane")
+            self.joined_line = f"{name} = {x.name} % {p._factor(both.extent)}"
+        p.out = Lines(depth=p.out.depth, step=p.out.step)
+        return [f"cdiv({nest.size(p, x.extent)}, XBLOCK)"]
 
-    def _drop_unused(self, declared: int) -> None:
-        """Leave out the lane and the axis beside it where all is said of the two as one."""
-        out = self.p.out
-        for axis in self.x.axes[-2:]:
-            letter = self.p.letters[axis.text]
-            rest = "\n".join(out.text[declared:])
-            place = next(n for n, line in enumerate(out.text) if line.lstrip().startswith(f"{letter} = "))
-            if not re.search(rf"\b{letter}\b", rest):
-                del out.text[place], out.origins[place]
-                declared -= 1
+    def _declare_read(self, head: Lines) -> None:
+        """Go on from ``head`` with the axes that the lines since then read, and these lines."""
+        body, self.p.out = self.p.out, head
+        self.p.declare_axes(self.x, self.p.read)
+        if self.joined_line:
+            head.add(self.joined_line)
+        head.extend(body)
 
     # -- slabs --------------------------------------------------------------------------------------------
 

@@ -17,11 +17,11 @@ from nbcompile.fuse.limits import CPU_LIMITS, Limits
 from nbcompile.fuse.scans import scanning
 from nbcompile.loop_ir.expr import Load
 from nbcompile.loop_ir.fused import Binding, Group, Nest
-from nbcompile.loop_ir.index import ONE, Axis, IndexExpr, substitute
+from nbcompile.loop_ir.index import Axis, IndexExpr, substitute
+from nbcompile.loop_ir.lanes import Access, heavy_lanes, strides_of
 from nbcompile.loop_ir.nodes import Buffer, Loop, hint_product
 
 SPLIT_KEPT_BYTES = 1 << 20
-SHORT_LANE = 16
 MANY_BUFFERS = 64
 MANY_LOOPS = 160  # a kernel nobody reads, and a merge that has to look at every loop again
 
@@ -332,27 +332,20 @@ def _check_rows(group: Group, uses: Uses) -> Refusal | None:
 
 
 def _lanes(group: Group, uses: Uses) -> set[Axis]:
-    """The axes of the nest along which neighbours lie in memory, for the accesses that move most."""
+    """The axes of the nest along which neighbours lie in memory, for what is read and stored there."""
     makers = {out.name for loop in group.loops for out in loop.outputs}
-    moved: dict[Axis, int] = {}
-    most = 0
+    axes, found = group.nest.axes, []
     for loop, binding in _bound(group):
         places = [(load.buffer, _at(load, binding)) for load in loop.reads() if load.buffer not in makers]
         if loop.target is None:
             kept = tuple(binding[axis] for axis in loop.kept)
             places += [(out.name, kept) for out in loop.outputs if out.name in group.stored]
         for name, place in places:
-            offset = uses.buffers[name].offset(place)
-            axes = [axis for axis in group.nest.axes if axis in offset.axes()]
-            size = _points(axes) * uses.buffers[name].dtype.itemsize
-            most = max(most, size)
-            lanes = [axis for axis in axes if offset.coefficient(axis) == ONE]
-            for lane in tuple(lanes):
-                if lane.extent.hint() < SHORT_LANE:  # the next neighbours count too
-                    lanes += [axis for axis in axes if offset.coefficient(axis) == lane.extent]
-            for axis in lanes:
-                moved[axis] = max(moved.get(axis, 0), size)
-    return {axis for axis, size in moved.items() if size * 4 >= most}
+            buffer = uses.buffers[name]
+            offset = buffer.offset(place)
+            size = _points(axis for axis in axes if axis in offset.axes()) * buffer.dtype.itemsize
+            found.append(Access(name, size, strides_of(offset, axes)))
+    return heavy_lanes(found)
 
 
 def _whole_or_nothing(nest: Nest, reduced: frozenset[Axis]) -> bool:

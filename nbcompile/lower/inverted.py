@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -126,7 +126,11 @@ def _preimage(place: IndexExpr, axis: Axis, number: int, extent: IndexExpr) -> P
     length, size = axis.extent.constant, extent.constant
     if length is None or size is None or not 0 < length <= MOST_KNOWN or not 0 < size <= MOST_KNOWN:
         return None
-    line = [place.evaluate(lambda atom, n=n: n if atom == axis else 0) for n in range(length)]  # type: ignore[misc]
+
+    def target(n: int) -> int:
+        return place.evaluate(lambda atom: n if atom == axis else 0)
+
+    line = [target(n) for n in range(length)]
     backwards = length - 1 if line[0] > line[-1] else 0
     line = line[::-1] if backwards else line
     if sorted(line) != line or line[0] < 0 or line[-1] >= size:
@@ -206,13 +210,14 @@ class _Inverse:
             + [(n, self.axes[n].extent.constant or 0) for n in self.free]
         )
 
+        def numbered(out: Sequence[IndexExpr], number: Mapping[int, int]) -> Expr:
+            free = [index(number[n]) for n in self.free]
+            return _or_zero(*self.point(out, lambda item, o: item.place(o, number[item.axis]), free))
+
         def body(*out: IndexExpr) -> Expr:
             total = self.old(out)
             for numbers in itertools.product(*(range(count) for _, count in ordered)):
-                number = dict(zip((axis for axis, _ in ordered), numbers, strict=True))
-                free = [index(number[n]) for n in self.free]
-                new, bounds = self.point(out, lambda item, o: item.place(o, number[item.axis]), free)  # noqa: B023
-                total = total + (Guard(bounds, new, constant(0, new.dtype)) if bounds else new)
+                total = total + numbered(out, dict(zip((axis for axis, _ in ordered), numbers, strict=True)))
             return total
 
         return self.b.generate(self.base.shape, self.base.dtype, body)
@@ -226,8 +231,12 @@ class _Inverse:
         new, bounds = self.point(
             out, lambda item, o: item.place(o, next(own)), numbers[len(numbers) - len(self.free) :]
         )
-        body = Guard(bounds, new, constant(0, new.dtype)) if bounds else new
-        total = self.b.total(kept, inner, body)
+        total = self.b.total(kept, inner, _or_zero(new, bounds))
         return self.b.generate(
             self.base.shape, self.base.dtype, lambda *out: self.old(out) + self.b.element(total, out)
         )
+
+
+def _or_zero(value: Expr, bounds: tuple[Bound, ...]) -> Expr:
+    """``value`` where the bounds hold, else nothing to add."""
+    return Guard(bounds, value, constant(0, value.dtype)) if bounds else value

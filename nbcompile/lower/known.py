@@ -93,7 +93,8 @@ class KnownTensors:
         args, kwargs = _pytree.tree_map(here, (tuple(node.args), dict(node.kwargs)))
         if kwargs.get("pin_memory"):
             return None
-        result = node.target(*args, **kwargs)  # type: ignore[operator]
+        target: Any = node.target  # an operator: the node is exact
+        result = target(*args, **kwargs)
         return result if isinstance(result, torch.Tensor) else None
 
 
@@ -102,17 +103,17 @@ def is_exact(node: fx.Node) -> bool:
     fake = node.meta.get("val")
     if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
         return False
-    if node.target._schema.name.split("::")[-1] not in _EXACT or not isinstance(fake, torch.Tensor):
+    name = node.target._schema.name.split("::")[-1]
+    if name not in _EXACT or not isinstance(fake, torch.Tensor):
         return False
     if not all(isinstance(extent, int) for extent in fake.shape) or fake.numel() > MOST_KNOWN:
         return False
-    return not fake.dtype.is_floating_point or _same_everywhere(node, fake.dtype)
+    return not fake.dtype.is_floating_point or _same_everywhere(node, name, fake.dtype)
 
 
-def _same_everywhere(node: fx.Node, dtype: torch.dtype) -> bool:
+def _same_everywhere(node: fx.Node, name: str, dtype: torch.dtype) -> bool:
     """Whether an operator gives the same floating-point numbers on a GPU as here: quotients may be products
     with a reciprocal there, and steps are added up in another type."""
-    name = node.target._schema.name.split("::")[-1]  # type: ignore[union-attr]
     if dtype not in (torch.float32, torch.float64) or name in _QUOTIENTS:
         return False
     numbers = [item for item in (*node.args, *node.kwargs.values()) if isinstance(item, float)]

@@ -37,13 +37,18 @@ def _samples(
     def add(name: str, view: Callable[[torch.Generator], torch.Tensor], dim: int, **kwargs: Any) -> None:
         made.append(Sample(name, lambda g: ((view(g), dim), kwargs)))
 
-    def draw(g: torch.Generator, *shape: int, dtype: torch.dtype = dtypes[0], special: bool = False) -> Any:
+    def draw(
+        g: torch.Generator, *shape: int, dtype: torch.dtype = dtypes[0], special: bool = False
+    ) -> torch.Tensor:
         return tensor(g, *shape, dtype=dtype, special=special, low=low, high=high)
+
+    def drawn(*shape: int, dtype: torch.dtype) -> Callable[[torch.Generator], torch.Tensor]:
+        return lambda g: draw(g, *shape, dtype=dtype)
 
     for dtype in dtypes:
         for dim in (1, -1, 0):
-            add(f"{dtype}-{dim}", lambda g, dtype=dtype: draw(g, 3, 7, 5, dtype=dtype), dim)  # type: ignore[misc]
-        add(f"{dtype}-line", lambda g, dtype=dtype: draw(g, 40, dtype=dtype), 0)  # type: ignore[misc]
+            add(f"{dtype}-{dim}", drawn(3, 7, 5, dtype=dtype), dim)
+        add(f"{dtype}-line", drawn(40, dtype=dtype), 0)
     for kwargs in options:
         add(f"{kwargs}", lambda g: draw(g, 3, 7, 5), 1, **kwargs)
         add(f"{kwargs}-0-d", lambda g: draw(g), -1, **kwargs)

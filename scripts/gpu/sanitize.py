@@ -46,7 +46,7 @@ PROGRAMS = (
 
 def main(names: list[str]) -> int:
     """Run the programs of these names (all of PROGRAMS without any); how many failed."""
-    from tests.golden.triton_scatter_programs import GPU_PROGRAMS
+    from tests.golden.every_triton_program import GPU_PROGRAMS
 
     known = {program.name: program for program in GPU_PROGRAMS}
     missing = [name for name in names or PROGRAMS if name not in known]

@@ -93,6 +93,17 @@ def test_what_is_special(name: str) -> None:
             checked(lambda x: SCANS[name](x.flip(1), 1), x, **limits)
 
 
+def test_slabs_of_whole_blocks_need_no_masks() -> None:
+    """38 blocks in four slabs of ten, the last of eight."""
+    limits = {"multiprocessors": 1, "LONGEST_ROW": 64, "WALK_BLOCK": 64}
+    for function in (lambda x: x.cumsum(0), lambda x: x.flip(0).cummax(0).values.flip(0)):
+        x = torch.rand(38 * 64)
+        assert checked(function, x, candidates=5, **limits) == ["scan, split rows"]
+        with small_chip(**limits):
+            _, source = generated(aten_of(function, x))
+        assert "chunk = 640" in source.source and "mask=i_in" not in source.source
+
+
 def test_indices_of_64_bits() -> None:
     for limits in SCHEDULES.values():
         for size, dim in SHAPES.values():

@@ -20,6 +20,8 @@ from nbcompile import orders, targets
 from nbcompile.capture.decompositions import decompositions
 from nbcompile.codegen import (
     point_tiles,
+    row_shapes,
+    scan_tiles,
     tile_printer,
     tiles,
     triton_listed_axes,
@@ -49,8 +51,9 @@ H100 = Options(cache=False, verify=True, target="cuda:90", random="eager")
 @contextlib.contextmanager
 def small_chip(multiprocessors: int = 2, **constants: int) -> Iterator[None]:
     """Give ``cuda:90`` few multiprocessors, and schedules and fusion lower thresholds, so that small tensors
-    are cut up as large ones are elsewhere. ``constants`` are those of :mod:`nbcompile.codegen.tiles`,
-    :mod:`nbcompile.orders` and, in small letters, of :class:`nbcompile.fuse.limits.Limits`."""
+    are cut up as large ones are elsewhere. ``constants`` are those of :mod:`nbcompile.codegen.tiles` and the
+    files that share them, of :mod:`nbcompile.orders` and, in small letters, of
+    :class:`nbcompile.fuse.limits.Limits`."""
     fusion = {name: value for name, value in constants.items() if name.islower()}
     chip = replace(targets.CHIPS["cuda:90"], multiprocessors=multiprocessors)
     with contextlib.ExitStack() as patches:
@@ -58,10 +61,13 @@ def small_chip(multiprocessors: int = 2, **constants: int) -> Iterator[None]:
         limits = lambda target: replace(limits_of(target), **fusion)
         patches.enter_context(mock.patch.object(loops_to_groups_file, "limits_of", limits))
         scatters = (triton_small_tables, triton_listed_rows, triton_listed_axes)
-        files = (tiles, point_tiles, triton_nests, tile_printer, orders, *scatters)
+        files = (
+            tiles, row_shapes, scan_tiles, point_tiles, triton_nests, tile_printer, orders, *scatters
+        )  # fmt: skip
         for name in constants.keys() - fusion.keys():
-            module = next(item for item in files if hasattr(item, name))
-            patches.enter_context(mock.patch.object(module, name, constants[name]))
+            own = next(getattr(item, name) for item in files if hasattr(item, name))
+            for module in [item for item in files if getattr(item, name, None) == own]:  # imported there
+                patches.enter_context(mock.patch.object(module, name, constants[name]))
         yield
 
 

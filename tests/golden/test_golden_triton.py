@@ -33,8 +33,8 @@ from ..codegen.triton_running import (
     titles,
 )  # fmt: skip
 from .checking import check
+from .every_triton_program import GPU_PROGRAMS
 from .triton_programs import GpuProgram
-from .triton_scatter_programs import GPU_PROGRAMS
 
 FOLDER = Path(__file__).parent / "triton"
 SCHEDULES = {
@@ -123,6 +123,32 @@ def test_text(program: GpuProgram, request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--accept-golden"):
         file.write_text(text, encoding="utf-8")
     assert text == file.read_text(encoding="utf-8"), "the kernel changed; see the top of this file"
+
+
+@each_program
+def test_each_line_that_computes_is_linked_to_the_loops_it_is_for(program: GpuProgram) -> None:
+    """Lines without a loop say only where the present tile is: they touch no memory, and use no result of a
+    line that computes, but to take the place of a point apart."""
+    touches = re.compile(r"tl\.(load|store|atomic_\w+|sum|max|min|dot|reduce|associative_scan)\b")
+    apart = re.compile(r"\w+ = \(?\w+( % \w+\)?)?( // \w+)?")
+    _, source = printed(program)
+    for kernel in source.kernels:
+        linked = dict(kernel.lines)
+        loops = {origin for origins in linked.values() for origin in origins}
+        made: set[str] = set()  # by lines that compute, in the present function
+        for number, line in enumerate(kernel.text.splitlines(), 1):
+            left, equals, right = line.strip().partition(" = ")
+            if line.startswith("def "):
+                made = set()
+            elif number in linked:
+                made |= set(re.findall(r"\w+", left)) if equals else set()
+            elif line.startswith("    "):
+                assert not touches.search(line), line
+                used = made & set(re.findall(r"\w+", right or line))
+                assert not used or apart.fullmatch(line.strip()), (
+                    f"line {number} uses {', '.join(used)} and is of no loop: {line}"
+                )
+        assert loops, kernel.name
 
 
 @each_program

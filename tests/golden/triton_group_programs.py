@@ -1,14 +1,12 @@
-"""More golden programs: group norms of tensors whose channels are contiguous, and what follows them.
-Importing this file adds them to those of :mod:`triton_programs`."""
+"""The golden programs of group norms of tensors whose channels are contiguous, and what follows them: see
+:mod:`.triton_programs`."""
 
 from __future__ import annotations
 
 import torch
 from torch.nn import functional as F
 
-from .triton_programs import ACROSS, BF16, GPU_PROGRAMS, PHILOX, empty, floats, gpu
-
-__all__ = ["GPU_PROGRAMS"]
+from .triton_programs import ACROSS, BF16, PHILOX, empty, floats, gpu
 
 
 def _last(x: torch.Tensor) -> torch.Tensor:

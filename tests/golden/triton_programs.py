@@ -1,5 +1,6 @@
 """The programs whose Triton kernels are kept as golden files: each at a size that a GPU is bought for, which
-is only printed, and at a size that the interpreter runs, cut up in the same way."""
+is only printed, and at a size that the interpreter runs, cut up in the same way. More of them, by what they
+are of, are in the files that :mod:`.every_triton_program` names."""
 
 from __future__ import annotations
 
@@ -494,6 +495,3 @@ def dynamic_sums(x):
 @gpu(lambda: (empty(4000, 1000), empty(1000)), lambda: (floats(33, 70), floats(70)), dynamic=True)
 def dynamic_pointwise(x, bias):
     return torch.tanh(x + bias).t().contiguous()
-
-
-from . import triton_odd_row_programs, triton_order_programs, triton_scan_programs  # noqa: E402, F401

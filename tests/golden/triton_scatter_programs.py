@@ -1,14 +1,11 @@
-"""More golden programs: gathers and scatters by known and by short indices, and into tables of few and of
-many rows. Importing this file adds them to those of :mod:`triton_programs`."""
+"""The golden programs of gathers and scatters by known and by short indices, and into tables of few and of
+many rows: see :mod:`.triton_programs`."""
 
 from __future__ import annotations
 
 import torch
 
-from .triton_group_programs import GPU_PROGRAMS
 from .triton_programs import BF16, K, empty, floats, gpu, whole
-
-__all__ = ["GPU_PROGRAMS"]
 
 
 @gpu(

@@ -24,6 +24,7 @@ import region_capture  # noqa: E402
 import region_extract  # noqa: E402
 import regions  # noqa: E402
 import runner  # noqa: E402
+import sweep  # noqa: E402
 import table  # noqa: E402
 from corpus_nets import Net, Of  # noqa: E402
 from items import Maker  # noqa: E402
@@ -185,6 +186,48 @@ def test_corpus_script_runs_regions(tmp_path: Path) -> None:
     assert steady and all(record["times"]["nbcompile"]["median"] > 0 for record in steady)
     assert all(record["compile"]["nbcompile"] > 0 for record in steady)
     assert not _records("failure", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("what", "shape", "code"),
+    [
+        ("points", [64, 300], "aten.exp.default(a0)"),
+        ("square", [96, 80], "aten.clone.default(aten.t.default(a0), memory_format=torch.contiguous_format)"),
+        ("held", [40, 512], "aten._softmax.default(a0, 1, False)"),
+        ("held, scan", [40, 512], "aten.cumsum.default(a0, 1)"),
+        ("walked", [2, 20_000], "aten.sum.dim_IntList(a0, [1])"),
+        ("walked, columns", [700, 64], "aten.amax.default(a0, [0])"),
+    ],
+)
+def test_sweep_times_alternatives(
+    what: str, shape: list[int], code: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("triton")
+    inputs = (("a0", "f32", shape, None, None),)
+    file = tmp_path / "regions.jsonl"
+    regions.save([regions.Region("one", what, "a test", 1 << 20, inputs, (f"v0 = {code}",), ("v0",))], file)
+    assert sweep.main([*ON_CPU, "--regions", str(file), "--most", "2"]) == 0
+    (record,) = _records("sweep", tmp_path)
+    (plan,) = record["plans"]
+    assert what.partition(",")[0] in plan and record["times"].keys() > {"default"}
+    assert all(time > 0 for time in record["times"].values())
+    assert not _records("failure", tmp_path)
+    assert "1 regions" in capsys.readouterr().out
+
+
+def test_sweep_refuses_an_alternative_that_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    inputs = (("a0", "f32", [40, 512], None, None),)
+    code = ("v0 = aten._softmax.default(a0, 1, False)",)
+    file = tmp_path / "regions.jsonl"
+    regions.save([regions.Region("one", "softmax", "a test", 1 << 20, inputs, code, ("v0",))], file)
+    errors = iter((0.0, 0.5))
+    monkeypatch.setattr(sweep, "relative_error", lambda got, reference: next(errors))
+    assert sweep.main([*ON_CPU, "--regions", str(file), "--most", "2"]) == 0
+    (record,) = _records("sweep", tmp_path)
+    assert len(record["times"]) == 2
+    (failure,) = _records("failure", tmp_path)
+    assert "off the default's" in failure["reason"]
 
 
 def test_inputs_of_a_region_stay_within_what_they_index() -> None:

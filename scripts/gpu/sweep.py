@@ -1,0 +1,381 @@
+"""Times alternatives to the tilings that codegen picks, region by region: where the numbers in
+``nbcompile/codegen/tiles.py`` and the files beside it come from.
+
+    python scripts/gpu/sweep.py [--only REGIONS] [--budget SECONDS]       on a GPU
+    python scripts/gpu/sweep.py --check [--only REGIONS]                  compile all for cuda:90, anywhere
+    python scripts/gpu/sweep.py --device cpu --most 3 --only REGIONS      in the interpreter, to see it run
+
+Each alternative is another block, number of warps, of blocks under way or of programs, within the schedule
+that the kernel has. Its results are compared with those of the tiling that codegen picks. A kernel that has
+no alternative of a name keeps its own tiling, so that a region of several kernels varies one at a time or all
+of one kind together. Times are medians, in terms of the region's limit (see corpus.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import regions
+import runner
+import torch
+from contestants import OURS, compile_with, first_line, warm_up
+from gpu_timing import in_turn, input_sets, interleaved, relative_error, synchronize
+from items import copies
+from regions import Region
+from runner import Run, say
+
+from corpus import MOST_SETS, TINY_BYTES
+from nbcompile.codegen import scan_tiles, tiles, triton_nests, triton_scan
+from nbcompile.codegen.row_shapes import MOST_SLABS, SHARED_BUDGET, RowShape, splittable, sums_vary
+from nbcompile.codegen.tiling import Tiling, power
+from nbcompile.codegen.values import KernelValues
+from nbcompile.stages import Config
+from nbcompile.targets import Target
+
+Choose = Callable[[KernelValues, Tiling, Any, Target], Tiling]
+TOLERANCE = 0.03  # of results, relative: half types added up in another order
+WORTH = 0.95  # an alternative that takes at most so much of the time is named in the summary
+
+
+# -- alternatives ------------------------------------------------------------------------------------
+
+
+def alternatives(values: KernelValues, plan: Tiling, buffers: Any, target: Target) -> dict[str, Tiling]:
+    """Other tilings of a kernel's schedule, by a name that says what is different."""
+    if plan.schedule == "rows":
+        found = _rows(values, plan, RowShape.of(values, buffers), target)
+    else:
+        found = {"points": _points, "bands": _bands, "square": _squares, "lines": _lines}.get(
+            plan.schedule, _none
+        )(plan)
+    return {named(item): item for item in found}
+
+
+def named(plan: Tiling) -> str:
+    config = plan.configs[0]
+    words = [plan.schedule if plan.schedule != "rows" else "held" if plan.persistent else "walked"]
+    words += [f"{name}={value}" for name, value in config.constants.items()]
+    words += [
+        f"{word}={count}" for word, count in (("slabs", plan.slabs), ("parts", plan.parts)) if count > 1
+    ]
+    return " ".join([*words, f"warps={config.warps}"])
+
+
+def _config(warps: int, **constants: int) -> tuple[Config, ...]:
+    return (Config(constants, warps),)
+
+
+def _held_by_thread(tile: int, warps: int) -> int:
+    return tile // (32 * warps)
+
+
+def _none(plan: Tiling) -> Iterator[Tiling]:
+    del plan
+    return iter(())
+
+
+def _points(plan: Tiling) -> Iterator[Tiling]:
+    for block, warps in product((256, 512, 1024, 2048, 4096), (1, 2, 4, 8)):
+        if plan.x and 4 <= _held_by_thread(block, warps) <= 32:
+            yield replace(plan, configs=_config(warps, XBLOCK=block))
+
+
+def _lines(plan: Tiling) -> Iterator[Tiling]:
+    for block, warps in product((256, 512, 1024, 2048, 4096), (1, 2, 4, 8)):
+        if 4 <= _held_by_thread(block, warps) <= 32:
+            yield replace(plan, configs=_config(warps, RBLOCK=block))
+
+
+def _bands(plan: Tiling) -> Iterator[Tiling]:
+    length = plan.x[0].extent.hint()
+    for width, block, warps in product((32, 64, 128, 256, 512), (256, 512, 1024, 2048, 4096), (1, 2, 4, 8)):
+        if width <= block and -(-length // width) * width <= length * 1.3:
+            if 4 <= _held_by_thread(block, warps) <= 32:
+                yield replace(plan, configs=_config(warps, YBLOCK=block // width, XBLOCK=width))
+    for block, warps in ((512, 2), (1024, 4), (1024, 2), (2048, 8)):
+        yield Tiling("points", (*plan.outer, *plan.y, *plan.x), configs=_config(warps, XBLOCK=block))
+
+
+def _squares(plan: Tiling) -> Iterator[Tiling]:
+    for y, x, warps in product((16, 32, 64, 128), (16, 32, 64, 128), (2, 4, 8)):
+        if 8 <= _held_by_thread(y * x, warps) <= 64:
+            yield replace(plan, configs=_config(warps, YBLOCK=y, XBLOCK=x))
+
+
+def _rows(values: KernelValues, plan: Tiling, shape: RowShape, target: Target) -> Iterator[Tiling]:
+    for lane in plan.lanes:
+        shape = shape.across(lane)
+    if plan.sums:
+        return _owned(plan, shape, target) if plan.persistent and sums_vary(values) else iter(())
+    if plan.persistent and plan.parts == 1:
+        return _held(plan, shape) if shape.along else _held_columns(plan, shape, bool(values.reductions))
+    if not shape.along:
+        return _walked_columns(plan, shape, target)
+    return _walked(plan, shape, target, parted=_parted(values, plan), shared=bool(values.reductions))
+
+
+def _parted(values: KernelValues, plan: Tiling) -> bool:
+    """Whether rows can be shared out in slabs."""
+    return splittable(values) if values.reductions else plan.slabs > 1
+
+
+def _held(plan: Tiling, shape: RowShape) -> Iterator[Tiling]:
+    for each, warps in product((1, 2, 4, 8, 16, 32), (1, 2, 4, 8, 16, 32)):
+        tile = each * shape.whole
+        if 256 <= tile <= 32768 and 4 <= _held_by_thread(tile, warps) <= 64:
+            yield replace(plan, one_row=each == 1, configs=_config(warps, XBLOCK=each))
+
+
+def _held_columns(plan: Tiling, shape: RowShape, reduces: bool) -> Iterator[Tiling]:
+    for each, warps in product((8, 16, 32, 64, 128, 256, 512), (1, 2, 4, 8, 16)):
+        if 512 <= each * shape.whole <= 16384:
+            yield replace(plan, configs=_config(warps, XBLOCK=each))
+    for each, warps in product((128, 256, 512, 1024), (1, 2, 4, 8)):
+        if reduces and shape.length <= 64:
+            walked = replace(plan, persistent=False, unrolled=True)
+            yield replace(walked, configs=_config(warps, XBLOCK=each, RBLOCK=1))
+
+
+def _owned(plan: Tiling, shape: RowShape, target: Target) -> Iterator[Tiling]:
+    """Rows of a program that adds up over its rows too."""
+    for each, points, stages, per in product(
+        (1, 2, 4, 8, 16, 32, 64), (8, 16, 32), (1, 2, 3, 4), (1, 2, 3, 4, 8)
+    ):
+        tile = each * shape.whole
+        warps = max(1, min(16, tile // (32 * points)))
+        if not 1024 <= tile <= 8192 or _held_by_thread(tile, warps) != points:
+            continue
+        if stages > 1 and shape.row_bytes * tile * stages * per > SHARED_BUDGET:
+            continue
+        slabs = min(target.multiprocessors * per, -(-shape.rows // each))
+        yield replace(
+            plan, one_row=each == 1, slabs=slabs, configs=_config(warps, XBLOCK=each, STAGES=stages)
+        )
+
+
+def _walked_columns(plan: Tiling, shape: RowShape, target: Target) -> Iterator[Tiling]:
+    for each, block, warps, stages in product((64, 128, 256), (8, 16, 32, 64), (1, 2, 4, 8), (1, 3)):
+        tile = each * block
+        if each > power(shape.rows) or block > shape.whole or not 1024 <= tile <= 8192:
+            continue
+        if not 16 <= _held_by_thread(tile, warps) <= 64:
+            continue
+        for share in (4, 12) if plan.slabs > 1 else (0,):
+            slabs = _slabs(target.multiprocessors * share // max(1, shape.rows // each), shape, block)
+            configs = _config(warps, XBLOCK=each, RBLOCK=block, STAGES=stages)
+            yield replace(plan, slabs=slabs, configs=configs)
+
+
+def _walked(plan: Tiling, shape: RowShape, target: Target, *, parted: bool, shared: bool) -> Iterator[Tiling]:
+    """Walks of a program a row, of several in slabs, and (``shared``) of several that walk together."""
+    for block, warps, stages in product((1024, 2048, 4096, 8192), (4, 8, 16), (1, 2, 3, 4, 6)):
+        if not 4 <= _held_by_thread(block, warps) <= 32:
+            continue
+        if stages > 1 and shape.row_bytes * block * stages > SHARED_BUDGET:
+            continue
+        for share in (0, 4, 8, 16) if parted else (0,):
+            slabs = _slabs(-(-target.multiprocessors * share // shape.rows), shape, block)
+            yield replace(
+                plan, persistent=False, one_row=True, parts=1, slabs=slabs,
+                configs=_config(warps, XBLOCK=1, RBLOCK=block, STAGES=stages),
+            )  # fmt: skip
+    if not shared or parted:
+        return
+    for groups, warps, block, per, stages in product(
+        (16, 66, 132, 256), (4, 8), (1024, 2048, 4096), (4, 6, 8), (2, 3, 4)
+    ):
+        blocks = -(-shape.length // block)
+        parts = min(target.multiprocessors * per // groups, blocks // 2)
+        if parts < 2 or groups > shape.rows or per * warps > 32:
+            continue
+        parts = -(-blocks // -(-blocks // parts))
+        yield replace(
+            plan, persistent=False, one_row=True, parts=parts, slabs=1,
+            configs=_config(warps, RBLOCK=block, STAGES=stages, GROUPS=groups),
+        )  # fmt: skip
+
+
+def _slabs(wanted: int, shape: RowShape, block: int) -> int:
+    return max(1, min(wanted, -(-shape.length // block) // 2, MOST_SLABS))
+
+
+# -- choosing ----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def tilings(choose: Choose) -> Iterator[None]:
+    """Kernels compiled in here are cut up as ``choose`` says, given what codegen would do."""
+
+    def chosen(pick: Callable[..., tuple[KernelValues, Tiling]]) -> Callable[..., Any]:
+        def tiling(group: Any, buffers: Any, target: Target) -> tuple[KernelValues, Tiling]:
+            values, plan = pick(group, buffers, target)
+            return values, choose(values, plan, buffers, target)
+
+        return tiling
+
+    with (
+        mock.patch.object(triton_nests, "tiling", chosen(tiles.tiling)),
+        mock.patch.object(triton_scan, "scan_tiling", chosen(scan_tiles.scan_tiling)),
+    ):
+        yield
+
+
+class Collecting:
+    """Chooses what codegen does, and remembers the alternatives of every kernel."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, None] = {}
+        self.plans: list[str] = []
+
+    def __call__(self, values: KernelValues, plan: Tiling, buffers: Any, target: Target) -> Tiling:
+        self.names |= dict.fromkeys(alternatives(values, plan, buffers, target))
+        self.plans.append(f"{plan.title}: {named(plan)}")
+        return plan
+
+    def some(self, most: int) -> list[str]:
+        """At most so many of the alternatives, of every kind."""
+        names = list(self.names)
+        return names[:: -(-len(names) // most)] if names else []
+
+
+def choosing(name: str) -> Choose:
+    def choose(values: KernelValues, plan: Tiling, buffers: Any, target: Target) -> Tiling:
+        return alternatives(values, plan, buffers, target).get(name, plan)
+
+    return choose
+
+
+# -- measuring ---------------------------------------------------------------------------------------
+
+
+def measure(region: Region, run: Run, machine: dict[str, Any]) -> float:
+    """Compile every alternative, check it, then time all in turns; the best one's time in the default's."""
+    options = {"cache": False, "interpret": run.device == "cpu"}
+    sets = input_sets(lambda seed: region.arguments(run.device, seed), run.device, most=MOST_SETS)
+    random = re.search(r"dropout|bernoulli|rand", "\n".join(region.code))
+    calls: dict[str, Any] = {}
+    reference: Any = None
+
+    def compiled(name: str, choose: Choose) -> Any:
+        contestant = compile_with(OURS, region.function(run.device), **options)
+        args = copies(sets[0])
+        with tilings(choose):
+            results = contestant.fn(*args)
+        synchronize(run.device)
+        if reason := contestant.why_eager():
+            run.failed(region.id, OURS, f"{name}: {reason}")
+            return None
+        calls[name] = in_turn([_bound(contestant.fn, args) for args in sets])
+        return [_finite(each) for each in results]
+
+    collecting = Collecting()
+    reference = compiled("default", collecting)
+    if reference is None:
+        return 1.0
+    for name in collecting.some(run.arguments.most):
+        results = run.attempt(region.id, OURS, lambda name=name: compiled(name, choosing(name)))
+        if results is None or random:
+            continue
+        error = relative_error(results, reference)
+        if error > TOLERANCE:
+            run.failed(region.id, OURS, f"{name}: its results are {error:.2g} off the default's")
+            del calls[name]
+    samples = interleaved(
+        calls, run.device, budget=0.1 if run.arguments.quick else 0.4, kernels=True, min_rounds=3, warm_up=1
+    )
+    limit = region.bytes / machine["copy_bandwidth"] + machine["launch_floor"]
+    times = {name: statistics.median(values) / limit for name, values in samples.items()}
+    run.write(
+        "sweep", item=region.id, what=region.what, plans=collecting.plans, limit=limit, times=times
+    )  # fmt: skip
+    best = sorted(times.items(), key=lambda item: item[1])[:5]
+    say(
+        f"{region.id} {region.what} [{'; '.join(collecting.plans)}]: default {times['default']:.2f} of "
+        f"{len(times)}; " + ", ".join(f"{name} {time:.2f}" for name, time in best)
+    )
+    return best[0][1] / times["default"]
+
+
+def _finite(result: Any) -> Any:
+    """A copy to compare: what is not finite (of a region that takes roots, say) as 0."""
+    if isinstance(result, torch.Tensor) and result.is_floating_point():
+        return torch.nan_to_num(result, 0.0, 0.0, 0.0)
+    return result.clone() if isinstance(result, torch.Tensor) else result
+
+
+def _bound(fn: Any, args: tuple[Any, ...]) -> Callable[[], Any]:
+    return lambda: fn(*args)
+
+
+def check(region: Region, run: Run) -> None:
+    """Compile every alternative of a region for ``cuda:90``, without running it."""
+    from region_capture import OPTIONS, graphs_of_region
+
+    from nbcompile.pipeline import compile_graph
+    from nbcompile.recorder import Recorder
+
+    options = replace(OPTIONS, cache=False)
+
+    def compile_all(choose: Choose) -> None:
+        with tilings(choose):
+            for graph in graphs_of_region(region):
+                compile_graph(graph, options, Recorder(options))
+
+    collecting = Collecting()
+    compile_all(collecting)
+    names = collecting.some(run.arguments.most)
+    failed = 0
+    for name in names:
+        try:
+            compile_all(choosing(name))
+        except Exception as error:  # each is reported, and counted
+            failed += 1
+            run.failed(region.id, OURS, f"{name}: {first_line(error)}")
+    plans = "; ".join(collecting.plans)
+    say(f"{region.id} {region.what} [{plans}]: {len(names)} alternatives, {failed} failed")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    def extra(parser: Any) -> None:
+        parser.add_argument("--check", action="store_true", help="compile for cuda:90, run nothing")
+        parser.add_argument("--most", type=int, default=1000, help="alternatives of a region, at most")
+        parser.add_argument("--regions", type=Path, default=regions.CORPUS, help="file of regions")
+
+    run = runner.start("sweep", __doc__ or "", argv, (OURS,), extra=extra)
+    most = TINY_BYTES if run.arguments.tiny else math.inf
+    known = {region.id: region for region in regions.load(run.arguments.regions) if region.bytes <= most}
+    if run.arguments.list:
+        say("\n".join(known))
+        return 0
+    if run.arguments.check:
+        for name in run.items(known):
+            run.attempt(name, OURS, lambda name=name: check(known[name], run))
+        return int(run.failures > 0)
+    machine = runner.describe_machine(run)
+    warm_up([OURS], run.device)
+    gains: dict[str, float] = {}
+    # every alternative is the same function to Dynamo
+    many = torch._dynamo.config.patch(recompile_limit=100_000, accumulated_recompile_limit=100_000)
+    with torch.no_grad(), many:
+        for name in run.items(known):
+            share = run.attempt(name, OURS, lambda name=name: measure(known[name], run, machine))
+            gains |= {name: share} if share is not None else {}
+    better = sorted((share, name) for name, share in gains.items() if share <= WORTH)
+    say(f"\n{len(gains)} regions; of {len(better)} an alternative takes at most {WORTH} of the time:")
+    for share, name in better:
+        say(f"  {name} {share:.2f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
