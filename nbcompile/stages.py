@@ -38,12 +38,16 @@ class FxGraph:
         return self.module.print_readable(print_output=False)
 
 
+STEP_OF = "nbcompile_step_of"
+
+
 @dataclass(frozen=True)
 class AtenGraph:
     """A flat graph of ATen calls, functional but for trailing ``copy_`` into inputs.
 
     Every node's ``meta["val"]`` holds fake tensors (or symbolic ints) with the shape, dtype and
-    stride that its result must have. ``ids``, ``origins`` and ``spans`` are keyed by node name;
+    stride that its result must have; ``meta[STEP_OF]`` the operator that we have written out in steps, of
+    which this node is one. ``ids``, ``origins`` and ``spans`` are keyed by node name;
     ``origins`` are ids of FX nodes (forward) or of joint nodes (backward).
     """
 

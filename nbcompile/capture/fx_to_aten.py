@@ -19,6 +19,7 @@ from nbcompile.capture.decompositions import decompositions
 from nbcompile.capture.graph_record import node_spans, record_nodes
 from nbcompile.capture.index_tensors import make_again, split
 from nbcompile.capture.layout import run_channels_last
+from nbcompile.capture.log_softmax import write_out
 from nbcompile.compilation import Graph, PassRecord, Span
 from nbcompile.errors import NbcompileError
 from nbcompile.options import Options
@@ -49,6 +50,7 @@ def compile_fx_graph(
         # Of a subgraph that is called (which comes without inputs) the caller knows the strides already.
         if inputs:
             trace.lay_out(joint, "joint")
+        write_out(joint)
         again = make_again(joint, keywords["num_fwd_outputs"])
         trace.record_joint(joint)
         forward, backward = split(joint, inputs, again, **keywords)

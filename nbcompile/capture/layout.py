@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ from torch import fx
 from torch.fx.node import map_arg
 
 from nbcompile.capture.graph_record import dim, hint
+from nbcompile.capture.new_nodes import fake_mode, fake_tensors, insert, run, set_result
 from nbcompile.compilation import PassRecord
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
@@ -81,7 +81,7 @@ def run_channels_last(module: fx.GraphModule, options: Options, recorder: Record
         return
     convolutions = [node for node in module.graph.nodes if is_convolution(node)]
     chosen = frozenset(node for node in convolutions if asked == "always" or is_worth_it(node))
-    mode = _fake_mode(module.graph) if chosen else None
+    mode = fake_mode(module.graph) if chosen else None
     if mode is None:
         return
     start = time.perf_counter()
@@ -143,7 +143,7 @@ class _Rewrite:
 
     def run(self) -> bool:
         """Whether anything changed."""
-        with _fake_tensors(self.mode):
+        with fake_tensors(self.mode):
             for node in list(self.graph.nodes):
                 if node.op == "output":
                     node.args = map_arg(node.args, lambda item: self._as_traced(item, node))  # noqa: B023
@@ -331,41 +331,27 @@ class _Rewrite:
     def _insert(self, origin: fx.Node, target: Any, args: Any, name: str, **kwargs: Any) -> fx.Node:
         """A new node, which came from wherever ``origin`` did. It counts as moved: whoever reads it reads
         other strides than were traced."""
-        node = self.graph.create_node("call_function", target, args, kwargs, name=name)
-        left = ("val", "tensor_meta", "unbacked_bindings", "eager_input_vals")
-        node.meta = {key: value for key, value in origin.meta.items() if key not in left}
-        result = self._run(node)
-        node.meta["val"] = result
-        if "tensor_meta" in origin.meta and isinstance(result, torch.Tensor):
-            node.meta["tensor_meta"] = _tensor_meta(result)
+        node = insert(origin, target, args, name, **kwargs)
         self.inserted.append(node)
         self.moved.add(node)
-        self.traced[node] = result
+        self.traced[node] = node.meta["val"]
         return node
 
     def _renew(self, node: fx.Node, result: Any) -> None:
         traced = self.traced.setdefault(node, node.meta["val"])
-        node.meta["val"] = result
-        if isinstance(result, torch.Tensor) and "tensor_meta" in node.meta:
-            node.meta["tensor_meta"] = _tensor_meta(result)
+        set_result(node, result, "tensor_meta" in node.meta)
         if not _lie_alike(traced, result):
             self.moved.add(node)
 
-    def _run(self, node: fx.Node) -> Any:
-        """What a node returns for the fake results of those that it reads."""
-        function: Callable[..., Any] = node.target  # type: ignore[assignment]
-        args, kwargs = map_arg((node.args, node.kwargs), lambda item: item.meta["val"])
-        return function(*args, **kwargs)
-
     def _rerun(self, node: fx.Node) -> Any:
-        """:meth:`_run`; None if it cannot be done, or gives something else than other strides."""
+        """:func:`run`; None if it cannot be done, or gives something else than other strides."""
         name = _name(node.target)
         try:
             if name in _LIKE and isinstance(node.meta["val"], tuple):
                 first, *others = node.meta["val"]
                 like: Any = node.args[_LIKE[name]]
                 return (torch.empty_like(like.meta["val"], dtype=first.dtype), *others)
-            result = self._run(node)
+            result = run(node)
         except _RERUN_ERRORS:
             return None
         return result if _alike(result, node.meta["val"]) else None
@@ -374,31 +360,9 @@ class _Rewrite:
 # -- fake tensors ----------------------------------------------------------------------------------
 
 
-def _fake_mode(graph: fx.Graph) -> Any:
-    """The mode that made the fake tensors of ``graph``; None if there are none among its inputs."""
-    from torch._guards import detect_fake_mode
-
-    return detect_fake_mode([node.meta.get("val") for node in graph.nodes if node.op == "placeholder"])
-
-
-@contextmanager
-def _fake_tensors(mode: Any) -> Iterator[None]:
-    """Within it, operators on the fake tensors of ``mode`` give fake tensors, also of symbolic sizes."""
-    from torch._dispatch.python import enable_python_dispatcher
-
-    with mode, enable_python_dispatcher(), torch.no_grad():
-        yield
-
-
 def _name(target: Any) -> str:
     """An operator's name without its overload; empty for a Python function."""
     return target._schema.name.rpartition("::")[2] if isinstance(target, torch._ops.OpOverload) else ""
-
-
-def _tensor_meta(value: torch.Tensor) -> Any:
-    from torch.fx.passes.shape_prop import _extract_tensor_metadata
-
-    return _extract_tensor_metadata(value)
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

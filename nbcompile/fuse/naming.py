@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from nbcompile.loop_ir.fused import Group, Item
 
-_DULL = frozenset({"copy", "clone", "_to_copy", "view", "expand", "full", "where", "alias", "copy_"})
+_DULL = frozenset("copy clone to_copy view expand full where alias scalar_tensor full_like".split())
 _SHORT = {
     "native_layer_norm": "layer_norm", "_softmax": "softmax", "_log_softmax": "log_softmax",
     "native_dropout": "dropout", "_softmax_backward_data": "softmax_backward",

@@ -26,7 +26,7 @@ from nbcompile.lower.padded_products import padded_product
 from nbcompile.lower.registry import registry
 from nbcompile.lower.sizes import SizeTable
 from nbcompile.options import Options
-from nbcompile.stages import AtenGraph, device_of
+from nbcompile.stages import STEP_OF, AtenGraph, device_of
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -55,7 +55,7 @@ def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
             constants[node.name] = tensor
             values[node] = View.whole(buffer_like(node.name, tensor, "constant"))
         elif node.op == "call_function":
-            builder.begin(node.name, _op_name(node.target), origins, fake)
+            builder.begin(node.name, node.meta.get(STEP_OF) or _op_name(node.target), origins, fake)
             values[node] = _lower_node(builder, node, fake, values)
             builder.known.made(node, values[node])
         elif node.op == "output":

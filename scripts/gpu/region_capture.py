@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from nbcompile.capture.decompositions import decompositions
 from nbcompile.capture.index_tensors import make_again, split
+from nbcompile.capture.log_softmax import write_out
 from nbcompile.options import Options
 from nbcompile.stages import AtenGraph
 
@@ -130,6 +131,7 @@ def graphs_of(
         return compiler
 
     def partition(joint: fx.GraphModule, inputs: Any, **keywords: Any) -> Any:
+        write_out(joint)
         return split(joint, inputs, make_again(joint, keywords["num_fwd_outputs"]), **keywords)
 
     def call(parameters: Any, buffers: Any, arguments: Any) -> Any:

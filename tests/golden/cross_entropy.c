@@ -1,4 +1,4 @@
-// kernel log_softmax_ne_scalar_tensor_sum (rows and split sums) over 256 points, each of 1000:
+// kernel log_softmax_ne_gather_sum (rows and split sums) over 256 points, each of 1000:
 //     max[i] = max logits[i, j]  over j<1000
 //     exp[i, j] = exp(logits[i, j] - max[i])
 //     sum[i] = sum exp[i, j]  over j<1000
@@ -12,7 +12,7 @@
 //     scalar_tensor_1 = 0
 //     where_1[i] = where(ne_1[i], neg[i], scalar_tensor_1)
 //   → sum_2 = sum where_1[i]  over i<256
-// kernel ne_sum_to_copy_div (rows) over 1 points, each of 256:
+// kernel ne_sum_div (rows) over 1 points, each of 256:
 //     ne_2[i] = labels[i] != -100
 //     sum_1 = sum int64(ne_2[i])  over i<256
 //     _to_copy = float32(sum_1)
@@ -27,7 +27,7 @@ static inline long in_range(long i, long n) {
 }
 
 // _log_softmax, ne, scalar_tensor, where, gather, neg, sum
-void k0_log_softmax_ne_scalar_tensor_sum(const float *logits, const long *labels, float *sum_2_2, int *status) {
+void k0_log_softmax_ne_gather_sum(const float *logits, const long *labels, float *sum_2_2, int *status) {
   int bad = 0; // set if an index is out of range
   double sum_2 = 0;
   #pragma omp parallel for reduction(+:sum_2) reduction(|:bad)
@@ -57,7 +57,7 @@ void k0_log_softmax_ne_scalar_tensor_sum(const float *logits, const long *labels
 }
 
 // ne, sum, _to_copy, div
-void k1_ne_sum_to_copy_div(const long *labels, const float *sum_2, float *div_) {
+void k1_ne_sum_div(const long *labels, const float *sum_2, float *div_) {
   long sum_1 = 0;
   #pragma omp simd reduction(+:sum_1)
   for (long i = 0; i < 256; i++) {

@@ -1,4 +1,4 @@
-// kernel to_copy_pow_mean_mul (rows) over 512 points, each of 768:
+// kernel pow_mean_add_mul (rows) over 512 points, each of 768:
 //     _to_copy[i, j] = float32(x[i, j])
 //     pow_1[i, j] = _to_copy[i, j] * _to_copy[i, j]
 //     sum[i] = sum pow_1[i, j]  over j<768
@@ -21,7 +21,7 @@ static inline unsigned short float_to_bf16(float x) { // round half to even
 }
 
 // _to_copy, pow, mean, add, rsqrt, mul
-void k0_to_copy_pow_mean_mul(const unsigned short *x, const unsigned short *weight, unsigned short *mul_1) {
+void k0_pow_mean_add_mul(const unsigned short *x, const unsigned short *weight, unsigned short *mul_1) {
   #pragma omp parallel for
   for (long i = 0; i < 512; i++) {
     double sum = 0;

@@ -1,4 +1,4 @@
-// kernel to_copy_sigmoid_mul (pointwise) over 64 × 1024 points:
+// kernel sigmoid_mul (pointwise) over 64 × 1024 points:
 //     _to_copy[i, j] = float32(x[i, j])
 //     sigmoid[i, j] = sigmoid(_to_copy[i, j])
 //     mul[i, j] = _to_copy[i, j] * sigmoid[i, j]
@@ -18,7 +18,7 @@ static inline unsigned short float_to_bf16(float x) { // round half to even
 }
 
 // _to_copy, sigmoid, mul
-void k0_to_copy_sigmoid_mul(const unsigned short *x, unsigned short *mul_1) {
+void k0_sigmoid_mul(const unsigned short *x, unsigned short *mul_1) {
   #pragma omp parallel for
   for (long i = 0; i < 64; i++) {
     #pragma omp simd

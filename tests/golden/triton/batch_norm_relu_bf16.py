@@ -1,4 +1,4 @@
-# kernel to_copy_var_mean_add_relu (rows) over 64 points, each of 64 × 112 × 112:
+# kernel var_mean_add_rsqrt_relu (rows) over 64 points, each of 64 × 112 × 112:
 #     _to_copy[i, j, k, l] = float32(x[i, j, k, l])
 #     var_mean_mean, var_mean_m2[j] = welford _to_copy[i, j, k, l]  over i<64, k<112, l<112
 #     var_mean[i] = var_mean_m2[i] / 802816
@@ -10,7 +10,7 @@
 #     add_1[i, j, k, l] = mul_1[i, j, k, l] + float32(bias[j])
 #     _to_copy_3[i, j, k, l] = bfloat16(add_1[i, j, k, l])
 #   → relu[i, j, k, l] = maximum(float32(_to_copy_3[i, j, k, l]), 0)
-# k0_to_copy_var_mean_add_relu[33 * GROUPS](RBLOCK=2048, STAGES=3, GROUPS=16), 4 warps
+# k0_var_mean_add_rsqrt_relu[33 * GROUPS](RBLOCK=2048, STAGES=3, GROUPS=16), 4 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -34,7 +34,7 @@ def maximum_nan(a, b):
 
 # _to_copy, var_mean, add, rsqrt, sub, mul, relu
 @triton.jit
-def k0_to_copy_var_mean_add_relu(x_ptr, var_mean_mean_parts_ptr, var_mean_m2_parts_ptr, to_copy_arrived_ptr, weight_ptr, bias_ptr, relu_ptr, RBLOCK: tl.constexpr, STAGES: tl.constexpr, GROUPS: tl.constexpr):
+def k0_var_mean_add_rsqrt_relu(x_ptr, var_mean_mean_parts_ptr, var_mean_m2_parts_ptr, to_copy_arrived_ptr, weight_ptr, bias_ptr, relu_ptr, RBLOCK: tl.constexpr, STAGES: tl.constexpr, GROUPS: tl.constexpr):
     part = tl.program_id(0) % 33
     first = part * 24576
     end = tl.minimum(first + 24576, 802816)

@@ -1,4 +1,4 @@
-# kernel to_copy_add_sqrt_relu (pointwise) over 64 × 256 × 56 × 56 points:
+# kernel add_sqrt_reciprocal_relu (pointwise) over 64 × 256 × 56 × 56 points:
 #     _to_copy[i] = mean[i]
 #     _to_copy_1[i] = variance[i]
 #     add[i] = _to_copy_1[i] + 1e-05
@@ -10,7 +10,7 @@
 #     mul_2[i, j, k, l] = mul_1[i, j, k, l] * weight[j]
 #     add_1[i, j, k, l] = mul_2[i, j, k, l] + bias[j]
 #   → relu[i, j, k, l] = maximum(add_1[i, j, k, l], 0)
-# k0_to_copy_add_sqrt_relu[cdiv(16384, YBLOCK) * cdiv(3136, XBLOCK)](YBLOCK=2, XBLOCK=512), 4 warps
+# k0_add_sqrt_reciprocal_relu[cdiv(16384, YBLOCK) * cdiv(3136, XBLOCK)](YBLOCK=2, XBLOCK=512), 4 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -25,7 +25,7 @@ def maximum_nan(a, b):
 
 # _to_copy, add, sqrt, reciprocal, mul, sub, relu
 @triton.jit
-def k0_to_copy_add_sqrt_relu(x_ptr, mean_ptr, variance_ptr, weight_ptr, bias_ptr, relu_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+def k0_add_sqrt_reciprocal_relu(x_ptr, mean_ptr, variance_ptr, weight_ptr, bias_ptr, relu_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
     gdc_wait()
     row = tl.program_id(0) // tl.cdiv(3136, XBLOCK) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
     i = row // 256

@@ -1,11 +1,11 @@
-# kernel to_copy_sum_pow (columns) over 4096 points, each of 65536:
+# kernel sum_pow (columns) over 4096 points, each of 65536:
 #     _to_copy[i, j] = float32(x[i, j])
 #   → sum_1[j] = sum _to_copy[i, j]  over i<65536
 #     _to_copy_1[i, j] = float32(x[i, j])
 #     pow_1[i, j] = _to_copy_1[i, j] * _to_copy_1[i, j]
 #   → sum_2[j] = sum pow_1[i, j]  over i<65536
-# k0_to_copy_sum_pow[cdiv(4096, XBLOCK), 8](XBLOCK=64, RBLOCK=32, STAGES=3), 2 warps
-# k0_to_copy_sum_pow_finish[cdiv(4096, XBLOCK)](XBLOCK=32, SBLOCK=8), 1 warps
+# k0_sum_pow[cdiv(4096, XBLOCK), 8](XBLOCK=64, RBLOCK=32, STAGES=3), 2 warps
+# k0_sum_pow_finish[cdiv(4096, XBLOCK)](XBLOCK=32, SBLOCK=8), 1 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -14,7 +14,7 @@ from triton.language.extra.cuda import gdc_wait  # until the kernels before have
 
 # _to_copy, sum, pow
 @triton.jit
-def k0_to_copy_sum_pow(x_ptr, sum_1_parts_ptr, sum_2_parts_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+def k0_sum_pow(x_ptr, sum_1_parts_ptr, sum_2_parts_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
     gdc_wait()
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     slab = tl.program_id(1)
@@ -35,7 +35,7 @@ def k0_to_copy_sum_pow(x_ptr, sum_1_parts_ptr, sum_2_parts_ptr, XBLOCK: tl.const
 
 
 @triton.jit
-def k0_to_copy_sum_pow_finish(sum_1_parts_ptr, sum_2_parts_ptr, sum_1_ptr, sum_2_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+def k0_sum_pow_finish(sum_1_parts_ptr, sum_2_parts_ptr, sum_1_ptr, sum_2_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
     gdc_wait()
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     slab = tl.arange(0, SBLOCK)[None, :]

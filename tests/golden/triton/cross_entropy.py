@@ -1,4 +1,4 @@
-# kernel log_softmax_ne_scalar_tensor_sum (rows and split sums) over 8192 points, each of 131072:
+# kernel log_softmax_ne_gather_sum (rows and split sums) over 8192 points, each of 131072:
 #     max[i] = max float32(logits[i, j])  over j<131072
 #     exp[i, j] = exp(float32(logits[i, j]) - max[i])
 #     sum[i] = sum exp[i, j]  over j<131072
@@ -12,14 +12,14 @@
 #     scalar_tensor_1 = 0
 #     where_1[i] = where(ne_1[i], float32(neg[i]), float32(scalar_tensor_1))
 #   → sum_2 = sum float32(where_1[i])  over i<8192
-# kernel ne_sum_to_copy_div (rows) over 1 points, each of 8192:
+# kernel ne_sum_div (rows) over 1 points, each of 8192:
 #     ne_2[i] = labels[i] != -100
 #     sum_1 = sum int64(ne_2[i])  over i<8192
 #     _to_copy = bfloat16(sum_1)
 #   → div = float32(sum_2) / float32(_to_copy)
-# k0_log_softmax_ne_scalar_tensor_sum[8192](RBLOCK=4096, STAGES=3), 4 warps
-# k0_log_softmax_ne_scalar_tensor_sum_finish_total[cdiv(1, XBLOCK)](XBLOCK=1, SBLOCK=2048), 4 warps
-# k1_ne_sum_to_copy_div[1](RBLOCK=8192), 16 warps
+# k0_log_softmax_ne_gather_sum[8192](RBLOCK=4096, STAGES=3), 4 warps
+# k0_log_softmax_ne_gather_sum_finish_total[cdiv(1, XBLOCK)](XBLOCK=1, SBLOCK=2048), 4 warps
+# k1_ne_sum_div[1](RBLOCK=8192), 16 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -40,7 +40,7 @@ def max_nan(x, axis: tl.constexpr):
 
 # _log_softmax, ne, scalar_tensor, where, gather, neg, sum
 @triton.jit
-def k0_log_softmax_ne_scalar_tensor_sum(logits_ptr, labels_ptr, sum_2_parts_ptr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+def k0_log_softmax_ne_gather_sum(logits_ptr, labels_ptr, sum_2_parts_ptr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
     gdc_wait()
     i = tl.program_id(0)
     max_ = tl.full((), float("-inf"), tl.float32)
@@ -64,7 +64,7 @@ def k0_log_softmax_ne_scalar_tensor_sum(logits_ptr, labels_ptr, sum_2_parts_ptr,
 
 
 @triton.jit
-def k0_log_softmax_ne_scalar_tensor_sum_finish_total(sum_2_parts_ptr, sum_2_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+def k0_log_softmax_ne_gather_sum_finish_total(sum_2_parts_ptr, sum_2_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
     gdc_wait()
     point = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     sum_2 = tl.full([XBLOCK, SBLOCK], 0.0, tl.float32)
@@ -76,7 +76,7 @@ def k0_log_softmax_ne_scalar_tensor_sum_finish_total(sum_2_parts_ptr, sum_2_ptr,
 
 # ne, sum, _to_copy, div
 @triton.jit
-def k1_ne_sum_to_copy_div(labels_ptr, sum_2_ptr, div_ptr, RBLOCK: tl.constexpr):
+def k1_ne_sum_div(labels_ptr, sum_2_ptr, div_ptr, RBLOCK: tl.constexpr):
     gdc_wait()
     i = tl.arange(0, RBLOCK)
     labels = tl.load(labels_ptr + i)

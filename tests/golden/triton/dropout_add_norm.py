@@ -1,5 +1,5 @@
 # philox_seed = library aten.randint.low(-9223372036854775808, 9223372036854775807, [1], dtype=torch.int64)
-# kernel bernoulli_to_copy_div_layer_norm (rows) over 32768 points, each of 4096:
+# kernel bernoulli_div_mul_layer_norm (rows) over 32768 points, each of 4096:
 #     bernoulli[i, j] = philox_uniform(philox_seed[0], (4096*i + j)) < 0.9
 #     _to_copy[i, j] = bfloat16(bernoulli[i, j])
 #     div[i, j] = float32(_to_copy[i, j]) / 0.9
@@ -8,7 +8,7 @@
 #     native_layer_norm_mean, native_layer_norm_m2[i] = welford float32(add[i, j])  over j<4096
 #     rstd[i] = rsqrt((native_layer_norm_m2[i] / 4096) + 1e-05)
 #   → native_layer_norm[i, j] = (((float32(add[i, j]) - native_layer_norm_mean[i]) * rstd[i]) * float32(weight[j])) + float32(bias[j])
-# k0_bernoulli_to_copy_div_layer_norm[32768](RBLOCK=4096), 4 warps
+# k0_bernoulli_div_mul_layer_norm[32768](RBLOCK=4096), 4 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -49,7 +49,7 @@ def philox_below4(seed, block, bound: tl.constexpr):
 
 # bernoulli, _to_copy, div, mul, add, native_layer_norm
 @triton.jit
-def k0_bernoulli_to_copy_div_layer_norm(x_ptr, philox_seed_ptr, residual_ptr, weight_ptr, bias_ptr, native_layer_norm_ptr, RBLOCK: tl.constexpr):
+def k0_bernoulli_div_mul_layer_norm(x_ptr, philox_seed_ptr, residual_ptr, weight_ptr, bias_ptr, native_layer_norm_ptr, RBLOCK: tl.constexpr):
     gdc_wait()
     i = tl.program_id(0)
     j = tl.arange(0, RBLOCK)

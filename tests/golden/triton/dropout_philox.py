@@ -1,11 +1,11 @@
 # philox_seed = library aten.randint.low(-9223372036854775808, 9223372036854775807, [1], dtype=torch.int64)
-# kernel bernoulli_to_copy_div_mul (pointwise) over 16384 × 4096 points:
+# kernel bernoulli_div_mul (pointwise) over 16384 × 4096 points:
 #     bernoulli[i, j] = philox_uniform(philox_seed[0], (4096*i + j)) < 0.9
 #     _to_copy[i, j] = float32(bernoulli[i, j])
 #     div[i, j] = _to_copy[i, j] / 0.9
 #     mul[i, j] = x[i, j] * div[i, j]
 #   → mul_1[i, j] = mul[i, j] * 2
-# k0_bernoulli_to_copy_div_mul[cdiv(67108864, XBLOCK)](XBLOCK=1024), 4 warps
+# k0_bernoulli_div_mul[cdiv(67108864, XBLOCK)](XBLOCK=1024), 4 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -46,7 +46,7 @@ def philox_below4(seed, block, bound: tl.constexpr):
 
 # bernoulli, _to_copy, div, mul
 @triton.jit
-def k0_bernoulli_to_copy_div_mul(x_ptr, philox_seed_ptr, mul_1_ptr, XBLOCK: tl.constexpr):
+def k0_bernoulli_div_mul(x_ptr, philox_seed_ptr, mul_1_ptr, XBLOCK: tl.constexpr):
     gdc_wait()
     start = tl.program_id(0) * XBLOCK
     i = start + tl.arange(0, XBLOCK)

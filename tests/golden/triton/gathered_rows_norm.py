@@ -1,4 +1,4 @@
-# kernel index_to_copy_pow_mul (rows) over 16384 points, each of 1024:
+# kernel index_pow_mean_mul (rows) over 16384 points, each of 1024:
 #     index[i, j] = float32(table[[where(rows[i] < 0, rows[i] + 50257, rows[i])], j])
 #     _to_copy[i, j] = float32(index[i, j])
 #     pow_1[i, j] = _to_copy[i, j] * _to_copy[i, j]
@@ -9,7 +9,7 @@
 #     mul[i, j] = _to_copy[i, j] * rsqrt[i, 0]
 #     _to_copy_1[i, j] = bfloat16(mul[i, j])
 #   → mul_1[i, j] = float32(_to_copy_1[i, j]) * float32(weight[j])
-# k0_index_to_copy_pow_mul[cdiv(16384, XBLOCK)](XBLOCK=2, RBLOCK=1024), 4 warps
+# k0_index_pow_mean_mul[cdiv(16384, XBLOCK)](XBLOCK=2, RBLOCK=1024), 4 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -18,7 +18,7 @@ from triton.language.extra.cuda import gdc_wait  # until the kernels before have
 
 # index, _to_copy, pow, mean, add, rsqrt, mul
 @triton.jit
-def k0_index_to_copy_pow_mul(rows_ptr, table_ptr, weight_ptr, mul_1_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):
+def k0_index_pow_mean_mul(rows_ptr, table_ptr, weight_ptr, mul_1_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):
     gdc_wait()
     i = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     j = tl.arange(0, RBLOCK)[None, :]

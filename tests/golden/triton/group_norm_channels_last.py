@@ -1,7 +1,7 @@
 # kernel group_norm (rows) over 16 × 32 points, each of 10 × 64 × 64:
 #   → native_group_norm_mean, native_group_norm_m2[i, j] = welford float32(x[i, 10*j + k, l, m])  over k<10, l<64, m<64
 #   → rstd[i, j] = rsqrt((native_group_norm_m2[i, j] / 40960) + 1e-05)
-# kernel group_norm_to_copy_sigmoid_mul (pointwise) over 16 × 320 × 64 × 64 points:
+# kernel group_norm_sigmoid_mul (pointwise) over 16 × 320 × 64 × 64 points:
 #     native_group_norm[i, j, k, l] = (((float32(x[i, j, k, l]) - native_group_norm_mean[i, (j//10)]) * rstd[i, (j//10)]) * float32(weight[j])) + float32(bias[j])
 #     _to_copy[i, j, k, l] = float32(native_group_norm[i, j, k, l])
 #     sigmoid[i, j, k, l] = sigmoid(_to_copy[i, j, k, l])
@@ -9,7 +9,7 @@
 #   → _to_copy_1[i, j, k, l] = bfloat16(mul[i, j, k, l])
 # k0_group_norm[cdiv(5120, XBLOCK), 6](XBLOCK=64, RBLOCK=32, STAGES=3), 2 warps
 # k0_group_norm_finish[cdiv(512, XBLOCK)](XBLOCK=16, SBLOCK=64), 4 warps
-# k1_group_norm_to_copy_sigmoid_mul[16 * cdiv(4096, YBLOCK) * cdiv(320, XBLOCK)](YBLOCK=64, XBLOCK=64), 4 warps
+# k1_group_norm_sigmoid_mul[16 * cdiv(4096, YBLOCK) * cdiv(320, XBLOCK)](YBLOCK=64, XBLOCK=64), 4 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -77,7 +77,7 @@ def k0_group_norm_finish(native_group_norm_mean_parts_ptr, native_group_norm_m2_
 
 # native_group_norm, _to_copy, sigmoid, mul
 @triton.jit
-def k1_group_norm_to_copy_sigmoid_mul(x_ptr, native_group_norm_mean_ptr, rstd_ptr, weight_ptr, bias_ptr, to_copy_1_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+def k1_group_norm_sigmoid_mul(x_ptr, native_group_norm_mean_ptr, rstd_ptr, weight_ptr, bias_ptr, to_copy_1_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
     gdc_wait()
     i = tl.program_id(0) // tl.cdiv(320, XBLOCK) // tl.cdiv(4096, YBLOCK)
     j = tl.program_id(0) // tl.cdiv(320, XBLOCK) % tl.cdiv(4096, YBLOCK) * YBLOCK + tl.arange(0, YBLOCK)[:, None]

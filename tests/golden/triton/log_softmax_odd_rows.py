@@ -1,10 +1,10 @@
-# kernel to_copy_log_softmax (rows) over 8192 points, each of 50257:
+# kernel log_softmax (rows) over 8192 points, each of 50257:
 #     _to_copy[i, j] = float32(x[i, j])
 #     max[i] = max _to_copy[i, j]  over j<50257
 #     exp[i, j] = exp(_to_copy[i, j] - max[i])
 #     sum[i] = sum exp[i, j]  over j<50257
 #   → _log_softmax[i, j] = (_to_copy[i, j] - max[i]) - log(sum[i])
-# k0_to_copy_log_softmax[8192](RBLOCK=4096, STAGES=6), 4 warps
+# k0_log_softmax[8192](RBLOCK=4096, STAGES=6), 4 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -25,7 +25,7 @@ def max_nan(x, axis: tl.constexpr):
 
 # _to_copy, _log_softmax
 @triton.jit
-def k0_to_copy_log_softmax(x_ptr, log_softmax_ptr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+def k0_log_softmax(x_ptr, log_softmax_ptr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
     gdc_wait()
     i = tl.program_id(0)
     line = (i*50257 + 63) // 64 * 64

@@ -1,4 +1,4 @@
-# kernel mul_scalar_tensor_softmax (rows) over 16384 points, each of 4096:
+# kernel mul_softmax (rows) over 16384 points, each of 4096:
 #     mul[i, j] = x[i, j] * 0.125
 #     scalar_tensor = -inf
 #     where[i, j] = where(mask[i, j], mul[i, j], scalar_tensor)
@@ -6,7 +6,7 @@
 #     exp[i, j] = exp(where[i, j] - max[i])
 #     sum[i] = sum exp[i, j]  over j<4096
 #   → _softmax[i, j] = exp[i, j] / sum[i]
-# k0_mul_scalar_tensor_softmax[16384](RBLOCK=4096), 8 warps
+# k0_mul_softmax[16384](RBLOCK=4096), 8 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -28,7 +28,7 @@ def max_nan(x, axis: tl.constexpr):
 
 # mul, scalar_tensor, where, _softmax
 @triton.jit
-def k0_mul_scalar_tensor_softmax(mask_ptr, x_ptr, softmax_ptr, RBLOCK: tl.constexpr):
+def k0_mul_softmax(mask_ptr, x_ptr, softmax_ptr, RBLOCK: tl.constexpr):
     gdc_wait()
     i = tl.program_id(0)
     j = tl.arange(0, RBLOCK)

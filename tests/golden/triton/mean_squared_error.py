@@ -1,12 +1,12 @@
-# kernel to_copy_sub_pow_mean (rows) over 1 points, each of 3 × 1024 × 1024:
+# kernel sub_pow_mean (rows) over 1 points, each of 3 × 1024 × 1024:
 #     _to_copy[i, j, k] = float32(x[i, j, k])
 #     _to_copy_1[i, j, k] = float32(y[i, j, k])
 #     sub[i, j, k] = _to_copy[i, j, k] - _to_copy_1[i, j, k]
 #     pow_1[i, j, k] = sub[i, j, k] * sub[i, j, k]
 #     sum = sum pow_1[i, j, k]  over i<3, j<1024, k<1024
 #   → mean = sum / 3.14573e+06
-# k0_to_copy_sub_pow_mean[1, 768](RBLOCK=4096, STAGES=1), 16 warps
-# k0_to_copy_sub_pow_mean_finish[cdiv(1, XBLOCK)](XBLOCK=1, SBLOCK=1024), 4 warps
+# k0_sub_pow_mean[1, 768](RBLOCK=4096, STAGES=1), 16 warps
+# k0_sub_pow_mean_finish[cdiv(1, XBLOCK)](XBLOCK=1, SBLOCK=1024), 4 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -15,7 +15,7 @@ from triton.language.extra.cuda import gdc_wait  # until the kernels before have
 
 # _to_copy, sub, pow, mean
 @triton.jit
-def k0_to_copy_sub_pow_mean(x_ptr, y_ptr, sum_parts_ptr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+def k0_sub_pow_mean(x_ptr, y_ptr, sum_parts_ptr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
     gdc_wait()
     slab = tl.program_id(1)
     chunk = 4096
@@ -33,7 +33,7 @@ def k0_to_copy_sub_pow_mean(x_ptr, y_ptr, sum_parts_ptr, RBLOCK: tl.constexpr, S
 
 
 @triton.jit
-def k0_to_copy_sub_pow_mean_finish(sum_parts_ptr, mean_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+def k0_sub_pow_mean_finish(sum_parts_ptr, mean_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
     gdc_wait()
     row = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     slab = tl.arange(0, SBLOCK)[None, :]

@@ -1,8 +1,8 @@
-# kernel to_copy_index_put (pointwise) over 16 × 128 × 32 × 32 points:
+# kernel index_put (pointwise) over 16 × 128 × 32 × 32 points:
 #     full[i, j, k, l] = 0
 #     _to_copy_1[i, j, k, l] = float32(grad[i, j, k, l])
 #   → index_put[i, j, k, l] = (((full[i, j, k, l] + _to_copy_1[i, j, 2*k, 2*l]) + _to_copy_1[i, j, 2*k, 2*l + 1]) + _to_copy_1[i, j, 2*k + 1, 2*l]) + _to_copy_1[i, j, 2*k + 1, 2*l + 1]
-# k0_to_copy_index_put[cdiv(2097152, XBLOCK)](XBLOCK=1024), 4 warps
+# k0_index_put[cdiv(2097152, XBLOCK)](XBLOCK=1024), 4 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -11,7 +11,7 @@ from triton.language.extra.cuda import gdc_wait  # until the kernels before have
 
 # full, _to_copy, index_put
 @triton.jit
-def k0_to_copy_index_put(grad_ptr, index_put_ptr, XBLOCK: tl.constexpr):
+def k0_index_put(grad_ptr, index_put_ptr, XBLOCK: tl.constexpr):
     gdc_wait()
     start = tl.program_id(0) * XBLOCK
     point = start + tl.arange(0, XBLOCK)

@@ -1,4 +1,4 @@
-# kernel to_copy_pow_mean_mul (rows) over 32768 points, each of 4096:
+# kernel pow_mean_add_mul (rows) over 32768 points, each of 4096:
 #     _to_copy[i, j] = float32(x[i, j])
 #     pow_1[i, j] = _to_copy[i, j] * _to_copy[i, j]
 #     sum[i] = sum pow_1[i, j]  over j<4096
@@ -8,7 +8,7 @@
 #     mul[i, j] = _to_copy[i, j] * rsqrt[i, 0]
 #     _to_copy_1[i, j] = bfloat16(mul[i, j])
 #   → mul_1[i, j] = float32(_to_copy_1[i, j]) * float32(weight[j])
-# k0_to_copy_pow_mean_mul[32768](RBLOCK=4096), 8 warps
+# k0_pow_mean_add_mul[32768](RBLOCK=4096), 8 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -17,7 +17,7 @@ from triton.language.extra.cuda import gdc_wait  # until the kernels before have
 
 # _to_copy, pow, mean, add, rsqrt, mul
 @triton.jit
-def k0_to_copy_pow_mean_mul(x_ptr, weight_ptr, mul_1_ptr, RBLOCK: tl.constexpr):
+def k0_pow_mean_add_mul(x_ptr, weight_ptr, mul_1_ptr, RBLOCK: tl.constexpr):
     gdc_wait()
     i = tl.program_id(0)
     j = tl.arange(0, RBLOCK)

@@ -1,10 +1,10 @@
-# kernel to_copy_flip_cumsum_mul (scan) over 16384 points, each of 4096:
+# kernel flip_cumsum_mul (scan) over 16384 points, each of 4096:
 #     _to_copy[i, j] = float32(x[i, j])
 #     flip[i, j] = _to_copy[i, -j + 4095]
 #     cumsum[i, j] = running sum flip[i, j]  along j<4096
 #     flip_1[i, j] = cumsum[i, -j + 4095]
 #   → mul[i, j] = flip_1[i, j] * 2
-# k0_to_copy_flip_cumsum_mul[16384](RBLOCK=4096), 8 warps
+# k0_flip_cumsum_mul[16384](RBLOCK=4096), 8 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -18,7 +18,7 @@ def plus(a, b):
 
 # _to_copy, flip, cumsum, mul
 @triton.jit
-def k0_to_copy_flip_cumsum_mul(x_ptr, mul_ptr, RBLOCK: tl.constexpr):
+def k0_flip_cumsum_mul(x_ptr, mul_ptr, RBLOCK: tl.constexpr):
     gdc_wait()
     i = tl.program_id(0)
     j = tl.arange(0, RBLOCK)

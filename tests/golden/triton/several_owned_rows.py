@@ -1,4 +1,4 @@
-# kernel to_copy_mul_sum (rows and split sums) over 16384 points, each of 128:
+# kernel mul_sum (rows and split sums) over 16384 points, each of 128:
 #     _to_copy[i, j] = float32(grad[i, j])
 #     _to_copy_1[i, j] = float32(x[i, j])
 #     mul[i, j] = _to_copy[i, j] * _to_copy_1[i, j]
@@ -7,8 +7,8 @@
 #   → sum_2[j] = sum mul_1[i, j]  over i<16384
 #     _to_copy_2[i, j] = float32(grad[i, j])
 #   → sum_3[j] = sum _to_copy_2[i, j]  over i<16384
-# k0_to_copy_mul_sum[1056](XBLOCK=8, STAGES=3, RBLOCK=128), 1 warps
-# k0_to_copy_mul_sum_finish[cdiv(128, XBLOCK)](XBLOCK=4, SBLOCK=512), 4 warps
+# k0_mul_sum[1056](XBLOCK=8, STAGES=3, RBLOCK=128), 1 warps
+# k0_mul_sum_finish[cdiv(128, XBLOCK)](XBLOCK=4, SBLOCK=512), 4 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -17,7 +17,7 @@ from triton.language.extra.cuda import gdc_wait  # until the kernels before have
 
 # _to_copy, mul, sum
 @triton.jit
-def k0_to_copy_mul_sum(grad_ptr, x_ptr, scale_ptr, sum_1_ptr, sum_2_parts_ptr, sum_3_parts_ptr, XBLOCK: tl.constexpr, STAGES: tl.constexpr, RBLOCK: tl.constexpr):
+def k0_mul_sum(grad_ptr, x_ptr, scale_ptr, sum_1_ptr, sum_2_parts_ptr, sum_3_parts_ptr, XBLOCK: tl.constexpr, STAGES: tl.constexpr, RBLOCK: tl.constexpr):
     gdc_wait()
     j = tl.arange(0, RBLOCK)[None, :]
     sum_2 = tl.full([XBLOCK, RBLOCK], 0.0, tl.float32)
@@ -40,7 +40,7 @@ def k0_to_copy_mul_sum(grad_ptr, x_ptr, scale_ptr, sum_1_ptr, sum_2_parts_ptr, s
 
 
 @triton.jit
-def k0_to_copy_mul_sum_finish(sum_2_parts_ptr, sum_3_parts_ptr, sum_2_ptr, sum_3_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
+def k0_mul_sum_finish(sum_2_parts_ptr, sum_3_parts_ptr, sum_2_ptr, sum_3_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
     gdc_wait()
     j = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     sum_2 = tl.full([XBLOCK, SBLOCK], 0.0, tl.float32)

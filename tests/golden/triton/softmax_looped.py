@@ -1,10 +1,10 @@
-# kernel to_copy_softmax (rows) over 256 points, each of 4194304:
+# kernel softmax (rows) over 256 points, each of 4194304:
 #     _to_copy[i, j] = float32(x[i, j])
 #     max[i] = max _to_copy[i, j]  over j<4194304
 #     exp[i, j] = exp(_to_copy[i, j] - max[i])
 #     sum[i] = sum exp[i, j]  over j<4194304
 #   → _softmax[i, j] = exp[i, j] / sum[i]
-# k0_to_copy_softmax[256](RBLOCK=4096, STAGES=6), 4 warps
+# k0_softmax[256](RBLOCK=4096, STAGES=6), 4 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -26,7 +26,7 @@ def max_nan(x, axis: tl.constexpr):
 
 # _to_copy, _softmax
 @triton.jit
-def k0_to_copy_softmax(x_ptr, softmax_ptr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+def k0_softmax(x_ptr, softmax_ptr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
     gdc_wait()
     i = tl.program_id(0)
     max_ = tl.full((), float("-inf"), tl.float32)

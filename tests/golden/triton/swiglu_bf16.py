@@ -1,10 +1,10 @@
-# kernel to_copy_sigmoid_mul (pointwise) over 16384 × 8192 points:
+# kernel sigmoid_mul (pointwise) over 16384 × 8192 points:
 #     _to_copy[i, j] = float32(x[i, j])
 #     sigmoid[i, j] = sigmoid(_to_copy[i, j])
 #     mul[i, j] = _to_copy[i, j] * sigmoid[i, j]
 #     _to_copy_1[i, j] = bfloat16(mul[i, j])
 #   → mul_1[i, j] = float32(_to_copy_1[i, j]) * float32(x[i, j + 8192])
-# k0_to_copy_sigmoid_mul[cdiv(134217728, XBLOCK)](XBLOCK=1024), 4 warps
+# k0_sigmoid_mul[cdiv(134217728, XBLOCK)](XBLOCK=1024), 4 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -24,7 +24,7 @@ def sigmoid(x):
 
 # _to_copy, sigmoid, mul
 @triton.jit
-def k0_to_copy_sigmoid_mul(x_ptr, mul_1_ptr, XBLOCK: tl.constexpr):
+def k0_sigmoid_mul(x_ptr, mul_1_ptr, XBLOCK: tl.constexpr):
     gdc_wait()
     start = tl.program_id(0) * XBLOCK
     point = start + tl.arange(0, XBLOCK)

@@ -1,11 +1,11 @@
-# kernel to_copy_index_put (scatter) over 16 × 128 × 64 × 64 points:
+# kernel index_put (scatter) over 16 × 128 × 64 × 64 points:
 #     full[i, j, k, l] = 0
 #     _to_copy[i, j, k, l] = float32(full[i, j, k, l])
 #     _to_copy_1[i, j, k, l] = float32(grad[i, k, l, j])
 #   → index_put[i, j, [where(at[k] < 0, at[k] + 32, at[k])], [where(at[l] < 0, at[l] + 32, at[l])]] += _to_copy_1[i, j, k, l]  over i<16, j<128, k<64, l<64, from _to_copy
-# k0_to_copy_index_put_list[32, 2](BLOCK0=64, BLOCK1=64), 1 warps
-# k0_to_copy_index_put[512, cdiv(32, XBLOCK), cdiv(128, YBLOCK)](YBLOCK=32, XBLOCK=32), 4 warps
-# k0_to_copy_index_put_often[528](XBLOCK=1024, BLOCK0=32, BLOCK1=32), 4 warps
+# k0_index_put_list[32, 2](BLOCK0=64, BLOCK1=64), 1 warps
+# k0_index_put[512, cdiv(32, XBLOCK), cdiv(128, YBLOCK)](YBLOCK=32, XBLOCK=32), 4 warps
+# k0_index_put_often[528](XBLOCK=1024, BLOCK0=32, BLOCK1=32), 4 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -14,7 +14,7 @@ from triton.language.extra.cuda import gdc_wait  # until the kernels before have
 
 # full, _to_copy, index_put
 @triton.jit
-def k0_to_copy_index_put_list(at_ptr, index_put_list0_ptr, index_put_count0_ptr, index_put_list1_ptr, index_put_count1_ptr, BLOCK0: tl.constexpr, BLOCK1: tl.constexpr):
+def k0_index_put_list(at_ptr, index_put_list0_ptr, index_put_count0_ptr, index_put_list1_ptr, index_put_count1_ptr, BLOCK0: tl.constexpr, BLOCK1: tl.constexpr):
     gdc_wait()
     place = tl.program_id(0)
     if (tl.program_id(1) == 0) & (place < 32):
@@ -34,7 +34,7 @@ def k0_to_copy_index_put_list(at_ptr, index_put_list0_ptr, index_put_count0_ptr,
 
 
 @triton.jit
-def k0_to_copy_index_put(index_put_count0_ptr, index_put_count1_ptr, index_put_list0_ptr, index_put_list1_ptr, grad_ptr, index_put_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+def k0_index_put(index_put_count0_ptr, index_put_count1_ptr, index_put_list0_ptr, index_put_list1_ptr, grad_ptr, index_put_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
     gdc_wait()
     fixed = tl.program_id(0)
     i = fixed // 32
@@ -60,7 +60,7 @@ def k0_to_copy_index_put(index_put_count0_ptr, index_put_count1_ptr, index_put_l
 
 
 @triton.jit
-def k0_to_copy_index_put_often(index_put_count0_ptr, index_put_count1_ptr, at_ptr, grad_ptr, index_put_ptr, XBLOCK: tl.constexpr, BLOCK0: tl.constexpr, BLOCK1: tl.constexpr):
+def k0_index_put_often(index_put_count0_ptr, index_put_count1_ptr, at_ptr, grad_ptr, index_put_ptr, XBLOCK: tl.constexpr, BLOCK0: tl.constexpr, BLOCK1: tl.constexpr):
     gdc_wait()
     most = tl.max(tl.load(index_put_count0_ptr + tl.arange(0, BLOCK0), mask=tl.arange(0, BLOCK0) < 32, other=0), axis=0)
     most_2 = tl.max(tl.load(index_put_count1_ptr + tl.arange(0, BLOCK1), mask=tl.arange(0, BLOCK1) < 32, other=0), axis=0)

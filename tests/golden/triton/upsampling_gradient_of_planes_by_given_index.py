@@ -1,9 +1,9 @@
-# kernel to_copy_index_put (scatter) over 16 × 128 × 64 × 64 points:
+# kernel index_put (scatter) over 16 × 128 × 64 × 64 points:
 #     full[i, j, k, l] = 0
 #     _to_copy[i, j, k, l] = float32(grad[i, j, k, l])
 #   → index_put[i, j, [where(at[k] < 0, at[k] + 32, at[k])], [where(at[l] < 0, at[l] + 32, at[l])]] += _to_copy[i, j, k, l]  over i<16, j<128, k<64, l<64, from full
-# k0_to_copy_index_put_list[32, 1](BLOCK0=64), 1 warps
-# k0_to_copy_index_put[cdiv(2048, YBLOCK), 32](YBLOCK=32, LBLOCK=64, XBLOCK=32), 2 warps
+# k0_index_put_list[32, 1](BLOCK0=64), 1 warps
+# k0_index_put[cdiv(2048, YBLOCK), 32](YBLOCK=32, LBLOCK=64, XBLOCK=32), 2 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -12,7 +12,7 @@ from triton.language.extra.cuda import gdc_wait  # until the kernels before have
 
 # full, _to_copy, index_put
 @triton.jit
-def k0_to_copy_index_put_list(at_ptr, index_put_list0_ptr, index_put_count0_ptr, BLOCK0: tl.constexpr):
+def k0_index_put_list(at_ptr, index_put_list0_ptr, index_put_count0_ptr, BLOCK0: tl.constexpr):
     gdc_wait()
     place = tl.program_id(0)
     if (tl.program_id(1) == 0) & (place < 32):
@@ -25,7 +25,7 @@ def k0_to_copy_index_put_list(at_ptr, index_put_list0_ptr, index_put_count0_ptr,
 
 
 @triton.jit
-def k0_to_copy_index_put(index_put_count0_ptr, index_put_list0_ptr, grad_ptr, at_ptr, index_put_ptr, YBLOCK: tl.constexpr, LBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+def k0_index_put(index_put_count0_ptr, index_put_list0_ptr, grad_ptr, at_ptr, index_put_ptr, YBLOCK: tl.constexpr, LBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
     gdc_wait()
     c2 = tl.program_id(1)
     beside = tl.program_id(0) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
