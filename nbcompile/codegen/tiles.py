@@ -50,6 +50,7 @@ from nbcompile.targets import Target
 CACHED = 2  # the part of the L2 cache that keeps what is walked again: one in so many bytes
 TOGETHER = 2048  # points of a block where several programs walk a row
 PART = 8192  # points that one of several programs holds of a row, with 8 warps
+MANY_READS = 5  # of each point of a row, with which a thread has few points
 ONE_STEP = 4096  # points of a slab that a program reads at once
 SHORT_COLUMN = 16  # points of a row that are walked in so many steps
 LONGEST_SUM = 16_384  # points of a row whose sums over the rows stay in registers
@@ -131,6 +132,8 @@ def _short_columns(shape: RowShape) -> Tiling:
 def _held_columns(values: KernelValues, shape: RowShape) -> Tiling:
     """A program holds whole rows that lie across memory: neighbouring ones."""
     each = max(16, min(COLUMNS * 2, 2048 // shape.whole))
+    if shape.mixed and shape.row_bytes >= 4 and stores_rows(values):  # two tensors held, one of them turned
+        each = max(8, min(each, 8192 // shape.whole))
     points, most = 64, 4  # few warps: less to combine
     if any(item.split for item in values.reductions) or (stores_rows(values) and not shape.mixed):
         each = max(8, min(COLUMNS * (1 if shape.mixed else 2), 8192 // shape.whole))
@@ -220,6 +223,8 @@ def _looped(values: KernelValues, shape: RowShape, target: Target) -> Tiling:
         points = 32 if block >= 4096 else 16
         if busy(values):
             block, points = min(block, 1024), 8
+        elif _reads(values) >= MANY_READS:
+            block, points = min(block, WALK_BLOCK // 2), 16
         # a row walked twice, and stored: few programs, each with much under way
         twice = stores_rows(values) and not splittable(values) and shape.row_bytes <= 4
         deep = STAGES * 2 if twice and not any(item.split for item in values.reductions) else STAGES
@@ -233,7 +238,7 @@ def _looped(values: KernelValues, shape: RowShape, target: Target) -> Tiling:
         ]  # fmt: skip
         return Tiling("rows", x, r, one_row=each == 1, slabs=slabs, configs=distinct(configs))
     each = COLUMNS if rows >= COLUMNS else power(max(rows, 1))
-    much = busy(values) or _reads_many(values)
+    much = busy(values) or draws(values) or _reads(values) >= STENCIL
     if much and rows >= COLUMNS // 4:
         each = _columns(rows) or each  # a lane beyond the last column works as hard as any
     # few warps, each with much to do: what they add up need not be combined until the end
@@ -325,7 +330,7 @@ def _slabs(length: int, block: int, wanted: int, programs: int) -> int:
     return max(1, min(wanted // max(programs, 1), -(-length // block) // 2, MOST_SLABS))
 
 
-def _reads_many(values: KernelValues) -> bool:
-    """Whether so much is read along a row that threads with many points run out of registers."""
+def _reads(values: KernelValues) -> int:
+    """Loads at each point of a row: of many, threads with many points run out of registers."""
     found = (value for value in walk_values(values.roots) if value.kind == "load")
-    return sum(not value.axes.isdisjoint(values.nest.inner) for value in found) >= STENCIL
+    return sum(not value.axes.isdisjoint(values.nest.inner) for value in found)

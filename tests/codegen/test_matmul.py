@@ -151,7 +151,8 @@ def test_the_kernel_reads_well():
     (kernel,) = source.kernels
     assert kernel.name == "addmm_relu" and kernel.schedule == "matrix product, persistent"
     body = kernel.text.split("):\n", 1)[1]
-    assert body.splitlines()[:3] == [
+    assert body.splitlines()[:4] == [
+        "    gdc_wait()",
         "    x_tiles = tl.make_tensor_descriptor(x_ptr, [64, 64], [64, 1], [BLOCK_M, BLOCK_K])",
         "    w_tiles = tl.make_tensor_descriptor(w_ptr, [64, 64], [64, 1], [BLOCK_N, BLOCK_K])",
         "    rows, columns = tl.cdiv(64, BLOCK_M), tl.cdiv(64, BLOCK_N)",
