@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 from nbcompile.codegen.tiling import Tiling
 from nbcompile.codegen.values import KernelValues, Reduction, gathered, walk_values
-from nbcompile.loop_ir.index import Axis, IndexExpr, at_least, substitute
+from nbcompile.loop_ir.index import Axis, IndexExpr, at_least
 from nbcompile.loop_ir.nodes import Buffer
+from nbcompile.loop_ir.substitution import substitute
 
 GROUP = 16  # bytes that a thread moves at most
 LINE = 128  # bytes of a line of memory

@@ -31,9 +31,9 @@ from nbcompile.loop_ir.index import (
     at_least,
     index,
     product,
-    substitute,
 )
 from nbcompile.loop_ir.nodes import Buffer
+from nbcompile.loop_ir.substitution import substitute
 from nbcompile.stages import Argument
 
 RESERVED = reserved_names() | frozenset("range int bool min max sum abs slab start chunk end".split())

@@ -27,9 +27,9 @@ from nbcompile.loop_ir.index import (
     index,
     mod,
     product,
-    substitute,
 )
 from nbcompile.loop_ir.nodes import Buffer, Loop
+from nbcompile.loop_ir.substitution import substitute
 
 HALF = (torch.float16, torch.bfloat16)
 

@@ -21,8 +21,8 @@ from nbcompile.loop_ir.index import (
     Mod,
     floordiv,
     index,
-    substitute,
 )
+from nbcompile.loop_ir.substitution import substitute
 
 Equation = tuple[IndexExpr, IndexExpr]
 """(index in the loop's own axes, the same index in the nest's axes)."""

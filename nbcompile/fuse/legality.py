@@ -17,9 +17,10 @@ from nbcompile.fuse.limits import CPU_LIMITS, Limits
 from nbcompile.fuse.scans import scanning
 from nbcompile.loop_ir.expr import Load
 from nbcompile.loop_ir.fused import Binding, Group, Nest
-from nbcompile.loop_ir.index import Axis, IndexExpr, substitute
+from nbcompile.loop_ir.index import Axis, IndexExpr
 from nbcompile.loop_ir.lanes import Access, heavy_lanes, strides_of
 from nbcompile.loop_ir.nodes import Buffer, Loop, hint_product
+from nbcompile.loop_ir.substitution import substitute
 
 SPLIT_KEPT_BYTES = 1 << 20
 MANY_BUFFERS = 64

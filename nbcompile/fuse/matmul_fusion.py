@@ -20,8 +20,9 @@ from nbcompile.fuse.legality import Refusal
 from nbcompile.fuse.naming import group_names
 from nbcompile.loop_ir.expr import Expr, Load, cast
 from nbcompile.loop_ir.fused import Binding, FusedProgram, Group, Item, Nest, Product
-from nbcompile.loop_ir.index import Axis, IndexExpr, Size, floordiv, index, mod, product, substitute
+from nbcompile.loop_ir.index import Axis, IndexExpr, Size, floordiv, index, mod, product
 from nbcompile.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, Statement, View
+from nbcompile.loop_ir.substitution import substitute
 from nbcompile.options import Options
 
 Precision = Literal["ieee", "tf32"]

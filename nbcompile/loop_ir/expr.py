@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from nbcompile.loop_ir.index import Axis, Index, IndexExpr, index, substitute
+from nbcompile.loop_ir.index import Axis, Index, IndexExpr, index
+from nbcompile.loop_ir.substitution import substitute
 
 Number = bool | int | float
 

@@ -259,34 +259,6 @@ def product(values: Iterable[Index]) -> IndexExpr:
     return result
 
 
-def substitute(expr: IndexExpr, mapping: Mapping[Axis, IndexExpr]) -> IndexExpr:
-    """``expr`` with axes replaced, all at once, and simplified again."""
-    bare = expr.axis
-    if bare is not None:  # by far the most common index
-        return mapping.get(bare, expr)
-    if not mapping or not any(axis in mapping for axis in expr.axes()):
-        return expr
-    result = ZERO
-    for mono, coeff in expr.terms:
-        term = index(coeff)
-        for atom in mono:
-            term = term * _substitute_atom(atom, mapping)
-        result = result + term
-    return result
-
-
-def _substitute_atom(atom: Atom, mapping: Mapping[Axis, IndexExpr]) -> IndexExpr:
-    if isinstance(atom, Axis):
-        return mapping.get(atom, index(atom))
-    if isinstance(atom, FloorDiv):
-        return floordiv(substitute(atom.numerator, mapping), substitute(atom.denominator, mapping))
-    if isinstance(atom, Mod):
-        return mod(substitute(atom.numerator, mapping), substitute(atom.denominator, mapping))
-    if isinstance(atom, Indirect):
-        return IndexExpr({(Indirect(atom.value.substitute(mapping), atom.size),): 1})
-    return IndexExpr({(atom,): 1})
-
-
 def floordiv(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
     """``numerator // denominator`` for a positive denominator, simplified (0 for a denominator of 0:
     the extent of an empty tensor, which nothing indexes)."""
@@ -300,6 +272,11 @@ def floordiv(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
     quotient, rest = _not_negative(quotient, rest, denominator)
     if within(rest, denominator):
         return quotient
+    part = _remainder(rest)
+    if part is not None:  # (a % cd) // d = a // d % c
+        whole, left = _divide(part.denominator, denominator)
+        if left == ZERO:
+            return quotient + mod(floordiv(part.numerator, denominator), whole)
     for mono, coeff in rest.terms:
         if coeff == 1 and len(mono) == 1 and isinstance(inner := mono[0], FloorDiv):
             # (a//c + b) // d = (a + b*c) // (c*d)
@@ -319,14 +296,21 @@ def mod(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
     _, rest = _not_negative(*_divide(numerator, denominator), denominator)
     if within(rest, denominator):
         return rest
-    if len(rest.terms) == 1 and rest.terms[0][1] == 1 and len(rest.terms[0][0]) == 1:
-        inner = rest.terms[0][0][0]
-        if isinstance(inner, Mod) and _divide(inner.denominator, denominator)[1] == ZERO:
-            return mod(inner.numerator, denominator)
+    part = _remainder(rest)
+    if part is not None and _divide(part.denominator, denominator)[1] == ZERO:
+        return mod(part.numerator, denominator)
     if (split := _common_factor(rest, denominator)) is not None:
         factor, whole, small, smaller = split
         return factor * mod(whole, smaller) + small
     return IndexExpr({(Mod(rest, denominator),): 1})
+
+
+def _remainder(expr: IndexExpr) -> Mod | None:
+    """The remainder that ``expr`` is, if it is nothing else."""
+    if len(expr.terms) != 1 or expr.terms[0][1] != 1 or len(expr.terms[0][0]) != 1:
+        return None
+    atom = expr.terms[0][0][0]
+    return atom if isinstance(atom, Mod) else None
 
 
 def within(expr: IndexExpr, bound: IndexExpr) -> bool:
@@ -468,7 +452,7 @@ def _common_factor(
 
 
 def _recombine(terms: dict[Monomial, int]) -> dict[Monomial, int]:
-    """Apply ``c*d*(e//d) + c*(e%d) = c*e``."""
+    """Apply ``c*d*(e//d) + c*(e%d) = c*e``; if that quotient is taken modulo ``m``, ``c*(e%(d*m))``."""
     for mono, coeff in list(terms.items()):
         for place, atom in enumerate(mono):
             if not isinstance(atom, Mod) or not terms.get(mono):
@@ -483,6 +467,18 @@ def _recombine(terms: dict[Monomial, int]) -> dict[Monomial, int]:
                 whole = _times(atom.numerator, others, coeff)
                 for term, factor in whole.terms:
                     terms[term] = terms.get(term, 0) + factor
+                return _recombine(terms)
+            step = atom.denominator.constant
+            for term, factor in terms.items():
+                rest = [each for each in term if not (isinstance(each, Mod) and each.numerator == quotient)]
+                if step is None or factor != coeff * step or tuple(rest) != others or len(term) != len(mono):
+                    continue
+                (upper,) = (each for each in term if each not in rest)
+                assert isinstance(upper, Mod)
+                whole = _times(mod(atom.numerator, upper.denominator * step), others, coeff)
+                del terms[mono], terms[term]
+                for key, more in whole.terms:
+                    terms[key] = terms.get(key, 0) + more
                 return _recombine(terms)
     return terms
 

@@ -25,8 +25,8 @@ from nbcompile.loop_ir.index import (
     IndexExpr,
     index,
     product,
-    substitute,
 )
+from nbcompile.loop_ir.substitution import substitute
 
 ReductionKind = Literal["sum", "prod", "max", "min", "argmax", "argmin", "any", "all", "welford"]
 ScanKind = Literal["sum", "prod", "max", "min", "logsumexp"]

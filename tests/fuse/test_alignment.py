@@ -8,7 +8,8 @@ import pytest
 
 from nbcompile.fuse.alignment import Matching, match_extents, nest_of, place_by_equations, place_by_shape
 from nbcompile.loop_ir.fused import Nest
-from nbcompile.loop_ir.index import ONE, ZERO, Axis, Size, at_least, floordiv, index, mod, substitute
+from nbcompile.loop_ir.index import ONE, ZERO, Axis, Size, at_least, floordiv, index, mod
+from nbcompile.loop_ir.substitution import substitute
 
 
 def axes(*extents, name="a"):

@@ -22,9 +22,9 @@ from nbcompile.loop_ir.index import (
     floordiv,
     index,
     mod,
-    substitute,
     within,
 )
+from nbcompile.loop_ir.substitution import substitute
 
 SIZE_VALUES = (1, 2, 3, 5)
 Tree = tuple[Any, ...]  # ("atom", Axis | Size), ("const", n), ("+" | "-" | "*" | "//" | "%", Tree, Tree)
@@ -166,6 +166,10 @@ i, j, k, v, w, s = map(index, (I_, J, K, V, W, S))
         ((j * s * 2 + 2 * k + 1) // (2 * s), j),
         (v // 4 // 5, v // 20),
         (v % 20 % 4, v % 4),
+        (v % 20 // 5, v // 5 % 4),
+        (v % (6 * s) // s, v // s % 6),
+        (7 * (v % 49 // 7) + v % 7, v % 49),
+        (49 * (v // 49) + 7 * (v % 49 // 7) + v % 49 % 7, v),
         (6 * (v // 6) + v % 6, v),
         (30 * (v // 30) + 5 * (v // 5 % 6) + v % 5, v),
         (7 * (6 * (v // 6)) + 7 * (v % 6), 7 * v),
