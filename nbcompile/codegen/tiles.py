@@ -214,7 +214,8 @@ def _looped(values: KernelValues, shape: RowShape, target: Target) -> Tiling:
         if shape.row_bytes >= 6:
             block = min(block, WALK_BLOCK // 2)
         slabs = 1
-        if splittable(values) and rows == 1 and 2 * ONE_STEP < length <= 2 * ONE_STEP * wanted:
+        few = splittable(values) and rows < wanted // 2 and length > 2 * ONE_STEP
+        if few and rows * length <= 2 * ONE_STEP * wanted:
             return _in_one_step(shape, wanted)
         if splittable(values) and rows // each < wanted // 2:
             while block > 1024 and 8 * block < length < block * wanted * 2 // max(rows, 1):
@@ -268,8 +269,8 @@ def _looped(values: KernelValues, shape: RowShape, target: Target) -> Tiling:
 
 
 def _in_one_step(shape: RowShape, wanted: int) -> Tiling:
-    """One row of which all can be under way at once: each program reads its slab in one step."""
-    block = min(max(power(-(-shape.length // wanted)), ONE_STEP // 4), ONE_STEP)
+    """Few rows of which all can be under way at once: each program reads its slab in one step."""
+    block = min(max(power(-(-shape.rows * shape.length // wanted)), ONE_STEP // 4), ONE_STEP)
     slabs = -(-shape.length // block)
     sizes = (block // 256, block // 512, block // 128)
     configs = tuple(Config({"XBLOCK": 1, "RBLOCK": block, "STAGES": 1}, max(size, 1)) for size in sizes)
