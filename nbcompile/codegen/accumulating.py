@@ -9,6 +9,7 @@ calculation for softmax", 2018), so that the row need not be read for the maximu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -39,7 +40,7 @@ class Online:
 
 
 def find_online(values: KernelValues) -> list[Online]:
-    """Pairs ``m = max v``, ``s = sum exp(v - m)`` of one kernel."""
+    """Pairs ``m = max v``, ``s = sum exp(v - m)`` of one kernel; several may have one maximum."""
     found: list[Online] = []
     for total in values.reductions:
         if total.kind != "sum" or total.split or total.value.op != "exp":
@@ -248,33 +249,34 @@ class Accumulating:
     # -- online softmax -------------------------------------------------------------------------------------
 
     def start_online(self, pair: Online) -> None:
-        p, dtype = self.printer, self.dtype(pair.top)
+        p, kind = self.printer, TRITON_TYPES[self.dtype(pair.top)]
         shape = [block if place != self.place else "1" for place, block in enumerate(p.shape)]
-        top, total = p.fresh(pair.top.output), p.fresh(pair.total.output)
-        kind = TRITON_TYPES[dtype]
-        if len(shape) == 1:
-            p.out.add(f'{top} = tl.full((), float("-inf"), {kind})', [pair.top.loop.id])
-            p.out.add(f"{total} = tl.full((), 0, {kind})", [pair.total.loop.id])
-        else:
-            p.out.add(f'{top} = tl.full([{", ".join(shape)}], float("-inf"), {kind})', [pair.top.loop.id])
-            p.out.add(f"{total} = tl.full([{', '.join(shape)}], 0, {kind})", [pair.total.loop.id])
-        self.running[pair.top.output] = (top,)
-        self.running[pair.total.output] = (total,)
+        text = f"[{', '.join(shape)}]" if len(shape) > 1 else "()"
+        for item, start in ((pair.top, 'float("-inf")'), (pair.total, "0")):
+            if item.output not in self.running:  # a maximum may have been started for another sum
+                name = p.fresh(item.output)
+                p.out.add(f"{name} = tl.full({text}, {start}, {kind})", [item.loop.id])
+                self.running[item.output] = (name,)
 
-    def update_online(self, pair: Online, scope: Scope, masks: list[str]) -> None:
-        p, dtype = self.printer, self.dtype(pair.top)
-        (top,), (total,) = self.running[pair.top.output], self.running[pair.total.output]
-        up, down = [pair.top.loop.id], [pair.total.loop.id]
-        block = p.fresh("block")
-        value = self._spread(pair.top, self._operand(pair.top, scope, masks), bool(masks))
+    def update_online(self, pairs: Sequence[Online], scope: Scope, masks: list[str]) -> None:
+        """A block more for each pair. A maximum stays as it was until all its sums have been scaled."""
+        for top in {pair.top.output: pair.top for pair in pairs}.values():
+            self._update_online(top, [pair for pair in pairs if pair.top is top], scope, masks)
+
+    def _update_online(self, item: Reduction, pairs: list[Online], scope: Scope, masks: list[str]) -> None:
+        p, dtype, up = self.printer, self.dtype(item), [item.loop.id]
+        (top,) = self.running[item.output]
+        block, higher = p.fresh("block"), p.fresh("higher")
+        value = self._spread(item, self._operand(item, scope, masks), bool(masks))
         p.out.add(f"{block} = {bare(value)}", up)
-        higher, pivot = p.fresh("higher"), p.fresh("pivot")
         largest = self.kept(self.writer.reduce("max", block, self.place, dtype))
         p.out.add(f"{higher} = {bare(self.writer.combine('max', top, largest, dtype))}", up)
-        test = f'tl.abs({higher}) == float("inf")' if pair.lenient else f'{higher} == float("-inf")'
-        p.out.add(f"{pivot} = tl.where({test}, 0.0, {higher})", up)
-        sums = self.kept(self.writer.reduce("sum", f"tl.exp({block} - {pivot})", self.place, dtype))
-        p.out.add(f"{total} = {total} * tl.exp({top} - {pivot}) + {sums}", down)
+        for pair in pairs:
+            (total,), pivot = self.running[pair.total.output], p.fresh("pivot")
+            test = f'tl.abs({higher}) == float("inf")' if pair.lenient else f'{higher} == float("-inf")'
+            p.out.add(f"{pivot} = tl.where({test}, 0.0, {higher})", up)
+            sums = self.kept(self.writer.reduce("sum", f"tl.exp({block} - {pivot})", self.place, dtype))
+            p.out.add(f"{total} = {total} * tl.exp({top} - {pivot}) + {sums}", [pair.total.loop.id])
         p.out.add(f"{top} = {higher}", up)
 
     def finish_online(self, pair: Online) -> None:

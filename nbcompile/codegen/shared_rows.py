@@ -28,7 +28,8 @@ class SharedRows:
         self.nest, self.p, self.x, self.r, self.configs = nest, p, x, r, configs
         self.plan, self.values = nest.plan, nest.values
         self.parts = self.plan.parts
-        self.online = find_online(self.values)
+        # one sum for each maximum: others of the same wait until it is known
+        self.online = list({pair.top.output: pair for pair in reversed(find_online(self.values))}.values())
         self.meetings = Meetings(nest, p, x, r, self.chunk)
         self.pivot = self.own_top = self.below = ""  # of the pair of maximum and sum under way
 

@@ -158,8 +158,7 @@ class WalkedRows:
             )
             twice = [item.value for item in plain if item.kind == "mean" and item.value.kind == "op"]
             inner = p.define(twice, inner, always=True)
-            for pair in pairs:
-                accumulating.update_online(pair, inner, masks)
+            accumulating.update_online(pairs, inner, masks)
             for item in plain:
                 accumulating.update(item, inner, masks, steps.get(accumulating.dtype(item), ""))
             for item in sums:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import torch
 from torch.nn import functional as F
 
-from .triton_programs import ACROSS, BF16, SHORT, empty, floats, gpu
+from .triton_programs import ACROSS, BF16, SHORT, edgy, empty, floats, gpu, whole
 
 
 @gpu(
@@ -36,3 +37,22 @@ def rms_norm_gradients(grad, residual, x, rstd, weight):
 )
 def sum_of_two_orders(x, y):
     return (x.transpose(1, 2) * y).sum([0, 1])
+
+
+@gpu(
+    lambda: (empty(8192, 131_072, dtype=BF16), whole(8192)),
+    lambda: (floats(8, 1000, dtype=BF16), torch.randint(1000, (8,))),
+    limits=SHORT | {"LONGEST_ROW": 8},
+)
+def cross_entropy_with_z_loss(x, target):
+    # two sums of exponentials below one maximum
+    return F.cross_entropy(x, target) + 1e-4 * torch.logsumexp(x, -1).square().mean()
+
+
+@gpu(
+    lambda: (empty(4096, 131_072),),
+    lambda: (edgy(6, 1024),),
+    limits=SHORT | {"multiprocessors": 4, "PART": 256, "LONGEST_ROW": 256},
+)
+def log_softmax_and_normalizer(x):
+    return torch.log_softmax(x, -1), torch.logsumexp(x, -1)
