@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from nbcompile.compilation import Compilation, Graph, Kernel, Node
 from nbcompile.view.facts import PLAIN, Call, is_parameter, short_id, short_op, stage_graphs
-from nbcompile.view.units import bytes_text, clip, count_text, percent_text, shape_text
+from nbcompile.view.units import bytes_text, clip, clip_middle, count_text, percent_text, shape_text
 
 MAX_BOXES = 300
 MAX_OUTER = 120
@@ -66,7 +66,7 @@ def fused_drawing(
         label = clip(f"{short_id(compilation, node.id)} {kernel.name}", LABEL + 4)
         held = [loops[id] for id in kernel.loops if id in loops]
         inner = tuple(
-            Box(n.id, clip(_short_name(n.name), 16), "loop", "", _detail(n)) for n in held[:MAX_INNER]
+            Box(n.id, clip_middle(_short_name(n.name), 18), "loop", "", _detail(n)) for n in held[:MAX_INNER]
         )
         return Box(node.id, label, fate, note, _detail(node, note), inner, _inside(held[:MAX_INNER]),
                    max(0, len(kernel.loops) - len(inner)))  # fmt: skip

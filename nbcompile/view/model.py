@@ -19,6 +19,7 @@ from nbcompile.view.pipeline_strip import strip
 from nbcompile.view.roofline import Roofline, quantity, roofline, roofline_picture, table
 from nbcompile.view.rows import Caps, Rows, Text, clip_line, lines_label, take
 from nbcompile.view.search import searches
+from nbcompile.view.schedules import explained
 from nbcompile.view.styles import Styler
 from nbcompile.view.svg import Picture, graph_picture, timing_picture
 from nbcompile.view.units import (
@@ -210,10 +211,12 @@ class Model:
             "label": fact.short_id(self.record, kernel.id),
             "name": clip(kernel.name, 80),
             "schedule": clip(kernel.schedule, 120),
+            "meanings": explained(kernel.schedule),
             "traffic": f"reads {bytes_text(kernel.bytes_read)}, writes {bytes_text(kernel.bytes_written)}",
             "share": percent_text(share) if share else "",
             "flops": quantity(kernel.flops, "flop") if kernel.flops else "",
             "lines": lines_label(self._lines(kernel.id)),
+            "lines_many": len(self._lines(kernel.id)) > 1,
             "loops": clip(", ".join(self._name(id) for id in kernel.loops[:30]), 300),
             "loop_count": len(kernel.loops),
             "recomputed": clip(", ".join(self._name(id) for id in kernel.recomputed[:12]), 160),
