@@ -13,11 +13,11 @@ MEANINGS = {
     # rows, on a GPU
     "persistent rows": "a program holds whole rows on chip",
     "looped rows": "a program walks its rows block by block",
-    "rows shared by N programs": "each holds a part of the row on chip, and they meet to combine their results",
-    "looped rows shared by N programs": "each walks a part of the row, and they meet to combine their results",
+    "rows shared by N programs": "each holds a part of the row on chip; they meet to combine results",
+    "looped rows shared by N programs": "each walks a part of the row; they meet to combine results",
     "split rows": "each program reduces a part of a row, and a second function combines the parts",
     "lanes apart": "neighbours in memory are kept apart until the parts are combined",
-    "partial sums over rows": "each program adds up its own rows, and a second function adds up the programs'",
+    "partial sums over rows": "each program adds up its own rows, a second function adds those up",
     "scan": "running results along a row",
     # scatters
     "scatter": "each element goes where an index says",

@@ -108,7 +108,7 @@ RULES: dict[str, str] = {
     " border-radius: 3px; overflow: hidden; text-align: left",
     "fill": "display: block; height: 5px; border-radius: 3px",
     "chip": "display: inline-block; color: $chip-ink; font-size: 10px; font-weight: 600; line-height: 15px;"
-    " border-radius: 8px; padding: 0 7px; margin: 0 3px 0 0; white-space: nowrap",
+    " border-radius: 8px; padding: 0 7px; margin: 1px 3px 1px 0; white-space: nowrap",
     "dim": "color: $dim",
     "strong": "font-weight: 600",
     "small": "font-size: 11px; color: $dim",

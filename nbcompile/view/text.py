@@ -13,7 +13,7 @@ from nbcompile.view.parts import selected
 from nbcompile.view.pipeline_strip import strip
 from nbcompile.view.roofline import roofline, table
 from nbcompile.view.search import searches
-from nbcompile.view.units import bytes_text, clip, percent_text, seconds_text, wrap
+from nbcompile.view.units import bytes_text, clip, clip_middle, percent_text, seconds_text, wrap
 
 COLUMNS = 100
 MARK = {"fused": "+", "library": "=", "fallback": "!", "break": "x", "captured": "·", None: " "}
@@ -106,7 +106,8 @@ def _decisions(compilation: Compilation, links: Links) -> list[str]:
         ]
         verb = ("fused" if decision.accepted else "refused") + (" by you" if decision.overruled else "")
         save = f", {'saves' if decision.accepted else 'would save'} {bytes_text(decision.bytes_saved)}"
-        pair = f"{clip(names[0], 24)} → {clip(names[1], 24)} {verb}{save if decision.bytes_saved else ''}: "
+        names = [clip_middle(name, 24) for name in names]
+        pair = f"{names[0]} → {names[1]} {verb}{save if decision.bytes_saved else ''}: "
         out += _hung(pair, clip(decision.reason or decision.code, 200))
     return out + _more(len(refused) - _FEW, "refused pairs")
 
@@ -128,9 +129,8 @@ def _kernels(compilation: Compilation, facts: fact.Facts) -> list[str]:
         work = f"{loops.get(call.id, 0):>3} {'loops' if loops.get(call.id, 0) != 1 else 'loop '}"
         name = schedule.get(call.id, "")
         kind = name if len(name) <= _SHORT else ""
-        out.append(
-            f"  {clip(call.label, 10):<10} {clip(call.name, 30):<30} {traffic} {work}  {kind:<{short}} {lines}".rstrip()
-        )
+        head = f"  {clip(call.label, 10):<10} {clip(call.name, 30):<30} {traffic} {work}"
+        out.append(f"{head}  {kind:<{short}} {lines}")
         out += [] if kind else _flow([name], " " * 13)
         out += launched.get(call.id, [])
     return out + _more(len(own) - _ROWS, "kernels")
