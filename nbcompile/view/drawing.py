@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from nbcompile.compilation import Compilation, Graph, Kernel, Node
 from nbcompile.view.facts import PLAIN, Call, is_parameter, short_id, short_op, stage_graphs
-from nbcompile.view.units import bytes_text, clip, count_text, percent_text, shape_text
+from nbcompile.view.styles import FATES
+from nbcompile.view.units import bytes_text, clip, clip_middle, count_text, percent_text, shape_text
 
 MAX_BOXES = 300
 MAX_OUTER = 120
@@ -66,7 +67,7 @@ def fused_drawing(
         label = clip(f"{short_id(compilation, node.id)} {kernel.name}", LABEL + 4)
         held = [loops[id] for id in kernel.loops if id in loops]
         inner = tuple(
-            Box(n.id, clip(_short_name(n.name), 16), "loop", "", _detail(n)) for n in held[:MAX_INNER]
+            Box(n.id, clip_middle(_short_name(n.name), 18), "loop", "", _detail(n)) for n in held[:MAX_INNER]
         )
         return Box(node.id, label, fate, note, _detail(node, note), inner, _inside(held[:MAX_INNER]),
                    max(0, len(kernel.loops) - len(inner)))  # fmt: skip
@@ -75,9 +76,9 @@ def fused_drawing(
         node.id: next((loops[i].module for i in _loops_of(node, kernels) if i in loops), "") or node.module
         for node in graph.nodes
     }  # fmt: skip
-    noun = "{} kernels and calls"
+    noun, title = "{} kernels and calls", f"fused graph {graph.id}"
     known = captured_inputs(compilation, graph)
-    return _draw(graph, box, lambda node: modules[node.id], limit, noun, f"fused graph {graph.id}", known)
+    return _draw(graph, box, lambda node: modules[node.id], limit, noun, _calls, title, known)
 
 
 def fx_drawing(
@@ -95,7 +96,8 @@ def fx_drawing(
                    _detail(node, f"→ {chip}" if chip else ""))  # fmt: skip
 
     if len(work) > limit:
-        return _draw(graph, op_box, lambda node: node.module, limit, "{} ops", f"captured graph {graph.id}")
+        title = f"captured graph {graph.id}"
+        return _draw(graph, op_box, lambda node: node.module, limit, "{} ops", _ops, title)
     runs = _runs(work, _place)
     boxes, owner = [], {}
     for number, (place, nodes) in enumerate(runs):
@@ -117,13 +119,14 @@ def _draw(
     module: Callable[[Node], str],
     limit: int,
     noun: str,
+    counted: Callable[[str, int], str],
     title: str,
     known: Mapping[str, Node] | None = None,
 ) -> Drawing:
     work = [node for node in graph.nodes if node.kind not in PLAIN]
     outer = max(8, min(limit, MAX_OUTER))
     if len(work) > outer:
-        boxes, owner = _merged(work, box, module, outer, noun)
+        boxes, owner = _merged(work, box, module, outer, noun, counted)
         return _connected(graph, boxes, owner, title, known)
     boxes = [box(node) for node in work]
     if sum(1 + len(item.inner) for item in boxes) > limit:
@@ -132,9 +135,15 @@ def _draw(
 
 
 def _merged(
-    work: Sequence[Node], box: Callable[[Node], Box], module: Callable[[Node], str], outer: int, noun: str
+    work: Sequence[Node],
+    box: Callable[[Node], Box],
+    module: Callable[[Node], str],
+    outer: int,
+    noun: str,
+    counted: Callable[[str, int], str],
 ) -> tuple[list[Box], dict[str, str]]:
-    """Neighbours with a common module path become one box, at the finest depth that fits."""
+    """Neighbours with a common module path become one box, at the finest depth that fits; ``counted`` says
+    how many of a fate are in it."""
     runs: list[tuple[str, list[Node]]] = []
     for depth in (8, 6, 5, 4, 3, 2, 1):
         runs = _runs(work, lambda node, depth=depth: ".".join(module(node).split(".")[:depth]))  # type: ignore[misc]
@@ -155,12 +164,21 @@ def _merged(
         for node in nodes:
             fate = box(node).fate
             fates[fate] = fates.get(fate, 0) + 1
-        words = {"fused": "kernel", "library": "call", "fallback": "fallback", "captured": "op"}
-        made = " + ".join(count_text(count, words.get(fate, "op")) for fate, count in fates.items())
+        made = " + ".join(counted(fate, fates[fate]) for fate in sorted(fates, key=FATES.index))
         label = clip(path[-LABEL:] if path else noun.format(len(nodes)), LABEL + 4)
         main = max(fates, key=lambda fate: fates[fate])
         boxes.append(Box(name, label, main, made, f"{path} {made}"))
     return boxes, owner
+
+
+def _calls(fate: str, count: int) -> str:
+    words = {"fused": "kernel", "library": "call", "fallback": "fallback"}
+    return count_text(count, words.get(fate, "op"))
+
+
+def _ops(fate: str, count: int) -> str:
+    """Of captured ops, of which many make one kernel."""
+    return f"{count:,} {fate}"
 
 
 def _runs(nodes: Sequence[Node], key: Callable[[Node], str]) -> list[tuple[str, list[Node]]]:

@@ -378,6 +378,8 @@ def _subtitle(compilation: Compilation) -> str:
     environment = compilation.environment
     parts = [compilation.backend, compilation.mode]
     where = environment.device or "cpu"
+    if compilation.execution != "compiled":  # the verdict names the chip that the code is for
+        where = f"ran on {where}"
     parts.append(f"{where}, {count_text(environment.threads, 'thread')}" if environment.threads else where)
     if environment.torch:
         parts.append(f"torch {environment.torch.split('+')[0]}")

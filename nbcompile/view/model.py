@@ -18,12 +18,14 @@ from nbcompile.view.parts import selected
 from nbcompile.view.pipeline_strip import strip
 from nbcompile.view.roofline import Roofline, quantity, roofline, roofline_picture, table
 from nbcompile.view.rows import Caps, Rows, Text, clip_line, lines_label, take
+from nbcompile.view.schedules import explained
 from nbcompile.view.search import searches
 from nbcompile.view.styles import Styler
 from nbcompile.view.svg import Picture, graph_picture, timing_picture
 from nbcompile.view.units import (
     bytes_text,
     clip,
+    clip_middle,
     count_text,
     error_text,
     milliseconds_text,
@@ -185,8 +187,8 @@ class Model:
         node = self.links.nodes.get(id)
         name = node.name if node else id.rsplit(".", 1)[-1]
         if id in self.kernels_by_id or (node and node.kind in ("library", "fallback")):
-            return clip(fact.short_op(node.op) if node and node.kind != "kernel" else name, 28)
-        return clip(name, 28)
+            name = fact.short_op(node.op) if node and node.kind != "kernel" else name
+        return clip_middle(name, 28)
 
     def _lines(self, id: str) -> tuple[int, ...]:
         return fact.lines_of(self.links, id, self.file)
@@ -210,10 +212,12 @@ class Model:
             "label": fact.short_id(self.record, kernel.id),
             "name": clip(kernel.name, 80),
             "schedule": clip(kernel.schedule, 120),
+            "meanings": explained(kernel.schedule),
             "traffic": f"reads {bytes_text(kernel.bytes_read)}, writes {bytes_text(kernel.bytes_written)}",
             "share": percent_text(share) if share else "",
             "flops": quantity(kernel.flops, "flop") if kernel.flops else "",
             "lines": lines_label(self._lines(kernel.id)),
+            "lines_many": len(self._lines(kernel.id)) > 1,
             "loops": clip(", ".join(self._name(id) for id in kernel.loops[:30]), 300),
             "loop_count": len(kernel.loops),
             "recomputed": clip(", ".join(self._name(id) for id in kernel.recomputed[:12]), 160),

@@ -36,7 +36,7 @@ def strip(compilation: Compilation) -> tuple[Step, ...]:
     out = []
     for name in STEPS:
         if name in times or made.get(name):
-            time = milliseconds_text(times[name]) if name in times else ""
+            time = milliseconds_text(times[name]) if times.get(name) else ""
             out.append(Step(name, made.get(name, ""), time))
     ours, _ = fact.own_measurement(compilation)
     if ours is not None and ours.counts and ours.median is not None:

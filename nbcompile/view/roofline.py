@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nbcompile.compilation import Ceilings, Compilation
 from nbcompile.limits import LAUNCH_SECONDS, Point, main_ceilings, points
@@ -62,14 +62,24 @@ class Roofline:
     def summary(self) -> str:
         """All kernels together against their limit, in one sentence."""
         limit = sum(point.limit_seconds for point in self.points)
-        memory = sum(point.bound == "memory" for point in self.points)
-        words = f"{memory} of {count_text(len(self.points), 'kernel')} bound by memory"
+        words = self._bounds
         timed = [(point.limit_seconds, point.seconds) for point in self.points if point.seconds is not None]
         if timed and len(timed) == len(self.points):
             spent = sum(seconds for _, seconds in timed)
             return f"{words}; all together at least {seconds_text(limit)}, measured {seconds_text(spent)}: " \
                    f"{percent_text(limit / spent)} of the limit"  # fmt: skip
-        return f"{words}; all together at least {seconds_text(limit)}"
+        words += f"; all together at least {seconds_text(limit)}"
+        predicted = sum(point.predicted for point in self.points)
+        return f"{words}, predicted {seconds_text(predicted)}" if predicted > limit else words
+
+    @property
+    def _bounds(self) -> str:
+        """``2 of 3 kernels bound by memory, 1 by launching``."""
+        bounds = [bound(point) for point in self.points]
+        words = {"memory": "memory", "compute": "arithmetic", "launch": "launching"}
+        (count, word), *rest = ((bounds.count(name), words[name]) for name in words if name in bounds)
+        first = f"{count} of {count_text(len(bounds), 'kernel')} bound by {word}"
+        return ", ".join([first, *(f"{count} by {word}" for count, word in rest)])
 
     @property
     def launching(self) -> str:
@@ -86,6 +96,12 @@ def roofline(compilation: Compilation) -> Roofline | None:
     if ceilings is None or not found:
         return None
     return Roofline(ceilings, found, tuple(short_id(compilation, point.kernel) for point in found))
+
+
+def bound(point: Point) -> str:
+    """What a kernel's time goes to: the ceiling that it meets first, or ``launch`` where launching it takes
+    longer than its work at that ceiling."""
+    return "launch" if point.predicted > 2 * point.limit_seconds else point.bound
 
 
 HEADS = ("kernel", "moves", "computes", "flop a byte", "bound by", "limit", "predicted", "measured",
@@ -108,7 +124,7 @@ def table(roof: Roofline, name_width: int = 40) -> Table:
             bytes_text(point.bytes),
             quantity(point.flops, "flop") if point.flops else "–",
             significant(point.intensity, 2) if point.bytes and point.flops else "–",
-            f"{point.bound}",
+            bound(point),
             seconds_text(point.limit_seconds),
             seconds_text(point.predicted if point.predicted != point.limit_seconds else None),
             seconds_text(point.seconds),
@@ -155,24 +171,29 @@ class _Dot:
     y: float
     full: bool
     labels: tuple[str, ...]
+    below: bool = False
+    """Whether its place is below the frame."""
 
 
 def roofline_picture(roof: Roofline, tone: Tone) -> Picture:
     """The plot; ``tone`` turns a style name into a colour of the medium."""
     rate = _rate(roof)
     axes = _axes(roof, rate)
-    out = [*_grid(axes, tone, any(not point.flops for point in roof.points))]
     # The longest first: theirs are the labels that find a place.
     dots = _merged([_dot(point, label, axes, roof.ceilings, rate) for point, label in roof.longest_first])
     lines, taken = _roofs(roof, axes, tone)
-    out += lines
+    out = [*_grid(axes, tone, any(not point.flops for point in roof.points), taken), *lines]
     taken += [(dot.x - 6, dot.y - 6, dot.x + 6, dot.y + 6) for dot in dots]
     places = _placed(dots, taken)
     for dot, place in zip(dots, places, strict=True):
-        out.append(_circle(dot.x, dot.y, 4 if len(dot.labels) == 1 else 5.5, dot.full, tone))
+        mark = _down if dot.below else _circle
+        out.append(mark(dot.x, dot.y, 4 if len(dot.labels) == 1 else 5.5, dot.full, tone))
         if place is not None:
             out.append(_label(dot, place, tone))
     out += _legend(roof, tone, sum(1 for place in places if place is None))
+    if any(dot.below for dot in dots):
+        out.append(_down(LEFT + 4, BOTTOM + 30, 4, any(dot.below and dot.full for dot in dots), tone))
+        out.append(_text(LEFT + 14, BOTTOM + 33, "lower still: mostly launching", tone("dim"), "start", 10))
     words = f"roofline, {roof.title}: {roof.summary}"
     return Picture(_svg(WIDTH, HEIGHT, 0, "".join(out), words), WIDTH, HEIGHT, clip(words, 300))
 
@@ -190,26 +211,35 @@ def _axes(roof: Roofline, rate: float) -> _Axes:
     ridge = rate / bandwidth
     x0 = math.floor(2 * math.log10(min([*seen, ridge, 1.0])) - 0.5) / 2
     x1 = math.ceil(2 * math.log10(max([*seen, ridge])) + 0.8) / 2
-    heights = [
-        point.flops / (point.seconds or point.predicted)
-        for point in roof.points
-        if point.flops and point.bytes
-    ]
-    # Half a decade of sky above the roof, where the legend is.
-    y1 = math.log10(rate) + 0.6
-    y0 = math.floor(2 * math.log10(min([*heights, bandwidth * 10.0**x0])) - 0.2) / 2
+    # What does little but being launched may be far below: it sits on the lower edge, as a triangle, and
+    # leaves the height to the kernels that matter, if there are any.
+    tall = [point for point in roof.points if bound(point) != "launch"] or roof.points
+    start = bandwidth * 10.0**x0
+    heights = [_height(point, start) for point in tall if point.bytes]
+    y1 = math.log10(rate) + 0.35  # room for the roof's label
+    y0 = math.floor(2 * math.log10(min([*heights, start])) - 0.2) / 2
     left = LEFT + (NONE if any(not point.flops for point in roof.points) else 0.0)
     return _Axes(x0, x1, y0, y1, left)
 
 
-def _grid(axes: _Axes, tone: Tone, none: bool) -> Iterator[str]:
-    """Frame, decades and their names."""
+def _height(point: Point, start: float) -> float:
+    """Operations a second; of a kernel without any, as far below the ``start`` of the roof as it stays below
+    the bandwidth."""
+    seconds = point.seconds or point.predicted
+    if not point.flops:
+        return start * min(1.0, point.limit_seconds / seconds)
+    return point.flops / seconds
+
+
+def _grid(axes: _Axes, tone: Tone, none: bool, taken: Sequence[Rectangle]) -> Iterator[str]:
+    """Frame, decades and their names; lines across end before a label at the right, which is in ``taken``."""
     line = tone("line")
     path = [f"M{_n(LEFT)} {_n(TOP)}V{_n(BOTTOM)}H{_n(RIGHT)}"]
     step = 2 if axes.y1 - axes.y0 > 9 else 1
     for decade in range(math.ceil(axes.y0), math.floor(axes.y1) + 1, step):
         y = axes.y(10.0**decade)
-        path.append(f"M{_n(LEFT)} {_n(y)}H{_n(RIGHT)}")
+        ends = (left for left, top, right, bottom in taken if right == RIGHT and top < y < bottom)
+        path.append(f"M{_n(LEFT)} {_n(y)}H{_n(min(ends, default=RIGHT))}")
         yield _text(LEFT - 7, y + 4, quantity(10.0**decade, ""), tone("dim"), "end", 10)
     for decade in range(math.ceil(axes.x0), math.floor(axes.x1) + 1):
         x = axes.x(10.0**decade)
@@ -264,17 +294,16 @@ def _roofs(roof: Roofline, axes: _Axes, tone: Tone) -> tuple[list[str], list[Rec
 
 
 def _dot(point: Point, label: str, axes: _Axes, ceilings: Ceilings, rate: float) -> _Dot:
-    seconds = point.seconds or point.predicted
+    height = _height(point, ceilings.bandwidth * 10.0**axes.x0)
     if not point.flops:
-        # As far below the start of the roof as it stays below the bandwidth.
-        share = min(1.0, point.limit_seconds / seconds)
-        x, y = LEFT + 9, axes.y(ceilings.bandwidth * 10.0**axes.x0 * share)
+        x, y = LEFT + 9, axes.y(height)
     elif not point.bytes:
-        x, y = RIGHT, axes.y(min(rate, point.flops / seconds))
+        x, y = RIGHT, axes.y(min(rate, height))
     else:
-        x, y = axes.x(point.intensity), axes.y(point.flops / seconds)
+        x, y = axes.x(point.intensity), axes.y(height)
     # What is measured beyond the frame (data in a cache) sits on its edge.
-    return _Dot(min(max(x, LEFT), RIGHT), min(max(y, TOP), BOTTOM), point.seconds is not None, (label,))
+    place = min(max(x, LEFT), RIGHT), min(max(y, TOP), BOTTOM)
+    return _Dot(*place, point.seconds is not None, (label,), y > BOTTOM)
 
 
 def _merged(dots: Sequence[_Dot]) -> list[_Dot]:
@@ -282,14 +311,14 @@ def _merged(dots: Sequence[_Dot]) -> list[_Dot]:
     out: list[_Dot] = []
     for dot in dots:
         near = next(
-            (n for n, other in enumerate(out) if other.full == dot.full
+            (n for n, other in enumerate(out) if (other.full, other.below) == (dot.full, dot.below)
              and math.hypot(other.x - dot.x, other.y - dot.y) < NEAR), None
         )  # fmt: skip
         if near is None:
             out.append(dot)
         else:
             held = out[near]
-            out[near] = _Dot(held.x, held.y, held.full, (*held.labels, *dot.labels))
+            out[near] = replace(held, labels=(*held.labels, *dot.labels))
     return out
 
 
@@ -352,16 +381,17 @@ def _label(dot: _Dot, place: _Place, tone: Tone) -> str:
 
 
 def _legend(roof: Roofline, tone: Tone, unlabelled: int) -> Iterator[str]:
-    x, y = LEFT + NONE + 12, TOP + 14.0
+    right, y = RIGHT, TOP - 10
     predicted = roof.launching or "its limit: not measured"
     kinds = {True: "measured", False: predicted}
-    for full in sorted({point.seconds is not None for point in roof.points}, reverse=True):
-        yield _circle(x, y - 4, 4, full, tone)
-        yield _text(x + 10, y, kinds[full], tone("dim"), "start", 10)
-        y += 15
+    for full in sorted({point.seconds is not None for point in roof.points}):
+        right -= len(kinds[full]) * CHARACTER * 10 / 11 + 10
+        yield _circle(right, y - 4, 4, full, tone)
+        yield _text(right + 10, y, kinds[full], tone("dim"), "start", 10)
+        right -= 14
     if unlabelled:
-        words = f"{count_text(unlabelled, 'dot')} without a name: see the table"
-        yield _text(x + 10, y, words, tone("dim"), "start", 10)
+        words = f"{count_text(unlabelled, 'dot')} unnamed: see the table"
+        yield _text(RIGHT, BOTTOM + 33, words, tone("dim"), "end", 10)
 
 
 def _circle(x: float, y: float, radius: float, full: bool, tone: Tone) -> str:
@@ -370,3 +400,10 @@ def _circle(x: float, y: float, radius: float, full: bool, tone: Tone) -> str:
     return (
         f'<circle cx="{_n(x)}" cy="{_n(y)}" r="{radius}" fill="{fill}" stroke="{colour}" stroke-width="1.6"/>'
     )
+
+
+def _down(x: float, y: float, radius: float, full: bool, tone: Tone) -> str:
+    """A triangle that points down: what it stands for is below."""
+    colour = tone("fused")
+    path = f"M{_n(x - radius)} {_n(y - radius)}H{_n(x + radius)}L{_n(x)} {_n(y + radius)}Z"
+    return f'<path d="{path}" fill="{colour if full else "none"}" stroke="{colour}" stroke-width="1.6"/>'

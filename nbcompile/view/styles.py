@@ -71,6 +71,7 @@ RULES: dict[str, str] = {
     "summary": "padding: 6px 14px; cursor: pointer; font-size: 13px",
     "body": "padding: 2px 14px 10px 14px",
     "scroll": "overflow: auto; max-height: 460px; padding: 2px 14px",
+    "wide": "overflow: auto",
     "canvas": "overflow: auto; max-height: 720px; padding: 2px 14px",
     "tall": "overflow: auto; max-height: 620px; padding: 2px 14px",
     "img": "max-width: none; display: block; margin: 0; background: none",
@@ -93,7 +94,7 @@ RULES: dict[str, str] = {
     "src": "padding: 0 8px 0 0; text-align: left; border: none; vertical-align: top; max-width: none",
     "share": "padding: 0 8px 0 0; text-align: right; border: none; color: $dim; font-size: 11px;"
     " white-space: nowrap; vertical-align: top",
-    "chips": "padding: 0 14px 0 0; text-align: left; border: none; white-space: normal; min-width: 150px;"
+    "chips": "padding: 0 14px 0 0; text-align: left; border: none; white-space: normal; min-width: 110px;"
     " vertical-align: top",
     "code": f"margin: 0; padding: 0; border: none; background: none; font-family: {MONO}; font-size: 12px;"
     " line-height: 1.55; white-space: pre-wrap; color: inherit; text-align: left; overflow-wrap: break-word",
@@ -107,7 +108,7 @@ RULES: dict[str, str] = {
     " border-radius: 3px; overflow: hidden; text-align: left",
     "fill": "display: block; height: 5px; border-radius: 3px",
     "chip": "display: inline-block; color: $chip-ink; font-size: 10px; font-weight: 600; line-height: 15px;"
-    " border-radius: 8px; padding: 0 7px; margin: 0 3px 0 0; white-space: nowrap",
+    " border-radius: 8px; padding: 0 7px; margin: 1px 3px 1px 0; white-space: nowrap",
     "dim": "color: $dim",
     "strong": "font-weight: 600",
     "small": "font-size: 11px; color: $dim",

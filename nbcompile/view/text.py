@@ -13,11 +13,13 @@ from nbcompile.view.parts import selected
 from nbcompile.view.pipeline_strip import strip
 from nbcompile.view.roofline import roofline, table
 from nbcompile.view.search import searches
-from nbcompile.view.units import bytes_text, clip, percent_text, seconds_text, wrap
+from nbcompile.view.units import bytes_text, clip, clip_middle, percent_text, seconds_text, wrap
 
 COLUMNS = 100
 MARK = {"fused": "+", "library": "=", "fallback": "!", "break": "x", "captured": "·", None: " "}
 _LINES, _ROWS, _FEW = 40, 12, 5
+_SHORT = 12
+"""Characters of a schedule's name that fit beside the kernel's figures; a longer one has its own line."""
 
 
 def to_text(compilation: Compilation, show: Sequence[str] = ()) -> str:
@@ -104,7 +106,8 @@ def _decisions(compilation: Compilation, links: Links) -> list[str]:
         ]
         verb = ("fused" if decision.accepted else "refused") + (" by you" if decision.overruled else "")
         save = f", {'saves' if decision.accepted else 'would save'} {bytes_text(decision.bytes_saved)}"
-        pair = f"{clip(names[0], 24)} → {clip(names[1], 24)} {verb}{save if decision.bytes_saved else ''}: "
+        names = [clip_middle(name, 24) for name in names]
+        pair = f"{names[0]} → {names[1]} {verb}{save if decision.bytes_saved else ''}: "
         out += _hung(pair, clip(decision.reason or decision.code, 200))
     return out + _more(len(refused) - _FEW, "refused pairs")
 
@@ -116,6 +119,7 @@ def _kernels(compilation: Compilation, facts: fact.Facts) -> list[str]:
     loops = {kernel.id: len(kernel.loops) for kernel in compilation.kernels}
     schedule = {kernel.id: kernel.schedule for kernel in compilation.kernels}
     launched = {kernel.id: _launches(kernel) for kernel in compilation.kernels}
+    short = max((len(name) for name in schedule.values() if len(name) <= _SHORT), default=0)
     out = ["", "Kernels"]
     word = "cell line" if compilation.cell else "line"
     for call in sorted(own, key=lambda call: -call.bytes)[:_ROWS]:
@@ -123,10 +127,11 @@ def _kernels(compilation: Compilation, facts: fact.Facts) -> list[str]:
         lines = f"{word} {call.lines[0]}{more}" if call.lines else ""
         traffic = f"{bytes_text(call.bytes):>9} {percent_text(call.share):>4}"
         work = f"{loops.get(call.id, 0):>3} {'loops' if loops.get(call.id, 0) != 1 else 'loop '}"
-        kind = clip(schedule.get(call.id, ""), 12)
-        out.append(
-            f"  {clip(call.label, 10):<10} {clip(call.name, 30):<30} {traffic} {work}  {kind:<12} {lines}"
-        )
+        name = schedule.get(call.id, "")
+        kind = name if len(name) <= _SHORT else ""
+        head = f"  {clip(call.label, 10):<10} {clip(call.name, 30):<30} {traffic} {work}"
+        out.append(f"{head}  {kind:<{short}} {lines}")
+        out += [] if kind else _flow([name], " " * 13)
         out += launched.get(call.id, [])
     return out + _more(len(own) - _ROWS, "kernels")
 

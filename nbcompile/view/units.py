@@ -39,6 +39,8 @@ def seconds_text(seconds: float | None) -> str:
         return "–"
     if seconds == 0:
         return "0 s"
+    if abs(seconds) < 0.5e-9:
+        return "<1 ns"
     for size, unit in _SECONDS:
         if abs(seconds) >= size * 0.9995 or (unit == "s" and abs(seconds) >= 0.0995):
             return f"{significant(seconds / size)} {unit}"
@@ -103,6 +105,13 @@ def clip(text: str, width: int) -> str:
     if len(flat) <= width and len(text) <= 4 * width + 64:
         return flat
     return flat[: max(1, width - 1)] + "…"
+
+
+def clip_middle(text: str, width: int) -> str:
+    """As :func:`clip`, but cut before the last third: names of one family differ at their end."""
+    flat = clip(text, 4 * width + 64)
+    tail = width // 3
+    return flat if len(flat) <= width else flat[: width - 1 - tail] + "…" + flat[-tail:]
 
 
 def wrap(text: str, width: int, lines: int = 3) -> list[str]:

@@ -107,6 +107,16 @@ def test_a_launch_is_told_in_words_and_spills_stand_out() -> None:
     assert "no spills" in view.to_html(record)
 
 
+def test_a_schedule_is_named_whole_and_explained() -> None:
+    record = fixtures.gpu()
+    (kernel,) = record.kernels
+    name = "rows shared by 4 programs, partial sums over rows"
+    shown = dataclasses.replace(record, kernels=(dataclasses.replace(kernel, schedule=name),))
+    assert name in view.to_text(shown)
+    html = view.to_html(shown)
+    assert "<b>rows shared by 4 programs</b>: each holds a part" in html and "<b>partial sums over" in html
+
+
 def test_code_for_a_chip_that_is_not_here_says_so_first() -> None:
     record = fixtures.gpu()
     says = "compiled for NVIDIA H100 SXM (cuda:90), which is not here: the cell ran eagerly"
@@ -162,6 +172,32 @@ def test_no_roofline_without_rates_but_with_measured_ones() -> None:
     roof = roofline(measured)
     assert roof is not None and roof.title == "this CPU, measured rates"
     assert "20 GB/s memory" in pictures(read(view.to_html(measured)))[-1]
+
+
+def test_a_kernel_that_is_mostly_launched_says_so_and_leaves_the_plot_to_the_others() -> None:
+    record = fixtures.gpu()
+    (kernel,) = record.kernels
+    small = dataclasses.replace(kernel, id="g0.fw.k1", name="one", bytes_read=4, bytes_written=4, flops=1)
+    both = dataclasses.replace(record, kernels=(kernel, small))
+    roof, alone = roofline(both), roofline(record)
+    assert roof is not None and alone is not None
+    # 39.1 µs and 2.4 ps of work, and two launches of 2 µs
+    assert roof.summary == (
+        "1 of 2 kernels bound by memory, 1 by launching; all together at least 39.1 µs, predicted 43.1 µs"
+    )
+    figures = table(roof)
+    assert [row[figures.heads.index("bound by")] for row in figures.rows] == ["memory", "launch"]
+
+    def decades(picture: str) -> set[str]:
+        return set(re.findall(r">(10{0,2} [GT])</text>", picture))
+
+    picture = roofline_picture(roof, mid).svg
+    assert decades(picture) >= decades(roofline_picture(alone, mid).svg) and "M</text>" not in picture
+    assert picture.count("<circle") == 2 and "mostly launching" in picture, "a dot and the legend's"
+    # Where nothing else is to be seen, it has the plot.
+    (only,) = (roofline(dataclasses.replace(record, kernels=(small,))),)
+    assert only is not None and only.summary.startswith("1 of 1 kernel bound by launching")
+    assert "mostly launching" not in roofline_picture(only, mid).svg
 
 
 @pytest.mark.parametrize("count", [1, 60])

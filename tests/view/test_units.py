@@ -36,7 +36,7 @@ def test_bytes(count: float, text: str) -> None:
         (0.19, "0.19 s"),
         (3.3, "3.3 s"),
         (1.5e-9, "1.5 ns"),
-        (1e-13, "0.0001 ns"),
+        (1e-13, "<1 ns"),
     ],
 )
 def test_seconds(seconds: float | None, text: str) -> None:

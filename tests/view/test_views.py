@@ -19,6 +19,7 @@ from nbcompile import view
 from nbcompile.compilation import Cell, Compilation, GraphBreak, Kernel, Span
 from nbcompile.view.html import MAX_BYTES
 from nbcompile.view.styles import RULES, TONES
+from nbcompile.view.units import clip_middle
 from tests.view import fixtures
 
 RECORDS: dict[str, Callable[[], Compilation]] = {
@@ -372,3 +373,18 @@ def test_views_need_neither_torch_nor_ipython() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_boxes_of_a_large_graph_count_kernels_below_and_ops_above() -> None:
+    fused, captured = pictures(read(view.to_html(fixtures.large(1000))))[:2]
+    notes = [re.findall(r">(\d+ [^<]* \+ [^<]*)</text>", picture) for picture in (fused, captured)]
+    assert all(re.fullmatch(r"\d+ kernels? \+ \d+ calls?", note) for note in notes[0]) and notes[0]
+    assert all(re.fullmatch(r"\d+ fused \+ \d+ library", note) for note in notes[1]) and notes[1]
+
+
+def test_the_cell_scrolls_where_it_is_narrow_and_its_names_differ_where_they_are_cut() -> None:
+    html = view.to_html(fixtures.transformer())
+    assert re.search(r'<div style="overflow: auto"><table[^>]*>\s*<tr[^>]*><td[^>]*>1</td>', html)
+    names = ("_log_softmax_backward_data_sum", "_log_softmax_backward_data_exp")
+    first, second = (clip_middle(name, 18) for name in names)
+    assert first != second and len(first) == len(second) == 18
