@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from nbcompile.errors import CodegenError, NbcompileError, ToolchainError
+from nbcompile.runtime import libdevice
 from nbcompile.runtime.cache import DiskCache, key
 from nbcompile.runtime.triton_tools import amdgcn_resources, cubin_resources, gpu_target, triton_module
 from nbcompile.stages import Config, Launch
@@ -136,7 +137,11 @@ def read_function(
     def finish() -> Built:
         facts: dict[str, Any] = {"num_ctas": 1}  # Triton 3.7 reads it on the way to AMD code
         with _refusal(launch, target), _VENDOR.of(target.kind):
-            made = _run_stages(read, launch, target, assemble, facts)
+            try:
+                made = _run_stages(read, launch, target, assemble, facts)
+            except _NotInPartError:
+                whole = _read(function, launch, config, target, assumed, part=False)
+                made = _run_stages(whole, launch, target, assemble, facts)
         kind = "cubin" if target.kind == "cuda" else "hsaco"
         binary = made.pop(kind)
         resources = cubin_resources(binary) if kind == "cubin" else amdgcn_resources(made["amdgcn"])
@@ -182,9 +187,16 @@ class _Read:
     context: Any  # the module lives in it
     backend: Any
     options: Any
+    part: bool  # only the common part of libdevice is linked
 
 
-def _read(function: Any, launch: Launch, config: Config, target: Target, assumed: tuple[int, ...]) -> _Read:
+class _NotInPartError(Exception):
+    """The function calls one of libdevice that the common part lacks."""
+
+
+def _read(
+    function: Any, launch: Launch, config: Config, target: Target, assumed: tuple[int, ...], part: bool = True
+) -> _Read:
     compiler = triton_module("triton.compiler.compiler")
     ir = triton_module("triton._C.libtriton").ir
     chip = gpu_target(target)
@@ -196,7 +208,10 @@ def _read(function: Any, launch: Launch, config: Config, target: Target, assumed
         {(n,): [["tt.divisibility", ASSUMED_DIVISOR]] for n in assumed},
     )
     backend = compiler.make_backend(chip)
-    chosen = {"num_warps": config.warps, "num_stages": config.stages}
+    chosen: dict[str, Any] = {"num_warps": config.warps, "num_stages": config.stages}
+    library = libdevice.common_part() if part and target.kind == "cuda" else None
+    if library:
+        chosen["extern_libs"] = {"libdevice": library}
     if config.registers and target.kind == "cuda":
         chosen["maxnreg"] = config.registers
     options = backend.parse_options(chosen)
@@ -207,7 +222,7 @@ def _read(function: Any, launch: Launch, config: Config, target: Target, assumed
         module = source.make_ir(
             chip, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
         )
-    return _Read(module, context, backend, options)
+    return _Read(module, context, backend, options, library is not None)
 
 
 def _run_stages(
@@ -226,6 +241,8 @@ def _run_stages(
         else:
             value = step(value, facts)
         made[kind] = value if isinstance(value, bytes) else str(value)
+        if kind == "llir" and read.part and libdevice.is_missing(made[kind]):
+            raise _NotInPartError
     return made
 
 
