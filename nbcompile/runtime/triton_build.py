@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -25,7 +26,7 @@ from nbcompile.errors import NbcompileError
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
 from nbcompile.runtime.cache import DiskCache, Entry, key
-from nbcompile.runtime.triton_compile import ASSUMED_DIVISOR, Built, compile_function
+from nbcompile.runtime.triton_compile import ASSUMED_DIVISOR, Built, compile_function, read_function
 from nbcompile.runtime.triton_grid import grid_of, is_pointer
 from nbcompile.runtime.triton_native import native_launcher
 from nbcompile.runtime.triton_text import canonical
@@ -88,7 +89,7 @@ def find_or_build(
     for item in missing:  # equal functions are compiled once
         name = names[item.function]
         if name not in by_name:
-            by_name[name] = _submit(source, item, configs[item.function], target, None, cache, name)
+            by_name[name] = _read_and_submit(source, item, configs[item.function], target, cache, name)
     futures = list(by_name.values())
     left, lock = [len(futures)], threading.Lock()
 
@@ -326,10 +327,29 @@ def _submit(
     cache: DiskCache, name: str,
 ) -> concurrent.futures.Future[Built]:  # fmt: skip
     """Compile in the background; the result is kept under ``name``, if it is not empty."""
+    taken = assumptions(launch) if assumed is None else assumed
+    return _finished(partial(compile_function, source.source, launch, config, target, taken), cache, name)
 
+
+def _read_and_submit(
+    source: KernelSource, launch: Launch, config: Config, target: Target, cache: DiskCache, name: str
+) -> concurrent.futures.Future[Built]:
+    """As :func:`_submit`, but Triton reads the function here. That is Python: in another thread it waited for
+    this one, where Dynamo goes on (it times its guards with the lock held: 20 to 25 ms)."""
+    try:
+        compile_rest = read_function(source.source, launch, config, target, assumptions(launch))
+    except NbcompileError as error:
+        failed: concurrent.futures.Future[Built] = concurrent.futures.Future()
+        failed.set_exception(error)
+        return failed
+    return _finished(compile_rest, cache, name)
+
+
+def _finished(
+    compile_it: Callable[[], Built], cache: DiskCache, name: str
+) -> concurrent.futures.Future[Built]:
     def run() -> Built:
-        taken = assumptions(launch) if assumed is None else assumed
-        built = compile_function(source.source, launch, config, target, taken)
+        built = compile_it()
         if name:
             _keep(cache, name, built)
         return built

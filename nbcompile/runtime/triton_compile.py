@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from nbcompile.errors import CodegenError, NbcompileError, ToolchainError
+from nbcompile.runtime import libdevice
 from nbcompile.runtime.cache import DiskCache, key
 from nbcompile.runtime.triton_tools import amdgcn_resources, cubin_resources, gpu_target, triton_module
 from nbcompile.stages import Config, Launch
@@ -120,12 +121,55 @@ def compile_function(
     """Compile one function of the file ``text``, with the arguments at the positions ``assumed`` taken to be
     multiples of 16; without ``assemble`` up to the assembly text only. Raises CodegenError where Triton
     refuses it, ToolchainError where ptxas does or Triton is missing."""
+    return read_function(text, launch, config, target, assumed, assemble)()
+
+
+def read_function(
+    text: str, launch: Launch, config: Config, target: Target, assumed: tuple[int, ...], assemble: bool = True
+) -> Callable[[], Built]:
+    """:func:`compile_function` in two parts: here Triton reads the syntax, which is Python; what is returned
+    does the rest, in any thread, and hardly needs Python's lock. Both raise as that does."""
     triton_module()
     function = _function(load_file(text), launch, config)
-    facts: dict[str, Any] = {"num_ctas": 1}  # Triton 3.7 reads it on the way to AMD code
+    with _refusal(launch, target):
+        read = _read(function, launch, config, target, assumed)
+
+    def finish() -> Built:
+        facts: dict[str, Any] = {"num_ctas": 1}  # Triton 3.7 reads it on the way to AMD code
+        with _refusal(launch, target), _VENDOR.of(target.kind):
+            try:
+                made = _run_stages(read, launch, target, assemble, facts)
+            except _NotInPartError:
+                whole = _read(function, launch, config, target, assumed, part=False)
+                made = _run_stages(whole, launch, target, assemble, facts)
+        kind = "cubin" if target.kind == "cuda" else "hsaco"
+        binary = made.pop(kind)
+        resources = cubin_resources(binary) if kind == "cubin" else amdgcn_resources(made["amdgcn"])
+        return Built(
+            function=launch.function,
+            symbol=str(facts["name"]),
+            target=target.name,
+            kind=kind,
+            binary=binary,
+            texts=made,
+            config=replace(config, constants=dict(config.constants)),
+            assumed=assumed,
+            warps=int(facts.get("num_warps") or config.warps),
+            shared_bytes=int(facts.get("shared") or 0),
+            registers=resources.registers,
+            spill_bytes=resources.spill_bytes,
+            scratch_bytes=int(facts.get("global_scratch_size") or 0),
+            scratch_align=int(facts.get("global_scratch_align") or 1),
+        )
+
+    return finish
+
+
+@contextlib.contextmanager
+def _refusal(launch: Launch, target: Target) -> Iterator[None]:
+    """Triton's errors as ours."""
     try:
-        with _VENDOR.of(target.kind):
-            made = _run_stages(function, launch, config, target, assumed, assemble, facts)
+        yield
     except NbcompileError:
         raise
     except Exception as error:
@@ -133,32 +177,26 @@ def compile_function(
             f"Triton refuses kernel {launch.function} for {target.name}: {_reason(error)}.",
             advice="This is a bug of nbcompile's code generator: please report it with the kernel's source.",
         ) from error
-    kind = "cubin" if target.kind == "cuda" else "hsaco"
-    binary = made.pop(kind)
-    resources = cubin_resources(binary) if kind == "cubin" else amdgcn_resources(made["amdgcn"])
-    return Built(
-        function=launch.function,
-        symbol=str(facts["name"]),
-        target=target.name,
-        kind=kind,
-        binary=binary,
-        texts=made,
-        config=replace(config, constants=dict(config.constants)),
-        assumed=assumed,
-        warps=int(facts.get("num_warps") or config.warps),
-        shared_bytes=int(facts.get("shared") or 0),
-        registers=resources.registers,
-        spill_bytes=resources.spill_bytes,
-        scratch_bytes=int(facts.get("global_scratch_size") or 0),
-        scratch_align=int(facts.get("global_scratch_align") or 1),
-    )
 
 
-def _run_stages(
-    function: Any, launch: Launch, config: Config, target: Target, assumed: tuple[int, ...], assemble: bool,
-    facts: dict[str, Any],
-) -> dict[str, Any]:  # fmt: skip
-    """What each stage of Triton's backend makes, by its kind; what they tell is put into ``facts``."""
+@dataclass(frozen=True)
+class _Read:
+    """A function that Triton has read: its module, and the backend and options for the stages."""
+
+    module: Any
+    context: Any  # the module lives in it
+    backend: Any
+    options: Any
+    part: bool  # only the common part of libdevice is linked
+
+
+class _NotInPartError(Exception):
+    """The function calls one of libdevice that the common part lacks."""
+
+
+def _read(
+    function: Any, launch: Launch, config: Config, target: Target, assumed: tuple[int, ...], part: bool = True
+) -> _Read:
     compiler = triton_module("triton.compiler.compiler")
     ir = triton_module("triton._C.libtriton").ir
     chip = gpu_target(target)
@@ -170,28 +208,41 @@ def _run_stages(
         {(n,): [["tt.divisibility", ASSUMED_DIVISOR]] for n in assumed},
     )
     backend = compiler.make_backend(chip)
-    chosen = {"num_warps": config.warps, "num_stages": config.stages}
+    chosen: dict[str, Any] = {"num_warps": config.warps, "num_stages": config.stages}
+    library = libdevice.common_part() if part and target.kind == "cuda" else None
+    if library:
+        chosen["extern_libs"] = {"libdevice": library}
     if config.registers and target.kind == "cuda":
         chosen["maxnreg"] = config.registers
     options = backend.parse_options(chosen)
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)
-    steps: dict[str, Callable[[Any, dict[str, Any]], Any]] = {}
-    backend.add_stages(steps, options, triton_module("triton.backends.compiler").Language.TRITON)
     with _FRONT_END:
-        value = source.make_ir(
+        module = source.make_ir(
             chip, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
         )
+    return _Read(module, context, backend, options, library is not None)
+
+
+def _run_stages(
+    read: _Read, launch: Launch, target: Target, assemble: bool, facts: dict[str, Any]
+) -> dict[str, Any]:
+    """What each stage of Triton's backend makes, by its kind; what they tell is put into ``facts``."""
+    steps: dict[str, Callable[[Any, dict[str, Any]], Any]] = {}
+    read.backend.add_stages(steps, read.options, triton_module("triton.backends.compiler").Language.TRITON)
+    value = read.module
     made: dict[str, Any] = {}
     for kind, step in steps.items():
         if kind in ("cubin", "hsaco") and not assemble:
             value = b""
         elif kind == "cubin":
-            value = _assemble(value, options, int(target.arch), launch.function)
+            value = _assemble(value, read.options, int(target.arch), launch.function)
         else:
             value = step(value, facts)
         made[kind] = value if isinstance(value, bytes) else str(value)
+        if kind == "llir" and read.part and libdevice.is_missing(made[kind]):
+            raise _NotInPartError
     return made
 
 
