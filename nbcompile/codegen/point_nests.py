@@ -50,6 +50,7 @@ def _square(nest: Nest) -> tuple[TilePrinter, list[str]]:
     y = Dim(plan.y, nest.variable(plan.y, "other"), "YBLOCK", 0)
     x = Dim(plan.x, nest.variable(plan.x, "point"), "XBLOCK", 1)
     p = _printer(nest, [y, x])
+    y.first, x.first = f"({nest.program(p, 0)} == 0)", f"({nest.program(p, 1)} == 0)"
     nest.declare(p, y, f"{nest.program(p, 0)} * YBLOCK", configs)
     _tell_start(p, f"({nest.program(p, 0)} * YBLOCK)", configs)
     p.out.add(f"start = {nest.program(p, 1)} * XBLOCK")
@@ -70,7 +71,9 @@ def _bands(nest: Nest) -> tuple[TilePrinter, list[str]]:
         down = f"tl.cdiv({nest.size(p, y.extent)}, YBLOCK)"
         p.out.add(f"{z.name} = {band} // {down}")
         p.declare_axes(z)
+        z.first = f"({z.name} == 0)"
         band, grid = f"{band} % {down}", f"{nest.size(p, z.extent)} * {grid}"
+    y.first, x.first = f"({band} == 0)", f"({nest.program(p, 0)} % tl.{across} == 0)"
     nest.declare(p, y, f"{band} * YBLOCK", configs)
     _tell_start(p, f"({band} * YBLOCK)", configs)
     p.out.add(f"start = {nest.program(p, 0)} % tl.{across} * XBLOCK")
@@ -87,6 +90,7 @@ def _lines(nest: Nest) -> tuple[TilePrinter, list[str]]:
     across = f"cdiv({nest.size(p, r.extent)}, RBLOCK)"
     p.out.add(f"{x.name} = {nest.program(p, 0)} // tl.{across}")
     p.declare_axes(x)
+    x.first, r.first = f"({x.name} == 0)", f"({nest.program(p, 0)} % tl.{across} == 0)"
     p.out.add(f"start = {nest.program(p, 0)} % tl.{across} * RBLOCK")
     nest.declare(p, r, "start", configs)
     return p, [f"{nest.size(p, x.extent)} * {across}"]

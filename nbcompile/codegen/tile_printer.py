@@ -47,7 +47,8 @@ Scope = dict[int, str]
 class Dim:
     """One dimension of the tile: ``axes`` counted as one. ``place`` is its dimension in the tile's shape;
     None if it is one number for the program. ``mask`` names the lanes that exist (empty: all do);
-    ``cut``: these are all below the extent."""
+    ``cut``: these are all below the extent. ``first`` tests whether the program is the first one along it
+    (empty: nobody asks)."""
 
     axes: tuple[Axis, ...]
     name: str
@@ -55,6 +56,7 @@ class Dim:
     place: int | None
     mask: str = ""
     cut: bool = False
+    first: str = ""
 
     @property
     def extent(self) -> IndexExpr:

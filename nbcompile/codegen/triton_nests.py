@@ -180,8 +180,8 @@ class Nest:
             p.store(item, scope, self.once(p, item))
 
     def once(self, p: TilePrinter, item: Store) -> list[str]:
-        """Conditions so that one lane stores what other lanes hold too: a place that does not vary along
-        some axis of the tile."""
+        """Conditions so that one lane stores what other lanes hold too, and one program what others do: a
+        place that does not vary along some axis. All of them would write to the same few lines of memory."""
         present = {atom for atom in item.place.atoms() if isinstance(atom, Axis)}
         present |= item.value.axes if item.value.kind != "reduced" else set()
         conditions = []
@@ -190,7 +190,7 @@ class Nest:
                 for axis in dim.axes:
                     if axis not in present:
                         conditions.append(f"({p.letter(axis)} == 0)")
-        return conditions
+        return conditions + [dim.first for dim in p.dims if dim.first and present.isdisjoint(dim.axes)]
 
     # -- rows ------------------------------------------------------------------------------------------
 
