@@ -50,8 +50,7 @@ def compile_fx_graph(
         # Of a subgraph that is called (which comes without inputs) the caller knows the strides already.
         if inputs:
             trace.lay_out(joint, "joint")
-        write_out(joint)
-        again = make_again(joint, keywords["num_fwd_outputs"])
+        again = rewritten(joint, keywords["num_fwd_outputs"])
         trace.record_joint(joint)
         forward, backward = split(joint, inputs, again, **keywords)
         trace.saved = _saved_names(forward, keywords.get("num_fwd_outputs"))
@@ -76,6 +75,13 @@ def compile_fx_graph(
     spent = (time.perf_counter() - start) * 1e3 - trace.below
     recorder.add(PassRecord("autograd", f"{graph.id}.fx", f"{graph.id}.fw", spent))
     return compiled
+
+
+def rewritten(joint: fx.GraphModule, forward_outputs: int) -> bool:
+    """Rewrite a joint graph so that less has to be saved for backward. Returns what :func:`split` is to be
+    told as ``again``."""
+    write_out(joint)
+    return make_again(joint, forward_outputs)
 
 
 def belongs_to_dynamo(error: BaseException) -> bool:

@@ -59,10 +59,16 @@ def _gradients(node: fx.Node) -> list[fx.Node]:
 
 def _is_plain(node: fx.Node) -> bool:
     """Whether its rows have elements, and its result lies as that of the steps would."""
-    x, result = node.args[0].meta["val"], node.meta["val"]  # type: ignore[union-attr]
+    x, result = _tensor(node.args[0]), _tensor(node)
     if x.dim() == 0 or any(isinstance(extent, int) and extent == 0 for extent in x.shape):
         return False
-    return x.stride() == result.stride()  # type: ignore[no-any-return]
+    return x.stride() == result.stride()
+
+
+def _tensor(node: Any) -> torch.Tensor:
+    """The fake result of a node."""
+    value: torch.Tensor = node.meta["val"]
+    return value
 
 
 def _result(graph: fx.Graph, node: fx.Node) -> fx.Node:
@@ -75,16 +81,15 @@ def _result(graph: fx.Graph, node: fx.Node) -> fx.Node:
         return made
 
     with graph.inserting_before(node):
-        wide = _WIDE.get(x.meta["val"].dtype)  # type: ignore[union-attr]
+        wide = _WIDE.get(_tensor(x).dtype)
         logits = step("wide", aten._to_copy.default, x, dtype=wide) if wide else x
         top = step("max", aten.amax.default, logits, [dim], True)
         below = step("below", aten.sub.Tensor, logits, top)
         each = step("exp", aten.exp.default, below)
         total = step("sum", aten.sum.dim_IntList, each, [dim], True)
         exact = step("exact", aten.sub.Tensor, below, step("log", aten.log.default, total))
-        dtype = node.meta["val"].dtype
-        result = exact
-        if exact.meta["val"].dtype != dtype:
+        dtype, result = _tensor(node).dtype, exact
+        if _tensor(exact).dtype != dtype:
             result = step("result", aten._to_copy.default, exact, dtype=dtype)
     node.replace_all_uses_with(result)
     return exact
@@ -100,11 +105,11 @@ def _gradient(graph: fx.Graph, node: fx.Node, exact: fx.Node) -> None:
         return made
 
     with graph.inserting_before(node):
-        wide = _WIDE.get(grad.meta["val"].dtype)  # type: ignore[union-attr]
+        wide = _WIDE.get(_tensor(grad).dtype)
         given = step("wide", aten._to_copy.default, grad, dtype=wide) if wide else grad
         total = step("sum", aten.sum.dim_IntList, given, [dim], True)
         share = step("share", aten.mul.Tensor, step("exp", aten.exp.default, exact), total)
         result = step("exact", aten.sub.Tensor, given, share)
-        if result.meta["val"].dtype != dtype:
+        if _tensor(result).dtype != dtype:
             result = step("result", aten._to_copy.default, result, dtype=dtype)
     node.replace_all_uses_with(result)

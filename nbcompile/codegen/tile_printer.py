@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import torch
 
 from nbcompile.codegen.aligned_rows import whole_groups
-from nbcompile.codegen.guarded import needed
+from nbcompile.codegen.guarded import needed, side_of
 from nbcompile.codegen.printed import Lines
 from nbcompile.codegen.random_blocks import four_at_once, four_coins
-from nbcompile.codegen.ranges import decide
 from nbcompile.codegen.triton_expressions import POINTER_TYPES, TRITON_TYPES, TritonWriter, reserved_names
 from nbcompile.codegen.value_ranges import in_unit_interval
 from nbcompile.codegen.values import Gathered, KernelValues, Store, Value, gathered
@@ -475,9 +474,3 @@ def _with_joined(place: IndexExpr, outer: Axis, inner: Axis, both: Axis) -> Inde
     if step is None or place.coefficient(outer) != step * inner.extent:
         return place
     return place + (index(both) - index(outer) * inner.extent - index(inner)) * step
-
-
-def side_of(guard: Value) -> Value | None:
-    """The side that every point takes; None if some take one and some the other."""
-    holds = decide(guard.bounds, {})
-    return None if holds is None else guard.args[0 if holds else 1]

@@ -20,8 +20,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
 from nbcompile.capture.decompositions import decompositions
-from nbcompile.capture.index_tensors import make_again, split
-from nbcompile.capture.log_softmax import write_out
+from nbcompile.capture.fx_to_aten import rewritten
+from nbcompile.capture.index_tensors import split
 from nbcompile.options import Options
 from nbcompile.stages import AtenGraph
 
@@ -131,8 +131,7 @@ def graphs_of(
         return compiler
 
     def partition(joint: fx.GraphModule, inputs: Any, **keywords: Any) -> Any:
-        write_out(joint)
-        return split(joint, inputs, make_again(joint, keywords["num_fwd_outputs"]), **keywords)
+        return split(joint, inputs, rewritten(joint, keywords["num_fwd_outputs"]), **keywords)
 
     def call(parameters: Any, buffers: Any, arguments: Any) -> Any:
         return torch.func.functional_call(module, {**parameters, **buffers}, tuple(arguments))
