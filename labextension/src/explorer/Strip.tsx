@@ -32,7 +32,7 @@ export function Strip({ state }: { state: State }) {
             }}
           >
             <span class="nbc-step-name">{step.name}</span>
-            <span class="nbc-quiet">{[step.figure, step.note].filter(Boolean).join(' · ')}</span>
+            <span class="nbc-quiet">{step.note || step.figure}</span>
           </button>
         );
       })}
