@@ -11,11 +11,12 @@ from nbcompile.view.drawing import captured_inputs, input_label, kernel_label, l
 from nbcompile.view.facts import is_parameter, short_op
 from nbcompile.view.titles import graph_title
 from nbcompile.view.tree import Box, grouped, module_path
-from nbcompile.view.units import clip
+from nbcompile.view.units import clip, count_text
 
 NOT_DRAWN = ("constant", "output")
 MAX_ARGUMENTS = 12
 """Up to this many arguments stand at the top of the drawing; more, and saved tensors, where they are read."""
+MAX_EDGES = 30_000
 MAX_INPUTS = 24
 """Inputs of one group: more are put in a group of their own."""
 
@@ -40,6 +41,7 @@ def contents(compilation: Compilation, graph: Graph, inner: Graph | None, links:
     maker = _Maker(compilation, graph, inner, links, known)
     boxes, inputs = maker.boxes(shown)
     edges = maker.edges()
+    more, edges = max(0, len(edges) - MAX_EDGES), edges[:MAX_EDGES]
     title = graph_title(compilation, graph)
     noun = {"loops": "loops", "fused": "kernels and calls"}.get(graph.stage, "ops")
     root = grouped(boxes, title, noun)
@@ -47,7 +49,9 @@ def contents(compilation: Compilation, graph: Graph, inner: Graph | None, links:
     _place_inputs(root, inputs, arguments if len(arguments) <= MAX_ARGUMENTS else (), edges)
     constants = sum(1 for node in graph.nodes if node.kind == "constant")
     hidden = [node for node in held if node.id not in shown]
-    return Contents(root, edges, maker.labels, left_out_words(hidden, constants, known))
+    left_out = left_out_words(hidden, constants, known)
+    left_out += (f"{count_text(more, 'edge')} not drawn",) if more else ()
+    return Contents(root, edges, maker.labels, left_out)
 
 
 class _Maker:

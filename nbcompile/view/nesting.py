@@ -89,7 +89,7 @@ class Drawing:
     description: str
 
 
-MAX_NODES = 20_000
+MAX_NODES = 40_000
 """Nodes of all drawings of one record: the layout of 10,000 takes up to a second."""
 FIRST_SHOWN = 300
 """Boxes that are to be seen at first."""
