@@ -54,7 +54,9 @@ def sizes(value: Any) -> tuple[int, int]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--target", default="", help="a chip to make code for, e.g. cuda:90")
     parser.add_argument("--limit", type=float, default=300.0, help="kB compressed (default: 300)")
     args = parser.parse_args()
