@@ -14,19 +14,38 @@ if TYPE_CHECKING:
 
 MIME = "application/vnd.nbcompile.v1+json"
 
-__all__ = ["MIME", "mime_bundle", "to_html", "to_page", "to_text"]
+__all__ = ["MIME", "mime_bundle", "payload", "scene_schema", "to_html", "to_page", "to_text"]
 
 
 def mime_bundle(compilation: Compilation, show: Sequence[str] = ()) -> dict[str, Any]:
-    """The three forms a notebook stores side by side: the record (JSON values), HTML and plain text.
+    """The three forms a notebook stores side by side: the payload (JSON values), HTML and plain text.
 
     ``show`` names the parts that HTML and text are to have (see :mod:`nbcompile.view.parts`).
     """
     return {
-        MIME: json.loads(compilation.to_json()),
+        MIME: payload(compilation),
         "text/html": to_html(compilation, show),
         "text/plain": to_text(compilation, show),
     }
+
+
+def payload(compilation: Compilation) -> dict[str, Any]:
+    """What the explorer opens: the record as JSON values, and under ``view`` what Python derives from it.
+
+    :meth:`Compilation.from_dict` reads it as it reads a record.
+    """
+    from nbcompile.view.scene import scene_dict
+
+    # Through JSON, which turns tuples into lists: what a notebook holds is what it will hold when reopened.
+    record: dict[str, Any] = json.loads(compilation.to_json())
+    return {**record, "view": scene_dict(compilation)}
+
+
+def scene_schema() -> dict[str, Any]:
+    """The JSON schema of a payload's ``view``; :func:`nbcompile.compilation.json_schema` is the record's."""
+    from nbcompile.view.scene import scene_schema
+
+    return scene_schema()
 
 
 def to_html(compilation: Compilation, show: Sequence[str] = ()) -> str:

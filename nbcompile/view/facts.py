@@ -12,9 +12,18 @@ from typing import Literal
 
 from nbcompile.compilation import Compilation, Graph, Kernel, Measurement, Node
 from nbcompile.errors import OptionError
+from nbcompile.limits import main_ceilings, points
 from nbcompile.provenance import Links
 from nbcompile.targets import parse
-from nbcompile.view.units import bytes_text, clip, count_text, error_text, ratio_text, seconds_text
+from nbcompile.view.units import (
+    bytes_text,
+    clip,
+    count_text,
+    error_text,
+    finite,
+    ratio_text,
+    seconds_text,
+)
 
 Fate = Literal["fused", "library", "fallback", "break", "captured"]
 """What became of an op. ``captured`` where the record says no more than that (other backends)."""
@@ -28,7 +37,8 @@ PLAIN = ("input", "constant", "output", "view")
 @dataclass(frozen=True)
 class Call:
     """One kernel, library call or fallback of a fused graph. ``bytes`` is its traffic per call;
-    ``lines`` are lines of the cell; ``share`` its part of all bytes, 0 to 1."""
+    ``lines`` are lines of the cell; ``share`` its part of all bytes, 0 to 1. ``seconds`` is a call's measured
+    time, ``predicted`` that of bytes and operations at its chip's rates, where they are known."""
 
     id: str
     graph: str
@@ -38,6 +48,8 @@ class Call:
     bytes: int
     share: float
     lines: tuple[int, ...]
+    seconds: float | None = None
+    predicted: float | None = None
 
 
 @dataclass(frozen=True)
@@ -153,14 +165,30 @@ def calls_of(compilation: Compilation, links: Links) -> tuple[Call, ...]:
             raw.append((node, kernel.graph, "fused", max(0, kernel.bytes_read + kernel.bytes_written)))
     total = sum(traffic for *_, traffic in raw) or 1
     file = main_file(compilation)
+    ceilings = main_ceilings(compilation)
+    known = {point.kernel: point for point in points(compilation, ceilings)} if ceilings else {}
     out = []
     for node, graph_id, fate, traffic in raw:
         held = kernels.get(node.id)
         name = held.name if held else short_op(node.op or node.name)
         label = short_id(compilation, node.id) if fate == "fused" else name
         lines = lines_of(links, node.id, file)
-        out.append(Call(node.id, graph_id, label, name, fate, traffic, traffic / total, lines))
+        point = known.get(node.id)
+        predicted = point.predicted if point else (held.predicted_seconds if held else None)
+        times = finite(held.seconds if held else None), finite(predicted)
+        out.append(Call(node.id, graph_id, label, name, fate, traffic, traffic / total, lines, *times))
     return tuple(out)
+
+
+def fates_of(calls: tuple[Call, ...], links: Links) -> dict[str, Fate]:
+    """What became of every node that turned into a call: the worst news among its calls."""
+    rank = {"fallback": 3, "library": 2, "fused": 1}
+    fates: dict[str, Fate] = {}
+    for call in calls:
+        for id in (call.id, *(links.up(call.id) if call.id in links else ())):
+            if rank.get(fates.get(id, ""), 0) < rank[call.fate]:
+                fates[id] = call.fate
+    return fates
 
 
 def line_shares(compilation: Compilation, calls: tuple[Call, ...], links: Links) -> dict[int, float]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from nbcompile.compilation import Compilation, Decision, Graph, Kernel, Measurement
+from nbcompile.compilation import Compilation, Decision, Graph, Kernel
 from nbcompile.provenance import Links
 from nbcompile.view import facts as fact
 from nbcompile.view.cell_lines import FATE_WORD, break_line, cell_lines
@@ -22,6 +22,7 @@ from nbcompile.view.schedules import explained
 from nbcompile.view.search import searches
 from nbcompile.view.styles import Styler
 from nbcompile.view.svg import Picture, graph_picture, timing_picture
+from nbcompile.view.timings import TimingRow, timings
 from nbcompile.view.units import (
     bytes_text,
     clip,
@@ -106,7 +107,8 @@ class Model:
         return out
 
     def fx_pictures(self) -> list[dict[str, Any]]:
-        fates, chips = self._fates()
+        fates = fact.fates_of(self.facts.calls, self.links)
+        chips = self._chips()
         out = []
         for graph in [g for g in fact.stage_graphs(self.record, "fx") if fact.working(g)][
             : self.caps.pictures
@@ -118,19 +120,15 @@ class Model:
                         "by": "cell line" if self.record.cell else "module or line"})  # fmt: skip
         return out
 
-    def _fates(self) -> tuple[dict[str, str], dict[str, str]]:
-        """What became of every captured op: the worst news among the calls that it turned into."""
-        rank = {"fallback": 3, "library": 2, "fused": 1}
-        fates: dict[str, str] = {}
+    def _chips(self) -> dict[str, str]:
+        """The labels of the calls that every captured op turned into."""
         chips: dict[str, str] = {}
         for call in self.facts.calls:
             for id in self.links.up(call.id) if call.id in self.links else ():
-                if rank.get(fates.get(id, ""), 0) < rank[call.fate]:
-                    fates[id] = call.fate
                 chips[id] = (
                     f"{chips[id]}, {call.label}" if id in chips and len(chips[id]) < 60 else call.label
                 )
-        return fates, chips
+        return chips
 
     def show(self, picture: Picture) -> dict[str, Any]:
         """For the template: inline SVG in the page, a data URI in the fragment."""
@@ -278,61 +276,24 @@ class Model:
     # Numbers
 
     def timings(self) -> list[dict[str, Any]]:
-        groups: dict[str, list[Measurement]] = {}
-        for measurement in self.record.measurements:
-            groups.setdefault(measurement.what, []).append(measurement)
         out = []
-        for what, group in list(groups.items())[: self.caps.graphs]:
-            if not any(m.steady or m.cold or m.warm or m.first for m in group):
-                continue  # why nothing was timed is in the verdict
-            eager = next((m for m in group if m.contestant == "eager"), None)
-            shown = take(group, min(24, self.caps.rows))
-            rows = [self._timing(m, eager) for m in shown.items]
-            samples = [len(m.steady) for m in group if m.steady]
-            threads = {m.threads for m in group if m.threads}
-            about = (
-                f"one call, median of {min(samples):,}, spread p10–p90" if samples else "no call was timed"
-            )
-            if len(threads) == 1:
-                about += f", {count_text(threads.pop(), 'thread')}"
-            bars = [(m, row["bar_note"]) for m, row in zip(shown.items, rows, strict=True)]
+        for group in timings(self.record)[: self.caps.graphs]:
+            shown = take(group.rows, min(24, self.caps.rows))
+            rows = [_timing(row) for row in shown.items]
+            measured = self.record.measurements
+            bars = [(measured[t.measurement], r["bar_note"]) for t, r in zip(shown.items, rows, strict=True)]
             picture = timing_picture(bars, fact.contestant(self.record), self.css.tone)
             out.append(
                 {
-                    "what": clip(what, 60),
+                    "what": clip(group.what, 60),
                     "rows": rows,
                     "more": shown.more,
-                    "about": about,
+                    "about": group.about,
                     "noted": any(row["note"] for row in rows),
                     "picture": self.show(picture),
                 }
             )
         return out
-
-    def _timing(self, m: Measurement, eager: Measurement | None) -> dict[str, Any]:
-        cost = fact.compile_cost(self.record, m) if m.contestant != "eager" else None
-        calls = fact.break_even(cost, m, eager)
-        median, base = m.median, (eager.median if eager else None)
-        never = median and base and m.contestant != "eager" and cost is not None
-        ratio = base / median if median and base else None
-        reason = (
-            f"ran eager: {clip(m.reason or 'no reason was recorded', 120)}"
-            if not m.counts
-            else clip(m.reason, 120)
-        )
-        return {
-            "name": clip(m.contestant if m.mode in ("", "default") else f"{m.contestant} {m.mode}", 40),
-            "ours": m.contestant == fact.contestant(self.record),
-            "median": seconds_text(median) if m.counts else "–",
-            "spread": " – ".join(seconds_text(m.quantile(q)) for q in (0.1, 0.9)) if m.steady else "–",
-            "ratio": f"{ratio:.2f}×" if ratio else "–",
-            "first": seconds_text(m.first),
-            "warm": seconds_text(m.warm),
-            "cold": seconds_text(cost),
-            "pays": count_text(calls, "call") if calls is not None else ("never" if never else "–"),
-            "note": reason,
-            "bar_note": reason or (f"compile {seconds_text(cost)}" if cost is not None else ""),
-        }  # fmt: skip
 
     def accuracy(self) -> tuple[Rows, Rows]:
         """Outputs that differ, and outputs that agree."""
@@ -411,6 +372,26 @@ class Model:
                  ("options", ", ".join(f"{k}={v}" for k, v in list(self.record.options.items())[:40])),
                  ("record", f"{self.record.id} · {self.record.schema}")]  # fmt: skip
         return [(name, clip(value, 300)) for name, value in pairs if value]
+
+
+def _timing(row: TimingRow) -> dict[str, Any]:
+    """One contestant in words."""
+    reason = clip(row.reason, 120) if row.counts else f"ran eager: {clip(row.reason, 120)}"
+    pays = count_text(row.break_even, "call") if row.break_even is not None else None
+    spread = " – ".join(map(seconds_text, (row.p10, row.p90)))
+    return {
+        "name": row.name,
+        "ours": row.own,
+        "median": seconds_text(row.median) if row.counts else "–",
+        "spread": spread if row.p10 is not None else "–",
+        "ratio": f"{row.ratio:.2f}×" if row.ratio else "–",
+        "first": seconds_text(row.first),
+        "warm": seconds_text(row.warm),
+        "cold": seconds_text(row.cold),
+        "pays": pays or ("never" if row.never else "–"),
+        "note": reason,
+        "bar_note": reason or (f"compile {seconds_text(row.cold)}" if row.cold is not None else ""),
+    }
 
 
 def _dim(text: str, css: Styler) -> Markup:

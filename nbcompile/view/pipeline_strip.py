@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from nbcompile.compilation import Compilation, PassRecord
 from nbcompile.view import facts as fact
-from nbcompile.view.units import count_text, milliseconds_text, seconds_text
+from nbcompile.view.units import count_text, finite, milliseconds_text, seconds_text
 
-STEPS = ("Capture", "AOTAutograd", "Lower", "Fuse", "Codegen", "Build")
+StepKey = Literal["capture", "aot", "lower", "fuse", "codegen", "build", "run"]
+STEPS: dict[str, StepKey] = {"Capture": "capture", "AOTAutograd": "aot", "Lower": "lower", "Fuse": "fuse",
+                             "Codegen": "codegen", "Build": "build"}  # fmt: skip
 _BY_STAGE = {"fx": "Capture", "joint": "AOTAutograd", "forward": "AOTAutograd", "backward": "AOTAutograd",
              "loops": "Lower", "fused": "Fuse"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step: its name, what it made in words, its time in words (either may be empty)."""
+    """One step: ``figure`` says what it made, ``note`` that and the time it took, in words (either may be
+    empty). ``milliseconds`` is ``None`` where no time was recorded."""
 
+    step: StepKey
     name: str
-    made: str
-    time: str
-
-    @property
-    def note(self) -> str:
-        return " · ".join(part for part in (self.made, self.time) if part)
+    figure: str
+    note: str
+    milliseconds: float | None = None
 
 
 def strip(compilation: Compilation) -> tuple[Step, ...]:
@@ -34,13 +36,15 @@ def strip(compilation: Compilation) -> tuple[Step, ...]:
         times[name] = times.get(name, 0.0) + max(0.0, item.milliseconds)
     made = _made(compilation)
     out = []
-    for name in STEPS:
+    for name, key in STEPS.items():
         if name in times or made.get(name):
             time = milliseconds_text(times[name]) if times.get(name) else ""
-            out.append(Step(name, made.get(name, ""), time))
+            note = " · ".join(part for part in (made.get(name, ""), time) if part)
+            out.append(Step(key, name, made.get(name, ""), note, finite(times.get(name))))
     ours, _ = fact.own_measurement(compilation)
     if ours is not None and ours.counts and ours.median is not None:
-        out.append(Step("Run", f"{seconds_text(ours.median)} a call", ""))
+        figure = f"{seconds_text(ours.median)} a call"
+        out.append(Step("run", "Run", figure, figure, finite(1e3 * ours.median)))
     return tuple(out)
 
 

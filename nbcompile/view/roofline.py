@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from nbcompile.compilation import Ceilings, Compilation
 from nbcompile.limits import LAUNCH_SECONDS, Point, main_ceilings, points
@@ -32,6 +33,7 @@ NEAR = 8.0
 """Dots closer than this share a label, in pixels."""
 _MAX_LABELS = 40
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+Bound = Literal["memory", "compute", "launch"]
 Rectangle = tuple[float, float, float, float]  # left, top, right, bottom
 
 
@@ -98,7 +100,7 @@ def roofline(compilation: Compilation) -> Roofline | None:
     return Roofline(ceilings, found, tuple(short_id(compilation, point.kernel) for point in found))
 
 
-def bound(point: Point) -> str:
+def bound(point: Point) -> Bound:
     """What a kernel's time goes to: the ceiling that it meets first, or ``launch`` where launching it takes
     longer than its work at that ceiling."""
     return "launch" if point.predicted > 2 * point.limit_seconds else point.bound

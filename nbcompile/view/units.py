@@ -23,6 +23,11 @@ def significant(value: float, digits: int = 3) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def finite(value: float | None) -> float | None:
+    """``value``, or ``None`` for what JSON has no number for."""
+    return value if value is not None and math.isfinite(value) else None
+
+
 def bytes_text(count: float) -> str:
     """A number of bytes, decimal units: ``2.1 MB``."""
     value = float(count)

@@ -1,0 +1,105 @@
+import { useSignal } from '@preact/signals';
+import { useMemo } from 'preact/hooks';
+import type { Call, SceneLine as Line } from '../record/generated/scene';
+import { highlighted } from './highlight';
+import { litClass, litLine, pointing, type State } from './state';
+import { clip, percent, seconds } from './units';
+
+const FATES: Record<string, string> = {
+  fused: 'in generated kernels', library: 'a library call', fallback: 'ran by torch: no lowering',
+  break: 'the graph breaks here', captured: 'captured',
+};
+const CHIPS = 2;
+
+/** The user's source; each line tinted by what became of it, and opening to its kernels. */
+export function CellPane({ state }: { state: State }) {
+  const { record, scene } = state.data;
+  const source = record.cell?.source ?? '';
+  const lines = useMemo(() => highlighted(body(source, record.cell?.body_starts ?? 1), 'python'), [source]);
+  const known = useMemo(() => new Map((scene?.lines ?? []).map((line) => [line.number, line])), [scene]);
+  const open = useSignal(new Set<number>());
+  if (!source) return <p class="nbc-empty">This record has no cell: it was made by a call from a program.</p>;
+  const magic = source.split('\n').slice(0, (record.cell?.body_starts ?? 1) - 1);
+  const heaviest = Math.max(1e-9, ...(scene?.lines ?? []).map((line) => line.share));
+  const all = [...magic.map((text) => [<span class="nbc-quiet">{text}</span>]), ...lines];
+  const toggle = (number: number): void => {
+    const next = new Set(open.value);
+    if (!next.delete(number)) next.add(number);
+    open.value = next;
+  };
+  return (
+    <div class="nbc-cell nbc-code" role="list" aria-label="your cell">
+      {all.map((code, place) => {
+        const number = place + 1;
+        const line = known.get(number);
+        const unfolded = open.value.has(number);
+        return (
+          <>
+            <div class={`nbc-line nbc-fate-${line?.fate || 'none'} ${litLine(state.lit.value, number)}`} role="listitem" data-line={number}>
+              <span class="nbc-number">{number}</span>
+              <code class="nbc-source" {...(line ? pointing(state, { ids: [], line: number }) : {})} aria-label={line && label(number, line)}>
+                {code.length ? code : '\u00a0'}
+              </code>
+              {line && line.share > 0 && (
+                <span class="nbc-share" title={`${percent(line.share)} of the bytes moved`}>
+                  <i style={{ width: `${(100 * line.share) / heaviest}%` }} />
+                </span>
+              )}
+              {line && <Chips state={state} line={line} open={unfolded} toggle={() => toggle(number)} />}
+            </div>
+            {line && unfolded && <Unfolded state={state} line={line} />}
+          </>
+        );
+      })}
+    </div>
+  );
+}
+
+function label(number: number, line: Line): string {
+  const share = line.share > 0 ? `, ${percent(line.share)} of the bytes` : '';
+  return `line ${number}: ${FATES[line.fate] ?? 'nothing was compiled'}${share}`;
+}
+
+function Chips({ state, line, open, toggle }: { state: State; line: Line; open: boolean; toggle: () => void }) {
+  const calls = callsOf(state, line);
+  if (!calls.length) return null;
+  return (
+    <span class="nbc-chips">
+      {calls.slice(0, CHIPS).map((call) => (
+        <span class={`nbc-chip nbc-on-${call.fate} ${litClass(state.lit.value, [call.id])}`} role="button" title={call.name} {...pointing(state, { ids: [call.id] })}>
+          {clip(call.label, 14)}
+        </span>
+      ))}
+      <button type="button" class="nbc-more" aria-expanded={open} aria-label={`kernels of line ${line.number}`} onClick={toggle}>
+        {calls.length > CHIPS ? `+${calls.length - CHIPS}` : ''}{open ? '▾' : '▸'}
+      </button>
+    </span>
+  );
+}
+
+function Unfolded({ state, line }: { state: State; line: Line }) {
+  return (
+    <ul class="nbc-unfolded">
+      {callsOf(state, line).map((call) => (
+        <li class={litClass(state.lit.value, [call.id])} role="button" {...pointing(state, { ids: [call.id] })}>
+          <span class={`nbc-chip nbc-on-${call.fate}`}>{clip(call.label, 14)}</span> {call.name}
+          <span class="nbc-quiet"> {[percent(call.share), time(call)].filter(Boolean).join(' · ')}</span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function time(call: Call): string {
+  if (call.seconds !== null) return seconds(call.seconds);
+  return call.predicted === null ? '' : `about ${seconds(call.predicted)}`;
+}
+
+function callsOf(state: State, line: Line): Call[] {
+  return line.calls.map((id) => state.calls.get(id)).filter((call): call is Call => call !== undefined);
+}
+
+/** The cell without its magic line, which is not Python. */
+function body(source: string, starts: number): string {
+  return source.split('\n').slice(starts - 1).join('\n').replace(/\n$/, '');
+}

@@ -1,0 +1,5 @@
+import type { State } from './state';
+
+export function FusionPane({ state }: { state: State }) {
+  return <p class="nbc-empty">{state.data.record.id}</p>;
+}

@@ -1,0 +1,68 @@
+/** What the explorer needs from the place it stands in: JupyterLab, a widget, a file. */
+import type { ReadonlySignal } from '@preact/signals';
+import type Plotly from 'plotly.js-basic-dist-min';
+
+export type Theme = 'light' | 'dark';
+export type Charts = typeof Plotly;
+
+declare global {
+  interface Window {
+    /** Where the chart library puts itself when it is run as a script. */
+    Plotly?: Charts;
+  }
+}
+
+/** How far a long step is; `done` of `of` where that is known. */
+export interface Progress {
+  text: string;
+  done?: number;
+  of?: number;
+}
+
+/** The way to a live kernel. The protocol is described in nbcompile/notebook/play.py. */
+export interface Kernel {
+  /** Rejects with a {@link PlayError}. */
+  request<T>(method: string, params: object, progress?: (step: Progress) => void): Promise<T>;
+  /** Whether {@link cancel} can do anything: else the kernel's own interrupt button has to. */
+  readonly cancellable: boolean;
+  /** Interrupts what is under way. */
+  cancel(): void;
+}
+
+/** What a kernel answered instead of a result. `line`: of the cell, or of the kernel that was edited. */
+export class PlayError extends Error {
+  constructor(
+    readonly title: string,
+    message: string,
+    readonly advice = '',
+    readonly line: number | null = null,
+    readonly cancelled = false,
+  ) {
+    super(message);
+    this.name = 'PlayError';
+  }
+}
+
+export interface Host {
+  readonly theme: ReadonlySignal<Theme>;
+  /** `null` while there is none: in a file, or with no kernel running. */
+  readonly kernel: ReadonlySignal<Kernel | null>;
+  /** Why there is no kernel and what to do about it, for the controls that need one. */
+  readonly needs: string;
+  /** Loads the chart library: called when the first chart is shown. */
+  charts(): Promise<Charts>;
+}
+
+/** A bubbling event from the explorer's element: what is lit. The Lab plugin marks the cell's lines by it. */
+export const FOCUS_EVENT = 'nbcompile:focus';
+export interface FocusDetail {
+  record: string;
+  /** Lines of the cell that are lit; `null`: nothing is. */
+  lines: number[] | null;
+}
+
+/** An event to the explorer's element: the cursor is on this line of the cell (`null`: on none). */
+export const LINE_EVENT = 'nbcompile:line';
+export interface LineDetail {
+  line: number | null;
+}

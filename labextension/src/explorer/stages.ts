@@ -1,0 +1,23 @@
+/** The stages of a record in the order of the pipeline. */
+import type { Compilation, Graph } from '../record/generated/record';
+
+export type Stage = Graph['stage'];
+export const STAGES: readonly Stage[] = ['fx', 'joint', 'forward', 'backward', 'loops', 'fused'];
+const TITLES: Record<Stage, string> = {
+  fx: 'FX', joint: 'joint', forward: 'forward', backward: 'backward', loops: 'loops', fused: 'fused',
+};
+
+/** Graphs of these stages, in the order of the record. */
+export function graphsOf(record: Compilation, stages: readonly Stage[]): Graph[] {
+  return record.graphs.filter((graph) => stages.includes(graph.stage));
+}
+
+/** What a tab calls a graph: its stage, with the capture and the direction where there are several. */
+export function graphTitle(record: Compilation, graph: Graph): string {
+  const [capture, ...rest] = graph.id.split('.');
+  const several = new Set(record.graphs.map((each) => each.id.split('.')[0])).size > 1;
+  const trains = record.graphs.some((each) => each.stage === 'backward');
+  const below = graph.stage === 'loops' || graph.stage === 'fused';
+  const direction = below && trains ? (rest.includes('bw') ? 'bw ' : 'fw ') : '';
+  return `${several ? `${capture} ` : ''}${direction}${TITLES[graph.stage]}`;
+}

@@ -1,0 +1,119 @@
+/** What one explorer shows and what is lit in it; the views read it and nothing else. */
+import { batch, computed, signal, type ReadonlySignal } from '@preact/signals';
+import type { Kernel } from '../record/generated/record';
+import type { Call } from '../record/generated/scene';
+import { Links } from '../record/links';
+import type { Unpacked } from '../record/unpack';
+import type { Host } from './host';
+
+/** Something pointed at: ids of the record, or a line of the cell. */
+export interface Focus {
+  ids: readonly string[];
+  line?: number;
+}
+
+/** All that came from what is pointed at or led to it. */
+export interface Lit {
+  ids: ReadonlySet<string>;
+  lines: ReadonlySet<number>;
+}
+
+export type Panel = 'fusion' | 'timing' | 'guards' | 'play' | 'compare' | 'text';
+
+export class State {
+  readonly links: Links;
+  readonly calls: ReadonlyMap<string, Call>;
+  private readonly hovered = signal<Focus | null>(null);
+  /** Chosen by a click or Enter: stays when the pointer leaves, until Escape or another click. */
+  readonly pinned = signal<Focus | null>(null);
+  readonly panel = signal<Panel>('fusion');
+  /** Id of the graph that is drawn; empty: the one the view likes best. */
+  readonly graph = signal('');
+  /** Id of the kernel whose code is shown; empty: the heaviest. */
+  readonly kernel = signal('');
+  readonly lit: ReadonlySignal<Lit | null> = computed(() => {
+    const focus = this.hovered.value ?? this.pinned.value;
+    return focus && this.around(focus);
+  });
+
+  constructor(
+    readonly data: Unpacked,
+    readonly host: Host,
+  ) {
+    this.links = new Links(data.record);
+    this.calls = new Map((data.scene?.calls ?? []).map((call) => [call.id, call]));
+    this.kernel.value = this.heaviest()?.id ?? '';
+  }
+
+  private heaviest(): Kernel | undefined {
+    const share = (kernel: Kernel): number => this.calls.get(kernel.id)?.share ?? 0;
+    return [...this.data.record.kernels].sort((a, b) => share(b) - share(a))[0];
+  }
+
+  around(focus: Focus): Lit {
+    if (focus.line !== undefined) return { ids: this.links.atLine(focus.line), lines: new Set([focus.line]) };
+    const ids = this.links.up(focus.ids);
+    const lines = this.links.lines(focus.ids);
+    for (const id of this.links.down(focus.ids)) ids.add(id);
+    return { ids, lines };
+  }
+
+  hover(focus: Focus | null): void {
+    this.hovered.value = focus;
+  }
+
+  /** Pins, or unpins what is pinned already; shows the code of the kernel that it leads to. */
+  pin(focus: Focus | null): void {
+    batch(() => {
+      const same = focus && this.pinned.value && sameFocus(focus, this.pinned.value);
+      this.pinned.value = same ? null : focus;
+      if (!same && focus) this.follow(focus);
+    });
+  }
+
+  private follow(focus: Focus): void {
+    const { ids } = this.around(focus);
+    if (this.kernel.value && ids.has(this.kernel.value)) return;
+    const first = this.data.record.kernels.find((kernel) => ids.has(kernel.id));
+    if (first) this.kernel.value = first.id;
+  }
+}
+
+export function sameFocus(a: Focus, b: Focus): boolean {
+  return a.line === b.line && a.ids.length === b.ids.length && a.ids.every((id, place) => id === b.ids[place]);
+}
+
+/** Class of an element that stands for these ids: lit, dimmed, or as usual. */
+export function litClass(lit: Lit | null, ids: readonly string[]): string {
+  if (!lit) return '';
+  return ids.some((id) => lit.ids.has(id)) ? 'nbc-lit' : 'nbc-dim';
+}
+
+/** Class of an element that stands for a line of the cell. */
+export function litLine(lit: Lit | null, line: number): string {
+  if (!lit) return '';
+  return lit.lines.has(line) ? 'nbc-lit' : 'nbc-dim';
+}
+
+/** What makes an element point at something, by mouse, keyboard and screen reader alike. */
+export function pointing(state: State, focus: Focus): Record<string, unknown> {
+  const pinned = state.pinned.value;
+  return {
+    tabIndex: 0,
+    'aria-pressed': pinned !== null && sameFocus(pinned, focus),
+    onMouseEnter: () => state.hover(focus),
+    onMouseLeave: () => state.hover(null),
+    onFocus: () => state.hover(focus),
+    onBlur: () => state.hover(null),
+    onClick: (event: Event) => {
+      event.stopPropagation();
+      state.pin(focus);
+    },
+    onKeyDown: (event: KeyboardEvent) => {
+      if (event.key !== 'Enter' && event.key !== ' ') return;
+      event.preventDefault();
+      event.stopPropagation();
+      state.pin(focus);
+    },
+  };
+}

@@ -1,0 +1,59 @@
+/** Numbers as people read them, worded as nbcompile/view/units.py words them. */
+
+const three = new Intl.NumberFormat('en', { maximumSignificantDigits: 3 });
+const two = new Intl.NumberFormat('en', { maximumSignificantDigits: 2 });
+const BYTES = ['B', 'kB', 'MB', 'GB', 'TB', 'PB'];
+const SECONDS: [number, string][] = [
+  [1, 's'],
+  [1e-3, 'ms'],
+  [1e-6, 'µs'],
+];
+const DTYPES: Record<string, string> = {
+  float32: 'f32', float64: 'f64', float16: 'f16', bfloat16: 'bf16', int64: 'i64', int32: 'i32', int16: 'i16',
+  int8: 'i8', uint8: 'u8', complex64: 'c64',
+};
+
+/** A time in seconds: `0.98 ms`; an en dash where it was not measured. */
+export function seconds(value: number | null | undefined): string {
+  if (value === null || value === undefined || !Number.isFinite(value)) return '–';
+  if (value === 0) return '0 s';
+  for (const [size, unit] of SECONDS) {
+    if (Math.abs(value) >= size * 0.9995) return `${three.format(value / size)} ${unit}`;
+  }
+  return `${three.format(value / 1e-9)} ns`;
+}
+
+/** A number of bytes in decimal units: `2.1 MB`. */
+export function bytes(count: number): string {
+  let [value, unit] = [count, 0];
+  while (Math.abs(value) >= 999.5 && unit < BYTES.length - 1) [value, unit] = [value / 1000, unit + 1];
+  return `${unit ? three.format(value) : Math.round(value)} ${BYTES[unit]}`;
+}
+
+/** A share of 0 to 1: `12%`; `<1%` for a little, so that it does not read as nothing. */
+export function percent(share: number): string {
+  return share > 0 && share < 0.005 ? '<1%' : `${Math.round(share * 100)}%`;
+}
+
+/** `2.3×`: two significant digits are what a timing supports. */
+export function times(ratio: number): string {
+  return `${two.format(ratio)}×`;
+}
+
+/** `1 graph`, `2 graphs`. */
+export function count(number: number, one: string, many = `${one}s`): string {
+  return `${number.toLocaleString('en')} ${number === 1 ? one : many}`;
+}
+
+/** `f32[16,64,512]`; a symbolic size keeps its name. */
+export function shape(dims: readonly (number | string)[] | null, dtype: string | null): string {
+  const kind = (dtype ?? '').replace('torch.', '');
+  return (DTYPES[kind] ?? kind) + (dims ? `[${dims.join(',')}]` : '');
+}
+
+/** At most `width` characters, cut before the last third: names of one family differ at their end. */
+export function clip(text: string, width: number): string {
+  if (text.length <= width) return text;
+  const tail = Math.floor(width / 3);
+  return `${text.slice(0, width - 1 - tail)}…${text.slice(text.length - tail)}`;
+}

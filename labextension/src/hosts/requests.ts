@@ -1,0 +1,78 @@
+/** Requests to a kernel and what comes back, over any channel that carries JSON messages. */
+import { PlayError, type Kernel, type Progress } from '../explorer/host';
+
+export interface Request {
+  id: string;
+  method: string;
+  params: object;
+}
+
+export type Reply = { id: string } & (
+  | ({ kind: 'progress' } & Progress)
+  | { kind: 'result'; value: unknown }
+  | { kind: 'error'; error: Failure }
+);
+
+interface Failure {
+  title: string;
+  message: string;
+  advice?: string;
+  line?: number | null;
+  cancelled?: boolean;
+}
+
+interface Waiting {
+  resolve(value: unknown): void;
+  reject(error: PlayError): void;
+  progress?: ((step: Progress) => void) | undefined;
+}
+
+/** `interrupt`: how the host stops a kernel, where it can. */
+export class Requests implements Kernel {
+  private readonly waiting = new Map<string, Waiting>();
+  private last = 0;
+
+  constructor(
+    private readonly send: (request: Request) => void,
+    private readonly interrupt: (() => void) | null = null,
+  ) {}
+
+  request<T>(method: string, params: object, progress?: (step: Progress) => void): Promise<T> {
+    const id = String(++this.last);
+    return new Promise<T>((resolve, reject) => {
+      this.waiting.set(id, { resolve: resolve as (value: unknown) => void, reject, progress });
+      this.send({ id, method, params });
+    });
+  }
+
+  receive(reply: Reply): void {
+    const waiting = this.waiting.get(reply.id);
+    if (!waiting) return;
+    if (reply.kind === 'progress') {
+      waiting.progress?.(reply);
+      return;
+    }
+    this.waiting.delete(reply.id);
+    if (reply.kind === 'result') waiting.resolve(reply.value);
+    else waiting.reject(failure(reply.error));
+  }
+
+  cancel(): void {
+    this.interrupt?.();
+  }
+
+  /** Whether {@link cancel} can do anything; if not, the kernel's own interrupt button can. */
+  get cancellable(): boolean {
+    return this.interrupt !== null;
+  }
+
+  /** The channel is gone: nobody will answer. */
+  close(): void {
+    for (const each of this.waiting.values()) each.reject(new PlayError('No kernel', 'The kernel is gone.'));
+    this.waiting.clear();
+  }
+}
+
+function failure(error: Failure): PlayError {
+  return new PlayError(error.title, error.message, error.advice, error.line, error.cancelled);
+}

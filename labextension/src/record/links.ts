@@ -1,0 +1,92 @@
+/** Links between everything in a record; the Python side of the same index is nbcompile/provenance.py. */
+import type { Compilation, Kernel, Node } from './generated/record';
+
+/** Lines of one span that are followed: a record may say that a node spans billions. */
+const MAX_LINES = 2_000;
+
+/** Id of line `line` (from 1) of a kernel's first source. */
+export function generated(kernel: string, line: number): string {
+  return `${kernel}:${line}`;
+}
+
+export class Links {
+  readonly nodes = new Map<string, Node>();
+  readonly kernels = new Map<string, Kernel>();
+  private readonly above = new Map<string, readonly string[]>();
+  private readonly below = new Map<string, string[]>();
+  private readonly starts = new Map<number, string[]>();
+  private readonly direct = new Map<string, number[]>();
+
+  /** `file`: the source that lines refer to; empty for the cell. */
+  constructor(record: Compilation, file = '') {
+    for (const graph of record.graphs) {
+      for (const node of graph.nodes) {
+        this.nodes.set(node.id, node);
+        this.above.set(node.id, node.origins);
+        this.place(node, file);
+      }
+    }
+    for (const kernel of record.kernels) {
+      this.kernels.set(kernel.id, kernel);
+      // The kernel and its node in the fused graph share an id: its loops are its origins.
+      this.above.set(kernel.id, [...new Set([...(this.above.get(kernel.id) ?? []), ...kernel.loops])]);
+      for (const link of kernel.line_map) this.above.set(generated(kernel.id, link.line), link.origins);
+    }
+    for (const each of record.decisions) this.above.set(each.id, [each.producer, each.consumer]);
+    for (const [id, parents] of this.above) {
+      for (const parent of parents) {
+        const list = this.below.get(parent);
+        if (list) list.push(id);
+        else this.below.set(parent, [id]);
+      }
+    }
+  }
+
+  private place(node: Node, file: string): void {
+    const lines = new Set<number>();
+    for (const span of node.spans) {
+      if (span.file !== file) continue;
+      const end = Math.min(span.end_line ?? span.line, span.line + MAX_LINES);
+      for (let line = span.line; line <= end; line++) lines.add(line);
+    }
+    if (lines.size) this.direct.set(node.id, [...lines]);
+    for (const line of lines) {
+      const list = this.starts.get(line);
+      if (list) list.push(node.id);
+      else this.starts.set(line, [node.id]);
+    }
+  }
+
+  has(id: string): boolean {
+    return this.above.has(id);
+  }
+
+  /** What the given ids were made from, and they themselves. */
+  up(ids: Iterable<string>): Set<string> {
+    return walk(ids, this.above);
+  }
+
+  /** What was made from the given ids, and they themselves. */
+  down(ids: Iterable<string>): Set<string> {
+    return walk(ids, this.below);
+  }
+
+  /** Lines that the given ids come from. */
+  lines(ids: Iterable<string>): Set<number> {
+    const out = new Set<number>();
+    for (const id of this.up(ids)) for (const line of this.direct.get(id) ?? []) out.add(line);
+    return out;
+  }
+
+  /** Ids of everything that came from this line. */
+  atLine(line: number): Set<string> {
+    return this.down(this.starts.get(line) ?? []);
+  }
+}
+
+function walk(from: Iterable<string>, edges: ReadonlyMap<string, readonly string[]>): Set<string> {
+  const seen = new Set(from);
+  // A Set visits what is added while it is walked.
+  for (const id of seen) for (const next of edges.get(id) ?? []) seen.add(next);
+  return seen;
+}

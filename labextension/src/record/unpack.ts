@@ -1,0 +1,173 @@
+/**
+ * From what a notebook holds to what the views read: the tables of the packed form unfolded, and what was
+ * left out filled in. The Python side of the same format is nbcompile/packing.py.
+ */
+import type { Compilation, Node, Span } from './generated/record';
+import { CLASSES } from './generated/classes';
+import type { Scene } from './generated/scene';
+import validateRecord from './generated/validate-compilation.js';
+import validateScene from './generated/validate-scene.js';
+
+export const SCHEMA = 'nbcompile.compilation/1';
+/** Spans of one record, written out: a small file must not unfold into a large one. */
+const MAX_SPANS = 2_000_000;
+/** Bytes of one deflated text, written out. */
+const MAX_INFLATED = 64_000_000;
+
+/** A payload that cannot be shown; `advice` says what the reader can do. */
+export class RecordError extends Error {
+  constructor(
+    message: string,
+    readonly advice: string = 'Run the cell again to make a new record.',
+  ) {
+    super(message);
+    this.name = 'RecordError';
+  }
+}
+
+/** A text of a kernel that may still be packed: see {@link inflate}. */
+export type Source = string | { deflate: string };
+
+export interface Unpacked {
+  record: Compilation;
+  /** Sources of each kernel by language, packed ones as they came: most are never looked at. */
+  sources: Map<string, Record<string, Source>>;
+  scene: Scene | null;
+}
+
+type Row = Record<string, unknown>;
+
+const TABLES: Record<string, string> = {
+  tensor: 'tensors',
+  operator: 'operators',
+  path: 'paths',
+  rule: 'rules',
+};
+
+/** Reads a payload. Throws RecordError, whose message says what is wrong with it. */
+export function unpack(payload: unknown): Unpacked {
+  const data = checked(payload);
+  const stacks = (data['spans'] ?? []) as Span[][];
+  let spent = 0;
+  const unfold = (item: Row): Row => {
+    const out = { ...item };
+    if (typeof out['spans'] === 'number') {
+      const stack = at(stacks, out['spans'], 'spans').map((span) => filled('Span', span as unknown as Row));
+      spent += stack.length;
+      if (spent > MAX_SPANS) throw new RecordError('This record has too many spans.');
+      out['spans'] = stack;
+    }
+    for (const [key, table] of Object.entries(TABLES)) {
+      if (typeof out[key] !== 'number') continue;
+      Object.assign(out, at((data[table] ?? []) as Row[], out[key] as number, table));
+      // eslint-disable-next-line @typescript-eslint/no-dynamic-delete -- the place gives way to the row
+      delete out[key];
+    }
+    return out;
+  };
+  const rows = (name: string, each: (row: Row) => Row): Row[] => ((data[name] ?? []) as Row[]).map(each);
+  const sources = new Map<string, Record<string, Source>>();
+  const whole: Row = { ...data };
+  for (const table of ['spans', 'view', ...Object.values(TABLES)]) Reflect.deleteProperty(whole, table);
+  whole['graphs'] = rows('graphs', (graph) => unfoldGraph(graph, unfold));
+  for (const name of ['decisions', 'guards', 'breaks', 'recompiles']) whole[name] = rows(name, unfold);
+  whole['kernels'] = rows('kernels', (kernel) => {
+    const held = kernel['sources'] as Record<string, Source>;
+    sources.set(kernel['id'] as string, held);
+    return { ...kernel, sources: Object.fromEntries(Object.keys(held).map((key) => [key, ''])) };
+  });
+  return {
+    record: filled('Compilation', whole) as unknown as Compilation,
+    sources,
+    scene: scene(data['view']),
+  };
+}
+
+function checked(payload: unknown): Row {
+  if (payload === null || typeof payload !== 'object' || Array.isArray(payload)) {
+    throw new RecordError('This is not an nbcompile record.');
+  }
+  const data = payload as Row;
+  const schema = data['schema'];
+  if (typeof schema !== 'string' || !schema.startsWith('nbcompile.compilation/')) {
+    throw new RecordError('This is not an nbcompile record: it has no nbcompile schema line.');
+  }
+  const [version, own] = [schema, SCHEMA].map((each) => Number(each.split('/')[1])) as [number, number];
+  if (!(version <= own)) {
+    throw new RecordError(`This record says ${schema}; this explorer reads ${SCHEMA}.`, 'Upgrade nbcompile.');
+  }
+  if (!validateRecord(data)) throw new RecordError(`This record is damaged: ${problem(validateRecord.errors)}.`);
+  return data;
+}
+
+function scene(view: unknown): Scene | null {
+  if (view === undefined || view === null) return null;
+  if (!validateScene(view)) throw new RecordError(`This record's view is damaged: ${problem(validateScene.errors)}.`);
+  return filled('Scene', view as Row) as unknown as Scene;
+}
+
+function problem(errors: { instancePath: string; message?: string }[] | null | undefined): string {
+  const first = errors?.[0];
+  return `${first?.instancePath.slice(1).replaceAll('/', '.') || 'record'} ${first?.message ?? 'is not as it should be'}`;
+}
+
+function unfoldGraph(graph: Row, unfold: (row: Row) => Row): Row {
+  const lines = String(graph['text'] ?? '').split('\n');
+  const nodes = (graph['nodes'] ?? []) as Row[];
+  return {
+    ...graph,
+    nodes: nodes.map((node) => {
+      const out = unfold(node);
+      if (typeof out['text'] === 'number') out['text'] = at(lines, out['text'] - 1, 'text').trim();
+      out['inputs'] = ((out['inputs'] ?? []) as (string | number)[]).map((input) =>
+        typeof input === 'number' ? (at(nodes, input, 'inputs')['id'] as string) : input,
+      );
+      return out as unknown as Node;
+    }),
+  };
+}
+
+function at<T>(table: readonly T[], place: number, what: string): T {
+  const found = table[place];
+  if (found === undefined) throw new RecordError(`This record is damaged: ${what} has no number ${place}.`);
+  return found;
+}
+
+/** A copy with what was left out at what it stands for, all the way down. */
+function filled(kind: string, row: Row): Row {
+  const fields = CLASSES[kind];
+  if (!fields) return row;
+  const out: Row = { ...row };
+  for (const [name, field] of Object.entries(fields)) {
+    const value = out[name] === undefined ? field.missing : out[name];
+    if (!field.holds || !(field.holds in CLASSES)) out[name] = value;
+    else if (Array.isArray(value)) out[name] = value.map((each) => filledIn(field.holds as string, each));
+    else out[name] = filledIn(field.holds, value);
+  }
+  return out;
+}
+
+function filledIn(kind: string, value: unknown): unknown {
+  return value !== null && typeof value === 'object' && !Array.isArray(value) ? filled(kind, value as Row) : value;
+}
+
+/** The text of a source, inflated if it is packed. Throws RecordError for a damaged or an endless one. */
+export async function inflate(source: Source): Promise<string> {
+  if (typeof source === 'string') return source;
+  try {
+    const bytes = Uint8Array.from(atob(source.deflate), (char) => char.charCodeAt(0));
+    const reader = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate')).getReader();
+    const decoder = new TextDecoder();
+    let [text, size] = ['', 0];
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return text + decoder.decode();
+      size += value.length;
+      if (size > MAX_INFLATED) throw new RecordError('This text is too long to be shown.');
+      text += decoder.decode(value, { stream: true });
+    }
+  } catch (error) {
+    if (error instanceof RecordError) throw error;
+    throw new RecordError('This text is damaged.');
+  }
+}

@@ -1,0 +1,1 @@
+import './explorer.css';

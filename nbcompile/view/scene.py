@@ -1,0 +1,206 @@
+"""What the explorer shows beside the record itself: all that Python derives from it, so that no other
+language derives it again.
+
+A payload (:func:`nbcompile.view.payload`) is the record as JSON with one key more, ``view``, which holds a
+:class:`Scene`. The explorer's TypeScript types are generated from :func:`scene_schema`. Times are in
+seconds, sizes in bytes, shares from 0 to 1; texts are there only where Python words them, and are as
+untrusted as the record that they come from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from nbcompile.compilation import Compilation
+from nbcompile.provenance import Links
+from nbcompile.view import facts as fact
+from nbcompile.view.cell_lines import Chip, cell_lines
+from nbcompile.view.facts import Call, Fate, Verdict
+from nbcompile.view.nesting import Drawing, drawings
+from nbcompile.view.pipeline_strip import Step, strip
+from nbcompile.view.roofline import Bound, Roofline, bound, roofline
+from nbcompile.view.schedules import explained
+from nbcompile.view.timings import Timing, timings
+from nbcompile.view.units import clip, finite
+
+SCHEMA = "nbcompile.scene/1"
+
+
+@dataclass(frozen=True)
+class SceneLine:
+    """What became of one line of the cell: lines of which there is nothing to say are left out.
+
+    ``share`` is the line's part of all bytes moved; ``calls`` are the ids of what serves it, ``chips`` the
+    same by label, or captured ops where the backend tells no more.
+    """
+
+    number: int
+    fate: Fate
+    share: float
+    calls: tuple[str, ...] = ()
+    chips: tuple[Chip, ...] = ()
+
+
+@dataclass(frozen=True)
+class ScenePoint:
+    """A kernel under its roof, at ``intensity`` flop a byte (``None``: it moves nothing).
+
+    Rates are those of ``seconds``: measured where ``measured`` is true, else predicted. ``limit`` is its
+    least time, ``share`` the part of that limit which a measured time reaches.
+    """
+
+    kernel: str
+    label: str
+    bytes: int
+    flops: int
+    bound: Bound
+    measured: bool
+    seconds: float | None
+    limit: float | None
+    intensity: float | None = None
+    flops_per_second: float | None = None
+    bytes_per_second: float | None = None
+    share: float | None = None
+
+
+@dataclass(frozen=True)
+class SceneRoofline:
+    """The ceilings of the chip that most kernels are for: bytes a second, operations a second."""
+
+    target: str
+    title: str
+    summary: str
+    bandwidth: float
+    float32_rate: float
+    matrix_rate: float
+    points: tuple[ScenePoint, ...] = ()
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """A part of a schedule's name in a few words."""
+
+    part: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Everything derived from one record. See the module's docstring for units.
+
+    ``facts`` are the sentences of the head. ``calls`` are the kernels, library calls and fallbacks in the
+    order of the record. ``schedules`` explains each kernel's schedule by its text.
+    """
+
+    title: str
+    verdict: Verdict
+    subtitle: str = ""
+    facts: tuple[str, ...] = ()
+    strip: tuple[Step, ...] = ()
+    lines: tuple[SceneLine, ...] = ()
+    calls: tuple[Call, ...] = ()
+    drawings: tuple[Drawing, ...] = ()
+    roofline: SceneRoofline | None = None
+    timings: tuple[Timing, ...] = ()
+    schedules: dict[str, tuple[Meaning, ...]] = dataclasses.field(default_factory=dict)
+    schema: str = SCHEMA
+
+
+def scene(compilation: Compilation) -> Scene:
+    """The scene of a record, from the record alone."""
+    links = Links(compilation)
+    facts = fact.facts(compilation, links)
+    roof = roofline(compilation)
+    return Scene(
+        title=_title(compilation),
+        verdict=facts.verdict,
+        subtitle=facts.subtitle,
+        facts=facts.lines,
+        strip=strip(compilation),
+        lines=_lines(compilation, facts.calls, links),
+        calls=facts.calls,
+        drawings=drawings(compilation, facts.calls, links),
+        roofline=_roofline(roof) if roof else None,
+        timings=timings(compilation),
+        schedules={
+            name: tuple(Meaning(part, meaning) for part, meaning in explained(name))
+            for name in dict.fromkeys(kernel.schedule for kernel in compilation.kernels)
+        },
+    )
+
+
+def scene_dict(compilation: Compilation) -> dict[str, Any]:
+    """:func:`scene` as JSON values, in the form of :func:`scene_schema`: nothing is left out."""
+    out: dict[str, Any] = _plain(scene(compilation))
+    return out
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return {key: _plain(item) for key, item in vars(value).items()}
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        # Coordinates are most of a scene.
+        return list(value) if value and type(value[0]) is int else [_plain(item) for item in value]
+    return value
+
+
+def scene_schema() -> dict[str, Any]:
+    """The JSON schema of a payload's ``view`` (draft 2020-12), derived from the classes above."""
+    from pydantic import TypeAdapter
+
+    schema = TypeAdapter(Scene).json_schema()
+    schema["$id"] = SCHEMA
+    schema["title"] = "Scene"
+    for kind in [schema, *schema["$defs"].values()]:
+        kind["required"] = list(kind["properties"])  # nothing is left out
+    return schema
+
+
+def _title(compilation: Compilation) -> str:
+    """``In [7]``, else the file that most ops come from, else the backend."""
+    if compilation.cell is not None:
+        count = compilation.cell.execution_count
+        return f"In [{count}]" if count is not None else "cell"
+    name = fact.main_file(compilation).replace("\\", "/").rsplit("/", 1)[-1]
+    return clip(name or f"{compilation.backend} compilation", 60)
+
+
+def _lines(compilation: Compilation, calls: tuple[Call, ...], links: Links) -> tuple[SceneLine, ...]:
+    serving: dict[int, list[str]] = {}
+    for call in calls:
+        for line in call.lines:
+            serving.setdefault(line, []).append(call.id)
+    return tuple(
+        SceneLine(row.number, row.fate, row.share, tuple(serving.get(row.number, ())), row.chips)
+        for row in cell_lines(compilation, calls, links)
+        if row.fate is not None
+    )
+
+
+def _roofline(roof: Roofline) -> SceneRoofline:
+    points = []
+    for point, label in zip(roof.points, roof.labels, strict=True):
+        seconds = point.seconds or point.predicted
+        points.append(
+            ScenePoint(
+                point.kernel,
+                label,
+                point.bytes,
+                point.flops,
+                bound(point),
+                point.seconds is not None,
+                finite(seconds),
+                finite(point.limit_seconds),
+                finite(point.intensity),
+                finite(point.flops / seconds) if seconds else None,
+                finite(point.bytes / seconds) if seconds else None,
+                finite(point.share),
+            )
+        )
+    ceilings = roof.ceilings
+    return SceneRoofline(ceilings.target, roof.title, roof.summary, ceilings.bandwidth, ceilings.float32_rate,
+                         ceilings.matrix_rate, tuple(points))  # fmt: skip

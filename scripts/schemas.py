@@ -1,0 +1,33 @@
+"""Write the JSON schemas that the explorer's TypeScript types are generated from.
+
+    python scripts/schemas.py OUTDIR
+
+writes ``compilation.schema.json``, the record's, and ``scene.schema.json``, that of what Python adds to it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from nbcompile.compilation import json_schema
+from nbcompile.view import scene_schema
+
+
+def write(folder: Path) -> list[Path]:
+    """The files written, made anew."""
+    folder.mkdir(parents=True, exist_ok=True)
+    out = []
+    for name, schema in (("compilation", json_schema()), ("scene", scene_schema())):
+        path = folder / f"{name}.schema.json"
+        path.write_text(json.dumps(schema, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        out.append(path)
+    return out
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    for path in write(Path(sys.argv[1])):
+        print(path)
