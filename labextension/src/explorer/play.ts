@@ -24,13 +24,19 @@ export interface Past {
   payload: unknown;
   data: Unpacked;
   change: string;
+  /** The kernel whose text was edited, if that is what was changed. */
+  edited?: string | undefined;
 }
+
+/** Where a request was made, and so where its progress and its failure are shown. */
+export type Place = 'bar' | 'edit';
 
 /** What one explorer plays: lives on while its records change. */
 export class Play {
   /** What the kernel is doing for this explorer; `null`: nothing. */
   readonly step = signal<Progress | null>(null);
   readonly failed = signal<PlayError | null>(null);
+  readonly place = signal<Place>('bar');
   /** The records that changes were made from, the last one last. */
   readonly past = signal<readonly Past[]>([]);
 
@@ -39,11 +45,12 @@ export class Play {
 }
 
 /** Asks the kernel for something, with progress and failure in `state.play`; `null` if it failed. */
-export async function ask<T>(state: State, method: string, params: object): Promise<T | null> {
+export async function ask<T>(state: State, method: string, params: object, place: Place = 'bar'): Promise<T | null> {
   const { play } = state;
   const kernel = state.host.kernel.value;
   if (play.step.value) return null;
   play.failed.value = null;
+  play.place.value = place;
   try {
     if (!kernel) throw new PlayError('No kernel', state.host.needs);
     play.step.value = { text: 'waiting for the kernel' };
@@ -69,9 +76,9 @@ export async function runChange(state: State, settings: Settings, change: string
 }
 
 /** Shows a payload in place of what is shown, which {@link undo} brings back. */
-export function replace(state: State, payload: unknown, change: string): void {
+export function replace(state: State, payload: unknown, change: string, edited?: string): void {
   const { play } = state;
-  play.past.value = [...play.past.value, { payload: state.payload, data: state.data, change }];
+  play.past.value = [...play.past.value, { payload: state.payload, data: state.data, change, edited }];
   play.show(payload);
 }
 
