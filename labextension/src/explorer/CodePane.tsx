@@ -4,7 +4,7 @@ import { change, editing, keep, run, type Draft, type Edit } from './code/drafts
 import { EditBar } from './code/EditBar';
 import { Facts } from './code/Facts';
 import { textsOf } from './code/listing';
-import { Tools } from './code/Tools';
+import { EditButton, Tools } from './code/Tools';
 import type { Kernel } from '../record/generated/record';
 import type { Text } from '../record/generated/scene';
 import type { State } from './state';
@@ -41,11 +41,14 @@ export function CodePane({ state }: { state: State }) {
             chosen={chosen.language}
             choose={(id) => (language.value = id)}
           >
-            <Tools edit={edit} sources={sources} first={first} chosen={chosen} said={said} several={texts.length > 1} />
+            <EditButton edit={edit} sources={sources} first={first} said={said} />
           </Tabs>
         )}
       </div>
-      <Facts state={state} kernel={kernel} code={about} />
+      <div class="nbc-code-under">
+        <Facts state={state} kernel={kernel} code={about} />
+        {chosen && <Tools edit={edit} sources={sources} chosen={chosen} said={said} several={texts.length > 1} />}
+      </div>
       {said.value && <p class="nbc-said" role="status">{said.value}</p>}
       <div class="nbc-code-texts">
         {shown.map((text) => (

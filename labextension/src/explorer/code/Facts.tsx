@@ -7,10 +7,10 @@ import { bytes, count, flops } from '../units';
 export function Facts({ state, kernel, code }: { state: State; kernel: Kernel; code: KernelCode | undefined }) {
   const spills = code?.launches.flat().find((fact) => fact.bad);
   const short = [
-    kernel.schedule,
-    `reads ${bytes(kernel.bytes_read)}, writes ${bytes(kernel.bytes_written)}`,
-    kernel.flops ? flops(kernel.flops) : '',
     code?.time ?? '',
+    `${bytes(kernel.bytes_read + kernel.bytes_written)} moved`,
+    kernel.flops ? flops(kernel.flops) : '',
+    kernel.schedule,
     kernel.recomputed.length ? `${kernel.recomputed.length} recomputed` : '',
   ].filter(Boolean);
   return (

@@ -20,14 +20,12 @@ interface Props {
 }
 
 /** What can be done with a kernel's text. */
-export function Tools({ edit, sources, first, chosen, said, several }: Props) {
+export function Tools({ edit, sources, chosen, said, several }: Omit<Props, 'first'>) {
   const { state, kernel } = edit;
   const live = state.host.kernel.value !== null;
   const busy = state.play.step.value !== null;
-  const drafted = edit.drafts.value.has(kernel.id);
   return (
     <span class="nbc-code-tools">
-      {isEdited(state, kernel) && <span class="nbc-edited" title="This kernel's text was edited here.">edited</span>}
       <IconButton icon="copy" label={`Copy the ${chosen.title} text`} press={() => void copied(sources, chosen, said)} />
       <IconButton icon="save" label={`Download the ${chosen.title} text`} press={() => void downloaded(kernel, sources, chosen, said)} />
       <IconButton
@@ -42,8 +40,21 @@ export function Tools({ edit, sources, first, chosen, said, several }: Props) {
         pressed={state.wide.value}
         press={() => (state.wide.value = !state.wide.value)}
       />
+    </span>
+  );
+}
+
+/** The button that opens a kernel's text for editing. */
+export function EditButton({ edit, sources, first, said }: Pick<Props, 'edit' | 'sources' | 'first' | 'said'>) {
+  const { state, kernel } = edit;
+  const live = state.host.kernel.value !== null;
+  const drafted = edit.drafts.value.has(kernel.id);
+  return (
+    <span class="nbc-code-tools">
+      {isEdited(state, kernel) && <span class="nbc-edited" title="This kernel's text was edited here.">edited</span>}
       <IconButton
         icon="edit"
+        text="edit"
         label={live ? `Edit the ${first.title} text and run it` : `Editing a kernel needs a live kernel. ${state.host.needs}`}
         pressed={drafted}
         disabled={!live || drafted}

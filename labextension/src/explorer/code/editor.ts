@@ -266,9 +266,14 @@ export class Editor {
 
   /** Scrolls to the first of these lines, unless one of them is in sight. Nothing but the text is scrolled. */
   reveal(lines: readonly number[]): void {
+    // A text that has only now been shown has no height before the next frame.
+    requestAnimationFrame(() => this.scrollTo(lines));
+  }
+
+  private scrollTo(lines: readonly number[]): void {
     const { view } = this;
     const first = lines[0];
-    if (first === undefined || first > view.state.doc.lines) return;
+    if (!view.dom.isConnected || first === undefined || first > view.state.doc.lines) return;
     const { scrollTop, clientHeight } = view.scrollDOM;
     const block = (line: number): { top: number; bottom: number } => view.lineBlockAt(view.state.doc.line(line).from);
     const seen = (line: number): boolean => block(line).top >= scrollTop && block(line).bottom <= scrollTop + clientHeight;

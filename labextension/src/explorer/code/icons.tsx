@@ -9,7 +9,7 @@ const PATHS = {
 export type Icon = keyof typeof PATHS;
 
 /** A button that shows a drawing; `label` is its name and its tooltip. */
-export function IconButton(props: { icon: Icon; label: string; pressed?: boolean; disabled?: boolean; press: () => void }) {
+export function IconButton(props: { icon: Icon; label: string; text?: string; pressed?: boolean; disabled?: boolean; press: () => void }) {
   return (
     <button
       type="button"
@@ -23,6 +23,7 @@ export function IconButton(props: { icon: Icon; label: string; pressed?: boolean
         props.press();
       }}
     >
+      {props.text}
       <svg viewBox="0 0 16 16" width="14" height="14" fill="none" stroke="currentColor" stroke-width="1.3" aria-hidden="true">
         <path d={PATHS[props.icon]} />
       </svg>
