@@ -12,6 +12,8 @@ import { listingOf, type Listing } from './listing';
 /** An edit of the text that is shown. */
 export interface Editing {
   text: string;
+  /** How often the text was put back to what it was at first. */
+  resets: number;
   change(text: string): void;
   run(): void;
   problem: Problem | null;
@@ -70,9 +72,10 @@ export function CodeText(props: Props) {
     } else editor.current.label({ title: '', of: new Map() });
   }, [edits, typeof listing.value]);
   useEffect(() => editor.current?.problem(editing?.problem ?? null), [editing?.problem]);
+  // What is typed goes from the editor to the draft, and only a reset the other way: it may be behind the editor.
   useEffect(() => {
-    if (editing) editor.current?.replace(editing.text);
-  }, [editing?.text]);
+    if (editing?.resets) editor.current?.replace(editing.text);
+  }, [editing?.resets]);
 
   useSignalEffect(() => {
     const [lit, ready] = [state.lit.value, typeof listing.value !== 'string'];
