@@ -47,7 +47,6 @@ export function CodeText(props: Props) {
         if (gone) return;
         lines.current = new Lines(state, kernel, found);
         made.show(now.current.editing?.text ?? found.text, text.language);
-        if (!now.current.editing) made.label(lines.current.labels());
         listing.value = found;
       },
       (error: unknown) => {
@@ -64,12 +63,12 @@ export function CodeText(props: Props) {
   const edits = editing !== null;
   useEffect(() => {
     const found = listing.value;
-    if (!editor.current || typeof found === 'string') return;
-    editor.current.edit(edits);
-    if (!edits) {
-      editor.current.show(found.text, text.language);
-      editor.current.label(lines.current?.labels() ?? { title: '', of: new Map() });
-    } else editor.current.label({ title: '', of: new Map() });
+    const made = editor.current;
+    if (!made || typeof found === 'string') return;
+    if (!edits && made.text !== found.text) made.show(found.text, text.language);
+    made.edit(edits);
+    // Lines that are typed or taken out would stand beside labels of others.
+    made.label(edits ? { title: '', of: new Map() } : (lines.current?.labels() ?? { title: '', of: new Map() }));
   }, [edits, typeof listing.value]);
   useEffect(() => editor.current?.problem(editing?.problem ?? null), [editing?.problem]);
   // What is typed goes from the editor to the draft, and only a reset the other way: it may be behind the editor.
@@ -91,7 +90,8 @@ export function CodeText(props: Props) {
   return (
     <div class="nbc-code-text">
       {typeof listing.value === 'string' && <p class="nbc-empty" role="status">{listing.value}</p>}
-      <div class="nbc-editor" ref={place} hidden={typeof listing.value === 'string'} />
+      {/* Never without a size: CodeMirror would draw every line of a text that it takes for unbounded. */}
+      <div class="nbc-editor" ref={place} aria-hidden={typeof listing.value === 'string'} />
     </div>
   );
 }
