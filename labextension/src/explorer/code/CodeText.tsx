@@ -174,6 +174,6 @@ class Lines {
     this.listing.made.forEach((line, place) => {
       if (line && line !== this.listing.made[place - 1]) of.set(place + 1, `${line}`);
     });
-    return { title: 'made for the source, line', of };
+    return { title: 'made for the source, line', quiet: true, of };
   }
 }
