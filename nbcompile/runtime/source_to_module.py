@@ -33,6 +33,9 @@ def _builders(process: int) -> concurrent.futures.ThreadPoolExecutor:
 Allocate = Callable[..., torch.Tensor]
 """``empty(shape, strides, dtype)``."""
 
+Wrap = Callable[[Mapping[str, Callable[..., None]]], Mapping[str, Callable[..., None]]]
+"""Kernels by symbol, as the wrapper calls them, to what it is to call."""
+
 KERNELS_A_PART = 3  # fewer are compiled sooner by one compiler than by two and a linker
 
 
@@ -95,10 +98,12 @@ def bind(
     constants: Mapping[str, torch.Tensor],
     from_cache: bool,
     empty: Allocate | None = None,
+    around: Wrap | None = None,
 ) -> CompiledModule:
     """A module that resolves its kernels (waiting for the compiler) at its first call. ``constants``
     are the tensors that the graph holds, by name (see :func:`graph_constants`); ``empty`` allocates
-    memory (shape, strides, dtype), by default from our pool on the CPU."""
+    memory (shape, strides, dtype), by default from our pool on the CPU; ``around`` gives what the wrapper
+    calls in place of its kernels."""
     filename = f"<nbcompile wrapper {source.graph}>"
     linecache.cache[filename] = (
         len(source.wrapper), None, source.wrapper.splitlines(keepends=True), filename,
@@ -109,7 +114,11 @@ def bind(
 
     def first(args: list[Any]) -> Any:
         if not state:
-            state.append(_make_call(code, source, functions(), libraries, constants, empty))
+            kernels = functions()
+            if source.language == "c":
+                kernels = _c_calls(kernels, source)
+            kernels = around(kernels) if around is not None else kernels
+            state.append(_make_call(code, kernels, libraries, constants, empty))
         return state[0](args)
 
     def call(args: list[Any]) -> Any:
@@ -177,7 +186,6 @@ def with_fallback(module: CompiledModule, aten: AtenGraph, recorder: Recorder) -
 
 def _make_call(
     code: Any,
-    source: KernelSource,
     functions: Mapping[str, Callable[..., None]],
     libraries: Mapping[str, Any],
     constants: Mapping[str, torch.Tensor],
@@ -200,7 +208,7 @@ def _make_call(
         "check": check,
         "constants": constants,
         "_flag": flag,
-        **(_c_calls(functions, source) if source.language == "c" else functions),
+        **functions,
         **libraries,
     }
     exec(code, scope)
