@@ -38,6 +38,7 @@ from nbcompile.runtime import (
 )
 from nbcompile.runtime.autotune import Tuner
 from nbcompile.runtime.cache import DiskCache
+from nbcompile.runtime.stopwatch import Stopwatch
 from nbcompile.runtime.toolchain import find_toolchain
 from nbcompile.runtime.triton_tools import triton_version
 from nbcompile.stages import AtenGraph, CompiledModule, KernelChange, KernelSource, device_of
@@ -87,7 +88,10 @@ def _for_cpu(
         seen = edited.with_tensors(source, changed)
         return source_to_module.bind(seen, lambda: functions, constants, False, around=around)
     library = binary.find_or_build(source, toolchain, options, recorder)
-    module = source_to_module.bind(source, library.functions, constants, library.from_cache)
+    stopwatch = recorder.stopwatches[aten.id] = Stopwatch(source)
+    module = source_to_module.bind(
+        source, library.functions, constants, library.from_cache, stopwatch=stopwatch
+    )
     if source.repeatable:
         return source_to_module.with_fallback(module, aten, recorder)
     library.functions()  # what cannot be done again must not fail at its first call for want of a compiler
@@ -122,7 +126,10 @@ def _for_gpu(
     library = triton_build.find_or_build(source, chip, options, recorder, tuner.chosen)
     if not runs:
         return triton_module.elsewhere(source, library, chip, aten, recorder)
-    module = triton_module.on_device(source, library, chip, device, aten, constants, recorder, tuner)
+    stopwatch = recorder.stopwatches[aten.id] = Stopwatch(source)
+    module = triton_module.on_device(
+        source, library, chip, device, aten, constants, recorder, tuner, stopwatch
+    )
     if source.repeatable:
         module = source_to_module.with_fallback(module, aten, recorder)
     else:
@@ -155,7 +162,9 @@ def _changed_for_gpu(
     tuner = Tuner(source, chip, replace(options, mode="default"), recorder)
     library = triton_build.find_or_build(source, chip, options, recorder, tuner.chosen)
     library.built()
-    return triton_module.on_device(source, library, chip, device, aten, constants, recorder, tuner, around)
+    return triton_module.on_device(
+        source, library, chip, device, aten, constants, recorder, tuner, around=around
+    )
 
 
 def _measured(

@@ -211,6 +211,10 @@ class Plays:
         return compilation
 
 
+SESSION = Plays()
+"""What was compiled in this process."""
+
+
 # -- settings ---------------------------------------------------------------------------------------
 
 

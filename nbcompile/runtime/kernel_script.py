@@ -211,7 +211,7 @@ def _triton_script(kernel: KernelText, calls: Sequence[KernelCall], memory: _Mem
         [
             f'"""{kernel.name}: one kernel made by nbcompile, by itself.',
             "",
-            "It is launched with random inputs, and timed; without a GPU in Triton's interpreter, which is slow.",
+            "It is launched with random inputs, and timed; with no GPU in Triton's interpreter (slow).",
             '"""',
             "",
             "import os\nimport time",
