@@ -43,11 +43,14 @@ class Kernel:
     def __init__(self, manager: Any, client: Any) -> None:
         self.manager, self.client = manager, client
         self.comm = uuid.uuid4().hex
+        self.subshell = ""
         self._send("comm_open", target_name="nbcompile", data={})
 
     def _send(self, kind: str, **content: Any) -> None:
-        content = {"comm_id": self.comm, **content}
-        self.client.shell_channel.send(self.client.session.msg(kind, content))
+        message = self.client.session.msg(kind, {"comm_id": self.comm, **content})
+        if self.subshell:
+            message["header"]["subshell_id"] = self.subshell
+        self.client.shell_channel.send(message)
 
     def _request(self, message: dict[str, Any]) -> None:
         self._send("comm_msg", data=message)
@@ -91,7 +94,7 @@ class Widget(Kernel):
     """The same over a widget's custom messages."""
 
     def __init__(self, kernel: Kernel, model: str) -> None:
-        self.manager, self.client, self.comm = kernel.manager, kernel.client, model
+        self.manager, self.client, self.comm, self.subshell = kernel.manager, kernel.client, model, ""
 
     def _request(self, message: dict[str, Any]) -> None:
         self._send("comm_msg", data={"method": "custom", "content": message})
@@ -160,6 +163,30 @@ def test_an_interrupt_cancels_and_changes_nothing(kernel: Kernel) -> None:
     assert kernel.run(FACTS)["result"] == before
     *_, well = kernel.ask("change", record=record(kernel), fuse=False, bench=False)
     assert well["kind"] == "result"
+
+
+def test_a_request_from_a_subshell_waits_for_the_main_thread(kernel: Kernel) -> None:
+    """JupyterLab sends comms to a thread of their own, while cells run in the main thread."""
+    kernel.client.control_channel.send(kernel.client.session.msg("create_subshell_request"))
+    answer = kernel.client.control_channel.get_msg(timeout=60)
+    if answer["content"].get("status") != "ok":
+        pytest.skip("this ipykernel has no subshells")
+    before = kernel.run(FACTS)["result"]
+    known = record(kernel)
+    kernel.subshell = answer["content"]["subshell_id"]
+    try:
+        *_, last = kernel.ask("change", record=known, fuse=False, bench=False)
+        assert last["kind"] == "result", last
+        *_, last = kernel.ask("change", record=known, backend="sleepy", interrupt=True)
+        assert last["kind"] == "error" and last["error"]["cancelled"], last
+        kernel.client.execute("import time; time.sleep(2); busy = time.monotonic()")
+        started = time.monotonic()
+        *_, last = kernel.ask("controls", record=known)
+        assert last["kind"] == "result" and time.monotonic() - started > 1.0
+    finally:
+        kernel.subshell = ""
+    kernel.run("del busy")
+    assert kernel.run(FACTS)["result"] == before
 
 
 def test_errors_are_replies(kernel: Kernel) -> None:
