@@ -275,7 +275,7 @@ def test_nothing_to_draw(graph: Graph) -> None:
 
 
 def test_texts_of_any_length_and_depth() -> None:
-    graph = chain(30, module=".".join(["m" * 5000] * 3000))
+    graph = chain(30, module=".".join(["m" * 500] * 300))
     nodes = tuple(dataclasses.replace(n, name="n" * 9000, op="o" * 9000, module=n.module + f".{i // 3}")
                   for i, n in enumerate(graph.nodes))  # fmt: skip
     drawing = one(dataclasses.replace(graph, nodes=nodes))
