@@ -1,9 +1,9 @@
 """Build the explorer (TypeScript, ``labextension/``) with Node.
 
-    python scripts/frontend.py tools            Node, and what JupyterLab's builder needs, where they are missing
+    python scripts/frontend.py tools            Node and JupyterLab's builder, where they are missing
     python scripts/frontend.py packages         node_modules, from package-lock.json
     python scripts/frontend.py types            TypeScript types, from the classes of a record
-    python scripts/frontend.py explorer         nbcompile/view/static: the widget, the page's script, the charts
+    python scripts/frontend.py explorer         nbcompile/view/static: for pages and widgets
     python scripts/frontend.py labextension     labextension/dist: the JupyterLab extension
     python scripts/frontend.py run NAME [...]   a script of package.json
 
