@@ -74,7 +74,7 @@ def explorer() -> None:
 
 
 def labextension() -> None:
-    _run("npm", "run", "--silent", "build:lab")
+    _run("npm", "run", "--silent", "build:lab", quiet=True)
     # What `jupyter labextension list` says where the extension is from.
     shutil.copy(FOLDER / "install.json", DIST)
 
@@ -92,12 +92,24 @@ def built() -> bool:
     return all(path.exists() for path in MADE)
 
 
-def _run(*command: str) -> None:
+def _run(*command: str, quiet: bool = False) -> None:
+    """``quiet``: what the command prints is shown only if it fails."""
     environment = _environment()
     found = shutil.which(command[0], path=environment["PATH"])
     if not found:
         raise FrontEndError(f"Node is here but {command[0]} is not: {_advice()}")
-    subprocess.run([found, *command[1:]], cwd=FOLDER, env=environment, check=True)
+    run = subprocess.run(
+        [found, *command[1:]],
+        cwd=FOLDER,
+        env=environment,
+        stdout=subprocess.PIPE if quiet else None,
+        stderr=subprocess.STDOUT if quiet else None,
+        text=True,
+        check=False,
+    )
+    if run.returncode and quiet:
+        print(run.stdout, file=sys.stderr)
+    run.check_returncode()
 
 
 def _environment() -> dict[str, str]:
