@@ -156,6 +156,28 @@ class KernelSource:
 
 
 @dataclass(frozen=True)
+class KernelCall:
+    """One call of a function of a kernel: ``run(*arguments)`` makes it. ``arguments`` are tensors where the
+    function takes memory, else integers."""
+
+    source: KernelSource
+    kernel: str
+    symbol: str
+    run: Callable[..., None]
+    arguments: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class KernelChange:
+    """A kernel (by id) that is to be compiled otherwise than the compiler would: ``text`` in place of its
+    own, and ``around``, which is given each call of its functions, and has to make it."""
+
+    kernel: str
+    text: str | None = None
+    around: Callable[[KernelCall], None] | None = None
+
+
+@dataclass(frozen=True)
 class CompiledModule:
     """Runnable code for one graph. ``call`` takes one list of inputs, empties it, and returns the
     outputs as a tuple (torch's boxed calling convention)."""
