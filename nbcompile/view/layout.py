@@ -218,10 +218,15 @@ def _place_x(layers: list[list[Item]], gap_x: float, bend_gap: float) -> None:
             x += item.width + gap_x
         for item in layer:
             item.x -= x / 2
+    still = 0
     for turn in range(2 * SWEEPS + 1):
         upwards = bool(turn % 2)
+        before = [item.x for layer in layers for item in layer]
         for layer in layers[::-1] if upwards else layers:
             _separate(layer, [_wanted_x(item, upwards) for item in layer], gap_x, bend_gap)
+        still = still + 1 if before == [item.x for layer in layers for item in layer] else 0
+        if still == 2:  # neither direction moves anything any more
+            break
 
 
 def _wanted_x(item: Item, upwards: bool) -> float:
@@ -236,6 +241,9 @@ def _wanted_x(item: Item, upwards: bool) -> float:
 
 def _separate(layer: list[Item], wanted: Sequence[float], gap_x: float, bend_gap: float) -> None:
     """Least-squares positions under minimal distances: isotonic regression by pooling violators."""
+    if len(layer) == 1:
+        layer[0].x = wanted[0]
+        return
     offsets, offset = [], 0.0
     for index, item in enumerate(layer):
         if index:

@@ -94,7 +94,7 @@ class Model:
         out: list[dict[str, Any]] = []
         height = 0
         for graph in graphs[: self.caps.pictures]:
-            drawing = fused_drawing(self.record, graph, self.facts.calls, self.caps.boxes)
+            drawing = fused_drawing(self.record, graph, self.facts.calls, self.links, self.caps.boxes)
             room = 560 if self.record.cell else 1040
             picture = graph_picture(drawing, self.css.tone, max_width=room, max_height=560)
             height += picture.height + 30

@@ -139,7 +139,7 @@ def scene_dict(compilation: Compilation) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
         held, defaults = vars(value), _defaults(type(value))
         return {
             key: _plain(item) for key, item in held.items() if key not in defaults or item != defaults[key]
@@ -153,7 +153,7 @@ def _plain(value: Any) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _defaults(kind: Any) -> dict[str, Any]:
+def _defaults(kind: type[Any]) -> dict[str, Any]:
     fields = dataclasses.fields(kind)
     return {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
 
