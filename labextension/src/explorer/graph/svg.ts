@@ -12,6 +12,8 @@ export class SvgPainter implements Painter {
   private boxes: SVGElement[] = [];
   private edges: SVGElement[] = [];
   private labels: SVGElement[] = [];
+  /** The edge of each label. */
+  private tagged: number[] = [];
 
   constructor() {
     this.element.append(this.world);
@@ -29,6 +31,7 @@ export class SvgPainter implements Painter {
     });
     this.edges = geometry.edges.map((edge) => make('path', { class: 'nbc-graph-edge', d: path(edge) }));
     this.labels = picture.tags.map(({ x, y, text }) => written(text, { class: 'nbc-graph-tag', x, y, 'font-size': TAG_SIZE }));
+    this.tagged = picture.tags.map(({ edge }) => edge);
     // Frames lie under edges, and edges under what they join.
     const frames = this.boxes.filter((_, at) => geometry.boxes[at]?.open);
     const fronts = this.boxes.filter((_, at) => !geometry.boxes[at]?.open);
@@ -42,15 +45,18 @@ export class SvgPainter implements Painter {
   }
 
   mark(marks: Marks): void {
+    // One class dims all, and few elements are lit: a hover touches those alone.
+    this.element.classList.toggle('nbc-graph-dimmed', marks.lit !== null);
     this.boxes.forEach((element, at) => {
-      strength(element, marks.lit, at);
-      element.classList.toggle('nbc-graph-found', marks.found.has(at));
-      element.classList.toggle('nbc-graph-cursor', marks.cursor === at);
+      toggle(element, 'nbc-lit', marks.lit !== null && marks.lit[at] === 1);
+      toggle(element, 'nbc-graph-found', marks.found.has(at));
+      toggle(element, 'nbc-graph-cursor', marks.cursor === at);
     });
     this.edges.forEach((element, at) => {
-      strength(element, marks.edges, at);
-      element.classList.toggle('nbc-graph-thick', marks.edge === at);
+      toggle(element, 'nbc-lit', marks.edges !== null && marks.edges[at] === 1);
+      toggle(element, 'nbc-graph-thick', marks.edge === at);
     });
+    this.labels.forEach((element, at) => toggle(element, 'nbc-lit', marks.edges !== null && marks.edges[this.tagged[at] ?? -1] === 1));
   }
 
   refresh(): void {
@@ -58,9 +64,8 @@ export class SvgPainter implements Painter {
   }
 }
 
-function strength(element: SVGElement, lit: Uint8Array | null, at: number): void {
-  element.classList.toggle('nbc-lit', lit !== null && lit[at] === 1);
-  element.classList.toggle('nbc-dim', lit !== null && lit[at] === 0);
+function toggle(element: SVGElement, name: string, on: boolean): void {
+  if (element.classList.contains(name) !== on) element.classList.toggle(name, on);
 }
 
 function make(name: string, attributes: Attributes): SVGElement {

@@ -17,8 +17,9 @@ const STEP = 1.25;
 const PAN = 48;
 /** Pixels that a pressed pointer may move and still click. */
 const STILL = 4;
-/** Pixels of the drawing that stay in view. */
+/** Pixels of the drawing that stay in view, and its width when it is smallest: it may be a thousand times as tall. */
 const KEPT = 48;
+const SLIMMEST = 80;
 const NEAR = 5;
 
 export type Spot = Pick<PlacedBox, 'ref' | 'group'>;
@@ -150,10 +151,10 @@ export class Viewer {
     return this.drawn?.geometry.height ?? 1;
   }
 
-  /** The scale at which all is in view. */
+  /** The scale at which all is in view, if that can be seen. */
   private whole(): number {
     const { width, height } = this.size();
-    return Math.min(1.25, width / this.wide(), height / this.tall());
+    return Math.min(1.25, width / this.wide(), Math.max(SLIMMEST / this.wide(), height / this.tall()));
   }
 
   private first(): void {
