@@ -92,11 +92,15 @@ describe('what is at a point', () => {
     return [(box?.x ?? 0) + (box?.width ?? 0) / 2, (box?.y ?? 0) + 5];
   };
 
-  it('is the innermost box, and of an open group its title', () => {
+  it('is the innermost box; of an open group its title, of a kernel all of it', () => {
     expect(geometry.boxes[boxAt(geometry, ...middle(2))]?.ref).toBe(2);
     expect(geometry.boxes[boxAt(geometry, ...middle(-1))]?.ref).toBe(-1);
     const [x, y] = middle(1);
-    expect(boxAt(geometry, x - 30, y)).toBe(-1);
+    expect(geometry.boxes[boxAt(geometry, x - 30, y)]?.ref).toBe(-1);
+    const [root, kernel] = NESTED.groups as [Group, Group];
+    const modules = place(drawing([root, { ...kernel, kind: 'module' }]), new Set([1]));
+    expect(boxAt(modules, x - 30, y)).toBe(-1);
+    expect(modules.boxes[boxAt(modules, ...middle(-1))]?.ref).toBe(-1);
   });
 
   it('is the edge that passes there', () => {

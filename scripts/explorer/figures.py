@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ STATIC = ROOT / "nbcompile" / "view" / "static"
 LINES = 30
 BRANCHES = 16
 PAN_SECONDS = 2.0
+MARKS = ("start", "painted")
 PICTURE = ".nbc-graph-picture"
 
 Rows = dict[str, list[float]]
@@ -121,7 +122,7 @@ def pan(page: Page) -> tuple[float, float]:
         page.mouse.move(x + 40 * gone, y - 10 - 150 * abs((gone * 1.5) % 2 - 1))
     times = page.evaluate("() => { cancelAnimationFrame(window.counting); return window.frames; }")
     page.mouse.up()
-    gaps = sorted(b - a for a, b in zip(times, times[1:], strict=False))
+    gaps = sorted(b - a for a, b in pairwise(times))
     return 1000 / statistics.median(gaps), 1000 / gaps[-1]
 
 
@@ -132,27 +133,28 @@ def hover(page: Page, selector: str, spots: Sequence[tuple[float, float]]) -> It
             yield took
 
 
-def nodes_in_view(page: Page) -> list[tuple[float, float]]:
-    """Middles of boxes, from the picture's corner; a canvas has no elements, so a grid stands for them."""
-    return [tuple(each) for each in page.evaluate("""() => {
-      const frame = document.querySelector('.nbc-graph-picture').getBoundingClientRect();
-      const out = [];
-      for (const each of document.querySelectorAll('.nbc-graph-box:not([aria-expanded=true])')) {
-        const { x, y, width, height } = each.getBoundingClientRect();
-        const middle = [x + width / 2 - frame.x, y + height / 2 - frame.y];
-        if (middle[0] > 0 && middle[1] > 0 && middle[0] < frame.width && middle[1] < frame.height) out.push(middle);
-      }
-      if (!out.length) for (let n = 0; n < 60; n++) out.push([frame.width * ((n * 0.37) % 1), frame.height * ((n * 0.61) % 1)]);
-      return out;
-    }""")]  # fmt: skip
+SPOTS = """() => {
+  const frame = document.querySelector('.nbc-graph-picture').getBoundingClientRect();
+  const out = [];
+  for (const each of document.querySelectorAll('.nbc-graph-box:not([aria-expanded=true])')) {
+    const box = each.getBoundingClientRect();
+    const [x, y] = [box.x + box.width / 2 - frame.x, box.y + box.height / 2 - frame.y];
+    if (x > 0 && y > 0 && x < frame.width && y < frame.height) out.push([x, y]);
+  }
+  for (let n = 0; !out.length || (n > 0 && n < 60); n++) {
+    out.push([frame.width * ((n * 0.37) % 1), frame.height * ((n * 0.61) % 1)]);
+  }
+  return out;
+}"""
+"""Middles of boxes, from the picture's corner. A canvas has no elements: points all over stand for them."""
 
 
 def run(browser: Browser, file: Path, rows: Rows) -> None:
     """One page opened, measured and closed."""
     page = opened(browser, file)
     add = rows.setdefault
-    paint = "performance.getEntriesByName('painted')[0].startTime - performance.getEntriesByName('start')[0].startTime"
-    add("first paint, ms", []).append(page.evaluate(paint))
+    start, painted = (page.evaluate(f"performance.getEntriesByName('{name}')[0].startTime") for name in MARKS)
+    add("first paint, ms", []).append(painted - start)
     measure(page, rows, "fused as opened")
     expand(page)
     measure(page, rows, "fused all open")
@@ -175,7 +177,7 @@ def measure(page: Page, rows: Rows, what: str) -> None:
     rows.setdefault(f"pan, {what}, slowest frame", []).append(worst)
     page.mouse.move(2, 2)
     lines = list(hover(page, ".nbc-line[data-line='9'] .nbc-source", [(5, 5)] * 3))
-    nodes = list(islice(hover(page, PICTURE, nodes_in_view(page)), 6))
+    nodes = list(islice(hover(page, PICTURE, page.evaluate(SPOTS)), 6))
     rows.setdefault(f"hover a line, {what}, ms", []).append(statistics.median(lines))
     rows.setdefault(f"hover a node, {what}, ms", []).append(statistics.median(nodes))
 

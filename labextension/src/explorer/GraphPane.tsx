@@ -59,6 +59,7 @@ function Undrawn({ graph, drawing }: { graph: Graph; drawing: Drawing | undefine
 function Drawn(props: { state: State; graph: Graph; drawing: Drawing; colour: Signal<OverlayId> }) {
   const { state, graph, drawing, colour } = props;
   const root = useRef<HTMLDivElement>(null);
+  const bar = useRef<HTMLElement>(null);
   const viewer = useRef<Viewer | null>(null);
   const held = useRef<Spot | null>(null);
   const tip = useSignal<Tip | null>(null);
@@ -78,6 +79,13 @@ function Drawn(props: { state: State; graph: Graph; drawing: Drawing; colour: Si
         if (!next.delete(-spot.ref)) next.add(-spot.ref);
         held.current = spot;
         open.value = next;
+      },
+      // Without a render: it moves with every frame of a drag.
+      moved: ({ from, part }) => {
+        if (!bar.current) return;
+        bar.current.hidden = part >= 1;
+        bar.current.style.top = `${100 * Math.min(0.98, Math.max(0, from))}%`;
+        bar.current.style.height = `${100 * Math.min(1, part)}%`;
       },
       tip: (next) => (tip.value = next),
       say: (words) => (said.value = words),
@@ -111,8 +119,9 @@ function Drawn(props: { state: State; graph: Graph; drawing: Drawing; colour: Si
         <input
           type="search"
           class="nbc-graph-search"
-          placeholder="find a name, op, module, shape"
+          placeholder="find"
           aria-label="find in the graph"
+          title="a name, an op, a module or a shape; Enter goes to the next"
           value={query.value}
           onInput={(event) => {
             query.value = event.currentTarget.value;
@@ -148,6 +157,7 @@ function Drawn(props: { state: State; graph: Graph; drawing: Drawing; colour: Si
           aria-roledescription="graph"
           aria-label={`${drawing.description}. Enter walks through its boxes, arrow keys move, plus and minus zoom.`}
         />
+        <i ref={bar} class="nbc-graph-bar" hidden />
         {tip.value && <Hint tip={tip.value} />}
       </div>
       <div class="nbc-graph-foot">

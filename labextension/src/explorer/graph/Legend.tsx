@@ -24,11 +24,16 @@ export function Legend({ sheet, overlay }: { sheet: Sheet; overlay: Overlay | st
 }
 
 function Scale({ overlay }: { overlay: Overlay }) {
-  if (!overlay.steps.length) return <span><i class="nbc-graph-key nbc-graph-heat-3" />{overlay.about}</span>;
+  const { about, steps } = overlay;
+  if (!steps.length) return <span><i class="nbc-graph-key nbc-graph-heat-3" />{about}</span>;
   return (
     <>
-      <span>{overlay.about}, up to</span>
-      {overlay.steps.map((words, at) => <span><i class={`nbc-graph-key nbc-graph-heat-${at + 1}`} />{words}</span>)}
+      <span>{about}</span>
+      <span class="nbc-graph-scale" title={`up to ${steps.join(', ')}`}>
+        {steps[0]}
+        <b>{steps.map((_, at) => <i class={`nbc-graph-key nbc-graph-heat-${at + 1}`} />)}</b>
+        {steps[steps.length - 1]}
+      </span>
     </>
   );
 }

@@ -177,7 +177,10 @@ export class CanvasPainter implements Painter {
       pen.fillText(look.text, box.x + box.width / 2, middle + 0.5);
       if (!look.note) return;
       pen.fillStyle = this.colour('ink');
+      pen.strokeStyle = this.colour('bg');
+      pen.lineWidth = 2;
       pen.font = `${TAG_SIZE}px ${this.font}`;
+      pen.strokeText(look.note, box.x + box.width / 2, box.y + box.height + 8);
       pen.fillText(look.note, box.x + box.width / 2, box.y + box.height + 8);
       return;
     }

@@ -21,6 +21,8 @@ export interface PlacedBox {
   /** Place of the group that it stands in. */
   readonly group: number;
   readonly open: boolean;
+  /** All of it stands for it: an open group that is no kernel is pointed at by its title alone. */
+  readonly solid: boolean;
   readonly x: number;
   readonly y: number;
   readonly width: number;
@@ -76,7 +78,7 @@ export function place(drawing: Drawing, open: ReadonlySet<number>): Geometry {
   const boxes: PlacedBox[] = [];
   const edges: PlacedEdge[] = [];
   const corners = new Map<number, PlacedBox>();
-  const whole = { ref: 0, group: -1, open: true, x: MARGIN, y: MARGIN, width: root.width, height: stretch(0) };
+  const whole = { ref: 0, group: -1, open: true, solid: false, x: MARGIN, y: MARGIN, width: root.width, height: stretch(0) };
   corners.set(0, whole);
   groups.forEach((group, at) => {
     const outer = corners.get(at);
@@ -90,6 +92,7 @@ export function place(drawing: Drawing, open: ReadonlySet<number>): Geometry {
         const tall = height(item.ref);
         const box: PlacedBox = {
           ref: item.ref, group: at, open: item.ref < 0 && tall !== CLOSED_HEIGHT,
+          solid: item.ref >= 0 || tall === CLOSED_HEIGHT || groups[-item.ref]?.kind === 'kernel',
           x: outer.x + item.x - item.width / 2, y: (band.top + band.bottom - tall) / 2, width: item.width, height: tall,
         };
         if (item.ref < 0) corners.set(-item.ref, box);
@@ -184,11 +187,11 @@ class Trail {
   }
 }
 
-/** The deepest box at a point, as a place in the geometry's boxes; of an open group only its title. -1: none. */
+/** The deepest box at a point, as a place in the geometry's boxes; -1: none. */
 export function boxAt(geometry: Geometry, x: number, y: number): number {
   for (let at = geometry.boxes.length - 1; at >= 0; at--) {
     const box = geometry.boxes[at] as PlacedBox;
-    const height = box.open ? CLOSED_HEIGHT : box.height;
+    const height = box.solid ? box.height : CLOSED_HEIGHT;
     if (x >= box.x && x <= box.x + box.width && y >= box.y && y <= box.y + height) return at;
   }
   return -1;

@@ -44,8 +44,7 @@ function timeOverlay(sheet: Sheet): Overlay | string {
   const measured = known.some((call) => call.seconds !== null);
   const value = (call: Call): number => (measured ? call.seconds : call.predicted) ?? 0;
   if (!known.some((call) => value(call) > 0)) return 'The record has no times of single kernels.';
-  const what = measured ? 'measured time of the calls' : 'predicted time of the kernels';
-  return scaled(sheet, 'time', `${what} that it is in`, sums(sheet, value), seconds);
+  return scaled(sheet, 'time', measured ? 'measured time of its calls' : 'predicted time of its kernels', sums(sheet, value), seconds);
 }
 
 function bytesOverlay(sheet: Sheet): Overlay | string {
@@ -106,7 +105,7 @@ function scaled(
 function errorOverlay(sheet: Sheet): Overlay | string {
   const { record } = sheet.state.data;
   const own = record.accuracy.filter((row) => row.contestant === record.backend && row.error !== null);
-  if (!own.length) return 'The record has no errors: they are measured with --check or --compare.';
+  if (!own.length) return 'The record has no errors: nothing was compared with eager.';
   const outputs = own.filter((row) => /^output\[\d+\]$/.test(row.output));
   const captured = record.graphs.filter((graph) => graph.stage === 'fx');
   const from = captured[0]?.outputs ?? [];
@@ -129,8 +128,8 @@ function errorOverlay(sheet: Sheet): Overlay | string {
     if (mark) marks.set(-at, mark);
   });
   return {
-    id: 'error', about: "error of an output, against float64, in eager's",
-    steps: ['½×', '1×', '2×', '8×', 'more'],
+    id: 'error', about: "error of outputs, of eager's",
+    steps: ['½×', '1×', '2×', '8×', 'over 8×'],
     of: (ref) => marks.get(ref) ?? null,
   };
 }

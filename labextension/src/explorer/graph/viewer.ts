@@ -30,7 +30,14 @@ export interface Tip {
   lines: string[];
 }
 
+/** What part of the drawing's height is in view, 1 being all of it. */
+export interface Extent {
+  from: number;
+  part: number;
+}
+
 export interface Told {
+  moved(extent: Extent): void;
   toggle(spot: Spot): void;
   tip(tip: Tip | null): void;
   /** For readers who do not see the keyboard's place. */
@@ -162,7 +169,16 @@ export class Viewer {
     if (!width || !height) return;
     this.placed = true;
     const scale = Math.max(this.whole(), Math.min(1, Math.max(LEGIBLE, width / this.wide())));
-    this.look({ x: (width - this.wide() * scale) / 2, y: Math.max(0, (height - this.tall() * scale) / 2), scale });
+    const wide = this.wide() * scale;
+    const x = wide <= width ? (width - wide) / 2 : Math.min(0, Math.max(width - wide, width / 2 - this.middle(height / scale) * scale));
+    this.look({ x, y: Math.max(0, (height - this.tall() * scale) / 2), scale });
+  }
+
+  /** Where the nodes are, across, that stand above a height. */
+  private middle(height: number): number {
+    const above = (this.drawn?.geometry.boxes ?? []).filter((box) => !box.open && box.y < height);
+    const middles = above.map((box) => box.x + box.width / 2).sort((a, b) => a - b);
+    return middles[Math.floor(middles.length / 2)] ?? 0;
   }
 
   private resize(): void {
@@ -178,6 +194,7 @@ export class Viewer {
     const y = Math.min(height - KEPT, Math.max(KEPT - this.tall() * scale, view.y));
     this.view = { x, y, scale };
     this.painter?.move(this.view);
+    this.told.moved({ from: -y / (this.tall() * scale), part: height / (this.tall() * scale) });
   }
 
   private pan(x: number, y: number): void {
@@ -256,7 +273,7 @@ export class Viewer {
     on('click', (event) => this.click(event));
     on('dblclick', (event) => {
       const at = this.at(event);
-      if (at?.ref !== undefined && at.ref < 0) this.told.toggle(at);
+      if (at && at.ref < 0) this.told.toggle(at);
     });
     on('wheel', (event) => this.wheel(event), { passive: false });
     on('keydown', (event) => this.key(event));
@@ -306,9 +323,12 @@ export class Viewer {
   private point(event: PointerEvent): void {
     const { drawn } = this;
     if (!drawn) return;
-    const box = this.at(event);
     const { x, y } = this.world(event);
-    const edge = box ? -1 : edgeAt(drawn.geometry, x, y, NEAR / this.view.scale);
+    const under = this.at(event);
+    // Edges run over the inside of a kernel.
+    const inside = under === undefined || (under.open && y > under.y + CLOSED_HEIGHT);
+    const edge = inside ? edgeAt(drawn.geometry, x, y, NEAR / this.view.scale) : -1;
+    const box = edge < 0 ? under : undefined;
     const frame = this.root.getBoundingClientRect();
     const corner = { x: event.clientX - frame.left, y: event.clientY - frame.top };
     this.root.classList.toggle('nbc-graph-over', box !== undefined);
@@ -342,7 +362,8 @@ export class Viewer {
     if (dragged || box) event.stopPropagation();
     if (dragged || !box || !this.drawn || event.detail > 1) return;
     const group = this.drawn.sheet.group(box.ref);
-    const onToggle = this.world(event).x < box.x + 22;
+    const { x, y } = this.world(event);
+    const onToggle = x < box.x + 22 && y < box.y + CLOSED_HEIGHT;
     if (group && (group.kind !== 'kernel' || onToggle)) this.told.toggle(box);
     else this.state.pin(this.drawn.sheet.focus(box.ref));
   }
@@ -430,6 +451,8 @@ export class Viewer {
     const { drawn } = this;
     if (!drawn) return undefined;
     const here = placeOf(drawn.geometry, spot);
+    // Below the title of an open group come its contents.
+    if (near === 'from' && drawn.geometry.boxes[here]?.open) return undefined;
     const edge = drawn.geometry.edges.find((each) => each[near] === here && each[far] >= 0);
     return edge && drawn.geometry.boxes[edge[far]];
   }
