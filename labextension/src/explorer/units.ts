@@ -8,6 +8,13 @@ const SECONDS: [number, string][] = [
   [1e-3, 'ms'],
   [1e-6, 'µs'],
 ];
+const PREFIXES: [number, string][] = [
+  [1e15, 'P'],
+  [1e12, 'T'],
+  [1e9, 'G'],
+  [1e6, 'M'],
+  [1e3, 'k'],
+];
 const DTYPES: Record<string, string> = {
   float32: 'f32', float64: 'f64', float16: 'f16', bfloat16: 'bf16', int64: 'i64', int32: 'i32', int16: 'i16',
   int8: 'i8', uint8: 'u8', complex64: 'c64',
@@ -30,14 +37,20 @@ export function bytes(count: number): string {
   return `${unit ? three.format(value) : Math.round(value)} ${BYTES[unit]}`;
 }
 
+/** A number with a prefix and its unit: `66.9 Tflop/s`. */
+export function quantity(value: number, unit: string): string {
+  const [size, prefix] = PREFIXES.find(([each]) => Math.abs(value) >= each * 0.9995) ?? [1, ''];
+  return `${three.format(value / size)} ${prefix}${unit}`;
+}
+
 /** A share of 0 to 1: `12%`; `<1%` for a little, so that it does not read as nothing. */
 export function percent(share: number): string {
   return share > 0 && share < 0.005 ? '<1%' : `${Math.round(share * 100)}%`;
 }
 
-/** `2.3×`: two significant digits are what a timing supports. */
+/** `2.3×`: two significant digits are what a timing supports; near one, two decimals. */
 export function times(ratio: number): string {
-  return `${two.format(ratio)}×`;
+  return `${ratio > 0.85 && ratio < 1.15 ? ratio.toFixed(2) : two.format(ratio)}×`;
 }
 
 /** `1 graph`, `2 graphs`. */
