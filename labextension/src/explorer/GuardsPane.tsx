@@ -98,6 +98,7 @@ function Kind({ state, kind, guards, open }: { state: State; kind: string; guard
   const several = new Set(state.data.record.guards.map((guard) => guard.graph)).size > 1;
   return (
     <table class="nbc-table nbc-guard-kind">
+      <colgroup><col class="nbc-guard-place" /><col class="nbc-guard-name" /><col /></colgroup>
       <thead>
         <tr>
           <th scope="colgroup" colSpan={3}><b>{guards.length}</b> <span class="nbc-code">{kind}</span> <span class="nbc-quiet">{KINDS[kind] ?? ''}</span></th>
@@ -106,9 +107,9 @@ function Kind({ state, kind, guards, open }: { state: State; kind: string; guard
       <tbody>
         {shown.map((guard) => (
           <tr class={lit(state, guard.spans)}>
-            <td class="nbc-guard-place"><Place state={state} spans={guard.spans} />{several && <span class="nbc-quiet"> {guard.graph}</span>}</td>
-            <td class="nbc-code nbc-guard-name">{guard.name}</td>
-            <td class="nbc-code nbc-guard-code">{guard.code.map((line) => <div>{condition(line, guard.name)}</div>)}</td>
+            <td><Place state={state} spans={guard.spans} />{several && <span class="nbc-quiet"> {guard.graph}</span>}</td>
+            <td class="nbc-code">{guard.name}</td>
+            <td class="nbc-code">{guard.code.map((line) => <div>{condition(line, guard.name)}</div>)}</td>
           </tr>
         ))}
         {shown.length < guards.length && (

@@ -73,12 +73,13 @@ function Timed({ state, timing, charts }: { state: State; timing: Timing; charts
 function Roof({ state, charts, roof }: { state: State; charts: Charts; roof: SceneRoofline }) {
   const draw = useMemo(() => roofline(roof, (id) => state.links.kernels.get(id)?.name ?? ''), [roof]);
   const measured = roof.points.some((point) => point.measured);
+  const launching = roof.points.some((point) => point.bound === 'launch');
   const predicted = roof.points.some((point) => !point.measured);
   return (
     <div class="nbc-roof">
       <Chart state={state} charts={charts} title="Roofline" summary={`${roof.title}: ${roof.summary}`} height={300} draw={draw} />
       <p class="nbc-quiet">
-        {roof.title}: {roof.summary}. {measured && '● measured '}{predicted && '○ predicted'}
+        {roof.title}: {roof.summary}. {measured && '● measured '}{predicted && '○ predicted '}{launching && '▽ lower still, mostly launching'}
       </p>
     </div>
   );
