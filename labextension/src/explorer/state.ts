@@ -5,6 +5,7 @@ import type { Call } from '../record/generated/scene';
 import { Links } from '../record/links';
 import type { Unpacked } from '../record/unpack';
 import type { Host } from './host';
+import { Play } from './play';
 
 /** Something pointed at: ids of the record, or a line of the cell. */
 export interface Focus {
@@ -36,13 +37,24 @@ export class State {
     return focus && this.around(focus);
   });
 
+  /** `payload` is what `data` was read from; `play` is shared by the states of one explorer, one a record. */
   constructor(
     readonly data: Unpacked,
     readonly host: Host,
+    readonly payload: unknown = null,
+    readonly play = new Play(() => undefined),
   ) {
     this.links = new Links(data.record);
     this.calls = new Map((data.scene?.calls ?? []).map((call) => [call.id, call]));
     this.kernel.value = this.heaviest()?.id ?? '';
+  }
+
+  /** Takes over what another state shows, where this record has the same. */
+  takeOver(from: State): void {
+    this.panel.value = from.panel.value;
+    if (this.data.record.graphs.some((graph) => graph.id === from.graph.value)) this.graph.value = from.graph.value;
+    const kernel = this.links.kernels.get(from.kernel.value);
+    if (kernel && kernel.name === from.links.kernels.get(kernel.id)?.name) this.kernel.value = kernel.id;
   }
 
   private heaviest(): Kernel | undefined {
