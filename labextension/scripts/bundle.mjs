@@ -18,7 +18,7 @@ const shared = {
 };
 await esbuild.build({ ...shared, entryPoints: [path.join(root, 'src/hosts/widget.ts')], format: 'esm', outfile: path.join(out, 'widget.js') });
 await esbuild.build({ ...shared, entryPoints: [path.join(root, 'src/hosts/page.ts')], format: 'iife', outfile: path.join(out, 'page.js') });
-await esbuild.build({ ...shared, entryPoints: [path.join(root, 'style/index.css')], bundle: true, outfile: path.join(out, 'explorer.css') });
+await esbuild.build({ ...shared, entryPoints: [path.join(root, 'style/explorer.css')], bundle: true, outfile: path.join(out, 'explorer.css') });
 await copyFile(path.join(root, 'node_modules/plotly.js-basic-dist-min/plotly-basic.min.js'), path.join(out, 'plotly.js'));
 
 let total = 0;

@@ -1,5 +1,1 @@
 import './explorer.css';
-import './timing.css';
-import './guards.css';
-import './compare.css';
-import './tryout.css';

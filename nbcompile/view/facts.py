@@ -175,7 +175,7 @@ def calls_of(compilation: Compilation, links: Links) -> tuple[Call, ...]:
         lines = lines_of(links, node.id, file)
         point = known.get(node.id)
         predicted = point.predicted if point else (held.predicted_seconds if held else None)
-        times = finite(held.seconds if held else None), finite(predicted)
+        times = finite(held.seconds if held else node.seconds), finite(predicted)
         out.append(Call(node.id, graph_id, label, name, fate, traffic, traffic / total, lines, *times))
     return tuple(out)
 
