@@ -1,6 +1,6 @@
 import { effect } from '@preact/signals';
 import { Component, render, type ComponentChildren } from 'preact';
-import { RecordError, unpack } from '../record/unpack';
+import { RecordError, unpack, type Unpacked } from '../record/unpack';
 import { App } from './App';
 import { FOCUS_EVENT, LINE_EVENT, type FocusDetail, type Host, type LineDetail } from './host';
 import { Play } from './play';
@@ -44,13 +44,11 @@ class Mounted implements Explorer {
   }
 
   update(payload: unknown): void {
-    const play: Play = new Play((next) => {
-      if (this.state?.play === play) this.show(next, play);
-    });
+    const play: Play = new Play((next) => (this.state?.play === play ? this.show(next, play) : null));
     this.show(payload, play);
   }
 
-  private show(payload: unknown, play: Play): void {
+  private show(payload: unknown, play: Play): Unpacked | null {
     this.stopFocus();
     let state: State;
     try {
@@ -59,7 +57,7 @@ class Mounted implements Explorer {
     } catch (error) {
       this.state = null;
       render(<Failure error={error} />, this.element);
-      return;
+      return null;
     }
     this.state = state;
     this.element.dataset['record'] = state.data.record.id;
@@ -70,6 +68,7 @@ class Mounted implements Explorer {
       const detail: FocusDetail = { record: state.data.record.id, lines: lit && [...lit.lines] };
       this.element.dispatchEvent(new CustomEvent(FOCUS_EVENT, { detail, bubbles: true, composed: true }));
     });
+    return state.data;
   }
 
   dispose(): void {
