@@ -22,7 +22,7 @@ from nbcompile.capture.listening import Session
 from nbcompile.compilation import Cell, Compilation
 from nbcompile.errors import OptionError
 from nbcompile.options import Options
-from nbcompile.recorder import Recorder
+from nbcompile.recorder import Recorder, Stopwatch
 from nbcompile.stages import AtenGraph, CompiledModule
 
 BackendArgument = str | Callable[..., Any]
@@ -142,6 +142,12 @@ class Compiled:
     def ran_compiled(self) -> bool:
         """Whether the last call ran compiled code, and none of it eagerly for want of compiling."""
         return not self.eager_reason
+
+    @property
+    def stopwatches(self) -> Mapping[str, Stopwatch]:
+        """What times the kernels of each graph that runs our code, by the graph's id."""
+        recorder: Recorder = self.recorder
+        return recorder.stopwatches
 
     @property
     def graphs_run(self) -> tuple[str, ...]:

@@ -61,7 +61,8 @@ class Node:
     """One node of one stage. ``inputs`` are ids in the same graph, ``origins`` ids one stage up.
 
     ``spans`` runs from the outermost user frame (the cell) to the innermost. ``text`` is this node's
-    line of the graph's text. ``bytes`` is the size of its result, in bytes.
+    line of the graph's text. ``bytes`` is the size of its result, in bytes; ``seconds`` the measured time
+    of a kernel or call (fused graphs).
     """
 
     id: str
@@ -78,6 +79,7 @@ class Node:
     module: str = ""
     text: str = ""
     note: str = ""  # e.g. why an op is a fallback
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from nbcompile.runtime import (
 )
 from nbcompile.runtime.autotune import Tuner
 from nbcompile.runtime.cache import DiskCache
+from nbcompile.runtime.stopwatch import Stopwatch
 from nbcompile.runtime.toolchain import find_toolchain
 from nbcompile.runtime.triton_tools import triton_version
 from nbcompile.stages import AtenGraph, CompiledModule, KernelSource, device_of
@@ -72,7 +73,10 @@ def _for_cpu(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledM
     recorder.progress(f"building {len(source.kernels)} kernels of {aten.id}")
     library = binary.find_or_build(source, toolchain, options, recorder)
     constants = source_to_module.graph_constants(aten, source.constants)
-    module = source_to_module.bind(source, library.functions, constants, library.from_cache)
+    stopwatch = recorder.stopwatches[aten.id] = Stopwatch(source)
+    module = source_to_module.bind(
+        source, library.functions, constants, library.from_cache, stopwatch=stopwatch
+    )
     if source.repeatable:
         return source_to_module.with_fallback(module, aten, recorder)
     library.functions()  # what cannot be done again must not fail at its first call for want of a compiler
@@ -103,7 +107,10 @@ def _for_gpu(
     library = triton_build.find_or_build(source, chip, options, recorder, tuner.chosen)
     if not runs:
         return triton_module.elsewhere(source, library, chip, aten, recorder)
-    module = triton_module.on_device(source, library, chip, device, aten, constants, recorder, tuner)
+    stopwatch = recorder.stopwatches[aten.id] = Stopwatch(source)
+    module = triton_module.on_device(
+        source, library, chip, device, aten, constants, recorder, tuner, stopwatch
+    )
     if source.repeatable:
         module = source_to_module.with_fallback(module, aten, recorder)
     else:

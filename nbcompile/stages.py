@@ -149,6 +149,7 @@ class KernelSource:
     constants: tuple[str, ...] = ()
     repeatable: bool = True
     launches: tuple[Launch, ...] = ()  # of Triton functions; a C function needs no more than its symbol
+    steps: tuple[tuple[str, int], ...] = ()  # id of a kernel or call, and the wrapper's line where it begins
 
     def as_text(self) -> str:
         return self.source

@@ -12,6 +12,7 @@ import torch._dynamo
 from nbcompile.api import compile
 from nbcompile.compilation import Ceilings, Compilation
 from nbcompile.errors import MeasureError
+from nbcompile.measure.call_times import same_calls, with_call_times
 from nbcompile.measure.compare import compare
 from nbcompile.measure.roofline import measure_ceilings
 from nbcompile.notebook.arguments import CellOptions
@@ -154,7 +155,7 @@ def _joined(compilation: Compilation, timed: Compilation) -> Compilation:
     # The interpreter's times say nothing; that it did not run does, and then nothing was compared.
     failed = tuple(m for m in timed.measurements if not m.counts)
     return dataclasses.replace(
-        compilation,
+        with_call_times(compilation, same_calls(compilation, timed)),
         environment=dataclasses.replace(compilation.environment, threads=timed.environment.threads),
         measurements=failed if interpreted else timed.measurements,
         accuracy=() if interpreted and failed else timed.accuracy,

@@ -19,6 +19,7 @@ from nbcompile.recorder import Recorder
 from nbcompile.runtime import triton_build
 from nbcompile.runtime.autotune import Tuner
 from nbcompile.runtime.source_to_module import bind
+from nbcompile.runtime.stopwatch import Stopwatch
 from nbcompile.runtime.triton_build import Builds, TritonBinary
 from nbcompile.runtime.triton_grid import grid_of, hints_of
 from nbcompile.stages import AtenGraph, CompiledModule, KernelSource
@@ -29,7 +30,7 @@ Functions = Mapping[str, Callable[..., None]]
 
 def on_device(
     source: KernelSource, binary: TritonBinary, chip: Target, device: torch.device, aten: AtenGraph,
-    constants: Mapping[str, torch.Tensor], recorder: Recorder, tuner: Tuner,
+    constants: Mapping[str, torch.Tensor], recorder: Recorder, tuner: Tuner, stopwatch: Stopwatch,
 ) -> CompiledModule:  # fmt: skip
     """The module that launches ``source`` on ``device``, once its kernels are built; ``tuner`` searches for
     faster configs where the options ask for it."""
@@ -46,7 +47,7 @@ def on_device(
     moved = {name: tensor.to(device) for name, tensor in constants.items()}
 
     def calling(launchers: Callable[[], Functions]) -> CompiledModule:
-        return bind(source, launchers, moved, binary.from_cache, allocator(device))
+        return bind(source, launchers, moved, binary.from_cache, allocator(device), stopwatch)
 
     module = tuner.module(calling, functions, device)
     return replace(module, call=_with_scalars_there(module.call, _scalars(aten), device))
