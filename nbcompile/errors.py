@@ -60,3 +60,15 @@ class LaunchError(NbcompileError):
 
 class MeasureError(NbcompileError):
     """A measurement cannot be made, or state cannot be put back after one."""
+
+
+class PlayError(NbcompileError):
+    """What the explorer asked of this kernel cannot be done with what the session holds now."""
+
+
+class EditError(NbcompileError):
+    """An edited kernel does not compile, or fails when run. ``line`` is one of the kernel's own text."""
+
+
+class ExplorerError(NbcompileError):
+    """The explorer's own files are missing, or what it is to show is no compilation."""

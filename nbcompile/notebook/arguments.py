@@ -182,10 +182,12 @@ def _is_expression(text: str) -> bool:
 
 
 def _joined(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Repeated pairs to keep apart become one option."""
-    apart = [value for name, value in pairs if name == "no_fuse"]
-    rest = [pair for pair in pairs if pair[0] != "no_fuse"]
-    return [*rest, ("no_fuse", ",".join(apart))] if apart else rest
+    """Repeated pairs to keep apart, or to fuse, become one option."""
+    for option in ("no_fuse", "force_fuse"):
+        values = [value for name, value in pairs if name == option]
+        if values:
+            pairs = [*(pair for pair in pairs if pair[0] != option), (option, ",".join(values))]
+    return pairs
 
 
 def _names(text: str) -> tuple[str, ...]:
