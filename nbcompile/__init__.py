@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from nbcompile.measure.compare import compare
     from nbcompile.options import Options
     from nbcompile.recorder import Recorder
+    from nbcompile.runtime.cache import clear_cache
 
     __version__: str
 
@@ -21,6 +22,7 @@ __all__ = [
     "Compiled",
     "Options",
     "Recorder",
+    "clear_cache",
     "compare",
     "compile",
     "load_ipython_extension",
@@ -32,6 +34,7 @@ _HOMES = {
     "Compiled": "nbcompile.api",
     "Options": "nbcompile.options",
     "Recorder": "nbcompile.recorder",
+    "clear_cache": "nbcompile.runtime.cache",
     "compare": "nbcompile.measure.compare",
     "compile": "nbcompile.api",
 }

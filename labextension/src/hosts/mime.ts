@@ -4,6 +4,7 @@ import type { Message } from '@lumino/messaging';
 import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
 import { findKernel, MIME } from '../lab/attach';
 import { ExplorerWidget } from '../lab/explorer';
+import { compileIcon } from '../lab/icons';
 
 class Renderer extends ExplorerWidget implements IRenderMime.IRenderer {
   private readonly place;
@@ -53,7 +54,7 @@ const extension: IRenderMime.IExtension = {
       mimeTypes: [MIME],
       extensions: ['.nbcompile.json'],
       fileFormat: 'text',
-      iconClass: 'nbc-icon-file',
+      icon: { name: compileIcon.name, svgstr: compileIcon.svgstr },
     },
   ],
   documentWidgetFactoryOptions: {
