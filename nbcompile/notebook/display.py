@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from nbcompile.compilation import Compilation
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.progress import Place
-from nbcompile.view import mime_bundle, to_page
+from nbcompile.view import mime_bundle, payload, to_page
 
 
 def show(compilation: Compilation, options: CellOptions, place: Place) -> None:
@@ -19,6 +20,9 @@ def show(compilation: Compilation, options: CellOptions, place: Place) -> None:
 
 
 def save(compilation: Compilation, file: str) -> None:
-    """Write the record (``.json``) or a page that stands alone (``.html``)."""
-    text = to_page(compilation) if file.endswith(".html") else compilation.to_json(indent=1)
+    """Write the payload, which any explorer opens (``.json``), or a page that stands alone (``.html``)."""
+    if file.endswith(".html"):
+        text = to_page(compilation)
+    else:
+        text = json.dumps(payload(compilation), ensure_ascii=False, separators=(",", ":"))
     Path(file).expanduser().write_text(text, encoding="utf-8")

@@ -40,7 +40,7 @@ export class State {
     readonly data: Unpacked,
     readonly host: Host,
   ) {
-    this.links = new Links(data.record);
+    this.links = new Links(data.record, data.scene?.file);
     this.calls = new Map((data.scene?.calls ?? []).map((call) => [call.id, call]));
     this.kernel.value = this.heaviest()?.id ?? '';
   }
