@@ -19,11 +19,11 @@ export function unpin(id: string): void {
   pins.value = pins.value.filter((each) => each.id !== id);
 }
 
-/** `In [3] · inductor · max-autotune`. Read from an unchecked payload: what is no text is left out. */
+/** `In [3] · inductor · max-autotune`. Read from an unchecked payload; what it leaves out is the default. */
 export function titleOf(payload: object): string {
   const view = (payload as { view?: unknown }).view;
   const title = view !== null && typeof view === 'object' ? text(view, 'title') : '';
-  return [title, text(payload, 'backend'), text(payload, 'mode')].filter(Boolean).join(' · ');
+  return [title, text(payload, 'backend') || 'nbcompile', text(payload, 'mode') || 'default'].filter(Boolean).join(' · ');
 }
 
 function text(holder: object, name: string): string {
