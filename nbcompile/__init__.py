@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from nbcompile.api import Compiled, compile
     from nbcompile.compilation import Compilation
     from nbcompile.measure.compare import compare
+    from nbcompile.notebook.exploring import explore
     from nbcompile.options import Options
     from nbcompile.recorder import Recorder
     from nbcompile.runtime.cache import clear_cache
@@ -25,6 +26,7 @@ __all__ = [
     "clear_cache",
     "compare",
     "compile",
+    "explore",
     "load_ipython_extension",
     "unload_ipython_extension",
 ]
@@ -37,6 +39,7 @@ _HOMES = {
     "clear_cache": "nbcompile.runtime.cache",
     "compare": "nbcompile.measure.compare",
     "compile": "nbcompile.api",
+    "explore": "nbcompile.notebook.exploring",
 }
 
 

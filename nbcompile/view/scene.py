@@ -19,6 +19,7 @@ from nbcompile.provenance import Links
 from nbcompile.view import facts as fact
 from nbcompile.view.cell_lines import Chip, cell_lines
 from nbcompile.view.facts import Call, Fate, ShareOf, Verdict
+from nbcompile.view.kernel_code import KernelCode, kernel_codes
 from nbcompile.view.nesting import Drawing, drawings
 from nbcompile.view.pipeline_strip import Step, strip
 from nbcompile.view.roofline import Bound, Roofline, bound, roofline
@@ -106,6 +107,7 @@ class Scene:
     drawings: tuple[Drawing, ...]
     timings: tuple[Timing, ...]
     schedules: dict[str, tuple[Meaning, ...]]
+    kernels: tuple[KernelCode, ...]
     roofline: SceneRoofline | None = None
     share_of: ShareOf = "bytes"
     file: str = ""
@@ -131,6 +133,7 @@ def scene(compilation: Compilation) -> Scene:
             name: tuple(Meaning(part, meaning) for part, meaning in explained(name))
             for name in dict.fromkeys(kernel.schedule for kernel in compilation.kernels)
         },
+        kernels=kernel_codes(compilation, {point.kernel: point for point in roof.points} if roof else {}),
         roofline=_roofline(roof) if roof else None,
         share_of=facts.share_of,
         file=fact.main_file(compilation),
