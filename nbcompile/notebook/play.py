@@ -34,6 +34,7 @@ from nbcompile.notebook.surroundings import changing, quiet_compile
 from nbcompile.notebook.variations import DTYPES, dtype_of, sizes_of, varied
 from nbcompile.options import MODES, Options
 from nbcompile.recorder import Recorder
+from nbcompile.view import payload
 
 PROGRAMS = 8
 _VARIANTS = 64
@@ -97,7 +98,12 @@ class Plays:
 
     def answer(self, method: str, params: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         """The value of one request. Raises NbcompileError for what cannot be done."""
-        methods = {"controls": self.controls, "change": self.change}
+        methods = {
+            "controls": self.controls,
+            "change": self.change,
+            "edit": self.edit,
+            "script": self.script,
+        }
         if method not in methods:
             raise PlayError(f"there is no method {method!r}.", advice=f"There are {', '.join(methods)}.")
         return methods[method](params, tell)
@@ -167,7 +173,31 @@ class Plays:
                 )
         compilation = self.keep(variant.program, settings, compilation)
         tell("drawing", 3, 4)
-        return {"payload": payload_of(compilation)}
+        return {"payload": payload(compilation)}
+
+    def edit(self, params: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+        """Run with one kernel's text replaced: compared with eager, timed beside the original."""
+        from nbcompile.notebook.edits import run_edit
+
+        variant = self.variant(params)
+        found = run_edit(variant, params, tell)
+        compilation = self.keep(variant.program, found.settings, found.compilation)
+        fields = ("output", "error", "eager_error", "max_difference", "agrees", "reason")
+        rows = [{field: getattr(row, field) for field in fields} for row in found.rows]
+        return {
+            "agrees": found.agrees,
+            "outputs": [{"name": row.pop("output"), **row} for row in rows],
+            "original": list(found.original),
+            "edited": list(found.edited),
+            "message": found.message,
+            "payload": payload(compilation),
+        }
+
+    def script(self, params: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+        """A stand-alone script that runs one kernel."""
+        from nbcompile.notebook.edits import run_script
+
+        return run_script(self.variant(params), params, tell)
 
     def keep(self, program: Program, settings: Settings, compilation: Compilation) -> Compilation:
         """Remember a variant, under an id that says all of its settings, which the record is given."""
@@ -179,6 +209,10 @@ class Plays:
         compilation = dataclasses.replace(compilation, id=identity, notes=(*compilation.notes, *notes))
         self.remember(identity, program, settings)
         return compilation
+
+
+SESSION = Plays()
+"""What was compiled in this process."""
 
 
 # -- settings ---------------------------------------------------------------------------------------
@@ -281,7 +315,9 @@ def current(program: Program, settings: Settings) -> list[Piece]:
 def untouched(pieces: Sequence[Piece]) -> Iterator[Snapshot]:
     """What runs in here prints nothing, and leaves the arguments, all that the functions reach, and the
     random generators as they were, also after an interrupt. MeasureError where that cannot be."""
-    roots = {"fn": [piece.bound for piece in pieces], "inputs": [piece.arguments for piece in pieces]}
+    roots: dict[str, Any] = {"the functions": [piece.bound for piece in pieces]}
+    for piece in pieces:
+        roots |= dict(zip(piece.names, piece.arguments, strict=True))
     snapshot = Snapshot(roots)
     if snapshot.unrestorable:
         raise MeasureError(
@@ -342,11 +378,3 @@ def _try_eager(pieces: Sequence[Piece], train: bool, settings: Settings) -> None
                     advice="This size is not free: a parameter or a constant goes with it.",
                 ) from error
             raise PlayError(f"in {settings.dtype} the program itself raises {why}.") from error
-
-
-def payload_of(compilation: Compilation) -> dict[str, Any]:
-    """What the explorer opens."""
-    from nbcompile import view
-
-    make = getattr(view, "payload", None)  # until the scene has landed
-    return dict(make(compilation)) if make is not None else compilation.to_dict()

@@ -234,3 +234,38 @@ def test_a_call_can_be_played_with(player: Player) -> None:
     (player.record,) = player.notebook.records
     changed = player.change(fuse=False)
     assert len(changed.kernels) > len(player.record.kernels) and agrees(changed)
+
+
+def test_a_compiled_function_can_be_played_with(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("anywidget")
+    import nbcompile
+    from nbcompile.errors import ExplorerError
+    from nbcompile.notebook import play, widget
+
+    monkeypatch.setattr(widget, "static_file", lambda name: name)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x * 2, -1)
+
+    x = torch.randn(8, 16)
+    compiled = nbcompile.compile(f, options={"no_fuse": [("mul", "max")]}, dynamic=False)
+    compiled(x)
+    shown = nbcompile.explore(compiled, x)
+
+    def ask(method: str, **params: Any) -> dict[str, Any]:
+        asked = {"record": shown.payload["id"], **params}
+        return play.SESSION.answer(method, asked, lambda text, done, of: None)
+
+    found = ask("controls")
+    assert found["live"] and found["no_fuse"] == [["mul", "max"]] and found["dynamic"] is False
+    changed = ask("change", no_fuse=[], bench=False)["payload"]
+    assert len(changed["kernels"]) < len(shown.payload["kernels"])
+    assert not play.SESSION.answer(
+        "controls", {"record": nbcompile.explore(compiled).payload["id"]}, lambda *_: None
+    )["live"]
+    del x
+    assert "an input is gone" in ask("controls")["reason"]
+    del compiled
+    assert "compiled function is gone" in ask("controls")["reason"]
+    with pytest.raises(ExplorerError, match="type int is no compilation"):
+        nbcompile.explore(3)

@@ -33,7 +33,7 @@ export function App({ state }: { state: State }) {
       <Head state={state} />
       <Strip state={state} />
       <PlayBar state={state} />
-      <div class="nbc-panes">
+      <div class={`nbc-panes ${state.wide.value ? 'nbc-wide' : ''}`}>
         <section class="nbc-pane nbc-pane-cell" aria-label="cell">
           <h3 class="nbc-pane-title">Your cell</h3>
           <CellPane state={state} />

@@ -7,20 +7,27 @@ import { count } from './units';
 
 /** What playing is doing, what it changed, and the way back. */
 export function PlayBar({ state }: { state: State }) {
-  const { step, failed, past } = state.play;
+  const { past, step } = state.play;
   const last = past.value[past.value.length - 1];
-  if (!step.value && !failed.value && !last) return null;
+  const here = state.play.place.value === 'bar';
+  if (!last && !(here && (step.value || state.play.failed.value))) return null;
   return (
     <div class="nbc-play" onClick={(event) => event.stopPropagation()}>
-      {step.value && <Running state={state} step={step.value} />}
-      {failed.value && <Failed error={failed.value} close={() => (failed.value = null)} />}
-      {last && !step.value && <Changed state={state} last={last} />}
+      {here && <Asked state={state} />}
+      {last && !(here && step.value) && <Changed state={state} last={last} />}
     </div>
   );
 }
 
+/** What became of the last request so far: its progress, or why it failed. */
+export function Asked({ state }: { state: State }) {
+  const { step, failed } = state.play;
+  if (step.value) return <Running state={state} step={step.value} />;
+  return failed.value && <Failed error={failed.value} close={() => (failed.value = null)} />;
+}
+
 /** How far a long step is, and the button that stops it. */
-export function Running({ state, step }: { state: State; step: Progress }) {
+function Running({ state, step }: { state: State; step: Progress }) {
   const kernel = state.host.kernel.value;
   const known = step.of ? { value: step.done ?? 0, max: step.of } : {};
   return (
@@ -37,7 +44,7 @@ export function Running({ state, step }: { state: State; step: Progress }) {
 }
 
 /** Why a request came to nothing. */
-export function Failed({ error, close }: { error: PlayError; close: () => void }) {
+function Failed({ error, close }: { error: PlayError; close: () => void }) {
   return (
     <div class="nbc-failed" role="alert">
       <b>{error.cancelled ? 'Cancelled' : error.title}</b>

@@ -24,7 +24,12 @@ export interface Past {
   payload: unknown;
   data: Unpacked;
   change: string;
+  /** The kernel whose text was edited, if that is what was changed. */
+  edited?: string | undefined;
 }
+
+/** Where a request was made, and so where its progress and its failure are shown. */
+export type Place = 'bar' | 'edit';
 
 /** A record that was shown, and how it came about; or a change that came to nothing, and why. */
 export type Tried = { change: string } & (
@@ -37,6 +42,7 @@ export class Play {
   /** What the kernel is doing for this explorer; `null`: nothing. */
   readonly step = signal<Progress | null>(null);
   readonly failed = signal<PlayError | null>(null);
+  readonly place = signal<Place>('bar');
   /** The records that changes were made from, the last one last. */
   readonly past = signal<readonly Past[]>([]);
 
@@ -55,11 +61,12 @@ export class Play {
 }
 
 /** Asks the kernel for something, with progress and failure in `state.play`; `null` if it failed. */
-export async function ask<T>(state: State, method: string, params: object): Promise<T | null> {
+export async function ask<T>(state: State, method: string, params: object, place: Place = 'bar'): Promise<T | null> {
   const { play } = state;
   const kernel = state.host.kernel.value;
   if (play.step.value) return null;
   play.failed.value = null;
+  play.place.value = place;
   try {
     if (!kernel) throw new PlayError('No kernel', state.host.needs);
     play.step.value = { text: 'waiting for the kernel' };
@@ -89,9 +96,9 @@ export async function runChange(state: State, settings: Settings, change: string
 }
 
 /** Shows a payload in place of what is shown, which {@link undo} brings back. */
-export function replace(state: State, payload: unknown, change: string): void {
+export function replace(state: State, payload: unknown, change: string, edited?: string): void {
   const { play } = state;
-  play.past.value = [...play.past.value, { payload: state.payload, data: state.data, change }];
+  play.past.value = [...play.past.value, { payload: state.payload, data: state.data, change, edited }];
   play.remember({ change: 'as compiled', payload: state.payload, data: state.data, failed: null });
   const data = play.show(payload);
   if (data) play.remember({ change, payload, data, failed: null });

@@ -64,6 +64,16 @@ export function shape(dims: readonly (number | string)[] | null, dtype: string |
   return (DTYPES[kind] ?? kind) + (dims ? `[${dims.join(',')}]` : '');
 }
 
+/** Numbers of lines, in order: `3`, `3–5`, `2, 7`; the first two of more. */
+export function linesLabel(lines: readonly number[]): string {
+  const sorted = [...lines].sort((a, b) => a - b);
+  const [first, last] = [sorted[0], sorted[sorted.length - 1]];
+  if (first === undefined || last === undefined) return '';
+  if (sorted.length === 1) return `${first}`;
+  if (last - first === sorted.length - 1) return `${first}–${last}`;
+  return sorted.length === 2 ? `${first}, ${last}` : `${first}, ${sorted[1]}…`;
+}
+
 /** At most `width` characters, cut before the last third: names of one family differ at their end. */
 export function clip(text: string, width: number): string {
   if (text.length <= width) return text;

@@ -47,12 +47,13 @@ const TABLES: Record<string, string> = {
 /** Reads a payload. Throws RecordError, whose message says what is wrong with it. */
 export function unpack(payload: unknown): Unpacked {
   const data = checked(payload);
-  const stacks = (data['spans'] ?? []) as Span[][];
+  // Filled once: many nodes share one.
+  const stacks = ((data['spans'] ?? []) as Span[][]).map((stack) => filledIn('Span', stack) as Row[]);
   let spent = 0;
   const unfold = (item: Row): Row => {
     const out = { ...item };
     if (typeof out['spans'] === 'number') {
-      const stack = at(stacks, out['spans'], 'spans').map((span) => filled('Span', span as unknown as Row));
+      const stack = at(stacks, out['spans'], 'spans');
       spent += stack.length;
       if (spent > MAX_SPANS) throw new RecordError('This record has too many spans.');
       out['spans'] = stack;
@@ -133,22 +134,26 @@ function at<T>(table: readonly T[], place: number, what: string): T {
   return found;
 }
 
-/** A copy with what was left out at what it stands for, all the way down. */
+const FIELDS = new Map(Object.entries(CLASSES).map(([kind, fields]) => [kind, Object.entries(fields)]));
+
+/** With what was left out at what it stands for, all the way down: a copy, but of what is whole already. */
 function filled(kind: string, row: Row): Row {
-  const fields = CLASSES[kind];
-  if (!fields) return row;
-  const out: Row = { ...row };
-  for (const [name, field] of Object.entries(fields)) {
-    const value = out[name] === undefined ? field.missing : out[name];
-    if (!field.holds || !(field.holds in CLASSES)) out[name] = value;
-    else if (Array.isArray(value)) out[name] = value.map((each) => filledIn(field.holds as string, each));
-    else out[name] = filledIn(field.holds, value);
+  let out = row;
+  for (const [name, field] of FIELDS.get(kind) ?? []) {
+    const value = row[name];
+    const whole = filledIn(field.holds, value === undefined ? field.missing : value);
+    if (whole === value) continue;
+    if (out === row) out = { ...row };
+    out[name] = whole;
   }
   return out;
 }
 
-function filledIn(kind: string, value: unknown): unknown {
-  return value !== null && typeof value === 'object' && !Array.isArray(value) ? filled(kind, value as Row) : value;
+function filledIn(kind: string | undefined, value: unknown): unknown {
+  if (kind === undefined || !(kind in CLASSES) || value === null || typeof value !== 'object') return value;
+  if (!Array.isArray(value)) return filled(kind, value as Row);
+  const whole = value.map((each) => (Array.isArray(each) ? each : filledIn(kind, each)) as unknown);
+  return whole.some((each, at) => each !== value[at]) ? whole : value;
 }
 
 /** The text of a source, inflated if it is packed. Throws RecordError for a damaged or an endless one. */
