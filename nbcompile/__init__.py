@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from nbcompile.api import Compiled, compile
     from nbcompile.compilation import Compilation
     from nbcompile.measure.compare import compare
+    from nbcompile.notebook.exploring import explore
     from nbcompile.options import Options
     from nbcompile.recorder import Recorder
 
@@ -23,6 +24,7 @@ __all__ = [
     "Recorder",
     "compare",
     "compile",
+    "explore",
     "load_ipython_extension",
     "unload_ipython_extension",
 ]
@@ -34,6 +36,7 @@ _HOMES = {
     "Recorder": "nbcompile.recorder",
     "compare": "nbcompile.measure.compare",
     "compile": "nbcompile.api",
+    "explore": "nbcompile.notebook.exploring",
 }
 
 

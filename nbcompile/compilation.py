@@ -134,7 +134,8 @@ class Recompile:
 @dataclass(frozen=True)
 class Decision:
     """One candidate pair of the fusion pass and what became of it. ``bytes_saved`` counts memory
-    traffic in bytes: what it saves where accepted, what it would save where refused."""
+    traffic in bytes: what it saves where accepted, what it would save where refused. ``forceable``: refused
+    for its cost only, so that the option ``force_fuse`` would fuse it."""
 
     id: str
     graph: str  # the fused graph
@@ -146,6 +147,7 @@ class Decision:
     reason: str  # one sentence
     bytes_saved: int = 0
     overruled: bool = False  # decided by the user
+    forceable: bool = False
 
 
 @dataclass(frozen=True)

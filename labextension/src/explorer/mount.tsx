@@ -3,6 +3,7 @@ import { Component, render, type ComponentChildren } from 'preact';
 import { RecordError, unpack } from '../record/unpack';
 import { App } from './App';
 import { FOCUS_EVENT, LINE_EVENT, type FocusDetail, type Host, type LineDetail } from './host';
+import { Play } from './play';
 import { State } from './state';
 
 export interface Explorer {
@@ -43,10 +44,18 @@ class Mounted implements Explorer {
   }
 
   update(payload: unknown): void {
+    const play: Play = new Play((next) => {
+      if (this.state?.play === play) this.show(next, play);
+    });
+    this.show(payload, play);
+  }
+
+  private show(payload: unknown, play: Play): void {
     this.stopFocus();
     let state: State;
     try {
-      state = new State(unpack(payload), this.host);
+      state = new State(unpack(payload), this.host, payload, play);
+      if (this.state?.play === play) state.takeOver(this.state);
     } catch (error) {
       this.state = null;
       render(<Failure error={error} />, this.element);

@@ -3,6 +3,7 @@
 const three = new Intl.NumberFormat('en', { maximumSignificantDigits: 3 });
 const two = new Intl.NumberFormat('en', { maximumSignificantDigits: 2 });
 const BYTES = ['B', 'kB', 'MB', 'GB', 'TB', 'PB'];
+const FLOPS = ['flop', 'kflop', 'Mflop', 'Gflop', 'Tflop', 'Pflop'];
 const SECONDS: [number, string][] = [
   [1, 's'],
   [1e-3, 'ms'],
@@ -30,6 +31,13 @@ export function bytes(count: number): string {
   return `${unit ? three.format(value) : Math.round(value)} ${BYTES[unit]}`;
 }
 
+/** A number of operations: `10.5 Mflop`. */
+export function flops(number: number): string {
+  let [value, unit] = [number, 0];
+  while (value >= 999.5 && unit < FLOPS.length - 1) [value, unit] = [value / 1000, unit + 1];
+  return `${three.format(value)} ${FLOPS[unit]}`;
+}
+
 /** A share of 0 to 1: `12%`; `<1%` for a little, so that it does not read as nothing. */
 export function percent(share: number): string {
   return share > 0 && share < 0.005 ? '<1%' : `${Math.round(share * 100)}%`;
@@ -49,6 +57,16 @@ export function count(number: number, one: string, many = `${one}s`): string {
 export function shape(dims: readonly (number | string)[] | null, dtype: string | null): string {
   const kind = (dtype ?? '').replace('torch.', '');
   return (DTYPES[kind] ?? kind) + (dims ? `[${dims.join(',')}]` : '');
+}
+
+/** Numbers of lines, in order: `3`, `3–5`, `2, 7`; the first two of more. */
+export function linesLabel(lines: readonly number[]): string {
+  const sorted = [...lines].sort((a, b) => a - b);
+  const [first, last] = [sorted[0], sorted[sorted.length - 1]];
+  if (first === undefined || last === undefined) return '';
+  if (sorted.length === 1) return `${first}`;
+  if (last - first === sorted.length - 1) return `${first}–${last}`;
+  return sorted.length === 2 ? `${first}, ${last}` : `${first}, ${sorted[1]}…`;
 }
 
 /** At most `width` characters, cut before the last third: names of one family differ at their end. */
