@@ -2,6 +2,7 @@ import { effect } from '@preact/signals';
 import { Component, render, type ComponentChildren } from 'preact';
 import { RecordError, unpack, type Unpacked } from '../record/unpack';
 import { App } from './App';
+import { mounted } from './compare/sources';
 import { FOCUS_EVENT, LINE_EVENT, type FocusDetail, type Host, type LineDetail } from './host';
 import { Play } from './play';
 import { State } from './state';
@@ -55,11 +56,11 @@ class Mounted implements Explorer {
       state = new State(unpack(payload), this.host, payload, play);
       if (this.state?.play === play) state.takeOver(this.state);
     } catch (error) {
-      this.state = null;
+      this.enter(null);
       render(<Failure error={error} />, this.element);
       return null;
     }
-    this.state = state;
+    this.enter(state);
     this.element.dataset['record'] = state.data.record.id;
     // A record of another id is another explorer: nothing of the old one's choices holds for it.
     render(<Caught key={state.data.record.id}><App state={state} /></Caught>, this.element);
@@ -71,8 +72,16 @@ class Mounted implements Explorer {
     return state.data;
   }
 
+  /** Other explorers of the page can compare theirs with what is shown here. */
+  private enter(state: State | null): void {
+    const rest = mounted.peek().filter((each) => each !== this.state);
+    mounted.value = state ? [...rest, state] : rest;
+    this.state = state;
+  }
+
   dispose(): void {
     this.stopFocus();
+    this.enter(null);
     for (const stop of this.stops) stop();
     render(null, this.element);
   }
