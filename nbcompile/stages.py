@@ -48,7 +48,7 @@ class AtenGraph:
     Every node's ``meta["val"]`` holds fake tensors (or symbolic ints) with the shape, dtype and
     stride that its result must have; ``meta[STEP_OF]`` the operator that we have written out in steps, of
     which this node is one. ``ids``, ``origins`` and ``spans`` are keyed by node name;
-    ``origins`` are ids of FX nodes (forward) or of joint nodes (backward).
+    ``origins`` are ids of FX nodes, or of joint nodes where there is a joint graph.
     """
 
     id: str  # g0.fw, g0.bw, g0.joint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from nbcompile.compilation import Compilation
@@ -9,7 +10,7 @@ from nbcompile.errors import ExplorerError
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.exploring import explore
 from nbcompile.notebook.progress import Place
-from nbcompile.view import MIME, mime_bundle, to_page
+from nbcompile.view import MIME, mime_bundle, payload, to_page
 
 
 def show(compilation: Compilation, options: CellOptions, place: Place) -> None:
@@ -33,6 +34,9 @@ def show(compilation: Compilation, options: CellOptions, place: Place) -> None:
 
 
 def save(compilation: Compilation, file: str) -> None:
-    """Write the record (``.json``) or a page that stands alone (``.html``)."""
-    text = to_page(compilation) if file.endswith(".html") else compilation.to_json(indent=1)
+    """Write the payload, which any explorer opens (``.json``), or a page that stands alone (``.html``)."""
+    if file.endswith(".html"):
+        text = to_page(compilation)
+    else:
+        text = json.dumps(payload(compilation), ensure_ascii=False, separators=(",", ":"))
     Path(file).expanduser().write_text(text, encoding="utf-8")

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nbcompile.compilation import Compilation, Graph, Kernel, Node
-from nbcompile.view.facts import PLAIN, Call, is_parameter, short_id, short_op, stage_graphs
+from nbcompile.provenance import Links
+from nbcompile.view.facts import PLAIN, Call, call_size, is_parameter, short_id, short_op, stage_graphs
 from nbcompile.view.styles import FATES
-from nbcompile.view.units import bytes_text, clip, clip_middle, count_text, percent_text, shape_text
+from nbcompile.view.units import clip, clip_middle, count_text, percent_text, shape_text
 
 MAX_BOXES = 300
 MAX_OUTER = 120
@@ -49,7 +50,7 @@ class Drawing:
 
 
 def fused_drawing(
-    compilation: Compilation, graph: Graph, calls: Sequence[Call], limit: int = MAX_BOXES
+    compilation: Compilation, graph: Graph, calls: Sequence[Call], links: Links, limit: int = MAX_BOXES
 ) -> Drawing:
     """The fused graph: kernels with their loops, library calls, fallbacks, and the inputs they read."""
     by_id = {call.id: call for call in calls}
@@ -59,16 +60,14 @@ def fused_drawing(
     def box(node: Node) -> Box:
         call = by_id.get(node.id)
         fate = call.fate if call else _fate_of_kind(node)
-        note = f"{bytes_text(call.bytes)} · {percent_text(call.share)}" if call and call.bytes else ""
+        note = f"{call_size(call)} · {percent_text(call.share)}" if call and call.share else ""
         kernel = kernels.get(node.id)
         if kernel is None:
             label = short_op(node.op or node.name)
             return Box(node.id, clip(label, LABEL), fate, "", _detail(node, note))
-        label = clip(f"{short_id(compilation, node.id)} {kernel.name}", LABEL + 4)
+        label = kernel_label(compilation, kernel)
         held = [loops[id] for id in kernel.loops if id in loops]
-        inner = tuple(
-            Box(n.id, clip_middle(_short_name(n.name), 18), "loop", "", _detail(n)) for n in held[:MAX_INNER]
-        )
+        inner = tuple(Box(n.id, loop_label(n), "loop", "", _detail(n)) for n in held[:MAX_INNER])
         return Box(node.id, label, fate, note, _detail(node, note), inner, _inside(held[:MAX_INNER]),
                    max(0, len(kernel.loops) - len(inner)))  # fmt: skip
 
@@ -77,8 +76,8 @@ def fused_drawing(
         for node in graph.nodes
     }  # fmt: skip
     noun, title = "{} kernels and calls", f"fused graph {graph.id}"
-    known = captured_inputs(compilation, graph)
-    return _draw(graph, box, lambda node: modules[node.id], limit, noun, _calls, title, known)
+    known = captured_inputs(links, graph)
+    return _draw(graph, box, lambda node: modules[node.id], limit, noun, count_calls, title, known)
 
 
 def fx_drawing(
@@ -164,14 +163,19 @@ def _merged(
         for node in nodes:
             fate = box(node).fate
             fates[fate] = fates.get(fate, 0) + 1
-        made = " + ".join(counted(fate, fates[fate]) for fate in sorted(fates, key=FATES.index))
+        made = made_words(fates, counted)
         label = clip(path[-LABEL:] if path else noun.format(len(nodes)), LABEL + 4)
         main = max(fates, key=lambda fate: fates[fate])
         boxes.append(Box(name, label, main, made, f"{path} {made}"))
     return boxes, owner
 
 
-def _calls(fate: str, count: int) -> str:
+def made_words(fates: Mapping[str, int], counted: Callable[[str, int], str]) -> str:
+    """``2 kernels + 1 call``: how many of each fate, in the words of ``counted``."""
+    return " + ".join(counted(fate, fates[fate]) for fate in sorted(fates, key=FATES.index))
+
+
+def count_calls(fate: str, count: int) -> str:
     words = {"fused": "kernel", "library": "call", "fallback": "fallback"}
     return count_text(count, words.get(fate, "op"))
 
@@ -192,15 +196,14 @@ def _runs(nodes: Sequence[Node], key: Callable[[Node], str]) -> list[tuple[str, 
     return runs
 
 
-def captured_inputs(compilation: Compilation, graph: Graph) -> dict[str, Node]:
+def captured_inputs(links: Links, graph: Graph) -> dict[str, Node]:
     """For the inputs of a loop or fused graph, the captured inputs that they are. Below AOTAutograd inputs
     are called ``primals_3``; their graph's ATen graph has a node of that name, whose origins say which
     argument or parameter it is. Saved tensors and tangents of a backward graph are nobody's argument."""
-    graphs = {each.id: each for each in compilation.graphs}
-    nodes = {node.id: node for each in compilation.graphs for node in each.nodes}
-    above = graphs.get(graph.parent)
+    nodes = links.nodes
+    above = links.graphs.get(graph.parent)
     if above is not None and above.stage == "loops":
-        above = graphs.get(above.parent)
+        above = links.graphs.get(above.parent)
     names = {node.name: node for node in above.nodes if node.kind == "input"} if above else {}
     out = {}
     for node in graph.nodes:
@@ -233,18 +236,17 @@ def _connected(
         named = [node for node in shown if node.id in known or node.name.startswith("tangents")]
         shown = (named if graph.id.endswith(".bw.fused") else shown)[:MAX_INPUTS]
     edges = _edges(graph, {**owner, **{node.id: node.id for node in shown}}, owner)
-    pills = [Box(n.id, _input_label(known.get(n.id, n)), "input", "", _detail(n)) for n in shown]
-    left_out = []
-    hidden = [node for node in inputs if node not in shown]
-    parameters = sum(1 for node in hidden if is_parameter(known.get(node.id, node)))
-    if parameters:
-        left_out.append(f"{count_text(parameters, 'parameter')} not drawn")
-    if len(hidden) > parameters:
-        left_out.append(f"{count_text(len(hidden) - parameters, 'other input')} not drawn")
-    if constants:
-        left_out.append(f"{count_text(constants, 'constant')} not drawn")
+    pills = [Box(n.id, input_label(known.get(n.id, n)), "input", "", _detail(n)) for n in shown]
+    left_out = left_out_words([node for node in inputs if node not in shown], constants, known)
     words = f"{title}: {count_text(len(owner), 'node')} in {count_text(len(boxes), 'box', 'boxes')}"
-    return Drawing((*pills, *boxes), edges, tuple(left_out), clip(words, 200))
+    return Drawing((*pills, *boxes), edges, left_out, clip(words, 200))
+
+
+def left_out_words(hidden: Sequence[Node], constants: int, known: Mapping[str, Node]) -> tuple[str, ...]:
+    """What is not drawn: these inputs, of which ``known`` are captured ones, and a number of constants."""
+    parameters = sum(1 for node in hidden if is_parameter(known.get(node.id, node)))
+    counts = {"parameter": parameters, "other input": len(hidden) - parameters, "constant": constants}
+    return tuple(f"{count_text(count, noun)} not drawn" for noun, count in counts.items() if count)
 
 
 def _edges(graph: Graph, drawn: Mapping[str, str], targets: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -262,8 +264,14 @@ def _edges(graph: Graph, drawn: Mapping[str, str], targets: Mapping[str, str]) -
     return tuple(edges)
 
 
-def _short_name(name: str) -> str:
-    return name.removeprefix("native_").lstrip("_") or name
+def kernel_label(compilation: Compilation, kernel: Kernel) -> str:
+    """``k0 add_layer_norm``."""
+    return clip(f"{short_id(compilation, kernel.id)} {kernel.name}", LABEL + 4)
+
+
+def loop_label(node: Node) -> str:
+    """The name of a loop, the end of it where it is long."""
+    return clip_middle(node.name.removeprefix("native_").lstrip("_") or node.name, 18)
 
 
 def _inside(nodes: Sequence[Node]) -> tuple[tuple[str, str], ...]:
@@ -281,7 +289,7 @@ def _place(node: Node) -> str:
     return ".".join(node.module.split(".")[-2:])
 
 
-def _input_label(node: Node) -> str:
+def input_label(node: Node) -> str:
     """Name and shape; Dynamo calls the argument ``x`` ``l_x_`` or ``L_x_``."""
     name = node.name
     if name[:2] in ("l_", "L_") and name.endswith("_") and len(name) > 3:

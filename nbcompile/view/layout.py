@@ -17,6 +17,7 @@ Edge = tuple[str, str]
 
 SWEEPS = 6
 MAX_COLUMNS = 6
+BEND_WIDTH = 6.0
 MAX_BENDS = 6000
 """Long edges get one bend a layer so that they run between boxes; beyond this many they run straight."""
 
@@ -35,7 +36,7 @@ class Layout:
 
 
 @dataclass(eq=False)
-class _Item:
+class Item:
     """A box, or a bend of a long edge (zero height): what a layer is made of."""
 
     name: str
@@ -43,10 +44,22 @@ class _Item:
     height: float
     layer: int = 0
     x: float = 0.0  # centre
-    above: list[_Item] = field(default_factory=list)
-    below: list[_Item] = field(default_factory=list)
+    above: list[Item] = field(default_factory=list)
+    below: list[Item] = field(default_factory=list)
     bend: bool = False
-    origin: _Item | None = None  # of a bend: the box that its edge comes from
+    origin: Item | None = None  # of a bend: the box that its edge comes from
+
+
+@dataclass(frozen=True)
+class Layered:
+    """Boxes and bends in layers from top to bottom, each from left to right, with their x but no y yet.
+
+    ``chains`` has what each edge passes, the item further up first: one a layer, but for very many edges.
+    """
+
+    items: Mapping[str, Item]
+    layers: Sequence[Sequence[Item]]
+    chains: Mapping[Edge, Sequence[Item]]
 
 
 def lay_out(
@@ -65,15 +78,39 @@ def lay_out(
     flows into the next. A drawing taller than ``max_height`` is folded into columns where it is slim
     enough for them to stand side by side within ``fold_width``.
     """
-    forward = _forward_edges(sizes, edges)
-    items = {name: _Item(name, width, height) for name, (width, height) in sizes.items()}
-    _assign_layers(items, forward, gap_x, max_width)
+    drawn = layered(sizes, edges, gap_x=gap_x, max_width=max_width)
+    tops, total = _place_y(drawn.layers, gap_y)
+    columns = _columns(drawn.layers, tops, total, fold_width, max_height)
+    return _finish(drawn, tops, columns)
+
+
+def layered(
+    sizes: Mapping[str, tuple[float, float]],
+    edges: Sequence[Edge],
+    *,
+    top: Sequence[str] = (),
+    bottom: Sequence[str] = (),
+    gap_x: float = 18.0,
+    bend_gap: float = 18.0,
+    max_width: float = 1000.0,
+) -> Layered:
+    """The layers of a graph, see :func:`lay_out`. ``top`` and ``bottom`` name ports: points without extent
+    that edges come from or lead to, in a layer of their own above and below all boxes."""
+    ports = dict.fromkeys((*top, *bottom), (BEND_WIDTH, 0.0))
+    whole = {**dict.fromkeys(top), **dict.fromkeys(sizes), **dict.fromkeys(bottom)}
+    forward = _forward_edges(whole, edges)
+    boxes = {name: Item(name, width, height) for name, (width, height) in sizes.items()}
+    inner = {edge: ends for edge, ends in forward.items() if ends[0] in boxes and ends[1] in boxes}
+    _assign_layers(boxes, inner, gap_x, max_width)
+    items = boxes | {name: Item(name, *size, bend=True) for name, size in ports.items()}
+    for item in boxes.values():
+        item.layer += bool(top)
+    for name in bottom:
+        items[name].layer = 1 + max((item.layer for item in boxes.values()), default=0)
     layers, chains = _with_bends(items, forward)
     _order(layers)
-    _place_x(layers, gap_x)
-    tops, total = _place_y(layers, gap_y)
-    columns = _columns(layers, tops, total, fold_width, max_height)
-    return _finish(items, layers, chains, tops, columns)
+    _place_x(layers, gap_x, bend_gap)
+    return Layered(items, layers, chains)
 
 
 def _forward_edges(sizes: Mapping[str, object], edges: Sequence[Edge]) -> dict[Edge, Edge]:
@@ -88,7 +125,7 @@ def _forward_edges(sizes: Mapping[str, object], edges: Sequence[Edge]) -> dict[E
 
 
 def _assign_layers(
-    items: Mapping[str, _Item], forward: Mapping[Edge, Edge], gap_x: float, max_width: float
+    items: Mapping[str, Item], forward: Mapping[Edge, Edge], gap_x: float, max_width: float
 ) -> None:
     """Longest path from the top for inner boxes; boxes nothing feeds go right above their first reader."""
     before: dict[str, list[str]] = {name: [] for name in items}
@@ -119,17 +156,17 @@ def _assign_layers(
 
 
 def _with_bends(
-    items: Mapping[str, _Item], forward: Mapping[Edge, Edge]
-) -> tuple[list[list[_Item]], dict[Edge, list[_Item]]]:
+    items: Mapping[str, Item], forward: Mapping[Edge, Edge]
+) -> tuple[list[list[Item]], dict[Edge, list[Item]]]:
     """The layers in reading order, and for each edge the items it passes, ends included."""
-    layers: list[list[_Item]] = [
+    layers: list[list[Item]] = [
         [] for _ in range(1 + max((item.layer for item in items.values()), default=0))
     ]
     for item in items.values():
         layers[item.layer].append(item)
     spans = sum(abs(items[t].layer - items[s].layer) - 1 for s, t in forward.values())
-    chains: dict[Edge, list[_Item]] = {}
-    shared: dict[tuple[str, int], _Item] = {}
+    chains: dict[Edge, list[Item]] = {}
+    shared: dict[tuple[str, int], Item] = {}
     for edge, (source, target) in forward.items():
         first, last = items[source], items[target]
         if first.layer > last.layer:
@@ -140,7 +177,7 @@ def _with_bends(
                 # All long edges of one box share their bends: one line that branches off, not a bundle.
                 bend = shared.get((first.name, layer))
                 if bend is None:
-                    bend = _Item("", 6.0, 0.0, layer, bend=True, origin=first)
+                    bend = Item("", BEND_WIDTH, 0.0, layer, bend=True, origin=first)
                     shared[first.name, layer] = bend
                     layers[layer].append(bend)
                 chain.append(bend)
@@ -153,14 +190,16 @@ def _with_bends(
     return layers, chains
 
 
-def _order(layers: list[list[_Item]]) -> None:
+def _order(layers: list[list[Item]]) -> None:
     """Reduce crossings: sort each layer by the mean position of its neighbours, downwards and upwards."""
     place: dict[int, float] = {}
     for layer in layers:
         place.update({id(item): index for index, item in enumerate(layer)})
 
-    def sweep(sequence: Sequence[list[_Item]], upwards: bool) -> None:
+    def sweep(sequence: Sequence[list[Item]], upwards: bool) -> None:
         for layer in sequence:
+            if len(layer) == 1:
+                continue
             weight = {}
             for item in layer:
                 near = item.below if upwards else item.above
@@ -172,7 +211,7 @@ def _order(layers: list[list[_Item]]) -> None:
         sweep(layers[::-1] if turn % 2 else layers, bool(turn % 2))
 
 
-def _place_x(layers: list[list[_Item]], gap_x: float) -> None:
+def _place_x(layers: list[list[Item]], gap_x: float, bend_gap: float) -> None:
     """Centres as near as possible to the mean of their neighbours, in order and without overlap."""
     for layer in layers:
         x = 0.0
@@ -181,28 +220,37 @@ def _place_x(layers: list[list[_Item]], gap_x: float) -> None:
             x += item.width + gap_x
         for item in layer:
             item.x -= x / 2
+    still = 0
     for turn in range(2 * SWEEPS + 1):
         upwards = bool(turn % 2)
+        before = [item.x for layer in layers for item in layer]
         for layer in layers[::-1] if upwards else layers:
-            _separate(layer, [_wanted_x(item, upwards) for item in layer], gap_x)
+            _separate(layer, [_wanted_x(item, upwards) for item in layer], gap_x, bend_gap)
+        still = still + 1 if before == [item.x for layer in layers for item in layer] else 0
+        if still == 2:  # neither direction moves anything any more
+            break
 
 
-def _wanted_x(item: _Item, upwards: bool) -> float:
+def _wanted_x(item: Item, upwards: bool) -> float:
     """Boxes align with boxes, so that chains are straight and bends go round them: with the boxes of the
     next layer where there are any, else with those at the far ends of the bends."""
     near = item.below if upwards else item.above
     if item.bend:
-        return sum(n.x for n in near) / len(near)
+        return sum(n.x for n in near) / len(near) if near else item.x  # a port at the edge of the drawing
     boxes = [n for n in near if not n.bend] or [n.origin or n for n in near if not upwards] or near or [item]
     return sum(n.x for n in boxes) / len(boxes)
 
 
-def _separate(layer: list[_Item], wanted: Sequence[float], gap_x: float) -> None:
+def _separate(layer: list[Item], wanted: Sequence[float], gap_x: float, bend_gap: float) -> None:
     """Least-squares positions under minimal distances: isotonic regression by pooling violators."""
+    if len(layer) == 1:
+        layer[0].x = wanted[0]
+        return
     offsets, offset = [], 0.0
     for index, item in enumerate(layer):
         if index:
-            offset += (layer[index - 1].width + item.width) / 2 + gap_x
+            gap = bend_gap if item.bend and layer[index - 1].bend else gap_x
+            offset += (layer[index - 1].width + item.width) / 2 + gap
         offsets.append(offset)
     pools: list[tuple[float, float, int]] = []  # mean, weight, members
     for item, want, shift in zip(layer, wanted, offsets, strict=True):
@@ -218,7 +266,7 @@ def _separate(layer: list[_Item], wanted: Sequence[float], gap_x: float) -> None
             index += 1
 
 
-def _place_y(layers: list[list[_Item]], gap_y: float) -> tuple[list[tuple[float, float]], float]:
+def _place_y(layers: Sequence[Sequence[Item]], gap_y: float) -> tuple[list[tuple[float, float]], float]:
     """(top, height) of every layer, and the height of all."""
     tops, y = [], 0.0
     for layer in layers:
@@ -229,7 +277,7 @@ def _place_y(layers: list[list[_Item]], gap_y: float) -> tuple[list[tuple[float,
 
 
 def _columns(
-    layers: list[list[_Item]],
+    layers: Sequence[Sequence[Item]],
     tops: list[tuple[float, float]],
     total: float,
     fold_width: float,
@@ -246,7 +294,7 @@ def _columns(
     return whole
 
 
-def _extent(layers: list[list[_Item]]) -> tuple[float, float]:
+def _extent(layers: Sequence[Sequence[Item]]) -> tuple[float, float]:
     """(left edge, width) of these layers."""
     low = min((item.x - item.width / 2 for layer in layers for item in layer), default=0.0)
     high = max((item.x + item.width / 2 for layer in layers for item in layer), default=0.0)
@@ -254,7 +302,7 @@ def _extent(layers: list[list[_Item]]) -> tuple[float, float]:
 
 
 def _cut(
-    layers: list[list[_Item]], tops: list[tuple[float, float]], total: float, count: int
+    layers: Sequence[Sequence[Item]], tops: list[tuple[float, float]], total: float, count: int
 ) -> list[tuple[int, int]]:
     """``count`` ranges of layers (or fewer) of about equal height, cut where few edges cross."""
     cuts = [0]
@@ -271,9 +319,7 @@ def _cut(
 
 
 def _finish(
-    items: Mapping[str, _Item],
-    layers: list[list[_Item]],
-    chains: Mapping[Edge, list[_Item]],
+    drawn: Layered,
     tops: list[tuple[float, float]],
     columns: list[tuple[int, int]],
 ) -> Layout:
@@ -282,7 +328,7 @@ def _finish(
     shift: dict[int, tuple[float, float, int]] = {}  # layer -> dx, dy, column
     left, bottom, gutters = 0.0, 0.0, []
     for number, (first, last) in enumerate(columns):
-        low, width = _extent(layers[first:last])
+        low, width = _extent(drawn.layers[first:last])
         for layer in range(first, last):
             shift[layer] = (left - low, margin - tops[first][0], number)
         left += width
@@ -291,19 +337,19 @@ def _finish(
         if last > first:
             bottom = max(bottom, margin + tops[last - 1][0] + tops[last - 1][1] - tops[first][0])
     places = {}
-    for item in items.values():
+    for item in drawn.items.values():
         dx, dy, _ = shift[item.layer]
         top, height = tops[item.layer]
         places[item.name] = (item.x - item.width / 2 + dx, top + (height - item.height) / 2 + dy)
 
-    def route(chain: list[_Item]) -> tuple[Point, ...]:
+    def route(chain: Sequence[Item]) -> tuple[Point, ...]:
         points: list[Point] = []
         for index, item in enumerate(chain):
             dx, dy, column = shift[item.layer]
             top, height = tops[item.layer]
             toward = chain[index - 1] if index else chain[1]
             same = shift[toward.layer][2] == column
-            x = (_port(item, toward) if same and not item.bend else item.x) + dx
+            x = (meeting_x(item, toward) if same and not item.bend else item.x) + dx
             upper, lower = top + dy, top + height + dy
             if not item.bend:
                 upper, lower = top + (height - item.height) / 2 + dy, top + (height + item.height) / 2 + dy
@@ -322,16 +368,16 @@ def _finish(
         return tuple(points)
 
     routes = {}
-    for edge, chain in chains.items():
+    for edge, chain in drawn.chains.items():
         points = route(chain)
         routes[edge] = points if chain[0].name == edge[0] else points[::-1]
     return Layout(max(0.0, left - 44.0), bottom + margin, places, routes)
 
 
-def _port(item: _Item, toward: _Item) -> float:
+def meeting_x(item: Item, toward: Item) -> float:
     """Where on ``item`` an edge to ``toward`` starts: where it can run straight if the two overlap."""
 
-    def reach(one: _Item) -> tuple[float, float]:
+    def reach(one: Item) -> tuple[float, float]:
         room = 0.0 if one.bend else max(0.0, one.width / 2 - 12.0)
         return one.x - room, one.x + room
 

@@ -23,6 +23,7 @@ from nbcompile.view.search import searches
 from nbcompile.view.styles import Styler
 from nbcompile.view.svg import Picture, graph_picture, timing_picture
 from nbcompile.view.timings import TimingRow, timings
+from nbcompile.view.titles import STAGE_TITLE, graph_title
 from nbcompile.view.units import (
     bytes_text,
     clip,
@@ -34,11 +35,6 @@ from nbcompile.view.units import (
     seconds_text,
     shape_text,
 )
-
-STAGE_TITLE = {
-    "fx": "FX graph", "joint": "joint graph", "forward": "forward graph", "backward": "backward graph",
-    "loops": "loop program", "fused": "fused program",
-}  # fmt: skip
 
 
 class Model:
@@ -98,7 +94,7 @@ class Model:
         out: list[dict[str, Any]] = []
         height = 0
         for graph in graphs[: self.caps.pictures]:
-            drawing = fused_drawing(self.record, graph, self.facts.calls, self.caps.boxes)
+            drawing = fused_drawing(self.record, graph, self.facts.calls, self.links, self.caps.boxes)
             room = 560 if self.record.cell else 1040
             picture = graph_picture(drawing, self.css.tone, max_width=room, max_height=560)
             height += picture.height + 30
@@ -137,17 +133,7 @@ class Model:
                 "width": picture.width, "height": picture.height, "alt": picture.description}  # fmt: skip
 
     def title(self, graph: Graph) -> str:
-        several = len({g.id.split(".")[0] for g in self.record.graphs}) > 1
-        parent = ""
-        if graph.stage in ("loops", "fused"):
-            parts = graph.id.split(".")
-            known = {"fw": "forward", "bw": "backward"}
-            parent = next((known[part] for part in parts if part in known), "")
-            if parent and not any(part == "bw" for g in self.record.graphs for part in g.id.split(".")):
-                parent = ""
-        words = [graph.id.split(".")[0] if several else "", parent, STAGE_TITLE.get(graph.stage, graph.stage)]
-        text = clip(" ".join(word for word in words if word), 60)
-        return text[:1].upper() + text[1:] if not several else text
+        return graph_title(self.record, graph)
 
     # Fusion
 
@@ -212,7 +198,7 @@ class Model:
             "schedule": clip(kernel.schedule, 120),
             "meanings": explained(kernel.schedule),
             "traffic": f"reads {bytes_text(kernel.bytes_read)}, writes {bytes_text(kernel.bytes_written)}",
-            "share": percent_text(share) if share else "",
+            "share": f"{percent_text(share)} of {self.facts.share_of}" if share else "",
             "flops": quantity(kernel.flops, "flop") if kernel.flops else "",
             "lines": lines_label(self._lines(kernel.id)),
             "lines_many": len(self._lines(kernel.id)) > 1,

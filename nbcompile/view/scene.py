@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from nbcompile.compilation import Compilation
 from nbcompile.provenance import Links
 from nbcompile.view import facts as fact
 from nbcompile.view.cell_lines import Chip, cell_lines
-from nbcompile.view.facts import Call, Fate, Verdict
+from nbcompile.view.facts import Call, Fate, ShareOf, Verdict
+from nbcompile.view.kernel_code import KernelCode, kernel_codes
 from nbcompile.view.nesting import Drawing, drawings
 from nbcompile.view.pipeline_strip import Step, strip
 from nbcompile.view.roofline import Bound, Roofline, bound, roofline
@@ -32,15 +34,15 @@ SCHEMA = "nbcompile.scene/1"
 class SceneLine:
     """What became of one line of the cell: lines of which there is nothing to say are left out.
 
-    ``share`` is the line's part of all bytes moved; ``calls`` are the ids of what serves it, ``chips`` the
-    same by label, or captured ops where the backend tells no more.
+    ``share`` is the line's part of what the scene's ``share_of`` says; ``calls`` are the ids of what serves
+    it, ``chips`` the same by label, or captured ops where the backend tells no more.
     """
 
     number: int
     fate: Fate
     share: float
-    calls: tuple[str, ...] = ()
-    chips: tuple[Chip, ...] = ()
+    calls: tuple[str, ...]
+    chips: tuple[Chip, ...]
 
 
 @dataclass(frozen=True)
@@ -91,20 +93,24 @@ class Scene:
     """Everything derived from one record. See the module's docstring for units.
 
     ``facts`` are the sentences of the head. ``calls`` are the kernels, library calls and fallbacks in the
-    order of the record. ``schedules`` explains each kernel's schedule by its text.
+    order of the record. ``schedules`` explains each kernel's schedule by its text. ``share_of`` says what
+    shares are parts of, ``file`` which source lines are of: the cell's where it is empty.
     """
 
     title: str
     verdict: Verdict
-    subtitle: str = ""
-    facts: tuple[str, ...] = ()
-    strip: tuple[Step, ...] = ()
-    lines: tuple[SceneLine, ...] = ()
-    calls: tuple[Call, ...] = ()
-    drawings: tuple[Drawing, ...] = ()
+    subtitle: str
+    facts: tuple[str, ...]
+    strip: tuple[Step, ...]
+    lines: tuple[SceneLine, ...]
+    calls: tuple[Call, ...]
+    drawings: tuple[Drawing, ...]
+    timings: tuple[Timing, ...]
+    schedules: dict[str, tuple[Meaning, ...]]
+    kernels: tuple[KernelCode, ...]
     roofline: SceneRoofline | None = None
-    timings: tuple[Timing, ...] = ()
-    schedules: dict[str, tuple[Meaning, ...]] = dataclasses.field(default_factory=dict)
+    share_of: ShareOf = "bytes"
+    file: str = ""
     schema: str = SCHEMA
 
 
@@ -122,30 +128,42 @@ def scene(compilation: Compilation) -> Scene:
         lines=_lines(compilation, facts.calls, links),
         calls=facts.calls,
         drawings=drawings(compilation, facts.calls, links),
-        roofline=_roofline(roof) if roof else None,
         timings=timings(compilation),
         schedules={
             name: tuple(Meaning(part, meaning) for part, meaning in explained(name))
             for name in dict.fromkeys(kernel.schedule for kernel in compilation.kernels)
         },
+        kernels=kernel_codes(compilation, {point.kernel: point for point in roof.points} if roof else {}),
+        roofline=_roofline(roof) if roof else None,
+        share_of=facts.share_of,
+        file=fact.main_file(compilation),
     )
 
 
 def scene_dict(compilation: Compilation) -> dict[str, Any]:
-    """:func:`scene` as JSON values, in the form of :func:`scene_schema`: nothing is left out."""
-    out: dict[str, Any] = _plain(scene(compilation))
-    return out
+    """:func:`scene` as JSON values, in the form of :func:`scene_schema`: defaults are left out, but for the
+    schema's name."""
+    return {"schema": SCHEMA, **_plain(scene(compilation))}
 
 
 def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return {key: _plain(item) for key, item in vars(value).items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        held, defaults = vars(value), _defaults(type(value))
+        return {
+            key: _plain(item) for key, item in held.items() if key not in defaults or item != defaults[key]
+        }
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         # Coordinates are most of a scene.
         return list(value) if value and type(value[0]) is int else [_plain(item) for item in value]
     return value
+
+
+@lru_cache(maxsize=64)
+def _defaults(kind: type[Any]) -> dict[str, Any]:
+    fields = dataclasses.fields(kind)
+    return {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
 
 
 def scene_schema() -> dict[str, Any]:
@@ -155,8 +173,7 @@ def scene_schema() -> dict[str, Any]:
     schema = TypeAdapter(Scene).json_schema()
     schema["$id"] = SCHEMA
     schema["title"] = "Scene"
-    for kind in [schema, *schema["$defs"].values()]:
-        kind["required"] = list(kind["properties"])  # nothing is left out
+    schema["required"].append("schema")
     return schema
 
 

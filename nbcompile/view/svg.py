@@ -71,7 +71,7 @@ def graph_picture(
 
 def _inner_layout(box: Box) -> _Inner:
     """Loops in the order they run from left to right if that is short enough, else downwards."""
-    sizes = {item.id: (_label_width(item.label), ROW - 3) for item in box.inner}
+    sizes = {item.id: (label_width(item.label), ROW - 3) for item in box.inner}
     if box.inner_edges and len(sizes) <= 14:
         turned = {name: (h, w) for name, (w, h) in sizes.items()}
         across = lay_out(turned, box.inner_edges, gap_x=7, gap_y=12, max_width=150)
@@ -93,14 +93,19 @@ def _inner_layout(box: Box) -> _Inner:
     return _Inner(Layout(width, y + ROW - 3, places, {}), False)
 
 
-def _label_width(label: str, padding: float = 16.0) -> float:
+def label_width(label: str, padding: float = 16.0) -> float:
+    """Width of a box with this text, in pixels."""
     return max(30.0, len(label) * CHARACTER + padding)
+
+
+def title_width(label: str, note: str, character: float = BOLD) -> float:
+    """Width of a title, bold unless ``character`` says otherwise, with a note beside it, in pixels."""
+    return len(label) * character + (len(note) * (CHARACTER - 0.6) + (14 if note else 0))
 
 
 def _size(box: Box, held: _Inner | None) -> tuple[float, float]:
     inner = held.layout if held else None
-    title = len(box.label) * (BOLD if inner else CHARACTER)
-    title += len(box.note) * (CHARACTER - 0.6) + (14 if box.note else 0)
+    title = title_width(box.label, box.note, BOLD if inner else CHARACTER)
     if inner is None:
         return max(40.0, title + 20), 26.0 if box.fate != "input" else 20.0
     more = 16.0 if box.more else 0.0
@@ -149,7 +154,7 @@ def _ink(fate: str, tone: Tone) -> str:
 
 
 def _loop(item: Box, x: float, y: float, tone: Tone) -> str:
-    w, h = _label_width(item.label), ROW - 3
+    w, h = label_width(item.label), ROW - 3
     colour = tone(item.fate) if item.fate in FATES else tone("fused")
     # Solid chips with white letters are legible on any page; on our own page they may be outlines.
     fill = tone("loop-fill") if _on_page(tone) else colour
