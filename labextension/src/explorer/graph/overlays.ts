@@ -63,7 +63,8 @@ function sums(sheet: Sheet, value: (call: Call) => number): Map<number, number> 
   const { calls } = sheet.state;
   const serving = serves(sheet);
   for (let at = groups.length - 1; at > 0; at--) {
-    const own = groups[at]?.kind === 'kernel' ? calls.get(groups[at].id) : undefined;
+    const group = groups[at];
+    const own = group?.kind === 'kernel' ? calls.get(group.id) : undefined;
     const all = own ? [own] : (sheet.held[at] ?? []).flatMap((ref) => [...(serving.get(ref) ?? [])]);
     if (all.length) serving.set(-at, new Set(all));
   }
