@@ -22,7 +22,7 @@ from nbcompile.capture.listening import Session
 from nbcompile.compilation import Cell, Compilation
 from nbcompile.errors import OptionError
 from nbcompile.options import Options
-from nbcompile.recorder import Recorder
+from nbcompile.recorder import Recorder, Stopwatch
 from nbcompile.stages import AtenGraph, CompiledModule
 
 BackendArgument = str | Callable[..., Any]
@@ -78,8 +78,8 @@ def compile(
 class Compiled:
     """A compiled callable. Calls go through Dynamo; attributes of a module are those of the module.
 
-    ``recorder`` collects the record, ``compilation`` is the record so far, ``ran_compiled`` says
-    whether compiled code ran in the last call, and ``eager_reason`` why not.
+    ``recorder`` collects the record, ``compilation`` is the record so far, ``dynamic`` is what was asked
+    for, ``ran_compiled`` says whether compiled code ran in the last call, and ``eager_reason`` why not.
     """
 
     def __init__(
@@ -117,6 +117,7 @@ class Compiled:
         own["_tracker"] = tracker
         own["_called"] = False
         own["recorder"] = recorder
+        own["dynamic"] = dynamic
         own["_run"] = _optimize(entry, weakref.ref(session), fullgraph, dynamic)(fresh_identity(fn))
         for attribute in ("__name__", "__qualname__", "__module__", "__doc__"):
             if hasattr(fn, attribute):
@@ -142,6 +143,12 @@ class Compiled:
     def ran_compiled(self) -> bool:
         """Whether the last call ran compiled code, and none of it eagerly for want of compiling."""
         return not self.eager_reason
+
+    @property
+    def stopwatches(self) -> Mapping[str, Stopwatch]:
+        """What times the kernels of each graph that runs our code, by the graph's id."""
+        recorder: Recorder = self.recorder
+        return recorder.stopwatches
 
     @property
     def graphs_run(self) -> tuple[str, ...]:

@@ -61,7 +61,8 @@ class Node:
     """One node of one stage. ``inputs`` are ids in the same graph, ``origins`` ids one stage up.
 
     ``spans`` runs from the outermost user frame (the cell) to the innermost. ``text`` is this node's
-    line of the graph's text. ``bytes`` is the size of its result, in bytes.
+    line of the graph's text. ``bytes`` is the size of its result, in bytes; ``seconds`` the measured time
+    of a kernel or call (fused graphs).
     """
 
     id: str
@@ -78,6 +79,7 @@ class Node:
     module: str = ""
     text: str = ""
     note: str = ""  # e.g. why an op is a fallback
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,8 @@ class Recompile:
 @dataclass(frozen=True)
 class Decision:
     """One candidate pair of the fusion pass and what became of it. ``bytes_saved`` counts memory
-    traffic in bytes: what it saves where accepted, what it would save where refused."""
+    traffic in bytes: what it saves where accepted, what it would save where refused. ``forceable``: refused
+    for its cost only, so that the option ``force_fuse`` would fuse it."""
 
     id: str
     graph: str  # the fused graph
@@ -144,6 +147,7 @@ class Decision:
     reason: str  # one sentence
     bytes_saved: int = 0
     overruled: bool = False  # decided by the user
+    forceable: bool = False
 
 
 @dataclass(frozen=True)
@@ -393,11 +397,16 @@ class Compilation:
             raise RecordError(f"field {where}: {first['msg']}") from error
 
 
-def json_schema() -> dict[str, Any]:
-    """The JSON schema of :meth:`Compilation.to_json` (draft 2020-12), derived from the classes above."""
+def json_schema(*, packed: bool = True) -> dict[str, Any]:
+    """The JSON schema of :meth:`Compilation.to_json` (draft 2020-12), derived from the classes above.
+
+    ``packed=False``: of the record as its classes have it, with nothing in tables.
+    """
     from pydantic import TypeAdapter
 
-    schema = packed_schema(TypeAdapter(Compilation).json_schema())
+    schema = TypeAdapter(Compilation).json_schema()
+    if packed:
+        schema = packed_schema(schema)
     schema["$id"] = SCHEMA
     schema["title"] = "Compilation"
     return schema

@@ -51,7 +51,9 @@ class CodegenError(NbcompileError):
 
 
 class ToolchainError(NbcompileError):
-    """No C compiler, or it refused a generated file."""
+    """No C compiler, or it refused a generated file: ``output`` is all that it said."""
+
+    output = ""
 
 
 class LaunchError(NbcompileError):
@@ -60,3 +62,15 @@ class LaunchError(NbcompileError):
 
 class MeasureError(NbcompileError):
     """A measurement cannot be made, or state cannot be put back after one."""
+
+
+class PlayError(NbcompileError):
+    """What the explorer asked of this kernel cannot be done with what the session holds now."""
+
+
+class EditError(NbcompileError):
+    """An edited kernel does not compile, or fails when run. ``line`` is one of the kernel's own text."""
+
+
+class ExplorerError(NbcompileError):
+    """The explorer's own files are missing, or what it is to show is no compilation."""

@@ -23,6 +23,8 @@ class Options:
 
     fuse:     fuse loops into kernels; ``False`` gives one kernel a loop.
     no_fuse:  pairs ``(producer, consumer)`` of loop names never to fuse.
+    force_fuse: pairs to fuse although it costs time, also with ``fuse`` off. What cannot be one kernel
+              stays apart (see :attr:`nbcompile.compilation.Decision.forceable`).
     random:   ``"eager"`` draws exactly torch's own numbers; ``"philox"`` draws them inside the
               fused kernels, seeded by torch's generator: other numbers, same distribution.
               ``"auto"`` is eager on the CPU and philox on a GPU, as Inductor does.
@@ -44,6 +46,7 @@ class Options:
     mode: str = "default"
     fuse: bool = True
     no_fuse: tuple[tuple[str, str], ...] = ()
+    force_fuse: tuple[tuple[str, str], ...] = ()
     random: Literal["auto", "eager", "philox"] = "auto"
     cache: bool = True
     verify: bool = False
@@ -63,6 +66,9 @@ class Options:
             value = getattr(self, name)
             if value not in ("auto", "always", "never"):
                 raise OptionError(f"{name}={value!r} is unknown.", advice="Use auto, always or never.")
+        for pair in self.force_fuse:
+            if pair in self.no_fuse:
+                raise OptionError(f"{':'.join(pair)} is in both no_fuse and force_fuse.")
         if self.target != "auto":
             targets.parse(self.target)
         if not self.autotune_seconds >= 0:
@@ -102,6 +108,16 @@ class Options:
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
+
+    def as_pairs(self) -> tuple[tuple[str, str], ...]:
+        """What differs from the defaults, but for the mode, as it would be typed: ``-o name=value``."""
+        found = []
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name != "mode" and value != field.default:
+                pairs = isinstance(value, tuple)
+                found.append((field.name, ",".join(map(":".join, value)) if pairs else str(value)))
+        return tuple(found)
 
 
 def _convert(name: str, value: Any, default: Any) -> Any:

@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, get_args
+from typing import Any, Protocol, get_args
 
 from nbcompile import targets
 from nbcompile.compilation import (
@@ -77,6 +77,14 @@ _CACHED: dict[str, type] = {
 _NESTED: dict[str, type] = {"nodes": Node, "spans": Span, "line_map": LineLink, "launches": Launched}
 
 
+class Stopwatch(Protocol):
+    """Times each kernel and library call of one graph while ``running``: a mapping a run from the id of the
+    kernel or call to seconds."""
+
+    running: bool
+    laps: list[dict[str, float]]
+
+
 class Recorder:
     """Collects the parts of one Compilation.
 
@@ -101,6 +109,7 @@ class Recorder:
         self.from_cache: set[str] = set()  # graph ids whose binaries came from the cache
         self.ran_eagerly: dict[str, str] = {}  # graph ids that our compiler gave up on, and why
         self.sources: dict[str, dict[str, Node]] = {}  # graph id → its input nodes by Dynamo's source name
+        self.stopwatches: dict[str, Stopwatch] = {}  # of the graphs that run our code, by their ids
         self.capture_started: float | None = None  # when Dynamo began the present graph, perf_counter()
         self._progress = progress
         self._graph_count = 0

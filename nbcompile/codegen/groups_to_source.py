@@ -35,12 +35,14 @@ def groups_to_source(program: FusedProgram, vector_math: frozenset[str]) -> Kern
         KernelText(group.id, group.name, kernels[group.id].text, kernels[group.id].lines, group.schedule)
         for group in program.groups
     )
+    wrapper, steps = print_wrapper(program, kernels)
     return KernelSource(
         graph=program.program.graph,
         language="c",
         source=file + "\n",
         kernels=texts,
-        wrapper=print_wrapper(program, kernels),
+        wrapper=wrapper,
+        steps=steps,
         entry_points=tuple(call.symbol for group in program.groups for call in kernels[group.id].calls),
         libraries=library_targets(program),
         constants=tuple(program.program.constants),

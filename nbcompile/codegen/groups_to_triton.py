@@ -26,12 +26,14 @@ def groups_to_triton(program: FusedProgram, target: Target) -> KernelSource:
         texts.append(KernelText(group.id, group.name, printed.text, printed.lines, title))
     head = ["# made by nbcompile", "import triton", "import triton.language as tl", *writer.imports.values()]
     parts = ["\n".join(head), *writer.helpers.values(), *(item.text for item in texts)]
+    wrapper, steps = print_wrapper(program, kernels, "triton")
     return KernelSource(
         graph=program.program.graph,
         language="triton",
         source="\n\n\n".join(parts) + "\n",
         kernels=tuple(texts),
-        wrapper=print_wrapper(program, kernels, "triton"),
+        wrapper=wrapper,
+        steps=steps,
         entry_points=tuple(call.symbol for item in kernels.values() for call in item.calls),
         libraries=library_targets(program),
         constants=tuple(program.program.constants),

@@ -37,11 +37,13 @@ _TAKEN = frozenset(
 
 def print_wrapper(
     program: FusedProgram, kernels: Mapping[str, PrintedKernel], language: Literal["c", "triton"] = "c"
-) -> str:
-    """Source of ``call(args)``. C kernels are given addresses, Triton's the tensors. It expects in its
-    globals: the kernels by symbol, library functions by call id (dots as underscores), ``constants``,
-    ``empty``, ``view``, ``restride``, ``aligned``, ``check``."""
-    return _Wrapper(program, kernels, language).print()
+) -> tuple[str, tuple[tuple[str, int], ...]]:
+    """Source of ``call(args)``, and for each kernel and library call its id and the line, from 1, where its
+    part begins (the last one's ends before the line that returns). C kernels are given addresses, Triton's
+    the tensors. It expects in its globals: the kernels by symbol, library functions by call id (dots as
+    underscores), ``constants``, ``empty``, ``view``, ``restride``, ``aligned``, ``check``."""
+    wrapper = _Wrapper(program, kernels, language)
+    return wrapper.print(), tuple(wrapper.steps)
 
 
 class _Wrapper:
@@ -54,6 +56,7 @@ class _Wrapper:
         self.kernels = kernels
         self.names: dict[str, str] = {}
         self.lines: list[str] = []
+        self.steps: list[tuple[str, int]] = []
         self.last_use = self._last_uses()
         self.inputs = {item.name for item in self.loops.inputs if isinstance(item, Buffer)}
 
@@ -74,6 +77,7 @@ class _Wrapper:
     def print(self) -> str:
         self._unpack()
         for place, item in enumerate(self.program.items):
+            self.steps.append((item.id, len(self.lines) + 2))  # after what is there and the line of the def
             if isinstance(item, Group):
                 self._kernel(item)
             else:

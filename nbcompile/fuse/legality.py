@@ -25,6 +25,8 @@ from nbcompile.loop_ir.substitution import substitute
 SPLIT_KEPT_BYTES = 1 << 20
 MANY_BUFFERS = 64
 MANY_LOOPS = 160  # a kernel nobody reads, and a merge that has to look at every loop again
+COST = frozenset({"recompute", "few-rows", "other-order", "too-many-loops"})
+"""Refusals of what could be one kernel, and a correct one, but a slow one: the user may overrule these."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +39,20 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Uses:
-    """Who makes and reads each buffer of a program, by statement id; ``returned`` are outputs."""
+    """Who makes and reads each buffer of a program, by statement id; ``returned`` are outputs. ``forced``:
+    sets of loops (ids) that the user wants in one kernel, whatever it costs."""
 
     makers: Mapping[str, Loop]
     readers: Mapping[str, frozenset[str]]
     returned: frozenset[str]
     buffers: Mapping[str, Buffer]
     limits: Limits = CPU_LIMITS
+    forced: tuple[frozenset[str], ...] = ()
+
+    def forces(self, loops: Iterable[Loop]) -> bool:
+        """Whether the user wants a set of loops in one kernel that has all of these, or is among them."""
+        ids = frozenset(loop.id for loop in loops)
+        return any(ids <= wanted or wanted <= ids for wanted in self.forced)
 
     def stored(self, loops: Iterable[Loop]) -> frozenset[str]:
         """The outputs of ``loops`` that something outside of them needs."""
@@ -77,11 +86,11 @@ def merge(producer: Group, consumer: Group, uses: Uses) -> Group | Refusal:
         return Refusal("scatter", "a scatter must be complete before anything reads it")
     if len(touched(loops, stored)) > MANY_BUFFERS:
         return Refusal("too-many-buffers", f"one kernel would touch more than {MANY_BUFFERS} tensors")
-    if len(loops) > MANY_LOOPS:
+    if len(loops) > MANY_LOOPS and not uses.forces(loops):
         return Refusal("too-many-loops", f"one kernel would do the work of more than {MANY_LOOPS} loops")
     if not uses.limits.split_alone and any(loop.reduction or loop.scan for loop in loops):
         costly = next((loop for loop in loops if not loop.reduction and many_loads(loop)), None)
-        if costly is not None:
+        if costly is not None and not uses.forces(loops):
             why = (
                 f"{costly.name} reads {len(costly.reads())} elements a point: a row of it fits in no register"
             )
@@ -313,7 +322,7 @@ def _check_roots(group: Group, reduced: Mapping[str, frozenset[Axis]], uses: Use
 def _check_rows(group: Group, uses: Uses) -> Refusal | None:
     """Whether a kernel of these rows keeps the machine busy and reads memory in order."""
     nest, limits = group.nest, uses.limits
-    if len(group.loops) == 1:
+    if len(group.loops) == 1 or uses.forces(group.loops):
         return None
     programs, width = _points(nest.rows), 1
     if limits.columns > 1:
@@ -422,7 +431,7 @@ def _check_edges(group: Group, uses: Uses) -> Refusal | None:
             )
             if aligned:
                 times = _repeats(group, maker)
-                if times > 1.1 and is_expensive(maker, makers):
+                if times > 1.1 and is_expensive(maker, makers) and not uses.forces((maker, loop)):
                     return Refusal("recompute", f"{maker.name} would be computed {times:,.0f} times over")
                 continue
             if not _computable(group, makers, load, binding):
@@ -432,7 +441,7 @@ def _check_edges(group: Group, uses: Uses) -> Refusal | None:
             if costly and not uses.limits.split_alone:  # each of a window's loads counts, guarded or not
                 windows = sum(1 for other in loop.reads() if other.buffer == load.buffer)
                 times = max(times, windows * loop.points() / max(maker.points(), 1)) if windows > 2 else times
-            if times > 1.1 and costly:
+            if times > 1.1 and costly and not uses.forces((maker, loop)):
                 return Refusal("recompute", f"{maker.name} would be computed {times:,.0f} times over")
     return None
 

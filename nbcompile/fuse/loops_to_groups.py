@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from nbcompile.compilation import Decision
 from nbcompile.fuse.cost import bytes_saved
-from nbcompile.fuse.legality import Refusal, Uses, merge, single
+from nbcompile.fuse.legality import COST, Refusal, Uses, merge, single
 from nbcompile.fuse.limits import limits_of
 from nbcompile.fuse.naming import numbered
 from nbcompile.loop_ir.fused import FusedProgram, Group
@@ -137,30 +137,45 @@ class _Fuser:
         if a == b:
             self._record(first.id, second.id, kind, None, saved, self._how(first, second, buffer, kind))
             return
-        refusal = self._asked_not_to(first, second)
-        if refusal is None and self._cycle(a, b):
-            refusal = Refusal("cycle", "another kernel between them needs one and makes the other")
-        merged: Group | Refusal | None = refusal
+        one, two = self.groups[a], self.groups[b]
+        assert isinstance(one, Group) and isinstance(two, Group)
+        wanted = (first.name, second.name) in self.options.force_fuse
+        merged: Group | Refusal | None = None if wanted else self._asked_not_to(one, two, first, second)
+        if merged is None and self._cycle(a, b):
+            merged = Refusal("cycle", "another kernel between them needs one and makes the other")
         if merged is None:
-            one, two = self.groups[a], self.groups[b]
-            assert isinstance(one, Group) and isinstance(two, Group)
             merged = merge(one, two, self.uses)
+        by_user = isinstance(merged, Refusal) and merged.code == "user"
+        forceable = False
+        if isinstance(merged, Refusal) and merged.code in COST:
+            ids = frozenset(loop.id for loop in one.loops + two.loops)
+            uses = replace(self.uses, forced=(*self.uses.forced, ids))
+            forced = merge(one, two, uses)
+            forceable = isinstance(forced, Group)
+            if wanted and forceable:
+                merged, self.uses, by_user = forced, uses, True
         if isinstance(merged, Refusal):
-            self._record(first.id, second.id, kind, merged, saved)
+            self._record(first.id, second.id, kind, merged, saved, by_user=by_user, forceable=forceable)
             return
-        assert merged is not None
         loops = sorted(merged.loops, key=lambda loop: self.order[loop.id])
         self.groups[a] = replace(merged, loops=tuple(loops))
         del self.groups[b]
         for loop in loops:
             self.group_of[loop.id] = a
-        self._record(first.id, second.id, kind, None, saved, self._how(first, second, buffer, kind))
+        by_user = by_user or (wanted and not self.options.fuse)
+        how = self._how(first, second, buffer, kind)
+        self._record(first.id, second.id, kind, None, saved, how, by_user=by_user)
 
-    def _asked_not_to(self, first: Loop, second: Loop) -> Refusal | None:
+    def _asked_not_to(self, one: Group, two: Group, first: Loop, second: Loop) -> Refusal | None:
         if not self.options.fuse:
             return Refusal("fusion-off", "fusion is switched off")
-        if (first.name, second.name) in self.options.no_fuse:
+        apart = self.options.no_fuse
+        if (first.name, second.name) in apart:
             return Refusal("user", "you asked not to fuse this pair")
+        for a in one.loops if apart else ():
+            for b in two.loops:
+                if (a.name, b.name) in apart or (b.name, a.name) in apart:
+                    return Refusal("user", f"{a.name} and {b.name} would meet, which you asked to keep apart")
         return None
 
     def _how(self, first: Loop, second: Loop, buffer: Buffer, kind: str) -> tuple[str, str]:
@@ -178,7 +193,7 @@ class _Fuser:
 
     def _record(
         self, first: str, second: str, kind: str, refusal: Refusal | None, saved: int,
-        how: tuple[str, str] = ("", ""),
+        how: tuple[str, str] = ("", ""), *, by_user: bool = False, forceable: bool = False,
     ) -> None:  # fmt: skip
         if (first, second) in self.decided:
             return
@@ -195,7 +210,8 @@ class _Fuser:
                 code=code,
                 reason=reason,
                 bytes_saved=saved,
-                overruled=code == "user",
+                overruled=by_user,
+                forceable=forceable,
             )
         )
 

@@ -19,9 +19,11 @@ from nbcompile.compilation import Accuracy, Compilation, Measurement
 from nbcompile.environment import detect
 from nbcompile.errors import MeasureError
 from nbcompile.measure.accuracy import RUN, check
+from nbcompile.measure.call_times import call_times, with_call_times
 from nbcompile.measure.cold import fresh_caches
 from nbcompile.measure.state import Snapshot
 from nbcompile.measure.timing import Step, interleaved, quiet, timed
+from nbcompile.recorder import Stopwatch
 
 Progress = Callable[[str], None]
 DEFAULT_CONTESTANTS = ("eager", "nbcompile", "inductor")
@@ -37,6 +39,8 @@ class CompiledFunction(Protocol):
     def ran_compiled(self) -> bool: ...
     @property
     def eager_reason(self) -> str | None: ...
+    @property
+    def stopwatches(self) -> Mapping[str, Stopwatch]: ...
 
 
 Compile = Callable[..., CompiledFunction]
@@ -148,6 +152,7 @@ def compare(
         raise MeasureError("a contestant is named twice.")
     label = what or ("forward+backward" if train else "forward")
     found: tuple[Accuracy, ...] = ()
+    seconds_of: dict[str, float] = {}
     try:
         with quiet(threads, silent=True) as used:
             # What eager raises is the program's own affair: let it out before compiling.
@@ -187,6 +192,13 @@ def compare(
                     warm_up=0 if slow else 2,
                     reset=snapshot.restore if mutates else None,
                 )
+                own = _ours(entries)
+                if own is not None and own.compiled is not None and own.step is not None and not own.reason:
+                    tell("timing each kernel…")
+                    reset = snapshot.restore if mutates else None
+                    seconds_of = call_times(
+                        own.step, own.compiled.stopwatches, budget=budget / 8, reset=reset
+                    )
             for entry in entries:
                 _note_if_eager(entry)
             measurements = tuple(
@@ -195,7 +207,7 @@ def compare(
     finally:
         lost = snapshot.restore()
     notes = tuple(f"the autograd history of {name} could not be put back" for name in lost)
-    return _record(entries, measurements, found, notes, used)
+    return with_call_times(_record(entries, measurements, found, notes, used), seconds_of)
 
 
 def _prepare(
@@ -281,8 +293,8 @@ def _record(
     threads: int,
 ) -> Compilation:
     compiled = [entry for entry in entries if entry.compiled is not None]
-    ours = [entry for entry in compiled if entry.contestant.backend == "nbcompile"]
-    chosen = next((entry.compiled for entry in ours or compiled), None)
+    own = _ours(entries)
+    chosen = own.compiled if own is not None else next((entry.compiled for entry in compiled), None)
     if chosen is not None:
         record = chosen.compilation
     else:
@@ -295,6 +307,11 @@ def _record(
         accuracy=found,
         notes=record.notes + notes,
     )
+
+
+def _ours(entries: list[_Entry]) -> _Entry | None:
+    """The first contestant that is nbcompile and could be compiled."""
+    return next((e for e in entries if e.contestant.backend == "nbcompile" and e.compiled is not None), None)
 
 
 def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

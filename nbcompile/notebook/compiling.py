@@ -13,6 +13,7 @@ from typing import Any
 from nbcompile.api import Compiled, compile
 from nbcompile.backends import registry
 from nbcompile.capture.cell_to_function import CellStatement, make_function
+from nbcompile.capture.fx_to_aten import CompileAten
 from nbcompile.compilation import Cell, Compilation
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.planning import stays_global
@@ -49,6 +50,37 @@ def compile_callable(
     )
 
 
+def compile_part(
+    function: Callable[..., Any],
+    options: CellOptions,
+    recorder: Recorder,
+    *,
+    whole: bool,
+    compile_aten: CompileAten | None = None,
+) -> Compiled:
+    """One of several functions that share a record. ``whole``: as one graph; ``compile_aten`` as for
+    :func:`nbcompile.compile`."""
+    return compile(
+        function,
+        backend=options.backend,
+        mode=_mode(options),
+        fullgraph=whole,
+        dynamic=options.dynamic,
+        options=backend_options(options.backend, options),
+        compile_aten=compile_aten,
+        recorder=recorder,
+    )
+
+
+def new_recorder(
+    options: CellOptions, cell: Cell | None, progress: Callable[[str], None] | None, name: str = ""
+) -> Recorder:
+    """A record of what is compiled with these options."""
+    ours = options.backend == "nbcompile"
+    checked = Options.from_mapping(options.mapping if ours else None, mode=options.mode)
+    return Recorder(checked, options.backend, cell, progress, name)
+
+
 class CompiledCall:
     """``%compile f(x)``: a whole expression as a function of the names in it, called once."""
 
@@ -62,7 +94,7 @@ class CompiledCall:
         filename = f"<%compile {next(_numbers)}>"
         tree = ast.parse(expression, filename)
         linecache.cache[filename] = (len(expression), None, [expression + "\n"], filename)
-        made = make_function(
+        made = self.made = make_function(
             [CellStatement(0, tree.body[0], 0, 0, False, True)],
             name="compiled_call",
             filename=filename,
@@ -106,25 +138,16 @@ class CellCompiler:
         self._recorder: Recorder | None = None
 
     def __call__(self, function: types.FunctionType, *, whole: bool, numbers: tuple[str, ...]) -> Compiled:
-        made = compile(
-            function,
-            backend=self.options.backend,
-            mode=_mode(self.options),
-            fullgraph=whole,
-            dynamic=self.options.dynamic,
-            options=backend_options(self.options.backend, self.options),
-            recorder=self._recorder_for(function.__code__.co_filename),
-        )
+        recorder = self._recorder_for(function.__code__.co_filename)
+        made = compile_part(function, self.options, recorder, whole=whole)
         self.compiled.append(made)
         self.progress("capturing")
         return made
 
     def _recorder_for(self, filename: str) -> Recorder:
         if self._recorder is None:
-            ours = self.options.backend == "nbcompile"
-            checked = Options.from_mapping(self.options.mapping if ours else None, mode=self.options.mode)
             self.cell = dataclasses.replace(self.cell, filename=filename)
-            self._recorder = Recorder(checked, self.options.backend, self.cell, self.progress)
+            self._recorder = new_recorder(self.options, self.cell, self.progress)
         return self._recorder
 
     def record(self, run: CellRun) -> Compilation:

@@ -15,7 +15,7 @@ from traitlets import Bool, CaselessStrEnum, Float, Int, List, Unicode
 
 from nbcompile.capture.cell_to_function import prepare
 from nbcompile.compilation import Cell, Compilation
-from nbcompile.notebook import hooks
+from nbcompile.notebook import comm, hooks
 from nbcompile.notebook.arguments import (
     CellOptions,
     cell_options,
@@ -26,7 +26,9 @@ from nbcompile.notebook.arguments import (
 from nbcompile.notebook.compiling import CellCompiler, CompiledCall, backend_names, compile_callable
 from nbcompile.notebook.completion import matcher
 from nbcompile.notebook.display import save, show
-from nbcompile.notebook.measuring import measure_call, measure_cell, wanted
+from nbcompile.notebook.measuring import has_backward, measure_call, measure_cell, repeatable, wanted
+from nbcompile.notebook.play import SESSION
+from nbcompile.notebook.programs import CellProgram
 from nbcompile.notebook.progress import Place
 from nbcompile.notebook.session import CellRun, Switchboard
 from nbcompile.options import MODES
@@ -54,6 +56,7 @@ class NbCompile(Magics):
         super().__init__(shell)
         self._ip: Any = shell  # IPython's methods are not typed
         self.board = Switchboard()
+        self.plays = SESSION
         self._parser = cast(Any, type(self).compile).parser
         self._marker = hooks.CellMarker(self._accepts)
         self._transformer = hooks.CellTransformer(self._start, self._failed)
@@ -115,6 +118,8 @@ class NbCompile(Magics):
                 compilation = measure_call(
                     call.function, call.arguments, compilation, options, place.progress
                 )
+        program = CellProgram.of_call(call, self._ip.user_ns, compilation.cell, options)
+        self.plays.remember(compilation.id, program)
         self._deliver(compilation, options, place)
         return result
 
@@ -142,7 +147,8 @@ class NbCompile(Magics):
         self.board.next_id += 1 + max((s.inner for s in prepared.statements), default=0)
         place = Place(self._ip)
         source = self._raw if self._raw.lstrip().startswith("%%compile") else f"%%compile {line}\n"
-        cell = Cell(source=source, execution_count=self._ip.execution_count)
+        # The number that the cell shows: newer versions of IPython count on before a cell runs.
+        cell = Cell(source=source, execution_count=self._ip.displayhook.prompt_count)
         compiler = CellCompiler(options, cell, place.progress)
         run = CellRun(
             prepared,
@@ -176,11 +182,21 @@ class NbCompile(Magics):
                     compilation = measure_cell(run, compilation, options, place.progress)
             elif not result.success:
                 compilation = _noted(compilation, "The cell raised an error, so nothing was measured.")
+            if result.success:
+                self._remember(run, compilation, options)
             self._deliver(compilation, options, place)
         except Exception as error:
             print(f"nbcompile: the cell ran, but its record failed: {type(error).__name__}: {error}")
         finally:
             self.board.close(run)
+
+    def _remember(self, run: CellRun, compilation: Compilation, options: CellOptions) -> None:
+        """Let the explorer change how this cell is compiled."""
+        parts = repeatable(run, compilation)
+        if parts:
+            train = has_backward(run, options)
+            program = CellProgram.of_parts(parts, run.namespace, compilation.cell, options, train)
+            self.plays.remember(compilation.id, program)
 
     def _deliver(self, compilation: Compilation, options: CellOptions, place: Place) -> None:
         if options.into:
@@ -221,6 +237,7 @@ class NbCompile(Magics):
             completer.custom_matchers.append(self._matcher)
         self.board.install()
         hooks.install_mark()
+        comm.register(shell, self.plays)
 
     def uninstall(self) -> None:
         shell = self._ip
@@ -237,6 +254,7 @@ class NbCompile(Magics):
         _remove(shell.configurables, self)
         self.board.uninstall()
         hooks.uninstall_mark()
+        comm.unregister(shell)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import torch
 import torch._dynamo
@@ -12,6 +12,7 @@ import torch._dynamo
 from nbcompile.api import compile
 from nbcompile.compilation import Ceilings, Compilation
 from nbcompile.errors import MeasureError
+from nbcompile.measure.call_times import same_calls, with_call_times
 from nbcompile.measure.compare import compare
 from nbcompile.measure.roofline import measure_ceilings
 from nbcompile.notebook.arguments import CellOptions
@@ -20,6 +21,18 @@ from nbcompile.notebook.session import CellRun, Part
 from nbcompile.targets import parse
 
 Progress = Callable[[str], None]
+
+
+class Runnable(Protocol):
+    """A function of a program with the arguments of its call."""
+
+    @property
+    def bound(self) -> Callable[..., Any]: ...
+    @property
+    def arguments(self) -> tuple[Any, ...]: ...
+    @property
+    def grad_enabled(self) -> bool: ...
+
 
 # A part with breaks runs code that is not in any graph. Where all that broke it is one of these, running
 # it again cannot reach anything outside the process (what it prints is swallowed).
@@ -43,26 +56,45 @@ def measure_cell(
     steps) are not ours to repeat. Each part is called with the arguments of its first call, on values
     as they are now. MeasureError is turned into a note; an interrupt leaves all state restored.
     """
-    parts = [part for _, part in sorted(run.parts.items()) if _can_repeat(part, compilation)]
+    parts = repeatable(run, compilation)
     left = len(run.parts) - len(parts)
     notes = []
     if left:
         notes.append(
             f"Not timed: {left} part{'s' * (left > 1)} of the cell, which may act outside this process."
         )
+    return measure_parts(
+        parts, _with_notes(compilation, notes), options, progress, train=has_backward(run, options)
+    )
+
+
+def repeatable(run: CellRun, compilation: Compilation) -> list[Part]:
+    """The parts of a cell, in order, that can be run again."""
+    return [part for _, part in sorted(run.parts.items()) if _can_repeat(part, compilation)]
+
+
+def measure_parts(
+    parts: Sequence[Runnable],
+    compilation: Compilation,
+    options: CellOptions,
+    progress: Progress,
+    *,
+    train: bool,
+) -> Compilation:
+    """Time these, one after the other as one program, and add the times to the record; without
+    ``options.bench`` only compare the results with eager's."""
     if not parts:
-        return _with_notes(compilation, notes)
-    fn, arguments = _program(parts)
+        return compilation
+    fn, arguments = as_program(parts)
     try:
-        train = _has_backward(run, options)
         what = "forward+backward" if train else "cell"
         timed = _compare(fn, arguments, compilation, options, train, what, progress)
     except MeasureError as error:
-        return _with_notes(compilation, [*notes, str(error)])
+        return _with_notes(compilation, [str(error)])
     except Exception as error:
         # It ran in the cell and fails here: the values have moved on since its first call.
-        return _with_notes(compilation, [*notes, f"Not timed: run again, the cell raises {_short(error)}."])
-    return _joined(_with_notes(compilation, notes), timed)
+        return _with_notes(compilation, [f"Not timed: run again, the cell raises {_short(error)}."])
+    return _joined(compilation, timed, options)
 
 
 def measure_call(
@@ -77,7 +109,7 @@ def measure_call(
         timed = _compare(fn, arguments, compilation, options, options.train, "", progress)
     except MeasureError as error:
         return _with_notes(compilation, [str(error)])
-    return _joined(compilation, timed)
+    return _joined(compilation, timed, options)
 
 
 def _compare(
@@ -89,11 +121,11 @@ def _compare(
     what: str,
     progress: Progress,
 ) -> Compilation:
-    timing = compilation.execution == "compiled"
+    timing = compilation.execution == "compiled" and options.bench
     return compare(
         fn,
         arguments,
-        options.compare if timing else ("nbcompile",),
+        options.compare if timing else (options.backend,),
         train=train,
         mode=None if options.mode == "default" else options.mode,
         options=backend_options("nbcompile", options),
@@ -107,7 +139,7 @@ def _compare(
     )
 
 
-def _program(parts: list[Part]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+def as_program(parts: Sequence[Runnable]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """The parts as one function of all their arguments."""
     if len(parts) == 1 and parts[0].grad_enabled:
         return parts[0].bound, parts[0].arguments
@@ -132,7 +164,8 @@ def _compile(fn: Callable[..., Any], *, backend: str, options: Any = None, **res
     return compile(fn, backend=backend, options=options, **rest)
 
 
-def _has_backward(run: CellRun, options: CellOptions) -> bool:
+def has_backward(run: CellRun, options: CellOptions) -> bool:
+    """Whether the cell runs backward, so that it is to be measured with it."""
     return options.train or any("backward" in left.reason for left in run.prepared.python)
 
 
@@ -148,13 +181,13 @@ def _can_repeat(part: Part, compilation: Compilation) -> bool:
     return all(any(word in f"{found.kind} {found.reason}" for word in _HARMLESS) for found in inside)
 
 
-def _joined(compilation: Compilation, timed: Compilation) -> Compilation:
+def _joined(compilation: Compilation, timed: Compilation, options: CellOptions) -> Compilation:
     known = set(compilation.notes)
-    interpreted = compilation.execution == "interpreted"
+    interpreted = compilation.execution == "interpreted" or not options.bench
     # The interpreter's times say nothing; that it did not run does, and then nothing was compared.
     failed = tuple(m for m in timed.measurements if not m.counts)
     return dataclasses.replace(
-        compilation,
+        with_call_times(compilation, same_calls(compilation, timed)),
         environment=dataclasses.replace(compilation.environment, threads=timed.environment.threads),
         measurements=failed if interpreted else timed.measurements,
         accuracy=() if interpreted and failed else timed.accuracy,

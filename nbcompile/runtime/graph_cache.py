@@ -85,6 +85,7 @@ def _source(data: dict[str, Any]) -> KernelSource:
             "entry_points": tuple(data["entry_points"]),
             "constants": tuple(data["constants"]),
             "launches": tuple(map(_launch, data["launches"])),
+            "steps": tuple((id, line) for id, line in data["steps"]),
         }
     )
 

@@ -9,6 +9,7 @@ import linecache
 import os
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import torch
 from nbcompile.errors import ToolchainError
 from nbcompile.recorder import Recorder
 from nbcompile.runtime.pool import POOL
+from nbcompile.runtime.stopwatch import Stopwatch
 from nbcompile.runtime.toolchain import Toolchain
 from nbcompile.stages import AtenGraph, CompiledModule, KernelSource
 
@@ -32,6 +34,9 @@ def _builders(process: int) -> concurrent.futures.ThreadPoolExecutor:
 
 Allocate = Callable[..., torch.Tensor]
 """``empty(shape, strides, dtype)``."""
+
+Wrap = Callable[[Mapping[str, Callable[..., None]]], Mapping[str, Callable[..., None]]]
+"""Kernels by symbol, as the wrapper calls them, to what it is to call."""
 
 KERNELS_A_PART = 3  # fewer are compiled sooner by one compiler than by two and a linker
 
@@ -95,10 +100,13 @@ def bind(
     constants: Mapping[str, torch.Tensor],
     from_cache: bool,
     empty: Allocate | None = None,
+    stopwatch: Stopwatch | None = None,
+    around: Wrap | None = None,
 ) -> CompiledModule:
     """A module that resolves its kernels (waiting for the compiler) at its first call. ``constants``
     are the tensors that the graph holds, by name (see :func:`graph_constants`); ``empty`` allocates
-    memory (shape, strides, dtype), by default from our pool on the CPU."""
+    memory (shape, strides, dtype), by default from our pool on the CPU. While ``stopwatch`` runs, every
+    step of a call is timed. ``around`` gives what the wrapper calls in place of its kernels."""
     filename = f"<nbcompile wrapper {source.graph}>"
     linecache.cache[filename] = (
         len(source.wrapper), None, source.wrapper.splitlines(keepends=True), filename,
@@ -106,13 +114,22 @@ def bind(
     code = compile(source.wrapper, filename, "exec")
     libraries = {name: _operator(name, target) for name, target in source.libraries.items()}
     state: list[Callable[[list[Any]], Any]] = []
+    scope: dict[str, Any] = {}
 
     def first(args: list[Any]) -> Any:
         if not state:
-            state.append(_make_call(code, source, functions(), libraries, constants, empty))
-        return state[0](args)
+            kernels = functions()
+            if source.language == "c":
+                kernels = _c_calls(kernels, source)
+            kernels = around(kernels) if around is not None else kernels
+            scope.update(_scope(kernels, libraries, constants, empty))
+            exec(code, scope)
+            state.append(scope["call"])
+        return call(args)
 
     def call(args: list[Any]) -> Any:
+        if stopwatch is not None and stopwatch.running and state:
+            return stopwatch.run(args, scope)
         return state[0](args) if state else first(args)
 
     return CompiledModule(source.graph, call, from_cache)
@@ -172,17 +189,16 @@ def with_fallback(module: CompiledModule, aten: AtenGraph, recorder: Recorder) -
         return result
 
     state[0] = first
-    return CompiledModule(module.graph, lambda args: state[0](args), module.from_cache)
+    return replace(module, call=lambda args: state[0](args))
 
 
-def _make_call(
-    code: Any,
-    source: KernelSource,
+def _scope(
     functions: Mapping[str, Callable[..., None]],
     libraries: Mapping[str, Any],
     constants: Mapping[str, torch.Tensor],
     empty: Allocate | None,
-) -> Callable[[list[Any]], Any]:
+) -> dict[str, Any]:
+    """The globals of the wrapper."""
     flag = ctypes.c_int(0)
 
     def check(kernel: str) -> None:
@@ -190,7 +206,7 @@ def _make_call(
             flag.value = 0
             raise IndexError(f"index out of range in kernel {kernel}")
 
-    scope: dict[str, Any] = {
+    return {
         "torch": torch,
         "empty": empty or POOL.empty_strided,
         "view": view,
@@ -200,12 +216,9 @@ def _make_call(
         "check": check,
         "constants": constants,
         "_flag": flag,
-        **(_c_calls(functions, source) if source.language == "c" else functions),
+        **functions,
         **libraries,
     }
-    exec(code, scope)
-    call: Callable[[list[Any]], Any] = scope["call"]
-    return call
 
 
 def _c_calls(functions: Mapping[str, Any], source: KernelSource) -> dict[str, Callable[..., None]]:

@@ -7,7 +7,7 @@ nothing to read. The record keeps the texts whole; views show a :class:`Listing`
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 TITLES: dict[str, tuple[str, str]] = {
@@ -24,43 +24,136 @@ TITLES: dict[str, tuple[str, str]] = {
 
 Place = tuple[str, int]
 """(function, line counted from its ``def``) of the Triton source."""
+Cut = tuple[int, int]
+"""Columns from, to (exclusive)."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line worth reading: its number in the whole text, from 0, the columns to leave out, and the place in
+    the Triton source that it was made for."""
+
+    number: int
+    text: str
+    cuts: tuple[Cut, ...] = ()
+    place: Place | None = None
+
+    @property
+    def shown(self) -> str:
+        """The text without its cuts."""
+        ends = [0, *(end for _, end in self.cuts)]
+        starts = [*(start for start, _ in self.cuts), len(self.text)]
+        kept = "".join(self.text[a:b] for a, b in zip(ends, starts, strict=True))
+        return kept.rstrip().replace("\t", "  ")
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The lines worth reading, and for each the place in the Triton source that it was made for."""
+    """The lines worth reading of one text."""
 
-    lines: tuple[str, ...]
-    places: tuple[Place | None, ...] = ()
+    rows: tuple[Row, ...]
     left_out: str = ""  # what is not shown, in words
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return tuple(row.shown for row in self.rows)
 
 
 def listing(language: str, text: str) -> Listing:
     """The reading form of one of a kernel's sources; texts of other languages come back whole."""
+    rows = [Row(n, line) for n, line in enumerate(text.rstrip().split("\n"))]
     reader = _READERS.get(language)
-    return reader(text) if reader else Listing(tuple(text.rstrip().split("\n")))
+    return reader(rows) if reader else Listing(tuple(rows))
+
+
+_DEF = re.compile(r"^\s*def (\w+)\(")
+
+
+def source_lines(read: Listing, source: str) -> list[int]:
+    """For each row the line of the Triton text ``source``, from 1, that it was made for; 0: it tells none."""
+    found = ((n, _DEF.match(line)) for n, line in enumerate(source.split("\n"), start=1))
+    defs = {match.group(1): n for n, match in found if match}
+    return [
+        defs[row.place[0]] + row.place[1] if row.place and row.place[0] in defs else 0 for row in read.rows
+    ]
+
+
+def _cut(row: Row, pattern: re.Pattern[str], place: Place | None = None) -> Row:
+    return Row(row.number, row.text, tuple(match.span() for match in pattern.finditer(row.text)), place)
 
 
 _MLIR_LOC = re.compile(r" loc\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
+_MLIR_REFERENCE = re.compile(r'(#loc\d*)\b|"([^"]*)":(\d+):\d+')
+_MLIR_NAMED = re.compile(r"(#loc\d*) = (.*)")
+_MLIR_FUNCTION = re.compile(r"\s*tt\.func .*?@(\w+)\(")
 
 
-def _mlir(text: str) -> Listing:
+def _mlir(rows: Sequence[Row]) -> Listing:
     """Without locations, whose text is a third of it."""
-    kept = [_MLIR_LOC.sub("", line) for line in _lines(text) if not line.startswith("#loc")]
-    return Listing(_squeezed(kept), left_out="locations")
+    out: list[Row] = []
+    for part in _parts(rows, "#loc = "):
+        named = {found.group(1): found.group(2) for row in part if (found := _MLIR_NAMED.match(row.text))}
+        function, start = "", ("", 0)
+        for row in part:
+            if row.text.startswith("#loc"):
+                continue
+            locations = _MLIR_LOC.findall(row.text)
+            at = _mlir_place(locations[-1], named) if locations else None
+            if entry := _MLIR_FUNCTION.match(row.text):
+                function, start = entry.group(1), at or ("", 0)
+            ours = at is not None and at[0] == start[0] and at[1] >= start[1]
+            out.append(_cut(row, _MLIR_LOC, (function, at[1] - start[1]) if at and ours else None))
+    return Listing(_squeezed(out), left_out="locations")
+
+
+def _mlir_place(text: str, named: Mapping[str, str]) -> tuple[str, int] | None:
+    """(file, line) of a location. Of an inlined one the outermost, which is ours: it is named last."""
+    for _ in range(64):
+        found = _MLIR_REFERENCE.findall(text)
+        if not found:
+            return None
+        name, file, line = found[-1]
+        if not name:
+            return file, _number(line)
+        text = named.get(name, "")
+    return None
 
 
 _DEBUG = re.compile(r",? !dbg !\d+")
 _LLVM_NOISE = ("!", "attributes #", "declare ", "; Function Attrs", "source_filename", "; ModuleID")
+_LLVM_FUNCTION = re.compile(r"define .*?@(\w+)\(")
+_LLVM_NODE = re.compile(
+    r"!(\d+) = (?:distinct )?!DI(?:Location|Subprogram)\(.*?\bline: (\d+)(?:.*?inlinedAt: !(\d+))?"
+)
+_LLVM_AT = re.compile(r"!dbg !(\d+)")
 
 
-def _llvm(text: str) -> Listing:
+def _llvm(rows: Sequence[Row]) -> Listing:
     """Without metadata, attributes and declarations, which follow the functions."""
-    kept = [
-        _DEBUG.sub("", line) for line in _lines(text)
-        if not line.startswith(_LLVM_NOISE)
-    ]  # fmt: skip
-    return Listing(_squeezed(kept), left_out="debug information, attributes and declarations")
+    out: list[Row] = []
+    for part in _parts(rows, "; ModuleID"):
+        nodes = {found.group(1): (_number(found.group(2)), found.group(3)) for row in part
+                 if row.text.startswith("!") and (found := _LLVM_NODE.match(row.text))}  # fmt: skip
+        function, start = "", 0
+        for row in part:
+            if row.text.startswith(_LLVM_NOISE):
+                continue
+            found = _LLVM_AT.search(row.text)
+            line = _llvm_line(found.group(1), nodes) if found else 0
+            if entry := _LLVM_FUNCTION.match(row.text):
+                function, start = entry.group(1), line
+            out.append(_cut(row, _DEBUG, (function, line - start) if start and line >= start else None))
+    return Listing(_squeezed(out), left_out="debug information, attributes and declarations")
+
+
+def _llvm_line(node: str | None, nodes: Mapping[str, tuple[int, str | None]]) -> int:
+    """The line of a location; of an inlined one that of the outermost, which is ours."""
+    line = 0
+    for _ in range(64):
+        if node is None or node not in nodes:
+            break
+        line, node = nodes[node]
+    return line
 
 
 _LOC = re.compile(r"\s*\.loc\s+\d+\s+(\d+)\s+\d+")
@@ -73,65 +166,88 @@ _NOISE = re.compile(
 """Labels for debuggers, and comments that say nothing."""
 
 
-def _assembly(section: Callable[[str], bool]) -> Callable[[str], Listing]:
+def _assembly(section: Callable[[str], bool]) -> Callable[[Sequence[Row]], Listing]:
     """A reader of PTX or AMDGCN. ``section(line)`` tells whether a line starts what is not code."""
 
-    def read(text: str) -> Listing:
-        lines: list[str] = []
-        places: list[Place | None] = []
+    def read(rows: Sequence[Row]) -> Listing:
+        out: list[Row] = []
         function, start, here = "", 0, 0
         hidden = False
-        for line in _lines(text):
+        for row in rows:
+            line = row.text
             if entry := _ENTRY.match(line):
                 function, start, here, hidden = entry.group(1) or entry.group(2), 0, 0, False
             hidden = hidden or section(line)
-            if (
-                hidden
-                or _NOISE.match(line)
-                or line.strip() in ("", "//", "// Generated by LLVM NVPTX Back-End")
-            ):
+            if hidden or _NOISE.match(line) or not line.strip():
                 continue
             if found := _LOC.match(line):
                 # A comment names the innermost place, then in brackets where that is inlined: ours is last.
                 outer = _AT.search(line)
-                number = int(outer.group(1)) if outer else int(found.group(1))
+                number = _number(outer.group(1) if outer else found.group(1))
                 start = start or number  # the first is that of the def
                 here = number if number >= start else here
                 continue
-            lines.append(line.replace("\t", "  "))
-            places.append((function, here - start) if start and line.strip() not in ("{", "}", ")") else None)
-        return Listing(tuple(lines), tuple(places), "debug information")
+            code = start and line.strip() not in ("{", "}", ")")
+            out.append(Row(row.number, line, (), (function, here - start) if code else None))
+        return Listing(tuple(out), "debug information")
 
     return read
 
 
-_ENCODING = re.compile(r"\s*/\* 0x[0-9a-f]+ \*/\s*$")
-_ADDRESS = re.compile(r"\s*/\*([0-9a-f]+)\*/\s*")
+_SASS_NOISE = re.compile(
+    r"\s*/\*(?: 0x)[0-9a-f]+ \*/\s*$|^\s*/\*(?=[0-9a-f]+\*/)|(?<=[0-9a-f])\*/\s*?(?=(?:  )?\S)"
+)
+"""Instructions' bits, and what stands around their addresses."""
+_SASS_FUNCTION = re.compile(r"\s*\.text\.(\w+):")
+_SASS_PLACE = re.compile(r'"([^"]*)", line (\d+)')
 
 
-def _sass(text: str) -> Listing:
+def _sass(rows: Sequence[Row]) -> Listing:
     """Without the instructions' bits."""
-    kept = (_ENCODING.sub("", line) for line in _lines(text))
-    lines = [_ADDRESS.sub(r"\1  ", line) for line in kept if line.strip()]
-    shown = [
-        line.replace("\t", "  ") for line in lines if not line.strip().startswith((".headerflags", "...."))
-    ]
-    return Listing(tuple(shown), left_out="encodings")
+    out: list[Row] = []
+    function, start = "", ("", 0)
+    place: Place | None = None
+    for row in rows:
+        line = row.text.strip()
+        if entry := _SASS_FUNCTION.match(line):
+            function, start, place = entry.group(1), ("", 0), None
+        if line.startswith("//## File"):
+            found = _SASS_PLACE.findall(line)
+            if found:
+                file, number = found[-1][0], _number(found[-1][1])
+                start = start if start[1] else (file, number)  # the first is that of the def
+                place = (function, number - start[1]) if file == start[0] and number >= start[1] else None
+            continue
+        cut = _cut(row, _SASS_NOISE, place)
+        if cut.shown.strip() and not line.startswith((".headerflags", "....")):
+            out.append(cut)
+    return Listing(tuple(out), left_out="encodings")
 
 
-def _lines(text: str) -> Iterator[str]:
-    return (line.rstrip() for line in text.strip("\n").split("\n"))
+def _number(text: str) -> int:
+    """A line number; 0 for one that no file has."""
+    return int(text) if len(text) < 10 else 0
 
 
-def _squeezed(lines: list[str]) -> tuple[str, ...]:
+def _parts(rows: Iterable[Row], first: str) -> list[list[Row]]:
+    """A kernel of several functions has a text of each, which starts with ``first`` and has its own names."""
+    parts: list[list[Row]] = [[]]
+    for row in rows:
+        if row.text.startswith(first):
+            parts.append([])
+        parts[-1].append(row)
+    return parts
+
+
+def _squeezed(rows: Sequence[Row]) -> tuple[Row, ...]:
     """Without empty lines at either end or after another."""
-    kept = [line for n, line in enumerate(lines) if line.strip() or (n and lines[n - 1].strip())]
-    while kept and not kept[-1].strip():
+    kept = [row for n, row in enumerate(rows) if row.shown or (n and rows[n - 1].shown)]
+    while kept and not kept[-1].shown:
         kept.pop()
     return tuple(kept)
 
 
-_READERS: dict[str, Callable[[str], Listing]] = {
+_READERS: dict[str, Callable[[Sequence[Row]], Listing]] = {
     "ttir": _mlir,
     "ttgir": _mlir,
     "llir": _llvm,

@@ -15,7 +15,7 @@ from nbcompile.view.units import clip, count_text
 
 NOT_DRAWN = ("constant", "output")
 MAX_ARGUMENTS = 12
-"""Up to this many arguments stand at the top of the drawing; more, and saved tensors, where they are read."""
+"""Up to this many arguments of forward stand at the top; more, and saved tensors, where they are read."""
 MAX_EDGES = 30_000
 MAX_INPUTS = 24
 """Inputs of one group: more are put in a group of their own."""
@@ -45,7 +45,8 @@ def contents(compilation: Compilation, graph: Graph, inner: Graph | None, links:
     title = graph_title(compilation, graph)
     noun = {"loops": "loops", "fused": "kernels and calls"}.get(graph.stage, "ops")
     root = grouped(boxes, title, noun)
-    arguments = [box for box in inputs if graph.nodes[box.ref].id in known or not graph.parent]
+    backward = any(node.name.startswith("tangents") for node in held)
+    arguments = [b for b in inputs if not backward and (graph.nodes[b.ref].id in known or not graph.parent)]
     _place_inputs(root, inputs, arguments if len(arguments) <= MAX_ARGUMENTS else (), edges)
     constants = sum(1 for node in graph.nodes if node.kind == "constant")
     hidden = [node for node in held if node.id not in shown]

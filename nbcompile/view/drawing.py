@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 from nbcompile.compilation import Compilation, Graph, Kernel, Node
 from nbcompile.provenance import Links
-from nbcompile.view.facts import PLAIN, Call, is_parameter, short_id, short_op, stage_graphs
+from nbcompile.view.facts import PLAIN, Call, call_size, is_parameter, short_id, short_op, stage_graphs
 from nbcompile.view.styles import FATES
-from nbcompile.view.units import bytes_text, clip, clip_middle, count_text, percent_text, shape_text
+from nbcompile.view.units import clip, clip_middle, count_text, percent_text, shape_text
 
 MAX_BOXES = 300
 MAX_OUTER = 120
@@ -60,7 +60,7 @@ def fused_drawing(
     def box(node: Node) -> Box:
         call = by_id.get(node.id)
         fate = call.fate if call else _fate_of_kind(node)
-        note = f"{bytes_text(call.bytes)} · {percent_text(call.share)}" if call and call.bytes else ""
+        note = f"{call_size(call)} · {percent_text(call.share)}" if call and call.share else ""
         kernel = kernels.get(node.id)
         if kernel is None:
             label = short_op(node.op or node.name)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from nbcompile.compilation import Compilation, Kernel, Launched
 from nbcompile.limits import Point
-from nbcompile.view.assembly import TITLES, Listing, listing
+from nbcompile.view.assembly import TITLES, listing, source_lines
 from nbcompile.view.highlight import highlight_lines
 from nbcompile.view.rows import Caps, Text, clip_line, lines_label, take
 from nbcompile.view.styles import Styler
@@ -88,8 +87,7 @@ class Sources:
         first, *rest = kernel.sources
         rest.sort(key=lambda name: order.index(name) if name in order else len(order))
         out = [self._first(kernel, first)]
-        defs = _definitions(kernel.sources[first])
-        return out + [self._artifact(name, kernel.sources[name], defs) for name in rest[:8]]
+        return out + [self._artifact(name, kernel.sources[name], kernel.sources[first]) for name in rest[:8]]
 
     def _first(self, kernel: Kernel, language: str) -> dict[str, Any]:
         serves: dict[int, set[int]] = {}
@@ -102,10 +100,10 @@ class Sources:
         shown = Text(code.lines, labels if any(labels) else (), code.more)
         return _entry(language, text, shown, len(lines))
 
-    def _artifact(self, language: str, text: str, defs: dict[str, int]) -> dict[str, Any]:
+    def _artifact(self, language: str, text: str, first: str) -> dict[str, Any]:
         read = listing(language, text)
         code = self._text(read.lines, language, self.limit)
-        labels = _source_lines(read, defs)[: len(code.lines)]
+        labels = _changes(source_lines(read, first))[: len(code.lines)]
         shown = Text(code.lines, labels if any(labels) else (), code.more, "line of the source above")
         return _entry(language, text, shown, len(read.lines), read.left_out)
 
@@ -123,20 +121,10 @@ def _entry(language: str, text: str, shown: Text, count: int, left_out: str = ""
             "size": count_text(count, "line"), "note": note}  # fmt: skip
 
 
-_DEF = re.compile(r"^\s*def (\w+)\(")
-
-
-def _definitions(text: str) -> dict[str, int]:
-    """The line (from 1) of each function's ``def``."""
-    found = ((n, _DEF.match(line)) for n, line in enumerate(text.split("\n"), start=1))
-    return {match.group(1): n for n, match in found if match}
-
-
-def _source_lines(read: Listing, defs: dict[str, int]) -> list[str]:
-    """For each line the line of the source above that it was made for, where that changes."""
+def _changes(numbers: Sequence[int]) -> list[str]:
+    """Each number where it is another than the last one told; 0 tells none."""
     out, last = [], 0
-    for place in read.places:
-        number = defs[place[0]] + place[1] if place and place[0] in defs else 0
+    for number in numbers:
         out.append(str(number) if number and number != last else "")
         last = number or last
     return out

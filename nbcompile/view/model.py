@@ -198,7 +198,7 @@ class Model:
             "schedule": clip(kernel.schedule, 120),
             "meanings": explained(kernel.schedule),
             "traffic": f"reads {bytes_text(kernel.bytes_read)}, writes {bytes_text(kernel.bytes_written)}",
-            "share": percent_text(share) if share else "",
+            "share": f"{percent_text(share)} of {self.facts.share_of}" if share else "",
             "flops": quantity(kernel.flops, "flop") if kernel.flops else "",
             "lines": lines_label(self._lines(kernel.id)),
             "lines_many": len(self._lines(kernel.id)) > 1,

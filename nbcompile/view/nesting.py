@@ -96,6 +96,8 @@ MAX_NODES = 40_000
 FIRST_SHOWN = 300
 """Boxes that are to be seen at first."""
 MAX_WIDTH = 900.0
+BESIDE = 200.0
+"""Room beside a wide group, so that inputs stand near their readers, in pixels."""
 PADDING = 12
 MAX_PORTS = 40
 """Places at one border of a group where edges cross it: more edges share them."""
@@ -260,7 +262,7 @@ class _Layout:
             top=list(dict.fromkeys(top.values())),
             bottom=list(dict.fromkeys(bottom.values())),
             bend_gap=4.0,
-            max_width=MAX_WIDTH,
+            max_width=max(MAX_WIDTH, max(widths) + BESIDE),
         )
         low = min(item.x - item.width / 2 for layer in laid.layers for item in layer)
         high = max(item.x + item.width / 2 for layer in laid.layers for item in layer)

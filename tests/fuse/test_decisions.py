@@ -151,3 +151,53 @@ def test_small_loops_behind_one_kernel_are_one_launch_on_a_gpu():
         codes = {item.code for item in program.decisions if item.accepted}
         assert ("same-launch" in codes) == (options is gpu)
         assert kernels is None or len(program.groups) == kernels
+
+
+def test_a_pair_kept_apart_does_not_meet_through_a_third():
+    def function(x):
+        y = x.sin()
+        return y + 1, (y + 1) * y.cos()
+
+    names = {loop.name for group in fuse(function, ones(100)).groups for loop in group.loops}
+    assert {"sin", "mul"} <= names
+    program = fuse(function, ones(100), options=replace(NO_CACHE, no_fuse=(("sin", "mul"),)))
+    for group in program.groups:
+        assert not {"sin", "mul"} <= {loop.name for loop in group.loops}
+
+
+FORCED = [
+    ("recompute", recompute, (ones(500),), "auto"),
+    ("recompute", recompute, (ones(500),), "cuda:90"),
+    ("few-rows", few_rows, (ones(2, 1 << 16),), "auto"),
+]
+
+
+@pytest.mark.parametrize(("code", "function", "inputs", "target"), FORCED, ids=lambda case: str(case)[:20])
+def test_a_pair_refused_for_its_cost_can_be_forced(code, function, inputs, target):
+    options = replace(NO_CACHE, target=target)
+    program = fuse(function, *inputs, options=options)
+    names = {loop.id: loop.name for group in program.groups for loop in group.loops}
+    refused = [item for item in program.decisions if item.code == code]
+    assert refused and all(item.forceable for item in refused)
+    pairs = tuple((names[item.producer], names[item.consumer]) for item in refused)
+    forced = fuse(function, *inputs, options=replace(options, force_fuse=pairs))
+    assert len(forced.groups) < len(program.groups)
+    asked = [item for item in forced.decisions if item.overruled]
+    assert asked and all(item.accepted for item in asked)
+    both = fuse(function, *inputs, options=replace(options, force_fuse=pairs[:1], fuse=False))
+    assert sum(len(group.loops) == 2 for group in both.groups) == 1
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case[0] not in ("recompute", "few-rows")], ids=str
+)
+def test_a_pair_that_cannot_be_one_kernel_is_not_forced(case):
+    code, function, inputs = case
+    program = fuse(function, *inputs)
+    names = {item.id: item.outputs[0].name for item in program.program.statements}
+    refused = [item for item in program.decisions if item.code == code]
+    assert refused and not any(item.forceable for item in refused)
+    pairs = tuple((names[item.producer], names[item.consumer]) for item in refused)
+    forced = fuse(function, *inputs, options=replace(NO_CACHE, force_fuse=pairs))
+    assert {item.code for item in forced.decisions if not item.accepted} >= {code}
+    assert not any(item.overruled for item in forced.decisions)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 import re
 import xml.etree.ElementTree as ET
+import zlib
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ import pytest
 from nbcompile import view
 from nbcompile.compilation import Accuracy, Ceilings, Compilation, Launched
 from nbcompile.errors import RecordError
-from nbcompile.view.assembly import listing
+from nbcompile.view.assembly import listing, source_lines
 from nbcompile.view.kernels import ARTIFACT_CHARACTERS, launch_facts
 from nbcompile.view.roofline import roofline, roofline_picture, table
 from nbcompile.view.styles import mid
@@ -40,14 +42,54 @@ def test_a_listing_leaves_out_what_no_person_reads() -> None:
 
 def test_a_line_of_ptx_knows_its_line_of_triton_through_inlined_functions() -> None:
     found = listing("ptx", fixtures.PTX)
-    places = dict(zip(found.lines, found.places, strict=True))
+    places = {row.shown: row.place for row in found.rows}
     assert places["  mov.u32   %r9, %ctaid.x;"] == ("softmax_mul", 1)
     assert places["  max.f32   %r1, %r2, %r3;"] == ("softmax_mul", 5)  # not line 170 of Triton's own library
     html = view.to_html(fixtures.gpu())
-    gutter = re.search(r"line of the source above\">([^<]*)<", html)
-    assert gutter and gutter.group(1).split() == ["7", "8", "12"]
+    gutters = re.findall(r"line of the source above\">([^<]*)<", html)
+    assert ["7", "8", "12"] in [gutter.split() for gutter in gutters]
     # HTML drops a line break right after <pre>, and each number would stand one line too high.
     assert not re.search(r"<pre[^>]*>\n", html)
+
+
+@pytest.mark.parametrize("target", ["cuda:90", "hip:gfx942"])
+def test_every_text_that_triton_makes_knows_the_lines_of_its_source(target: str, tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    texts = fixtures.compiled_texts(target, str(tmp_path))
+    source = texts["triton"].split("\n")
+    stores = {
+        "ttir": "tt.store", "ttgir": "tt.store|buffer_store",
+        "llir": r"st\.global|raw\.ptr\.buffer\.store|store <",
+        "ptx": r"st\.global", "amdgcn": "(global|buffer)_store_",
+    }  # fmt: skip
+    for language in texts.keys() & stores.keys():
+        found = listing(language, texts[language])
+        lines = source_lines(found, texts["triton"])
+        pairs = zip(found.rows, lines, strict=True)
+        made = {
+            line for row, line in pairs
+            if re.search(stores[language], row.text) and "addrspace(3)" not in row.text
+        }  # fmt: skip
+        assert {source[line - 1].strip()[:8] for line in made} == {"tl.store"}, language
+
+
+def test_the_scene_says_which_lines_of_a_text_to_show_and_what_they_were_made_for() -> None:
+    record = fixtures.gpu()
+    kernel = next(kernel for kernel in record.kernels if "ptx" in kernel.sources)
+    code = next(item for item in view.payload(record)["view"]["kernels"] if item["kernel"] == kernel.id)
+    assert [text["title"] for text in code["texts"]][:2] == ["Triton", "Triton IR"]
+    for text in code["texts"][1:]:
+        whole = kernel.sources[text["language"]].split("\n")
+        skipped, sources, cuts = json.loads(zlib.decompress(base64.b64decode(text["rows"])))
+        shown, at = [], -1
+        for skip, cut in zip(skipped, cuts, strict=True):
+            at += skip + 1
+            line = whole[at]
+            for start, end in reversed(list(zip(cut[::2], cut[1::2], strict=True))):
+                line = line[:start] + line[end:]
+            shown.append(line.rstrip().replace("\t", "  "))
+        assert tuple(shown) == listing(text["language"], kernel.sources[text["language"]]).lines
+        assert len(sources) == len(shown)
 
 
 @pytest.mark.parametrize("target", ["cuda:90", "hip:gfx942"])

@@ -7,6 +7,7 @@ import { FusionPane } from './FusionPane';
 import { GraphPane } from './GraphPane';
 import { GuardsPane } from './GuardsPane';
 import { Head } from './Head';
+import { PlayBar } from './PlayBar';
 import { PlayPane } from './PlayPane';
 import type { Panel, State } from './state';
 import { Strip } from './Strip';
@@ -31,7 +32,8 @@ export function App({ state }: { state: State }) {
     <div class="nbc-app" onKeyDown={(event) => event.key === 'Escape' && state.pin(null)} onClick={() => state.pin(null)}>
       <Head state={state} />
       <Strip state={state} />
-      <div class="nbc-panes">
+      <PlayBar state={state} />
+      <div class={`nbc-panes ${state.wide.value ? 'nbc-wide' : ''}`}>
         <section class="nbc-pane nbc-pane-cell" aria-label="cell">
           <h3 class="nbc-pane-title">Your cell</h3>
           <CellPane state={state} />

@@ -20,6 +20,7 @@ export function CellPane({ state }: { state: State }) {
   const open = useSignal(new Set<number>());
   if (!source) return <p class="nbc-empty">This record has no cell: it was made by a call from a program.</p>;
   const magic = source.split('\n').slice(0, (record.cell?.body_starts ?? 1) - 1);
+  const of = scene?.share_of === 'time' ? 'the time' : 'the bytes moved';
   const heaviest = Math.max(1e-9, ...(scene?.lines ?? []).map((line) => line.share));
   const all = [...magic.map((text) => [<span class="nbc-quiet">{text}</span>]), ...lines];
   const toggle = (number: number): void => {
@@ -37,11 +38,11 @@ export function CellPane({ state }: { state: State }) {
           <>
             <div class={`nbc-line nbc-fate-${line?.fate || 'none'} ${litLine(state.lit.value, number)}`} role="listitem" data-line={number}>
               <span class="nbc-number">{number}</span>
-              <code class="nbc-source" {...(line ? pointing(state, { ids: [], line: number }) : {})} aria-label={line && label(number, line)}>
+              <code class="nbc-source" {...(line ? pointing(state, { ids: [], line: number }) : {})} aria-label={line && label(number, line, of)}>
                 {code.length ? code : '\u00a0'}
               </code>
               {line && line.share > 0 && (
-                <span class="nbc-share" title={`${percent(line.share)} of the bytes moved`}>
+                <span class="nbc-share" title={`${percent(line.share)} of ${of}`}>
                   <i style={{ width: `${(100 * line.share) / heaviest}%` }} />
                 </span>
               )}
@@ -55,8 +56,8 @@ export function CellPane({ state }: { state: State }) {
   );
 }
 
-function label(number: number, line: Line): string {
-  const share = line.share > 0 ? `, ${percent(line.share)} of the bytes` : '';
+function label(number: number, line: Line, of: string): string {
+  const share = line.share > 0 ? `, ${percent(line.share)} of ${of}` : '';
   return `line ${number}: ${FATES[line.fate] ?? 'nothing was compiled'}${share}`;
 }
 

@@ -1,5 +1,122 @@
+import { useComputed, useSignal } from '@preact/signals';
+import { CodeText } from './code/CodeText';
+import { change, editing, keep, run, type Draft, type Edit } from './code/drafts';
+import { EditBar } from './code/EditBar';
+import { Facts } from './code/Facts';
+import { textsOf } from './code/listing';
+import { EditButton, Tools } from './code/Tools';
+import type { Kernel } from '../record/generated/record';
+import type { Text } from '../record/generated/scene';
 import type { State } from './state';
+import { Tabs } from './Tabs';
+import { clip, percent } from './units';
 
+/** The code of one kernel, in every language that it has. */
 export function CodePane({ state }: { state: State }) {
-  return <p class="nbc-empty">{state.data.record.id}</p>;
+  const { record } = state.data;
+  const kernel = state.links.kernels.get(state.kernel.value);
+  const drafts = useSignal<ReadonlyMap<string, Draft>>(new Map());
+  const language = useSignal('');
+  const said = useSignal('');
+  const code = useComputed(() => new Map((state.data.scene?.kernels ?? []).map((each) => [each.kernel, each])));
+  if (!kernel) {
+    const why = record.backend === 'nbcompile' ? 'No kernel was generated.' : `${record.backend} does not show its kernels.`;
+    return <p class="nbc-empty">{why}</p>;
+  }
+  const about = code.value.get(kernel.id);
+  const sources = state.data.sources.get(kernel.id) ?? {};
+  const texts = textsOf(sources, about);
+  const [first] = texts;
+  const draft = drafts.value.get(kernel.id);
+  const { tabs, chosen, shown } = choice(texts, language.value, state.wide.value, draft !== undefined);
+  const edit: Edit = { state, kernel, drafts, language: first?.language ?? '' };
+  return (
+    <>
+      <div class="nbc-code-head">
+        <KernelChoice state={state} />
+        {chosen && first && (
+          <Tabs
+            label="languages"
+            tabs={tabs.map((text) => ({ id: text.language, label: text.title, title: text.about }))}
+            chosen={chosen.language}
+            choose={(id) => (language.value = id)}
+          >
+            <EditButton edit={edit} sources={sources} first={first} said={said} />
+          </Tabs>
+        )}
+      </div>
+      <div class="nbc-code-under">
+        <Facts state={state} kernel={kernel} code={about} />
+        {chosen && <Tools edit={edit} sources={sources} chosen={chosen} said={said} several={texts.length > 1} />}
+      </div>
+      {said.value && <p class="nbc-said" role="status">{said.value}</p>}
+      <div class="nbc-code-texts">
+        {shown.map((text) => (
+          <CodeText
+            key={`${kernel.id} ${text.language}`}
+            state={state}
+            kernel={kernel}
+            text={text}
+            source={sources[text.language] ?? ''}
+            editing={draft && text === first ? editing(edit, draft) : null}
+          />
+        ))}
+        {shown.length === 0 && <p class="nbc-empty">The record has no text of this kernel.</p>}
+      </div>
+      {draft && (
+        <EditBar
+          state={state}
+          draft={draft}
+          run={() => void run(edit)}
+          reset={() => change(edit, { text: draft.first, problem: null, result: null })}
+          discard={() => change(edit, null)}
+          keep={() => keep(edit)}
+        />
+      )}
+    </>
+  );
+}
+
+interface Choice {
+  tabs: Text[];
+  chosen: Text | undefined;
+  shown: Text[];
+}
+
+/** Which texts there are to choose from, which is looked at, and which are shown: side by side if `wide`. */
+function choice(texts: Text[], language: string, wide: boolean, drafted: boolean): Choice {
+  const [first, ...made] = texts;
+  if (!first) return { tabs: [], chosen: undefined, shown: [] };
+  if (!wide || !made.length) {
+    const chosen = drafted ? first : (texts.find((text) => text.language === language) ?? first);
+    return { tabs: drafted ? [first] : texts, chosen, shown: [chosen] };
+  }
+  const chosen = made.find((text) => text.language === language) ?? nearest(made);
+  return { tabs: made, chosen, shown: chosen ? [first, chosen] : [first] };
+}
+
+/** What is looked at beside the source at first: what the chip runs, as near as a person may want to read it. */
+function nearest(made: readonly Text[]): Text | undefined {
+  return made.find((text) => text.language === 'ptx' || text.language === 'amdgcn') ?? made[0];
+}
+
+function KernelChoice({ state }: { state: State }) {
+  const name = (kernel: Kernel): string => {
+    const call = state.calls.get(kernel.id);
+    return `${call?.label ?? kernel.id}  ${clip(kernel.name, 44)}${call ? ` · ${percent(call.share)}` : ''}`;
+  };
+  return (
+    <select
+      class="nbc-kernels"
+      aria-label="kernel"
+      title="kernel, and its share of the bytes moved"
+      value={state.kernel.value}
+      onClick={(event) => event.stopPropagation()}
+      onChange={(event) => (state.kernel.value = event.currentTarget.value)}
+    >
+      {state.data.record.kernels.map((kernel) => (
+        <option value={kernel.id}>{name(kernel)}</option>
+      ))}
+    </select>
+  );
 }

@@ -5,6 +5,7 @@ import type { Call } from '../record/generated/scene';
 import { Links } from '../record/links';
 import type { Unpacked } from '../record/unpack';
 import type { Host } from './host';
+import { Play } from './play';
 
 /** Something pointed at: ids of the record, or a line of the cell. */
 export interface Focus {
@@ -31,18 +32,32 @@ export class State {
   readonly graph = signal('');
   /** Id of the kernel whose code is shown; empty: the heaviest. */
   readonly kernel = signal('');
+  /** Whether the code spans the explorer, one text beside another. */
+  readonly wide = signal(false);
   readonly lit: ReadonlySignal<Lit | null> = computed(() => {
     const focus = this.hovered.value ?? this.pinned.value;
     return focus && this.around(focus);
   });
 
+  /** `payload` is what `data` was read from; `play` is shared by the states of one explorer, one a record. */
   constructor(
     readonly data: Unpacked,
     readonly host: Host,
+    readonly payload: unknown = null,
+    readonly play = new Play(() => null),
   ) {
-    this.links = new Links(data.record);
+    this.links = new Links(data.record, data.scene?.file);
     this.calls = new Map((data.scene?.calls ?? []).map((call) => [call.id, call]));
     this.kernel.value = this.heaviest()?.id ?? '';
+  }
+
+  /** Takes over what another state shows, where this record has the same. */
+  takeOver(from: State): void {
+    this.panel.value = from.panel.value;
+    this.wide.value = from.wide.value;
+    if (this.data.record.graphs.some((graph) => graph.id === from.graph.value)) this.graph.value = from.graph.value;
+    const kernel = this.links.kernels.get(from.kernel.value);
+    if (kernel && kernel.name === from.links.kernels.get(kernel.id)?.name) this.kernel.value = kernel.id;
   }
 
   private heaviest(): Kernel | undefined {
@@ -55,6 +70,8 @@ export class State {
     const ids = this.links.up(focus.ids);
     const lines = this.links.lines(focus.ids);
     for (const id of this.links.down(focus.ids)) ids.add(id);
+    // A generated line is made from loops, as its kernel is, and not from the kernel; but it is in it.
+    for (const id of focus.ids) if (this.links.owner(id)) ids.add(this.links.owner(id));
     return { ids, lines };
   }
 

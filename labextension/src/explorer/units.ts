@@ -8,6 +8,13 @@ const SECONDS: [number, string][] = [
   [1e-3, 'ms'],
   [1e-6, 'µs'],
 ];
+const PREFIXES: [number, string][] = [
+  [1e15, 'P'],
+  [1e12, 'T'],
+  [1e9, 'G'],
+  [1e6, 'M'],
+  [1e3, 'k'],
+];
 const DTYPES: Record<string, string> = {
   float32: 'f32', float64: 'f64', float16: 'f16', bfloat16: 'bf16', int64: 'i64', int32: 'i32', int16: 'i16',
   int8: 'i8', uint8: 'u8', complex64: 'c64',
@@ -30,14 +37,20 @@ export function bytes(count: number): string {
   return `${unit ? three.format(value) : Math.round(value)} ${BYTES[unit]}`;
 }
 
+/** A number with a prefix and its unit: `66.9 Tflop/s`. */
+export function quantity(value: number, unit: string): string {
+  const [size, prefix] = PREFIXES.find(([each]) => Math.abs(value) >= each * 0.9995) ?? [1, ''];
+  return `${three.format(value / size)} ${prefix}${unit}`;
+}
+
 /** A share of 0 to 1: `12%`; `<1%` for a little, so that it does not read as nothing. */
 export function percent(share: number): string {
   return share > 0 && share < 0.005 ? '<1%' : `${Math.round(share * 100)}%`;
 }
 
-/** `2.3×`: two significant digits are what a timing supports. */
+/** `2.3×`: two significant digits are what a timing supports; near one, two decimals. */
 export function times(ratio: number): string {
-  return `${two.format(ratio)}×`;
+  return `${ratio > 0.85 && ratio < 1.15 ? ratio.toFixed(2) : two.format(ratio)}×`;
 }
 
 /** `1 graph`, `2 graphs`. */
@@ -49,6 +62,16 @@ export function count(number: number, one: string, many = `${one}s`): string {
 export function shape(dims: readonly (number | string)[] | null, dtype: string | null): string {
   const kind = (dtype ?? '').replace('torch.', '');
   return (DTYPES[kind] ?? kind) + (dims ? `[${dims.join(',')}]` : '');
+}
+
+/** Numbers of lines, in order: `3`, `3–5`, `2, 7`; the first two of more. */
+export function linesLabel(lines: readonly number[]): string {
+  const sorted = [...lines].sort((a, b) => a - b);
+  const [first, last] = [sorted[0], sorted[sorted.length - 1]];
+  if (first === undefined || last === undefined) return '';
+  if (sorted.length === 1) return `${first}`;
+  if (last - first === sorted.length - 1) return `${first}–${last}`;
+  return sorted.length === 2 ? `${first}, ${last}` : `${first}, ${sorted[1]}…`;
 }
 
 /** At most `width` characters, cut before the last third: names of one family differ at their end. */

@@ -61,6 +61,12 @@ export class Links {
     return this.above.has(id);
   }
 
+  /** The kernel that a generated line is of; empty for other ids. */
+  owner(id: string): string {
+    const kernel = id.slice(0, Math.max(0, id.lastIndexOf(':')));
+    return this.kernels.has(kernel) ? kernel : '';
+  }
+
   /** What the given ids were made from, and they themselves. */
   up(ids: Iterable<string>): Set<string> {
     return walk(ids, this.above);

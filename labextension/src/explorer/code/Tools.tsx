@@ -1,0 +1,86 @@
+import type { Signal } from '@preact/signals';
+import type { Kernel } from '../../record/generated/record';
+import type { Text } from '../../record/generated/scene';
+import type { Source } from '../../record/unpack';
+import { ask } from '../play';
+import { copy, download } from '../save';
+import type { State } from '../state';
+import { isEdited, start, textOf, type Edit } from './drafts';
+import { IconButton } from './icons';
+import { ending } from './languages';
+
+interface Props {
+  edit: Edit;
+  sources: Record<string, Source>;
+  first: Text;
+  /** The text that is looked at. */
+  chosen: Text;
+  said: Signal<string>;
+  several: boolean;
+}
+
+/** What can be done with a kernel's text. */
+export function Tools({ edit, sources, chosen, said, several }: Omit<Props, 'first'>) {
+  const { state, kernel } = edit;
+  const live = state.host.kernel.value !== null;
+  const busy = state.play.step.value !== null;
+  return (
+    <span class="nbc-code-tools">
+      <IconButton icon="copy" label={`Copy the ${chosen.title} text`} press={() => void copied(sources, chosen, said)} />
+      <IconButton icon="save" label={`Download the ${chosen.title} text`} press={() => void downloaded(kernel, sources, chosen, said)} />
+      <IconButton
+        icon="script"
+        label={live ? 'Download a script that runs this kernel alone' : `A script of this kernel alone needs a live kernel. ${state.host.needs}`}
+        disabled={!live || busy}
+        press={() => void script(state, kernel)}
+      />
+      <IconButton
+        icon="wide"
+        label={several ? 'Show the source beside it' : 'Show it wider'}
+        pressed={state.wide.value}
+        press={() => (state.wide.value = !state.wide.value)}
+      />
+    </span>
+  );
+}
+
+/** The button that opens a kernel's text for editing. */
+export function EditButton({ edit, sources, first, said }: Pick<Props, 'edit' | 'sources' | 'first' | 'said'>) {
+  const { state, kernel } = edit;
+  const live = state.host.kernel.value !== null;
+  const drafted = edit.drafts.value.has(kernel.id);
+  return (
+    <span class="nbc-code-tools">
+      {isEdited(state, kernel) && <span class="nbc-edited" title="This kernel's text was edited here.">edited</span>}
+      <IconButton
+        icon="edit"
+        text="edit"
+        label={live ? `Edit the ${first.title} text and run it` : `Editing a kernel needs a live kernel. ${state.host.needs}`}
+        pressed={drafted}
+        disabled={!live || drafted}
+        press={() => void start(edit, sources, said)}
+      />
+    </span>
+  );
+}
+
+async function copied(sources: Record<string, Source>, text: Text, said: Signal<string>): Promise<void> {
+  const whole = await textOf(sources, text.language, said);
+  if (whole === null) return;
+  said.value = (await copy(whole)) ? `${text.title} copied` : 'The browser does not let us copy here: download it instead.';
+  setTimeout(() => (said.value = ''), 2500);
+}
+
+async function downloaded(kernel: Kernel, sources: Record<string, Source>, text: Text, said: Signal<string>): Promise<void> {
+  const whole = await textOf(sources, text.language, said);
+  if (whole !== null) download(fileName(kernel.name) + ending(text.language), whole);
+}
+
+async function script(state: State, kernel: Kernel): Promise<void> {
+  const answer = await ask<{ name: string; text: string }>(state, 'script', { kernel: kernel.id });
+  if (answer) download(fileName(answer.name), answer.text);
+}
+
+function fileName(name: string): string {
+  return name.replace(/[^\w.-]+/g, '_').slice(0, 80) || 'kernel';
+}

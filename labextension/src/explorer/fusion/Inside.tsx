@@ -1,0 +1,46 @@
+import type { Kernel, Node } from '../../record/generated/record';
+import { litClass, pointing, type State } from '../state';
+import { bytes, clip, count, linesLabel, shape } from '../units';
+
+/** What each kernel does, loop by loop, in the order in which they run. */
+export function Inside({ state }: { state: State }) {
+  const { kernels } = state.data.record;
+  return (
+    <section class="nbc-inside" aria-label="inside the kernels">
+      {kernels.map((kernel) => <Body key={kernel.id} state={state} kernel={kernel} open={kernel.id === state.kernel.value} />)}
+    </section>
+  );
+}
+
+function Body({ state, kernel, open }: { state: State; kernel: Kernel; open: boolean }) {
+  const again = new Set(kernel.recomputed);
+  const label = state.calls.get(kernel.id)?.label ?? kernel.id;
+  return (
+    <details class={`nbc-body ${litClass(state.lit.value, [kernel.id, ...kernel.loops])}`} open={open}>
+      <summary>
+        <span class="nbc-chip nbc-on-fused">{clip(label, 14)}</span> {clip(kernel.name, 48)}
+        <span class="nbc-quiet">
+          {' '}{count(kernel.loops.length, 'loop')}, {kernel.schedule} · {bytes(kernel.bytes_read + kernel.bytes_written)}
+        </span>
+      </summary>
+      <ol class="nbc-code">
+        {kernel.loops.map((id) => {
+          const loop = state.links.nodes.get(id);
+          return (
+            <li class={litClass(state.lit.value, [id])} role="button" {...pointing(state, { ids: [id] })}>
+              <code>{loop ? said(loop) : id}</code>
+              {again.has(id) && <span class="nbc-again" title="computed where it is read, more than once, and not stored">↻ recomputed</span>}
+              <span class="nbc-quiet">{loop && shape(loop.shape, loop.dtype)}</span>
+              <span class="nbc-quiet nbc-loop-line">{linesLabel([...state.links.lines([id])])}</span>
+            </li>
+          );
+        })}
+      </ol>
+    </details>
+  );
+}
+
+/** A loop's line of the program, without the columns after it: its type and its cell line stand beside it. */
+function said(loop: Node): string {
+  return (loop.text || loop.name).replace(/\s{2,}\w+\[[^\]]*\](?:\s+cell[s]? [\d, –-]+)?\s*$/, '').replace(/\s{2,}/g, ' ');
+}
