@@ -91,7 +91,7 @@ test('guards: breaks come first and link to their line; guards can be searched',
   const tensors = guards.filter((guard) => guard.kind === 'TENSOR_MATCH');
   expect(tensors.length).toBeGreaterThan(0);
   expect(tensors.length).toBeLessThan(guards.length);
-  const search = element.querySelector<HTMLInputElement>('input[type=search]');
+  const search = element.querySelector<HTMLInputElement>('.nbc-guards input');
   if (!search) throw new Error('nothing to search in');
   search.value = 'tensor_match';
   search.dispatchEvent(new Event('input', { bubbles: true }));
