@@ -43,7 +43,7 @@ function sheet(): Sheet {
     ],
     kernels: [kernel('g0.fw.k0', ['g0.fw.l1', 'g0.fw.l2']), kernel('g0.fw.k1', ['g0.fw.l1'])],
     view: {
-      title: '', subtitle: '', facts: [], strip: [], lines: [], roofline: null, timings: [], schedules: {}, schema: 'nbcompile.scene/1',
+      title: '', subtitle: '', facts: [], strip: [], lines: [], roofline: null, timings: [], schedules: {}, kernels: [], schema: 'nbcompile.scene/1',
       verdict: { text: '', tone: 'none', detail: '' }, drawings: [drawing],
       calls: [call('g0.fw.k0', 300, 4e-6), call('g0.fw.k1', 100, 1e-6)],
     },

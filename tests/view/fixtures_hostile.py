@@ -9,6 +9,10 @@ from typing import Any
 
 from nbcompile.compilation import Compilation
 
+# Fields that name other parts of a record, and those with a few allowed values.
+WORDS = frozenset({"schema", "kind", "stage"})
+NAMES = WORDS | {"id", "inputs", "origins", "producer", "consumer", "loops", "graph", "parent"}
+
 HOSTILE = "</pre></title><script>alert(1)</script><img src=x onerror=alert(2)>'\"&\x1b[2J\x00\ud800 '/*"
 
 
@@ -35,3 +39,24 @@ def _hostile_value(hint: Any, text: str, default: Any) -> Any:
             next((a for a in args if a is str or dataclasses.is_dataclass(a)), args[0]), text, None
         )
     return {int: 7, float: 1.5, bool: True}.get(hint, text)
+
+
+def poisoned(value: Any, text: str, keep: frozenset[str] = WORDS) -> Any:
+    """A realistic record with ``text`` appended to every string but those of the fields ``keep``.
+
+    Ids that get it get it everywhere, so that what is linked stays linked.
+    """
+    if isinstance(value, str):
+        return value + text
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changes = {
+            f.name: poisoned(getattr(value, f.name), text, keep)
+            for f in dataclasses.fields(value)
+            if f.name not in keep
+        }
+        return dataclasses.replace(value, **changes)
+    if isinstance(value, tuple):
+        return tuple(poisoned(item, text, keep) for item in value)
+    if isinstance(value, dict):
+        return {str(key) + text: poisoned(item, text, keep) for key, item in value.items()}
+    return value

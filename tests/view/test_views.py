@@ -21,6 +21,7 @@ from nbcompile.view.html import MAX_BYTES
 from nbcompile.view.styles import RULES, TONES
 from nbcompile.view.units import clip_middle
 from tests.view import fixtures
+from tests.view.fixtures_hostile import NAMES, poisoned
 
 RECORDS: dict[str, Callable[[], Compilation]] = {
     "transformer": fixtures.transformer,
@@ -176,40 +177,9 @@ def text_fields(value: object, path: str = "") -> list[str]:
     return []
 
 
-def poisoned(value: object, text: str) -> object:
-    """A realistic record with ``text`` appended to every string that names no other part of the record."""
-    keep = {
-        "id",
-        "inputs",
-        "origins",
-        "producer",
-        "consumer",
-        "loops",
-        "graph",
-        "parent",
-        "schema",
-        "kind",
-        "stage",
-    }
-    if isinstance(value, str):
-        return value + text
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changes = {
-            f.name: poisoned(getattr(value, f.name), text)
-            for f in dataclasses.fields(value)
-            if f.name not in keep
-        }
-        return dataclasses.replace(value, **changes)
-    if isinstance(value, tuple):
-        return tuple(poisoned(item, text) for item in value)
-    if isinstance(value, dict):
-        return {str(key) + text: poisoned(item, text) for key, item in value.items()}
-    return value
-
-
 @pytest.mark.parametrize("make", [fixtures.transformer, fixtures.with_break, fixtures.failed])
 def test_no_text_of_a_record_becomes_markup(make: Callable[[], Compilation]) -> None:
-    record = poisoned(make(), fixtures.HOSTILE)
+    record = poisoned(make(), fixtures.HOSTILE, keep=NAMES)
     assert isinstance(record, Compilation)
     assert len(text_fields(record)) > 20
     fragment = view.to_html(record)

@@ -37,12 +37,12 @@ export interface Unpacked {
 
 type Row = Record<string, unknown>;
 
-const TABLES: Record<string, string> = {
-  tensor: 'tensors',
-  operator: 'operators',
-  path: 'paths',
-  rule: 'rules',
-};
+const TABLES: ReadonlyMap<string, string> = new Map([
+  ['tensor', 'tensors'],
+  ['operator', 'operators'],
+  ['path', 'paths'],
+  ['rule', 'rules'],
+]);
 
 /** Reads a payload. Throws RecordError, whose message says what is wrong with it. */
 export function unpack(payload: unknown): Unpacked {
@@ -51,25 +51,24 @@ export function unpack(payload: unknown): Unpacked {
   const stacks = ((data['spans'] ?? []) as Span[][]).map((stack) => filledIn('Span', stack) as Row[]);
   let spent = 0;
   const unfold = (item: Row): Row => {
-    const out = { ...item };
-    if (typeof out['spans'] === 'number') {
-      const stack = at(stacks, out['spans'], 'spans');
-      spent += stack.length;
-      if (spent > MAX_SPANS) throw new RecordError('This record has too many spans.');
-      out['spans'] = stack;
-    }
-    for (const [key, table] of Object.entries(TABLES)) {
-      if (typeof out[key] !== 'number') continue;
-      Object.assign(out, at((data[table] ?? []) as Row[], out[key] as number, table));
-      // eslint-disable-next-line @typescript-eslint/no-dynamic-delete -- the place gives way to the row
-      delete out[key];
+    const out: Row = {};
+    for (const [key, value] of Object.entries(item)) {
+      const table = TABLES.get(key);
+      if (typeof value !== 'number' || !(table || key === 'spans')) out[key] = value;
+      else if (table) Object.assign(out, at((data[table] ?? []) as Row[], value, table));
+      else {
+        const stack = at(stacks, value, 'spans');
+        spent += stack.length;
+        if (spent > MAX_SPANS) throw new RecordError('This record has too many spans.');
+        out[key] = stack;
+      }
     }
     return out;
   };
   const rows = (name: string, each: (row: Row) => Row): Row[] => ((data[name] ?? []) as Row[]).map(each);
   const sources = new Map<string, Record<string, Source>>();
   const whole: Row = { ...data };
-  for (const table of ['spans', 'view', ...Object.values(TABLES)]) Reflect.deleteProperty(whole, table);
+  for (const table of ['spans', 'view', ...TABLES.values()]) Reflect.deleteProperty(whole, table);
   whole['graphs'] = rows('graphs', (graph) => unfoldGraph(graph, unfold));
   for (const name of ['decisions', 'guards', 'breaks', 'recompiles']) whole[name] = rows(name, unfold);
   whole['kernels'] = rows('kernels', (kernel) => {
@@ -134,26 +133,26 @@ function at<T>(table: readonly T[], place: number, what: string): T {
   return found;
 }
 
-const FIELDS = new Map(Object.entries(CLASSES).map(([kind, fields]) => [kind, Object.entries(fields)]));
+/** What the fields of each class stand for when left out, and those that hold a class of their own. */
+const WHOLE = new Map(Object.entries(CLASSES).map(([kind, fields]) => {
+  const all = Object.entries(fields);
+  const missing: Row = Object.fromEntries(all.map(([name, field]) => [name, field.missing]));
+  const held = all.flatMap(([name, { holds }]) => (holds && holds in CLASSES ? [[name, holds] as const] : []));
+  return [kind, { missing, held }];
+}));
 
-/** With what was left out at what it stands for, all the way down: a copy, but of what is whole already. */
+/** A copy with what was left out at what it stands for, all the way down. */
 function filled(kind: string, row: Row): Row {
-  let out = row;
-  for (const [name, field] of FIELDS.get(kind) ?? []) {
-    const value = row[name];
-    const whole = filledIn(field.holds, value === undefined ? field.missing : value);
-    if (whole === value) continue;
-    if (out === row) out = { ...row };
-    out[name] = whole;
-  }
+  const whole = WHOLE.get(kind);
+  if (!whole) return row;
+  const out: Row = { ...whole.missing, ...row };
+  for (const [name, holds] of whole.held) out[name] = filledIn(holds, out[name]);
   return out;
 }
 
-function filledIn(kind: string | undefined, value: unknown): unknown {
-  if (kind === undefined || !(kind in CLASSES) || value === null || typeof value !== 'object') return value;
-  if (!Array.isArray(value)) return filled(kind, value as Row);
-  const whole = value.map((each) => (Array.isArray(each) ? each : filledIn(kind, each)) as unknown);
-  return whole.some((each, at) => each !== value[at]) ? whole : value;
+function filledIn(kind: string, value: unknown): unknown {
+  if (Array.isArray(value)) return value.map((each) => filledIn(kind, each) as unknown);
+  return value !== null && typeof value === 'object' ? filled(kind, value as Row) : value;
 }
 
 /** The text of a source, inflated if it is packed. Throws RecordError for a damaged or an endless one. */

@@ -99,7 +99,8 @@ export class Viewer {
     this.drawn = drawn;
     this.painter.draw(drawn);
     const after = held && this.box(held);
-    if (other) this.placed = false;
+    // Another drawing, or one that became so short that little of it is left in view.
+    if (other || this.view.y + this.tall() * this.view.scale < this.size().height / 3) this.placed = false;
     if (!this.placed) this.first();
     else if (before && after) this.pan((before.x - after.x) * this.view.scale, (before.y - after.y) * this.view.scale);
     else this.look(this.view);
