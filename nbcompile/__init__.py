@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from nbcompile.notebook.exploring import explore
     from nbcompile.options import Options
     from nbcompile.recorder import Recorder
+    from nbcompile.runtime.cache import clear_cache
 
     __version__: str
 
@@ -22,6 +23,7 @@ __all__ = [
     "Compiled",
     "Options",
     "Recorder",
+    "clear_cache",
     "compare",
     "compile",
     "explore",
@@ -34,6 +36,7 @@ _HOMES = {
     "Compiled": "nbcompile.api",
     "Options": "nbcompile.options",
     "Recorder": "nbcompile.recorder",
+    "clear_cache": "nbcompile.runtime.cache",
     "compare": "nbcompile.measure.compare",
     "compile": "nbcompile.api",
     "explore": "nbcompile.notebook.exploring",

@@ -1,51 +1,22 @@
 // @vitest-environment happy-dom
-import { signal } from '@preact/signals';
-import { readFileSync } from 'node:fs';
 import { afterEach, expect, test } from 'vitest';
-import { PlayError, type Host, type Kernel, type Progress } from '../src/explorer/host';
-import { mount, type Explorer } from '../src/explorer/mount';
+import { PlayError } from '../src/explorer/host';
 import { runChange, undo } from '../src/explorer/play';
 import { compared, spreadOf } from '../src/explorer/spread';
-import type { State } from '../src/explorer/state';
+import { fixture, opened, type Answer, type Opened } from './hosts';
 
-const payload = JSON.parse(readFileSync('tests/fixtures/small.json', 'utf8')) as { id: string };
-let open: Explorer | null = null;
+const payload = fixture('small');
+let open: Opened | null = null;
 
 afterEach(() => {
-  open?.dispose();
+  open?.explorer.dispose();
   open = null;
   document.body.replaceChildren();
 });
 
-type Answer = (method: string, params: object, progress?: (step: Progress) => void) => Promise<unknown>;
-
-function explorer(answer: Answer | null): { element: HTMLElement; now: () => State; cancelled: () => number } {
-  let cancels = 0;
-  const kernel: Kernel | null = answer && {
-    request: answer as Kernel['request'],
-    cancellable: true,
-    cancel: () => {
-      cancels += 1;
-    },
-  };
-  const host: Host = {
-    theme: signal('light' as const),
-    kernel: signal(kernel),
-    needs: 'Open the notebook.',
-    charts: () => Promise.reject(new Error('no charts')),
-  };
-  const element = document.createElement('div');
-  document.body.append(element);
-  open = mount(element, payload, host);
-  const mounted = open;
-  return {
-    element,
-    now: () => {
-      if (!mounted.state) throw new Error('nothing is shown');
-      return mounted.state;
-    },
-    cancelled: () => cancels,
-  };
+function explorer(answer: Answer | null): Opened {
+  open = opened(payload, answer);
+  return open;
 }
 
 test('a change is shown in place, remembers what it replaced, and can be undone', async () => {
@@ -68,7 +39,7 @@ test('a change is shown in place, remembers what it replaced, and can be undone'
 
 test('progress is shown while the kernel works, and Cancel reaches it', async () => {
   let fail: (error: PlayError) => void = () => undefined;
-  const { element, now, cancelled } = explorer((_method, _params, progress) => {
+  const { element, now, cancels } = explorer((_method, _params, progress) => {
     progress?.({ text: 'building 4 kernels', done: 2, of: 5 });
     return new Promise((_resolve, reject) => (fail = reject));
   });
@@ -78,7 +49,7 @@ test('progress is shown while the kernel works, and Cancel reaches it', async ()
   expect(element.querySelector('progress')?.value).toBe(2);
   expect(await runChange(now(), { fuse: true }, 'twice')).toBe(false);
   element.querySelector<HTMLButtonElement>('.nbc-running button')?.click();
-  expect(cancelled()).toBe(1);
+  expect(cancels()).toBe(1);
   fail(new PlayError('Interrupted', '', '', null, true));
   expect(await done).toBe(false);
   await Promise.resolve();
@@ -97,7 +68,7 @@ test('an answer for a record that has been replaced meanwhile is not shown', asy
   const { now } = explorer(() => new Promise((resolve) => (answer = resolve)));
   const old = now();
   const done = runChange(old, { fuse: false }, 'no fusion');
-  open?.update({ ...payload, id: 'other' });
+  open?.explorer.update({ ...payload, id: 'other' });
   answer({ payload: { ...payload, id: 'changed' } });
   await done;
   expect(now().data.record.id).toBe('other');
@@ -107,7 +78,7 @@ test('an answer for a record that has been replaced meanwhile is not shown', asy
 test('a difference is put in words with its spread', () => {
   const slow = { p10: 0.9, median: 1, p90: 1.1 };
   expect(compared(slow, { p10: 0.4, median: 0.5, p90: 0.6 })).toEqual({ text: '2× faster', tone: 'good' });
-  expect(compared(slow, { p10: 0.85, median: 0.95, p90: 1 }).text).toBe('1.1× faster, spreads overlap');
+  expect(compared(slow, { p10: 0.85, median: 0.95, p90: 1 }).text).toBe('1.05× faster, spreads overlap');
   expect(compared({ p10: 0.4, median: 0.5, p90: 0.6 }, slow)).toEqual({ text: '2× slower', tone: 'bad' });
   expect(compared(slow, slow).tone).toBe('even');
   expect(spreadOf([3, 1, 2])).toEqual({ p10: 1.2, median: 2, p90: 2.8 });

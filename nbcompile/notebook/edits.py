@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -135,12 +136,14 @@ def _message(rows: Sequence[Accuracy], original: Sequence[float], edited: Sequen
         return f"{row.output} differs from eager{by}: {row.reason}{more}."
     if not original or not edited:
         return "All outputs agree with eager."
-    one, two = _median(original), _median(edited)
-    ratio = f"{one / two:.2f} times as fast" if two <= one else f"{two / one:.2f} times as slow"
-    return f"All outputs agree with eager; the kernel is {ratio} as the original."
+    one, two = _quartiles(original), _quartiles(edited)
+    if one[0] <= two[2] and two[0] <= one[2]:
+        return "All outputs agree with eager; the kernel is about as fast as the original."
+    ratio = one[1] / two[1]
+    times = f"{ratio:.2f} times as fast" if ratio >= 1 else f"{1 / ratio:.2f} times as slow"
+    return f"All outputs agree with eager; the kernel is {times} as the original."
 
 
-def _median(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+def _quartiles(seconds: Sequence[float]) -> tuple[float, float, float]:
+    first, median, third = statistics.quantiles(seconds, n=4, method="inclusive")
+    return first, median, third

@@ -147,7 +147,8 @@ class NbCompile(Magics):
         self.board.next_id += 1 + max((s.inner for s in prepared.statements), default=0)
         place = Place(self._ip)
         source = self._raw if self._raw.lstrip().startswith("%%compile") else f"%%compile {line}\n"
-        cell = Cell(source=source, execution_count=self._ip.execution_count)
+        # The number that the cell shows: newer versions of IPython count on before a cell runs.
+        cell = Cell(source=source, execution_count=self._ip.displayhook.prompt_count)
         compiler = CellCompiler(options, cell, place.progress)
         run = CellRun(
             prepared,

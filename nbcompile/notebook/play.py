@@ -3,6 +3,22 @@
 :class:`Plays` remembers the last programs that were compiled here (their code, names and options, see
 :mod:`nbcompile.notebook.programs`) by the id of their record. A change compiles the program again with other
 settings, on values as they are now, and measures it. All state is put back, and nothing is printed.
+
+Requests, as :mod:`nbcompile.notebook.protocol` receives them (``record`` is a record's id; all is JSON)::
+
+    controls {record}          {live, reason, backend, backends, mode, modes, dynamic, dtype, dtypes,
+                                sizes: [{name, extent, where, low, high}], fuse, no_fuse, force_fuse, edited}
+    change {record, backend?, mode?, dynamic?, dtype?, sizes?: {name: extent}, fuse?, no_fuse?, force_fuse?,
+            bench?}            {payload}: what is not named stays, but for edits, which are left out
+    edit {record, kernel, language, source}
+                               {agrees, outputs: [{name, error, eager_error, max_difference, agrees,
+                                reason}], original, edited: seconds a call of the kernel alone, message,
+                                payload}
+    script {record, kernel}    {name, text}
+    charts {}                  {script}
+
+Pairs are ``[producer, consumer]``, names of loops. ``no_fuse`` and ``force_fuse`` are whole lists: they
+replace those of the record, and a pair given in one leaves the other.
 """
 
 from __future__ import annotations
@@ -28,7 +44,7 @@ from nbcompile.measure.timing import Step
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.compiling import compile_part, new_recorder
 from nbcompile.notebook.interrupts import FinishFirst
-from nbcompile.notebook.measuring import as_program, measure_parts, wanted
+from nbcompile.notebook.measuring import as_program, measure_parts
 from nbcompile.notebook.programs import AGAIN, Piece, Program
 from nbcompile.notebook.surroundings import changing, quiet_compile
 from nbcompile.notebook.variations import DTYPES, dtype_of, sizes_of, varied
@@ -66,8 +82,6 @@ class Variant:
 
     program: Program
     settings: Settings
-    record: str
-    """The id that the compiler gave it: a variant's own id says more."""
 
 
 class Plays:
@@ -78,7 +92,7 @@ class Plays:
 
     def remember(self, record: str, program: Program, settings: Settings | None = None) -> None:
         """Make the record with this id live. The eight programs used last are kept."""
-        self._variants[record] = Variant(program, settings or Settings(program.options), record)
+        self._variants[record] = Variant(program, settings or Settings(program.options))
         self._variants.move_to_end(record)
         recent = list(dict.fromkeys(id(item.program) for item in reversed(self._variants.values())))
         for old, item in list(self._variants.items()):
@@ -163,7 +177,7 @@ class Plays:
             )
             run_compiled(pieces, options, recorder, train=variant.program.train)
             compilation = recorder.compilation()
-            if (bench and wanted(compilation, options)) or compilation.execution != "eager":
+            if compilation.execution != "eager":
                 compilation = measure_parts(
                     pieces,
                     compilation,

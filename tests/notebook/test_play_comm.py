@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import time
 import uuid
@@ -83,9 +84,9 @@ class Kernel:
             replies.append(reply)
             if reply["kind"] != "progress":
                 return replies
-            if interrupt and reply["text"] != "reading the values":
+            if interrupt and reply["text"] not in ("reading the values", "running the original"):
                 interrupt = False
-                time.sleep(0.5)
+                time.sleep(1.0)
                 self.manager.interrupt_kernel()
         raise TimeoutError(method)
 
@@ -196,6 +197,25 @@ def test_errors_are_replies(kernel: Kernel) -> None:
     assert "unknown" in refused["error"]["message"] and not refused["error"]["cancelled"]
     (method,) = kernel.ask("dance")
     assert "dance" in method["error"]["message"]
+
+
+def test_an_edit_that_crashes_leaves_the_kernel_alive(kernel: Kernel) -> None:
+    kernel.run("torch.set_num_threads(2)\nbig = torch.randn(512, 512)")
+    assert kernel.run("%%compile --into edits\nout = torch.softmax(big, -1)")["error"] is None
+    asked = {"record": kernel.run("edits.id")["result"].strip("'"), "kernel": "g0.fw.k0", "language": "c"}
+    text = str(ast.literal_eval(kernel.run("edits.kernels[0].sources['c']")["result"]))
+    before = kernel.run("(out.sum(), big.sum())")["result"]
+    *_, last = kernel.ask("edit", **asked, source=text)
+    assert last["kind"] == "result" and last["value"]["agrees"] and last["value"]["edited"], last
+    for source, told in (
+        (text.replace("i < 512", "i < 513"), "SIGSEGV"),
+        (text.replace("{\n", "{\n  while (1) { volatile int k = 0; (void)k; }\n", 1), "cancelled"),
+        (text.replace(";", "", 1), "error:"),
+    ):
+        *_, last = kernel.ask("edit", **asked, source=source, interrupt=told == "cancelled")
+        assert last["kind"] == "error"
+        assert last["error"]["cancelled"] if told == "cancelled" else told in last["error"]["message"], last
+    assert kernel.run("(out.sum(), big.sum())")["result"] == before
 
 
 WIDGET = """

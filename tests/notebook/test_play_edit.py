@@ -66,6 +66,13 @@ def test_an_edit_that_is_right(editor: Editor) -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_an_edit_that_is_slower_says_so(editor: Editor) -> None:
+    text = editor.changed("{\n", "{\n  for (volatile int k = 0; k < 3000000; k++) {}\n")
+    found = editor.edit(text)
+    assert found["agrees"] and "times as slow as the original" in found["message"]
+    assert min(found["edited"]) > 2 * sorted(found["original"])[len(found["original"]) // 2]
+
+
 def test_an_edit_that_is_wrong_says_where_and_by_how_much(editor: Editor) -> None:
     found = editor.edit(editor.changed(" + 1", " - 1"))
     assert not found["agrees"] and found["message"].startswith("output[1] differs from eager by up to ")

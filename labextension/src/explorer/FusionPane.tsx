@@ -32,7 +32,7 @@ export function FusionPane({ state }: { state: State }) {
 
 function tableOf(play: Play): TableState {
   let table = tables.get(play);
-  if (!table) tables.set(play, (table = { choice: signal({ shown: 'all', sorted: 'order', search: '' }), switched: '' }));
+  if (!table) tables.set(play, (table = { choice: signal({ shown: 'all', sorted: 'order', search: '' }), switched: null }));
   return table;
 }
 

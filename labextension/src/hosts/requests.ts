@@ -67,8 +67,8 @@ export class Requests implements Kernel {
   }
 
   /** The channel is gone: nobody will answer. */
-  close(): void {
-    for (const each of this.waiting.values()) each.reject(new PlayError('No kernel', 'The kernel is gone.'));
+  close(error = new PlayError('No kernel', 'The kernel is gone.')): void {
+    for (const each of this.waiting.values()) each.reject(error);
     this.waiting.clear();
   }
 }

@@ -16,7 +16,7 @@ export function Stepper({ state, replay, step }: { state: State; replay: Replay;
     if (next === step.value) return;
     step.value = next;
     const decision = state.data.record.decisions[next];
-    if (decision) state.pinned.value = { ids: [decision.id, decision.producer, decision.consumer] };
+    if (decision) state.pin({ ids: [decision.id, decision.producer, decision.consumer] });
   };
   useEffect(() => {
     if (!playing.value) return undefined;

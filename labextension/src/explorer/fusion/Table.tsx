@@ -11,8 +11,8 @@ const PAGE = 60;
 /** What a table keeps while records change under it. */
 export interface TableState {
   choice: Signal<Choice>;
-  /** The pair whose switch was used last: it has the focus again once the change is shown. */
-  switched: string;
+  /** The pair whose switch was used, in this record: it has the focus again once the next one is shown. */
+  switched: { pair: string; record: string } | null;
 }
 
 interface Props {
@@ -126,8 +126,8 @@ function Switch({ state, row, table }: { state: State; row: Row; table: TableSta
   const live = state.host.kernel.value !== null;
   const why = 'why' in change ? change.why : live ? '' : state.host.needs;
   useEffect(() => {
-    if (table.switched !== pair) return;
-    table.switched = '';
+    if (table.switched?.pair !== pair || table.switched.record === state.data.record.id) return;
+    table.switched = null;
     button.current?.focus();
   }, []);
   return (
@@ -144,8 +144,10 @@ function Switch({ state, row, table }: { state: State; row: Row; table: TableSta
       onClick={(event) => {
         event.stopPropagation();
         if ('why' in change) return;
-        table.switched = pair;
-        void runChange(state, change.settings, `${pair} ${accepted ? 'apart' : 'fused'}`);
+        table.switched = { pair, record: state.data.record.id };
+        void runChange(state, change.settings, `${pair} ${accepted ? 'apart' : 'fused'}`).then((done) => {
+          if (!done) table.switched = null;
+        });
       }}
     >
       <i />
