@@ -91,12 +91,10 @@ function checked(payload: unknown): Row {
   }
   const data = payload as Row;
   const schema = data['schema'];
-  if (typeof schema !== 'string' || !schema.startsWith('nbcompile.compilation/')) {
-    throw new RecordError('This is not an nbcompile record: it has no nbcompile schema line.');
-  }
-  const [version, own] = [schema, SCHEMA].map((each) => Number(each.split('/')[1])) as [number, number];
-  if (!(version <= own)) {
-    throw new RecordError(`This record says ${schema}; this explorer reads ${SCHEMA}.`, 'Upgrade nbcompile.');
+  const version = typeof schema === 'string' && /^nbcompile\.compilation\/(\d+)$/.exec(schema)?.[1];
+  if (!version) throw new RecordError('This is not an nbcompile record: it has no nbcompile schema line.');
+  if (Number(version) > Number(SCHEMA.split('/')[1])) {
+    throw new RecordError(`This record says ${String(schema)}; this explorer reads ${SCHEMA}.`, 'Upgrade nbcompile.');
   }
   if (!validateRecord(data)) throw new RecordError(`This record is damaged: ${problem(validateRecord.errors)}.`);
   return data;
