@@ -11,7 +11,9 @@ PYTEST_ARGS ?= -n 2
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint lab bench bench-gpu opdb notebooks table clean distclean
+.DELETE_ON_ERROR:
+.PHONY: help demo test machine lint lab types explorer labextension wheel bench bench-gpu opdb notebooks table \
+  clean distclean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -32,30 +34,76 @@ $(VENV)/.torch: constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.jupyter: pyproject.toml $(VENV)/.torch
 	@echo "Installing nbcompile and Jupyter"
-	@$(PIP_INSTALL) -c $(VENV)/.torch -e '.[jupyter]'
+	@HATCH_BUILD_NO_HOOKS=1 $(PIP_INSTALL) -c $(VENV)/.torch -e '.[jupyter]'
 	@touch $@
 
 $(VENV)/.test: pyproject.toml $(VENV)/.torch
 	@echo "Installing nbcompile, Jupyter and the test tools"
-	@$(PIP_INSTALL) -c $(VENV)/.torch -e '.[jupyter,test]'
+	@HATCH_BUILD_NO_HOOKS=1 $(PIP_INSTALL) -c $(VENV)/.torch -e '.[jupyter,test]'
 	@touch $@ $(VENV)/.jupyter
 
-demo: $(VENV)/.jupyter  ## run notebooks/01-first-compile.ipynb and leave it, with an HTML page, in out/
+# The explorer, built by Node: the system's if it is new enough, else one from PyPI in .venv.
+FRONTEND := $(BIN)/python scripts/frontend.py
+NODE_MODULES := labextension/node_modules/.package-lock.json
+TYPES := labextension/src/record/generated/classes.ts
+EXPLORER := nbcompile/view/static/explorer.css
+LABEXTENSION := labextension/dist/install.json
+SCRIPTS := $(wildcard labextension/*.json) $(shell find labextension/src labextension/style labextension/schema \
+  -type f -not -path '*/generated/*' 2>/dev/null)
+
+$(VENV)/.node: scripts/frontend.py | $(VENV)/bin/python
+	@$(FRONTEND) tools
+	@touch $@
+
+$(NODE_MODULES): labextension/package-lock.json | $(VENV)/.node
+	@$(FRONTEND) packages
+
+$(TYPES): nbcompile/compilation.py nbcompile/packing.py $(wildcard nbcompile/view/*.py) scripts/schemas.py \
+  labextension/scripts/types.mjs $(NODE_MODULES) | $(VENV)/.jupyter
+	@$(FRONTEND) types
+
+$(EXPLORER): $(SCRIPTS) $(TYPES) labextension/scripts/bundle.mjs
+	@$(FRONTEND) explorer
+
+$(LABEXTENSION): $(SCRIPTS) $(TYPES)
+	@$(FRONTEND) labextension
+
+# JupyterLab finds the extension through a link, so that what is built anew is there after a reload.
+LINK := $(VENV)/share/jupyter/labextensions/nbcompile
+$(VENV)/.linked: $(LABEXTENSION)
+	@rm -rf $(LINK) && mkdir -p $(dir $(LINK)) && ln -s $(CURDIR)/labextension/dist $(LINK)
+	@touch $@
+
+types: $(TYPES)  ## TypeScript types of the record
+
+explorer: $(EXPLORER)  ## the explorer for pages and widgets, into nbcompile/view/static/
+
+labextension: $(VENV)/.linked  ## the JupyterLab extension, linked into .venv
+
+demo: $(VENV)/.jupyter $(EXPLORER)  ## run notebooks/01-first-compile.ipynb and leave it, with an HTML page, in out/
 	@$(BIN)/python scripts/check_machine.py
 	@$(BIN)/python scripts/demo.py $(NOTEBOOK)
 
-lint: $(VENV)/.test  ## ruff and mypy
+lint: $(VENV)/.test $(TYPES)  ## ruff, mypy, tsc and eslint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(FRONTEND) run check
+	$(FRONTEND) run lint
 
-test: lint  ## everything CI runs: ruff, mypy, pytest
-	$(BIN)/python scripts/check_machine.py
+machine: $(VENV)/.test
+	@$(BIN)/python scripts/check_machine.py --browser
+
+test: machine lint $(EXPLORER) $(VENV)/.linked  ## everything CI runs: the linters, vitest, pytest
+	$(FRONTEND) run test
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest $(PYTEST_ARGS)
 
-lab: $(VENV)/.jupyter  ## open JupyterLab on the notebooks
+lab: $(VENV)/.jupyter $(EXPLORER) $(VENV)/.linked  ## open JupyterLab on the notebooks
 	@$(BIN)/python scripts/check_machine.py
 	$(BIN)/python -m jupyterlab --notebook-dir=notebooks $(LAB_ARGS)
+
+wheel: $(EXPLORER) $(LABEXTENSION)  ## a wheel with the explorer and the extension in it, into dist/
+	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps --wheel-dir dist .
 
 bench: $(VENV)/.test  ## time nbcompile beside Inductor and eager
 	$(BIN)/python scripts/bench.py $(BENCH_ARGS)
@@ -79,9 +127,10 @@ table: $(VENV)/.test  ## run the benchmark and put its figures into README.md
 	$(BIN)/python scripts/bench.py --markdown $(BENCH_ARGS) > out/bench.md
 	$(BIN)/python scripts/readme_table.py out/bench.md
 
-clean:  ## remove what the other commands left, but for .venv
+clean:  ## remove what the other commands left, but for .venv and node_modules
 	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf labextension/lib labextension/dist labextension/src/record/generated nbcompile/view/static
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
-distclean: clean  ## remove .venv as well
-	rm -rf $(VENV)
+distclean: clean  ## remove .venv and node_modules as well
+	rm -rf $(VENV) labextension/node_modules

@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from nbcompile.api import Compiled, compile
     from nbcompile.compilation import Compilation
     from nbcompile.measure.compare import compare
+    from nbcompile.notebook.exploring import explore
     from nbcompile.options import Options
     from nbcompile.recorder import Recorder
+    from nbcompile.runtime.cache import clear_cache
 
     __version__: str
 
@@ -21,8 +23,10 @@ __all__ = [
     "Compiled",
     "Options",
     "Recorder",
+    "clear_cache",
     "compare",
     "compile",
+    "explore",
     "load_ipython_extension",
     "unload_ipython_extension",
 ]
@@ -32,8 +36,10 @@ _HOMES = {
     "Compiled": "nbcompile.api",
     "Options": "nbcompile.options",
     "Recorder": "nbcompile.recorder",
+    "clear_cache": "nbcompile.runtime.cache",
     "compare": "nbcompile.measure.compare",
     "compile": "nbcompile.api",
+    "explore": "nbcompile.notebook.exploring",
 }
 
 

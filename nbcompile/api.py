@@ -78,8 +78,8 @@ def compile(
 class Compiled:
     """A compiled callable. Calls go through Dynamo; attributes of a module are those of the module.
 
-    ``recorder`` collects the record, ``compilation`` is the record so far, ``ran_compiled`` says
-    whether compiled code ran in the last call, and ``eager_reason`` why not.
+    ``recorder`` collects the record, ``compilation`` is the record so far, ``dynamic`` is what was asked
+    for, ``ran_compiled`` says whether compiled code ran in the last call, and ``eager_reason`` why not.
     """
 
     def __init__(
@@ -117,6 +117,7 @@ class Compiled:
         own["_tracker"] = tracker
         own["_called"] = False
         own["recorder"] = recorder
+        own["dynamic"] = dynamic
         own["_run"] = _optimize(entry, weakref.ref(session), fullgraph, dynamic)(fresh_identity(fn))
         for attribute in ("__name__", "__qualname__", "__module__", "__doc__"):
             if hasattr(fn, attribute):

@@ -397,11 +397,16 @@ class Compilation:
             raise RecordError(f"field {where}: {first['msg']}") from error
 
 
-def json_schema() -> dict[str, Any]:
-    """The JSON schema of :meth:`Compilation.to_json` (draft 2020-12), derived from the classes above."""
+def json_schema(*, packed: bool = True) -> dict[str, Any]:
+    """The JSON schema of :meth:`Compilation.to_json` (draft 2020-12), derived from the classes above.
+
+    ``packed=False``: of the record as its classes have it, with nothing in tables.
+    """
     from pydantic import TypeAdapter
 
-    schema = packed_schema(TypeAdapter(Compilation).json_schema())
+    schema = TypeAdapter(Compilation).json_schema()
+    if packed:
+        schema = packed_schema(schema)
     schema["$id"] = SCHEMA
     schema["title"] = "Compilation"
     return schema

@@ -51,7 +51,9 @@ class CodegenError(NbcompileError):
 
 
 class ToolchainError(NbcompileError):
-    """No C compiler, or it refused a generated file."""
+    """No C compiler, or it refused a generated file: ``output`` is all that it said."""
+
+    output = ""
 
 
 class LaunchError(NbcompileError):

@@ -109,6 +109,16 @@ class Options:
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
+    def as_pairs(self) -> tuple[tuple[str, str], ...]:
+        """What differs from the defaults, but for the mode, as it would be typed: ``-o name=value``."""
+        found = []
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name != "mode" and value != field.default:
+                pairs = isinstance(value, tuple)
+                found.append((field.name, ",".join(map(":".join, value)) if pairs else str(value)))
+        return tuple(found)
+
 
 def _convert(name: str, value: Any, default: Any) -> Any:
     if isinstance(default, bool):

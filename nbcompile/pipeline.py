@@ -5,7 +5,7 @@ AtenGraph → LoopProgram → FusedProgram → KernelSource → CompiledModule
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,6 +17,7 @@ from nbcompile.codegen.groups_to_source import groups_to_source
 from nbcompile.codegen.groups_to_triton import groups_to_triton
 from nbcompile.compilation import PassRecord
 from nbcompile.environment import detect
+from nbcompile.errors import EditError
 from nbcompile.fuse.loops_to_groups import loops_to_groups
 from nbcompile.fuse.record import parts
 from nbcompile.loop_ir.fused import FusedProgram
@@ -29,6 +30,7 @@ from nbcompile.recorder import Recorder
 from nbcompile.runtime import (
     binary,
     cuda_graphs,
+    edited,
     graph_cache,
     source_to_module,
     triton_build,
@@ -39,14 +41,17 @@ from nbcompile.runtime.cache import DiskCache
 from nbcompile.runtime.stopwatch import Stopwatch
 from nbcompile.runtime.toolchain import find_toolchain
 from nbcompile.runtime.triton_tools import triton_version
-from nbcompile.stages import AtenGraph, CompiledModule, KernelSource, device_of
+from nbcompile.stages import AtenGraph, CompiledModule, KernelChange, KernelSource, device_of
 from nbcompile.targets import Target
 
 Print = Callable[[FusedProgram], KernelSource]
 
 
-def compile_graph(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledModule:
+def compile_graph(
+    aten: AtenGraph, options: Options, recorder: Recorder, changes: Sequence[KernelChange] = ()
+) -> CompiledModule:
     """Compile one ATen graph to a module for where its tensors are, or for the target that is named.
+    ``changes``: kernels to edit or to watch; those of another graph are left alone.
 
     Raises LoweringError for a graph that no program can express, ToolchainError without a working C
     compiler (or Triton, for a GPU); the caller then runs the graph as it is.
@@ -56,11 +61,13 @@ def compile_graph(aten: AtenGraph, options: Options, recorder: Recorder) -> Comp
     triton_module.check_devices(aten, device)
     if options.chip.is_gpu:
         triton_module.guard_index_width(aten, tile_printer.INT32_LIMIT)
-        return _for_gpu(aten, device, options, recorder)
-    return _for_cpu(aten, options, recorder)
+        return _for_gpu(aten, device, options, recorder, changes=changes)
+    return _for_cpu(aten, options, recorder, changes)
 
 
-def _for_cpu(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledModule:
+def _for_cpu(
+    aten: AtenGraph, options: Options, recorder: Recorder, changes: Sequence[KernelChange]
+) -> CompiledModule:
     """C, built by the C compiler of this machine."""
     toolchain = find_toolchain()
     recorder.environment = replace(
@@ -71,8 +78,16 @@ def _for_cpu(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledM
         aten, options, recorder, compiler, lambda fused: groups_to_source(fused, toolchain.vector_math)
     )
     recorder.progress(f"building {len(source.kernels)} kernels of {aten.id}")
-    library = binary.find_or_build(source, toolchain, options, recorder)
     constants = source_to_module.graph_constants(aten, source.constants)
+    changed = edited.changes_of(source, changes)
+    if changed:
+        functions = edited.build_c(source, changed, toolchain, options, recorder)
+        source = edited.replaced(source, changed)
+        edited.note_edits(recorder, source, changed)
+        around = edited.watched(source, changed)
+        seen = edited.with_tensors(source, changed)
+        return source_to_module.bind(seen, lambda: functions, constants, False, around=around)
+    library = binary.find_or_build(source, toolchain, options, recorder)
     stopwatch = recorder.stopwatches[aten.id] = Stopwatch(source)
     module = source_to_module.bind(
         source, library.functions, constants, library.from_cache, stopwatch=stopwatch
@@ -84,8 +99,9 @@ def _for_cpu(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledM
 
 
 def _for_gpu(
-    aten: AtenGraph, device: torch.device, options: Options, recorder: Recorder, search: bool = False
-) -> CompiledModule:
+    aten: AtenGraph, device: torch.device, options: Options, recorder: Recorder, search: bool = False,
+    changes: Sequence[KernelChange] = (),
+) -> CompiledModule:  # fmt: skip
     """Triton, for the GPU that the tensors are on, for the interpreter, or for a chip that is not here.
     ``search``: measure what is the best way to do its matrix products, if that is not known."""
     chip = _chip(device, options)
@@ -98,6 +114,9 @@ def _for_gpu(
     source = _source(aten, options, recorder, compiler, lambda fused: groups_to_triton(fused, chip), products)
     recorder.change_kernels(lambda kernel: triton_module.predicted(kernel, aten.id, chip))
     constants = source_to_module.graph_constants(aten, source.constants)
+    changed = edited.changes_of(source, changes)
+    if changed:
+        return _changed_for_gpu(source, changed, chip, device if runs else None, aten, options, recorder)
     if options.interpret:
         module = triton_module.interpreted(source, constants)
         return source_to_module.with_fallback(module, aten, recorder) if source.repeatable else module
@@ -121,6 +140,31 @@ def _for_gpu(
         return module
     better = partial(_measured, module, aten, device, options, recorder)
     return in_two_steps(module, better, torch.cuda.is_current_stream_capturing)
+
+
+def _changed_for_gpu(
+    source: KernelSource, changed: Mapping[str, KernelChange], chip: Target, device: torch.device | None,
+    aten: AtenGraph, options: Options, recorder: Recorder,
+) -> CompiledModule:  # fmt: skip
+    """Triton with some kernels edited or watched: no search for configs, no CUDA graph, and no run in ATen
+    where it fails. ``device`` is where the chip is, if it is here."""
+    constants = source_to_module.graph_constants(aten, source.constants)
+    source = edited.replaced(source, changed)
+    edited.note_edits(recorder, source, changed)
+    around = edited.watched(source, changed)
+    if options.interpret:
+        return triton_module.interpreted(source, constants, around)
+    if device is None:
+        raise EditError(
+            f"these kernels are for {chip.part or chip.name}, which is not here.",
+            advice="Compile with --interpret to run them in Triton's interpreter.",
+        )
+    tuner = Tuner(source, chip, replace(options, mode="default"), recorder)
+    library = triton_build.find_or_build(source, chip, options, recorder, tuner.chosen)
+    library.built()
+    return triton_module.on_device(
+        source, library, chip, device, aten, constants, recorder, tuner, around=around
+    )
 
 
 def _measured(

@@ -48,7 +48,7 @@ class AtenGraph:
     Every node's ``meta["val"]`` holds fake tensors (or symbolic ints) with the shape, dtype and
     stride that its result must have; ``meta[STEP_OF]`` the operator that we have written out in steps, of
     which this node is one. ``ids``, ``origins`` and ``spans`` are keyed by node name;
-    ``origins`` are ids of FX nodes (forward) or of joint nodes (backward).
+    ``origins`` are ids of FX nodes, or of joint nodes where there is a joint graph.
     """
 
     id: str  # g0.fw, g0.bw, g0.joint
@@ -153,6 +153,28 @@ class KernelSource:
 
     def as_text(self) -> str:
         return self.source
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """One call of a function of a kernel: ``run(*arguments)`` makes it. ``arguments`` are tensors where the
+    function takes memory, else integers."""
+
+    source: KernelSource
+    kernel: str
+    symbol: str
+    run: Callable[..., None]
+    arguments: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class KernelChange:
+    """A kernel (by id) that is to be compiled otherwise than the compiler would: ``text`` in place of its
+    own, and ``around``, which is given each call of its functions, and has to make it."""
+
+    kernel: str
+    text: str | None = None
+    around: Callable[[KernelCall], None] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,10 @@
 """Say in one line what this machine lacks, before anything long is started.
 
+    python scripts/check_machine.py [--browser]
+
 Runs with any Python 3 and nothing installed. Ends with status 1 if the package cannot be installed; a
-missing C compiler is only a warning, because cells then still run, eagerly.
+missing C compiler is only a warning, because cells then still run, eagerly. With ``--browser``, Chromium is
+looked for as well, and installed where apt-get may be used; status 1 if there is none afterwards.
 """
 
 import os
@@ -38,6 +41,65 @@ def compiler():
     return ""
 
 
+INSTALL_CHROMIUM = (
+    "Install Chromium, which the browser tests drive: `apt-get install chromium` (Debian, Ubuntu), "
+    "`dnf install chromium` (Fedora), `brew install --cask chromium` (macOS), or "
+    "`playwright install chromium`."
+)
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def chromium():
+    """Path of the first browser that runs; an empty string if there is none on the PATH."""
+    for name in BROWSERS:
+        path = shutil.which(name)
+        # Ubuntu's chromium-browser without snap is a script that only says so.
+        if path and run_quietly([path, "--version"]):
+            return path
+    return ""
+
+
+def playwrights_own():
+    """Whether Playwright has fetched a browser of its own."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        return False
+    with sync_playwright() as playwright:
+        return os.path.exists(playwright.chromium.executable_path)
+
+
+def install_chromium():
+    """By the system's packages, where that is allowed: as root of a Debian or an Ubuntu."""
+    if not shutil.which("apt-get") or not hasattr(os, "geteuid") or os.geteuid() != 0:
+        return
+    print("Installing Chromium for the browser tests (apt-get)", flush=True)
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["update", "-qq"], ["install", "-qq", "-y", "--no-install-recommends", "chromium"]):
+        subprocess.run(["apt-get", *command], env=quiet, stdout=subprocess.DEVNULL, check=False)
+
+
+def run_quietly(command):
+    """Whether a command runs and ends well."""
+    try:
+        run = subprocess.run(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return run.returncode == 0
+
+
+def check_browser():
+    """The status to end with: 0 if there is a Chromium, found or installed just now."""
+    if not chromium() and not playwrights_own():
+        install_chromium()
+        if not chromium():
+            print(INSTALL_CHROMIUM, file=sys.stderr)
+            return 1
+    return 0
+
+
 def main():
     problem = missing()
     if problem:
@@ -53,7 +115,7 @@ def main():
             "`xcode-select --install` (macOS), or `pip install ziglang`.",
             file=sys.stderr,
         )
-    return 0
+    return check_browser() if "--browser" in sys.argv[1:] else 0
 
 
 if __name__ == "__main__":

@@ -21,9 +21,13 @@ from nbcompile.view import payload
 
 FOLDER = Path(__file__).parent.parent / "labextension" / "tests" / "fixtures"
 SETUP = "import torch\ntorch.manual_seed(0)\nx, w = torch.randn(64, 128), torch.randn(128, 128)\n"
+BODY = "h = x @ w\np = torch.softmax(h, -1)\nm = p.mean(0)\nz = (torch.tanh(h - m) * p).sum(-1)\nz"
+EDITED = "h = x @ w\n# warmer\nh = h / 2\n" + BODY.split("\n", 1)[1].replace("h - m", "h + m")
 CELLS = {
-    "small": "%%compile --no-bench --save {file}\n"
-    "h = x @ w\np = torch.softmax(h, -1)\nm = p.mean(0)\nz = (torch.tanh(h - m) * p).sum(-1)\nz",
+    "small": "%%compile --no-bench --save {file}\n" + BODY,
+    "no_fuse": "%%compile --no-bench --no-fuse --save {file}\n" + BODY,
+    "edited": "%%compile --no-bench --save {file}\n" + EDITED,
+    "inductor": "%%compile --no-bench --backend inductor --save {file}\n" + BODY,
     "triton": "%%compile --target cuda:90 --no-bench --save {file}\n"
     "h = x + 1\np = torch.softmax(h, -1)\np * 2",
 }  # fmt: skip

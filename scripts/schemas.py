@@ -2,7 +2,8 @@
 
     python scripts/schemas.py OUTDIR
 
-writes ``compilation.schema.json``, the record's, and ``scene.schema.json``, that of what Python adds to it.
+writes ``compilation.schema.json``, that of the record as it is stored, ``record.schema.json``, that of the
+record as its classes have it, and ``scene.schema.json``, that of what Python adds to it.
 """
 
 from __future__ import annotations
@@ -17,9 +18,14 @@ from nbcompile.view import scene_schema
 
 def write(folder: Path) -> list[Path]:
     """The files written, made anew."""
+    schemas = {
+        "compilation": json_schema(),
+        "record": json_schema(packed=False),
+        "scene": scene_schema(),
+    }
     folder.mkdir(parents=True, exist_ok=True)
     out = []
-    for name, schema in (("compilation", json_schema()), ("scene", scene_schema())):
+    for name, schema in schemas.items():
         path = folder / f"{name}.schema.json"
         path.write_text(json.dumps(schema, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         out.append(path)

@@ -1,1 +1,2 @@
 import './explorer.css';
+import './lab.css';

@@ -132,8 +132,14 @@ class _Trace:
             spans = {name: self.joint_spans.get(name, ()) for name in origins}
             positions = self.joint_inputs
         else:
-            origins = self._fx_origins(graph)
-            spans = self._spans(graph, origins)
+            captured = self._fx_origins(graph)
+            spans = self._spans(graph, captured)
+            # Half of a joint graph: of the node that it was there, which has its own origins.
+            origins = captured | {
+                node.name: (self.joint_ids[node.name],)
+                for node in graph.nodes
+                if node.name in self.joint_ids and node.op != "output"
+            }
             positions = self.joint_inputs or self._input_positions(graph)
         saved = self.saved if suffix == "fw" else ()
         ids = self._add(module, suffix, origins, spans, saved)
@@ -173,7 +179,7 @@ class _Trace:
                 nodes=nodes,
                 outputs=outputs,
                 saved=tuple(ids[name] for name in saved if name in ids),
-                parent=f"{self.graph.id}.{'joint' if suffix == 'bw' else 'fx'}",
+                parent=f"{self.graph.id}.{'joint' if self.joint_ids and suffix != 'joint' else 'fx'}",
                 text="\n".join(node.text for node in nodes),
             )
         )

@@ -48,6 +48,7 @@ class CellOptions:
     show: tuple[str, ...] = ()
     save: str = ""
     into: str = ""
+    live: bool = False
 
     @property
     def mapping(self) -> dict[str, Any]:
@@ -79,6 +80,7 @@ def options_of_magic(function: F) -> F:
         argument("--deterministic", action="store_true", help="no atomics that change a result's last bits"),
         argument("--autotune-seconds", type=float, metavar="SECONDS",
                  help="how long max-autotune may measure candidates for one graph"),
+        argument("--live", action="store_true", help="show the explorer as a widget"),
         argument("--save", metavar="FILE", help="write the record (.json) or the page (.html)"),
         argument("--into", metavar="NAME", help="bind the Compilation to this name"),
     ]  # fmt: skip
@@ -131,6 +133,7 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         show=show,
         save=parsed.save or "",
         into=parsed.into or "",
+        live=parsed.live,
     )
 
 

@@ -6,17 +6,31 @@ import json
 from pathlib import Path
 
 from nbcompile.compilation import Compilation
+from nbcompile.errors import ExplorerError
 from nbcompile.notebook.arguments import CellOptions
+from nbcompile.notebook.exploring import explore
 from nbcompile.notebook.progress import Place
-from nbcompile.view import mime_bundle, payload, to_page
+from nbcompile.view import MIME, mime_bundle, payload, to_page
 
 
 def show(compilation: Compilation, options: CellOptions, place: Place) -> None:
     """Replace the progress line at ``place`` by the record, all of it or the parts asked for.
 
-    The record stored in the notebook is whole in any case.
+    The record stored in the notebook is whole in any case, but for ``--live``: then it is a widget, with the
+    HTML and text of the record for where there are none.
     """
-    place.show(mime_bundle(compilation, options.show))
+    bundle = mime_bundle(compilation, options.show)
+    metadata = None
+    if options.live and place.live:
+        try:
+            widget = explore(compilation)._repr_mimebundle_()
+        except ExplorerError as error:
+            print(f"nbcompile: {error}")
+        else:
+            assert widget is not None, "a widget has a view"
+            del bundle[MIME]
+            bundle, metadata = {**widget[0], **bundle}, widget[1]
+    place.show(bundle, metadata)
 
 
 def save(compilation: Compilation, file: str) -> None:

@@ -27,7 +27,7 @@ from nbcompile.notebook.compiling import CellCompiler, CompiledCall, backend_nam
 from nbcompile.notebook.completion import matcher
 from nbcompile.notebook.display import save, show
 from nbcompile.notebook.measuring import has_backward, measure_call, measure_cell, repeatable, wanted
-from nbcompile.notebook.play import Plays
+from nbcompile.notebook.play import SESSION
 from nbcompile.notebook.programs import CellProgram
 from nbcompile.notebook.progress import Place
 from nbcompile.notebook.session import CellRun, Switchboard
@@ -56,7 +56,7 @@ class NbCompile(Magics):
         super().__init__(shell)
         self._ip: Any = shell  # IPython's methods are not typed
         self.board = Switchboard()
-        self.plays = Plays()
+        self.plays = SESSION
         self._parser = cast(Any, type(self).compile).parser
         self._marker = hooks.CellMarker(self._accepts)
         self._transformer = hooks.CellTransformer(self._start, self._failed)
@@ -147,7 +147,8 @@ class NbCompile(Magics):
         self.board.next_id += 1 + max((s.inner for s in prepared.statements), default=0)
         place = Place(self._ip)
         source = self._raw if self._raw.lstrip().startswith("%%compile") else f"%%compile {line}\n"
-        cell = Cell(source=source, execution_count=self._ip.execution_count)
+        # The number that the cell shows: newer versions of IPython count on before a cell runs.
+        cell = Cell(source=source, execution_count=self._ip.displayhook.prompt_count)
         compiler = CellCompiler(options, cell, place.progress)
         run = CellRun(
             prepared,

@@ -3,6 +3,22 @@
 :class:`Plays` remembers the last programs that were compiled here (their code, names and options, see
 :mod:`nbcompile.notebook.programs`) by the id of their record. A change compiles the program again with other
 settings, on values as they are now, and measures it. All state is put back, and nothing is printed.
+
+Requests, as :mod:`nbcompile.notebook.protocol` receives them (``record`` is a record's id; all is JSON)::
+
+    controls {record}          {live, reason, backend, backends, mode, modes, dynamic, dtype, dtypes,
+                                sizes: [{name, extent, where, low, high}], fuse, no_fuse, force_fuse, edited}
+    change {record, backend?, mode?, dynamic?, dtype?, sizes?: {name: extent}, fuse?, no_fuse?, force_fuse?,
+            bench?}            {payload}: what is not named stays, but for edits, which are left out
+    edit {record, kernel, language, source}
+                               {agrees, outputs: [{name, error, eager_error, max_difference, agrees,
+                                reason}], original, edited: seconds a call of the kernel alone, message,
+                                payload}
+    script {record, kernel}    {name, text}
+    charts {}                  {script}
+
+Pairs are ``[producer, consumer]``, names of loops. ``no_fuse`` and ``force_fuse`` are whole lists: they
+replace those of the record, and a pair given in one leaves the other.
 """
 
 from __future__ import annotations
@@ -28,12 +44,13 @@ from nbcompile.measure.timing import Step
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.compiling import compile_part, new_recorder
 from nbcompile.notebook.interrupts import FinishFirst
-from nbcompile.notebook.measuring import as_program, measure_parts, wanted
+from nbcompile.notebook.measuring import as_program, measure_parts
 from nbcompile.notebook.programs import AGAIN, Piece, Program
 from nbcompile.notebook.surroundings import changing, quiet_compile
 from nbcompile.notebook.variations import DTYPES, dtype_of, sizes_of, varied
 from nbcompile.options import MODES, Options
 from nbcompile.recorder import Recorder
+from nbcompile.view import payload
 
 PROGRAMS = 8
 _VARIANTS = 64
@@ -65,8 +82,6 @@ class Variant:
 
     program: Program
     settings: Settings
-    record: str
-    """The id that the compiler gave it: a variant's own id says more."""
 
 
 class Plays:
@@ -77,7 +92,7 @@ class Plays:
 
     def remember(self, record: str, program: Program, settings: Settings | None = None) -> None:
         """Make the record with this id live. The eight programs used last are kept."""
-        self._variants[record] = Variant(program, settings or Settings(program.options), record)
+        self._variants[record] = Variant(program, settings or Settings(program.options))
         self._variants.move_to_end(record)
         recent = list(dict.fromkeys(id(item.program) for item in reversed(self._variants.values())))
         for old, item in list(self._variants.items()):
@@ -97,7 +112,12 @@ class Plays:
 
     def answer(self, method: str, params: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         """The value of one request. Raises NbcompileError for what cannot be done."""
-        methods = {"controls": self.controls, "change": self.change}
+        methods = {
+            "controls": self.controls,
+            "change": self.change,
+            "edit": self.edit,
+            "script": self.script,
+        }
         if method not in methods:
             raise PlayError(f"there is no method {method!r}.", advice=f"There are {', '.join(methods)}.")
         return methods[method](params, tell)
@@ -157,7 +177,7 @@ class Plays:
             )
             run_compiled(pieces, options, recorder, train=variant.program.train)
             compilation = recorder.compilation()
-            if (bench and wanted(compilation, options)) or compilation.execution != "eager":
+            if compilation.execution != "eager":
                 compilation = measure_parts(
                     pieces,
                     compilation,
@@ -167,7 +187,31 @@ class Plays:
                 )
         compilation = self.keep(variant.program, settings, compilation)
         tell("drawing", 3, 4)
-        return {"payload": payload_of(compilation)}
+        return {"payload": payload(compilation)}
+
+    def edit(self, params: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+        """Run with one kernel's text replaced: compared with eager, timed beside the original."""
+        from nbcompile.notebook.edits import run_edit
+
+        variant = self.variant(params)
+        found = run_edit(variant, params, tell)
+        compilation = self.keep(variant.program, found.settings, found.compilation)
+        fields = ("output", "error", "eager_error", "max_difference", "agrees", "reason")
+        rows = [{field: getattr(row, field) for field in fields} for row in found.rows]
+        return {
+            "agrees": found.agrees,
+            "outputs": [{"name": row.pop("output"), **row} for row in rows],
+            "original": list(found.original),
+            "edited": list(found.edited),
+            "message": found.message,
+            "payload": payload(compilation),
+        }
+
+    def script(self, params: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+        """A stand-alone script that runs one kernel."""
+        from nbcompile.notebook.edits import run_script
+
+        return run_script(self.variant(params), params, tell)
 
     def keep(self, program: Program, settings: Settings, compilation: Compilation) -> Compilation:
         """Remember a variant, under an id that says all of its settings, which the record is given."""
@@ -179,6 +223,10 @@ class Plays:
         compilation = dataclasses.replace(compilation, id=identity, notes=(*compilation.notes, *notes))
         self.remember(identity, program, settings)
         return compilation
+
+
+SESSION = Plays()
+"""What was compiled in this process."""
 
 
 # -- settings ---------------------------------------------------------------------------------------
@@ -281,7 +329,9 @@ def current(program: Program, settings: Settings) -> list[Piece]:
 def untouched(pieces: Sequence[Piece]) -> Iterator[Snapshot]:
     """What runs in here prints nothing, and leaves the arguments, all that the functions reach, and the
     random generators as they were, also after an interrupt. MeasureError where that cannot be."""
-    roots = {"fn": [piece.bound for piece in pieces], "inputs": [piece.arguments for piece in pieces]}
+    roots: dict[str, Any] = {"the functions": [piece.bound for piece in pieces]}
+    for piece in pieces:
+        roots |= dict(zip(piece.names, piece.arguments, strict=True))
     snapshot = Snapshot(roots)
     if snapshot.unrestorable:
         raise MeasureError(
@@ -342,11 +392,3 @@ def _try_eager(pieces: Sequence[Piece], train: bool, settings: Settings) -> None
                     advice="This size is not free: a parameter or a constant goes with it.",
                 ) from error
             raise PlayError(f"in {settings.dtype} the program itself raises {why}.") from error
-
-
-def payload_of(compilation: Compilation) -> dict[str, Any]:
-    """What the explorer opens."""
-    from nbcompile import view
-
-    make = getattr(view, "payload", None)  # until the scene has landed
-    return dict(make(compilation)) if make is not None else compilation.to_dict()

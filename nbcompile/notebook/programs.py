@@ -147,12 +147,19 @@ class CellProgram:
 class CallableProgram:
     """What ``nbcompile.compile`` returned, with the arguments of a call; none of it is kept alive."""
 
-    def __init__(self, compiled: Compiled, inputs: Sequence[Any], options: CellOptions) -> None:
+    def __init__(self, compiled: Compiled, inputs: Sequence[Any]) -> None:
+        recorder = compiled.recorder
+        ours = recorder.backend == "nbcompile"
         self._compiled = weakref.ref(compiled)
         self._inputs = [_weak(value) for value in inputs]
-        self.cell = compiled.recorder.cell
-        self.name = compiled.recorder.name
-        self.options, self.train = options, False
+        self.cell, self.name = recorder.cell, recorder.name
+        self.options = CellOptions(
+            backend=recorder.backend,
+            mode=recorder.options.mode,
+            dynamic=compiled.dynamic,
+            options=recorder.options.as_pairs() if ours else (),
+        )
+        self.train = False
 
     def pieces(self) -> list[Piece]:
         compiled = self._compiled()

@@ -35,6 +35,9 @@ def _builders(process: int) -> concurrent.futures.ThreadPoolExecutor:
 Allocate = Callable[..., torch.Tensor]
 """``empty(shape, strides, dtype)``."""
 
+Wrap = Callable[[Mapping[str, Callable[..., None]]], Mapping[str, Callable[..., None]]]
+"""Kernels by symbol, as the wrapper calls them, to what it is to call."""
+
 KERNELS_A_PART = 3  # fewer are compiled sooner by one compiler than by two and a linker
 
 
@@ -98,11 +101,12 @@ def bind(
     from_cache: bool,
     empty: Allocate | None = None,
     stopwatch: Stopwatch | None = None,
+    around: Wrap | None = None,
 ) -> CompiledModule:
     """A module that resolves its kernels (waiting for the compiler) at its first call. ``constants``
     are the tensors that the graph holds, by name (see :func:`graph_constants`); ``empty`` allocates
     memory (shape, strides, dtype), by default from our pool on the CPU. While ``stopwatch`` runs, every
-    step of a call is timed."""
+    step of a call is timed. ``around`` gives what the wrapper calls in place of its kernels."""
     filename = f"<nbcompile wrapper {source.graph}>"
     linecache.cache[filename] = (
         len(source.wrapper), None, source.wrapper.splitlines(keepends=True), filename,
@@ -114,7 +118,11 @@ def bind(
 
     def first(args: list[Any]) -> Any:
         if not state:
-            scope.update(_scope(source, functions(), libraries, constants, empty))
+            kernels = functions()
+            if source.language == "c":
+                kernels = _c_calls(kernels, source)
+            kernels = around(kernels) if around is not None else kernels
+            scope.update(_scope(kernels, libraries, constants, empty))
             exec(code, scope)
             state.append(scope["call"])
         return call(args)
@@ -185,7 +193,6 @@ def with_fallback(module: CompiledModule, aten: AtenGraph, recorder: Recorder) -
 
 
 def _scope(
-    source: KernelSource,
     functions: Mapping[str, Callable[..., None]],
     libraries: Mapping[str, Any],
     constants: Mapping[str, torch.Tensor],
@@ -209,7 +216,7 @@ def _scope(
         "check": check,
         "constants": constants,
         "_flag": flag,
-        **(_c_calls(functions, source) if source.language == "c" else functions),
+        **functions,
         **libraries,
     }
 

@@ -106,7 +106,9 @@ class Toolchain:
             run = _run(command, timeout=timeout, text=source)
             if run.returncode != 0:
                 line = first_error(run.stderr)
-                raise ToolchainError(f"{self.command[0]}: {line}.", advice=_advice_for(line))
+                refused = ToolchainError(f"{self.command[0]}: {line}.", advice=_advice_for(line))
+                refused.output = run.stderr
+                raise refused
             partial.chmod(0o755)  # mkstemp's 0600 would hide a shared cache from its other readers
             os.replace(partial, out)
         except OSError as error:

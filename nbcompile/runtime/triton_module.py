@@ -18,7 +18,7 @@ from nbcompile.errors import LaunchError, LoweringError
 from nbcompile.recorder import Recorder
 from nbcompile.runtime import triton_build
 from nbcompile.runtime.autotune import Tuner
-from nbcompile.runtime.source_to_module import bind
+from nbcompile.runtime.source_to_module import Wrap, bind
 from nbcompile.runtime.stopwatch import Stopwatch
 from nbcompile.runtime.triton_build import Builds, TritonBinary
 from nbcompile.runtime.triton_grid import grid_of, hints_of
@@ -30,10 +30,11 @@ Functions = Mapping[str, Callable[..., None]]
 
 def on_device(
     source: KernelSource, binary: TritonBinary, chip: Target, device: torch.device, aten: AtenGraph,
-    constants: Mapping[str, torch.Tensor], recorder: Recorder, tuner: Tuner, stopwatch: Stopwatch,
+    constants: Mapping[str, torch.Tensor], recorder: Recorder, tuner: Tuner,
+    stopwatch: Stopwatch | None = None, around: Wrap | None = None,
 ) -> CompiledModule:  # fmt: skip
     """The module that launches ``source`` on ``device``, once its kernels are built; ``tuner`` searches for
-    faster configs where the options ask for it."""
+    faster configs where the options ask for it, ``around`` is as for ``bind``."""
 
     def functions() -> Functions:
         from nbcompile.runtime.triton_launch import launchers
@@ -47,7 +48,8 @@ def on_device(
     moved = {name: tensor.to(device) for name, tensor in constants.items()}
 
     def calling(launchers: Callable[[], Functions]) -> CompiledModule:
-        return bind(source, launchers, moved, binary.from_cache, allocator(device), stopwatch)
+        empty = allocator(device)
+        return bind(source, launchers, moved, binary.from_cache, empty, stopwatch, around)
 
     module = tuner.module(calling, functions, device)
     return replace(module, call=_with_scalars_there(module.call, _scalars(aten), device))
@@ -75,11 +77,14 @@ def _that_fit(source: KernelSource, built: Builds, chip: Target, device: torch.d
     return found
 
 
-def interpreted(source: KernelSource, constants: Mapping[str, torch.Tensor]) -> CompiledModule:
-    """The module that runs ``source`` in Triton's interpreter, on CPU tensors."""
+def interpreted(
+    source: KernelSource, constants: Mapping[str, torch.Tensor], around: Wrap | None = None
+) -> CompiledModule:
+    """The module that runs ``source`` in Triton's interpreter, on CPU tensors; ``around`` as for ``bind``."""
     from nbcompile.runtime.triton_interpret import interpreted as functions_of
 
-    return bind(source, lambda: functions_of(source), constants, False, allocator(torch.device("cpu")))
+    there = allocator(torch.device("cpu"))
+    return bind(source, lambda: functions_of(source), constants, False, there, around=around)
 
 
 def elsewhere(

@@ -55,11 +55,16 @@ def to_html(compilation: Compilation, show: Sequence[str] = ()) -> str:
     return to_html(compilation, show)
 
 
-def to_page(compilations: Compilation | Sequence[Compilation], title: str = "") -> str:
-    """A complete HTML file that can be mailed: no script, no outside resource, light and dark."""
-    from nbcompile.view.html import to_page
+def to_page(
+    compilations: Compilation | Sequence[Compilation], title: str = "", *, script: bool = True
+) -> str:
+    """A complete HTML file that can be mailed: the explorer, no outside resource, light and dark.
 
-    return to_page(compilations, title)
+    ``script=False``: the same in plain HTML, for places that let no script through.
+    """
+    from nbcompile.view.page import to_page
+
+    return to_page(compilations, title, script=script)
 
 
 def to_text(compilation: Compilation, show: Sequence[str] = ()) -> str:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nbcompile.compilation import Compilation, Graph, Node
+from nbcompile.compilation import Compilation, Graph, Kernel, Node
 from nbcompile.provenance import Links
 from nbcompile.view.drawing import captured_inputs, input_label, kernel_label, left_out_words, loop_label
 from nbcompile.view.facts import is_parameter, short_op
 from nbcompile.view.titles import graph_title
-from nbcompile.view.tree import Box, grouped, module_path
+from nbcompile.view.tree import Box, grouped, limit, module_path
 from nbcompile.view.units import clip, count_text
 
 NOT_DRAWN = ("constant", "output")
 MAX_ARGUMENTS = 12
-"""Up to this many arguments stand at the top of the drawing; more, and saved tensors, where they are read."""
+"""Up to this many arguments of forward stand at the top; more, and saved tensors, where they are read."""
 MAX_EDGES = 30_000
 MAX_INPUTS = 24
 """Inputs of one group: more are put in a group of their own."""
@@ -34,7 +34,7 @@ class Contents:
 
 def contents(compilation: Compilation, graph: Graph, inner: Graph | None, links: Links) -> Contents:
     """What is drawn of ``graph``; ``inner`` has the loops of its kernels."""
-    known = captured_inputs(compilation, graph)
+    known = captured_inputs(links, graph)
     read = {id for node in graph.nodes for id in node.inputs}
     held = [node for node in graph.nodes if node.kind == "input"]
     shown = {n.id for n in held if n.id in read and not is_parameter(known.get(n.id, n))}
@@ -45,7 +45,8 @@ def contents(compilation: Compilation, graph: Graph, inner: Graph | None, links:
     title = graph_title(compilation, graph)
     noun = {"loops": "loops", "fused": "kernels and calls"}.get(graph.stage, "ops")
     root = grouped(boxes, title, noun)
-    arguments = [box for box in inputs if graph.nodes[box.ref].id in known or not graph.parent]
+    backward = any(node.name.startswith("tangents") for node in held)
+    arguments = [b for b in inputs if not backward and (graph.nodes[b.ref].id in known or not graph.parent)]
     _place_inputs(root, inputs, arguments if len(arguments) <= MAX_ARGUMENTS else (), edges)
     constants = sum(1 for node in graph.nodes if node.kind == "constant")
     hidden = [node for node in held if node.id not in shown]
@@ -66,7 +67,6 @@ class _Maker:
         known: Mapping[str, Node],
     ) -> None:
         self.compilation, self.graph, self.links, self.known = compilation, graph, links, known
-        self.kernels = {kernel.id: kernel for kernel in compilation.kernels} if inner else {}
         self.loops = inner.nodes if inner else ()
         self.loop_places = {node.id: place for place, node in reversed(list(enumerate(self.loops)))}
         self.of_node: dict[str, Box] = {}
@@ -89,8 +89,8 @@ class _Maker:
     def _label(self, node: Node) -> str:
         if node.kind == "input":
             return input_label(self.known.get(node.id, node))
-        if node.id in self.kernels:
-            return kernel_label(self.compilation, self.kernels[node.id])
+        if kernel := self._kernel(node):
+            return kernel_label(self.compilation, kernel)
         if self.graph.stage == "loops" and node.kind not in ("library", "fallback"):
             return loop_label(node)
         return clip(short_op(node.op or node.name), 20)
@@ -98,7 +98,7 @@ class _Maker:
     def _box(self, place: int, node: Node) -> Box:
         box = Box(place, label=self.labels[place], path=self._path(node), line=_line(node))
         held = self._held(node)
-        if node.id in self.kernels and len(held) > 1:
+        if self._kernel(node) and len(held) > 1:
             box.kind, box.name = "kernel", node.id
             start = len(self.graph.nodes)
             box.inner = [Box(start + at, label=loop_label(self.loops[at]), line=_line(self.loops[at]))
@@ -109,9 +109,12 @@ class _Maker:
             self.of_loop.setdefault(self.loops[at].id, {}).setdefault(node.id, leaf)
         return box
 
+    def _kernel(self, node: Node) -> Kernel | None:
+        return self.links.kernels.get(node.id) if node.kind == "kernel" else None
+
     def _held(self, node: Node) -> list[int]:
         """Places of the loops that a node of a fused graph stands for."""
-        kernel = self.kernels.get(node.id)
+        kernel = self._kernel(node)
         ids = kernel.loops if kernel else (node.id, *node.origins)
         return list(dict.fromkeys(self.loop_places[id] for id in ids if id in self.loop_places))
 
@@ -185,8 +188,7 @@ def _place_inputs(
     for group, boxes in added.values():
         if len(boxes) > MAX_INPUTS:
             held = Box(kind="part", label=f"{len(boxes):,} inputs", name="inputs", inner=boxes)
-            for box in boxes:
-                box.outer = held
+            limit(held, "inputs")
             boxes = [held]
         for box in boxes:
             box.outer = group

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nbcompile.compilation import Compilation, Graph, Kernel, Node
-from nbcompile.view.facts import PLAIN, Call, is_parameter, short_id, short_op, stage_graphs
+from nbcompile.provenance import Links
+from nbcompile.view.facts import PLAIN, Call, call_size, is_parameter, short_id, short_op, stage_graphs
 from nbcompile.view.styles import FATES
-from nbcompile.view.units import bytes_text, clip, clip_middle, count_text, percent_text, shape_text
+from nbcompile.view.units import clip, clip_middle, count_text, percent_text, shape_text
 
 MAX_BOXES = 300
 MAX_OUTER = 120
@@ -49,7 +50,7 @@ class Drawing:
 
 
 def fused_drawing(
-    compilation: Compilation, graph: Graph, calls: Sequence[Call], limit: int = MAX_BOXES
+    compilation: Compilation, graph: Graph, calls: Sequence[Call], links: Links, limit: int = MAX_BOXES
 ) -> Drawing:
     """The fused graph: kernels with their loops, library calls, fallbacks, and the inputs they read."""
     by_id = {call.id: call for call in calls}
@@ -59,7 +60,7 @@ def fused_drawing(
     def box(node: Node) -> Box:
         call = by_id.get(node.id)
         fate = call.fate if call else _fate_of_kind(node)
-        note = f"{bytes_text(call.bytes)} · {percent_text(call.share)}" if call and call.bytes else ""
+        note = f"{call_size(call)} · {percent_text(call.share)}" if call and call.share else ""
         kernel = kernels.get(node.id)
         if kernel is None:
             label = short_op(node.op or node.name)
@@ -75,7 +76,7 @@ def fused_drawing(
         for node in graph.nodes
     }  # fmt: skip
     noun, title = "{} kernels and calls", f"fused graph {graph.id}"
-    known = captured_inputs(compilation, graph)
+    known = captured_inputs(links, graph)
     return _draw(graph, box, lambda node: modules[node.id], limit, noun, count_calls, title, known)
 
 
@@ -195,15 +196,14 @@ def _runs(nodes: Sequence[Node], key: Callable[[Node], str]) -> list[tuple[str, 
     return runs
 
 
-def captured_inputs(compilation: Compilation, graph: Graph) -> dict[str, Node]:
+def captured_inputs(links: Links, graph: Graph) -> dict[str, Node]:
     """For the inputs of a loop or fused graph, the captured inputs that they are. Below AOTAutograd inputs
     are called ``primals_3``; their graph's ATen graph has a node of that name, whose origins say which
     argument or parameter it is. Saved tensors and tangents of a backward graph are nobody's argument."""
-    graphs = {each.id: each for each in compilation.graphs}
-    nodes = {node.id: node for each in compilation.graphs for node in each.nodes}
-    above = graphs.get(graph.parent)
+    nodes = links.nodes
+    above = links.graphs.get(graph.parent)
     if above is not None and above.stage == "loops":
-        above = graphs.get(above.parent)
+        above = links.graphs.get(above.parent)
     names = {node.name: node for node in above.nodes if node.kind == "input"} if above else {}
     out = {}
     for node in graph.nodes:

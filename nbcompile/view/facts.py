@@ -6,8 +6,8 @@ Everything is computed from the record; strings in here are still untrusted and 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from nbcompile.compilation import Compilation, Graph, Kernel, Measurement, Node
@@ -29,6 +29,7 @@ Fate = Literal["fused", "library", "fallback", "break", "captured"]
 """What became of an op. ``captured`` where the record says no more than that (other backends)."""
 
 Tone = Literal["good", "even", "bad", "none"]
+ShareOf = Literal["time", "bytes"]
 
 PLAIN = ("input", "constant", "output", "view")
 """Node kinds that do no work of their own."""
@@ -37,8 +38,9 @@ PLAIN = ("input", "constant", "output", "view")
 @dataclass(frozen=True)
 class Call:
     """One kernel, library call or fallback of a fused graph. ``bytes`` is its traffic per call;
-    ``lines`` are lines of the cell; ``share`` its part of all bytes, 0 to 1. ``seconds`` is a call's measured
-    time, ``predicted`` that of bytes and operations at its chip's rates, where they are known."""
+    ``lines`` are lines of the cell; ``share`` its part of the whole, 0 to 1: of the measured time where all
+    calls have one, else of the bytes moved (:attr:`Facts.share_of`). ``seconds`` is a call's measured time,
+    ``predicted`` that of bytes and operations at its chip's rates, where they are known."""
 
     id: str
     graph: str
@@ -71,6 +73,7 @@ class Facts:
     calls: tuple[Call, ...]
     moved: int
     unfused: int
+    share_of: ShareOf
 
 
 def facts(compilation: Compilation, links: Links) -> Facts:
@@ -89,6 +92,7 @@ def facts(compilation: Compilation, links: Links) -> Facts:
         calls=calls,
         moved=moved,
         unfused=unfused,
+        share_of=share_of(calls),
     )
 
 
@@ -163,7 +167,6 @@ def calls_of(compilation: Compilation, links: Links) -> tuple[Call, ...]:
             seen.add(kernel.id)
             node = Node(kernel.id, kernel.name, kernel.name, "kernel")
             raw.append((node, kernel.graph, "fused", max(0, kernel.bytes_read + kernel.bytes_written)))
-    total = sum(traffic for *_, traffic in raw) or 1
     file = main_file(compilation)
     ceilings = main_ceilings(compilation)
     known = {point.kernel: point for point in points(compilation, ceilings)} if ceilings else {}
@@ -175,9 +178,23 @@ def calls_of(compilation: Compilation, links: Links) -> tuple[Call, ...]:
         lines = lines_of(links, node.id, file)
         point = known.get(node.id)
         predicted = point.predicted if point else (held.predicted_seconds if held else None)
-        times = finite(held.seconds if held else None), finite(predicted)
-        out.append(Call(node.id, graph_id, label, name, fate, traffic, traffic / total, lines, *times))
-    return tuple(out)
+        seconds = node.seconds if node.seconds is not None else (held.seconds if held else None)
+        out.append(Call(node.id, graph_id, label, name, fate, traffic, 0.0, lines, finite(seconds),
+                        finite(predicted)))  # fmt: skip
+    timed = share_of(out) == "time"
+    weights = [max(0.0, call.seconds or 0.0) if timed else float(call.bytes) for call in out]
+    total = sum(weights) or 1.0
+    return tuple(replace(call, share=weight / total) for call, weight in zip(out, weights, strict=True))
+
+
+def call_size(call: Call) -> str:
+    """What a call's share is the part of: its measured time, else its bytes."""
+    return bytes_text(call.bytes) if call.seconds is None else seconds_text(call.seconds)
+
+
+def share_of(calls: Sequence[Call]) -> ShareOf:
+    """What shares are parts of: of time only where the time of every call was measured."""
+    return "time" if calls and all(call.seconds is not None for call in calls) else "bytes"
 
 
 def fates_of(calls: tuple[Call, ...], links: Links) -> dict[str, Fate]:
@@ -192,7 +209,7 @@ def fates_of(calls: tuple[Call, ...], links: Links) -> dict[str, Fate]:
 
 
 def line_shares(compilation: Compilation, calls: tuple[Call, ...], links: Links) -> dict[int, float]:
-    """Each cell line's part (0 to 1) of all bytes moved. A kernel's bytes are divided among its loops
+    """Each cell line's part (0 to 1) of what :func:`share_of` says. A kernel's is divided among its loops
     by the size of their results, and a loop's evenly among the lines it came from."""
     loops = {node.id: node for graph in stage_graphs(compilation, "loops") for node in graph.nodes}
     held = {kernel.id: kernel for kernel in compilation.kernels}

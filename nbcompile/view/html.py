@@ -1,6 +1,6 @@
-"""A compilation as HTML: a fragment for a notebook's output, and a page that stands alone.
+"""A compilation as an HTML fragment: for a notebook's output, and for a page that stands alone.
 
-Neither needs JavaScript, torch or a kernel. Jinja escapes everything that comes from the record; the only
+It needs no JavaScript, torch or kernel. Jinja escapes everything that comes from the record; the only
 Markup is made by :mod:`styles`, :mod:`highlight` and :mod:`svg`, each of which escapes what it is given.
 """
 
@@ -16,8 +16,7 @@ from markupsafe import Markup, escape
 from nbcompile.compilation import Compilation
 from nbcompile.view.model import Model
 from nbcompile.view.rows import Caps, first_line_kept
-from nbcompile.view.styles import Styler, page_style_sheet
-from nbcompile.view.units import clip
+from nbcompile.view.styles import Styler
 
 MAX_BYTES = 1_000_000
 """Upper limit of a fragment, in bytes of UTF-8."""
@@ -30,37 +29,24 @@ def to_html(compilation: Compilation, show: Sequence[str] = ()) -> str:
     return str(_fragment(compilation, Styler(page=False), show))
 
 
-def to_page(compilations: Compilation | Sequence[Compilation], title: str = "") -> str:
-    """A complete HTML file with no script and no outside resource, light and dark by the reader's setting."""
-    many = [compilations] if isinstance(compilations, Compilation) else list(compilations)
-    shown = many[:50]
-    fragments = [_fragment(compilation, Styler(page=True)) for compilation in shown]
-    name = clip(title, 200) or (f"{many[0].backend} compilation" if len(many) == 1 else "nbcompile")
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            title=_printable(name),
-            style=Markup(page_style_sheet()),
-            fragments=fragments,
-            more=len(many) - len(shown),
-        )
-    )
+def page_fragment(compilation: Compilation) -> Markup:
+    """The same for a page of ours, whose style sheet has the classes of :mod:`styles`."""
+    return _fragment(compilation, Styler(page=True))
 
 
 def _fragment(compilation: Compilation, css: Styler, show: Sequence[str] = ()) -> Markup:
     """The largest version that fits: huge records are shown with tighter caps, and say so."""
-    template = _environment().get_template("fragment.html")
+    template = environment().get_template("fragment.html")
     text = ""
     for rung in _RUNGS:
         caps = Caps() if rung == 1.0 else Caps().shrunk(rung)
-        text = _printable(template.render(m=Model(compilation, css, caps, show), css=css))
+        text = printable(template.render(m=Model(compilation, css, caps, show), css=css))
         if len(text.encode()) <= MAX_BYTES:
             break
     return Markup(text)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Without lone surrogates and control characters, which neither UTF-8 nor a browser can carry."""
     return _UNPRINTABLE.sub("\ufffd", text)
 
@@ -78,7 +64,8 @@ def _emphasise(text: str) -> Markup:
 
 
 @lru_cache(maxsize=1)
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Of the templates: everything is escaped but Markup."""
     environment = Environment(
         loader=PackageLoader("nbcompile.view"),
         autoescape=True,

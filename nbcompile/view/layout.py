@@ -198,6 +198,8 @@ def _order(layers: list[list[Item]]) -> None:
 
     def sweep(sequence: Sequence[list[Item]], upwards: bool) -> None:
         for layer in sequence:
+            if len(layer) == 1:
+                continue
             weight = {}
             for item in layer:
                 near = item.below if upwards else item.above

@@ -94,7 +94,7 @@ class Model:
         out: list[dict[str, Any]] = []
         height = 0
         for graph in graphs[: self.caps.pictures]:
-            drawing = fused_drawing(self.record, graph, self.facts.calls, self.caps.boxes)
+            drawing = fused_drawing(self.record, graph, self.facts.calls, self.links, self.caps.boxes)
             room = 560 if self.record.cell else 1040
             picture = graph_picture(drawing, self.css.tone, max_width=room, max_height=560)
             height += picture.height + 30
@@ -198,7 +198,7 @@ class Model:
             "schedule": clip(kernel.schedule, 120),
             "meanings": explained(kernel.schedule),
             "traffic": f"reads {bytes_text(kernel.bytes_read)}, writes {bytes_text(kernel.bytes_written)}",
-            "share": percent_text(share) if share else "",
+            "share": f"{percent_text(share)} of {self.facts.share_of}" if share else "",
             "flops": quantity(kernel.flops, "flop") if kernel.flops else "",
             "lines": lines_label(self._lines(kernel.id)),
             "lines_many": len(self._lines(kernel.id)) > 1,

@@ -51,7 +51,8 @@ class Group:
     carries, ``from`` and ``to`` are numbers of items in this group; -1 is the group's own border, its top
     for ``from``, its bottom for ``to``: the edge goes on in the group around it, at the same x. The first x
     is where it leaves the bottom of ``from``, the last where it meets the top of ``to``, those between are
-    where it passes the rows between, straight.
+    where it passes the rows between, straight. An edge of a kernel as a whole, where the record does not
+    tell which of its loops it is, ends at the kernel's border.
     """
 
     id: str
@@ -68,7 +69,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A graph of the record as nested groups; ``groups[0]`` is all of it. Empty where it is too large.
+    """A graph of the record as nested groups; ``groups[0]`` is all of it. No groups and no labels where
+    there is nothing to draw, or too much.
 
     A node's ref is its place in the graph's list of nodes. In the drawing of a fused graph, kernels hold
     the loops of the graph ``inner``: there the ref is the loop's place in that graph's list plus the number
@@ -94,6 +96,8 @@ MAX_NODES = 40_000
 FIRST_SHOWN = 300
 """Boxes that are to be seen at first."""
 MAX_WIDTH = 900.0
+BESIDE = 200.0
+"""Room beside a wide group, so that inputs stand near their readers, in pixels."""
 PADDING = 12
 MAX_PORTS = 40
 """Places at one border of a group where edges cross it: more edges share them."""
@@ -107,13 +111,17 @@ _ORDER = ("fused", "fx", "loops", "forward", "backward", "joint")
 def drawings(compilation: Compilation, calls: tuple[Call, ...], links: Links) -> tuple[Drawing, ...]:
     """One for each graph of the record, in its order."""
     fates = fates_of(calls, links)
+    held: dict[str, list[str]] = {}
+    for kernel in compilation.kernels:
+        held.setdefault(kernel.graph, []).extend(kernel.loops)
+    loops = {node.id: graph for graph in stage_graphs(compilation, "loops") for node in graph.nodes}
     room, made = MAX_NODES, {}
     order = sorted(enumerate(compilation.graphs), key=lambda pair: _ORDER.index(pair[1].stage))
     for number, graph in order:
-        inner = _inner(compilation, graph)
-        size = len(graph.nodes) + sum(len(k.loops) for k in compilation.kernels if k.graph == graph.id)
-        if size <= room:
-            room -= size
+        within = held.get(graph.id, ()) if graph.stage == "fused" else ()
+        inner = next((loops[id] for id in within if id in loops), None)
+        if len(graph.nodes) + len(within) <= room:
+            room -= len(graph.nodes) + len(within)
             made[number] = drawing(compilation, graph, inner, fates, links)
         else:
             words = f"{count_text(len(graph.nodes), 'node')}: too many to draw"
@@ -122,20 +130,11 @@ def drawings(compilation: Compilation, calls: tuple[Call, ...], links: Links) ->
     return tuple(made[number] for number in sorted(made))
 
 
-def _inner(compilation: Compilation, graph: Graph) -> Graph | None:
-    """The graph that has the loops of a fused graph's kernels."""
-    if graph.stage != "fused":
-        return None
-    held = [id for kernel in compilation.kernels if kernel.graph == graph.id for id in kernel.loops[:1]]
-    loops = stage_graphs(compilation, "loops")
-    named = [each for each in loops if each.id == graph.parent]
-    return next((each for each in named or loops if any(node.id in held for node in each.nodes)), None)
-
-
 def drawing(
     compilation: Compilation, graph: Graph, inner: Graph | None, fates: Mapping[str, str], links: Links
 ) -> Drawing:
-    """One graph as nested groups; ``fates`` says what became of nodes, by their ids."""
+    """One graph as nested groups. ``inner`` is the graph that has the loops of its kernels; ``fates`` says
+    what became of nodes, by their ids."""
     held = contents(compilation, graph, inner, links)
     letters = [_letter(node, fates) for node in graph.nodes]
     if not held.root.inner:
@@ -154,8 +153,8 @@ def _letter(node: Node, fates: Mapping[str, str]) -> str:
 
 @dataclass(eq=False)
 class _Level:
-    """A group while it is laid out: its edges as (value, from, to), ``None`` for its border, the x of values
-    that come in at its top and go out at its bottom, and what it becomes."""
+    """A group while it is laid out: its edges as (value, from, to), ``None`` for its border, the x of
+    values that come in at its top and go out at its bottom, and what it becomes."""
 
     box: Box
     edges: dict[tuple[Box, Box | None, Box | None], None] = field(default_factory=dict)
@@ -263,7 +262,7 @@ class _Layout:
             top=list(dict.fromkeys(top.values())),
             bottom=list(dict.fromkeys(bottom.values())),
             bend_gap=4.0,
-            max_width=MAX_WIDTH,
+            max_width=max(MAX_WIDTH, max(widths) + BESIDE),
         )
         low = min(item.x - item.width / 2 for layer in laid.layers for item in layer)
         high = max(item.x + item.width / 2 for layer in laid.layers for item in layer)

@@ -18,7 +18,7 @@ from nbcompile.compilation import Compilation
 from nbcompile.provenance import Links
 from nbcompile.view import facts as fact
 from nbcompile.view.cell_lines import Chip, cell_lines
-from nbcompile.view.facts import Call, Fate, Verdict
+from nbcompile.view.facts import Call, Fate, ShareOf, Verdict
 from nbcompile.view.kernel_code import KernelCode, kernel_codes
 from nbcompile.view.nesting import Drawing, drawings
 from nbcompile.view.pipeline_strip import Step, strip
@@ -34,8 +34,8 @@ SCHEMA = "nbcompile.scene/1"
 class SceneLine:
     """What became of one line of the cell: lines of which there is nothing to say are left out.
 
-    ``share`` is the line's part of all bytes moved; ``calls`` are the ids of what serves it, ``chips`` the
-    same by label, or captured ops where the backend tells no more.
+    ``share`` is the line's part of what the scene's ``share_of`` says; ``calls`` are the ids of what serves
+    it, ``chips`` the same by label, or captured ops where the backend tells no more.
     """
 
     number: int
@@ -93,7 +93,8 @@ class Scene:
     """Everything derived from one record. See the module's docstring for units.
 
     ``facts`` are the sentences of the head. ``calls`` are the kernels, library calls and fallbacks in the
-    order of the record. ``schedules`` explains each kernel's schedule by its text.
+    order of the record. ``schedules`` explains each kernel's schedule by its text. ``share_of`` says what
+    shares are parts of, ``file`` which source lines are of: the cell's where it is empty.
     """
 
     title: str
@@ -108,6 +109,8 @@ class Scene:
     schedules: dict[str, tuple[Meaning, ...]]
     kernels: tuple[KernelCode, ...]
     roofline: SceneRoofline | None = None
+    share_of: ShareOf = "bytes"
+    file: str = ""
     schema: str = SCHEMA
 
 
@@ -132,6 +135,8 @@ def scene(compilation: Compilation) -> Scene:
         },
         kernels=kernel_codes(compilation, {point.kernel: point for point in roof.points} if roof else {}),
         roofline=_roofline(roof) if roof else None,
+        share_of=facts.share_of,
+        file=fact.main_file(compilation),
     )
 
 

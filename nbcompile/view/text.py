@@ -82,7 +82,7 @@ def _cell(compilation: Compilation, facts: fact.Facts, links: Links) -> list[str
     rows = cell_lines(compilation, facts.calls, links)
     if not rows:
         return []
-    out = ["", "Your cell   (+ fused, = library call, ! fallback, x graph break)"]
+    out = ["", f"Your cell   (+ fused, = library call, ! fallback, x graph break; % of {facts.share_of})"]
     for row in rows[:_LINES]:
         chips = ", ".join(c.label + (f" ×{c.count}" if c.count > 1 else "") for c in row.chips[:4])
         chips += f" +{len(row.chips) - 4}" if len(row.chips) > 4 else ""
@@ -122,10 +122,10 @@ def _kernels(compilation: Compilation, facts: fact.Facts) -> list[str]:
     short = max((len(name) for name in schedule.values() if len(name) <= _SHORT), default=0)
     out = ["", "Kernels"]
     word = "cell line" if compilation.cell else "line"
-    for call in sorted(own, key=lambda call: -call.bytes)[:_ROWS]:
+    for call in sorted(own, key=lambda call: -call.share)[:_ROWS]:
         more = f" +{len(call.lines) - 1}" if call.lines[1:] else ""
         lines = f"{word} {call.lines[0]}{more}" if call.lines else ""
-        traffic = f"{bytes_text(call.bytes):>9} {percent_text(call.share):>4}"
+        traffic = f"{fact.call_size(call):>9} {percent_text(call.share):>4}"
         work = f"{loops.get(call.id, 0):>3} {'loops' if loops.get(call.id, 0) != 1 else 'loop '}"
         name = schedule.get(call.id, "")
         kind = name if len(name) <= _SHORT else ""

@@ -80,7 +80,7 @@ def grouped(boxes: Sequence[Box], label: str, noun: str) -> Box:
     while len(inner) == 1 and inner[0].kind == "module":
         label, inner = f"{label}: {inner[0].label}", inner[0].inner
     root = Box(kind="root", label=label, inner=inner)
-    _limit(root, noun)
+    limit(root, noun)
     return root
 
 
@@ -116,8 +116,10 @@ def _by_module(boxes: Sequence[Box], depth: int) -> list[Box]:
     return out
 
 
-def _limit(group: Box, noun: str) -> None:
+def limit(group: Box, noun: str) -> None:
     """Make groups of neighbours within ``group`` and all in it, until none holds too many. Sets ``outer``."""
+    if group.kind == "kernel":
+        noun = "loops"
     if len(group.inner) > MAX_CHILDREN:
         lines = _by_line(group.inner)
         group.inner = lines if len(lines) > 1 else group.inner
@@ -127,7 +129,7 @@ def _limit(group: Box, noun: str) -> None:
     for box in group.inner:
         box.outer = group
         if box.kind is not None:
-            _limit(box, noun)
+            limit(box, noun)
 
 
 def _by_line(boxes: Sequence[Box]) -> list[Box]:

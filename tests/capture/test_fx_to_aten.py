@@ -38,7 +38,7 @@ def _text(source: str, span_line: int, start: int | None, end: int | None) -> st
 def test_every_stage_is_recorded_and_survives_json(record: Compilation) -> None:
     assert [graph.id for graph in record.graphs] == ["g0.fx", "g0.joint", "g0.fw", "g0.bw"]
     assert [graph.stage for graph in record.graphs] == ["fx", "joint", "forward", "backward"]
-    assert [graph.parent for graph in record.graphs] == ["", "g0.fx", "g0.fx", "g0.joint"]
+    assert [graph.parent for graph in record.graphs] == ["", "g0.fx", "g0.joint", "g0.joint"]
     assert Compilation.from_json(record.to_json()) == record
 
 
@@ -68,7 +68,7 @@ def test_fx_nodes_know_shape_and_module(record: Compilation) -> None:
 
 
 def test_every_aten_node_has_origins_one_stage_up(record: Compilation) -> None:
-    above = {"g0.joint": "g0.fx.", "g0.fw": "g0.fx.", "g0.bw": "g0.joint."}
+    above = {"g0.joint": "g0.fx.", "g0.fw": "g0.joint.", "g0.bw": "g0.joint."}
     for id, prefix in above.items():
         for node in record.graph(id).nodes:
             if node.kind == "output" or node.name.startswith("tangents"):

@@ -11,8 +11,10 @@ from nbcompile.loop_ir.fused import FusedProgram, Group
 from nbcompile.loop_ir.interpret import interpret
 from nbcompile.loop_ir.nodes import LoopProgram
 from nbcompile.lower.aten_to_loops import aten_to_loops
+from nbcompile.options import Options
 
 from ..codegen.running import NO_CACHE, aten_of, compile_aten
+from ..codegen.triton_running import H100, generated, run_interpreted
 from ..lower.harness import as_list, compare
 from .random_programs import random_program
 
@@ -55,3 +57,37 @@ def test_fused_agrees_with_unfused_interpreted_and_eager(seed: int) -> None:
     got = list(compile_aten(aten)(inputs))
     compare(got, eager, wide)
     compare(list(compile_aten(aten, UNFUSED)(inputs)), got, wide)
+
+
+def forced_options(loops: LoopProgram, options: Options) -> Options:
+    """These options with every pair forced that only its cost speaks against."""
+    names = {item.id: item.outputs[0].name for item in loops_of(loops)}
+    pairs = [d for d in loops_to_groups(loops, options).decisions if d.forceable]
+    return replace(options, force_fuse=tuple((names[d.producer], names[d.consumer]) for d in pairs))
+
+
+@pytest.mark.parametrize("seed", [17, 45, 66, 96])
+def test_forced_pairs_change_no_result(seed: int) -> None:
+    function, inputs = random_program(seed)
+    aten = aten_of(function, *inputs)
+    loops = aten_to_loops(aten, NO_CACHE)
+    options = forced_options(loops, NO_CACHE)
+    forced = loops_to_groups(loops, options)
+    in_order(forced)
+    assert any(item.overruled and item.accepted for item in forced.decisions)
+    eager = as_list(function(*inputs))
+    wide = as_list(function(*(item.double() for item in inputs)))
+    compare(list(compile_aten(aten, options)(inputs)), eager, wide)
+
+
+@pytest.mark.parametrize("seed", [17, 45, 66, 96])
+def test_forced_pairs_change_no_result_on_a_gpu(seed: int) -> None:
+    pytest.importorskip("triton")
+    function, inputs = random_program(seed)
+    aten = aten_of(function, *inputs)
+    options = forced_options(aten_to_loops(aten, H100), H100)
+    program, source = generated(aten, options)
+    assert any(item.overruled and item.accepted for item in program.decisions)
+    eager = as_list(function(*inputs))
+    wide = as_list(function(*(item.double() for item in inputs)))
+    compare(run_interpreted(source, aten, inputs), eager, wide)

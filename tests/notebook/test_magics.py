@@ -152,6 +152,12 @@ def test_a_failure_before_the_cell_starts_leaves_it_running(
     assert float(outcome.result) == 4.0
 
 
+def test_the_record_has_the_number_that_the_cell_shows(notebook: Notebook) -> None:
+    notebook.fresh("x = torch.ones(2)")
+    result = notebook.shell.run_cell(f"%%compile {EAGER}\ny = x + 1", store_history=True)
+    assert notebook.records[-1].cell.execution_count == result.execution_count
+
+
 def test_save_and_into(notebook: Notebook, tmp_path: Path) -> None:
     page, data = tmp_path / "r.html", tmp_path / "r.json"
     found = record(notebook, f"{EAGER} --into rec --save {data}", "y = x + 1")

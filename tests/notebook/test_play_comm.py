@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import time
 import uuid
@@ -43,22 +44,31 @@ class Kernel:
     def __init__(self, manager: Any, client: Any) -> None:
         self.manager, self.client = manager, client
         self.comm = uuid.uuid4().hex
+        self.subshell = ""
         self._send("comm_open", target_name="nbcompile", data={})
 
     def _send(self, kind: str, **content: Any) -> None:
-        content = {"comm_id": self.comm, **content}
-        self.client.shell_channel.send(self.client.session.msg(kind, content))
+        message = self.client.session.msg(kind, {"comm_id": self.comm, **content})
+        if self.subshell:
+            message["header"]["subshell_id"] = self.subshell
+        self.client.shell_channel.send(message)
+
+    def _request(self, message: dict[str, Any]) -> None:
+        self._send("comm_msg", data=message)
+
+    def _reply(self, data: dict[str, Any]) -> dict[str, Any] | None:
+        return data
 
     def run(self, code: str) -> dict[str, Any]:
         """What a cell printed, its result and its error."""
-        seen: dict[str, Any] = {"streams": "", "result": None, "error": None}
+        seen: dict[str, Any] = {"streams": "", "result": None, "error": None, "displays": [], "comms": []}
         self.client.execute_interactive(code, timeout=120, output_hook=lambda message: _note(seen, message))
         return seen
 
     def ask(self, method: str, *, interrupt: bool = False, **params: Any) -> list[dict[str, Any]]:
         """All replies to one request, the last of which is no progress; other outputs are under ``seen``."""
         number = uuid.uuid4().hex
-        self._send("comm_msg", data={"id": number, "method": method, "params": params})
+        self._request({"id": number, "method": method, "params": params})
         replies: list[dict[str, Any]] = []
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
@@ -67,16 +77,31 @@ class Kernel:
                 raise AssertionError(f"play is silent: {message['content']}")
             if message["msg_type"] != "comm_msg" or message["content"]["comm_id"] != self.comm:
                 continue
-            reply = message["content"]["data"]
+            reply = self._reply(message["content"]["data"])
+            if reply is None:
+                continue
             assert reply["id"] == number
             replies.append(reply)
             if reply["kind"] != "progress":
                 return replies
-            if interrupt and reply["text"] != "reading the values":
+            if interrupt and reply["text"] not in ("reading the values", "running the original"):
                 interrupt = False
-                time.sleep(0.5)
+                time.sleep(1.0)
                 self.manager.interrupt_kernel()
         raise TimeoutError(method)
+
+
+class Widget(Kernel):
+    """The same over a widget's custom messages."""
+
+    def __init__(self, kernel: Kernel, model: str) -> None:
+        self.manager, self.client, self.comm, self.subshell = kernel.manager, kernel.client, model, ""
+
+    def _request(self, message: dict[str, Any]) -> None:
+        self._send("comm_msg", data={"method": "custom", "content": message})
+
+    def _reply(self, data: dict[str, Any]) -> dict[str, Any] | None:
+        return data["content"] if data["method"] == "custom" else None
 
 
 def _note(seen: dict[str, Any], message: dict[str, Any]) -> None:
@@ -85,6 +110,10 @@ def _note(seen: dict[str, Any], message: dict[str, Any]) -> None:
         seen["streams"] += content["text"]
     elif kind == "execute_result":
         seen["result"] = content["data"]["text/plain"]
+    elif kind in ("display_data", "update_display_data"):
+        seen["displays"].append(content["data"])
+    elif kind == "comm_open":
+        seen["comms"].append(content)
     elif kind == "error":
         seen["error"] = (content["ename"], content["evalue"])
 
@@ -137,6 +166,31 @@ def test_an_interrupt_cancels_and_changes_nothing(kernel: Kernel) -> None:
     assert well["kind"] == "result"
 
 
+def test_a_request_from_a_subshell_waits_for_the_main_thread(kernel: Kernel) -> None:
+    """JupyterLab sends comms to a thread of their own, while cells run in the main thread."""
+    kernel.client.control_channel.send(kernel.client.session.msg("create_subshell_request"))
+    answer = kernel.client.control_channel.get_msg(timeout=60)
+    if answer["content"].get("status") != "ok":
+        pytest.skip("this ipykernel has no subshells")
+    before = kernel.run(FACTS)["result"]
+    known = record(kernel)
+    kernel.subshell = answer["content"]["subshell_id"]
+    try:
+        *_, last = kernel.ask("change", record=known, fuse=False, bench=False)
+        assert last["kind"] == "result", last
+        *_, last = kernel.ask("change", record=known, backend="sleepy", interrupt=True)
+        assert last["kind"] == "error" and last["error"]["cancelled"], last
+        kernel.client.execute("print('go', flush=True); time.sleep(2)")
+        while kernel.client.get_iopub_msg(timeout=60)["msg_type"] != "stream":
+            pass  # else the request could come before the cell
+        started = time.monotonic()
+        *_, last = kernel.ask("controls", record=known)
+        assert last["kind"] == "result" and time.monotonic() - started > 1.0
+    finally:
+        kernel.subshell = ""
+    assert kernel.run(FACTS)["result"] == before
+
+
 def test_errors_are_replies(kernel: Kernel) -> None:
     (unknown,) = kernel.ask("change", record="none")
     assert unknown["kind"] == "error" and "Run the cell again" in unknown["error"]["advice"]
@@ -144,6 +198,69 @@ def test_errors_are_replies(kernel: Kernel) -> None:
     assert "unknown" in refused["error"]["message"] and not refused["error"]["cancelled"]
     (method,) = kernel.ask("dance")
     assert "dance" in method["error"]["message"]
+
+
+def test_an_edit_that_crashes_leaves_the_kernel_alive(kernel: Kernel) -> None:
+    kernel.run("torch.set_num_threads(2)\nbig = torch.randn(512, 512)")
+    assert kernel.run("%%compile --into edits\nout = torch.softmax(big, -1)")["error"] is None
+    asked = {"record": kernel.run("edits.id")["result"].strip("'"), "kernel": "g0.fw.k0", "language": "c"}
+    text = str(ast.literal_eval(kernel.run("edits.kernels[0].sources['c']")["result"]))
+    before = kernel.run("(out.sum(), big.sum())")["result"]
+    *_, last = kernel.ask("edit", **asked, source=text)
+    assert last["kind"] == "result" and last["value"]["agrees"] and last["value"]["edited"], last
+    for source, told in (
+        (text.replace("i < 512", "i < 513"), "SIGSEGV"),
+        (text.replace("{\n", "{\n  while (1) { volatile int k = 0; (void)k; }\n", 1), "cancelled"),
+        (text.replace(";", "", 1), "error:"),
+    ):
+        *_, last = kernel.ask("edit", **asked, source=source, interrupt=told == "cancelled")
+        assert last["kind"] == "error"
+        assert last["error"]["cancelled"] if told == "cancelled" else told in last["error"]["message"], last
+    assert kernel.run("(out.sum(), big.sum())")["result"] == before
+
+
+WIDGET = """
+import nbcompile.notebook.widget as widget, nbcompile.notebook.protocol as protocol
+{patch}
+"""
+FILES = "widget.static_file = protocol.static_file = lambda name: 'text of ' + name"
+MISSING = """
+def missing(name): raise protocol.ExplorerError(name + ' has not been built.', advice='Run `make explorer`.')
+widget.static_file = protocol.static_file = missing
+"""
+
+
+def test_the_widget_speaks_the_same_way(kernel: Kernel) -> None:
+    pytest.importorskip("anywidget")
+    kernel.run(WIDGET.format(patch=FILES))
+    shown = kernel.run(CELL.replace("--into", "--live --into"))
+    view = shown["displays"][-1]["application/vnd.jupyter.widget-view+json"]
+    assert set(shown["displays"][-1]) == {
+        "application/vnd.jupyter.widget-view+json",
+        "text/html",
+        "text/plain",
+    }
+    (opened,) = [c for c in shown["comms"] if c["comm_id"] == view["model_id"]]
+    state = opened["data"]["state"]
+    assert state["_esm"] == "text of widget.js" and state["_css"] == "text of explorer.css"
+    assert state["payload"]["id"] == record(kernel) and "view" in state["payload"]
+    widget = Widget(kernel, view["model_id"])
+    *_, last = widget.ask("change", record=record(kernel), fuse=False, bench=False)
+    assert last["kind"] == "result" and last["value"]["payload"]["id"] != record(kernel)
+    (charts,) = widget.ask("charts")
+    assert charts["value"] == {"script": "text of plotly.js"}
+
+
+def test_without_the_explorers_files_the_record_is_shown_plainly(kernel: Kernel) -> None:
+    pytest.importorskip("anywidget")
+    kernel.run(WIDGET.format(patch=MISSING))
+    shown = kernel.run(CELL.replace("--into", "--live --into"))
+    assert "make explorer" in shown["streams"] and shown["error"] is None
+    assert "application/vnd.nbcompile.v1+json" in shown["displays"][-1]
+    failed = kernel.run("import nbcompile; nbcompile.explore(record)")
+    assert failed["error"][0] == "ExplorerError"
+    (charts,) = kernel.ask("charts")
+    assert charts["kind"] == "error" and "make explorer" in charts["error"]["advice"]
 
 
 def test_unloading_ends_the_target(kernel: Kernel) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import nbcompile
 from nbcompile.runtime import cache as cache_module
 from nbcompile.runtime.cache import MANIFEST, DiskCache, default_root, key
 
@@ -229,6 +230,14 @@ def test_clear_leaves_other_files(tmp_path: Path) -> None:
     cache.clear()
     assert cache.get(key(2)) is None and cache.size() == 0
     assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_clear_cache_tells_what_it_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NBCOMPILE_CACHE_DIR", str(tmp_path))
+    DiskCache(tmp_path).put(key(1), FILES)
+    size = DiskCache(tmp_path).size()
+    assert size > 0 and nbcompile.clear_cache() == size
+    assert DiskCache(tmp_path).get(key(1)) is None and nbcompile.clear_cache() == 0
 
 
 def _contend(root: Path, start: float, failures: multiprocessing.queues.Queue[str]) -> None:

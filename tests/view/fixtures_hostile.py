@@ -9,6 +9,9 @@ from typing import Any
 
 from nbcompile.compilation import Compilation
 
+NAMES = frozenset({"id", "inputs", "origins", "producer", "consumer", "loops", "graph", "parent"})
+"""Fields that name other parts of a record."""
+
 HOSTILE = "</pre></title><script>alert(1)</script><img src=x onerror=alert(2)>'\"&\x1b[2J\x00\ud800 '/*"
 
 
@@ -35,3 +38,24 @@ def _hostile_value(hint: Any, text: str, default: Any) -> Any:
             next((a for a in args if a is str or dataclasses.is_dataclass(a)), args[0]), text, None
         )
     return {int: 7, float: 1.5, bool: True}.get(hint, text)
+
+
+def poisoned(value: Any, text: str, keep: frozenset[str] = frozenset()) -> Any:
+    """A realistic record with ``text`` appended to every string but the schema's, words of which only a few
+    are allowed, and the fields ``keep``. Ids that get it get it everywhere: what is linked stays linked.
+    """
+    if isinstance(value, str):
+        return value + text
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        hints = typing.get_type_hints(type(value))
+        changes = {
+            name: poisoned(getattr(value, name), text, keep)
+            for name, hint in hints.items()
+            if name not in keep and name != "schema" and "Literal" not in str(hint)
+        }
+        return dataclasses.replace(value, **changes)
+    if isinstance(value, tuple):
+        return tuple(poisoned(item, text, keep) for item in value)
+    if isinstance(value, dict):
+        return {str(key) + text: poisoned(item, text, keep) for key, item in value.items()}
+    return value

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-import linecache
-from typing import Any
-
 import pytest
-import torch
 
 from nbcompile import view
-from nbcompile.api import compile as nb_compile
-from nbcompile.compilation import Cell, Compilation
+from nbcompile.compilation import Compilation
 from nbcompile.provenance import Links
 from nbcompile.view.cell_lines import cell_lines
 from nbcompile.view.facts import calls_of
-
-CELL = """%%compile
-y = x @ w
-z = torch.softmax(y, -1) * 2
-z.sum()
-"""
+from tests.view.fixtures_real import real
 
 
 @pytest.fixture(scope="module")
 def record() -> Compilation:
-    filename = "<cell of test_real_records>"
-    body = "".join(f"    {line}\n" for line in CELL.splitlines()[1:-1])
-    source = f"def cell(x, w):\n{body}    return z.sum()\n"
-    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
-    names: dict[str, Any] = {"torch": torch}
-    exec(compile(source, filename, "exec"), names)
-    compiled = nb_compile(names["cell"], cell=Cell(CELL, filename, 4))
-    compiled(torch.randn(64, 32), torch.randn(32, 16))
-    return Compilation.from_json(compiled.compilation.to_json())
+    return real()
 
 
 def test_every_computing_line_has_its_kernels(record: Compilation) -> None:

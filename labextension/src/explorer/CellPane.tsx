@@ -20,6 +20,7 @@ export function CellPane({ state }: { state: State }) {
   const open = useSignal(new Set<number>());
   if (!source) return <p class="nbc-empty">This record has no cell: it was made by a call from a program.</p>;
   const magic = source.split('\n').slice(0, (record.cell?.body_starts ?? 1) - 1);
+  const of = scene?.share_of === 'time' ? 'the time' : 'the bytes moved';
   const heaviest = Math.max(1e-9, ...(scene?.lines ?? []).map((line) => line.share));
   const all = [...magic.map((text) => [<span class="nbc-quiet">{text}</span>]), ...lines];
   const toggle = (number: number): void => {
@@ -37,11 +38,11 @@ export function CellPane({ state }: { state: State }) {
           <>
             <div class={`nbc-line nbc-fate-${line?.fate || 'none'} ${litLine(state.lit.value, number)}`} role="listitem" data-line={number}>
               <span class="nbc-number">{number}</span>
-              <code class="nbc-source" {...(line ? pointing(state, { ids: [], line: number }) : {})} aria-label={line && label(number, line)}>
+              <code class="nbc-source" {...(line ? pointing(state, { ids: [], line: number }) : {})} aria-label={line && label(number, line, of)}>
                 {code.length ? code : '\u00a0'}
               </code>
               {line && line.share > 0 && (
-                <span class="nbc-share" title={`${percent(line.share)} of the bytes moved`}>
+                <span class="nbc-share" title={`${percent(line.share)} of ${of}`}>
                   <i style={{ width: `${(100 * line.share) / heaviest}%` }} />
                 </span>
               )}
@@ -55,23 +56,24 @@ export function CellPane({ state }: { state: State }) {
   );
 }
 
-function label(number: number, line: Line): string {
-  const share = line.share > 0 ? `, ${percent(line.share)} of the bytes` : '';
+function label(number: number, line: Line, of: string): string {
+  const share = line.share > 0 ? `, ${percent(line.share)} of ${of}` : '';
   return `line ${number}: ${FATES[line.fate] ?? 'nothing was compiled'}${share}`;
 }
 
 function Chips({ state, line, open, toggle }: { state: State; line: Line; open: boolean; toggle: () => void }) {
-  const calls = callsOf(state, line);
+  const calls = callsOf(state, line.calls.slice(0, CHIPS));
+  const more = line.calls.length - CHIPS;
   if (!calls.length) return null;
   return (
     <span class="nbc-chips">
-      {calls.slice(0, CHIPS).map((call) => (
+      {calls.map((call) => (
         <span class={`nbc-chip nbc-on-${call.fate} ${litClass(state.lit.value, [call.id])}`} role="button" title={call.name} {...pointing(state, { ids: [call.id] })}>
           {clip(call.label, 14)}
         </span>
       ))}
       <button type="button" class="nbc-more" aria-expanded={open} aria-label={`kernels of line ${line.number}`} onClick={toggle}>
-        {calls.length > CHIPS ? `+${calls.length - CHIPS}` : ''}{open ? '▾' : '▸'}
+        {more > 0 ? `+${more}` : ''}{open ? '▾' : '▸'}
       </button>
     </span>
   );
@@ -80,7 +82,7 @@ function Chips({ state, line, open, toggle }: { state: State; line: Line; open: 
 function Unfolded({ state, line }: { state: State; line: Line }) {
   return (
     <ul class="nbc-unfolded">
-      {callsOf(state, line).map((call) => (
+      {callsOf(state, line.calls).map((call) => (
         <li class={litClass(state.lit.value, [call.id])} role="button" {...pointing(state, { ids: [call.id] })}>
           <span class={`nbc-chip nbc-on-${call.fate}`}>{clip(call.label, 14)}</span> {call.name}
           <span class="nbc-quiet"> {[percent(call.share), time(call)].filter(Boolean).join(' · ')}</span>
@@ -95,8 +97,8 @@ function time(call: Call): string {
   return call.predicted === null ? '' : `about ${seconds(call.predicted)}`;
 }
 
-function callsOf(state: State, line: Line): Call[] {
-  return line.calls.map((id) => state.calls.get(id)).filter((call): call is Call => call !== undefined);
+function callsOf(state: State, ids: readonly string[]): Call[] {
+  return ids.map((id) => state.calls.get(id)).filter((call): call is Call => call !== undefined);
 }
 
 /** The cell without its magic line, which is not Python. */

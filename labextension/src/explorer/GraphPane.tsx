@@ -1,5 +1,202 @@
+import { useSignal, type Signal } from '@preact/signals';
+import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks';
+import type { Graph } from '../record/generated/record';
+import type { Drawing } from '../record/generated/scene';
+import { place } from './graph/geometry';
+import { Legend } from './graph/Legend';
+import { overlay, OVERLAYS, type Overlay, type OverlayId } from './graph/overlays';
+import { Sheet } from './graph/sheet';
+import { Viewer, type Spot, type Tip } from './graph/viewer';
+import { graphTitle, STAGES } from './stages';
 import type { State } from './state';
+import { Tabs } from './Tabs';
 
+const PLAIN: Overlay = { id: 'fate', about: '', steps: [], of: () => null };
+
+/** The graph of one stage as nested boxes; the stages are tabs, the last of them first. */
 export function GraphPane({ state }: { state: State }) {
-  return <p class="nbc-empty">{state.data.record.id}</p>;
+  const { record, scene } = state.data;
+  const graphs = useMemo(
+    () => [...record.graphs].sort((a, b) => STAGES.indexOf(b.stage) - STAGES.indexOf(a.stage)),
+    [record],
+  );
+  const preferred = graphs[0]?.id ?? '';
+  useEffect(() => {
+    if (!state.graph.value) state.graph.value = preferred;
+  }, [state, preferred]);
+  const graph = graphs.find((each) => each.id === state.graph.value) ?? graphs[0];
+  const colour = useSignal<OverlayId>('fate');
+  if (!graph) return <p class="nbc-empty">This record has no graph: nothing was captured.</p>;
+  const drawing = scene?.drawings.find((each) => each.graph === graph.id);
+  return (
+    <>
+      <Tabs
+        label="graphs"
+        tabs={graphs.map((each) => ({ id: each.id, label: graphTitle(record, each), title: each.title }))}
+        chosen={graph.id}
+        choose={(id) => (state.graph.value = id)}
+      />
+      {drawing?.groups.length ? (
+        <Drawn key={graph.id} state={state} graph={graph} drawing={drawing} colour={colour} />
+      ) : (
+        <Undrawn graph={graph} drawing={drawing} />
+      )}
+    </>
+  );
+}
+
+/** A graph that has no drawing, as text. */
+function Undrawn({ graph, drawing }: { graph: Graph; drawing: Drawing | undefined }) {
+  const why = drawing?.left_out.join('; ') || 'this record was made without drawings';
+  return (
+    <div class="nbc-graph-undrawn">
+      <p class="nbc-empty">There is no drawing of this graph: {why}.{graph.text ? ' This is its text.' : ''}</p>
+      {graph.text && <pre class="nbc-text nbc-code" tabIndex={0}>{graph.text}</pre>}
+    </div>
+  );
+}
+
+function Drawn(props: { state: State; graph: Graph; drawing: Drawing; colour: Signal<OverlayId> }) {
+  const { state, graph, drawing, colour } = props;
+  const root = useRef<HTMLDivElement>(null);
+  const bar = useRef<HTMLElement>(null);
+  const viewer = useRef<Viewer | null>(null);
+  const held = useRef<Spot | null>(null);
+  const tip = useSignal<Tip | null>(null);
+  const said = useSignal('');
+  const query = useSignal('');
+  const current = useSignal(-1);
+  const open = useSignal(new Set(drawing.groups.flatMap((group, at) => (group.open ? [at] : []))));
+  const sheet = useMemo(() => new Sheet(state, graph, drawing), [state, graph, drawing]);
+  const chosen = useMemo(() => overlay(sheet, colour.value), [sheet, colour.value]);
+  const found = useMemo(() => sheet.find(query.value), [sheet, query.value]);
+
+  useLayoutEffect(() => {
+    if (!root.current) return undefined;
+    viewer.current = new Viewer(root.current, state, {
+      toggle: (spot) => {
+        const next = new Set(open.value);
+        if (!next.delete(-spot.ref)) next.add(-spot.ref);
+        held.current = spot;
+        open.value = next;
+      },
+      // Without a render: it moves with every frame of a drag.
+      moved: ({ from, part }) => {
+        if (!bar.current) return;
+        bar.current.hidden = part >= 1;
+        bar.current.style.top = `${100 * Math.min(0.98, Math.max(0, from))}%`;
+        bar.current.style.height = `${100 * Math.min(1, part)}%`;
+      },
+      tip: (next) => (tip.value = next),
+      say: (words) => (said.value = words),
+    });
+    return () => {
+      viewer.current?.dispose();
+      viewer.current = null;
+    };
+  }, [state]);
+  useLayoutEffect(() => {
+    viewer.current?.show(sheet, place(drawing, open.value), typeof chosen === 'string' ? PLAIN : chosen, held.current);
+    held.current = null;
+  }, [sheet, chosen, open.value]);
+  useLayoutEffect(() => viewer.current?.find(found), [found]);
+
+  /** The next that was found, in groups opened for it. */
+  const next = (by: number): void => {
+    if (!found.length) return;
+    current.value = (current.value + by + found.length) % found.length;
+    const spot = found[current.value] as Spot;
+    const around = sheet.around(spot.group);
+    if (around.some((at) => at > 0 && !open.value.has(at))) open.value = new Set([...open.value, ...around]);
+    // Once the groups are drawn open.
+    requestAnimationFrame(() => viewer.current?.reveal(spot, true));
+    said.value = sheet.words(spot.ref).join(', ');
+  };
+  const all = drawing.groups.map((_, at) => at);
+  return (
+    <div class="nbc-graph" onClick={(event) => (event.target as Element).closest('.nbc-graph-tools') && event.stopPropagation()}>
+      <div class="nbc-graph-tools">
+        <input
+          type="search"
+          class="nbc-graph-search"
+          placeholder="find"
+          aria-label="find in the graph"
+          title="a name, an op, a module or a shape; Enter goes to the next"
+          value={query.value}
+          onInput={(event) => {
+            query.value = event.currentTarget.value;
+            current.value = -1;
+          }}
+          onKeyDown={(event) => event.key === 'Enter' && next(event.shiftKey ? -1 : 1)}
+        />
+        <span class="nbc-quiet nbc-graph-count" role="status">
+          {query.value.trim() && (current.value >= 0 ? `${current.value + 1} of ${found.length}` : `${found.length} found`)}
+        </span>
+        <select
+          class="nbc-graph-select"
+          aria-label="colour by"
+          title="colour by"
+          value={colour.value}
+          onChange={(event) => (colour.value = event.currentTarget.value as OverlayId)}
+        >
+          {OVERLAYS.map(({ id, label }) => <option value={id}>colour: {label}</option>)}
+        </select>
+        {all.length > 1 && (
+          <>
+            <Tool label="expand all" sign="⊞" act={() => (open.value = new Set(all))} />
+            <Tool label="collapse all" sign="⊟" act={() => (open.value = new Set())} />
+          </>
+        )}
+      </div>
+      <div class="nbc-graph-frame">
+        <div
+          ref={root}
+          class="nbc-graph-picture"
+          role="application"
+          tabIndex={0}
+          aria-roledescription="graph"
+          aria-label={`${drawing.description}. Enter walks through its boxes, arrow keys move, plus and minus zoom.`}
+        />
+        <i ref={bar} class="nbc-graph-bar" hidden />
+        <Hint tip={tip} />
+      </div>
+      <div class="nbc-graph-foot">
+        <span class="nbc-graph-zoom">
+          <Tool label="zoom in" sign="+" act={() => viewer.current?.zoom(1.3)} />
+          <Tool label="zoom out" sign="−" act={() => viewer.current?.zoom(1 / 1.3)} />
+          <Tool label="fit" sign="fit" act={() => viewer.current?.fit()} />
+        </span>
+        <Legend sheet={sheet} overlay={chosen} />
+      </div>
+      <div class="nbc-unseen" aria-live="polite">{said.value}</div>
+    </div>
+  );
+}
+
+function Tool({ label, sign, act }: { label: string; sign: string; act: () => void }) {
+  return (
+    <button
+      type="button"
+      class="nbc-graph-tool"
+      aria-label={label}
+      title={label}
+      onClick={(event) => {
+        event.stopPropagation();
+        act();
+      }}
+    >
+      {sign}
+    </button>
+  );
+}
+
+/** What is known of the box under the pointer, beside it. Nothing is measured: that would lay out the page. */
+function Hint({ tip }: { tip: Signal<Tip | null> }) {
+  if (!tip.value) return null;
+  const { lines, ...corner } = tip.value;
+  return (
+    <div class="nbc-graph-tip" style={corner} aria-hidden="true">
+      {lines.map((line, at) => <div class={at ? 'nbc-quiet' : 'nbc-graph-tip-name'}>{line}</div>)}
+    </div>
+  );
 }

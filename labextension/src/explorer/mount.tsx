@@ -1,7 +1,8 @@
 import { effect } from '@preact/signals';
 import { Component, render, type ComponentChildren } from 'preact';
-import { RecordError, unpack } from '../record/unpack';
+import { RecordError, unpack, type Unpacked } from '../record/unpack';
 import { App } from './App';
+import { mounted } from './compare/sources';
 import { FOCUS_EVENT, LINE_EVENT, type FocusDetail, type Host, type LineDetail } from './host';
 import { Play } from './play';
 import { State } from './state';
@@ -44,24 +45,22 @@ class Mounted implements Explorer {
   }
 
   update(payload: unknown): void {
-    const play: Play = new Play((next) => {
-      if (this.state?.play === play) this.show(next, play);
-    });
+    const play: Play = new Play((next) => (this.state?.play === play ? this.show(next, play) : null));
     this.show(payload, play);
   }
 
-  private show(payload: unknown, play: Play): void {
+  private show(payload: unknown, play: Play): Unpacked | null {
     this.stopFocus();
     let state: State;
     try {
       state = new State(unpack(payload), this.host, payload, play);
       if (this.state?.play === play) state.takeOver(this.state);
     } catch (error) {
-      this.state = null;
+      this.enter(null);
       render(<Failure error={error} />, this.element);
-      return;
+      return null;
     }
-    this.state = state;
+    this.enter(state);
     this.element.dataset['record'] = state.data.record.id;
     // A record of another id is another explorer: nothing of the old one's choices holds for it.
     render(<Caught key={state.data.record.id}><App state={state} /></Caught>, this.element);
@@ -70,10 +69,19 @@ class Mounted implements Explorer {
       const detail: FocusDetail = { record: state.data.record.id, lines: lit && [...lit.lines] };
       this.element.dispatchEvent(new CustomEvent(FOCUS_EVENT, { detail, bubbles: true, composed: true }));
     });
+    return state.data;
+  }
+
+  /** Other explorers of the page can compare theirs with what is shown here. */
+  private enter(state: State | null): void {
+    const rest = mounted.peek().filter((each) => each !== this.state);
+    mounted.value = state ? [...rest, state] : rest;
+    this.state = state;
   }
 
   dispose(): void {
     this.stopFocus();
+    this.enter(null);
     for (const stop of this.stops) stop();
     render(null, this.element);
   }

@@ -31,6 +31,12 @@ export interface Past {
 /** Where a request was made, and so where its progress and its failure are shown. */
 export type Place = 'bar' | 'edit';
 
+/** A record that was shown, and how it came about; or a change that came to nothing, and why. */
+export type Tried = { change: string } & (
+  | { payload: unknown; data: Unpacked; failed: null }
+  | { payload: null; data: null; failed: PlayError }
+);
+
 /** What one explorer plays: lives on while its records change. */
 export class Play {
   /** What the kernel is doing for this explorer; `null`: nothing. */
@@ -40,8 +46,18 @@ export class Play {
   /** The records that changes were made from, the last one last. */
   readonly past = signal<readonly Past[]>([]);
 
-  /** `show` puts a payload in the place of the one that is shown. */
-  constructor(readonly show: (payload: unknown) => void) {}
+  /** Everything that was tried here, the first record first; a record stands in it once. */
+  readonly tried = signal<readonly Tried[]>([]);
+  /** Whether a control that is let go of runs at once. */
+  readonly auto = signal(true);
+
+  /** `show` puts a payload in the place of the one that is shown; `null` if it cannot be read. */
+  constructor(readonly show: (payload: unknown) => Unpacked | null) {}
+
+  remember(one: Tried): void {
+    const known = one.data && this.tried.value.some((each) => each.data?.record.id === one.data?.record.id);
+    if (!known) this.tried.value = [...this.tried.value, one];
+  }
 }
 
 /** Asks the kernel for something, with progress and failure in `state.play`; `null` if it failed. */
@@ -70,7 +86,11 @@ export async function ask<T>(state: State, method: string, params: object, place
  */
 export async function runChange(state: State, settings: Settings, change: string): Promise<boolean> {
   const answer = await ask<{ payload: unknown }>(state, 'change', settings);
-  if (answer === null) return false;
+  if (answer === null) {
+    const failed = state.play.failed.value;
+    if (failed && !failed.cancelled) state.play.remember({ change, payload: null, data: null, failed });
+    return false;
+  }
   replace(state, answer.payload, change);
   return true;
 }
@@ -79,7 +99,9 @@ export async function runChange(state: State, settings: Settings, change: string
 export function replace(state: State, payload: unknown, change: string, edited?: string): void {
   const { play } = state;
   play.past.value = [...play.past.value, { payload: state.payload, data: state.data, change, edited }];
-  play.show(payload);
+  play.remember({ change: 'as compiled', payload: state.payload, data: state.data, failed: null });
+  const data = play.show(payload);
+  if (data) play.remember({ change, payload, data, failed: null });
 }
 
 /** Shows what was shown before the last change. */

@@ -44,9 +44,9 @@ export class State {
     readonly data: Unpacked,
     readonly host: Host,
     readonly payload: unknown = null,
-    readonly play = new Play(() => undefined),
+    readonly play = new Play(() => null),
   ) {
-    this.links = new Links(data.record);
+    this.links = new Links(data.record, data.scene?.file);
     this.calls = new Map((data.scene?.calls ?? []).map((call) => [call.id, call]));
     this.kernel.value = this.heaviest()?.id ?? '';
   }

@@ -3,11 +3,17 @@
 const three = new Intl.NumberFormat('en', { maximumSignificantDigits: 3 });
 const two = new Intl.NumberFormat('en', { maximumSignificantDigits: 2 });
 const BYTES = ['B', 'kB', 'MB', 'GB', 'TB', 'PB'];
-const FLOPS = ['flop', 'kflop', 'Mflop', 'Gflop', 'Tflop', 'Pflop'];
 const SECONDS: [number, string][] = [
   [1, 's'],
   [1e-3, 'ms'],
   [1e-6, 'µs'],
+];
+const PREFIXES: [number, string][] = [
+  [1e15, 'P'],
+  [1e12, 'T'],
+  [1e9, 'G'],
+  [1e6, 'M'],
+  [1e3, 'k'],
 ];
 const DTYPES: Record<string, string> = {
   float32: 'f32', float64: 'f64', float16: 'f16', bfloat16: 'bf16', int64: 'i64', int32: 'i32', int16: 'i16',
@@ -31,11 +37,10 @@ export function bytes(count: number): string {
   return `${unit ? three.format(value) : Math.round(value)} ${BYTES[unit]}`;
 }
 
-/** A number of operations: `10.5 Mflop`. */
-export function flops(number: number): string {
-  let [value, unit] = [number, 0];
-  while (value >= 999.5 && unit < FLOPS.length - 1) [value, unit] = [value / 1000, unit + 1];
-  return `${three.format(value)} ${FLOPS[unit]}`;
+/** A number with a prefix and its unit: `66.9 Tflop/s`. */
+export function quantity(value: number, unit: string): string {
+  const [size, prefix] = PREFIXES.find(([each]) => Math.abs(value) >= each * 0.9995) ?? [1, ''];
+  return `${three.format(value / size)} ${prefix}${unit}`;
 }
 
 /** A share of 0 to 1: `12%`; `<1%` for a little, so that it does not read as nothing. */
@@ -43,9 +48,9 @@ export function percent(share: number): string {
   return share > 0 && share < 0.005 ? '<1%' : `${Math.round(share * 100)}%`;
 }
 
-/** `2.3×`: two significant digits are what a timing supports. */
+/** `2.3×`: two significant digits are what a timing supports; near one, two decimals. */
 export function times(ratio: number): string {
-  return `${two.format(ratio)}×`;
+  return `${ratio > 0.85 && ratio < 1.15 ? ratio.toFixed(2) : two.format(ratio)}×`;
 }
 
 /** `1 graph`, `2 graphs`. */

@@ -1,11 +1,12 @@
 /**
- * The stand-alone file. Its records stand in `<script type="application/json">` elements, which run nothing,
- * and the chart library in a `text/plain` one, which is run when the first chart is shown; the file's
- * content-security policy names both scripts by their hashes and forbids all else.
+ * The stand-alone file, made by nbcompile/view/page.py. Its records stand in `<script type="application/json">`
+ * elements, which run nothing, and the chart library, packed, in a `text/plain` one, which is run when the first
+ * chart is shown; the file's content-security policy names both scripts by their hashes and forbids all else.
  */
 import { signal } from '@preact/signals';
 import { mount } from '../explorer/mount';
 import type { Charts, Host } from '../explorer/host';
+import { inflate } from '../record/unpack';
 import { watchTheme } from './theme';
 
 const host: Host = {
@@ -17,23 +18,29 @@ const host: Host = {
 
 async function charts(): Promise<Charts> {
   if (!window.Plotly) {
+    const packed = document.getElementById('nbcompile-charts')?.textContent ?? '';
     const script = document.createElement('script');
-    script.textContent = document.getElementById('nbcompile-charts')?.textContent ?? '';
+    script.textContent = await inflate({ deflate: packed });
     document.head.append(script);
   }
   if (!window.Plotly) throw new Error('The chart library is missing from this file.');
   return window.Plotly;
 }
 
-for (const place of document.querySelectorAll<HTMLElement>('.nbcompile-explorer')) {
-  const data = document.getElementById(place.dataset['payload'] ?? '');
-  let payload: unknown = null;
+function read(id: string): unknown {
   try {
-    payload = JSON.parse(data?.textContent ?? '');
+    return JSON.parse(document.getElementById(id)?.textContent ?? '');
   } catch {
-    // Told by the explorer: null is no record.
+    return null; // which is no record: the explorer says so
   }
-  mount(place, payload, host);
-  // The same record as plain HTML, for readers whose viewer runs no script.
-  place.nextElementSibling?.remove();
+}
+
+for (const place of document.querySelectorAll<HTMLElement>('.nbcompile-explorer')) {
+  const still = place.nextElementSibling;
+  const explorer = mount(place, read(place.dataset['payload'] ?? ''), host);
+  if (!still || !explorer.state) continue;
+  // The same record as plain HTML: for viewers that run no script, and for paper.
+  still.remove();
+  window.addEventListener('beforeprint', () => place.replaceWith(still));
+  window.addEventListener('afterprint', () => still.replaceWith(place));
 }

@@ -33,42 +33,44 @@ export interface Unpacked {
   /** Sources of each kernel by language, packed ones as they came: most are never looked at. */
   sources: Map<string, Record<string, Source>>;
   scene: Scene | null;
+  /** Why there is no scene; empty if there is one. */
+  lacking: string;
 }
 
 type Row = Record<string, unknown>;
 
-const TABLES: Record<string, string> = {
-  tensor: 'tensors',
-  operator: 'operators',
-  path: 'paths',
-  rule: 'rules',
-};
+const TABLES: ReadonlyMap<string, string> = new Map([
+  ['tensor', 'tensors'],
+  ['operator', 'operators'],
+  ['path', 'paths'],
+  ['rule', 'rules'],
+]);
 
 /** Reads a payload. Throws RecordError, whose message says what is wrong with it. */
 export function unpack(payload: unknown): Unpacked {
   const data = checked(payload);
-  const stacks = (data['spans'] ?? []) as Span[][];
+  // Filled once: many nodes share one.
+  const stacks = ((data['spans'] ?? []) as Span[][]).map((stack) => filledIn('Span', stack) as Row[]);
   let spent = 0;
   const unfold = (item: Row): Row => {
-    const out = { ...item };
-    if (typeof out['spans'] === 'number') {
-      const stack = at(stacks, out['spans'], 'spans').map((span) => filled('Span', span as unknown as Row));
-      spent += stack.length;
-      if (spent > MAX_SPANS) throw new RecordError('This record has too many spans.');
-      out['spans'] = stack;
-    }
-    for (const [key, table] of Object.entries(TABLES)) {
-      if (typeof out[key] !== 'number') continue;
-      Object.assign(out, at((data[table] ?? []) as Row[], out[key] as number, table));
-      // eslint-disable-next-line @typescript-eslint/no-dynamic-delete -- the place gives way to the row
-      delete out[key];
+    const out: Row = {};
+    for (const [key, value] of Object.entries(item)) {
+      const table = TABLES.get(key);
+      if (typeof value !== 'number' || !(table || key === 'spans')) out[key] = value;
+      else if (table) Object.assign(out, at((data[table] ?? []) as Row[], value, table));
+      else {
+        const stack = at(stacks, value, 'spans');
+        spent += stack.length;
+        if (spent > MAX_SPANS) throw new RecordError('This record has too many spans.');
+        out[key] = stack;
+      }
     }
     return out;
   };
   const rows = (name: string, each: (row: Row) => Row): Row[] => ((data[name] ?? []) as Row[]).map(each);
   const sources = new Map<string, Record<string, Source>>();
   const whole: Row = { ...data };
-  for (const table of ['spans', 'view', ...Object.values(TABLES)]) Reflect.deleteProperty(whole, table);
+  for (const table of ['spans', 'view', ...TABLES.values()]) Reflect.deleteProperty(whole, table);
   whole['graphs'] = rows('graphs', (graph) => unfoldGraph(graph, unfold));
   for (const name of ['decisions', 'guards', 'breaks', 'recompiles']) whole[name] = rows(name, unfold);
   whole['kernels'] = rows('kernels', (kernel) => {
@@ -79,7 +81,7 @@ export function unpack(payload: unknown): Unpacked {
   return {
     record: filled('Compilation', whole) as unknown as Compilation,
     sources,
-    scene: scene(data['view']),
+    ...scene(data['view']),
   };
 }
 
@@ -89,21 +91,20 @@ function checked(payload: unknown): Row {
   }
   const data = payload as Row;
   const schema = data['schema'];
-  if (typeof schema !== 'string' || !schema.startsWith('nbcompile.compilation/')) {
-    throw new RecordError('This is not an nbcompile record: it has no nbcompile schema line.');
-  }
-  const [version, own] = [schema, SCHEMA].map((each) => Number(each.split('/')[1])) as [number, number];
-  if (!(version <= own)) {
-    throw new RecordError(`This record says ${schema}; this explorer reads ${SCHEMA}.`, 'Upgrade nbcompile.');
+  const version = typeof schema === 'string' && /^nbcompile\.compilation\/(\d+)$/.exec(schema)?.[1];
+  if (!version) throw new RecordError('This is not an nbcompile record: it has no nbcompile schema line.');
+  if (Number(version) > Number(SCHEMA.split('/')[1])) {
+    throw new RecordError(`This record says ${String(schema)}; this explorer reads ${SCHEMA}.`, 'Upgrade nbcompile.');
   }
   if (!validateRecord(data)) throw new RecordError(`This record is damaged: ${problem(validateRecord.errors)}.`);
   return data;
 }
 
-function scene(view: unknown): Scene | null {
-  if (view === undefined || view === null) return null;
-  if (!validateScene(view)) throw new RecordError(`This record's view is damaged: ${problem(validateScene.errors)}.`);
-  return filled('Scene', view as Row) as unknown as Scene;
+/** What Python worked out for the views, or why there is none. The record itself says enough to go without. */
+function scene(view: unknown): { scene: Scene | null; lacking: string } {
+  if (view === undefined || view === null) return { scene: null, lacking: 'it holds the compilation alone' };
+  if (validateScene(view)) return { scene: filled('Scene', view as Row) as unknown as Scene, lacking: '' };
+  return { scene: null, lacking: `what was worked out for it is of another version, or damaged: ${problem(validateScene.errors)}` };
 }
 
 function problem(errors: { instancePath: string; message?: string }[] | null | undefined): string {
@@ -133,22 +134,26 @@ function at<T>(table: readonly T[], place: number, what: string): T {
   return found;
 }
 
+/** What the fields of each class stand for when left out, and those that hold a class of their own. */
+const WHOLE = new Map(Object.entries(CLASSES).map(([kind, fields]) => {
+  const all = Object.entries(fields);
+  const missing: Row = Object.fromEntries(all.map(([name, field]) => [name, field.missing]));
+  const held = all.flatMap(([name, { holds }]) => (holds && holds in CLASSES ? [[name, holds] as const] : []));
+  return [kind, { missing, held }];
+}));
+
 /** A copy with what was left out at what it stands for, all the way down. */
 function filled(kind: string, row: Row): Row {
-  const fields = CLASSES[kind];
-  if (!fields) return row;
-  const out: Row = { ...row };
-  for (const [name, field] of Object.entries(fields)) {
-    const value = out[name] === undefined ? field.missing : out[name];
-    if (!field.holds || !(field.holds in CLASSES)) out[name] = value;
-    else if (Array.isArray(value)) out[name] = value.map((each) => filledIn(field.holds as string, each));
-    else out[name] = filledIn(field.holds, value);
-  }
+  const whole = WHOLE.get(kind);
+  if (!whole) return row;
+  const out: Row = { ...whole.missing, ...row };
+  for (const [name, holds] of whole.held) out[name] = filledIn(holds, out[name]);
   return out;
 }
 
 function filledIn(kind: string, value: unknown): unknown {
-  return value !== null && typeof value === 'object' && !Array.isArray(value) ? filled(kind, value as Row) : value;
+  if (Array.isArray(value)) return value.map((each) => filledIn(kind, each) as unknown);
+  return value !== null && typeof value === 'object' ? filled(kind, value as Row) : value;
 }
 
 /** The text of a source, inflated if it is packed. Throws RecordError for a damaged or an endless one. */

@@ -1,7 +1,7 @@
 import type { Kernel } from '../../record/generated/record';
 import type { KernelCode } from '../../record/generated/scene';
 import { litClass, pointing, type State } from '../state';
-import { bytes, count, flops } from '../units';
+import { bytes, count, quantity } from '../units';
 
 /** What a kernel does and takes: a line that opens to the rest. */
 export function Facts({ state, kernel, code }: { state: State; kernel: Kernel; code: KernelCode | undefined }) {
@@ -9,7 +9,7 @@ export function Facts({ state, kernel, code }: { state: State; kernel: Kernel; c
   const short = [
     code?.time ?? '',
     `${bytes(kernel.bytes_read + kernel.bytes_written)} moved`,
-    kernel.flops ? flops(kernel.flops) : '',
+    kernel.flops ? quantity(kernel.flops, 'flop') : '',
     kernel.schedule,
     kernel.recomputed.length ? `${kernel.recomputed.length} recomputed` : '',
   ].filter(Boolean);

@@ -1,0 +1,131 @@
+/** Draws with SVG elements: each box is one that a screen reader and a test can find. */
+import { CLOSED_HEIGHT, type PlacedBox, type PlacedEdge } from './geometry';
+import type { Look } from './looks';
+import { TAG_SCALE, TAG_SIZE, TEXT_SCALE, TEXT_SIZE, type Marks, type Painter, type Picture, type View } from './painter';
+
+const NAMESPACE = 'http://www.w3.org/2000/svg';
+type Attributes = Record<string, string | number>;
+
+export class SvgPainter implements Painter {
+  readonly element = make('svg', { class: 'nbc-graph-svg' });
+  private readonly world = make('g', {});
+  private boxes: SVGElement[] = [];
+  private edges: SVGElement[] = [];
+  private labels: SVGElement[] = [];
+  /** The edge of each label. */
+  private tagged: number[] = [];
+
+  constructor() {
+    this.element.append(this.world);
+  }
+
+  draw(picture: Picture): void {
+    const { geometry, looks, sheet } = picture;
+    this.boxes = geometry.boxes.map((box, at) => {
+      const words = sheet.words(box.ref);
+      const group = make('g', { class: 'nbc-graph-box', role: 'button', 'aria-label': words.join(', ') });
+      if (box.ref < 0) group.setAttribute('aria-expanded', String(box.open));
+      group.dataset['ref'] = sheet.idOf(box.ref);
+      group.append(...drawn(box, looks[at] as Look));
+      return group;
+    });
+    this.edges = geometry.edges.map((edge) => make('path', { class: 'nbc-graph-edge', d: path(edge) }));
+    this.labels = picture.tags.map(({ x, y, text }) => written(text, { class: 'nbc-graph-tag', x, y, 'font-size': TAG_SIZE }));
+    this.tagged = picture.tags.map(({ edge }) => edge);
+    // Frames lie under edges, and edges under what they join.
+    const frames = this.boxes.filter((_, at) => geometry.boxes[at]?.open);
+    const fronts = this.boxes.filter((_, at) => !geometry.boxes[at]?.open);
+    this.world.replaceChildren(...frames, ...this.edges, ...fronts, ...this.labels);
+  }
+
+  move(view: View): void {
+    this.world.setAttribute('transform', `translate(${view.x} ${view.y}) scale(${view.scale})`);
+    this.element.classList.toggle('nbc-graph-far', view.scale < TEXT_SCALE);
+    this.element.classList.toggle('nbc-graph-near', view.scale >= TAG_SCALE);
+  }
+
+  mark(marks: Marks): void {
+    // One class dims all, and few elements are lit: a hover touches those alone.
+    this.element.classList.toggle('nbc-graph-dimmed', marks.lit !== null);
+    this.boxes.forEach((element, at) => {
+      toggle(element, 'nbc-lit', marks.lit !== null && marks.lit[at] === 1);
+      toggle(element, 'nbc-graph-found', marks.found.has(at));
+      toggle(element, 'nbc-graph-cursor', marks.cursor === at);
+    });
+    this.edges.forEach((element, at) => {
+      toggle(element, 'nbc-lit', marks.edges !== null && marks.edges[at] === 1);
+      toggle(element, 'nbc-graph-thick', marks.edge === at);
+    });
+    this.labels.forEach((element, at) => toggle(element, 'nbc-lit', marks.edges !== null && marks.edges[this.tagged[at] ?? -1] === 1));
+  }
+
+  refresh(): void {
+    // Elements take colours from the page.
+  }
+}
+
+function toggle(element: SVGElement, name: string, on: boolean): void {
+  if (element.classList.contains(name) !== on) element.classList.toggle(name, on);
+}
+
+function make(name: string, attributes: Attributes): SVGElement {
+  const out = document.createElementNS(NAMESPACE, name) as SVGElement;
+  for (const [key, value] of Object.entries(attributes)) out.setAttribute(key, String(value));
+  return out;
+}
+
+function written(text: string, attributes: Attributes): SVGElement {
+  const out = make('text', attributes);
+  out.textContent = text;
+  return out;
+}
+
+/** The colour of a look, as the explorer's variable of that name. */
+function colour(name: string): string {
+  return name === 'none' ? 'none' : `var(--nbc-${name})`;
+}
+
+function drawn(box: PlacedBox, look: Look): SVGElement[] {
+  const { x, y, width, height } = box;
+  const frame = make('rect', { x, y, width, height, rx: Math.min(look.radius, height / 2), 'stroke-width': look.thick });
+  frame.style.fill = colour(look.fill);
+  frame.style.stroke = colour(look.stroke);
+  if (look.dashed) frame.setAttribute('stroke-dasharray', '4 3');
+  const middle = y + (box.open ? CLOSED_HEIGHT : height) / 2;
+  const out = [frame];
+  if (look.band !== 'none') {
+    const band = make('rect', { x, y, width, height: CLOSED_HEIGHT, rx: look.radius });
+    band.style.fill = colour(look.band);
+    out.push(band);
+  }
+  const write = (text: string, attributes: Attributes, ink: string): void => {
+    const element = written(text, { y: middle, 'font-size': TEXT_SIZE, ...attributes });
+    element.style.fill = colour(ink);
+    out.push(element);
+  };
+  if (look.toggle) {
+    const mark = make('path', { class: 'nbc-graph-toggle', d: triangle(x + 13, middle, box.open) });
+    mark.style.fill = colour(look.ink);
+    out.push(mark);
+    write(look.text, { x: x + 22, class: 'nbc-graph-title' }, look.ink);
+    if (look.note) write(look.note, { x: x + width - 10, class: 'nbc-graph-note' }, look.ink === 'fused' ? 'quiet' : look.ink);
+  } else {
+    write(look.text, { x: x + width / 2, class: 'nbc-graph-name' }, look.ink);
+    if (look.note) write(look.note, { x: x + width / 2, y: y + height + 8, class: 'nbc-graph-below', 'font-size': TAG_SIZE }, 'ink');
+  }
+  return out;
+}
+
+export function triangle(x: number, y: number, open: boolean): string {
+  return open ? `M${x - 4} ${y - 2}h8l-4 5z` : `M${x - 2} ${y - 4}v8l5 -4z`;
+}
+
+function path({ points }: PlacedEdge): string {
+  let out = `M${points[0]} ${points[1]}`;
+  for (let n = 2; n + 1 < points.length; n += 2) {
+    const [x0, y0, x1, y1] = points.slice(n - 2, n + 2) as [number, number, number, number];
+    const half = (y0 + y1) / 2;
+    out += x0 === x1 ? `V${y1}` : `C${x0} ${half} ${x1} ${half} ${x1} ${y1}`;
+  }
+  return out;
+}
