@@ -105,6 +105,8 @@ function SizeSlider({ size, value, choose }: { size: Size; value: number; choose
         <input
           type="number" class="nbc-field nbc-extent" min={size.low} max={size.high} value={shown} aria-label={`size of ${where}, as a number`}
           onChange={(event) => settle(Number(event.currentTarget.value))}
+          // A notebook has its own use of Enter, which keeps the browser from telling of a change.
+          onKeyDown={(event) => event.key === 'Enter' && settle(Number(event.currentTarget.value))}
         />
       </span>
     </div>
