@@ -1,4 +1,4 @@
-"""The wheel of this checkout: what is in it, and that JupyterLab finds the extension where it is installed."""
+"""The wheel of this checkout: what is in it, and JupyterLab finding the extension where it is installed."""
 
 from __future__ import annotations
 
