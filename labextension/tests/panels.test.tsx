@@ -91,7 +91,7 @@ test('guards: breaks come first and link to their line; guards can be searched',
   const tensors = guards.filter((guard) => guard.kind === 'TENSOR_MATCH');
   expect(tensors.length).toBeGreaterThan(0);
   expect(tensors.length).toBeLessThan(guards.length);
-  const search = element.querySelector<HTMLInputElement>('input[type=search]');
+  const search = element.querySelector<HTMLInputElement>('.nbc-guards input');
   if (!search) throw new Error('nothing to search in');
   search.value = 'tensor_match';
   search.dispatchEvent(new Event('input', { bubbles: true }));
@@ -149,7 +149,7 @@ test('play: a change runs at once, is remembered with its kernels, and can be go
   const first = state().data.record.id;
   choose(element, 'dtype', 'float64');
   await settled();
-  one<HTMLInputElement>(element, '.nbc-switch').click();
+  one(element, '.nbc-control .nbc-switch').click();
   await settled();
   expect(live.asked).toEqual([{ record: first, dtype: 'float64' }, { record: first, fuse: false }]);
   const rows = (): string[] => [...element.querySelectorAll('.nbc-history tbody tr')].map((row) => row.textContent ?? '');
