@@ -42,6 +42,12 @@ describe('a record', () => {
     expect(unpack(changed((values) => delete values['view'])).scene).toBeNull();
   });
 
+  test('whose view is damaged opens without it, and says why', () => {
+    const { scene, lacking } = unpack(changed((values) => Object.assign(values['view'] as object, { lines: 3 })));
+    expect(scene).toBeNull();
+    expect(lacking).toContain('lines must be array');
+  });
+
   test('is not changed by being read', () => {
     const payload = payloadOf('small');
     unpack(payload);
@@ -62,7 +68,6 @@ describe('a record', () => {
     ['a later version', { schema: 'nbcompile.compilation/2', id: 'x' }, 'says nbcompile.compilation/2'],
     ['no id', { schema: 'nbcompile.compilation/1' }, 'damaged'],
     ['a wrong kind', { schema: 'nbcompile.compilation/1', id: 'x', graphs: [1] }, 'graphs.0'],
-    ['a view of a wrong kind', { schema: 'nbcompile.compilation/1', id: 'x', view: [] }, 'view is damaged'],
     ['a place beyond a table', changed((values) => Object.assign(values.graphs[0]?.nodes[1] ?? {}, { spans: 1e9 })), 'spans has no number'],
     ['a place before a table', changed((values) => Object.assign(values.graphs[0]?.nodes[1] ?? {}, { inputs: [-1] })), 'nodes.1.inputs.0'],
     ['too many spans', changed(unfolding), 'too many spans'],
