@@ -51,7 +51,7 @@ def opened(server: Server, page: Page, cells: list[nbformat.NotebookNode]) -> Pa
     saved.metadata = {}  # no kernel's name: which one is asked for
     nbformat.write(saved, path)
     server.open(page, path.name, kernel=False)
-    page.get_by_role("button", name="No Kernel", exact=True).click()
+    page.locator(".jp-Dialog button", has_text="No Kernel").click()
     return path
 
 
@@ -175,7 +175,8 @@ def test_a_cell_is_compiled_by_the_palette(lab: Server, page: Page) -> None:
     page.keyboard.press("Control+Shift+c")
     page.locator(".lm-CommandPalette-input").fill("Compile this cell")
     page.keyboard.press("Enter")
-    expect(page.locator(".Toastify__toast")).to_contain_text("nbcompile was loaded into this kernel")
+    notice = page.locator(".Toastify__toast")
+    expect(notice).to_contain_text("nbcompile was loaded into this kernel", timeout=30_000)
     explorer = cell(page, 1).locator(".nbc")
     expect(explorer_line(explorer, 2)).to_be_visible(timeout=60_000)
     assert cell(page, 1).locator(".cm-content").inner_text().startswith("%%compile\n")

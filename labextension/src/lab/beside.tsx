@@ -30,6 +30,7 @@ export interface Actions {
 export class Beside extends Widget {
   private readonly place = signal<Place | null>(null);
   private readonly payload = signal<object | null>(null);
+  private readonly comparing = signal(false);
   private readonly header = new Widget();
   private readonly explorer: ExplorerWidget;
   private readonly stops: (() => void)[] = [];
@@ -97,7 +98,7 @@ export class Beside extends Widget {
     this.stops.push(() => document.removeEventListener(CURSOR_EVENT, onCursor));
     this.node.addEventListener(FOCUS_EVENT, (event) => {
       const cell = this.place.value?.cell.node;
-      if (cell) light(cell, (event as CustomEvent<FocusDetail>).detail.lines);
+      if (cell && !this.comparing.value) light(cell, (event as CustomEvent<FocusDetail>).detail.lines);
     });
   }
 
@@ -138,35 +139,48 @@ export class Beside extends Widget {
 
   private drawExplorer(): void {
     const payload = this.payload.value;
+    const [last, ...others] = this.comparing.value ? [...pins.value].reverse() : [];
     untracked(() => {
-      if (payload) void this.explorer.draw(payload);
+      if (last && others.length) void this.explorer.compare(last.payload, others.reverse().map((each) => each.payload));
+      else if (payload) void this.explorer.draw(payload);
       else this.explorer.say('Run a %%compile cell: its explorer stands here while you work in the notebook.');
     });
   }
 
   private drawHeader(): void {
-    render(<Header place={this.place} payload={this.payload} pinned={pins.value} actions={this.actions} />, this.header.node);
+    const { place, payload, comparing, actions } = this;
+    render(<Header place={place} payload={payload} comparing={comparing} pinned={pins.value} actions={actions} />, this.header.node);
   }
 }
 
 interface HeaderProps {
   place: Signal<Place | null>;
   payload: Signal<object | null>;
+  comparing: Signal<boolean>;
   pinned: readonly Pin[];
   actions: Actions;
 }
 
-function Header({ place, payload, pinned, actions }: HeaderProps) {
+function Header({ place, payload, comparing, pinned, actions }: HeaderProps) {
   const [here, shown] = [place.value, payload.value];
+  const compared = comparing.value && pinned.length > 1;
   const { openInMain } = actions;
   return (
     <div class="nbc-beside-head">
       <div class="nbc-beside-row">
-        <b>{shown ? titleOf(shown) : 'nbcompile'}</b>
-        {here && <span class="nbc-beside-quiet">{here.panel.title.label}</span>}
+        <b>{compared ? 'What is pinned' : shown ? titleOf(shown) : 'nbcompile'}</b>
+        {here && !compared && <span class="nbc-beside-quiet">{here.panel.title.label}</span>}
         <span class="nbc-beside-gap" />
-        {shown && <button type="button" onClick={() => actions.pin(shown)} title="Put this compilation aside, to compare it with others">Pin</button>}
-        {here && openInMain && <button type="button" onClick={() => openInMain(here)} title="Open this explorer in the main area">Open wide</button>}
+        {shown && !compared && (
+          <button type="button" onClick={() => actions.pin(shown)} title="Put this compilation aside, to compare it with others">
+            Pin
+          </button>
+        )}
+        {here && openInMain && !compared && (
+          <button type="button" onClick={() => openInMain(here)} title="Open this explorer in the main area">
+            Open wide
+          </button>
+        )}
       </div>
       {pinned.length > 0 && (
         <div class="nbc-beside-row" role="group" aria-label="pinned compilations">
@@ -176,6 +190,13 @@ function Header({ place, payload, pinned, actions }: HeaderProps) {
               <button type="button" aria-label={`unpin ${each.title}`} onClick={() => unpin(each.id)}>×</button>
             </span>
           ))}
+          <span class="nbc-beside-gap" />
+          <button
+            type="button" aria-pressed={compared} disabled={pinned.length < 2} onClick={() => (comparing.value = !comparing.value)}
+            title={pinned.length < 2 ? 'Pin another one to compare' : 'The one pinned last, beside the others'}
+          >
+            Compare
+          </button>
         </div>
       )}
     </div>

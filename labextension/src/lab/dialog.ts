@@ -12,7 +12,7 @@ class Choice extends Widget implements Dialog.IBodyWidget<string[]> {
 
   constructor({ backends, modes }: Contestants, chosen: readonly string[]) {
     super();
-    this.addClass('nbc-compare');
+    this.addClass('nbc-choice');
     for (const backend of [...new Set(['eager', ...FIRST.filter((name) => backends.includes(name)), ...backends])]) {
       const others = WITH_MODES.has(backend) ? modes.filter((mode) => mode !== 'default') : [];
       const group = document.createElement('fieldset');

@@ -74,7 +74,9 @@ const lit = StateField.define<DecorationSet>({
     const given = transaction.effects.find((each) => each.is(setLit));
     if (!given) return lines.map(transaction.changes);
     const { doc } = transaction.state;
-    const numbers = [...new Set((given.value as readonly number[] | null) ?? [])].filter((line) => line >= 1 && line <= doc.lines);
+    // Of a cell that was edited since, nobody knows which lines are meant.
+    const meant = transaction.state.field(field).stale ? [] : ((given.value as readonly number[] | null) ?? []);
+    const numbers = [...new Set(meant)].filter((line) => line >= 1 && line <= doc.lines);
     return Decoration.set(numbers.map((line) => Decoration.line({ class: 'nbc-lit-line' }).range(doc.line(line).from)), true);
   },
   provide: (self) => EditorView.decorations.from(self),
