@@ -58,7 +58,7 @@ $(VENV)/.node: scripts/frontend.py | $(VENV)/bin/python
 $(NODE_MODULES): labextension/package-lock.json | $(VENV)/.node
 	@$(FRONTEND) packages
 
-$(TYPES): nbcompile/compilation.py nbcompile/packing.py nbcompile/view/scene.py scripts/schemas.py \
+$(TYPES): nbcompile/compilation.py nbcompile/packing.py $(wildcard nbcompile/view/*.py) scripts/schemas.py \
   labextension/scripts/types.mjs $(NODE_MODULES) | $(VENV)/.jupyter
 	@$(FRONTEND) types
 

@@ -149,7 +149,7 @@ test('play: a change runs at once, is remembered with its kernels, and can be go
   const first = state().data.record.id;
   choose(element, 'dtype', 'float64');
   await settled();
-  one<HTMLInputElement>(element, '.nbc-switch').click();
+  one(element, '.nbc-control .nbc-switch').click();
   await settled();
   expect(live.asked).toEqual([{ record: first, dtype: 'float64' }, { record: first, fuse: false }]);
   const rows = (): string[] => [...element.querySelectorAll('.nbc-history tbody tr')].map((row) => row.textContent ?? '');

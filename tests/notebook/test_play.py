@@ -11,6 +11,9 @@ import torch
 from nbcompile.compilation import Compilation
 from nbcompile.errors import NbcompileError, OptionError, PlayError
 from nbcompile.notebook import magics
+from nbcompile.notebook.arguments import CellOptions
+from nbcompile.notebook.play import Plays, Settings
+from nbcompile.notebook.programs import CellProgram
 
 from .conftest import Notebook, plain
 
@@ -215,15 +218,25 @@ def test_settings_that_cannot_be_meant(player: Player, params: dict[str, Any]) -
 
 
 def test_only_the_last_programs_are_kept(player: Player) -> None:
-    first = player.cell("y = x + 0", "x = torch.ones(4)", "--no-bench --backend eager")
-    changed = player.change(dynamic=True)
-    for number in range(1, 9):
-        player.cell(f"y = x + {number}", "x = torch.ones(4)", "--no-bench --backend eager")
-        if number == 7:
-            assert player.ask("controls", record=changed.id)["live"]
-    assert player.ask("controls", record=first.id)["live"], "used after the second"
-    player.cell("y = x + 9", "x = torch.ones(4)", "--no-bench --backend eager")
-    with pytest.raises(NbcompileError):
+    plays = Plays()
+
+    def live(record: str) -> bool:
+        return bool(plays.controls({"record": record}, lambda *_: None)["live"])
+
+    def remember(number: int) -> CellProgram:
+        program = CellProgram([], {}, None, CellOptions(), train=False)
+        plays.remember(f"record {number}", program)
+        return program
+
+    first = remember(0)
+    plays.remember("changed", first, Settings(CellOptions(), dtype="bfloat16"))
+    for number in range(1, 8):
+        remember(number)
+    assert live("changed"), "the first of eight; used now, with all its records"
+    remember(8)
+    assert live("record 0") and live("changed") and not live("record 1") and live("record 2")
+    player.record = Compilation(id="any")
+    with pytest.raises(NbcompileError, match="nonsense"):
         player.ask("nonsense")
 
 

@@ -180,13 +180,14 @@ def test_a_request_from_a_subshell_waits_for_the_main_thread(kernel: Kernel) -> 
         assert last["kind"] == "result", last
         *_, last = kernel.ask("change", record=known, backend="sleepy", interrupt=True)
         assert last["kind"] == "error" and last["error"]["cancelled"], last
-        kernel.client.execute("import time; time.sleep(2); busy = time.monotonic()")
+        kernel.client.execute("print('go', flush=True); time.sleep(2)")
+        while kernel.client.get_iopub_msg(timeout=60)["msg_type"] != "stream":
+            pass  # else the request could come before the cell
         started = time.monotonic()
         *_, last = kernel.ask("controls", record=known)
         assert last["kind"] == "result" and time.monotonic() - started > 1.0
     finally:
         kernel.subshell = ""
-    kernel.run("del busy")
     assert kernel.run(FACTS)["result"] == before
 
 

@@ -100,11 +100,10 @@ def test_an_edit_that_does_not_compile_names_its_line(editor: Editor) -> None:
     [
         ("i < 64", "i < 65", "SIGSEGV"),
         ("j < 50", "j < 51", "SIGSEGV"),
-        ("i < 64", "i < 640000", "SIGSEGV"),
         ("{\n", "{\n  __builtin_trap();\n", "SIGILL"),
         ("{\n", "{\n  relu[-1] = 0;\n", "before the start"),
     ],
-    ids=["a row too far", "an element too far", "far out", "trap", "an element before"],
+    ids=["a row too far", "an element too far", "trap", "an element before"],
 )
 def test_an_edit_that_crashes_leaves_the_session_alive(editor: Editor, old: str, new: str, told: str) -> None:
     before = plain({name: editor.names[name] for name in ("x", "w", "y", "z")})

@@ -9,9 +9,8 @@ from typing import Any
 
 from nbcompile.compilation import Compilation
 
-# Fields that name other parts of a record, and those with a few allowed values.
-WORDS = frozenset({"schema", "kind", "stage"})
-NAMES = WORDS | {"id", "inputs", "origins", "producer", "consumer", "loops", "graph", "parent"}
+NAMES = frozenset({"id", "inputs", "origins", "producer", "consumer", "loops", "graph", "parent"})
+"""Fields that name other parts of a record."""
 
 HOSTILE = "</pre></title><script>alert(1)</script><img src=x onerror=alert(2)>'\"&\x1b[2J\x00\ud800 '/*"
 
@@ -41,18 +40,18 @@ def _hostile_value(hint: Any, text: str, default: Any) -> Any:
     return {int: 7, float: 1.5, bool: True}.get(hint, text)
 
 
-def poisoned(value: Any, text: str, keep: frozenset[str] = WORDS) -> Any:
-    """A realistic record with ``text`` appended to every string but those of the fields ``keep``.
-
-    Ids that get it get it everywhere, so that what is linked stays linked.
+def poisoned(value: Any, text: str, keep: frozenset[str] = frozenset()) -> Any:
+    """A realistic record with ``text`` appended to every string but the schema's, words of which only a few
+    are allowed, and the fields ``keep``. Ids that get it get it everywhere: what is linked stays linked.
     """
     if isinstance(value, str):
         return value + text
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        hints = typing.get_type_hints(type(value))
         changes = {
-            f.name: poisoned(getattr(value, f.name), text, keep)
-            for f in dataclasses.fields(value)
-            if f.name not in keep
+            name: poisoned(getattr(value, name), text, keep)
+            for name, hint in hints.items()
+            if name not in keep and name != "schema" and "Literal" not in str(hint)
         }
         return dataclasses.replace(value, **changes)
     if isinstance(value, tuple):

@@ -62,17 +62,18 @@ function label(number: number, line: Line, of: string): string {
 }
 
 function Chips({ state, line, open, toggle }: { state: State; line: Line; open: boolean; toggle: () => void }) {
-  const calls = callsOf(state, line);
+  const calls = callsOf(state, line.calls.slice(0, CHIPS));
+  const more = line.calls.length - CHIPS;
   if (!calls.length) return null;
   return (
     <span class="nbc-chips">
-      {calls.slice(0, CHIPS).map((call) => (
+      {calls.map((call) => (
         <span class={`nbc-chip nbc-on-${call.fate} ${litClass(state.lit.value, [call.id])}`} role="button" title={call.name} {...pointing(state, { ids: [call.id] })}>
           {clip(call.label, 14)}
         </span>
       ))}
       <button type="button" class="nbc-more" aria-expanded={open} aria-label={`kernels of line ${line.number}`} onClick={toggle}>
-        {calls.length > CHIPS ? `+${calls.length - CHIPS}` : ''}{open ? '▾' : '▸'}
+        {more > 0 ? `+${more}` : ''}{open ? '▾' : '▸'}
       </button>
     </span>
   );
@@ -81,7 +82,7 @@ function Chips({ state, line, open, toggle }: { state: State; line: Line; open: 
 function Unfolded({ state, line }: { state: State; line: Line }) {
   return (
     <ul class="nbc-unfolded">
-      {callsOf(state, line).map((call) => (
+      {callsOf(state, line.calls).map((call) => (
         <li class={litClass(state.lit.value, [call.id])} role="button" {...pointing(state, { ids: [call.id] })}>
           <span class={`nbc-chip nbc-on-${call.fate}`}>{clip(call.label, 14)}</span> {call.name}
           <span class="nbc-quiet"> {[percent(call.share), time(call)].filter(Boolean).join(' · ')}</span>
@@ -96,8 +97,8 @@ function time(call: Call): string {
   return call.predicted === null ? '' : `about ${seconds(call.predicted)}`;
 }
 
-function callsOf(state: State, line: Line): Call[] {
-  return line.calls.map((id) => state.calls.get(id)).filter((call): call is Call => call !== undefined);
+function callsOf(state: State, ids: readonly string[]): Call[] {
+  return ids.map((id) => state.calls.get(id)).filter((call): call is Call => call !== undefined);
 }
 
 /** The cell without its magic line, which is not Python. */

@@ -158,7 +158,7 @@ function Drawn(props: { state: State; graph: Graph; drawing: Drawing; colour: Si
           aria-label={`${drawing.description}. Enter walks through its boxes, arrow keys move, plus and minus zoom.`}
         />
         <i ref={bar} class="nbc-graph-bar" hidden />
-        {tip.value && <Hint tip={tip.value} />}
+        <Hint tip={tip} />
       </div>
       <div class="nbc-graph-foot">
         <span class="nbc-graph-zoom">
@@ -190,19 +190,13 @@ function Tool({ label, sign, act }: { label: string; sign: string; act: () => vo
   );
 }
 
-/** What is known of the box under the pointer, beside it. */
-function Hint({ tip }: { tip: Tip }) {
-  const element = useRef<HTMLDivElement>(null);
-  useLayoutEffect(() => {
-    const frame = element.current?.parentElement;
-    if (!element.current || !frame) return;
-    const { offsetWidth, offsetHeight, style } = element.current;
-    style.left = `${Math.max(4, Math.min(tip.x + 14, frame.clientWidth - offsetWidth - 4))}px`;
-    style.top = `${tip.y + 18 + offsetHeight > frame.clientHeight ? Math.max(2, tip.y - offsetHeight - 10) : tip.y + 18}px`;
-  }, [tip]);
+/** What is known of the box under the pointer, beside it. Nothing is measured: that would lay out the page. */
+function Hint({ tip }: { tip: Signal<Tip | null> }) {
+  if (!tip.value) return null;
+  const { lines, ...corner } = tip.value;
   return (
-    <div ref={element} class="nbc-graph-tip" aria-hidden="true">
-      {tip.lines.map((line, at) => <div class={at ? 'nbc-quiet' : 'nbc-graph-tip-name'}>{line}</div>)}
+    <div class="nbc-graph-tip" style={corner} aria-hidden="true">
+      {lines.map((line, at) => <div class={at ? 'nbc-quiet' : 'nbc-graph-tip-name'}>{line}</div>)}
     </div>
   );
 }

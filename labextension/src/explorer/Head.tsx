@@ -6,7 +6,7 @@ const FIGURE = /((?<!\w)\d(?:[\d,.]*\d)?(?:×| [kMGT]?B\b| (?:s|ms|µs|ns)\b)?)/
 
 /** The answer at a glance: what it is, what happened, was it worth it. */
 export function Head({ state }: { state: State }) {
-  const { record, scene } = state.data;
+  const { record, scene, lacking } = state.data;
   return (
     <header class="nbc-head">
       <div class="nbc-headline">
@@ -16,6 +16,9 @@ export function Head({ state }: { state: State }) {
         {scene && <Verdict verdict={scene.verdict} />}
       </div>
       {scene && <p class="nbc-facts">{scene.facts.map((fact) => <Fact text={fact} />)}</p>}
+      {lacking && (
+        <p class="nbc-note" role="note">Less is shown of this record: {lacking}. Run the cell again for the rest.</p>
+      )}
       {record.notes.map((note) => (
         <p class="nbc-note" role="note">{note}</p>
       ))}

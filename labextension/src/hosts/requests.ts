@@ -30,6 +30,8 @@ interface Waiting {
 /** `interrupt`: how the host stops a kernel, where it can. */
 export class Requests implements Kernel {
   private readonly waiting = new Map<string, Waiting>();
+  /** Two views of one widget share its channel: each hears the answers to both. */
+  private readonly own = crypto.getRandomValues(new Uint32Array(1))[0]?.toString(36) ?? '';
   private last = 0;
 
   constructor(
@@ -38,7 +40,7 @@ export class Requests implements Kernel {
   ) {}
 
   request<T>(method: string, params: object, progress?: (step: Progress) => void): Promise<T> {
-    const id = String(++this.last);
+    const id = `${this.own}-${++this.last}`;
     return new Promise<T>((resolve, reject) => {
       this.waiting.set(id, { resolve: resolve as (value: unknown) => void, reject, progress });
       this.send({ id, method, params });

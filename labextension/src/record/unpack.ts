@@ -33,6 +33,8 @@ export interface Unpacked {
   /** Sources of each kernel by language, packed ones as they came: most are never looked at. */
   sources: Map<string, Record<string, Source>>;
   scene: Scene | null;
+  /** Why there is no scene; empty if there is one. */
+  lacking: string;
 }
 
 type Row = Record<string, unknown>;
@@ -79,7 +81,7 @@ export function unpack(payload: unknown): Unpacked {
   return {
     record: filled('Compilation', whole) as unknown as Compilation,
     sources,
-    scene: scene(data['view']),
+    ...scene(data['view']),
   };
 }
 
@@ -89,21 +91,20 @@ function checked(payload: unknown): Row {
   }
   const data = payload as Row;
   const schema = data['schema'];
-  if (typeof schema !== 'string' || !schema.startsWith('nbcompile.compilation/')) {
-    throw new RecordError('This is not an nbcompile record: it has no nbcompile schema line.');
-  }
-  const [version, own] = [schema, SCHEMA].map((each) => Number(each.split('/')[1])) as [number, number];
-  if (!(version <= own)) {
-    throw new RecordError(`This record says ${schema}; this explorer reads ${SCHEMA}.`, 'Upgrade nbcompile.');
+  const version = typeof schema === 'string' && /^nbcompile\.compilation\/(\d+)$/.exec(schema)?.[1];
+  if (!version) throw new RecordError('This is not an nbcompile record: it has no nbcompile schema line.');
+  if (Number(version) > Number(SCHEMA.split('/')[1])) {
+    throw new RecordError(`This record says ${String(schema)}; this explorer reads ${SCHEMA}.`, 'Upgrade nbcompile.');
   }
   if (!validateRecord(data)) throw new RecordError(`This record is damaged: ${problem(validateRecord.errors)}.`);
   return data;
 }
 
-function scene(view: unknown): Scene | null {
-  if (view === undefined || view === null) return null;
-  if (!validateScene(view)) throw new RecordError(`This record's view is damaged: ${problem(validateScene.errors)}.`);
-  return filled('Scene', view as Row) as unknown as Scene;
+/** What Python worked out for the views, or why there is none. The record itself says enough to go without. */
+function scene(view: unknown): { scene: Scene | null; lacking: string } {
+  if (view === undefined || view === null) return { scene: null, lacking: 'it holds the compilation alone' };
+  if (validateScene(view)) return { scene: filled('Scene', view as Row) as unknown as Scene, lacking: '' };
+  return { scene: null, lacking: `what was worked out for it is of another version, or damaged: ${problem(validateScene.errors)}` };
 }
 
 function problem(errors: { instancePath: string; message?: string }[] | null | undefined): string {

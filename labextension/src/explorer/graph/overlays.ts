@@ -2,7 +2,7 @@
 import type { Accuracy } from '../../record/generated/record';
 import type { Call } from '../../record/generated/scene';
 import { bytes, seconds, times } from '../units';
-import { refsOf, type Sheet } from './sheet';
+import type { Sheet } from './sheet';
 
 export type OverlayId = 'fate' | 'time' | 'bytes' | 'error' | 'saved';
 
@@ -57,31 +57,32 @@ function bytesOverlay(sheet: Sheet): Overlay | string {
   return scaled(sheet, 'bytes', 'size of the result', of, bytes);
 }
 
-/** The calls that a box is in, or that are in it, each once; by ref. Loops are left to their kernel. */
+/** The calls that a box is in, or that are in it, each once, summed; by ref. Loops are left to their kernel. */
 function sums(sheet: Sheet, value: (call: Call) => number): Map<number, number> {
-  const { links, calls } = sheet.state;
-  const serving = new Map<number, Set<Call>>();
-  const add = (ref: number, call: Call): void => {
-    const known = serving.get(ref);
-    if (known) known.add(call);
-    else serving.set(ref, new Set([call]));
-  };
-  for (const call of calls.values()) {
-    for (const id of links.up([call.id])) {
-      const ref = sheet.refs.get(id);
-      if (ref !== undefined && !sheet.within(ref) && sheet.nodes[ref]?.kind !== 'input') add(ref, call);
-    }
-  }
   const { groups } = sheet.drawing;
+  const { calls } = sheet.state;
+  const serving = serves(sheet);
   for (let at = groups.length - 1; at > 0; at--) {
     const group = groups[at];
-    if (!group) continue;
-    const own = calls.get(group.id);
-    if (group.kind === 'kernel' && own) add(-at, own);
-    else for (const ref of refsOf(group)) for (const call of serving.get(ref) ?? []) add(-at, call);
+    const own = group?.kind === 'kernel' ? calls.get(group.id) : undefined;
+    const all = own ? [own] : (sheet.held[at] ?? []).flatMap((ref) => [...(serving.get(ref) ?? [])]);
+    if (all.length) serving.set(-at, new Set(all));
   }
-  const out = new Map<number, number>();
-  for (const [ref, each] of serving) out.set(ref, [...each].reduce((sum, call) => sum + value(call), 0));
+  return new Map([...serving].map(([ref, each]) => [ref, [...each].reduce((sum, call) => sum + value(call), 0)]));
+}
+
+/** The calls that each node led to. */
+function serves(sheet: Sheet): Map<number, Set<Call>> {
+  const out = new Map<number, Set<Call>>();
+  for (const call of sheet.state.calls.values()) {
+    for (const id of sheet.state.links.up([call.id])) {
+      const ref = sheet.refs.get(id);
+      if (ref === undefined || sheet.within(ref) || sheet.nodes[ref]?.kind === 'input') continue;
+      const known = out.get(ref);
+      if (known) known.add(call);
+      else out.set(ref, new Set([call]));
+    }
+  }
   return out;
 }
 

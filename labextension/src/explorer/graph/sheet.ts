@@ -17,6 +17,8 @@ export class Sheet {
   /** The graph's nodes, then those of the graph that its kernels' loops are in. */
   readonly nodes: readonly Node[];
   readonly refs = new Map<string, number>();
+  /** Of each group: refs of what stands in it. */
+  readonly held: readonly (readonly number[])[];
   private readonly own: number;
   private readonly inner: Drawing | undefined;
 
@@ -31,6 +33,7 @@ export class Sheet {
     this.own = graph.nodes.length;
     this.nodes = loops ? [...graph.nodes, ...loops.nodes] : graph.nodes;
     this.nodes.forEach((node, ref) => this.refs.set(node.id, ref));
+    this.held = drawing.groups.map(refsOf);
   }
 
   group(ref: number): Group | undefined {
@@ -78,7 +81,7 @@ export class Sheet {
     for (const at of this.under(-ref)) {
       const inside = this.drawing.groups[at] as Group;
       if (inside.kind === 'kernel') ids.add(inside.id);
-      else for (const each of refsOf(inside)) if (each >= 0) ids.add(this.nodes[each]?.id ?? '');
+      else for (const each of this.held[at] ?? []) if (each >= 0) ids.add(this.nodes[each]?.id ?? '');
     }
     return { ids: [...ids] };
   }
@@ -107,7 +110,7 @@ export class Sheet {
     const inGroup = new Uint8Array(groups.length);
     for (let at = groups.length - 1; at >= 0; at--) {
       const group = groups[at] as Group;
-      const some = (): boolean => refsOf(group).some((ref) => (ref < 0 ? inGroup[-ref] === 1 : this.isLit(ref, lit)));
+      const some = (): boolean => (this.held[at] ?? []).some((ref) => (ref < 0 ? inGroup[-ref] === 1 : this.isLit(ref, lit)));
       inGroup[at] = (group.kind === 'kernel' ? lit.ids.has(group.id) : some()) ? 1 : 0;
     }
     const out = new Uint8Array(geometry.boxes.length);
@@ -176,8 +179,8 @@ export class Sheet {
     const wanted = query.toLowerCase().split(/\s+/).filter(Boolean);
     if (!wanted.length) return [];
     const out: { ref: number; group: number }[] = [];
-    this.drawing.groups.forEach((group, at) => {
-      for (const ref of refsOf(group)) {
+    this.held.forEach((refs, at) => {
+      for (const ref of refs) {
         const text = this.text(ref);
         if (wanted.every((word) => text.includes(word))) out.push({ ref, group: at });
       }
@@ -186,8 +189,7 @@ export class Sheet {
   }
 }
 
-/** Refs of what stands in a group. */
-export function refsOf(group: Group): number[] {
+function refsOf(group: Group): number[] {
   return group.rows.flatMap((row) => row.filter((_, n) => n % 3 === 0));
 }
 

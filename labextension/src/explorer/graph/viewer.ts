@@ -24,9 +24,12 @@ const NEAR = 5;
 
 export type Spot = Pick<PlacedBox, 'ref' | 'group'>;
 
+/** Beside the pointer, on the side where there is more room: its distance from that corner of the frame. */
 export interface Tip {
-  x: number;
-  y: number;
+  left?: number;
+  right?: number;
+  top?: number;
+  bottom?: number;
   lines: string[];
 }
 
@@ -331,7 +334,10 @@ export class Viewer {
     const edge = inside ? edgeAt(drawn.geometry, x, y, NEAR / this.view.scale) : -1;
     const box = edge < 0 ? under : undefined;
     const frame = this.root.getBoundingClientRect();
-    const corner = { x: event.clientX - frame.left, y: event.clientY - frame.top };
+    const corner = {
+      ...(event.clientX < frame.left + frame.width / 2 ? { left: event.clientX - frame.left + 14 } : { right: frame.right - event.clientX + 10 }),
+      ...(event.clientY < frame.top + frame.height / 2 ? { top: event.clientY - frame.top + 18 } : { bottom: frame.bottom - event.clientY + 10 }),
+    };
     this.root.classList.toggle('nbc-graph-over', box !== undefined);
     const changed = edge !== this.edge;
     this.edge = edge;

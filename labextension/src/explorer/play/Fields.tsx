@@ -14,6 +14,8 @@ interface Props {
 export function Fields({ controls, draft, disabled, choose }: Props) {
   const { backends, modes, dtypes, sizes } = controls;
   const dtype = draft.dtype ?? controls.dtype;
+  const fuse = draft.fuse ?? controls.fuse;
+  const fuses = (draft.backend ?? controls.backend) === 'nbcompile';
   return (
     <fieldset class="nbc-fields" disabled={disabled}>
       <div class="nbc-fields-row">
@@ -27,10 +29,17 @@ export function Fields({ controls, draft, disabled, choose }: Props) {
           choose={(chosen) => choose({ dtype: chosen })}
         />
         <Dynamic value={draft.dynamic === undefined ? controls.dynamic : draft.dynamic} choose={(dynamic) => choose({ dynamic })} />
-        <label class="nbc-control nbc-control-switch">
+        <div class="nbc-control">
           <span class="nbc-quiet">fusion</span>
-          <input type="checkbox" role="switch" class="nbc-switch" checked={draft.fuse ?? controls.fuse} disabled={(draft.backend ?? controls.backend) !== 'nbcompile'} onChange={(event) => choose({ fuse: event.currentTarget.checked })} />
-        </label>
+          <span class="nbc-control-switch">
+            <button
+              type="button" role="switch" class="nbc-switch" aria-checked={fuse} aria-label="fusion" disabled={!fuses}
+              title={fuses ? '' : 'Only nbcompile’s own fusion can be switched off.'} onClick={() => choose({ fuse: !fuse })}
+            >
+              <i />
+            </button>
+          </span>
+        </div>
       </div>
       <div class="nbc-fields-row">
         {sizes.map((size) => (
