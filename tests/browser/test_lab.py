@@ -67,6 +67,7 @@ def explorer_line(place: Locator, line: int) -> Locator:
     return place.locator(f".nbc-line[data-line='{line}']")
 
 
+EDITOR = ".jp-InputArea-editor .cm-content"
 LIT = re.compile(r"\bnbc-lit\b")
 LIT_LINE = re.compile(r"\bnbc-lit-line\b")
 
@@ -169,7 +170,8 @@ def test_the_explorer_beside_follows_the_active_cell(
 
 
 def test_a_cell_is_compiled_by_the_palette(lab: Server, page: Page) -> None:
-    path = lab.write("live.ipynb", SETUP, BODY)
+    # nbcompile is not loaded, but told already to take no times: that would be most of this test.
+    path = lab.write("live.ipynb", f"{SETUP}\nget_ipython().config.NbCompile.bench = False", BODY)
     lab.open(page, path.name)
     lab.execute(page, "notebook:run-cell-and-select-next")
     page.keyboard.press("Control+Shift+c")
@@ -179,13 +181,13 @@ def test_a_cell_is_compiled_by_the_palette(lab: Server, page: Page) -> None:
     expect(notice).to_contain_text("nbcompile was loaded into this kernel", timeout=30_000)
     explorer = cell(page, 1).locator(".nbc")
     expect(explorer_line(explorer, 2)).to_be_visible(timeout=60_000)
-    assert cell(page, 1).locator(".cm-content").inner_text().startswith("%%compile\n")
+    assert cell(page, 1).locator(EDITOR).inner_text().startswith("%%compile\n")
     lab.idle(page)
 
 
 def test_completion_and_highlighting_survive_the_magic_line(lab: Server, page: Page) -> None:
     path = lab.write(
-        "typed.ipynb", f"%load_ext nbcompile\n{SETUP}", "%%compile --save 'it (\ndef f():\n    return 1"
+        "typed.ipynb", f"%load_ext nbcompile\n{SETUP}", "%%compile --save '''it\ndef f():\n    return 1"
     )
     lab.open(page, path.name)
     lab.execute(page, "notebook:run-cell-and-select-next")
@@ -199,7 +201,7 @@ def test_completion_and_highlighting_survive_the_magic_line(lab: Server, page: P
         .evaluate("e => getComputedStyle(e).fontWeight")
         == "700"
     )
-    content = cell(page, 1).locator(".cm-content")
+    content = cell(page, 1).locator(EDITOR)
     content.click()
     for keys, wanted in (("%%compile --m", "--mode"), ("%%compile\ntorch.nonz", "torch.nonzero")):
         page.keyboard.press("Control+a")
@@ -210,3 +212,33 @@ def test_completion_and_highlighting_survive_the_magic_line(lab: Server, page: P
         if found.is_visible():
             page.keyboard.press("Enter")
         expect(content).to_contain_text(wanted)
+
+
+def test_a_live_kernel_is_played_with(lab: Server, page: Page) -> None:
+    path = lab.write(
+        "played.ipynb", f"%load_ext nbcompile\n{SETUP}", "%%compile --no-bench\ny = x * 2\nz = y + 1"
+    )
+    lab.open(page, path.name)
+    lab.run_all(page)
+    explorer = cell(page, 1).locator(".nbc")
+    kernels = explorer.locator(".nbc-facts")
+    expect(kernels).to_contain_text("1 kernel", timeout=60_000)
+    # A wrong edit of the kernel is caught, a right one is timed beside the original.
+    explorer.get_by_role("button", name="edit").click()
+    for factor, told in (("3.0f", "does not agree with eager"), ("(1.0f + 1.0f)", "✓ agrees with eager")):
+        text = explorer.locator(".nbc-pane-code .cm-content")
+        source = "\n".join(text.locator(".cm-line").all_inner_texts())
+        text.click()
+        page.keyboard.press("Control+a")
+        page.keyboard.insert_text(re.sub(r"\* ?(2\.0f|3\.0f)", f"* {factor}", source))
+        page.keyboard.press("Control+Enter")
+        expect(explorer.locator(".nbc-edit-result")).to_contain_text(told, timeout=60_000)
+    explorer.get_by_role("button", name="Discard").click()
+    # A pair that is not to be fused makes two kernels of one.
+    explorer.get_by_role("tab", name="Fusion").click()
+    explorer.get_by_role("switch", name="fuse").first.click()
+    expect(kernels).to_contain_text("2 kernels", timeout=60_000)
+    # Without its kernel it says so.
+    lab.stop_kernels()
+    explorer.get_by_role("tab", name="Play").click()
+    expect(explorer).to_contain_text("no kernel: run the notebook's kernel", timeout=30_000)
