@@ -234,10 +234,6 @@ DAMAGED = {
     "no version": ('{"schema": "nbcompile.compilation/", "id": "x"}', "no nbcompile schema line"),
     "no id": ('{"schema": "nbcompile.compilation/1"}', "damaged"),
     "wrong kinds": ('{"schema": "nbcompile.compilation/1", "id": "x", "graphs": {"a": 1}}', "graphs"),
-    "a wrong view": (
-        '{"schema": "nbcompile.compilation/1", "id": "x", "view": {"lines": 3}}',
-        "view is damaged",
-    ),
 }
 
 
