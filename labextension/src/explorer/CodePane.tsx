@@ -1,6 +1,6 @@
 import { useComputed, useSignal } from '@preact/signals';
 import { CodeText } from './code/CodeText';
-import { change, editing, keep, run, type Draft, type Edit } from './code/drafts';
+import { change, editing, keep, reset, run, type Draft, type Edit } from './code/drafts';
 import { EditBar } from './code/EditBar';
 import { Facts } from './code/Facts';
 import { textsOf } from './code/listing';
@@ -68,7 +68,7 @@ export function CodePane({ state }: { state: State }) {
           state={state}
           draft={draft}
           run={() => void run(edit)}
-          reset={() => change(edit, { text: draft.first, problem: null, result: null })}
+          reset={() => reset(edit, draft)}
           discard={() => change(edit, null)}
           keep={() => keep(edit)}
         />

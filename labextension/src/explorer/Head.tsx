@@ -15,7 +15,7 @@ export function Head({ state }: { state: State }) {
         </div>
         {scene && <Verdict verdict={scene.verdict} />}
       </div>
-      {scene && <p class="nbc-facts">{scene.facts.map((fact) => <Fact text={fact} />)}</p>}
+      {scene && <p class="nbc-facts">{scene.facts.map((fact) => <><Fact text={fact} /> </>)}</p>}
       {lacking && (
         <p class="nbc-note" role="note">Less is shown of this record: {lacking}. Run the cell again for the rest.</p>
       )}

@@ -12,6 +12,8 @@ import { listingOf, type Listing } from './listing';
 /** An edit of the text that is shown. */
 export interface Editing {
   text: string;
+  /** How often the text was put back to what it was at first. */
+  resets: number;
   change(text: string): void;
   run(): void;
   problem: Problem | null;
@@ -45,7 +47,6 @@ export function CodeText(props: Props) {
         if (gone) return;
         lines.current = new Lines(state, kernel, found);
         made.show(now.current.editing?.text ?? found.text, text.language);
-        if (!now.current.editing) made.label(lines.current.labels());
         listing.value = found;
       },
       (error: unknown) => {
@@ -62,17 +63,18 @@ export function CodeText(props: Props) {
   const edits = editing !== null;
   useEffect(() => {
     const found = listing.value;
-    if (!editor.current || typeof found === 'string') return;
-    editor.current.edit(edits);
-    if (!edits) {
-      editor.current.show(found.text, text.language);
-      editor.current.label(lines.current?.labels() ?? { title: '', of: new Map() });
-    } else editor.current.label({ title: '', of: new Map() });
+    const made = editor.current;
+    if (!made || typeof found === 'string') return;
+    if (!edits && made.text !== found.text) made.show(found.text, text.language);
+    made.edit(edits);
+    // Lines that are typed or taken out would stand beside labels of others.
+    made.label(edits ? { title: '', of: new Map() } : (lines.current?.labels() ?? { title: '', of: new Map() }));
   }, [edits, typeof listing.value]);
   useEffect(() => editor.current?.problem(editing?.problem ?? null), [editing?.problem]);
+  // What is typed goes from the editor to the draft, and only a reset the other way: it may be behind the editor.
   useEffect(() => {
-    if (editing) editor.current?.replace(editing.text);
-  }, [editing?.text]);
+    if (editing?.resets) editor.current?.replace(editing.text);
+  }, [editing?.resets]);
 
   useSignalEffect(() => {
     const [lit, ready] = [state.lit.value, typeof listing.value !== 'string'];
@@ -88,7 +90,8 @@ export function CodeText(props: Props) {
   return (
     <div class="nbc-code-text">
       {typeof listing.value === 'string' && <p class="nbc-empty" role="status">{listing.value}</p>}
-      <div class="nbc-editor" ref={place} hidden={typeof listing.value === 'string'} />
+      {/* Never without a size: CodeMirror would draw every line of a text that it takes for unbounded. */}
+      <div class="nbc-editor" ref={place} aria-hidden={typeof listing.value === 'string'} />
     </div>
   );
 }
@@ -171,6 +174,6 @@ class Lines {
     this.listing.made.forEach((line, place) => {
       if (line && line !== this.listing.made[place - 1]) of.set(place + 1, `${line}`);
     });
-    return { title: 'made for the source, line', of };
+    return { title: 'made for the source, line', quiet: true, of };
   }
 }

@@ -41,7 +41,7 @@ export function EditBar({ state, draft, run, reset, discard, keep }: Props) {
         <button type="button" class="nbc-button" disabled={busy || !keepable} title={keepable ? '' : 'An edit can be kept once it has run and agrees with eager.'} onClick={keep}>
           Keep
         </button>
-        {!result && !busy && <span class="nbc-quiet">Run checks it against eager and times it beside the original.</span>}
+        {!result && !busy && !state.play.failed.value && <span class="nbc-quiet">Run checks it against eager and times it beside the original.</span>}
       </div>
       {state.play.place.value === 'edit' && <Asked state={state} />}
       {result && !busy && <Result result={result} />}

@@ -13,6 +13,7 @@ export interface Draft {
   base: string;
   first: string;
   text: string;
+  resets: number;
   /** What came of running exactly this text. */
   result: EditResult | null;
   problem: Problem | null;
@@ -50,7 +51,7 @@ export async function start(edit: Edit, sources: Record<string, Source>, said: S
   const printed = state.play.past.value.find((past) => past.edited === kernel.id)?.data.sources.get(kernel.id);
   const first = printed ? await textOf(printed, language, said) : base;
   if (base === null || first === null) return;
-  drafts.value = new Map(drafts.value).set(kernel.id, { base, first, text: base, result: null, problem: null });
+  drafts.value = new Map(drafts.value).set(kernel.id, { base, first, text: base, resets: 0, result: null, problem: null });
 }
 
 /** Changes a draft; `null` throws it away. */
@@ -62,9 +63,15 @@ export function change({ drafts, kernel }: Edit, by: Partial<Draft> | null): voi
   drafts.value = next;
 }
 
+/** Puts the text back to the one that the compiler printed. */
+export function reset(edit: Edit, draft: Draft): void {
+  change(edit, { text: draft.first, resets: draft.resets + 1, problem: null, result: null });
+}
+
 export function editing(edit: Edit, draft: Draft): Editing {
   return {
     text: draft.text,
+    resets: draft.resets,
     problem: draft.problem,
     change: (text) => {
       if (text !== edit.drafts.value.get(edit.kernel.id)?.text) change(edit, { text, result: null });

@@ -12,6 +12,8 @@ import { languageOf } from './languages';
 export interface Labels {
   /** What a label stands for: `line of the cell`. */
   title: string;
+  /** Not lines of the cell, and so not in their colour. */
+  quiet?: boolean;
   of: ReadonlyMap<number, string>;
 }
 
@@ -49,6 +51,7 @@ class Label extends GutterMarker {
   constructor(
     private readonly text: string,
     private readonly title: string,
+    private readonly quiet: boolean,
   ) {
     super();
   }
@@ -58,6 +61,7 @@ class Label extends GutterMarker {
   override toDOM(): Node {
     const element = document.createElement('span');
     element.textContent = this.text;
+    if (this.quiet) element.className = 'nbc-quiet';
     element.title = `${this.title} ${this.text}`;
     return element;
   }
@@ -131,7 +135,7 @@ const labels = StateField.define<RangeSet<GutterMarker>>({
       const builder = new RangeSetBuilder<GutterMarker>();
       const { doc } = transaction.state;
       for (const [line, text] of [...effect.value.of].sort((a, b) => a[0] - b[0])) {
-        if (line >= 1 && line <= doc.lines) builder.add(doc.line(line).from, doc.line(line).from, new Label(text, effect.value.title));
+        if (line >= 1 && line <= doc.lines) builder.add(doc.line(line).from, doc.line(line).from, new Label(text, effect.value.title, effect.value.quiet ?? false));
       }
       return builder.finish();
     }

@@ -1,4 +1,4 @@
-import { useSignal, useSignalEffect, type Signal } from '@preact/signals';
+import { useComputed, useSignal, useSignalEffect, type Signal } from '@preact/signals';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
 import { runChange } from '../play';
 import { litClass, pointing, type State } from '../state';
@@ -78,11 +78,13 @@ function Decided({ state, row, table, step }: { state: State; row: Row; table: T
   const point = pointing(state, { ids });
   const choose = point['onClick'] as (event: Event) => void;
   const [verdict, tone] = verdictOf(row);
+  // A signal as a class: what is lit changes hundreds of rows at once, and none of them is rendered for it.
+  const look = useComputed(() => `${litClass(state.lit.value, [decision.id])} ${step.value === row.step ? 'nbc-here' : ''}`);
   return (
     <tr
       {...point}
       data-step={row.step}
-      class={`${litClass(state.lit.value, [decision.id])} ${step.value === row.step ? 'nbc-here' : ''}`}
+      class={look}
       onClick={(event) => {
         step.value = row.step;
         choose(event);

@@ -1,0 +1,120 @@
+"""Playing with a live kernel in a real JupyterLab: decisions overruled, kernels edited, sizes changed, cancelled."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.jupyter import Server
+
+SETUP = "%load_ext nbcompile\nimport torch\nx = torch.randn(256, 512)"
+CELL = "%%compile --no-bench{flags}\ny = torch.softmax(x, -1) * 2\nz = (y.sin() + 1).sum(0)\nz"
+SECONDS = 60_000
+"""What a step may take on a busy machine, in milliseconds."""
+
+
+def explorer(server: Server, page: Page, flags: str = "") -> Locator:
+    """The explorer of a cell that has just run."""
+    path = server.write("live.ipynb", SETUP, CELL.format(flags=flags))
+    page.set_viewport_size({"width": 1500, "height": 1300})
+    server.open(page, path.name)
+    server.run_all(page)
+    found = page.locator(".jp-Notebook .jp-CodeCell").nth(1).locator(".nbc")
+    expect(found.locator(".nbc-facts")).to_contain_text("1 kernel", timeout=SECONDS)
+    server.idle(page)
+    return found
+
+
+def kernels(place: Locator, count: str) -> None:
+    expect(place.locator(".nbc-facts")).to_contain_text(re.compile(rf"\b{count} kernels?\b"), timeout=SECONDS)
+
+
+def edited(place: Locator, page: Page, old: str, new: str) -> None:
+    """Run the shown kernel with ``old`` in its text replaced."""
+    code = place.locator(".nbc-pane-code")
+    code.get_by_text("edit", exact=True).click()
+    text = code.locator(".cm-content[contenteditable=true]")
+    text.click()
+    page.keyboard.press("Control+Home")
+    line = text.locator(".cm-line", has_text=old).first
+    whole = line.inner_text()
+    assert old in whole
+    line.click()
+    page.keyboard.press("Home")  # to the first character that is no blank
+    page.keyboard.press("Home")
+    page.keyboard.press("Shift+End")
+    page.keyboard.insert_text(whole.replace(old, new))
+    page.keyboard.press("Control+Enter")
+
+
+def test_a_decision_overruled_changes_kernels_and_can_be_undone(lab: Server, page: Page) -> None:
+    place = explorer(lab, page)
+    switch = place.get_by_role("switch", name="fuse max → exp")
+    expect(switch).to_have_attribute("aria-checked", "true")
+    switch.click()
+    kernels(place, "2")
+    expect(place.locator(".nbc-changed")).to_contain_text("1 kernel → 2 kernels")
+    # It was timed, each kernel of it too, and agrees with eager.
+    expect(place.locator(".nbc-facts")).to_contain_text(re.compile("error|exact|same bits"))
+    expect(place.locator(".nbc-pane-graph")).to_contain_text(re.compile(r"\d (µs|ms)"))
+    expect(place.get_by_role("switch", name="fuse max → exp")).to_have_attribute("aria-checked", "false")
+    place.get_by_role("button", name="Undo").click()
+    kernels(place, "1")
+
+
+def test_an_edited_kernel_runs_and_a_wrong_edit_is_caught(lab: Server, page: Page) -> None:
+    place = explorer(lab, page)
+    result = place.locator(".nbc-edit-result")
+    edited(place, page, "* 2.0f", "* 1.5f * 2.0f / 1.5f")
+    expect(result).to_contain_text("✓ agrees with eager", timeout=SECONDS)
+    expect(result).to_contain_text(re.compile(r"original.*\d (µs|ms).*edited.*\d (µs|ms)", re.DOTALL))
+    place.get_by_role("button", name="Discard").click()
+    edited(place, page, "* 2.0f", "* -2.0f")
+    expect(result).to_contain_text("✗ does not agree with eager", timeout=SECONDS)
+    expect(result).to_contain_text("differs by up to")
+    expect(place.get_by_role("button", name="Keep")).to_be_disabled()
+    place.get_by_role("button", name="Discard").click()
+    edited(place, page, "* 2.0f", "* two")
+    failed = place.locator(".nbc-edit [role=alert]")
+    expect(failed).to_contain_text("two", timeout=SECONDS)
+    # Nothing of it reached the session.
+    place.get_by_role("button", name="Discard").click()
+    kernels(place, "1")
+
+
+def test_an_edit_out_of_bounds_does_not_take_the_kernel_along(lab: Server, page: Page) -> None:
+    place = explorer(lab, page)
+    edited(place, page, "* 2.0f", "* 2.0f + x[i*512 + j + 100000000]")
+    alert = place.locator(".nbc-edit [role=alert], .nbc-edit-result")
+    expect(alert).to_contain_text(re.compile("crash|SIGSEGV|outside", re.IGNORECASE), timeout=SECONDS)
+    place.get_by_role("button", name="Discard").click()
+    place.get_by_role("switch", name="fuse max → exp").click()
+    kernels(place, "2")  # the kernel of the notebook is alive and has the cell still
+
+
+def test_another_size_and_a_cancelled_change(lab: Server, page: Page) -> None:
+    place = explorer(lab, page)
+    place.get_by_role("tab", name="Play").click()
+    rows = place.get_by_role("spinbutton").first
+    expect(rows).to_be_enabled(timeout=SECONDS)
+    rows.fill("96")
+    rows.press("Enter")
+    expect(place.locator(".nbc-pane-graph")).to_contain_text("x [96,512]", timeout=SECONDS)
+    record = place.get_attribute("data-record") or ""
+    rows.fill("128")
+    rows.press("Enter")
+    place.get_by_role("button", name="Cancel").first.click()
+    expect(place.locator(".nbc-play")).to_contain_text("Cancelled", timeout=SECONDS)
+    expect(place).to_have_attribute("data-record", record)
+
+
+@pytest.mark.parametrize("application", ["lab", "notebook"])
+def test_the_widget_plays_too(application: str, page: Page, request: pytest.FixtureRequest) -> None:
+    place = explorer(request.getfixturevalue(application), page, " --live")
+    place.get_by_role("switch", name="fuse max → exp").click()
+    kernels(place, "2")
+    place.get_by_role("tab", name="Timing").click()
+    # The chart library comes from the kernel, when the first chart is shown.
+    expect(place.locator(".js-plotly-plot").first).to_be_visible(timeout=SECONDS)
