@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test machine lint lab types explorer labextension wheel bench bench-gpu opdb notebooks table \
+.PHONY: help demo test machine lint lab types explorer explorer-figures labextension wheel bench bench-gpu opdb notebooks table \
   clean distclean
 
 help:  ## show this list
@@ -109,6 +109,9 @@ test: machine lint $(EXPLORER) $(VENV)/.linked  ## everything CI runs: the linte
 lab: $(VENV)/.jupyter $(EXPLORER) $(VENV)/.linked  ## open JupyterLab on the notebooks
 	@$(BIN)/python scripts/check_machine.py
 	$(BIN)/python -m jupyterlab --notebook-dir=notebooks $(LAB_ARGS)
+
+explorer-figures: $(EXPLORER)  ## measure the explorer in a browser, into docs/explorer-figures.md
+	$(BIN)/python scripts/explorer/figures.py > docs/explorer-figures.md
 
 wheel: $(EXPLORER) $(LABEXTENSION)  ## a wheel with the explorer and the extension in it, into dist/
 	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps --wheel-dir dist .

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import gzip
+import os
 import re
 import statistics
 import subprocess
@@ -198,6 +199,7 @@ def main() -> int:
     )
     args = parser.parse_args()
     rows: Rows = {}
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         file = Path(folder) / "large.html"
         file.write_text(page_of(record(args.nodes)), encoding="utf-8")
@@ -207,18 +209,27 @@ def main() -> int:
             )
             run(browser, file, rows)
             browser.close()
-    print(f"{args.nodes:,} nodes, {args.runs} runs\n\n| | median | lowest | highest |\n|---|---|---|---|")
+    print(
+        "# What the explorer costs\n\nMade by `make explorer-figures` (scripts/explorer/figures.py says how each is measured):"
+    )
+    print(f"{args.nodes:,} nodes, {args.runs} runs, headless Chromium, {os.cpu_count()} cores, no GPU;")
+    print(
+        f"load of the machine at the start {load:.1f}.\n\n| | median | lowest | highest |\n|---|---|---|---|"
+    )
     for name, values in rows.items():
         print(f"| {name} | {statistics.median(values):.0f} | {min(values):.0f} | {max(values):.0f} |")
     print("\n| file | bytes | compressed |\n|---|---|---|")
     for name, size, packed in bundles():
         print(f"| {name} | {size:,} | {packed:,} |")
-    print(flush=True)
     if args.no_record:
         return 0
-    return subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("record_size.py"))], check=False
-    ).returncode
+    made = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("record_size.py"))], check=True, text=True,
+        capture_output=True,
+    )  # fmt: skip
+    print("\nThe record of a `TransformerEncoderLayer(512, 8, 2048)`, forward and backward:")
+    print(f"\n```\n{made.stdout.strip()}\n```")
+    return 0
 
 
 if __name__ == "__main__":
