@@ -209,9 +209,8 @@ def main() -> int:
             )
             run(browser, file, rows)
             browser.close()
-    print(
-        "# What the explorer costs\n\nMade by `make explorer-figures` (scripts/explorer/figures.py says how each is measured):"
-    )
+    print("# What the explorer costs\n")
+    print("Made by `make explorer-figures`; scripts/explorer/figures.py says how.")
     print(f"{args.nodes:,} nodes, {args.runs} runs, headless Chromium, {os.cpu_count()} cores, no GPU;")
     print(
         f"load of the machine at the start {load:.1f}.\n\n| | median | lowest | highest |\n|---|---|---|---|"
