@@ -30,8 +30,8 @@ export function CodePane({ state }: { state: State }) {
   const [first] = texts;
   const draft = drafts.value.get(kernel.id);
   // An assembly that nobody can make is nothing to show beside the source.
-  const wide = state.wide.value && (state.host.kernel.value !== null || Object.keys(sources).length > 1);
-  const { tabs, chosen, shown } = choice(texts, language.value, wide, draft !== undefined);
+  const beside = texts.length > 1 && (state.host.kernel.value !== null || Object.keys(sources).length > 1);
+  const { tabs, chosen, shown } = choice(texts, language.value, state.wide.value && beside, draft !== undefined);
   const edit: Edit = { state, kernel, drafts, language: first?.language ?? '' };
   return (
     <>
@@ -53,7 +53,7 @@ export function CodePane({ state }: { state: State }) {
       </div>
       <div class="nbc-code-under">
         <Facts state={state} kernel={kernel} code={about} />
-        {chosen && <Tools edit={edit} sources={sources} chosen={chosen} said={said} several={texts.length > 1} />}
+        {chosen && <Tools edit={edit} sources={sources} chosen={chosen} said={said} several={beside} />}
       </div>
       {said.value && <p class="nbc-said" role="status">{said.value}</p>}
       <div class="nbc-code-texts">
