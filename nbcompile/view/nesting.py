@@ -95,7 +95,7 @@ MAX_NODES = 40_000
 """Nodes of all drawings of one record: the layout of 10,000 takes up to a second."""
 FIRST_SHOWN = 300
 """Boxes that are to be seen at first."""
-MAX_WIDTH = 900.0
+MAX_WIDTH = 640.0
 BESIDE = 200.0
 """Room beside a wide group, so that inputs stand near their readers, in pixels."""
 PADDING = 12

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import nbformat
+from nbformat.reader import NotJSONError
 from playwright.sync_api import Page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -143,11 +145,13 @@ class Server:
         before = path.stat().st_mtime_ns
         self.execute(page, "docmanager:save")
         until = time.monotonic() + 20
-        while path.stat().st_mtime_ns == before:
-            if time.monotonic() > until:
-                raise TimeoutError(f"{path.name} was not saved in 20 s")
+        while time.monotonic() < until:
             page.wait_for_timeout(50)
-        return nbformat.read(path, 4)
+            # Not yet written, or half of it.
+            with contextlib.suppress(FileNotFoundError, NotJSONError):
+                if path.stat().st_mtime_ns != before:
+                    return nbformat.read(path, 4)
+        raise TimeoutError(f"{path.name} was not saved in 20 s")
 
     def theme(self, page: Page, theme: str) -> None:
         """Set the application's own theme, ``light`` or ``dark``, and wait for it."""

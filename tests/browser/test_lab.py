@@ -67,6 +67,7 @@ def explorer_line(place: Locator, line: int) -> Locator:
     return place.locator(f".nbc-line[data-line='{line}']")
 
 
+EDITOR = ".jp-InputArea-editor .cm-content"
 LIT = re.compile(r"\bnbc-lit\b")
 LIT_LINE = re.compile(r"\bnbc-lit-line\b")
 
@@ -168,45 +169,39 @@ def test_the_explorer_beside_follows_the_active_cell(
     expect(beside.locator(".nbc-beside-pin")).to_have_count(2)
 
 
-def test_a_cell_is_compiled_by_the_palette(lab: Server, page: Page) -> None:
-    path = lab.write("live.ipynb", SETUP, BODY)
+def test_commands_completion_and_highlighting(lab: Server, page: Page) -> None:
+    # nbcompile is not loaded, but told already to take no times: that would be most of this test.
+    setup = f"{SETUP}\nget_ipython().config.NbCompile.bench = False"
+    path = lab.write("live.ipynb", setup, BODY, "%%compile --save '''it\ndef f():\n    return 1")
     lab.open(page, path.name)
+    # What is open on the magic line does not make a string of the rest.
+    keyword = editor_line(page, 2, 2).locator("span", has_text="def")
+    assert keyword.evaluate("e => getComputedStyle(e).fontWeight") == "700"
     lab.execute(page, "notebook:run-cell-and-select-next")
     page.keyboard.press("Control+Shift+c")
     page.locator(".lm-CommandPalette-input").fill("Compile this cell")
     page.keyboard.press("Enter")
-    notice = page.locator(".Toastify__toast")
-    expect(notice).to_contain_text("nbcompile was loaded into this kernel", timeout=30_000)
-    explorer = cell(page, 1).locator(".nbc")
-    expect(explorer_line(explorer, 2)).to_be_visible(timeout=60_000)
-    assert cell(page, 1).locator(".cm-content").inner_text().startswith("%%compile\n")
+    expect(page.locator(".Toastify__toast")).to_contain_text(
+        "nbcompile was loaded into this kernel", timeout=30_000
+    )
+    expect(explorer_line(cell(page, 1).locator(".nbc"), 2)).to_be_visible(timeout=60_000)
+    assert cell(page, 1).locator(EDITOR).inner_text().startswith("%%compile\n")
     lab.idle(page)
-
-
-def test_completion_and_highlighting_survive_the_magic_line(lab: Server, page: Page) -> None:
-    path = lab.write(
-        "typed.ipynb", f"%load_ext nbcompile\n{SETUP}", "%%compile --save 'it (\ndef f():\n    return 1"
-    )
-    lab.open(page, path.name)
-    lab.execute(page, "notebook:run-cell-and-select-next")
-    page.wait_for_function(
-        "() => jupyterapp.shell.currentWidget.content.widgets[0].model.executionCount === 1"
-    )
-    # An open quote on the magic line does not make the rest a string.
-    assert (
-        editor_line(page, 1, 2)
-        .locator("span", has_text="def")
-        .evaluate("e => getComputedStyle(e).fontWeight")
-        == "700"
-    )
-    content = cell(page, 1).locator(".cm-content")
+    content = cell(page, 2).locator(EDITOR)
     content.click()
     for keys, wanted in (("%%compile --m", "--mode"), ("%%compile\ntorch.nonz", "torch.nonzero")):
         page.keyboard.press("Control+a")
         page.keyboard.type(keys)
         page.keyboard.press("Tab")
-        found = page.locator(".jp-Completer-item").first
-        expect(found.or_(content.get_by_text(wanted))).to_be_visible()
+        found = page.locator(".jp-Completer:not(.lm-mod-hidden) .jp-Completer-item").first
+        expect(found.or_(content.get_by_text(wanted)).first).to_be_visible(timeout=20_000)
         if found.is_visible():
             page.keyboard.press("Enter")
         expect(content).to_contain_text(wanted)
+
+    # What needs the kernel says when it is gone.
+    explorer = cell(page, 1).locator(".nbc")
+    explorer.get_by_role("tab", name="Play").click()
+    expect(explorer.get_by_role("combobox", name="backend")).to_be_enabled(timeout=20_000)
+    lab.stop_kernels()
+    expect(explorer).to_contain_text("no kernel: run the notebook's kernel", timeout=20_000)

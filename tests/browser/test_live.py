@@ -1,4 +1,4 @@
-"""Playing with a live kernel in a real JupyterLab: decisions overruled, kernels edited, sizes changed, cancelled."""
+"""Playing with a live kernel in a real JupyterLab: decisions overruled, kernels edited, sizes changed."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ export function ComparePane({ state }: { state: State }) {
   const others = wanted.map((id) => all.find((each) => each.data.record.id === id)).filter((each): each is Candidate => each !== undefined).slice(0, MOST);
   const other = others.find((each) => each.data.record.id === looked.value) ?? others[0];
   return (
-    <div class="nbc-compare">
+    <div class="nbc-comparing">
       <Choose state={state} all={all} others={others} />
       {!other && <p class="nbc-empty">{all.length ? 'Choose what to compare this compilation with.' : 'There is nothing to compare with yet: change something under Play, compile another cell, or open a saved record.'}</p>}
       {other && <Facts others={others} data={state.data} />}

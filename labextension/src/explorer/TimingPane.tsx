@@ -16,7 +16,9 @@ export function TimingPane({ state }: { state: State }) {
   const chosen = useSignal(0);
   const charts = useSignal<Charts | null>(null);
   const failed = useSignal('');
+  const drawn = scene !== null && (scene.timings.length > 0 || scene.roofline !== null);
   useEffect(() => {
+    if (!drawn) return;
     let gone = false;
     state.host.charts().then(
       (loaded) => !gone && (charts.value = loaded),
@@ -33,10 +35,10 @@ export function TimingPane({ state }: { state: State }) {
       {scene.timings.length > 1 && (
         <Tabs label="what was timed" tabs={scene.timings.map((each, place) => ({ id: String(place), label: each.what }))} chosen={String(chosen.value)} choose={(id) => (chosen.value = Number(id))} />
       )}
-      {!charts.value && (
+      {drawn && !charts.value && (
         <p class="nbc-empty" role="status">{failed.value ? `The charts could not be loaded (${failed.value}); the tables have their numbers.` : 'loading the charts …'}</p>
       )}
-      {timing ? <Timed key={timing.what} state={state} timing={timing} charts={charts.value} /> : <p class="nbc-empty">Nothing was timed: {scene.verdict.text}.</p>}
+      {timing ? <Timed key={timing.what} state={state} timing={timing} charts={charts.value} /> : <p class="nbc-empty">No call was timed.</p>}
       <Timeline state={state} />
       <div class="nbc-chart-row">
         <div class="nbc-timing-calls">

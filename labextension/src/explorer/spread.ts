@@ -1,4 +1,5 @@
 /** Times of one call with their spread, and the difference of two of them in plain words. */
+import type { TimingRow } from '../record/generated/scene';
 import type { Unpacked } from '../record/unpack';
 import { seconds, times } from './units';
 
@@ -26,7 +27,11 @@ function quantile(sorted: readonly number[], q: number): number {
 
 /** What one call of a record's own compiled code takes, where that was measured. */
 export function ownTime(data: Unpacked): Spread | null {
-  const row = data.scene?.timings.flatMap((timing) => timing.rows).find((each) => each.own && each.counts);
+  return spreadIn(data.scene?.timings.flatMap((timing) => timing.rows).find((each) => each.own && each.counts));
+}
+
+/** The spread in a row of the timings. */
+export function spreadIn(row: TimingRow | undefined): Spread | null {
   if (!row || row.median === null) return null;
   return { p10: row.p10 ?? row.median, median: row.median, p90: row.p90 ?? row.median };
 }

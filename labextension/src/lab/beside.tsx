@@ -140,6 +140,7 @@ export class Beside extends Widget {
   private drawExplorer(): void {
     const payload = this.payload.value;
     const [last, ...others] = this.comparing.value ? [...pins.value].reverse() : [];
+    this.toggleClass('nbc-beside-compared', others.length > 0);
     untracked(() => {
       if (last && others.length) void this.explorer.compare(last.payload, others.reverse().map((each) => each.payload));
       else if (payload) void this.explorer.draw(payload);
@@ -148,7 +149,9 @@ export class Beside extends Widget {
   }
 
   private drawHeader(): void {
-    const { place, payload, comparing, actions } = this;
+    const { place, payload, comparing } = this;
+    // One that stays with its cell is in the main area already.
+    const actions = this.fixed ? { ...this.actions, openInMain: null } : this.actions;
     render(<Header place={place} payload={payload} comparing={comparing} pinned={pins.value} actions={actions} />, this.header.node);
   }
 }

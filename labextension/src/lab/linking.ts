@@ -19,7 +19,7 @@ export function link(): void {
 
 /** Lights lines in the editor within `cell`. */
 export function light(cell: Element, lines: readonly number[] | null): void {
-  const editor = cell.querySelector<HTMLElement>('.cm-editor');
+  const editor = cell.querySelector<HTMLElement>('.jp-InputArea-editor .cm-editor');
   const view = editor && EditorView.findFromDOM(editor);
   view?.dispatch({ effects: setLit.of(lines) });
 }

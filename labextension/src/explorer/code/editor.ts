@@ -223,6 +223,8 @@ export class Editor {
     return view.state.doc.lineAt(view.lineBlockAtHeight(top).from).number;
   }
 
+  private lit: readonly number[] = [];
+
   private point(line: number | null): void {
     if (line === this.pointed) return;
     this.pointed = line;
@@ -234,6 +236,7 @@ export class Editor {
   }
 
   show(text: string, language: string): void {
+    this.lit = [];
     this.view.dispatch({
       changes: { from: 0, to: this.view.state.doc.length, insert: text },
       effects: [this.language.reconfigure(languageOf(language)), setLit.of([]), setProblem.of(null)],
@@ -253,6 +256,9 @@ export class Editor {
 
   /** Lights these lines, which are in order. */
   light(lines: readonly number[]): void {
+    // A dispatch costs a layout, and most of what is pointed at has no part in this kernel.
+    if (lines.length === this.lit.length && lines.every((line, place) => line === this.lit[place])) return;
+    this.lit = lines;
     this.view.dispatch({ effects: setLit.of(lines) });
   }
 

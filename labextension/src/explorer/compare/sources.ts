@@ -33,13 +33,15 @@ export function candidates(state: State): Candidate[] {
     ...mounted.value.map((each) => ({ data: each.data, label: titleOf(each.data), from: 'in this page' as const })),
   ];
   const seen = new Set([state.data.record.id]);
-  return all.filter((each) => !seen.has(each.data.record.id) && seen.add(each.data.record.id));
+  const once = all.filter((each) => !seen.has(each.data.record.id) && seen.add(each.data.record.id));
+  const alike = (label: string): boolean => once.filter((each) => each.label === label).length > 1;
+  return once.map((each) => (alike(each.label) ? { ...each, label: `${each.label} (${each.data.record.id.slice(0, 5)})` } : each));
 }
 
 /** `In [7] · nbcompile default`. */
 export function titleOf({ record, scene }: Unpacked): string {
   const by = record.mode === 'default' ? record.backend : `${record.backend} ${record.mode}`;
-  return [scene?.title, by].filter(Boolean).join(' · ');
+  return [scene?.title, by, record.options['fuse'] === false ? 'no fusion' : ''].filter(Boolean).join(' · ');
 }
 
 /** Adds a record for every explorer of the page to compare with; one of the same id gives way. */

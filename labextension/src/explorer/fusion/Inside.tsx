@@ -3,12 +3,23 @@ import type { Kernel, Node } from '../../record/generated/record';
 import { litClass, pointing, type State } from '../state';
 import { bytes, clip, count, linesLabel, shape } from '../units';
 
+/** Kernels at first, and at each "show more": a page of thousands takes a browser seconds to lay out. */
+const PAGE = 40;
+
 /** What each kernel does, loop by loop, in the order in which they run. */
 export function Inside({ state }: { state: State }) {
   const { kernels } = state.data.record;
+  const most = useSignal(PAGE);
+  const chosen = state.kernel.value;
+  const shown = kernels.filter((kernel, place) => place < most.value || kernel.id === chosen);
   return (
     <section class="nbc-inside" aria-label="inside the kernels">
-      {kernels.map((kernel) => <Body key={kernel.id} state={state} kernel={kernel} open={kernel.id === state.kernel.value} />)}
+      {shown.map((kernel) => <Body key={kernel.id} state={state} kernel={kernel} open={kernel.id === chosen} />)}
+      {most.value < kernels.length && (
+        <button type="button" class="nbc-button nbc-show-more" onClick={() => (most.value += 2 * PAGE)}>
+          Show more: {shown.length} of {kernels.length.toLocaleString('en')} are shown
+        </button>
+      )}
     </section>
   );
 }

@@ -1,6 +1,10 @@
 import { useSignal } from '@preact/signals';
+import { useEffect, useRef } from 'preact/hooks';
 import type { Settings } from '../play';
 import { fromSlider, STEPS, toSlider, type Controls, type Size } from './controls';
+
+/** Milliseconds that a slider rests before what it says is run. */
+const PAUSE = 350;
 
 interface Props {
   controls: Controls;
@@ -82,9 +86,13 @@ function Dynamic({ value, choose }: { value: boolean | null; choose(value: boole
 
 /** An extent by its logarithm, with its number beside it; chosen when it is let go of. */
 function SizeSlider({ size, value, choose }: { size: Size; value: number; choose(extent: number): void }) {
+  // The slider's own place while it is moved: several may stand for one extent.
   const moved = useSignal<number | null>(null);
-  const shown = moved.value ?? value;
+  const waiting = useRef(0);
+  useEffect(() => () => window.clearTimeout(waiting.current), []);
+  const shown = moved.value === null ? value : fromSlider(moved.value, size);
   const settle = (extent: number): void => {
+    window.clearTimeout(waiting.current);
     moved.value = null;
     const within = Math.min(size.high, Math.max(size.low, Math.round(extent)));
     if (within && within !== value) choose(within);
@@ -98,13 +106,29 @@ function SizeSlider({ size, value, choose }: { size: Size; value: number; choose
       </span>
       <span class="nbc-size">
         <input
-          type="range" class="nbc-slider" min={0} max={STEPS} value={toSlider(shown, size)} aria-label={`size of ${where}`} aria-valuetext={String(shown)}
-          onInput={(event) => (moved.value = fromSlider(Number(event.currentTarget.value), size))}
-          onChange={(event) => settle(fromSlider(Number(event.currentTarget.value), size))}
+          type="range" class="nbc-slider" min={0} max={STEPS} step={STEPS / 100} value={moved.value ?? toSlider(value, size)}
+          aria-label={`size of ${where}`} aria-valuetext={String(shown)}
+          onInput={(event) => {
+            window.clearTimeout(waiting.current);
+            moved.value = Number(event.currentTarget.value);
+          }}
+          onChange={(event) => {
+            // An arrow key lets go after every step.
+            const extent = fromSlider(Number(event.currentTarget.value), size);
+            window.clearTimeout(waiting.current);
+            waiting.current = window.setTimeout(() => settle(extent), PAUSE);
+          }}
         />
         <input
           type="number" class="nbc-field nbc-extent" min={size.low} max={size.high} value={shown} aria-label={`size of ${where}, as a number`}
           onChange={(event) => settle(Number(event.currentTarget.value))}
+          onKeyDown={(event) => {
+            // A notebook takes Enter for itself, and no change would come of it.
+            if (event.key !== 'Enter') return;
+            event.preventDefault();
+            event.stopPropagation();
+            settle(Number(event.currentTarget.value));
+          }}
         />
       </span>
     </div>

@@ -8,7 +8,8 @@ import { bytes } from '../units';
 export function History({ state }: { state: State }) {
   const tried = state.play.tried.value;
   if (!tried.length) return null;
-  const first = tried.find((each) => each.data)?.data ?? state.data;
+  // Against the first that has a time: a cell may have been compiled with none taken.
+  const first = tried.find((each) => each.data && ownTime(each.data))?.data ?? state.data;
   const slowest = Math.max(...tried.map((each) => (each.data && ownTime(each.data)?.median) ?? 0));
   return (
     <section aria-label="what was tried">

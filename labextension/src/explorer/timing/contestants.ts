@@ -46,7 +46,9 @@ export function bars(rows: readonly TimingRow[]): Draw {
     const labels = rows.map(contestant);
     const wide = width > 460;
     const said = rows.map((row) => barText(row, wide));
-    const high = Math.max(1e-9, ...timed.map((row) => Math.max(row.median, row.p90 ?? 0)));
+    // A spread of many times the median, of a busy machine, must not leave the bars a sliver.
+    const most = Math.max(1e-9, ...timed.map((row) => row.median));
+    const high = Math.min(2 * most, Math.max(most, ...timed.map((row) => row.p90 ?? 0)));
     const longest = Math.max(...rows.map((row, place) => (row.counts ? (said[place] ?? '').length : 0)));
     const data: Partial<Data> = {
       type: 'bar', orientation: 'h', hoverinfo: 'text', width: 0.5,
@@ -67,7 +69,7 @@ export function bars(rows: readonly TimingRow[]): Draw {
         xaxis: { ...axis(colours), range: [0, high], showticklabels: false, showline: false },
         yaxis: names(labels, colours),
         annotations: rows.map((row, place) => ({
-          x: row.counts ? Math.max(row.median ?? 0, row.p90 ?? 0) : 0, y: place, xanchor: 'left', xshift: 6,
+          x: row.counts ? Math.min(high, Math.max(row.median ?? 0, row.p90 ?? 0)) : 0, y: place, xanchor: 'left', xshift: 6,
           align: 'left', showarrow: false, text: plain(said[place] ?? ''),
           font: { color: row.counts ? colours.ink : colours.break },
         })),

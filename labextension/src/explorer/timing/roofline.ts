@@ -157,7 +157,7 @@ function labelled(dots: readonly Dot[], pixels: { x: number; y: number }, right:
 
 /** Where along the slope its label is farthest from all dots. */
 function clearest(dots: readonly Dot[], from: number, to: number): number {
-  const places = [0.2, 0.35, 0.5, 0.65, 0.8].map((share) => from + share * (to - from));
+  const places = [0.2, 0.3, 0.4, 0.5, 0.6].map((share) => from + share * (to - from));
   const room = (x: number): number => Math.min(...dots.map((each) => Math.abs(each.x - x)), 1);
   return places.reduce((best, x) => (room(x) > room(best) + 1e-9 ? x : best));
 }

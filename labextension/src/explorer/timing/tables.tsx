@@ -1,6 +1,7 @@
 import { useSignal } from '@preact/signals';
 import type { Measurement } from '../../record/generated/record';
 import type { Call, ScenePoint, TimingRow } from '../../record/generated/scene';
+import { compared, spreadIn } from '../spread';
 import { litClass, pointing, type State } from '../state';
 import { bytes, count, percent, quantity, seconds, times } from '../units';
 import { contestant } from './contestants';
@@ -11,6 +12,7 @@ const FEW = 10;
 /** All numbers of the contestants: what the charts draw, and what they do not. */
 export function Contestants({ state, rows }: { state: State; rows: readonly TimingRow[] }) {
   const { measurements } = state.data.record;
+  const base = rows.find((row) => row.contestant === 'eager' && row.counts);
   return (
     <div class="nbc-scroll" tabIndex={0} role="region" aria-label="times of all contestants">
       <table class="nbc-table nbc-timings">
@@ -31,7 +33,7 @@ export function Contestants({ state, rows }: { state: State; rows: readonly Timi
         </thead>
         <tbody>
           {rows.map((row) => (
-            <Contestant row={row} held={measurements[row.measurement]} />
+            <Contestant row={row} held={measurements[row.measurement]} base={base} />
           ))}
         </tbody>
       </table>
@@ -39,13 +41,13 @@ export function Contestants({ state, rows }: { state: State; rows: readonly Timi
   );
 }
 
-function Contestant({ row, held }: { row: TimingRow; held: Measurement | undefined }) {
+function Contestant({ row, held, base }: { row: TimingRow; held: Measurement | undefined; base: TimingRow | undefined }) {
   const eager = row.contestant === 'eager';
   const key = row.own ? 'fused' : eager ? 'eager' : 'library';
   return (
     <tr>
       <th scope="row" class={row.own ? 'nbc-own' : ''}><i class={`nbc-key nbc-on-${key}`} />{contestant(row)}</th>
-      {row.counts ? <Figures row={row} eager={eager} /> : <td colSpan={7} class="nbc-tone-bad">did not run compiled: {row.reason}</td>}
+      {row.counts ? <Figures row={row} base={base} /> : <td colSpan={7} class="nbc-tone-bad">did not run compiled: {row.reason}</td>}
       <td class="nbc-figure">{eager ? '–' : held?.graphs}</td>
       <td class="nbc-figure">{eager ? '–' : held?.breaks}</td>
       <td class="nbc-figure">{held?.kernels ?? '–'}</td>
@@ -53,22 +55,20 @@ function Contestant({ row, held }: { row: TimingRow; held: Measurement | undefin
   );
 }
 
-function Figures({ row, eager }: { row: TimingRow; eager: boolean }) {
+function Figures({ row, base }: { row: TimingRow; base: TimingRow | undefined }) {
+  const [before, now] = [spreadIn(base), spreadIn(row)];
+  const against = before && now && row !== base && row.ratio !== null ? compared(before, now) : null;
   return (
     <>
       <td class="nbc-figure"><b>{seconds(row.median)}</b></td>
       <td class="nbc-figure">{row.p10 === null ? '–' : `${seconds(row.p10)} – ${seconds(row.p90)}`}</td>
-      <td class="nbc-figure">{eager || row.ratio === null ? '–' : <b class={tone(row.ratio)}>{times(row.ratio)}</b>}</td>
+      <td class="nbc-figure" title={against?.text}>{against && row.ratio !== null ? <b class={`nbc-tone-${against.tone}`}>{times(row.ratio)}</b> : '–'}</td>
       <td class="nbc-figure">{seconds(row.first)}</td>
       <td class="nbc-figure">{seconds(row.cold)}</td>
       <td class="nbc-figure">{seconds(row.warm)}</td>
       <td class="nbc-figure">{row.never ? 'never' : row.break_even === null ? '–' : count(row.break_even, 'call')}</td>
     </>
   );
-}
-
-function tone(ratio: number): string {
-  return ratio >= 1.03 ? 'nbc-tone-good' : ratio <= 0.97 ? 'nbc-tone-bad' : '';
 }
 
 /** Every kernel, library call and fallback, the heaviest first. */
