@@ -22,10 +22,13 @@ from nbcompile.pipeline import compile_graph
 from nbcompile.recorder import Recorder
 from nbcompile.runtime.edited import explained
 from nbcompile.runtime.kernel_script import script_of
+from nbcompile.runtime.machine_code import assembly_of
+from nbcompile.runtime.source_to_module import KERNEL_FILE
+from nbcompile.runtime.toolchain import find_toolchain
 from nbcompile.runtime.trial import outcome
 from nbcompile.stages import AtenGraph, CompiledModule, KernelCall, KernelChange
 
-__all__ = ["Attempt", "script_of"]
+__all__ = ["KERNEL_FILE", "Attempt", "assembly_of", "find_toolchain", "script_of"]
 
 _MOST_CALLS = 64
 

@@ -134,3 +134,67 @@ test('without a kernel editing and the script say what they need', async () => {
     expect(found?.title).toContain('Open the notebook.');
   }
 });
+
+const tab = (element: HTMLElement, text: string): HTMLElement =>
+  [...element.querySelectorAll<HTMLElement>('[role=tab]')].find((each) => each.textContent === text) as HTMLElement;
+
+test('the assembly of a C kernel is asked for once, and linked with the C line by line', async () => {
+  const asked: Record<string, unknown>[] = [];
+  let answer: () => Promise<unknown> = () => Promise.reject(new PlayError('No compiler', 'no C compiler was found.'));
+  const { element, now, view } = await code('small', (method, params, progress) => {
+    asked.push({ method, ...params });
+    progress?.({ text: 'compiling k0', done: 2, of: 3 });
+    return answer();
+  });
+  const kernel = now().kernel.value;
+  const link = now().links.kernels.get(kernel)?.line_map[0];
+  if (!link) throw new Error('no line map');
+  tab(element, 'Assembly').click();
+  await until(() => element.querySelector('.nbc-no-assembly [role=alert]'));
+  expect(element.querySelector('.nbc-no-assembly')?.textContent).toContain('no C compiler was found.');
+  expect(element.querySelector<HTMLButtonElement>('.nbc-icon[title="Copy the Assembly text"]')?.disabled).toBe(true);
+
+  let done: (value: unknown) => void = () => undefined;
+  answer = () => new Promise((resolve) => (done = resolve));
+  button(element, 'Compile to assembly').click();
+  await until(() => element.querySelector('.nbc-no-assembly progress'));
+  expect(element.querySelector('.nbc-no-assembly')?.textContent).toContain('compiling k0');
+  expect(button(element, 'Cancel').disabled).toBe(false);
+  done({ text: 'k0:\n  vaddps  %ymm0, %ymm1, %ymm0\n  ret', lines: [[2, link.line]], compiler: 'gcc 12' });
+  await until(() => element.querySelector('.cm-content')?.textContent?.includes('vaddps'));
+  const expected = { method: 'assembly', record: now().data.record.id, kernel };
+  expect(asked).toEqual([expected, expected]);
+  expect(tab(element, 'Assembly').title).toContain('made by gcc 12');
+
+  const id = generated(kernel, link.line);
+  now().hover({ ids: [id] });
+  await until(() => element.querySelector('.nbc-code-lit'));
+  expect([...element.querySelectorAll('.nbc-code-lit')].map((each) => each.textContent)).toEqual([view().state.doc.line(2).text]);
+  now().hover(null);
+
+  tab(element, 'C').click();
+  await until(() => !element.querySelector('.cm-content')?.textContent?.includes('vaddps'));
+  now().wide.value = true;
+  await until(() => element.querySelectorAll('.cm-editor').length === 2);
+  now().hover({ ids: [id] });
+  await until(() => element.querySelectorAll('.nbc-code-lit').length === 2);
+  expect(asked.length).toBe(2);
+});
+
+test('without a kernel the assembly says what it needs, and the source can still be wide', async () => {
+  const { element, now } = await code('small');
+  tab(element, 'Assembly').click();
+  await until(() => element.querySelector('.nbc-no-assembly'));
+  expect(element.querySelector('.nbc-no-assembly')?.textContent).toContain('Open the notebook.');
+  tab(element, 'C').click();
+  await until(() => element.querySelector('.cm-editor'));
+  now().wide.value = true;
+  await until(() => element.querySelector('.nbc-wide'));
+  expect(element.querySelector('.nbc-no-assembly')).toBeNull();
+});
+
+test('a kernel of another language has no such tab', async () => {
+  const { element } = await code('triton');
+  expect(tab(element, 'PTX')).toBeTruthy();
+  expect(tab(element, 'Assembly')).toBeUndefined();
+});

@@ -1,4 +1,5 @@
-"""A kernel edited in the explorer: built, tried, compared with eager, and timed beside the original."""
+"""One kernel as the explorer asks for it: edited (built, tried, compared with eager, and timed beside the
+original), by itself as a script, and as machine code."""
 
 from __future__ import annotations
 
@@ -8,14 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nbcompile.compilation import Accuracy, Compilation, Kernel
-from nbcompile.editing import Attempt, script_of
-from nbcompile.errors import PlayError
+from nbcompile.editing import KERNEL_FILE, Attempt, assembly_of, find_toolchain, script_of
+from nbcompile.errors import PlayError, ToolchainError
 from nbcompile.measure.accuracy import check
 from nbcompile.measure.timing import interleaved, quiet
 from nbcompile.notebook.compiling import new_recorder
 from nbcompile.notebook.play import Settings, Tell, Variant, current, run_compiled, step_of, untouched
 from nbcompile.notebook.programs import AGAIN, Piece
 from nbcompile.stages import KernelCall
+from nbcompile.view.assembly import machine_code
 
 EDITED = "edited"
 _SECONDS = 0.5  # of timing, both together
@@ -85,15 +87,43 @@ def run_edit(variant: Variant, params: Mapping[str, Any], tell: Tell) -> Edited:
 
 def run_script(variant: Variant, params: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     """A stand-alone script for one kernel: ``name`` of the file, and its ``text``."""
-    kernel = str(params.get("kernel", ""))
     tell("reading the values", 0, 2)
+    item, calls = _watched(variant, params, lambda text: tell(text, 1, 2))
+    return {"name": f"{item.name}.py", "text": script_of(calls)}
+
+
+def run_assembly(variant: Variant, params: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    """The machine code of one C kernel: ``text``, ``lines`` (pairs of a line of it and the line of the C text
+    that it was made for), and the ``compiler``. PlayError without one."""
+    try:
+        toolchain = find_toolchain()
+    except ToolchainError as error:
+        raise PlayError(error.message, advice=error.advice) from error
+    tell("reading the values", 0, 3)
+    item, calls = _watched(variant, params, lambda text: tell(text, 1, 3))
+    tell(f"compiling {item.name}", 2, 3)
+    read = machine_code(assembly_of(calls[0].source, item.id, toolchain), KERNEL_FILE)
+    places = [(n, row.place[1]) for n, row in enumerate(read.rows, start=1) if row.place]
+    return {
+        "text": "\n".join(read.lines),
+        "lines": [[n, line] for n, line in places if line],
+        "compiler": toolchain.version,
+    }
+
+
+def _watched(
+    variant: Variant, params: Mapping[str, Any], tell: Callable[[str], None]
+) -> tuple[Kernel, list[KernelCall]]:
+    """The kernel that a request names, and its calls in one run of the program. PlayError without any."""
+    kernel = str(params.get("kernel", ""))
     pieces = current(variant.program, variant.settings)
     attempt = Attempt(variant.settings.edits, watch=kernel)
     with untouched(pieces):
-        record, _ = _compiled(variant, pieces, attempt, lambda text, _, __: tell(text, 1, 2), 1)
+        record, _ = _compiled(variant, pieces, attempt, lambda text, _, __: tell(text), 1)
         item = _kernel(record, kernel)
-        text = script_of(attempt.calls)
-    return {"name": f"{item.name}.py", "text": text}
+    if not attempt.calls:
+        raise PlayError("the kernel was not called in this run of the program.")
+    return item, attempt.calls
 
 
 def _compiled(

@@ -15,6 +15,7 @@ Requests, as :mod:`nbcompile.notebook.protocol` receives them (``record`` is a r
                                 reason}], original, edited: seconds a call of the kernel alone, message,
                                 payload}
     script {record, kernel}    {name, text}
+    assembly {record, kernel}  {text, lines: [[line of text, line of the kernel's C text], ...], compiler}
     charts {}                  {script}
 
 Pairs are ``[producer, consumer]``, names of loops. ``no_fuse`` and ``force_fuse`` are whole lists: they
@@ -117,6 +118,7 @@ class Plays:
             "change": self.change,
             "edit": self.edit,
             "script": self.script,
+            "assembly": self.assembly,
         }
         if method not in methods:
             raise PlayError(f"there is no method {method!r}.", advice=f"There are {', '.join(methods)}.")
@@ -212,6 +214,12 @@ class Plays:
         from nbcompile.notebook.edits import run_script
 
         return run_script(self.variant(params), params, tell)
+
+    def assembly(self, params: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+        """What the C compiler makes of one kernel."""
+        from nbcompile.notebook.edits import run_assembly
+
+        return run_assembly(self.variant(params), params, tell)
 
     def keep(self, program: Program, settings: Settings, compilation: Compilation) -> Compilation:
         """Remember a variant, under an id that says all of its settings, which the record is given."""

@@ -22,10 +22,10 @@ from nbcompile.options import Options
 from nbcompile.recorder import Recorder
 from nbcompile.runtime import binary
 from nbcompile.runtime.binary import Functions
+from nbcompile.runtime.source_to_module import KERNEL_FILE, alone
 from nbcompile.runtime.toolchain import Toolchain
 from nbcompile.stages import KernelCall, KernelChange, KernelSource, KernelText
 
-_FILE = "kernel"  # what the C compiler is told that the edited text's file is called
 _MOST_LINES = 20
 
 Calls = Mapping[str, Callable[..., None]]
@@ -63,19 +63,18 @@ def build_c(
 ) -> Functions:  # fmt: skip
     """The functions of a C file, each edited kernel built by itself. EditError with the compiler's words."""
     edited = replaced(source, changes)
-    above = source.source[: source.source.index(source.kernels[0].text)] if source.kernels else ""
     functions = dict(binary.find_or_build(source, toolchain, options, recorder).functions())
     for before, after in zip(source.kernels, edited.kernels, strict=True):
         if before.text == after.text:
             continue
-        alone = replace(
+        part = replace(
             source,
-            source=f'{above}#line 1 "{_FILE}"\n{after.text}\n',
+            source=alone(source, after.text),
             kernels=(after,),
             entry_points=symbols_of(source, before),
         )
         try:
-            functions |= binary.find_or_build(alone, toolchain, options, recorder).functions()
+            functions |= binary.find_or_build(part, toolchain, options, recorder).functions()
         except ToolchainError as error:
             raise _refused_by_c(error, after) from error
     return functions
@@ -187,7 +186,7 @@ def _refused_by_c(error: ToolchainError, kernel: KernelText) -> EditError:
     if not output:
         return EditError(error.message, advice=error.advice)
     lines = [line for line in output.splitlines() if line.strip()]
-    found = re.search(rf"^{_FILE}:(\d+):(?:\d+:)? (?:fatal )?error", output, re.MULTILINE)
+    found = re.search(rf"^{KERNEL_FILE}:(\d+):(?:\d+:)? (?:fatal )?error", output, re.MULTILINE)
     line = min(int(found[1]), kernel.text.count("\n") + 1) if found else None
     return EditError("\n".join(lines[:_MOST_LINES]), line=line)
 

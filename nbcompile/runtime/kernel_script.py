@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from nbcompile.errors import EditError
-from nbcompile.runtime.source_to_module import EXTRA_FLAGS
+from nbcompile.runtime.source_to_module import EXTRA_FLAGS, above
 from nbcompile.runtime.toolchain import find_toolchain
 from nbcompile.runtime.triton_grid import grid_of
 from nbcompile.runtime.triton_text import definitions
@@ -25,9 +24,7 @@ _IN_TRITON = frozenset("exp exp2 log log2 sin cos sqrt rsqrt erf floor ceil abs 
 
 
 def script_of(calls: Sequence[KernelCall]) -> str:
-    """The script of one kernel, given the calls of its functions in one run. EditError without any."""
-    if not calls:
-        raise EditError("the kernel was not called in this run of the program.")
+    """The script of one kernel, given the calls of its functions in one run, at least one."""
     call = calls[0]
     kernel = next(item for item in call.source.kernels if item.id == call.kernel)
     several = dict.fromkeys(item.symbol for item in calls)
@@ -112,7 +109,6 @@ if __name__ == "__main__":
 def _c_script(kernel: KernelText, calls: Sequence[KernelCall], memory: _Memory) -> str:
     source = calls[0].source
     toolchain = find_toolchain()
-    above = source.source[: source.source.index(source.kernels[0].text)].strip()
     runs = []
     for call in calls:
         names = _c_parameters(kernel.text, call.symbol)
@@ -143,7 +139,7 @@ def _c_script(kernel: KernelText, calls: Sequence[KernelCall], memory: _Memory) 
             f"COMPILER = shlex.split(os.environ.get('CC', '')) or {list(toolchain.command)!r}",
             f"FLAGS = {[*toolchain.flags, *EXTRA_FLAGS]!r}",
             f"LIBRARIES = {list(toolchain.libraries)!r}",
-            f"SOURCE = {_quoted(f'{above}{chr(10) * 2}{kernel.text}{chr(10)}')}",
+            f"SOURCE = {_quoted(f'{above(source).strip()}{chr(10) * 2}{kernel.text}{chr(10)}')}",
             "",
             _C_BUILD,
             _EXAMPLE,
@@ -198,15 +194,15 @@ def _quoted(text: str) -> str:
 
 def _triton_script(kernel: KernelText, calls: Sequence[KernelCall], memory: _Memory) -> str:
     source = calls[0].source
-    above = source.source[: source.source.index(source.kernels[0].text)]
+    start = above(source)
     imports: list[str] = []
     helpers: list[str] = []
-    for line in above.splitlines():
+    for line in start.splitlines():
         (imports if line.startswith(("import ", "from ")) else helpers).append(line)
     launches = {item.function: item for item in source.launches}
     runs = [_launch_line(launches[call.symbol], call, memory) for call in calls]
     zeroed = [f"    {name}.zero_()" for name in memory.zeroed]
-    missing = sorted(set(re.findall(r"\blibdevice\.(\w+)", above + kernel.text)) - _IN_TRITON)
+    missing = sorted(set(re.findall(r"\blibdevice\.(\w+)", start + kernel.text)) - _IN_TRITON)
     return "\n".join(
         [
             f'"""{kernel.name}: one kernel made by nbcompile, by itself.',

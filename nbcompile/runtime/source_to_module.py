@@ -38,6 +38,9 @@ Allocate = Callable[..., torch.Tensor]
 Wrap = Callable[[Mapping[str, Callable[..., None]]], Mapping[str, Callable[..., None]]]
 """Kernels by symbol, as the wrapper calls them, to what it is to call."""
 
+KERNEL_FILE = "kernel"
+"""What the C compiler is told that the file of a kernel by itself is called."""
+
 KERNELS_A_PART = 3  # fewer are compiled sooner by one compiler than by two and a linker
 
 
@@ -73,11 +76,21 @@ def _parts(source: KernelSource, cores: int) -> list[str]:
     count = min(cores, len(source.kernels) // KERNELS_A_PART)
     if count < 2:
         return [source.source]
-    above = source.source[: source.source.index(source.kernels[0].text)]
+    start = above(source)
     texts: list[list[str]] = [[] for _ in range(count)]
     for kernel in sorted(source.kernels, key=lambda item: -len(item.text)):
         min(texts, key=lambda part: sum(map(len, part))).append(kernel.text)
-    return [above + "\n\n".join(part) + "\n" for part in texts]
+    return [start + "\n\n".join(part) + "\n" for part in texts]
+
+
+def above(source: KernelSource) -> str:
+    """What stands above the first kernel of a graph's file: what all of its kernels need."""
+    return source.source[: source.source.index(source.kernels[0].text)] if source.kernels else ""
+
+
+def alone(source: KernelSource, text: str) -> str:
+    """A C file of one kernel. To the compiler the lines of its ``text`` are those of :data:`KERNEL_FILE`."""
+    return f'{above(source)}#line 1 "{KERNEL_FILE}"\n{text}\n'
 
 
 def load(path: Path, symbols: tuple[str, ...]) -> dict[str, Callable[..., None]]:

@@ -7,7 +7,7 @@ nothing to read. The record keeps the texts whole; views show a :class:`Listing`
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 TITLES: dict[str, tuple[str, str]] = {
@@ -23,7 +23,7 @@ TITLES: dict[str, tuple[str, str]] = {
 """Languages of a kernel's sources in the order that one is made from the other, and a word on each."""
 
 Place = tuple[str, int]
-"""(function, line counted from its ``def``) of the Triton source."""
+"""(function, line counted from its ``def``) of the Triton source; in machine code (file, line) of the C."""
 Cut = tuple[int, int]
 """Columns from, to (exclusive)."""
 
@@ -31,7 +31,7 @@ Cut = tuple[int, int]
 @dataclass(frozen=True)
 class Row:
     """A line worth reading: its number in the whole text, from 0, the columns to leave out, and the place in
-    the Triton source that it was made for."""
+    the source that it was made for."""
 
     number: int
     text: str
@@ -156,7 +156,7 @@ def _llvm_line(node: str | None, nodes: Mapping[str, tuple[int, str | None]]) ->
     return line
 
 
-_LOC = re.compile(r"\s*\.loc\s+\d+\s+(\d+)\s+\d+")
+_LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)\s+\d+")
 _AT = re.compile(r":(\d+)(?::\d+)?\s*\]?(?=[\s\]]*$)")
 _ENTRY = re.compile(r"\s*(?:\.visible )?\.entry\s+(\w+)\(?|\s*\.type\s+(\w+),@function")
 _NOISE = re.compile(
@@ -183,7 +183,7 @@ def _assembly(section: Callable[[str], bool]) -> Callable[[Sequence[Row]], Listi
             if found := _LOC.match(line):
                 # A comment names the innermost place, then in brackets where that is inlined: ours is last.
                 outer = _AT.search(line)
-                number = _number(outer.group(1) if outer else found.group(1))
+                number = _number(outer.group(1) if outer else found.group(2))
                 start = start or number  # the first is that of the def
                 here = number if number >= start else here
                 continue
@@ -192,6 +192,71 @@ def _assembly(section: Callable[[str], bool]) -> Callable[[Sequence[Row]], Listi
         return Listing(tuple(out), "debug information")
 
     return read
+
+
+_FILE = re.compile(r'\s*\.file\s+(\d+)\s+(?:"[^"]*"\s+)?"([^"]*)"')
+_LABEL = re.compile(r'"?([\w.$@]+)"?:\s*(?:[#;@/].*)?$')
+_WORD = re.compile(r"[\w.$@]+")
+_COMMENT = re.compile(r"\s*(?:#|;|@|//)")
+_PADDING = re.compile(r"(?<=\S  )\s+(?=#|;|//)|(?<=:)\s+(?:#|;|//).*")
+"""What clang puts before a comment, and what it says of a label: for other programs, or for its authors."""
+_INLINED = re.compile(r"([^\s:@\[]+):(\d+)(?::\d+)?\s*\]")
+
+
+def machine_code(text: str, file: str) -> Listing:
+    """The functions that a C compiler made of ``file`` (with ``-S -g1``): instructions, and the labels that
+    they name. By the directives that gcc and clang print for every processor."""
+    rows = [Row(n, line) for n, line in enumerate(text.split("\n"))]
+    ours = {found.group(1) for row in rows if (found := _FILE.match(row.text)) and found.group(2) == file}
+    kept = [row for body in _functions(rows) for row in _instructions(body, file, ours)]
+    named = {word for row in kept if not _LABEL.match(row.text) for word in _WORD.findall(row.text)}
+    out = [
+        row for row in kept
+        if row.place is None or not (label := _LABEL.match(row.text)) or label.group(1) in named
+    ]  # fmt: skip
+    return Listing(tuple(out), "directives and data")
+
+
+def _functions(rows: Iterable[Row]) -> list[list[Row]]:
+    """The lines of each function, its name first."""
+    bodies: list[list[Row]] = []
+    head: list[Row] = []  # gcc and clang put labels of their own between the name and the first directive
+    inside = False
+    for row in rows:
+        if row.text.strip().startswith(".cfi_startproc"):
+            bodies.append(head)
+            inside = True
+        elif row.text.strip().startswith(".cfi_endproc"):
+            head, inside = [], False
+        elif inside:
+            bodies[-1].append(row)
+        elif _LABEL.match(row.text) or _LOC.match(row.text):
+            head.append(row)
+        elif row.text.strip().startswith((".type", ".globl")):
+            head = []
+    return bodies
+
+
+def _instructions(body: Sequence[Row], file: str, ours: Container[str]) -> list[Row]:
+    """The instructions and labels of a function; none of one that is not of ``file``, whose numbers are
+    ``ours``. The name has no place."""
+    out: list[Row] = []
+    here = -1
+    for row in body:
+        if found := _LOC.match(row.text):
+            # clang's comment names where that is inlined, ours last; without one it is where we were.
+            outer = [_number(line) for name, line in _INLINED.findall(row.text) if name == file]
+            if outer:
+                here = outer[-1]
+            elif found.group(1) in ours:
+                here = _number(found.group(2))
+        elif not row.text.strip() or _COMMENT.match(row.text):
+            continue
+        elif _LABEL.match(row.text):
+            out.append(_cut(row, _PADDING, (file, max(here, 0)) if out else None))
+        elif not row.text.lstrip().startswith("."):
+            out.append(_cut(row, _PADDING, (file, max(here, 0))))
+    return out if here >= 0 else []
 
 
 _SASS_NOISE = re.compile(

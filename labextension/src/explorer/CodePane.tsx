@@ -1,12 +1,14 @@
 import { useComputed, useSignal } from '@preact/signals';
+import { ASSEMBLY, askForAssembly, assemblyOf, assemblyText } from './code/assembly';
 import { CodeText } from './code/CodeText';
 import { change, editing, keep, reset, run, type Draft, type Edit } from './code/drafts';
 import { EditBar } from './code/EditBar';
 import { Facts } from './code/Facts';
 import { textsOf } from './code/listing';
+import { NoAssembly } from './code/NoAssembly';
 import { EditButton, Tools } from './code/Tools';
 import type { Kernel } from '../record/generated/record';
-import type { Text } from '../record/generated/scene';
+import type { KernelCode, Text } from '../record/generated/scene';
 import type { State } from './state';
 import { Tabs } from './Tabs';
 import { clip, percent } from './units';
@@ -24,11 +26,12 @@ export function CodePane({ state }: { state: State }) {
     return <p class="nbc-empty">{why}</p>;
   }
   const about = code.value.get(kernel.id);
-  const sources = state.data.sources.get(kernel.id) ?? {};
-  const texts = textsOf(sources, about);
+  const { sources, texts, assembly } = held(state, kernel, about);
   const [first] = texts;
   const draft = drafts.value.get(kernel.id);
-  const { tabs, chosen, shown } = choice(texts, language.value, state.wide.value, draft !== undefined);
+  // An assembly that nobody can make is nothing to show beside the source.
+  const beside = texts.length > 1 && (state.host.kernel.value !== null || Object.keys(sources).length > 1);
+  const { tabs, chosen, shown } = choice(texts, language.value, state.wide.value && beside, draft !== undefined);
   const edit: Edit = { state, kernel, drafts, language: first?.language ?? '' };
   return (
     <>
@@ -39,7 +42,10 @@ export function CodePane({ state }: { state: State }) {
             label="languages"
             tabs={tabs.map((text) => ({ id: text.language, label: text.title, title: text.about }))}
             chosen={chosen.language}
-            choose={(id) => (language.value = id)}
+            choose={(id) => {
+              language.value = id;
+              if (id === ASSEMBLY && state.host.kernel.value) void askForAssembly(state, kernel);
+            }}
           >
             <EditButton edit={edit} sources={sources} first={first} said={said} />
           </Tabs>
@@ -47,20 +53,26 @@ export function CodePane({ state }: { state: State }) {
       </div>
       <div class="nbc-code-under">
         <Facts state={state} kernel={kernel} code={about} />
-        {chosen && <Tools edit={edit} sources={sources} chosen={chosen} said={said} several={texts.length > 1} />}
+        {chosen && <Tools edit={edit} sources={sources} chosen={chosen} said={said} several={beside} />}
       </div>
       {said.value && <p class="nbc-said" role="status">{said.value}</p>}
       <div class="nbc-code-texts">
-        {shown.map((text) => (
-          <CodeText
-            key={`${kernel.id} ${text.language}`}
-            state={state}
-            kernel={kernel}
-            text={text}
-            source={sources[text.language] ?? ''}
-            editing={draft && text === first ? editing(edit, draft) : null}
-          />
-        ))}
+        {shown.map((text) =>
+          text.language === ASSEMBLY && !assembly ? (
+            <NoAssembly key={`${kernel.id} ${text.language}`} state={state} kernel={kernel} />
+          ) : (
+            <CodeText
+              key={`${kernel.id} ${text.language}`}
+              state={state}
+              kernel={kernel}
+              text={text}
+              source={sources[text.language] ?? ''}
+              listing={text.language === ASSEMBLY ? assembly?.listing : undefined}
+              several={Object.keys(sources).length > 1}
+              editing={draft && text === first ? editing(edit, draft) : null}
+            />
+          ),
+        )}
         {shown.length === 0 && <p class="nbc-empty">The record has no text of this kernel.</p>}
       </div>
       {draft && (
@@ -75,6 +87,16 @@ export function CodePane({ state }: { state: State }) {
       )}
     </>
   );
+}
+
+/** All texts of a kernel: the record's, and the assembly of one in C. */
+function held(state: State, kernel: Kernel, about: KernelCode | undefined) {
+  const recorded = state.data.sources.get(kernel.id) ?? {};
+  const texts = textsOf(recorded, about);
+  if (texts[0]?.language !== 'c') return { sources: recorded, texts, assembly: undefined };
+  const assembly = assemblyOf(state, kernel);
+  const sources = assembly ? { ...recorded, [ASSEMBLY]: assembly.listing.text } : recorded;
+  return { sources, texts: [...texts, assemblyText(assembly)], assembly };
 }
 
 interface Choice {

@@ -1,6 +1,7 @@
 /** Playing with a live kernel: one way to run a change, and to go back to what was shown before it. */
 import { signal } from '@preact/signals';
 import type { Unpacked } from '../record/unpack';
+import type { Assembly } from './code/assembly';
 import { PlayError, type Progress } from './host';
 import type { State } from './state';
 
@@ -29,7 +30,7 @@ export interface Past {
 }
 
 /** Where a request was made, and so where its progress and its failure are shown. */
-export type Place = 'bar' | 'edit';
+export type Place = 'bar' | 'edit' | 'code';
 
 /** A record that was shown, and how it came about; or a change that came to nothing, and why. */
 export type Tried = { change: string } & (
@@ -48,6 +49,8 @@ export class Play {
 
   /** Everything that was tried here, the first record first; a record stands in it once. */
   readonly tried = signal<readonly Tried[]>([]);
+  /** What was asked for of kernels' machine code, by record and kernel. */
+  readonly assembly = signal<ReadonlyMap<string, Assembly>>(new Map());
   /** Whether a control that is let go of runs at once. */
   readonly auto = signal(true);
 

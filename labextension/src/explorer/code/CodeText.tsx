@@ -24,6 +24,10 @@ interface Props {
   kernel: Kernel;
   text: Text;
   source: Source;
+  /** The lines to show, where they are known without the scene. */
+  listing?: Listing | undefined;
+  /** Whether texts made from this one are shown: then each of its lines can be pointed at. */
+  several: boolean;
   editing: Editing | null;
 }
 
@@ -42,10 +46,10 @@ export function CodeText(props: Props) {
     const made = new Editor(place.current, `${text.title} of ${kernel.name}`, hooks(now, lines));
     editor.current = made;
     let gone = false;
-    listingOf(source, text).then(
+    Promise.resolve(props.listing ?? listingOf(source, text)).then(
       (found) => {
         if (gone) return;
-        lines.current = new Lines(state, kernel, found);
+        lines.current = new Lines(state, kernel, found, () => now.current.several);
         made.show(now.current.editing?.text ?? found.text, text.language);
         listing.value = found;
       },
@@ -127,6 +131,7 @@ class Lines {
     private readonly state: State,
     private readonly kernel: Kernel,
     private readonly listing: Listing,
+    private readonly several: () => boolean,
   ) {
     this.first = listing.made.length === 0;
     this.origins = new Map(kernel.line_map.map((link) => [link.line, link.origins]));
@@ -140,7 +145,7 @@ class Lines {
   /** The id of what a line was made for; `null`: nobody knows. */
   id(line: number): string | null {
     const source = this.first ? line : (this.listing.made[line - 1] ?? 0);
-    const linked = this.first ? this.origins.has(line) || Object.keys(this.kernel.sources).length > 1 : source > 0;
+    const linked = this.first ? this.origins.has(line) || this.several() : source > 0;
     return linked ? generated(this.kernel.id, source) : null;
   }
 

@@ -24,10 +24,11 @@ export function Tools({ edit, sources, chosen, said, several }: Omit<Props, 'fir
   const { state, kernel } = edit;
   const live = state.host.kernel.value !== null;
   const busy = state.play.step.value !== null;
+  const lacks = !(chosen.language in sources);
   return (
     <span class="nbc-code-tools">
-      <IconButton icon="copy" label={`Copy the ${chosen.title} text`} press={() => void copied(sources, chosen, said)} />
-      <IconButton icon="save" label={`Download the ${chosen.title} text`} press={() => void downloaded(kernel, sources, chosen, said)} />
+      <IconButton icon="copy" label={`Copy the ${chosen.title} text`} disabled={lacks} press={() => void copied(sources, chosen, said)} />
+      <IconButton icon="save" label={`Download the ${chosen.title} text`} disabled={lacks} press={() => void downloaded(kernel, sources, chosen, said)} />
       <IconButton
         icon="script"
         label={live ? 'Download a script that runs this kernel alone' : `A script of this kernel alone needs a live kernel. ${state.host.needs}`}
