@@ -188,9 +188,10 @@ def test_a_pair_refused_for_its_cost_can_be_forced(code, function, inputs, targe
     assert sum(len(group.loops) == 2 for group in both.groups) == 1
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if case[0] not in ("recompute", "few-rows")], ids=str
-)
+BY_NATURE = [case for case in CASES if case[0] not in ("recompute", "few-rows")]
+
+
+@pytest.mark.parametrize("case", BY_NATURE, ids=[code for code, *_ in BY_NATURE])
 def test_a_pair_that_cannot_be_one_kernel_is_not_forced(case):
     code, function, inputs = case
     program = fuse(function, *inputs)
