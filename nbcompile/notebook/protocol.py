@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib import resources
 from typing import Any
 
 from nbcompile.errors import (
@@ -26,6 +25,7 @@ from nbcompile.errors import (
     ToolchainError,
 )
 from nbcompile.notebook.play import Plays
+from nbcompile.view.page import static
 
 Send = Callable[[dict[str, Any]], object]
 
@@ -130,7 +130,7 @@ def in_main_thread(call: Callable[[], None]) -> None:
 def static_file(name: str) -> str:
     """A file of the explorer as it was built into this package. ExplorerError if it is not there."""
     try:
-        return resources.files("nbcompile.view").joinpath("static", name).read_text(encoding="utf-8")
+        return static().joinpath(name).read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ExplorerError(
             f"the explorer's {name} has not been built.",

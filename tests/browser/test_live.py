@@ -110,6 +110,15 @@ def test_another_size_and_a_cancelled_change(lab: Server, page: Page) -> None:
     expect(place).to_have_attribute("data-record", record)
 
 
+def test_the_assembly_of_a_c_kernel_is_made_when_asked_for(lab: Server, page: Page) -> None:
+    code = explorer(lab, page).locator(".nbc-pane-code")
+    code.get_by_role("tab", name="Assembly").click()
+    expect(code.locator(".cm-content")).to_contain_text("k0_softmax_mul_sin_sum", timeout=SECONDS)
+    # Machine code, linked with the lines of the C: those of its body are line 2 or 3 of the cell.
+    assert code.locator(".cm-line").count() > 10
+    assert {"2", "3"} & set(code.locator(".cm-gutterElement").all_inner_texts())
+
+
 @pytest.mark.parametrize("application", ["lab", "notebook"])
 def test_the_widget_plays_too(application: str, page: Page, request: pytest.FixtureRequest) -> None:
     place = explorer(request.getfixturevalue(application), page, " --live")

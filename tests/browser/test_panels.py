@@ -44,13 +44,14 @@ def test_play_and_compare_with_a_live_kernel(lab: Server, page: Page) -> None:
     rows.fill("128")
     rows.press("Enter")
     expect(tried).to_have_count(3, timeout=60_000)
-    expect(explorer.locator(".nbc-note")).to_contain_text("An extent of 64 was made 128")
+    expect(explorer.locator(".nbc-head .nbc-note")).to_contain_text("An extent of 64 was made 128")
     # A size that the program cannot have is refused with its reason, and what is shown stays.
     tried.nth(0).click()
     expect(tried.nth(0)).to_have_class(re.compile("nbc-current"))
 
     compare = panel(explorer, "Compare")
-    compare.get_by_role("checkbox", name=re.compile("fusion off")).check()
+    compare.locator(".nbc-candidate", has_text="fusion off").click()
+    expect(compare.get_by_role("checkbox", name=re.compile("fusion off"))).to_be_checked()
     expect(compare.locator(".nbc-pair-merged").first).to_be_visible()
     expect(compare.get_by_role("region", name="Fusion decisions that differ")).to_be_visible()
     lab.idle(page)
