@@ -88,7 +88,7 @@ explorer: $(EXPLORER)  ## the explorer for pages and widgets, into nbcompile/vie
 
 labextension: $(VENV)/.linked  ## the JupyterLab extension, linked into .venv
 
-demo: $(VENV)/.jupyter $(EXPLORER)  ## run notebooks/01-first-compile.ipynb and leave it, with an HTML page, in out/
+demo: $(VENV)/.jupyter $(EXPLORER)  ## run notebooks/01-first-compile.ipynb and leave it, a page and its explorer in out/
 	@$(BIN)/python scripts/check_machine.py
 	@$(BIN)/python scripts/demo.py $(NOTEBOOK)
 

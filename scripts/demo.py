@@ -1,4 +1,5 @@
-"""Execute a notebook from start to end and leave it in ``out/``, as a notebook and as an HTML page.
+"""Execute a notebook from start to end and leave it in ``out/``, as a notebook and as an HTML page, and with
+its compilations in the explorer.
 
     python scripts/demo.py notebooks/01-first-compile.ipynb
 
@@ -9,6 +10,7 @@ until then is written all the same.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
@@ -20,13 +22,16 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbconvert import HTMLExporter
 
+from nbcompile.compilation import Compilation
+from nbcompile.view import MIME, to_page
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def execute(source: Path, out: Path, timeout: int) -> int:
-    """Run ``source`` and write ``out/<stem>.ipynb`` and ``.html``; 0 if every cell ran, else 1.
+    """Run ``source`` and write ``out/<stem>.ipynb``, ``.html`` and ``-explorer.html``.
 
-    ``timeout`` is in seconds a cell.
+    ``timeout`` is in seconds a cell. Returns 0 if every cell ran, else 1.
     """
     # Else a kernel of that name in the user's home would run instead of this environment's Python.
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"
@@ -57,10 +62,21 @@ def execute(source: Path, out: Path, timeout: int) -> int:
     page.write_text(to_html(notebook, source.stem), encoding="utf-8")
     print(f"{time.perf_counter() - start:.0f} s in all")
     print(f"notebook: {_shown(saved)}\npage:     {_shown(page)}")
+    if records := compilations(notebook):
+        explorer = out / f"{source.stem}-explorer.html"
+        explorer.write_text(to_page(records, source.stem), encoding="utf-8")
+        print(f"explorer: {_shown(explorer)}")
     if problem:
         print(f"\nA cell failed:\n{problem}", file=sys.stderr)
         return 1
     return 0
+
+
+def compilations(notebook: nbformat.NotebookNode) -> list[Compilation]:
+    """The records that stand in the notebook's outputs, in its order."""
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    held = [output.data[MIME] for output in outputs if MIME in output.get("data", {})]
+    return [Compilation.from_json(json.dumps(payload)) for payload in held]
 
 
 def to_html(notebook: nbformat.NotebookNode, title: str) -> str:
