@@ -1,10 +1,12 @@
 """A C function tried where it can do no harm: in a forked child, on copies that end where the memory ends.
 
 An edit that reads or writes outside its arguments would take the user's session with it, or spoil what lies
-beside them. In the child each argument is followed by a page that nobody may touch, so the first element too
-far ends the child, whatever the length of the buffer. On a busy machine a trial took 0.1 s where starting an
-interpreter that imports torch took 3.7 s. The child only calls the C function, on one thread: no lock of the
-parent's is needed there.
+beside them. In the child each argument is followed by memory that nobody may touch, so the first element too
+far ends the child, whatever the length of the buffer. These forbidden addresses go on, on both sides, for as
+far as a wrong 32-bit index reaches: the libraries of a process are so large that a read some hundred
+megabytes away often finds one. They are addresses only; no memory stands behind them. On a busy machine a
+trial took 0.1 s where starting an interpreter that imports torch took 3.7 s. The child only calls the C
+function, on one thread: no lock of the parent's is needed there.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ SECONDS = 20.0
 _SPOILED, _FAILED = 3, 4
 _MARK = 0xA5
 _POLL = 0.002
+_REACH = 1 << 36
+"""How far the forbidden addresses go on either side of a copy, in bytes: 2**32 elements of 16."""
 
 
 def outcome(call: KernelCall, seconds: float = SECONDS) -> str:
@@ -36,6 +40,8 @@ def outcome(call: KernelCall, seconds: float = SECONDS) -> str:
     end (``crashed (SIGSEGV): ...``). The arguments are not changed."""
     library: Any = ctypes.CDLL(None)
     library.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    library.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+    library.mmap.restype = ctypes.c_void_p
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 on forks where there are threads
         child = os.fork()
@@ -104,21 +110,18 @@ def _run(call: KernelCall, library: Any) -> int:
 
 
 class _Guarded:
-    """A copy of the bytes from ``low`` to ``high`` that ends at a page which cannot be touched."""
+    """A copy of the bytes from ``low`` to ``high`` that ends where forbidden addresses begin."""
 
     def __init__(self, low: int, high: int, library: Any) -> None:
-        page = mmap.PAGESIZE
         size = high - low
-        room = -(-size // page) * page
-        self.memory = mmap.mmap(-1, room + 2 * page)
-        start = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        room = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         self.low, self.high = low, high
-        self.first, self.begin = start + page, start + page + room - size
+        self.first = _reserved(room, library)
+        self.begin = self.first + room - size
+        if room and library.mprotect(self.first, room, mmap.PROT_READ | mmap.PROT_WRITE):
+            raise OSError("mprotect")
         ctypes.memset(self.first, _MARK, room - size)
         ctypes.memmove(self.begin, low, size)
-        for guard in (start, start + page + room):
-            if library.mprotect(guard, page, 0):
-                raise OSError("mprotect")
 
     def moved(self, address: int) -> int | None:
         """Where the copy of what is at ``address`` lies."""
@@ -129,6 +132,19 @@ class _Guarded:
         """Whether the bytes before the copy were written to."""
         front = ctypes.string_at(self.first, self.begin - self.first)
         return front.count(_MARK) != len(front)
+
+
+def _reserved(room: int, library: Any) -> int:
+    """The address of ``room`` bytes amid forbidden ones: fewer of these where a limit is set (``ulimit -v``),
+    and a page on either side at the least."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    reach = _REACH
+    while reach >= mmap.PAGESIZE:
+        start = library.mmap(None, room + 2 * reach, 0, flags, -1, 0)
+        if start != ctypes.c_void_p(-1).value:
+            return int(start) + reach
+        reach //= 4
+    raise OSError("mmap")
 
 
 def _spans(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
