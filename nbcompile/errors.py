@@ -34,6 +34,16 @@ class OptionError(NbcompileError):
     """An option of the magic or of ``torch.compile(options=...)`` is unknown or out of range."""
 
 
+class BackendError(NbcompileError):
+    """Another compiler cannot compile a graph: ``operator`` is what it lacks, where that is known."""
+
+    def __init__(
+        self, message: str, *, operator: str = "", line: int | None = None, advice: str = ""
+    ) -> None:
+        super().__init__(message, line=line, advice=advice)
+        self.operator = operator
+
+
 class LoweringError(NbcompileError):
     """A lowering met a case it does not handle; the node is called in ATen instead."""
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from torch import fx
 
+from nbcompile.backends.base import Backend, Settings, of_inner
 from nbcompile.capture.function_to_fx import make_backend
 from nbcompile.errors import OptionError
-from nbcompile.options import Options
+from nbcompile.options import MODES, Options
 from nbcompile.recorder import Recorder
 from nbcompile.stages import AtenGraph, CompiledModule
 
@@ -46,6 +47,14 @@ def register() -> None:
 
     if "nbcompile" not in registry.list_backends(exclude_tags=()):
         registry.register_backend(compiler_fn=nbcompile_backend, name="nbcompile")
+
+
+BACKEND = Backend(
+    name="nbcompile",
+    summary="the compiler of this package",
+    compiler=lambda settings: of_inner(nbcompile_backend, Settings(settings.mode, settings.options)),
+    modes=MODES,
+)
 
 
 def _pipeline(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledModule:

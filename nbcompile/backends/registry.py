@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+import importlib
+import pkgutil
+from collections.abc import Mapping
 from typing import Any
 
+import nbcompile.backends
+from nbcompile.backends.base import Backend, GraphCompiler, Inner, Settings, of_inner
 from nbcompile.errors import OptionError
-
-Inner = Callable[..., Any]
-"""``(fx.GraphModule, list of example inputs) -> callable``."""
 
 
 def resolve(
@@ -16,69 +18,84 @@ def resolve(
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
     dynamic: bool | None = None,
-) -> Inner:
-    """The compile function of any backend but ours, with mode and options bound as torch.compile binds
-    them. OptionError where the name is unknown or the backend does not take what was given."""
-    if backend == "inductor":
-        return _inductor(mode, options, dynamic)
-    given: dict[str, Any] = {}
-    if mode is not None and mode != "default":
-        given["mode"] = mode
-    if options:
-        given["options"] = dict(options)
-    compiler = backend if callable(backend) else _lookup(backend)
-    if not given:
-        return compiler
+) -> GraphCompiler:
+    """The compiler that any backend but ours is, with mode and options bound.
 
-    def bound(module: Any, example_inputs: Any) -> Any:
-        return compiler(module, example_inputs, **given)
+    ``backend``: one of :func:`names`, the dotted name of a function (``package.module.function``), or a
+    function. OptionError where it is unknown, not here, or does not take what was given.
+    """
+    settings = Settings(mode or "default", dict(options or {}), dynamic)
+    if not isinstance(backend, str):
+        return of_inner(backend, settings)
+    known = backends().get(backend)
+    if known is not None:
+        return known.bound(settings)
+    return of_inner(_lookup(backend), settings)
 
-    return bound
+
+@functools.cache
+def backends() -> Mapping[str, Backend]:
+    """The backends that have a file here, by name, ours first, then Inductor, then the rest by name."""
+    found: dict[str, Backend] = {}
+    for entry in pkgutil.iter_modules(nbcompile.backends.__path__, "nbcompile.backends."):
+        backend = getattr(importlib.import_module(entry.name), "BACKEND", None)
+        if isinstance(backend, Backend):
+            found[backend.name] = backend
+    first = [name for name in ("nbcompile", "inductor") if name in found]
+    return {name: found[name] for name in (*first, *sorted(found.keys() - set(first)))}
 
 
 def names() -> tuple[str, ...]:
-    """Every backend name that can be asked for here, sorted, ours first."""
+    """Every name that can be asked for, ours first, here or not: also what else is registered with torch."""
     import torch._dynamo
 
+    files = tuple(backends())
     known = set(torch._dynamo.list_backends(exclude_tags=()))
-    return ("nbcompile", *sorted(known - {"nbcompile"}))
+    return (*files, *sorted(known.difference(files)))
+
+
+def check(name: str) -> None:
+    """OptionError, with the next thing to do, unless ``name`` can be used here. Loads no compiler."""
+    known = backends().get(name)
+    if known is not None:
+        known.check()
+    elif name not in names():
+        _dotted(name)
 
 
 def _lookup(name: str) -> Inner:
     from torch._dynamo.backends.registry import lookup_backend
     from torch._dynamo.exc import InvalidBackend
 
+    if "." in name or ":" in name:
+        return _dotted(name)
     try:
         return lookup_backend(name)
     except InvalidBackend as error:
-        raise OptionError(
-            f"backend {name!r} is unknown.", advice=f"Backends here: {', '.join(names())}."
-        ) from error
+        raise _unknown(name) from error
     except ImportError as error:
         missing = getattr(error, "name", None) or str(error)
         raise OptionError(
-            f"backend {name!r} needs {missing}, which is not installed.", advice=f"pip install {missing}"
+            f"backend {name!r} needs {missing}, which is not installed.", advice=f"Run: pip install {missing}"
         ) from error
 
 
-def _inductor(mode: str | None, options: Mapping[str, Any] | None, dynamic: bool | None) -> Inner:
-    import torch._inductor
+def _dotted(name: str) -> Inner:
+    """``package.module.function`` or ``package.module:function``."""
+    module, _, function = name.replace(":", ".").rpartition(".")
+    if not module:
+        raise _unknown(name)
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise OptionError(f"backend {name!r} cannot be imported: {error}.") from error
+    if not callable(found):
+        raise OptionError(f"backend {name!r} is {type(found).__name__}, not a function.")
+    return found  # type: ignore[no-any-return]
 
-    patches: dict[str, Any] = {}
-    if mode is not None and mode != "default":
-        known = torch._inductor.list_mode_options()
-        if mode not in known:
-            raise OptionError(f"mode {mode!r} is unknown.", advice=f"Modes: default, {', '.join(known)}.")
-        patches.update(torch._inductor.list_mode_options(mode, dynamic))
-    for name, value in (options or {}).items():
-        key = name.replace("-", "_")
-        if key not in torch._inductor.list_options():
-            raise OptionError(
-                f"option {name!r} is unknown to inductor.", advice="See torch._inductor.list_options()."
-            )
-        patches[key] = value
 
-    def inductor(module: Any, example_inputs: Any) -> Any:
-        return torch._inductor.compile(module, example_inputs, options=dict(patches))
-
-    return inductor
+def _unknown(name: str) -> OptionError:
+    return OptionError(
+        f"backend {name!r} is unknown.",
+        advice=f"There are {', '.join(names())}, and any function by its dotted name.",
+    )

@@ -51,14 +51,14 @@ def make_backend(
     return backend
 
 
-def delegating_backend(recorder: Recorder, inner: Callable[..., Any]) -> Backend:
-    """A backend that records the FX graph and then lets ``inner(module, inputs)`` compile it."""
+def delegating_backend(recorder: Recorder, compiler: Callable[..., Any]) -> Backend:
+    """A backend that records the FX graph and then lets ``compiler(graph, inputs, recorder)`` compile it."""
 
     def backend(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         graph = record_fx_graph(module, recorder)
         recorder.progress(f"{recorder.backend} compiles graph {graph.id}")
         with recorder.step(recorder.backend, before=f"{graph.id}.fx"):
-            compiled = inner(module, list(example_inputs))
+            compiled = compiler(graph, list(example_inputs), recorder)
         if not callable(compiled):
             raise TypeError(f"backend {recorder.backend} returned {type(compiled).__name__}, not a callable")
         return compiled  # type: ignore[no-any-return]

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
+from nbcompile.backends import registry
 from nbcompile.compilation import Accuracy, Compilation, Measurement
 from nbcompile.environment import detect
 from nbcompile.errors import MeasureError
@@ -59,11 +60,13 @@ class Contestant:
     def parse(
         cls, text: str, mode: str | None = None, options: Mapping[str, Any] | None = None
     ) -> Contestant:
-        """``mode`` holds where the text names none, ``options`` for nbcompile only (they are its own)."""
+        """``mode`` holds where the text names none and the backend has it, ``options`` for nbcompile only
+        (they are its own)."""
         backend, _, own_mode = text.strip().partition(":")
         if not backend:
             raise MeasureError(f"{text!r} names no backend.", advice="Write backend or backend:mode.")
-        chosen = own_mode or (mode if backend != "eager" else None)
+        known = registry.backends().get(backend)
+        chosen = own_mode or (mode if known is not None and mode in known.modes else None)
         return cls(text.strip(), backend, chosen, options if backend == "nbcompile" else None)
 
 

@@ -104,8 +104,10 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
     mode = parsed.mode or defaults.mode
     compare = _names(parsed.compare) if parsed.compare else defaults.compare
     for name in (backend, *(contestant.partition(":")[0] for contestant in compare)):
-        if name not in registry.names():
-            raise UsageError(f"backend {name!r} is unknown: there are {', '.join(registry.names())}")
+        try:
+            registry.check(name)
+        except OptionError as error:
+            raise UsageError(str(error)) from error
     if backend == "nbcompile":
         try:
             Options.from_mapping(dict(pairs), mode=mode)

@@ -56,7 +56,6 @@ from nbcompile.view import payload
 PROGRAMS = 8
 _VARIANTS = 64
 _BENCH_SECONDS = 0.25  # a contestant
-_WITH_MODES = ("nbcompile", "inductor")
 
 Tell = Callable[[str, int, int], None]
 """Progress: what is done now, and which step of how many it is."""
@@ -142,7 +141,7 @@ class Plays:
                 name for name in registry.names() if "TESTING" not in name and "minifier" not in name
             ],
             "mode": options.mode,
-            "modes": list(MODES) if options.backend in _WITH_MODES else ["default"],
+            "modes": list(_modes(options.backend)),
             "dynamic": options.dynamic,
             "dtype": settings.dtype or dtype_of(pieces),
             "dtypes": list(DTYPES),
@@ -237,6 +236,11 @@ SESSION = Plays()
 """What was compiled in this process."""
 
 
+def _modes(backend: str) -> tuple[str, ...]:
+    known = registry.backends().get(backend)
+    return known.modes if known is not None else ("default",)
+
+
 # -- settings ---------------------------------------------------------------------------------------
 
 
@@ -244,15 +248,12 @@ def changed(settings: Settings, base: CellOptions, params: Mapping[str, Any]) ->
     """``settings`` with what a request names. OptionError for a value that cannot be meant."""
     options = settings.options
     backend = str(params.get("backend") or options.backend)
-    if backend not in registry.names():
-        raise OptionError(
-            f"backend {backend!r} is unknown.", advice=f"There are {', '.join(registry.names())}."
-        )
+    registry.check(backend)
     pairs = dict(options.options if backend == options.backend else _pairs_for(backend, base))
     mode = str(params.get("mode") or options.mode)
     if mode not in MODES:
         raise OptionError(f"mode {mode!r} is unknown.", advice=f"There are {', '.join(MODES)}.")
-    mode = mode if backend in _WITH_MODES else "default"
+    mode = mode if mode in _modes(backend) else "default"
     dynamic = params.get("dynamic", options.dynamic)
     if dynamic not in (None, True, False):
         raise OptionError(f"dynamic={dynamic!r} wants true, false or null.")

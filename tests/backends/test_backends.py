@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from nbcompile.api import compile as nb_compile
+from nbcompile.backends.base import Backend, Settings
 from nbcompile.backends.nbcompile import nbcompile_backend, register
-from nbcompile.backends.registry import names, resolve
+from nbcompile.backends.registry import backends, check, names, resolve
 from nbcompile.compilation import Graph
 from nbcompile.errors import OptionError
 from nbcompile.options import Options
@@ -62,7 +63,7 @@ def test_inductor() -> None:
 def test_inductor_options_are_checked_before_compiling() -> None:
     with pytest.raises(OptionError, match="unknown to inductor"):
         resolve("inductor", options={"no_such_option": 1})
-    with pytest.raises(OptionError, match="mode 'quick' is unknown"):
+    with pytest.raises(OptionError, match="has no mode 'quick'"):
         resolve("inductor", mode="quick")
 
 
@@ -70,6 +71,32 @@ def test_names() -> None:
     known = names()
     assert known[0] == "nbcompile" and {"inductor", "eager", "aot_eager"} <= set(known)
     assert len(set(known)) == len(known)
+
+
+def test_dotted_names_and_unknown_ones() -> None:
+    compiler = resolve("torch._dynamo.backends.debugging.eager")
+    assert callable(compiler)
+    check("torch._dynamo.backends.debugging.eager")
+    with pytest.raises(OptionError, match=r"'nowhere' is unknown\. There are nbcompile, inductor, aot_eager"):
+        check("nowhere")
+    with pytest.raises(OptionError, match="cannot be imported: No module named 'nowhere'"):
+        check("nowhere.at_all")
+    with pytest.raises(OptionError, match="is float, not a function"):
+        resolve("math.pi")
+
+
+def test_every_backend_says_what_it_needs() -> None:
+    for name, backend in backends().items():
+        assert backend.name == name and backend.summary and backend.modes[0] == "default"
+        assert not backend.modules or backend.install.startswith("pip install ")
+    absent = Backend("absent", "not here", lambda settings: None, ("no_such_module",), ("no-such-package",))
+    with pytest.raises(
+        OptionError, match=r"needs no_such_module, which is not installed\. Run: pip install no-"
+    ):
+        absent.bound(Settings())
+    if not torch.cuda.is_available():
+        with pytest.raises(OptionError, match="needs an NVIDIA GPU"):
+            resolve("cudagraphs")
 
 
 def test_torch_compile_with_our_backend() -> None:

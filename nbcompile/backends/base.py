@@ -1,0 +1,126 @@
+"""What a backend is to the bench: one value a compiler, in one file of its own.
+
+A file in this folder, or a folder of it, that has a ``BACKEND`` is a backend. It imports its compiler inside
+its functions, so that it can be listed, with what to install, where the compiler is not.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from nbcompile.errors import OptionError
+from nbcompile.recorder import Recorder
+from nbcompile.stages import FxGraph
+
+GraphCompiler = Callable[[FxGraph, Sequence[Any], Recorder], Callable[..., Any]]
+"""``compiler(graph, example_inputs, recorder)``: what Dynamo is to call in place of one captured graph. What
+the compiler tells of its own stages goes to the recorder."""
+
+Inner = Callable[..., Any]
+"""``(fx.GraphModule, list of example inputs) -> callable``: what ``torch.compile`` calls a backend."""
+
+DEFAULT = ("default",)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a compile asks of its backend: torch.compile's mode and ``dynamic``, and its own options."""
+
+    mode: str = "default"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    dynamic: bool | None = None
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A compiler that ``--backend NAME`` can name.
+
+    ``compiler`` binds the settings of a compile, and raises OptionError for those it does not take.
+    ``modules`` are what it imports, ``packages`` what pip is to install for them. ``modes`` are those it
+    knows, ``trains`` whether it compiles what requires gradients, ``devices`` where its code runs.
+    """
+
+    name: str
+    summary: str
+    compiler: Callable[[Settings], GraphCompiler]
+    modules: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    modes: tuple[str, ...] = DEFAULT
+    trains: bool = True
+    devices: tuple[Literal["cpu", "cuda"], ...] = ("cpu", "cuda")
+
+    def missing(self) -> str:
+        """Why it cannot be used here, as the rest of a sentence ("needs tvm, which is not installed"); empty
+        if it can."""
+        absent = [name for name in self.modules if not _is_there(name)]
+        if absent:
+            return f"needs {' and '.join(absent)}, which {'are' if len(absent) > 1 else 'is'} not installed"
+        if "cpu" not in self.devices and not torch.cuda.is_available():
+            return "needs an NVIDIA GPU, and there is none here"
+        return ""
+
+    @property
+    def install(self) -> str:
+        """The command that installs what it needs; empty if it comes with torch."""
+        return f"pip install {' '.join(self.packages)}" if self.packages else ""
+
+    def check(self) -> None:
+        """OptionError, with what to install, if it cannot be used here."""
+        missing = self.missing()
+        if missing:
+            advice = f"Run: {self.install}" if "installed" in missing and self.install else ""
+            raise OptionError(f"backend {self.name!r} {missing}.", advice=advice)
+
+    def bound(self, settings: Settings) -> GraphCompiler:
+        """:attr:`compiler` of these settings. OptionError where it is not here or takes no such mode."""
+        self.check()
+        if settings.mode not in self.modes:
+            raise OptionError(
+                f"backend {self.name!r} has no mode {settings.mode!r}.",
+                advice=f"Modes: {', '.join(self.modes)}.",
+            )
+        return self.compiler(settings)
+
+
+def of_inner(inner: Inner, settings: Settings) -> GraphCompiler:
+    """A torch.compile backend, mode and options handed to it as torch.compile hands them."""
+    given: dict[str, Any] = {}
+    if settings.mode != "default":
+        given["mode"] = settings.mode
+    if settings.options:
+        given["options"] = dict(settings.options)
+
+    def compiler(graph: FxGraph, example_inputs: Sequence[Any], recorder: Recorder) -> Callable[..., Any]:
+        compiled: Callable[..., Any] = inner(graph.module, list(example_inputs), **given)
+        return compiled
+
+    return compiler
+
+
+def of_torch(name: str) -> Callable[[Settings], GraphCompiler]:
+    """``Backend.compiler`` of a backend that torch itself knows by this name."""
+
+    def compiler(settings: Settings) -> GraphCompiler:
+        from torch._dynamo.backends.registry import lookup_backend
+
+        return of_inner(lookup_backend(name), settings)
+
+    return compiler
+
+
+def refuse_options(name: str, settings: Settings) -> None:
+    """OptionError if any are given to a backend that has none."""
+    if settings.options:
+        raise OptionError(f"backend {name!r} takes no options, got {', '.join(settings.options)}.")
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):  # a parent package is absent, or half removed
+        return False
