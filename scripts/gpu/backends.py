@@ -142,7 +142,7 @@ def as_markdown(results: dict[str, Any]) -> str:
     lines = [
         "# Backends and modes on a GPU",
         "",
-        f"{facts.get('device', 'no GPU')}, torch {facts.get('torch', '?')}, {time.strftime('%Y-%m-%d')}, made "
+        f"{facts.get('device', 'no GPU')}, torch {facts.get('torch', '?')}, {time.strftime('%Y-%m-%d')}, "
         "by `scripts/gpu/backends.py`. Median of one call in µs, quartiles in brackets, times eager's speed, "
         "and the error against float64 (beside eager's own).",
     ]
