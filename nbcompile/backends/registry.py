@@ -48,12 +48,13 @@ def backends() -> Mapping[str, Backend]:
 
 
 def names() -> tuple[str, ...]:
-    """Every name that can be asked for, ours first, here or not: also what else is registered with torch."""
+    """Every name that can be asked for, ours first, here or not: also what else is registered with torch, but
+    for what only its own tests and minifiers use."""
     import torch._dynamo
 
     files = tuple(backends())
-    known = set(torch._dynamo.list_backends(exclude_tags=()))
-    return (*files, *sorted(known.difference(files)))
+    known = set(torch._dynamo.list_backends(exclude_tags=())).difference(files)
+    return (*files, *sorted(name for name in known if "TESTING" not in name and "minifier" not in name))
 
 
 def check(name: str) -> None:
