@@ -43,7 +43,7 @@ def decompositions(options: Options) -> Table:
 
 @functools.cache
 def _table(eager_random: bool, gpu: bool) -> Table:
-    table = _core_table()
+    table = core_table()
     for op in list(table):
         if torch.Tag.nondeterministic_seeded in getattr(op, "tags", ()):
             del table[op]  # torch's rewrites draw other numbers than the eager op does
@@ -63,7 +63,8 @@ def _table(eager_random: bool, gpu: bool) -> Table:
     return table
 
 
-def _core_table() -> Table:
+def core_table() -> Table:
+    """torch's own table of core ATen, a copy."""
     # Since torch 2.6 core_aten_decompositions() also rewrites every composite op, for export; the
     # plain table is this private function. Without it, the public one serves, a little slower.
     try:

@@ -15,7 +15,7 @@ from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TorchDynamoException
 
-from nbcompile.capture.decompositions import decompositions
+from nbcompile.capture.decompositions import Table, decompositions
 from nbcompile.capture.graph_record import node_spans, record_nodes
 from nbcompile.capture.index_tensors import make_again, split
 from nbcompile.capture.layout import run_channels_last
@@ -38,19 +38,26 @@ def compile_fx_graph(
     options: Options,
     recorder: Recorder,
     compile_aten: CompileAten,
+    *,
+    rewrites: bool = True,
+    table: Table | None = None,
 ) -> Callable[..., Any]:
     """Compile one FX graph; the result takes its inputs and returns its outputs as a tuple.
+
+    ``rewrites``: what our compiler wants done to the ATen graphs first (images channels-last, log_softmax in
+    steps, index tensors made again); other compilers get them as AOTAutograd makes them. ``table``: the
+    decompositions, by default those of our lowering.
 
     If AOTAutograd itself fails, the FX graph runs eagerly and a note says why; only what Dynamo wants
     to see (its own exceptions, and those that it turns into graph breaks) is raised.
     """
-    trace = _Trace(graph, options, recorder, compile_aten)
+    trace = _Trace(graph, options, recorder, compile_aten, rewrites)
 
     def partition(joint: fx.GraphModule, inputs: Any, **keywords: Any) -> Any:
         # Of a subgraph that is called (which comes without inputs) the caller knows the strides already.
         if inputs:
             trace.lay_out(joint, "joint")
-        again = rewritten(joint, keywords["num_fwd_outputs"])
+        again = rewrites and rewritten(joint, keywords["num_fwd_outputs"])
         trace.record_joint(joint)
         forward, backward = split(joint, inputs, again, **keywords)
         trace.saved = _saved_names(forward, keywords.get("num_fwd_outputs"))
@@ -62,7 +69,7 @@ def compile_fx_graph(
             fw_compiler=trace.compiler("fw"),
             bw_compiler=trace.compiler("bw"),
             inference_compiler=trace.compiler("fw", whole=True),
-            decompositions=decompositions(options),
+            decompositions=decompositions(options) if table is None else table,
             partition_fn=partition,
             keep_inference_input_mutations=True,
         )(graph.module, list(example_inputs))
@@ -98,12 +105,18 @@ class _Trace:
     """What AOTAutograd's callbacks need to know of one FX graph, and of one another."""
 
     def __init__(
-        self, graph: FxGraph, options: Options, recorder: Recorder, compile_aten: CompileAten
+        self,
+        graph: FxGraph,
+        options: Options,
+        recorder: Recorder,
+        compile_aten: CompileAten,
+        rewrites: bool = True,
     ) -> None:
         self.graph = graph
         self.options = options
         self.recorder = recorder
         self.compile_aten = compile_aten
+        self.rewrites = rewrites
         self.cell_file = recorder.cell.filename if recorder.cell is not None else ""
         self.saved: tuple[str, ...] = ()
         self.below = 0.0  # milliseconds spent in compile_aten while AOTAutograd was running
@@ -203,7 +216,7 @@ class _Trace:
             meta = node.meta
             backward = "fwd_source_fn_stack" in meta or meta.get("autograd_backward")
             number = meta.get("seq_nr")
-            name = None if backward else _root_name(meta.get("from_node"), ids)
+            name = None if backward else root_name(meta.get("from_node"), ids)
             if name is None:
                 stack = meta.get("fwd_source_fn_stack" if backward else "source_fn_stack")
                 name = next((item[0] for item in reversed(stack or ()) if item[0] in ids), None)
@@ -260,6 +273,8 @@ class _Trace:
 
     def lay_out(self, module: fx.GraphModule, suffix: str) -> None:
         """Choose the memory layout of a graph's images before anything is recorded of it."""
+        if not self.rewrites:
+            return
         start = time.perf_counter()
         run_channels_last(module, self.options, self.recorder, f"{self.graph.id}.{suffix}")
         self.below += (time.perf_counter() - start) * 1e3
@@ -273,7 +288,7 @@ class _Trace:
         def compile_one(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
             start = time.perf_counter()
             try:
-                if whole:
+                if whole and self.rewrites:
                     run_channels_last(module, self.options, self.recorder, f"{self.graph.id}.{suffix}")
                 return self._compile(module, suffix)
             finally:
@@ -290,7 +305,7 @@ class _Trace:
             if belongs_to_dynamo(error):
                 raise
             self.recorder.drop_part(aten.id)
-            _give_up(self.recorder, aten.id, error, aten, "our compiler could not compile it")
+            _give_up(self.recorder, aten.id, error, aten, f"{_who(self.recorder)} could not compile it")
             return run_in_aten(module)
         if compiled.from_cache:
             self.recorder.from_cache.add(aten.id)
@@ -322,6 +337,10 @@ def _boxed(call: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     return call
 
 
+def _who(recorder: Recorder) -> str:
+    return "our compiler" if recorder.backend == "nbcompile" else recorder.backend
+
+
 def _give_up(recorder: Recorder, graph: str, error: Exception, aten: AtenGraph | None, what: str) -> None:
     line = error.line if isinstance(error, NbcompileError) else None
     if line is None and aten is not None:
@@ -335,10 +354,10 @@ def _give_up(recorder: Recorder, graph: str, error: Exception, aten: AtenGraph |
     recorder.add(f"{where}graph {graph} runs eagerly: {what}: {reason}{advice}")
 
 
-def _root_name(sources: Any, known: Any) -> str | None:
+def root_name(sources: Any, known: Any) -> str | None:
     """The innermost known name in a chain of torch.fx NodeSource objects."""
     for source in reversed(sources or ()):
-        deeper = _root_name(getattr(source, "from_node", None), known)
+        deeper = root_name(getattr(source, "from_node", None), known)
         if deeper is not None:
             return deeper
         name = getattr(source, "name", None)
