@@ -1,7 +1,7 @@
 """The twelve programs of the backends' table: what people compile, at sizes of 1 to 20 ms on two cores.
 
-Inference, float32, without gradients. ``build(name, quick)`` makes a fresh callable and its arguments, with the
-same values every time; ``quick`` asks for sizes at which compiling is all the work.
+Inference, float32, without gradients. ``build(name, quick)`` makes a fresh callable and its arguments, with
+the same values every time; ``quick`` asks for sizes at which compiling is all the work.
 """
 
 from __future__ import annotations

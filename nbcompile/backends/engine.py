@@ -15,7 +15,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._decomp import get_decompositions
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nbcompile.backends.base import GraphCompiler
@@ -97,13 +99,10 @@ Engine = Callable[[StaticGraph], Program]
 """Compiles one graph. BackendError for what it cannot."""
 
 
-def of_engine(
-    engine: Engine, *, table: Callable[[], Table] = core_table, plain_attention: bool = True
-) -> GraphCompiler:
+def of_engine(engine: Engine, *, plain_attention: bool = True) -> GraphCompiler:
     """``Backend.compiler``'s result for an engine on the CPU.
 
-    ``table``: what AOTAutograd rewrites. ``plain_attention``: attention as products and a softmax, not as one
-    of ATen's fused operators.
+    ``plain_attention``: attention as products and a softmax, not as one of ATen's fused operators.
     """
 
     def compile_aten(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledModule:
@@ -111,9 +110,16 @@ def of_engine(
         return CompiledModule(aten.id, _Programs(aten, engine, recorder))
 
     def compiler(graph: FxGraph, example_inputs: Sequence[Any], recorder: Recorder) -> Callable[..., Any]:
+        training = torch.is_grad_enabled() and any(t.requires_grad for t in _tensors(list(example_inputs)))
         with sdpa_kernel(SDPBackend.MATH) if plain_attention else contextlib.nullcontext():
             return compile_fx_graph(
-                graph, example_inputs, Options(), recorder, compile_aten, rewrites=False, table=table()
+                graph,
+                example_inputs,
+                Options(),
+                recorder,
+                compile_aten,
+                rewrites=False,
+                table=_table(training),
             )
 
     return compiler
@@ -142,11 +148,10 @@ def _objection(module: fx.GraphModule, node: fx.Node) -> str:
     target = node.target
     if node.op == "get_attr":
         return "" if isinstance(getattr(module, str(target), None), Tensor) else "is another graph"
-    tags = getattr(target, "tags", ())
-    if torch.Tag.nondeterministic_seeded in tags:
+    if torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()):
         return "draws random numbers, and they would not be eager's"
-    if torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags:
-        return "has a result whose size depends on the data"
+    if any(free_unbacked_symbols(value) for value in _leaves(node.meta.get("val")) if _has_symbols(value)):
+        return "has a result whose size or value depends on the data"
     if isinstance(target, torch._ops.HigherOrderOperator):
         return "has effects, or calls another graph"
     overwrites = isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
@@ -159,6 +164,15 @@ def _writes_input(node: fx.Node) -> bool:
     """What functionalization leaves of a mutated input: a copy into it, at the end of the graph."""
     into = node.args[0] if node.args else None
     return node.target is aten_ops.copy_.default and isinstance(into, fx.Node) and into.op == "placeholder"
+
+
+def _table(training: bool) -> Table:
+    """Core ATen, but batch_norm that learns and, in training, layer_norm in steps: engines do not give their
+    means and deviations."""
+    table = core_table()
+    apart = [aten_ops.native_batch_norm, aten_ops._native_batch_norm_legit_functional, aten_ops.var_mean]
+    table.update(get_decompositions(apart + [aten_ops.native_layer_norm] * training))
+    return table
 
 
 class _Programs:
@@ -187,12 +201,14 @@ class _Programs:
                 program = self.programs[sizes] = Frame(self.aten, arguments, self.engine, self.recorder)
             return program(arguments)
         except Exception as error:
-            # Nothing has been overwritten yet: a frame does that last.
+            # Nothing has been overwritten yet: a frame does that last. What raises in ATen too is no fault
+            # of the engine's.
+            results = self._in_aten(arguments)
             what = f"{self.recorder.backend} failed: {type(error).__name__}: {_first_line(error)}"
             self.recorder.ran_eagerly[self.aten.id] = what
             self.recorder.add(f"graph {self.aten.id} runs eagerly: {what}")
-            program = self.programs[sizes] = self._in_aten
-            return program(arguments)
+            self.programs[sizes] = self._in_aten
+            return results
 
     def _in_aten(self, arguments: list[Any]) -> Sequence[Any]:
         return self.aten.module.forward(*arguments)  # type: ignore[no-any-return]

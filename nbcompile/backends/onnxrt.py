@@ -58,7 +58,7 @@ def _session_options(given: Mapping[str, Any]) -> Any:
 
     made = onnxruntime.SessionOptions()
     made.intra_op_num_threads = torch.get_num_threads()
-    made.log_severity_level = 3  # errors only
+    made.log_severity_level = 4  # its errors are raised
     made.add_session_config_entry("session.intra_op.allow_spinning", "0")
     for name, value in given.items():
         if name == "config":

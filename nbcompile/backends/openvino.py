@@ -1,8 +1,8 @@
 """OpenVINO, through its PyTorch frontend: ATen graph → ov.Model → compiled model, on one of its devices.
 
 Its own torch.compile backend (``import openvino.torch``) is not used: it switches off a part of Dynamo for
-the whole process, runs what it lacks in eager pieces, and gives what fails to Inductor without a word. Tensors
-are shared with it, results are made in torch's memory.
+the whole process, runs what it lacks in eager pieces, and gives what fails to Inductor without a word.
+Tensors are shared with it, results are made in torch's memory.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from nbcompile.backends.base import Backend, GraphCompiler, Settings
 from nbcompile.backends.engine import Program, Run, StaticGraph, Step, of_engine
+from nbcompile.backends.indices import inside
 from nbcompile.errors import BackendError, OptionError
 
 # torch dtype → openvino.Type's name for it. float64 is left out: the CPU plugin would compute it as float32.
@@ -59,6 +60,7 @@ def _compile(graph: StaticGraph, device: str, config: Mapping[str, Any]) -> Prog
     import openvino
 
     _check_types(graph)
+    graph, checked = inside(graph)  # it reads nothing outside, but gives zeros for it
     model = _convert(graph)
     # Unasked, it computes float32 in bfloat16 where the chip is faster at that.
     asked = {
@@ -73,7 +75,7 @@ def _compile(graph: StaticGraph, device: str, config: Mapping[str, Any]) -> Prog
     layers = compiled.get_runtime_model().get_ordered_ops()
     steps = tuple(_steps(layers, graph))
     return Program(
-        _bound(compiled, graph),
+        _bound(compiled, graph, checked),
         title="OpenVINO's layers as they run",
         text="\n".join(_text(layer) for layer in layers),
         steps=steps,
@@ -112,7 +114,7 @@ def _convert(graph: StaticGraph) -> Any:
     return model
 
 
-def _bound(compiled: Any, graph: StaticGraph) -> Run:
+def _bound(compiled: Any, graph: StaticGraph, checked: bool) -> Run:
     import openvino
 
     types = {dtype: getattr(openvino.Type, name) for dtype, name in _TYPES.items()}
@@ -136,6 +138,8 @@ def _bound(compiled: Any, graph: StaticGraph) -> Run:
         for index, tensor in enumerate(results):
             request.set_output_tensor(index, shared(tensor))
         request.infer()
+        if checked and results.pop().item():
+            raise BackendError("an index is out of range")
         return results
 
     return run
