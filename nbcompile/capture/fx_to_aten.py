@@ -222,7 +222,7 @@ class _Trace:
             meta = node.meta
             backward = "fwd_source_fn_stack" in meta or meta.get("autograd_backward")
             number = meta.get("seq_nr")
-            name = None if backward else _root_name(meta.get("from_node"), ids)
+            name = None if backward else root_name(meta.get("from_node"), ids)
             if name is None:
                 stack = meta.get("fwd_source_fn_stack" if backward else "source_fn_stack")
                 name = next((item[0] for item in reversed(stack or ()) if item[0] in ids), None)
@@ -357,10 +357,10 @@ def _give_up(recorder: Recorder, graph: str, error: Exception, aten: AtenGraph |
     recorder.add(f"{where}graph {graph} runs eagerly: {what}: {reason}{advice}")
 
 
-def _root_name(sources: Any, known: Any) -> str | None:
+def root_name(sources: Any, known: Any) -> str | None:
     """The innermost known name in a chain of torch.fx NodeSource objects."""
     for source in reversed(sources or ()):
-        deeper = _root_name(getattr(source, "from_node", None), known)
+        deeper = root_name(getattr(source, "from_node", None), known)
         if deeper is not None:
             return deeper
         name = getattr(source, "name", None)
