@@ -74,6 +74,16 @@ class MeasureError(NbcompileError):
     """A measurement cannot be made, or state cannot be put back after one."""
 
 
+class RanksError(NbcompileError):
+    """A cell cannot be run on several ranks, or failed on one of them: ``rank`` is which, where known."""
+
+    def __init__(
+        self, message: str, *, rank: int | None = None, line: int | None = None, advice: str = ""
+    ) -> None:
+        super().__init__(message, line=line, advice=advice)
+        self.rank = rank
+
+
 class PlayError(NbcompileError):
     """What the explorer asked of this kernel cannot be done with what the session holds now."""
 
