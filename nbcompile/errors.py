@@ -83,6 +83,10 @@ class RanksError(NbcompileError):
         super().__init__(message, line=line, advice=advice)
         self.rank = rank
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows instead of where we raised it: the rank's own traceback, which is a note."""
+        return [*getattr(self, "__notes__", ()), f"{type(self).__name__}: {self}"]
+
 
 class PlayError(NbcompileError):
     """What the explorer asked of this kernel cannot be done with what the session holds now."""

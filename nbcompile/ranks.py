@@ -93,7 +93,11 @@ class Difference:
 @dataclass(frozen=True)
 class RanksResult:
     """A cell on ``world_size`` ranks. ``engines`` are what the ranks were (ipyparallel or processes),
-    ``collectives`` how they talk (gloo, nccl). ``values`` are rank 0's names and are no part of the record."""
+    ``collectives`` how they talk (gloo, nccl).
+
+    Of rank 0, and no part of the record: ``values`` are the names it bound, ``deleted`` those it deleted, and
+    ``shown`` is the value of its last expression (or what the function returned).
+    """
 
     world_size: int
     parallel: Parallel
@@ -104,6 +108,8 @@ class RanksResult:
     differences: tuple[Difference, ...] = ()
     notes: tuple[str, ...] = ()
     values: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    deleted: tuple[str, ...] = ()
+    shown: Any = field(default=None, compare=False, repr=False)
 
     @property
     def compilation(self) -> Compilation:

@@ -49,7 +49,7 @@ def watched(recorder: Recorder, found: list[tuple[str, tuple[str, ...], int]]) -
 def buckets_of(found: list[tuple[str, tuple[str, ...], int]], compilation: Compilation) -> tuple[Bucket, ...]:
     """The cuts as part of the record; those of graphs that were made again (a recompile) included."""
     graphs = {graph.id: graph for graph in compilation.graphs}
-    made = []
+    made: list[Bucket] = []
     for graph, parameters, size in found:
         fx = graphs.get(f"{graph}.fx")
         module, span = _start(fx) if fx is not None else ("", None)
@@ -67,7 +67,7 @@ def reducer_bytes(wrapper: torch.nn.parallel.DistributedDataParallel) -> tuple[i
     """DDP's own buckets in bytes, in the order that their gradients became ready; empty where this version
     does not tell."""
     try:
-        data = wrapper._get_ddp_logging_data()
+        data = wrapper._get_ddp_logging_data()  # type: ignore[no-untyped-call]
     except (AttributeError, RuntimeError):
         return ()
     text = str(data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes") or "")

@@ -11,11 +11,13 @@ import time
 import traceback
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 
 from nbcompile.compilation import Cell
 from nbcompile.distributed.buckets import MISSING, buckets_of, reducer_bytes, watched
@@ -31,6 +33,7 @@ from nbcompile.recorder import Recorder
 RESERVED = frozenset({"rank", "world_size", "device", "mesh"})
 """Names that a cell finds on every rank; the session's own of these names are not sent."""
 
+_DONE, _FAILED = "done", "failed"
 _group = ""
 _mesh: Any = None
 
@@ -50,10 +53,34 @@ def run(task: Task, rank: int) -> Reply:
             return Reply(rank, record, values, output=output.getvalue(), notes=tuple(notes))
         except Exception as error:
             failure = _failure(error, task.filename)
+            if not ended_file(task, rank).exists():
+                _end(task, rank, _FAILED)
             _leave()
             return Reply(rank, failure=failure, output=output.getvalue(), notes=tuple(notes))
         finally:
             faulthandler.cancel_dump_traceback_later()
+
+
+def ended_file(task: Task, rank: int) -> Path:
+    """Where a rank tells the others how the cell ended on it. (A collective would wait for a rank that has
+    left the group.)"""
+    return Path(f"{task.traces}.{task.number}.{rank}")
+
+
+def _end(task: Task, rank: int, how: str) -> None:
+    new = Path(f"{ended_file(task, rank)}.new")
+    new.write_text(how)
+    new.rename(ended_file(task, rank))
+
+
+def await_others(task: Task) -> None:
+    """Wait until the cell has ended on every rank. RanksError if it failed on one: what follows is
+    collective."""
+    for rank in range(task.world_size):
+        while not ended_file(task, rank).exists():
+            time.sleep(0.002)
+        if ended_file(task, rank).read_text() == _FAILED:
+            raise RanksError(f"rank {rank} failed")
 
 
 def _join(task: Task, rank: int) -> torch.device:
@@ -73,7 +100,7 @@ def _join(task: Task, rank: int) -> torch.device:
             timeout=timedelta(seconds=task.timeout),
         )
         _group = task.group
-        _mesh = dist.init_device_mesh(device.type, (task.world_size,))
+        _mesh = init_device_mesh(device.type, (task.world_size,))
     return device
 
 
@@ -105,6 +132,8 @@ def _run(task: Task, rank: int, device: torch.device, notes: list[str]) -> tuple
     with watched(recorder, cuts) as told:
         start = time.perf_counter()
         shown = _execute(tree, task.filename, scope)
+        _end(task, rank, _DONE)
+        await_others(task)
         seconds = time.perf_counter() - start
         if wrappers and not told:
             notes.append(MISSING)
@@ -115,7 +144,7 @@ def _run(task: Task, rank: int, device: torch.device, notes: list[str]) -> tuple
     spread = task.parallel == "fsdp2"
     values = b""
     if rank == 0 or spread:
-        values, left = sent.pack(_kept_names(scope, task, spread), shown, RESERVED)
+        values, left = sent.pack(scope, _names_back(scope, task, spread), shown)
         notes += left if rank == 0 else []
     reducer = tuple(size for wrapper in wrappers.values() for size in reducer_bytes(wrapper))
     found = _measured(calls, device) if task.measure else Measured(reason="measuring was turned off")
@@ -170,16 +199,15 @@ def _execute(tree: ast.Module, filename: str, scope: dict[str, Any]) -> Any:
     return eval(compile(ast.Expression(last.value), filename, "eval"), scope) if last is not None else None
 
 
-def _kept_names(scope: dict[str, Any], task: Task, spread: bool) -> dict[str, Any]:
+def _names_back(scope: dict[str, Any], task: Task, spread: bool) -> list[str]:
     """What may go back. Where parameters are spread over the ranks, packing them is collective, so all
     ranks must pack the same names."""
-    kept = {name: value for name, value in scope.items() if name not in task.defined}
+    names = sorted(scope.keys() - RESERVED - set(task.defined))
     if spread:
         everyone: list[Any] = [None] * task.world_size
-        dist.all_gather_object(everyone, sorted(kept))
-        common = set(everyone[0]).intersection(*everyone[1:])
-        kept = {name: kept[name] for name in sorted(common)}
-    return kept
+        dist.all_gather_object(everyone, names)
+        names = sorted(set(everyone[0]).intersection(*everyone[1:]))
+    return names
 
 
 def _failure(error: Exception, filename: str) -> Failure:

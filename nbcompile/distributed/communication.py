@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
+from nbcompile.measure.timing import synchronize
 from nbcompile.ranks import Collective, Communication
 
+_STEP = "nbcompile: one step"
 Interval = tuple[float, float]
 
 _ABOUT = {
@@ -24,17 +27,22 @@ _COMPUTE = ("aten::", "CompiledFunction", "torch::autograd::", "torch::distribut
 def profiled(step: Callable[[], object], device: torch.device) -> Communication | None:
     """Run ``step`` once and say how much of its communication was hidden. ``None`` if it had no collective
     that the profiler saw."""
-    from torch.profiler import ProfilerActivity, profile
+    from torch.profiler import ProfilerActivity, profile, record_function
 
     cuda = device.type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+    with profile(activities=activities):
+        step()  # the profiler's own start takes longer than a step
     with profile(activities=activities) as profiler:
-        start = time.perf_counter()
-        step()
-        if cuda:
-            torch.cuda.synchronize(device)
-        seconds = time.perf_counter() - start
-    events = list(profiler.events() or ())
+        # Else a collective would seem to last until the slowest rank's profiler is there.
+        dist.barrier()
+        synchronize()
+        with record_function(_STEP):
+            start = time.perf_counter()
+            step()
+            synchronize()
+            seconds = time.perf_counter() - start
+    events = _after(list(profiler.events() or ()))
     talking, working = _on_gpu(events) if cuda else _on_cpu(events)
     if not talking:
         return None
@@ -51,6 +59,12 @@ def profiled(step: Callable[[], object], device: torch.device) -> Communication 
         ),
         about=_ABOUT["cuda" if cuda else "cpu"],
     )
+
+
+def _after(events: list[Any]) -> list[Any]:
+    """Those that begin with the step."""
+    begin = next((e.time_range.start for e in events if e.name == _STEP), float("-inf"))
+    return [event for event in events if event.time_range.start >= begin and event.name != _STEP]
 
 
 def _on_cpu(events: Iterable[Any]) -> tuple[list[tuple[str, Interval]], list[Interval]]:

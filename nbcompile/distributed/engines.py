@@ -19,6 +19,7 @@ from nbcompile.distributed.task import Reply, Task
 from nbcompile.errors import RanksError
 
 _START_SECONDS = 60.0
+_CODE = "nbcompile.distributed.cell"
 
 
 class Engines(Protocol):
@@ -138,9 +139,8 @@ class Processes:
 
     def _dead(self, rank: int) -> RanksError:
         code = self._processes[rank].poll()
-        with contextlib.suppress(ValueError):
-            code = signal.Signals(-code).name if code is not None and code < 0 else code
-        return RanksError(f"rank {rank} died ({code}). {self._last_line(rank)}".strip(), rank=rank)
+        how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        return RanksError(f"rank {rank} died ({how}). {self._last_line(rank)}".strip(), rank=rank)
 
 
 class Cluster:
@@ -167,6 +167,9 @@ class Cluster:
             settings = environment(rank, size, device, port)
             code = f"import os, sys; os.environ.update({settings!r}); sys.path.insert(0, {str(_ROOT)!r})"
             view.execute(code, block=True)
+        # With torch, which must see that environment: importing it is no part of the first run.
+        for pending in [view.execute(f"import {_CODE}", block=False) for view in self._views]:
+            pending.get(_START_SECONDS)
         self._pids = [view.apply_sync(os.getpid) for view in self._views]
         self._pending: list[Any] = []
 

@@ -81,7 +81,7 @@ def compile_names(
             call.outer = wrappers[name] = _distribute(name, module, device, bucket_mb)
         elif parallel != "none" and not trainable:
             notes.append(f"{name} has no parameters to train: it is compiled, and the same on every rank")
-        module._compiled_call_impl = call  # type: ignore[assignment]  # what Module.compile() sets
+        module._compiled_call_impl = call  # what Module.compile() sets
         calls.append(call)
     if not modules:
         if parallel != "none":

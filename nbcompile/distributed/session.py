@@ -104,8 +104,8 @@ class Ranks:
         """Run a program on every rank, its modules compiled through ``backend``.
 
         program:  Python source, which reads ``names``, or a function with parameters of these names.
-        names:    what it may read. A copy goes to each rank; ``rank``, ``world_size``, ``device`` and ``mesh``
-                  are there besides.
+        names:    what it may read. A copy goes to each rank; ``rank``, ``world_size``, ``device`` and
+                  ``mesh`` are there besides.
         parallel: ``"ddp"`` or ``"fsdp2"`` for every ``nn.Module`` that the program names and that has
                   parameters to train, or ``"none"``.
         split:    names of tensors of which each rank gets its share of the rows (dimension 0).
@@ -113,7 +113,7 @@ class Ranks:
 
         After it, the objects in ``names`` are as rank 0 left them (parameters, buffers, gradients, optimizer
         state, tensors and containers changed in place), and ``values`` of the result holds the names it
-        bound; ``"__shown__"`` is the value of its last expression, or what the function returned.
+        bound, ``shown`` the value of its last expression or what the function returned.
 
         Gradients under DDP and FSDP2 are averaged over the ranks: with ``split`` inputs and a loss that is a
         mean over rows, that is the gradient of the whole batch, to rounding.
@@ -130,7 +130,7 @@ class Ranks:
         filename = filename or f"<ranks {next(_numbers)}>"
         if filename not in linecache.cache:
             linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-        from nbcompile.distributed.transfer import pack_names, take_back
+        from nbcompile.distributed.transfer import SHOWN, pack_names, take_back
 
         packed = pack_names({name: value for name, value in read.items() if name not in _RESERVED})
         engines = self._ready(read, tell)
@@ -149,7 +149,7 @@ class Ranks:
         self._raise_failure(replies)
         records = [_record(reply) for reply in replies]
         values, deleted = take_back(replies[0].values, read)
-        values["__deleted__"] = deleted
+        shown = values.pop(SHOWN, None)
         if any(record.reason.startswith("measuring failed") for record in records):
             self._group = ""  # a rank has left it
         return RanksResult(
@@ -162,6 +162,8 @@ class Ranks:
             differences=differences(records),
             notes=tuple(dict.fromkeys(note for reply in replies for note in reply.notes)),
             values=values,
+            deleted=tuple(deleted),
+            shown=shown,
         )
 
     # -- the processes --------------------------------------------------------------------------------
@@ -195,6 +197,7 @@ class Ranks:
             device=self.device,
             timeout=self.timeout,
             traces=str(folder / "trace"),
+            number=next(_numbers),
             **fields,
         )
 
@@ -221,17 +224,19 @@ class Ranks:
         return [replies[rank] for rank in sorted(replies)]
 
     def _hung(self, task: Task, replies: Mapping[int, Reply]) -> RanksError:
-        waiting = [rank for rank in range(self.size) if rank not in replies]
-        lines = {rank: _traced_line(Path(f"{task.traces}{rank}"), task.filename) for rank in waiting}
-        where = ", ".join(
-            f"rank {rank}" + (f" at line {line}" if line else "") for rank, line in lines.items()
-        )
-        done = ", ".join(f"rank {rank}" for rank in replies)
+        traces = {
+            rank: _read(Path(f"{task.traces}{rank}")) for rank in range(self.size) if rank not in replies
+        }
+        lines = {rank: _traced_line(trace, task.filename) for rank, trace in traces.items()}
+        stuck = [rank for rank, line in lines.items() if line is not None] or list(lines)
+        where = [
+            f"rank {rank} {f'is at line {lines[rank]}' if rank in stuck and lines[rank] else 'waits for it'}"
+            for rank in lines
+        ]
         return RanksError(
-            f"not done in {self.timeout:g} s: {where} still working or waiting in a collective"
-            + (f", {done} done." if done else "."),
-            rank=waiting[0],
-            line=next(iter(lines.values())),
+            f"not done in {self.timeout:g} s: {', '.join(where)}.",
+            rank=stuck[0],
+            line=lines[stuck[0]],
             advice="Every rank must call the same collectives in the same order. The ranks were ended.",
         )
 
@@ -304,12 +309,16 @@ def _unsaved_files() -> dict[str, str]:
     return found
 
 
-def _traced_line(file: Path, filename: str) -> int | None:
-    """The innermost line of the cell in a dump of faulthandler (innermost frames come first)."""
+def _read(file: Path) -> str:
     with contextlib.suppress(OSError):
-        found = re.search(rf'File "{re.escape(filename)}", line (\d+)', file.read_text("utf-8", "replace"))
-        return int(found[1]) if found else None
-    return None
+        return file.read_text("utf-8", "replace")
+    return ""
+
+
+def _traced_line(trace: str, filename: str) -> int | None:
+    """The innermost line of the cell in a dump of faulthandler (innermost frames come first)."""
+    found = re.search(rf'File "{re.escape(filename)}", line (\d+)', trace)
+    return int(found[1]) if found else None
 
 
 def _free_port() -> int:

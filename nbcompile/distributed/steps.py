@@ -85,7 +85,7 @@ def _timed(once: Callable[[], None]) -> tuple[float, ...]:
     rounds = int(min(max(_SECONDS / float(slowest), _ROUNDS[0]), _ROUNDS[1]))
     samples = []
     for _ in range(rounds):
-        dist.barrier()  # type: ignore[no-untyped-call]
+        dist.barrier()
         synchronize()
         start = time.perf_counter()
         once()

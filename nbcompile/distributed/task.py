@@ -12,9 +12,12 @@ Device = Literal["cpu", "cuda"]
 
 @dataclass(frozen=True)
 class Task:
-    """One cell for every rank. ``names`` is what :func:`transfer.pack_names` made of the session's names;
-    ``group`` names the process group, which is made anew when it changes; ``store`` is its rendezvous file.
-    ``timeout`` is in seconds; just before it is over a rank writes where it is to ``traces`` + its number.
+    """One cell for every rank.
+
+    ``names`` is what :func:`transfer.pack_names` made of the session's names; ``group`` names the process
+    group, which is made anew when it changes; ``store`` is its rendezvous file. ``timeout`` is in seconds;
+    just before it is over a rank writes where it is to the file ``traces`` + its number. ``number`` is the
+    task's own. ``defined`` are imports, functions and classes: the session has its own.
     """
 
     source: str
@@ -26,6 +29,7 @@ class Task:
     device: Device
     timeout: float
     traces: str
+    number: int
     parallel: Parallel = "ddp"
     split: tuple[str, ...] = ()
     bucket_mb: float | None = None
@@ -38,7 +42,7 @@ class Task:
     path: tuple[str, ...] = ()
     lines: dict[str, str] = field(default_factory=dict)
     execution_count: int | None = None
-    defined: tuple[str, ...] = ()  # imports, functions and classes: the session has its own
+    defined: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import pickle
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from nbcompile.api import Compiled
 from nbcompile.errors import RanksError
 
 _CONTAINERS = (list, dict, set)
+SHOWN = "__shown__"
 Reference = tuple[str, str]  # a name of the session, and the parameter of that module (or "")
 
 
@@ -91,9 +92,9 @@ class Sent:
         self.apart = frozenset(apart)  # this rank has only its part of these
         self.versions = {n: v._version for n, v in self.names.items() if isinstance(v, torch.Tensor)}
 
-    def pack(self, scope: Mapping[str, Any], shown: Any, reserved: frozenset[str]) -> tuple[bytes, list[str]]:
-        """What is to go back, and a note for each name that cannot. Collective where parameters are spread
-        over the ranks: every rank calls it."""
+    def pack(self, scope: Mapping[str, Any], back: Iterable[str], shown: Any) -> tuple[bytes, list[str]]:
+        """What is to go back, of names the cell bound those in ``back``, and a note for each that cannot.
+        Collective where parameters are spread over the ranks: every rank calls it."""
         notes: list[str] = []
         changed = [n for n, version in self.versions.items() if self.names[n]._version != version]
         notes += [f"{n} was changed in place on each rank's part of it: not brought back"
@@ -107,11 +108,11 @@ class Sent:
         }
         known = self._references()
         bound = {
-            name: value
-            for name, value in scope.items()
-            if name not in reserved and not name.startswith("__") and self.names.get(name) is not value
+            name: scope[name]
+            for name in back
+            if not name.startswith("__") and self.names.get(name) is not scope[name]
         }
-        bound["__shown__"] = shown
+        bound[SHOWN] = shown
         contents = {n: v for n, v in self.names.items() if type(v) in _CONTAINERS}
         for part in (bound, contents):
             for name in list(part):
@@ -119,7 +120,7 @@ class Sent:
                     _packed(part[name], {} if part is contents else known)
                 except Exception as error:
                     del part[name]
-                    what = "the cell's value" if name == "__shown__" else name
+                    what = "the cell's value" if name == SHOWN else name
                     notes.append(f"{what} stays on the ranks: {type(error).__name__}: {error}")
         # A container's own id must not stand for it here: this is what it holds.
         inside = {key: ref for key, ref in known.items() if key not in {id(v) for v in contents.values()}}
@@ -143,7 +144,7 @@ class Sent:
 
 def take_back(data: bytes, session: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """In the session: bring its objects up to date; returns the names that the cell bound (with
-    ``__shown__``, the value of its last expression) and those that it deleted."""
+    :data:`SHOWN`, the value of its last expression) and those that it deleted."""
 
     def resolve(reference: Reference) -> Any:
         name, path = reference

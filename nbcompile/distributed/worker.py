@@ -1,7 +1,7 @@
 """On a rank: runs the tasks it is given. ``python -m nbcompile.distributed.worker ADDRESS`` is a rank that is
 a plain process; an ipyparallel engine calls :func:`answer`.
 
-torch is imported with the first task: what decides which GPU this rank has is set before.
+What decides which GPU this rank has is in its environment before torch is imported.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ def answer(data: bytes) -> bytes:
 
 def main(address: str) -> None:
     from multiprocessing.connection import Client
+
+    import nbcompile.distributed.cell  # noqa: F401  # takes seconds, which are no part of the first run
 
     key = bytes.fromhex(os.environ.pop(_KEY))
     with Client(address, authkey=key) as connection:

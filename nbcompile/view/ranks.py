@@ -10,7 +10,7 @@ from markupsafe import Markup
 from nbcompile.ranks import Bucket, Difference, RankRecord, RanksResult
 from nbcompile.view.html import printable
 from nbcompile.view.styles import Styler
-from nbcompile.view.units import bytes_text, clip, count_text, percent_text, seconds_text
+from nbcompile.view.units import bytes_text, clip, clip_middle, count_text, percent_text, seconds_text
 
 _HEADS = ("rank", "graphs", "kernels", "breaks", "compile", "cell", "steady", "eager", "collectives",
           "hidden", "exposed")  # fmt: skip
@@ -77,10 +77,8 @@ def _title(result: RanksResult) -> str:
     same = "the same graphs on all" if not result.differences else "the ranks compiled different graphs"
     if result.world_size == 1:
         same = count_text(result.ranks[0].graphs, "graph")
-    return (
-        f"{count_text(result.world_size, 'rank')}, {_NAMES[result.parallel]} over {result.collectives}{split}, "
-        f"{result.compilation.backend}: {same}"
-    )
+    how = f"{_NAMES[result.parallel]} over {result.collectives}{split}"
+    return f"{count_text(result.world_size, 'rank')}, {how}, {result.compilation.backend}: {same}"
 
 
 def _row(record: RankRecord) -> tuple[str, ...]:
@@ -112,8 +110,9 @@ def _warnings(result: RanksResult) -> list[str]:
 def _difference(each: Difference) -> str:
     where = f", line {each.line}" if each.line and not each.file else ""
     if each.line and each.file:
-        where = f", {clip(each.file, 60)} line {each.line}"
-    return f"rank {each.rank} compiled something else than rank 0: graph {each.graph}{where}: {clip(each.text, 300)}"
+        where = f", line {each.line} of {clip_middle(each.file, 60)}"
+    what = f"rank {each.rank} compiled something else than rank 0"
+    return f"{what}: graph {each.graph}{where}: {clip(each.text, 300)}"
 
 
 def _bucket_title(result: RanksResult) -> str:
@@ -132,10 +131,11 @@ def _bucket_title(result: RanksResult) -> str:
 def _bucket_row(bucket: Bucket) -> tuple[str, ...]:
     place = bucket.module
     if bucket.span is not None:
-        place = f"{place} line {bucket.span.line}".strip()
+        file = f" of {clip_middle(bucket.span.file, 30)}" if bucket.span.file else ""
+        place = f"{place} (line {bucket.span.line}{file})".strip()
     names = ", ".join(bucket.parameters[:8])
     more = f" and {len(bucket.parameters) - 8} more" if len(bucket.parameters) > 8 else ""
-    return str(bucket.index), bucket.graph or "–", bytes_text(bucket.bytes), clip(place, 60), names + more
+    return str(bucket.index), bucket.graph or "–", bytes_text(bucket.bytes), place, names + more
 
 
 def _bucket_lines(result: RanksResult) -> list[str]:
