@@ -58,7 +58,8 @@ class Communication:
 class RankRecord:
     """One rank. ``steady`` are seconds of one forward (and backward, if the cell had one) of the modules
     that the cell called, ``eager`` the same without compiling; both empty where nothing was measured, for
-    ``reason``. ``reducer_bytes`` are DDP's own buckets, in the order that it sends them."""
+    ``reason``. ``reducer_bytes`` are DDP's own buckets, in the order that it sends them.
+    ``lines``: graph → line of the cell whose call had it compiled."""
 
     rank: int
     device: str
@@ -70,6 +71,7 @@ class RankRecord:
     buckets: tuple[Bucket, ...] = ()
     reducer_bytes: tuple[int, ...] = ()
     communication: Communication | None = None
+    lines: dict[str, int] = field(default_factory=dict)
     output: str = ""
     notes: tuple[str, ...] = ()
 
@@ -81,13 +83,14 @@ class RankRecord:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where a rank compiled something else than rank 0: ``graph`` by its id, ``line`` of the cell."""
+    """Where a rank compiled something else than rank 0: ``graph`` by its id, ``line`` of the cell; ``place``
+    is where the node itself stands, if that is not in the cell."""
 
     rank: int
     graph: str
     text: str
     line: int | None = None
-    file: str = ""
+    place: Span | None = None
 
 
 @dataclass(frozen=True)

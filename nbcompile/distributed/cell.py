@@ -55,7 +55,8 @@ def run(task: Task, rank: int) -> Reply:
             failure = _failure(error, task.filename)
             if not ended_file(task, rank).exists():
                 _end(task, rank, _FAILED)
-            _leave()
+            if task.device == "cpu":  # NCCL may wait here for what it began: the session ends these ranks
+                _leave()
             return Reply(rank, failure=failure, output=output.getvalue(), notes=tuple(notes))
         finally:
             faulthandler.cancel_dump_traceback_later()
@@ -124,7 +125,7 @@ def _run(task: Task, rank: int, device: torch.device, notes: list[str]) -> tuple
                 "options": task.options or None}  # fmt: skip
     calls, wrappers, units = compile_names(
         names, _called(tree), task.parallel, device, _mesh, task.bucket_mb,
-        maker(recorder, task.backend, settings), notes,
+        maker(recorder, task.backend, settings), task.filename, notes,
     )  # fmt: skip
     own = {"rank": rank, "world_size": task.world_size, "device": device, "mesh": _mesh}
     scope: dict[str, Any] = {"__name__": "__main__", **names, **own}
@@ -147,10 +148,10 @@ def _run(task: Task, rank: int, device: torch.device, notes: list[str]) -> tuple
         values, left = sent.pack(scope, _names_back(scope, task, spread), shown)
         notes += left if rank == 0 else []
     reducer = tuple(size for wrapper in wrappers.values() for size in reducer_bytes(wrapper))
-    found = _measured(calls, device) if task.measure else Measured(reason="measuring was turned off")
+    found = _measured(calls, device) if task.measure else Measured()
     record = RankRecord(
-        rank, str(device), compilation, seconds, found.steady, found.eager, found.reason, buckets,
-        reducer, found.communication,
+        rank, str(device), found.into(compilation), seconds, found.steady, found.eager, found.reason, buckets,
+        reducer, found.communication, lines={g: line for call in calls for g, line in call.lines.items()},
     )  # fmt: skip
     return record, values if rank == 0 else b""
 

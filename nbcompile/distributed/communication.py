@@ -84,7 +84,7 @@ def _on_gpu(events: Iterable[Any]) -> tuple[list[tuple[str, Interval]], list[Int
             continue
         if event.name.startswith("ncclDevKernel") or event.name.startswith("ncclKernel"):
             talking.append((_short(event.name), _span(event)))
-        elif not event.is_user_annotation and not event.name.startswith("nccl:"):
+        elif not getattr(event, "is_user_annotation", False) and not event.name.startswith("nccl:"):
             working.append(_span(event))
     return talking, working
 

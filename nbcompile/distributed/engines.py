@@ -45,7 +45,8 @@ def environment(rank: int, size: int, device: str, port: int) -> dict[str, str]:
     """What a rank finds in its environment before it imports torch."""
     found = {
         "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
+        # Which of the GPUs that it sees is a rank's: torch's device mesh sets that one.
+        "LOCAL_RANK": "0" if device == "cuda" else str(rank),
         "WORLD_SIZE": str(size),
         "LOCAL_WORLD_SIZE": str(size),
         "MASTER_ADDR": "127.0.0.1",

@@ -7,6 +7,7 @@ outside (the wrapper is called instead, and calls the compiled module), FSDP2 sh
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -29,8 +30,10 @@ class Call:
     ``plain`` it is made without compiling.
     """
 
-    def __init__(self, name: str, inner: Callable[..., Any], make: Make) -> None:
+    def __init__(self, name: str, inner: Callable[..., Any], make: Make, cell: str) -> None:
         self.name = name
+        self.cell = cell  # file name of the cell
+        self.lines: dict[str, int] = {}  # graph → line of the cell whose call had it compiled
         self.inner = inner
         self.target: Callable[..., Any] = self  # what the cell calls: the module, or this
         self.compiled = make(inner)
@@ -43,25 +46,31 @@ class Call:
         self._inside = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._inside or self.outer is None:
-            if self.outer is None:
-                self._remember(args, kwargs)
-            return (self.inner if self.plain else self.compiled)(*args, **kwargs)
-        self._remember(args, kwargs)
-        self._inside = True
-        try:
-            return self.outer(*args, **kwargs)
-        finally:
-            self._inside = False
-
-    def _remember(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        compiled = self.inner if self.plain else self.compiled
+        if self._inside:
+            return compiled(*args, **kwargs)
         self.arguments = args, kwargs
         self.trains = torch.is_grad_enabled() and any(leaf.requires_grad for leaf in self.leaves)
+        first = self.compiled.recorder.graph_count
+        self._inside = True
+        try:
+            return (self.outer or compiled)(*args, **kwargs)
+        finally:
+            self._inside = False
+            if (line := self._line()) and self.compiled.recorder.graph_count > first:
+                made = range(first, self.compiled.recorder.graph_count)
+                self.lines.update(dict.fromkeys((f"g{number}" for number in made), line))
+
+    def _line(self) -> int:
+        frame: types.FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename != self.cell:
+            frame = frame.f_back
+        return frame.f_lineno if frame is not None else 0
 
 
 def compile_names(
     names: dict[str, Any], called: frozenset[str], parallel: Parallel, device: torch.device, mesh: Any,
-    bucket_mb: float | None, make: Make, notes: list[str],
+    bucket_mb: float | None, make: Make, cell: str, notes: list[str],
 ) -> tuple[list[Call], dict[str, nn.parallel.DistributedDataParallel], tuple[Bucket, ...]]:  # fmt: skip
     """Wrap and compile the modules among ``names``; where there are none, the notebook's functions that the
     cell calls (``called``), which are replaced in ``names``. Returns the calls, DDP's wrappers, and the units
@@ -74,7 +83,7 @@ def compile_names(
         trainable = any(p.requires_grad for p in module.parameters())
         if parallel == "fsdp2" and trainable:
             units += _shard(name, module, mesh, names, len(units))
-        call = Call(name, module._call_impl, make)
+        call = Call(name, module._call_impl, make, cell)
         call.target = module
         call.leaves, call.buffers = tuple(module.parameters()), tuple(module.buffers())
         if parallel == "ddp" and trainable:
@@ -89,7 +98,7 @@ def compile_names(
         for name in sorted(called):
             function = names.get(name)
             if isinstance(function, types.FunctionType) and function.__module__ == "__main__":
-                call = Call(name, function, make)
+                call = Call(name, function, make, cell)
                 names[name] = functools.wraps(function)(functools.partial(call))
                 calls.append(call)
     return calls, wrappers, tuple(units)

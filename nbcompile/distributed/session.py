@@ -245,6 +245,8 @@ class Ranks:
         if not failures:
             return
         self._group = ""
+        if self.device == "cuda":
+            self.stop()
         reply = min(failures, key=lambda pair: pair[0])[1]
         failure = reply.failure
         assert failure is not None

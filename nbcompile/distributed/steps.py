@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,9 +12,10 @@ import torch
 import torch.distributed as dist
 from torch.utils import _pytree
 
+from nbcompile.compilation import Compilation, Measurement
 from nbcompile.distributed.communication import profiled
 from nbcompile.distributed.parallel import Call
-from nbcompile.measure.timing import Step, quiet, synchronize, timed
+from nbcompile.measure.timing import Step, quiet, timed
 from nbcompile.ranks import Communication
 
 _SECONDS = 0.5
@@ -29,6 +30,17 @@ class Measured:
     eager: tuple[float, ...] = ()
     communication: Communication | None = None
     reason: str = ""
+    what: str = ""
+
+    def into(self, compilation: Compilation) -> Compilation:
+        """The rank's record with these times."""
+        if not self.what:
+            return compilation
+        threads = torch.get_num_threads()
+        mine = Measurement(self.what, compilation.backend, compilation.mode, steady=self.steady,
+                           ran_compiled=not self.reason, reason=self.reason, threads=threads)  # fmt: skip
+        eager = Measurement(self.what, "eager", steady=self.eager, threads=threads)
+        return dataclasses.replace(compilation, measurements=(eager, mine))
 
 
 def measure(calls: Sequence[Call], device: torch.device) -> Measured:
@@ -56,13 +68,14 @@ def measure(calls: Sequence[Call], device: torch.device) -> Measured:
         return once
 
     with _kept(made), quiet():
-        steady = _timed(run(False))
+        for plain in (False, True):
+            run(plain)()
+        run(False)()
         why = next((call.compiled.eager_reason for call in made if not call.compiled.ran_compiled), "")
         communication = profiled(run(False), device)
-        eager = _timed(run(True))
-    if why:
-        return Measured(eager=eager, communication=communication, reason=why)
-    return Measured(steady, eager, communication)
+        steady, eager = _timed(run(False), run(True))
+    what = "forward+backward" if any(call.trains for call in made) else "forward"
+    return Measured(() if why else steady, eager, communication, why, f"{what} on {len(everyone)} ranks")
 
 
 def _step(call: Call) -> Step:
@@ -77,21 +90,17 @@ def _detached(value: Any) -> Any:
     return value
 
 
-def _timed(once: Callable[[], None]) -> tuple[float, ...]:
-    for _ in range(2):
-        seconds, _ = timed(once)
-    slowest = torch.tensor([seconds])
+def _timed(*calls: Callable[[], None]) -> list[tuple[float, ...]]:
+    """Samples in seconds of each, taken in turns, all ranks starting each together."""
+    slowest = torch.tensor([sum(timed(call)[0] for call in calls)])
     dist.all_reduce(slowest, dist.ReduceOp.MAX)
     rounds = int(min(max(_SECONDS / float(slowest), _ROUNDS[0]), _ROUNDS[1]))
-    samples = []
+    samples: list[list[float]] = [[] for _ in calls]
     for _ in range(rounds):
-        dist.barrier()
-        synchronize()
-        start = time.perf_counter()
-        once()
-        synchronize()
-        samples.append(time.perf_counter() - start)
-    return tuple(samples)
+        for call, taken in zip(calls, samples):
+            dist.barrier()
+            taken.append(timed(call)[0])
+    return [tuple(taken) for taken in samples]
 
 
 @contextmanager

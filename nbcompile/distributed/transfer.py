@@ -40,7 +40,7 @@ def pack_names(names: Mapping[str, Any]) -> bytes:
     modules = {name: value.__name__ for name, value in plain.items() if isinstance(value, types.ModuleType)}
     values = {name: value for name, value in plain.items() if name not in modules}
     try:
-        return _saved((modules, values, torch.get_rng_state()))
+        return _saved((modules, values, _random()))
     except Exception as error:
         for name, value in values.items():
             try:
@@ -61,8 +61,20 @@ def unpack_names(data: bytes, device: torch.device) -> dict[str, Any]:
         return storage.cuda(device.index) if location.startswith("cuda") else storage
 
     modules, values, random = torch.load(io.BytesIO(data), map_location=place, weights_only=False)
-    torch.set_rng_state(random)
+    _set_random(random)
     return {**{name: importlib.import_module(module) for name, module in modules.items()}, **values}
+
+
+def _random() -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The state of torch's generators: the CPU's, and the present GPU's where one is in use."""
+    cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
+    return torch.get_rng_state(), cuda
+
+
+def _set_random(state: tuple[torch.Tensor, torch.Tensor | None]) -> None:
+    torch.set_rng_state(state[0])
+    if state[1] is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state[1])
 
 
 def _saved(value: Any) -> bytes:
@@ -103,7 +115,7 @@ class Sent:
             "modules": {n: _module_state(v) for n, v in self._of(torch.nn.Module)},
             "optimizers": {n: _optimizer_state(v) for n, v in self._of(torch.optim.Optimizer)},
             "tensors": {n: whole(self.names[n]) for n in changed if n not in self.apart},
-            "random": torch.get_rng_state(),
+            "random": _random(),
             "deleted": [n for n in self.names if n not in scope],
         }
         known = self._references()
@@ -169,7 +181,7 @@ def take_back(data: bytes, session: Mapping[str, Any]) -> tuple[dict[str, Any], 
         else:
             mine.clear()
             mine.update(value)
-    torch.set_rng_state(state["random"])
+    _set_random(state["random"])
     return _unpacked(second, resolve), list(state["deleted"])
 
 

@@ -49,6 +49,7 @@ class NbCompile(Magics):
     bench_seconds = Float(2.0, min=0.05, help="time budget per contestant, in seconds").tag(config=True)
     cold = Bool(True, help="also time a compile with empty caches (Inductor: many seconds)").tag(config=True)
     show = List(Unicode(), [], help="parts to show where --show is not given; empty: all").tag(config=True)
+    ranks_timeout = Float(600.0, min=1.0, help="seconds a cell may take with --ranks").tag(config=True)
     unroll = Int(16, min=0, help="a loop of at most so many steps may become part of one graph").tag(
         config=True
     )
@@ -134,7 +135,7 @@ class NbCompile(Magics):
         from nbcompile.notebook.ranks import run_cell, show_ranks
 
         place = Place(self._ip)
-        result = run_cell(self._ip, line, cell, options, place)
+        result = run_cell(self._ip, line, cell, options, place, self.ranks_timeout)
         if options.into:
             self._ip.user_ns[options.into] = result
         if options.save:

@@ -23,7 +23,9 @@ _DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDe
 _clusters: dict[int, Ranks] = {}
 
 
-def run_cell(shell: Any, line: str, cell: str, options: CellOptions, place: Place) -> RanksResult:
+def run_cell(
+    shell: Any, line: str, cell: str, options: CellOptions, place: Place, timeout: float
+) -> RanksResult:
     """Run a cell on ranks and bring the session up to date. RanksError as of :meth:`Ranks.run` has it."""
     source = f"\n{cell}"  # the magic line counts
     if shell.transform_cell(source).strip() != cell.strip():
@@ -39,6 +41,7 @@ def run_cell(shell: Any, line: str, cell: str, options: CellOptions, place: Plac
     definitions = [node for node in tree.body if isinstance(node, _DEFINITIONS)]
     exec(compile(ast.Module(list(definitions), []), filename, "exec"), namespace)
     ranks = _cluster(options.ranks)
+    ranks.timeout = timeout
     result = ranks.run(
         source,
         namespace,

@@ -7,6 +7,7 @@ from statistics import median
 
 from markupsafe import Markup
 
+from nbcompile.compilation import Span
 from nbcompile.ranks import Bucket, Difference, RankRecord, RanksResult
 from nbcompile.view.html import printable
 from nbcompile.view.styles import Styler
@@ -108,9 +109,9 @@ def _warnings(result: RanksResult) -> list[str]:
 
 
 def _difference(each: Difference) -> str:
-    where = f", line {each.line}" if each.line and not each.file else ""
-    if each.line and each.file:
-        where = f", line {each.line} of {clip_middle(each.file, 60)}"
+    where = f", line {each.line}" if each.line else ""
+    if each.place is not None:
+        where += f" ({_place(each.place)})"
     what = f"rank {each.rank} compiled something else than rank 0"
     return f"{what}: graph {each.graph}{where}: {clip(each.text, 300)}"
 
@@ -131,11 +132,15 @@ def _bucket_title(result: RanksResult) -> str:
 def _bucket_row(bucket: Bucket) -> tuple[str, ...]:
     place = bucket.module
     if bucket.span is not None:
-        file = f" of {clip_middle(bucket.span.file, 30)}" if bucket.span.file else ""
-        place = f"{place} (line {bucket.span.line}{file})".strip()
+        place = f"{place} ({_place(bucket.span)})".strip()
     names = ", ".join(bucket.parameters[:8])
     more = f" and {len(bucket.parameters) - 8} more" if len(bucket.parameters) > 8 else ""
     return str(bucket.index), bucket.graph or "–", bytes_text(bucket.bytes), place, names + more
+
+
+def _place(span: Span) -> str:
+    """``line 8``, of another file or cell with its name."""
+    return f"line {span.line}" + (f" of {clip_middle(span.file, 30)}" if span.file else "")
 
 
 def _bucket_lines(result: RanksResult) -> list[str]:
