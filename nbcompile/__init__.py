@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nbcompile.api import Compiled, compile
     from nbcompile.compilation import Compilation
+    from nbcompile.distributed.session import Ranks
     from nbcompile.measure.compare import compare
     from nbcompile.notebook.exploring import explore
     from nbcompile.options import Options
@@ -22,6 +23,7 @@ __all__ = [
     "Compilation",
     "Compiled",
     "Options",
+    "Ranks",
     "Recorder",
     "clear_cache",
     "compare",
@@ -35,6 +37,7 @@ _HOMES = {
     "Compilation": "nbcompile.compilation",
     "Compiled": "nbcompile.api",
     "Options": "nbcompile.options",
+    "Ranks": "nbcompile.distributed.session",
     "Recorder": "nbcompile.recorder",
     "clear_cache": "nbcompile.runtime.cache",
     "compare": "nbcompile.measure.compare",

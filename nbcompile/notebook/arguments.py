@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib.util
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from IPython.core.error import UsageError
 from nbcompile.backends import registry
 from nbcompile.errors import OptionError
 from nbcompile.options import MODES, Options
+from nbcompile.ranks import PARALLELS, Parallel
 from nbcompile.targets import CHIPS
 from nbcompile.view.parts import PARTS
 
@@ -49,6 +51,9 @@ class CellOptions:
     save: str = ""
     into: str = ""
     live: bool = False
+    ranks: int = 0
+    parallel: Parallel = "ddp"
+    split: tuple[str, ...] = ()
 
     @property
     def mapping(self) -> dict[str, Any]:
@@ -83,6 +88,10 @@ def options_of_magic(function: F) -> F:
         argument("--live", action="store_true", help="show the explorer as a widget"),
         argument("--save", metavar="FILE", help="write the record (.json) or the page (.html)"),
         argument("--into", metavar="NAME", help="bind the Compilation to this name"),
+        argument("--ranks", type=int, metavar="N", help="run the cell on N ranks, engines of ipyparallel"),
+        argument("--parallel", choices=PARALLELS, help="with --ranks, how modules are distributed (ddp)"),
+        argument("--split", metavar="X,Y", help="with --ranks, tensors of which each rank gets its rows"),
+        argument("--ranks-stop", action="store_true", help="%%compile --ranks-stop: end the ranks"),
     ]  # fmt: skip
     for decorate in reversed(decorators):
         function = decorate(function)
@@ -136,7 +145,23 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         save=parsed.save or "",
         into=parsed.into or "",
         live=parsed.live,
+        ranks=_ranks(parsed),
+        parallel=parsed.parallel or "ddp",
+        split=_names(parsed.split) if parsed.split else (),
     )
+
+
+def _ranks(parsed: argparse.Namespace) -> int:
+    if parsed.ranks is None:
+        for flag in ("parallel", "split"):
+            if getattr(parsed, flag):
+                raise UsageError(f"--{flag} goes with --ranks, e.g. --ranks 2")
+        return 0
+    if parsed.ranks < 1:
+        raise UsageError(f"--ranks wants a number of 1 or more, got {parsed.ranks}")
+    if importlib.util.find_spec("ipyparallel") is None:
+        raise UsageError("--ranks needs ipyparallel, which is not installed. Run: pip install ipyparallel")
+    return int(parsed.ranks)
 
 
 def _of_flags(parsed: argparse.Namespace, backend: str, pairs: dict[str, str]) -> list[tuple[str, str]]:
