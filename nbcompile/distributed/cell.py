@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import faulthandler
+import gc
 import io
 import linecache
 import time
@@ -56,7 +57,7 @@ def run(task: Task, rank: int) -> Reply:
             if not ended_file(task, rank).exists():
                 _end(task, rank, _FAILED)
             if task.device == "cpu":  # NCCL may wait here for what it began: the session ends these ranks
-                _leave()
+                _abort()
             return Reply(rank, failure=failure, output=output.getvalue(), notes=tuple(notes))
         finally:
             faulthandler.cancel_dump_traceback_later()
@@ -110,6 +111,13 @@ def _leave() -> None:
     _group, _mesh = "", None
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def _abort() -> None:
+    """Leave the group so that ranks that wait for this one hear of it. A module under DDP, of this cell or an
+    earlier one, keeps its connections open; after FSDP2 torch's caches do, and the session ends the ranks."""
+    gc.collect()
+    _leave()
 
 
 def _run(task: Task, rank: int, device: torch.device, notes: list[str]) -> tuple[RankRecord, bytes]:

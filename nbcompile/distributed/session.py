@@ -27,7 +27,7 @@ from nbcompile.ranks import PARALLELS, Parallel, RankRecord, RanksResult
 EngineKind = Literal["ipyparallel", "processes"]
 _RESERVED = ("rank", "world_size", "device", "mesh")
 _POLL = 0.02
-_GRACE = 5.0
+_GRACE = 3.0
 _numbers = itertools.count(1)
 
 
