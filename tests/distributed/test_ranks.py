@@ -156,6 +156,15 @@ def test_fsdp2_trains_as_one_process_does(ranks: Ranks) -> None:
     same_parameters(names, alone)
 
 
+def test_parameters_that_went_apart_are_told_of(ranks: Ranks) -> None:
+    names = program(16) | {"torch": torch}
+    source = "with torch.no_grad():\n    model.head.bias += rank"
+    before = names["model"].head.bias.detach().clone()
+    result = ranks.run(source, names, parallel="none", measure=False)
+    assert result.notes == ("model has other parameters on rank 1 now than on rank 0, whose are kept",)
+    assert torch.equal(names["model"].head.bias, before)
+
+
 def test_a_function_runs_on_the_ranks(ranks: Ranks) -> None:
     result = ranks.run(_shard_sum, {"x": torch.arange(4.0), "lock": threading}, split=("x",))
     assert result.shown == (0, 2, 6.0)
