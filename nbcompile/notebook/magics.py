@@ -140,8 +140,8 @@ class NbCompile(Magics):
             self._ip.user_ns[options.into] = result
         if options.save:
             save(result.compilation, options.save)
-        show_ranks(result)
-        show(result.compilation, options, place)
+        show_ranks(result, place)
+        show(result.compilation, options, Place(self._ip))
         return None if cell.rstrip().endswith(";") else result.shown
 
     @contextmanager
