@@ -19,6 +19,7 @@ TITLES: dict[str, tuple[str, str]] = {
     "ptx": ("PTX", "NVIDIA's portable assembly"),
     "sass": ("SASS", "what the chip runs"),
     "amdgcn": ("AMDGCN", "what the chip runs"),
+    "hlo": ("HLO", "what XLA optimised it to"),
 }
 """Languages of a kernel's sources in the order that one is made from the other, and a word on each."""
 
