@@ -35,9 +35,8 @@ _CODES = (
     ("register spilling", "register-spills"),
     ("invalid tiling", "tiling"),
     ("tiling mismatch", "tiling"),
-    ("no reason given", "no-reason"),
 )
-_SILENT = "no reason given"
+_SILENT = ""
 _BACKWARDS = "node1 must go before node2"  # the pair in the other order is the candidate
 
 Pair = tuple[str, str]
@@ -129,6 +128,8 @@ class Offers:
             reason = self.reasons.get((first, second)) or self.reasons.get((second, first)) or ""
             if not reason:
                 return "others-first", "Inductor could have fused them, and fused others first"
+        if reason == _SILENT:
+            return "no-reason", "Inductor's printer for this device declines, and gives no reason"
         return _code(reason), f"Inductor: {reason}"
 
     def _calls(self) -> Iterable[tuple[Pair, _Offer]]:

@@ -144,7 +144,7 @@ class Watch:
             self.done.add(half)
             self.recorder.add(
                 f"Inductor had {self._id(half)} in its own cache from a compile that nbcompile did not see, "
-                "so its stages are not in this record; with the option force_disable_caches=True they are."
+                "so its stages are not in this record; with the option fx_graph_cache=False they are."
             )
             return
         self._add(half, json.loads(text))
