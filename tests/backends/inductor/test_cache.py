@@ -22,7 +22,7 @@ def f(x):
     return (x.exp() * 3).sum(0)
 
 def g(x):
-    return x.sin() + 1
+    return x @ x
 
 def record(name):
     run = compile(f, backend="inductor")
@@ -33,9 +33,9 @@ def record(name):
 if sys.argv[1] == "cold":
     record("cold")
     # What a plain torch.compile left in the cache is taken from it: the hooks change no key.
-    torch.compile(g)(torch.ones(4))
+    torch.compile(g)(torch.ones(4, 4))
     run = compile(g, backend="inductor")
-    run(torch.ones(4))
+    run(torch.ones(4, 4))
     open(sys.argv[2] + "unseen", "w").write(run.compilation.to_json())
 else:
     record("autograd-hit")
