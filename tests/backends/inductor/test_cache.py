@@ -1,4 +1,4 @@
-"""What Inductor takes from its own caches shows what it showed when it was compiled, in other processes too."""
+"""What Inductor takes from its own caches shows what it showed when compiled, in other processes too."""
 
 from __future__ import annotations
 
@@ -88,7 +88,16 @@ def test_a_warm_compile_in_another_process_shows_what_the_cold_one_did(
 ) -> None:
     cold, got = records["cold"], records[warm]
     assert not cold.from_cache and got.from_cache and not got.notes
-    wanted = ("g0.fx", "g0.joint", "g0.fw", "g0.fw.loops", "g0.fw.fused", "g0.bw", "g0.bw.loops", "g0.bw.fused")
+    wanted = (
+        "g0.fx",
+        "g0.joint",
+        "g0.fw",
+        "g0.fw.loops",
+        "g0.fw.fused",
+        "g0.bw",
+        "g0.bw.loops",
+        "g0.bw.fused",
+    )
     assert tuple(graph.id for graph in cold.graphs) == wanted
     assert got.graphs == tuple(_lower(graph, 2) for graph in cold.graphs)  # on the lines where it stands now
     assert cold.kernels and got.kernels == cold.kernels
