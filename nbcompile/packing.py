@@ -6,9 +6,9 @@ first), and a node holds its places in them: ``"spans": 7, "tensor": 12``. A nod
 graph's list of nodes, and a ``text`` that is a line of the graph's text is that line's number, from 1. A
 field that is missing has its class's default. Long texts of a kernel after the first (PTX, machine code) are
 written ``{"deflate": "..."}``: zlib's format in base64, a sixth of their size. A peer is a record in this
-form again, with tables of its own; what it has of :data:`SHARED` is left out where it equals the record's,
-and a graph that equals one of the record's is that one's id. :func:`unpack` undoes all of it, exactly; it
-also takes each of these written out in full.
+form again, with tables of its own and all long texts deflated; what it has of :data:`SHARED` is left out where
+it equals the record's, and a graph that equals one of the record's is that one's id. :func:`unpack` undoes all
+of it, exactly; it also takes each of these written out in full.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ def _packed_peer(record: Any, peer: Any) -> dict[str, Any]:
     out = pack(dataclasses.replace(peer, graphs=own))
     rows = iter(out.pop("graphs", ()))
     out["graphs"] = [g.id if g == known.get(g.id) else next(rows) for g in peer.graphs]
+    for kernel in out.get("kernels", ()):
+        kernel["sources"] = {key: _deflated(text) for key, text in kernel["sources"].items()}
     for name in SHARED:
         if getattr(peer, name) == getattr(record, name):
             out.pop(name, None)
@@ -118,8 +120,8 @@ class _Packer:
         return _plain(value)
 
 
-def _deflated(text: str) -> str | dict[str, str]:
-    if len(text) < _LONG:
+def _deflated(text: str | dict[str, str]) -> str | dict[str, str]:
+    if isinstance(text, dict) or len(text) < _LONG:
         return text
     try:
         return {"deflate": base64.b64encode(zlib.compress(text.encode(), 9)).decode()}
