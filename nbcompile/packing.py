@@ -6,9 +6,9 @@ first), and a node holds its places in them: ``"spans": 7, "tensor": 12``. A nod
 graph's list of nodes, and a ``text`` that is a line of the graph's text is that line's number, from 1. A
 field that is missing has its class's default. Long texts of a kernel after the first (PTX, machine code) are
 written ``{"deflate": "..."}``: zlib's format in base64, a sixth of their size. A peer is a record in this
-form again, with tables of its own and all long texts deflated; what it has of :data:`SHARED` is left out where
-it equals the record's, and a graph that equals one of the record's is that one's id. :func:`unpack` undoes all
-of it, exactly; it also takes each of these written out in full.
+form again, with tables of its own and all long texts deflated; what it has of :data:`SHARED` is left out
+where it equals the record's, and a graph that equals one of the record's is that one's id. :func:`unpack`
+undoes all of it, exactly; it also takes each of these written out in full.
 """
 
 from __future__ import annotations
