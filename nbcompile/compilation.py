@@ -351,6 +351,7 @@ class Compilation:
     compile_seconds: float = 0.0
     from_cache: bool = False
     execution: Execution = "compiled"
+    peers: tuple[Compilation, ...] = ()  # other backends' records of the same program, without peers
     schema: str = SCHEMA
 
     def graph(self, id: str) -> Graph:
@@ -405,6 +406,13 @@ def json_schema(*, packed: bool = True) -> dict[str, Any]:
     from pydantic import TypeAdapter
 
     schema = TypeAdapter(Compilation).json_schema()
+    schema = {**schema["$defs"].pop("Compilation"), "$defs": schema["$defs"]}
+    schema["properties"]["peers"] = {
+        "type": "array",
+        "items": {"type": "object"},
+        "default": [],
+        "description": "records in this form again; what equals this one's is left out (nbcompile.packing)",
+    }
     if packed:
         schema = packed_schema(schema)
     schema["$id"] = SCHEMA

@@ -133,7 +133,8 @@ def compare(
     ``roots``: what else may change and is to be restored.
 
     Returns nbcompile's record of the program (or the first compiled contestant's), with one
-    Measurement a contestant and one Accuracy a contestant and output. Everything reachable from
+    Measurement a contestant and one Accuracy a contestant and output; what the others' compilers told of
+    their kernels is in ``peers``. Everything reachable from
     ``fn``, ``inputs`` and ``roots`` and the random state is afterwards what it was, also after an
     exception or interrupt. A contestant that fails or runs eagerly has no times but a reason.
     Raises what ``fn`` itself raises when run eagerly, and MeasureError, before anything runs, where a
@@ -308,13 +309,24 @@ def _record(
     else:
         record = Compilation(id="comparison", backend="eager", environment=detect())
     environment = dataclasses.replace(record.environment, threads=threads)
+    peers = tuple(
+        dataclasses.replace(peer, measurements=measurements, accuracy=found)
+        for entry in compiled
+        if entry.compiled is not chosen and not entry.reason and (peer := _compilation(entry)).kernels
+    )
     return dataclasses.replace(
         record,
         environment=environment,
         measurements=measurements,
         accuracy=found,
         notes=record.notes + notes,
+        peers=peers,
     )
+
+
+def _compilation(entry: _Entry) -> Compilation:
+    assert entry.compiled is not None
+    return entry.compiled.compilation
 
 
 def _ours(entries: list[_Entry]) -> _Entry | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 TITLES: dict[str, tuple[str, str]] = {
     "c": ("C", ""),
+    "cpp": ("C++", ""),
     "triton": ("Triton", ""),
     "ttir": ("Triton IR", "operations on whole tiles"),
     "ttgir": ("Triton GPU IR", "tiles with layouts: which thread holds which element"),
