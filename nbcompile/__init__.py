@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from nbcompile.options import Options
     from nbcompile.recorder import Recorder
     from nbcompile.runtime.cache import clear_cache
+    from nbcompile.watch.suite import case
 
     __version__: str
 
@@ -23,6 +24,7 @@ __all__ = [
     "Compiled",
     "Options",
     "Recorder",
+    "case",
     "clear_cache",
     "compare",
     "compile",
@@ -36,6 +38,7 @@ _HOMES = {
     "Compiled": "nbcompile.api",
     "Options": "nbcompile.options",
     "Recorder": "nbcompile.recorder",
+    "case": "nbcompile.watch.suite",
     "clear_cache": "nbcompile.runtime.cache",
     "compare": "nbcompile.measure.compare",
     "compile": "nbcompile.api",

@@ -84,3 +84,14 @@ class EditError(NbcompileError):
 
 class ExplorerError(NbcompileError):
     """The explorer's own files are missing, or what it is to show is no compilation."""
+
+
+class SuiteError(NbcompileError):
+    """A suite of ``nbcompile bench`` cannot be run. ``line`` is one of its file."""
+
+
+class ExportError(NbcompileError):
+    """A program cannot be exported as it stands, or the exported one does not do the same. ``line`` is the
+    user's, ``file`` the file it is of (empty: a cell)."""
+
+    file = ""
