@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nbcompile.api import Compiled, compile
     from nbcompile.compilation import Compilation
+    from nbcompile.exporting.export import export
     from nbcompile.measure.compare import compare
     from nbcompile.notebook.exploring import explore
     from nbcompile.options import Options
@@ -29,6 +30,7 @@ __all__ = [
     "compare",
     "compile",
     "explore",
+    "export",
     "load_ipython_extension",
     "unload_ipython_extension",
 ]
@@ -43,6 +45,7 @@ _HOMES = {
     "compare": "nbcompile.measure.compare",
     "compile": "nbcompile.api",
     "explore": "nbcompile.notebook.exploring",
+    "export": "nbcompile.exporting.export",
 }
 
 

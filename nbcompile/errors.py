@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nbcompile.compilation import GraphBreak
+
 
 class NbcompileError(Exception):
     """Base of all errors of this package.
@@ -91,7 +96,18 @@ class SuiteError(NbcompileError):
 
 
 class ExportError(NbcompileError):
-    """A program cannot be exported as it stands, or the exported one does not do the same. ``line`` is the
-    user's, ``file`` the file it is of (empty: a cell)."""
+    """A program cannot be exported as it stands, or its file cannot be run. ``blockers`` are all obstacles
+    that are known, with their lines; ``line`` and ``file`` (empty: not known) those of the first."""
 
-    file = ""
+    def __init__(
+        self,
+        message: str,
+        *,
+        blockers: tuple[GraphBreak, ...] = (),
+        line: int | None = None,
+        file: str = "",
+        advice: str = "",
+    ) -> None:
+        super().__init__(message, line=line, advice=advice)
+        self.blockers = blockers
+        self.file = file

@@ -43,6 +43,7 @@ def run(case: Case, request: Mapping[str, Any]) -> Compilation:
     import torch
 
     import nbcompile
+    from nbcompile.measure.compare import arguments_of
 
     random.seed(0)
     torch.manual_seed(0)
@@ -66,17 +67,14 @@ def run(case: Case, request: Mapping[str, Any]) -> Compilation:
         fn, backend=backend, mode=mode, options=request["options"] or None, dynamic=case.dynamic
     )
     for each in (inputs, *more):
-        compiled(**each) if isinstance(each, Mapping) else compiled(*_positional(each))
+        args, kwargs = arguments_of(each)
+        compiled(*args, **kwargs)
     return dataclasses.replace(
         compiled.compilation,
         measurements=measured.measurements,
         accuracy=measured.accuracy,
         notes=measured.notes,
     )
-
-
-def _positional(inputs: Any) -> tuple[Any, ...]:
-    return tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
 
 
 def sources_of(record: Compilation, root: str) -> dict[str, str]:
