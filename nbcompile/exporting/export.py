@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
+from nbcompile.api import plain
 from nbcompile.compilation import Compilation
 from nbcompile.errors import ExportError, OptionError
 from nbcompile.exporting.blocked import export_error, quiet_export
@@ -28,6 +29,7 @@ def export(
     inputs: Any,
     path: str | Path,
     *,
+    kwargs: Mapping[str, Any] | None = None,
     dynamic: Mapping[str, Mapping[int, DynamicDim]] | None = None,
     package: Package = "pt2",
     compilers: Sequence[str] = ("nbcompile",),
@@ -38,6 +40,7 @@ def export(
     """Export ``fn(*inputs)``, a function or module, to ``path``, and try the file in a fresh process.
 
     inputs:    a tuple or list of arguments, a mapping of keyword arguments, or one argument.
+    kwargs:    further keyword arguments.
     dynamic:   dimensions that may have other sizes, named: ``{"x": {0: "batch"}}``, or with bounds
                ``("batch", 2, 64)``. One name is one size. All others are fixed.
     package:   ``"pt2"``: ``torch.export``'s own file, run by ATen. ``"aoti"``: code by AOTInductor (needs a
@@ -59,13 +62,15 @@ def export(
     if not target.resolve().parent.is_dir():
         raise OptionError(f"{path}: there is no such folder.")
     tell = progress or (lambda text: None)
-    args, kwargs = arguments_of(inputs)
-    program = Program.of(fn, args, kwargs, dynamic or {})
-    snapshot = Snapshot({"fn": fn, "inputs": inputs})
+    fn = plain(fn)
+    args, named = arguments_of(inputs)
+    named.update(kwargs or {})
+    program = Program.of(fn, args, named, dynamic or {})
+    snapshot = Snapshot({"fn": fn, "args": args, "kwargs": named})
     with torch.no_grad():
         try:
             with quiet(threads, silent=True) as used, quiet_export():
-                fn(*args, **kwargs)  # what it raises is its own affair: let it out before exporting
+                fn(*args, **named)  # what it raises is its own affair: let it out before exporting
                 snapshot.restore()
                 tell("exporting…")
                 try:
@@ -85,8 +90,16 @@ def export(
         record = None
         if compilers:
             contestants = ("eager", *(name for name in compilers if name != "eager"))
+            # compare takes arguments of one kind.
+            called = fn if not (args and named) else lambda *args: fn(*args, **named)
             record = compare(
-                fn, inputs, contestants, budget=budget, threads=threads, accuracy=False, progress=progress
+                called,
+                args or named,
+                contestants,
+                budget=budget,
+                threads=threads,
+                accuracy=False,
+                progress=progress,
             )
     return _report(program, target, package, used, exporting, building, run, checks, record)
 

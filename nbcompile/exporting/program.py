@@ -55,7 +55,7 @@ class Program:
         dynamic: Mapping[str, Mapping[int, DynamicDim]],
     ) -> Program:
         """TypeError if ``fn`` does not take these inputs, OptionError for a dimension that there is not."""
-        signature = _signature(fn.forward if isinstance(fn, torch.nn.Module) else fn)
+        signature = signature_of(fn)
         arguments = signature.bind(*args, **kwargs).arguments
         module = fn if isinstance(fn, torch.nn.Module) else _module(fn, signature)
         return cls(fn, module, args, kwargs, arguments, _dims(arguments, dynamic))
@@ -151,9 +151,10 @@ def _dims(
     return tuple(out)
 
 
-def _signature(fn: Callable[..., Any]) -> inspect.Signature:
+def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
+    """The parameters of a function, or of a module's ``forward``."""
     try:
-        return inspect.signature(fn)
+        return inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn)
     except ValueError:  # torch's own functions do not tell
         return inspect.signature(lambda *args, **kwargs: None)
 
