@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nbcompile.diff import KINDS
 from nbcompile.errors import NbcompileError, OptionError
 
 if TYPE_CHECKING:
@@ -92,9 +93,8 @@ def _parser() -> argparse.ArgumentParser:
         type=_kinds,
         default="all",
         metavar="KINDS",
-        help="kinds of regression that make the exit status 1, between commas: error, eager, "
-        "breaks, recompiles, kernels, fusions, fallbacks, calls, accuracy, time, compile-time, "
-        "cases; all or none (default: all)",
+        help="kinds of regression that make the exit status 1, between commas: "
+        f"{', '.join(KINDS)}; all or none (default: all)",
     )
     diff.add_argument(
         "--threshold",

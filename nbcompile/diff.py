@@ -174,7 +174,7 @@ class _Both:
 
     def accuracy(self) -> Iterator[Change]:
         was, now = ({item.output: item for item in side.own_accuracy()} for side in (self.before, self.after))
-        for output in was.keys() & now.keys():
+        for output in (name for name in was if name in now):
             one, two = was[output], now[output]
             if one.agrees and not two.agrees:
                 reason = f": {two.reason}" if two.reason else ""

@@ -165,6 +165,14 @@ def test_cases_that_come_go_fail_and_work(tmp_path: Path, capsys: pytest.Capture
     assert "✓ error        suite.py:3: works, failed before: TypeError: no" in capsys.readouterr().out
 
 
+def test_what_only_left_out_is_not_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = saved(tmp_path, "A.json", FAST, dataclasses.replace(FAST, name="b"))
+    after = tmp_path / "B.json"
+    after.write_text(Bench("suite.py", "/project", Settings(only="a"), (FAST,)).to_json())
+    assert main(["diff", before, str(after)]) == 0
+    assert capsys.readouterr().out == "0 regressions, 0 improvements in 1 case\n"
+
+
 def test_records_saved_by_themselves_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, case in (("A.json", FAST), ("B.json", BROKEN)):
         assert case.record is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,17 +10,18 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
-from nbcompile.api import plain
+from nbcompile.api import compile, plain
 from nbcompile.compilation import Compilation
 from nbcompile.errors import ExportError, OptionError
 from nbcompile.exporting.blocked import export_error, quiet_export
-from nbcompile.exporting.fresh import Inputs, Package, Run, run_fresh
+from nbcompile.exporting.fresh import Inputs, Package, Run, loader, run_fresh
 from nbcompile.exporting.program import DynamicDim, Program
-from nbcompile.exporting.report import Check, ExportReport
+from nbcompile.exporting.report import Check, ExportReport, contestant_of
 from nbcompile.measure.accuracy import check
-from nbcompile.measure.compare import arguments_of, compare
+from nbcompile.measure.compare import CompiledFunction, arguments_of, compare
 from nbcompile.measure.state import Snapshot
 from nbcompile.measure.timing import Step, quiet, timed
+from nbcompile.recorder import Stopwatch
 
 _PACKAGES = ("pt2", "aoti")
 
@@ -89,7 +91,8 @@ def export(
         checks = tuple(_check(fn, each, name, got) for each, name, got in zip(tries, names, run.outputs))
         record = None
         if compilers:
-            contestants = ("eager", *(name for name in compilers if name != "eager"))
+            file = contestant_of(package)
+            contestants = ("eager", file, *(name for name in compilers if name != "eager"))
             # compare takes arguments of one kind.
             called = fn if not (args and named) else lambda *args: fn(*args, **named)
             record = compare(
@@ -99,9 +102,38 @@ def export(
                 budget=budget,
                 threads=threads,
                 accuracy=False,
+                compile=_or_loaded(called, file, lambda: loader(package)(str(target)), named if args else {}),
                 progress=progress,
             )
     return _report(program, target, package, used, exporting, building, run, checks, record)
+
+
+class _Loaded:
+    """A loaded file, as :func:`compare` knows a compiled function."""
+
+    ran_compiled, eager_reason = True, None
+    stopwatches: Mapping[str, Stopwatch] = types.MappingProxyType({})
+    compilation = Compilation("exported", backend="exported")
+
+    def __init__(self, program: Callable[..., Any], kwargs: Mapping[str, Any]) -> None:
+        self._program, self._kwargs = program, kwargs
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._program(*args, **kwargs, **self._kwargs)
+
+
+def _or_loaded(
+    program: Callable[..., Any], name: str, load: Callable[[], Callable[..., Any]], kwargs: Mapping[str, Any]
+) -> Callable[..., CompiledFunction]:
+    """What compiles for :func:`compare`: the contestant ``name`` is ``program`` as ``load`` gives it."""
+
+    def make(fn: Callable[..., Any], *, backend: str, **settings: Any) -> CompiledFunction:
+        if backend != name:
+            return compile(fn, backend=backend, **settings)
+        # Before a compiler's first program it is given a tiny one, for its imports: that has no file.
+        return _Loaded(load(), kwargs) if fn is program else _Loaded(fn, {})
+
+    return make
 
 
 def _write(exported: torch.export.ExportedProgram, path: Path, package: Package) -> None:

@@ -75,7 +75,7 @@ def _loaded(path: Path) -> Any:
 
 
 def _answer(request: Mapping[str, Any]) -> None:
-    load = _loader(request["package"])
+    load = loader(request["package"])
     inputs: list[Inputs] = _loaded(Path(request["inputs"]))
     torch.set_num_threads(request["threads"])
     with torch.no_grad(), quiet(request["threads"]):
@@ -100,7 +100,7 @@ def _plain(error: Exception) -> bool:
     return type(error).__module__ == "builtins"
 
 
-def _loader(package: str) -> Callable[[str], Any]:
+def loader(package: Package) -> Callable[[str], Any]:
     """What loads such a file."""
     if package == "aoti":
         from torch._inductor import aoti_load_package

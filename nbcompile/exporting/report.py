@@ -37,7 +37,8 @@ class ExportReport:
     ``bytes`` is its size on disk. Seconds: ``export`` to capture the program, ``build`` to write the file
     (and compile it, of an AOTInductor package); in a fresh process, ``load`` of the file, the ``first`` call,
     ``steady`` samples of a call. ``compilation`` is the record of the program compiled in this process
-    instead, with eager and each compiler timed; ``None`` if none was asked for. Imports count on no side.
+    instead, where eager, each compiler and the file (as :attr:`contestant`, loaded here) took turns; ``None``
+    if no compiler was asked for. Imports count on no side.
     """
 
     path: str
@@ -64,10 +65,20 @@ class ExportReport:
         """Seconds of one steady call of the file."""
         return Measurement("forward", "exported", steady=self.steady).median
 
+    @property
+    def contestant(self) -> str:
+        """What the file is called in :attr:`compilation`."""
+        return contestant_of(self.package)
+
+    @property
+    def in_turns(self) -> tuple[Measurement, ...]:
+        """The times in :attr:`compilation`."""
+        return self.compilation.measurements if self.compilation is not None else ()
+
     def compiled(self) -> Iterator[Measurement]:
-        """The compilers' times in :attr:`compilation`, those that ran compiled code."""
-        for item in self.compilation.measurements if self.compilation is not None else ():
-            if item.ran_compiled and item.median is not None:
+        """The compilers' times, of those that ran compiled code."""
+        for item in self.in_turns:
+            if item.ran_compiled and item.median is not None and item.contestant != self.contestant:
                 yield item
 
     # -- in words -------------------------------------------------------------------------------------
@@ -80,7 +91,9 @@ class ExportReport:
         return " ".join(said) or "Compile it too (compilers=...) to see which pays off when."
 
     def _against(self, other: Measurement) -> str:
-        steady, start = self.median, self.load + self.first
+        # A call's time beside another's only counts where they took turns.
+        own = next((item for item in self.in_turns if item.contestant == self.contestant), None)
+        steady, start = own.median if own is not None else None, self.load + self.first
         costs = [seconds for seconds in (other.cold, other.warm) if seconds is not None]
         if steady is None or other.median is None or not costs:
             return ""
@@ -129,20 +142,20 @@ class ExportReport:
     def rows(self) -> tuple[tuple[str, ...], ...]:
         """A table: its head, the file, and each compiler. A dash is what was not measured."""
         head = ("", "ready after (load or compile)", "first call", "a call")
-        own = (
-            f"{self.package} file",
-            seconds_text(self.load),
-            seconds_text(self.first),
-            seconds_text(self.median),
-        )
-        out = [head, own]
-        for item in self.compilation.measurements if self.compilation is not None else ():
-            ready = f"{seconds_text(item.cold)} (full caches: {seconds_text(item.warm)})"
+        times = (self.load, self.first, self.median)
+        out = [head, (f"{self.contestant}, fresh process", *map(seconds_text, times))]
+        for item in self.in_turns:
             if item.contestant == "eager":
                 ready = "at once"
             elif not item.ran_compiled:
                 ready = item.reason
-            out.append((item.contestant, ready, seconds_text(item.first), seconds_text(item.median)))
+            else:
+                ready = f"{seconds_text(item.cold)} (full caches: {seconds_text(item.warm)})"
+            if item.contestant == self.contestant:
+                ready = f"{seconds_text(item.warm)}, with a call"
+            out.append(
+                (f"{item.contestant}, here", ready, seconds_text(item.first), seconds_text(item.median))
+            )
         return tuple(out)
 
     def verdicts(self) -> tuple[str, ...]:
@@ -170,6 +183,11 @@ class ExportReport:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {"text/html": self.to_html(), "text/plain": str(self)}
+
+
+def contestant_of(package: str) -> str:
+    """What a file of this package is called among compilers."""
+    return f"{package} file"
 
 
 def _verdict(check: Check) -> str:

@@ -12,6 +12,7 @@ from nbcompile.matching import Program
 from nbcompile.view.units import percent_text, ratio_text, seconds_text
 from nbcompile.watch.bench import Bench, CaseResult
 from nbcompile.watch.noise import Ratio, ratio_of
+from nbcompile.watch.suite import chosen
 
 THRESHOLD = 0.05
 """Slower by less than this counts as the same: 5%."""
@@ -53,10 +54,10 @@ def compare_benches(
         if not whys and not case.error and not was[name].error:
             one = (*one, *_times(was[name], case, after, threshold, compile_threshold))
         found += [Finding(name, change) for change in one]
-    for name in was.keys() - now.keys():
-        found.append(
-            Finding(name, Change("cases", "regression", "the case is gone", before.suite, was[name].line))
-        )
+    # What `--only` left out of the later run is not gone.
+    for name in chosen([name for name in was if name not in now], after.settings.only):
+        place = (before.suite, was[name].line)
+        found.append(Finding(name, Change("cases", "regression", "the case is gone", *place)))
     return Findings(tuple(found), _notes(before, after, whys), len(was.keys() & now.keys()))
 
 

@@ -43,6 +43,8 @@ def test_a_file_is_checked_in_a_fresh_process_and_held_against_compiling(
     assert report.bytes == path.stat().st_size > 0
     assert report.load > 0 and report.first > 0 and report.steady
     assert [item.contestant for item in report.compiled()] == ["nbcompile"]
+    assert [item.contestant for item in report.in_turns] == ["eager", "pt2 file", "nbcompile"]
+    assert all(item.steady for item in report.in_turns)
     loaded = torch.export.load(path).module()
     x = torch.randn(5, 8)
     torch.testing.assert_close(loaded(x), x.exp() * 2)
@@ -141,10 +143,11 @@ def test_what_cannot_be_meant(tmp_path: Path, path: str, settings: Any, says: st
 def report(load: float, call: float, **changed: Any) -> ExportReport:
     """A file beside nbcompile, which takes 1 s to compile (0.2 s with full caches) and 1 ms a call."""
     times = Measurement("forward", "nbcompile", cold=1.0, warm=0.2, steady=(1e-3,))
+    own = Measurement("forward", "pt2 file", warm=load, steady=(call,))
     made = ExportReport(
         "m.pt2", "pt2", 1000, (), "cpu", 1, 0.1, 0.1, load, 0.0, (call,),
         (Check("as exported", (Accuracy("exported", "output", 1e-7, 1e-7),)),),
-        Compilation("r", measurements=(times,)),
+        Compilation("r", measurements=(own, times)),
     )  # fmt: skip
     return dataclasses.replace(made, **changed)
 
