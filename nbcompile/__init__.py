@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from nbcompile.api import Compiled, compile
     from nbcompile.compilation import Compilation
     from nbcompile.distributed.session import Ranks
+    from nbcompile.exporting.export import export
     from nbcompile.measure.compare import compare
     from nbcompile.notebook.exploring import explore
     from nbcompile.options import Options
     from nbcompile.recorder import Recorder
     from nbcompile.runtime.cache import clear_cache
+    from nbcompile.watch.suite import case
 
     __version__: str
 
@@ -25,10 +27,12 @@ __all__ = [
     "Options",
     "Ranks",
     "Recorder",
+    "case",
     "clear_cache",
     "compare",
     "compile",
     "explore",
+    "export",
     "load_ipython_extension",
     "unload_ipython_extension",
 ]
@@ -39,10 +43,12 @@ _HOMES = {
     "Options": "nbcompile.options",
     "Ranks": "nbcompile.distributed.session",
     "Recorder": "nbcompile.recorder",
+    "case": "nbcompile.watch.suite",
     "clear_cache": "nbcompile.runtime.cache",
     "compare": "nbcompile.measure.compare",
     "compile": "nbcompile.api",
     "explore": "nbcompile.notebook.exploring",
+    "export": "nbcompile.exporting.export",
 }
 
 

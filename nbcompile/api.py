@@ -96,7 +96,7 @@ class Compiled:
         compile_aten: CompileAten | None,
         recorder: Recorder | None = None,
     ) -> None:
-        fn = _plain(fn)
+        fn = plain(fn)
         own = vars(self)  # around __setattr__, which belongs to the module
         ours = backend == "nbcompile"
         checked = Options.from_mapping(options if ours else None, mode=mode)
@@ -297,7 +297,7 @@ def fresh_identity(fn: Callable[..., Any]) -> Callable[..., Any]:
     return copy
 
 
-def _plain(fn: Callable[..., Any]) -> Callable[..., Any]:
+def plain(fn: Callable[..., Any]) -> Callable[..., Any]:
     """What the user wrote, where they give something already compiled (by us or torch.compile)."""
     while True:
         if isinstance(fn, Compiled):

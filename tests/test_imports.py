@@ -20,7 +20,17 @@ SHARED = {"stages", "compilation", "errors", "options", "loop_ir", "provenance",
 ALLOWED = {
     "measure": {"api", "backends"},
     "distributed": {"api", "capture", "measure"},
-    "notebook": {"api", "pipeline", "editing", "view", "measure", "capture", "backends", "distributed"},
+    "notebook": {
+        "api",
+        "pipeline",
+        "editing",
+        "view",
+        "measure",
+        "capture",
+        "backends",
+        "distributed",
+        "exporting",
+    },  # fmt: skip
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

@@ -142,7 +142,7 @@ def compare(
     """
     tell = _aloud(progress)
     make = compile or _default_compile()
-    args, kwargs = _arguments(inputs)
+    args, kwargs = arguments_of(inputs)
     snapshot = Snapshot({"fn": fn, "inputs": inputs, **(roots or {})})
     if snapshot.unrestorable:
         raise MeasureError(
@@ -334,7 +334,8 @@ def _ours(entries: list[_Entry]) -> _Entry | None:
     return next((e for e in entries if e.contestant.backend == "nbcompile" and e.compiled is not None), None)
 
 
-def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments of ``inputs`` as :func:`compare` takes them."""
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     if isinstance(inputs, tuple | list):

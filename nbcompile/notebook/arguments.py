@@ -16,6 +16,8 @@ from IPython.core.error import UsageError
 
 from nbcompile.backends import registry
 from nbcompile.errors import OptionError
+from nbcompile.exporting.fresh import Package
+from nbcompile.exporting.program import DynamicDim, parse_dim
 from nbcompile.options import MODES, Options
 from nbcompile.ranks import PARALLELS, Parallel
 from nbcompile.targets import CHIPS
@@ -54,6 +56,9 @@ class CellOptions:
     ranks: int = 0
     parallel: Parallel = "ddp"
     split: tuple[str, ...] = ()
+    export: str = ""
+    dynamic_dims: tuple[tuple[str, int, DynamicDim], ...] = ()
+    package: Package = "pt2"
 
     @property
     def mapping(self) -> dict[str, Any]:
@@ -87,6 +92,11 @@ def options_of_magic(function: F) -> F:
                  help="how long max-autotune may measure candidates for one graph"),
         argument("--live", action="store_true", help="show the explorer as a widget"),
         argument("--save", metavar="FILE", help="write the record (.json) or the page (.html)"),
+        argument("--export", metavar="FILE.pt2", help="of a call f(x): save f as a file, and try that"),
+        argument("--dynamic-dim", action="append", default=[], metavar="X[0]=NAME",
+                 help="with --export: a size that may change, e.g. x[0]=batch or x[0]=batch:2:64"),
+        argument("--package", choices=("pt2", "aoti"), default="pt2",
+                 help="with --export: torch.export's own file, or one compiled by AOTInductor"),
         argument("--into", metavar="NAME", help="bind the Compilation to this name"),
         argument("--ranks", type=int, metavar="N", help="run the cell on N ranks, engines of ipyparallel"),
         argument("--parallel", choices=PARALLELS, help="with --ranks, how modules are distributed (ddp)"),
@@ -130,6 +140,14 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         raise UsageError(f"--save {parsed.save}: the name must end in .json or .html")
     if parsed.into and not parsed.into.isidentifier():
         raise UsageError(f"--into {parsed.into}: not a Python name")
+    try:
+        dims = tuple(parse_dim(text) for text in parsed.dynamic_dim)
+    except OptionError as error:
+        raise UsageError(f"--dynamic-dim {error}") from error
+    if not parsed.export and (dims or parsed.package != "pt2"):
+        raise UsageError("--dynamic-dim and --package go with --export FILE.pt2")
+    if parsed.export and (parsed.save or parsed.into or parsed.live):
+        raise UsageError("--export has a report for its result; --save, --into and --live are of a record")
     return CellOptions(
         backend=backend,
         mode=mode,
@@ -148,6 +166,9 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         ranks=_ranks(parsed),
         parallel=parsed.parallel or "ddp",
         split=_names(parsed.split) if parsed.split else (),
+        export=parsed.export or "",
+        dynamic_dims=dims,
+        package=parsed.package,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import dataclasses
 import sys
@@ -27,6 +28,7 @@ from nbcompile.notebook.arguments import (
 from nbcompile.notebook.compiling import CellCompiler, CompiledCall, backend_names, compile_callable
 from nbcompile.notebook.completion import matcher
 from nbcompile.notebook.display import save, show
+from nbcompile.notebook.exports import export_call
 from nbcompile.notebook.measuring import has_backward, measure_call, measure_cell, repeatable, wanted
 from nbcompile.notebook.play import SESSION
 from nbcompile.notebook.programs import CellProgram
@@ -88,7 +90,7 @@ class NbCompile(Magics):
         if parsed.help:
             print(self._parser.format_help())
             return None
-        options = cell_options(parsed, self._defaults())
+        options = self._of_cell(parsed)
         if options.ranks:
             return self._on_ranks(line, cell, options)
         # Not through the input transformer: a cell magic inside this cell, or a call from a program.
@@ -111,6 +113,11 @@ class NbCompile(Magics):
         if not expression:
             raise UsageError("%compile wants a callable or a call, e.g. %compile model(x)")
         options = cell_options(parsed, self._defaults())
+        if options.export:
+            place = Place(self._ip)
+            report = export_call(expression, self._ip.user_ns, options, place.progress)
+            place.clear()
+            return report
         tree = ast.parse(expression, mode="eval").body
         if isinstance(tree, ast.Name | ast.Attribute | ast.Subscript | ast.Lambda):
             target = self._ip.ev(expression)
@@ -157,10 +164,15 @@ class NbCompile(Magics):
     def _accepts(self, line: str) -> bool:
         parsed = self._parser.parse_argstring(line)
         # On ranks a cell is no part of this session: the registered magic sends it there.
-        return not (cell_options(parsed, self._defaults()).ranks or parsed.help)
+        return not (self._of_cell(parsed).ranks or parsed.help)
+
+    def _of_cell(self, parsed: argparse.Namespace) -> CellOptions:
+        if parsed.export:
+            raise UsageError("--export is for a call: %compile --export model.pt2 model(x)")
+        return cell_options(parsed, self._defaults())
 
     def _start(self, line: str, tree: ast.Module) -> ast.Module:
-        options = cell_options(self._parser.parse_argstring(line), self._defaults())
+        options = self._of_cell(self._parser.parse_argstring(line))
         self._abandon()
         self._count += 1
         hooks.hide_mark(line)
