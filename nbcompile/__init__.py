@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nbcompile.api import Compiled, compile
+    from nbcompile.comparison import compare
     from nbcompile.compilation import Compilation
-    from nbcompile.measure.compare import compare
     from nbcompile.notebook.exploring import explore
     from nbcompile.options import Options
     from nbcompile.recorder import Recorder
@@ -37,7 +37,7 @@ _HOMES = {
     "Options": "nbcompile.options",
     "Recorder": "nbcompile.recorder",
     "clear_cache": "nbcompile.runtime.cache",
-    "compare": "nbcompile.measure.compare",
+    "compare": "nbcompile.comparison",
     "compile": "nbcompile.api",
     "explore": "nbcompile.notebook.exploring",
 }
