@@ -145,7 +145,7 @@ def _elsewhere(chosen: str, best_of: Mapping[object, tuple[str, list[str]]]) -> 
     if not counts:
         return ""
     ordered = sorted(counts, key=lambda name: -counts[name])[:3]
-    return "; " + ", ".join(f"{name} at {counts[name]}" for name in ordered) + (" others" if counts else "")
+    return "; else " + ", ".join(f"{name} ({counts[name]})" for name in ordered)
 
 
 def _calls(number: float) -> str:

@@ -77,8 +77,8 @@ class Grid:
         axes: dict[str, tuple[Any, ...]] = {}
         variants: dict[str, Mapping[str, Any]] = {}
         for key, values in given.items():
-            if not isinstance(key, str) or not key.isidentifier():
-                raise OptionError(f"{key!r} cannot be a key of a grid.", advice="Keys are Python names.")
+            if not isinstance(key, str) or not key:
+                raise OptionError(f"{key!r} cannot be a key of a grid.", advice="Keys are names.")
             if key == "options":
                 variants = _variants(values)
                 axes[key] = tuple(variants)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import inspect
 import threading
 import time
@@ -64,6 +65,27 @@ class Outcome:
     reason: str = ""
     record: Compilation | None = field(default=None, repr=False)
     seconds: float = 0.0
+
+
+class Heap:
+    """Keeps the garbage collector from going through a process's compilers before every measurement: what is
+    left after the first point of a backend stays out of its way until :meth:`release`."""
+
+    def __init__(self) -> None:
+        self._settled: set[str] = set()
+        self._free = gc.get_freeze_count() == 0  # else unfreezing would thaw someone else's objects
+
+    def settle(self, backend: str) -> None:
+        """A point of this backend is over."""
+        if self._free and backend not in self._settled:
+            self._settled.add(backend)
+            gc.collect()
+            gc.freeze()
+
+    def release(self) -> None:
+        """Everything is the collector's again."""
+        if self._free:
+            gc.unfreeze()
 
 
 def run_point(

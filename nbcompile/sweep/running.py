@@ -10,13 +10,13 @@ import time
 import types
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from typing import Any
 
 from nbcompile.errors import OptionError
 from nbcompile.sweep.grid import Grid, Point, no_sense
 from nbcompile.sweep.isolated import run_isolated
-from nbcompile.sweep.point import Measuring, Outcome, Program, run_point
+from nbcompile.sweep.point import Heap, Measuring, Outcome, Program, run_point
 from nbcompile.sweep.result import Sweep
 from nbcompile.sweep.store import Store, keys_of, outcome_from
 from nbcompile.sweep.workers import Capacity, Task, capacity, is_loss, packed, run_task, usable
@@ -108,10 +108,7 @@ def sweep(
             for point in run.left():
                 run.starts(point)
                 run.finish(point, run_isolated(data, point, run.options(point), measuring, timeout))
-        for point in run.left():
-            run.starts(point)
-            found = run_point(program, point, run.options(point), measuring, compile)
-            run.finish(point, found)
+        _locally(run, program, measuring, compile)
     except KeyboardInterrupt:
         interrupted = True
         again = "the same store" if store is not None else "resume= this sweep"
@@ -177,6 +174,17 @@ class _Run:
         return f", {seconds_text(float(round(total)))} left" if total >= 1 else ""
 
 
+def _locally(run: _Run, program: Program, measuring: Measuring, compile: Callable[..., Any] | None) -> None:
+    heap = Heap()
+    try:
+        for point in run.left():
+            run.starts(point)
+            run.finish(point, run_point(program, point, run.options(point), measuring, compile))
+            heap.settle(point.backend)
+    finally:
+        heap.release()
+
+
 def _tasks(
     run: _Run, data: bytes, measuring: Measuring, isolated: bool, timeout: float | None
 ) -> Callable[[Point], Task]:
@@ -204,32 +212,29 @@ def _through(executor: Executor, here: Capacity, queue: deque[Task], run: _Run) 
                     _collect(future, pending.pop(future), queue, run)
     except KeyboardInterrupt:
         for future, task in pending.items():
-            if future.done() and not future.cancelled() and future.exception() is None:
-                _collect(future, task, queue, run)
-            future.cancel()
+            if not future.cancel() and future.done() and future.exception() is None:
+                run.finish(task.point, outcome_from(future.result()))
         raise
     finally:
         run.together = 1
 
 
 def _collect(future: Future[dict[str, Any]], task: Task, queue: deque[Task], run: _Run) -> None:
+    error: BaseException | None
     try:
+        error = future.exception()  # handed over, so that an interrupt here is never one of a worker
+    except CancelledError as cancelled:
+        error = cancelled
+    if error is None:
         run.finish(task.point, outcome_from(future.result()))
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) and not future.done():
-            raise  # of this process, not of a worker
-        if not is_loss(error):
-            run.finish(task.point, Outcome("failed", f"on the worker: {_short(error)}"))
-        elif isinstance(error, BrokenExecutor):
-            queue.append(
-                task
-            )  # nobody knows which of those in the pool broke it; it takes none of them again
-        elif (
-            task.attempt == 0 and type(error).__name__ != "KilledWorker"
-        ):  # Dask has tried it on four workers
-            queue.append(dataclasses.replace(task, attempt=1))
-        else:
-            run.finish(task.point, Outcome("lost", f"its workers were lost: {_short(error)}"))
+    elif not is_loss(error):
+        run.finish(task.point, Outcome("failed", f"on the worker: {_short(error)}"))
+    elif isinstance(error, BrokenExecutor):
+        queue.append(task)  # nobody knows which of those in the pool broke it; it takes none of them again
+    elif task.attempt == 0 and type(error).__name__ != "KilledWorker":  # Dask has tried it on four workers
+        queue.append(dataclasses.replace(task, attempt=1))
+    else:
+        run.finish(task.point, Outcome("lost", f"its workers were lost: {_short(error)}"))
 
 
 class _Line:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import platform
 import sys
 import sysconfig
 import types
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from nbcompile.errors import MeasureError
 from nbcompile.sweep.grid import Point
 from nbcompile.sweep.isolated import run_isolated
-from nbcompile.sweep.point import Measuring, Program, run_point
+from nbcompile.sweep.point import Heap, Measuring, Program, run_point
 from nbcompile.sweep.store import outcome_to
 
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -27,7 +28,8 @@ _LOSSES = frozenset({"KilledWorker", "EngineError", "CancelledError", "CommClose
 @dataclass(frozen=True)
 class Task:
     """A point for another process. ``program`` is :func:`packed`, ``timeout`` (seconds) only holds where
-    ``isolated``. ``attempt`` keeps engines that remember results from handing out the first one's."""
+    ``isolated``. ``attempt`` keeps engines that remember results from handing out the first one's; ``home``
+    is the process that the task comes from."""
 
     program: bytes
     point: Point
@@ -36,13 +38,24 @@ class Task:
     isolated: bool = False
     timeout: float | None = None
     attempt: int = 0
+    home: tuple[str, int] = field(default_factory=lambda: _here())
+
+
+_HEAP = Heap()
 
 
 def run_task(task: Task) -> dict[str, Any]:
     """What a worker does: the outcome of a point as JSON values."""
     if task.isolated:
         return outcome_to(run_isolated(task.program, task.point, task.options, task.measuring, task.timeout))
-    return outcome_to(run_point(unpacked(task.program), task.point, task.options, task.measuring))
+    found = outcome_to(run_point(unpacked(task.program), task.point, task.options, task.measuring))
+    if task.home != _here():  # a process that is there for this, not the user's own with a pool of threads
+        _HEAP.settle(task.point.backend)
+    return found
+
+
+def _here() -> tuple[str, int]:
+    return platform.node(), os.getpid()
 
 
 def packed(program: Program, modules: tuple[types.ModuleType, ...] = ()) -> bytes:
@@ -104,7 +117,8 @@ def usable(executor: Executor) -> Executor:
     view = getattr(executor, "view", None)
     if view is None or type(view).__name__ != "DirectView":
         return executor
-    balanced: Executor = view.client.executor(view.targets)
+    everyone = set(view.targets) == set(view.client.ids)  # then also without those that are lost on the way
+    balanced: Executor = view.client.executor(None if everyone else view.targets)
     return balanced
 
 
