@@ -365,6 +365,12 @@ class Compilation:
                 return graph
         raise KeyError(id)
 
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        """What a notebook shows of it: the explorer."""
+        from nbcompile.view import mime_bundle
+
+        return mime_bundle(self)
+
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON values, in the form of :func:`json_schema`: defaults left out, what is
         repeated written once (:mod:`nbcompile.packing`). Non-finite numbers become ``None``."""

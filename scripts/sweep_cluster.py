@@ -89,9 +89,8 @@ def timed(workers: int, grid: dict[str, Any]) -> float:
         seconds, found = cluster.sweep(grid)
     busy = sum(outcome.seconds for outcome in found.outcomes.values())
     threads = {row["threads"] for row in found.rows() if row["threads"]}
-    print(
-        f"{workers} worker(s), {threads} threads each: {seconds:.1f} s for {len(found)} points ({told(found)})"
-    )
+    print(f"{workers} worker(s), torch's threads {threads}: {seconds:.1f} s for {len(found)} points")
+    print(f"    {told(found)}")
     for backend in dict.fromkeys(point.backend for point in found.points):
         own = [o.seconds for point, o in found.outcomes.items() if point.backend == backend]
         print(f"    {backend}: {sum(own) / len(own):.2f} s a point")
