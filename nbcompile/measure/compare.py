@@ -176,7 +176,7 @@ def compare(
                 if entry.contestant.backend == "eager":
                     entry.first = seconds
                 tell(f"compiling with {entry.contestant.name}…")
-                before = _held_before(entry.contestant, make) if memory else None
+                before = _held_before(entry.contestant, make, train) if memory else None
                 _prepare(
                     entry,
                     eager,
@@ -262,7 +262,7 @@ def _prepare(
 
     try:
         if cold:
-            _warm_process(contestant, make)
+            _warm_process(contestant, make, eager.train)
             snapshot.restore()
         with fresh_caches() if cold else contextlib.nullcontext():
             if cold:
@@ -283,25 +283,27 @@ def _prepare(
     _note_if_eager(entry)
 
 
-_WARM: set[str] = set()  # backends whose imports and toolchain checks this process has behind it
+_WARM: set[tuple[str, bool]] = set()
+"""Backends whose imports and toolchain checks this process has behind it, and whether for training too."""
 
 
-def _warm_process(contestant: Contestant, make: Compile) -> None:
+def _warm_process(contestant: Contestant, make: Compile, train: bool) -> None:
     """A first compile of something tiny: imports, and Inductor's precompiled header, are no part of
     the cold compile of a kernel."""
-    if contestant.backend not in _WARM:
+    if not {(contestant.backend, train), (contestant.backend, True)} & _WARM:
         with torch.inference_mode(False), torch.enable_grad():  # whatever the user has switched off
-            x = torch.ones(8, 8, requires_grad=True)
+            x = torch.ones(8, 8, requires_grad=train)
             out = make(lambda x: (x.exp() * 3).sum(0), backend=contestant.backend)(x)
-            out.sum().backward()
-        _WARM.add(contestant.backend)
+            if train:
+                out.sum().backward()
+        _WARM.add((contestant.backend, train))
 
 
-def _held_before(contestant: Contestant, make: Compile) -> int | None:
+def _held_before(contestant: Contestant, make: Compile, train: bool) -> int | None:
     """Bytes held before anything of a contestant's own: its imports are behind it."""
     if contestant.backend != "eager":
         with contextlib.suppress(Exception):  # it is told where it is compiled for what it is to compile
-            _warm_process(contestant, make)
+            _warm_process(contestant, make, train)
     return held()
 
 

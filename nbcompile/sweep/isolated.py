@@ -39,7 +39,7 @@ def run_isolated(
         environment["PYTHONPATH"] = os.pathsep.join([_ROOT, *filter(None, sys.path)])
         threads = point.get("threads") or measuring.threads
         if threads is not None:
-            environment["OMP_NUM_THREADS"] = str(threads)
+            environment["OMP_NUM_THREADS"] = environment["TORCHINDUCTOR_COMPILE_THREADS"] = str(threads)
         with open(folder / "stderr", "wb") as stderr:
             # A session of its own: an interrupt of the notebook is ours to pass on, to all it started.
             process = subprocess.Popen(

@@ -48,6 +48,10 @@ def run_task(task: Task) -> dict[str, Any]:
     """What a worker does: the outcome of a point as JSON values."""
     if task.isolated:
         return outcome_to(run_isolated(task.program, task.point, task.options, task.measuring, task.timeout))
+    if task.home != _here():
+        # Inductor's own processes are one a core by default, on every worker.
+        threads = task.point.get("threads") or task.measuring.threads
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(threads or 1))
     found = outcome_to(run_point(unpacked(task.program), task.point, task.options, task.measuring))
     if task.home != _here():  # a process that is there for this, not the user's own with a pool of threads
         _HEAP.settle(task.point.backend)

@@ -18,6 +18,7 @@ from nbcompile.sweep.grid import Grid, Point
 from nbcompile.sweep.point import Outcome
 from nbcompile.sweep.result import Sweep
 from nbcompile.sweep.table import COLUMNS
+from nbcompile.view import MIME
 from tests.sweep.programs import make, scaled
 
 FAST: dict[str, Any] = {"budget": 0.01, "cold": False}
@@ -86,6 +87,7 @@ def test_a_row_a_point_with_eager_beside_it() -> None:
     record = found.record(backend="aot_eager", mode="default", n=4)
     assert record.backend == "aot_eager" and record.graphs[0].nodes[0].shape == (4, 8)
     assert found.records[6] is record and found.records[found.points[6]] is record
+    assert {MIME, "text/html", "text/plain"} == set(record._repr_mimebundle_())
     with pytest.raises(MeasureError, match="2 points have"):
         found.record(backend="aot_eager", mode="default")
 
