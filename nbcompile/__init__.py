@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nbcompile.api import Compiled, compile
+    from nbcompile.comparison import compare
     from nbcompile.compilation import Compilation
     from nbcompile.distributed.session import Ranks
     from nbcompile.exporting.export import export
-    from nbcompile.measure.compare import compare
     from nbcompile.notebook.exploring import explore
     from nbcompile.options import Options
     from nbcompile.recorder import Recorder
@@ -45,7 +45,7 @@ _HOMES = {
     "Recorder": "nbcompile.recorder",
     "case": "nbcompile.watch.suite",
     "clear_cache": "nbcompile.runtime.cache",
-    "compare": "nbcompile.measure.compare",
+    "compare": "nbcompile.comparison",
     "compile": "nbcompile.api",
     "explore": "nbcompile.notebook.exploring",
     "export": "nbcompile.exporting.export",

@@ -239,6 +239,9 @@ class Measurement:
     call after that, ``steady`` the interleaved samples of one call. A time is only ever present if
     the compiled code ran; else ``ran_compiled`` is false and ``reason`` says why. The contestant
     ``eager`` is what the others are held against: it has nothing compiled to run, and its times count.
+
+    ``peak_bytes``: the most that was held while one call ran, above what was held before this contestant
+    was compiled. On a GPU as torch's allocator counts it, on a CPU resident memory of the whole process.
     """
 
     what: str  # "forward", "forward+backward", "cell"
@@ -254,6 +257,8 @@ class Measurement:
     graphs: int = 0
     breaks: int = 0
     kernels: int | None = None
+    recompiles: int = 0
+    peak_bytes: int | None = None
 
     def quantile(self, q: float) -> float | None:
         """Quantile ``q`` in [0, 1] of the steady samples, by linear interpolation, in seconds."""
@@ -360,6 +365,12 @@ class Compilation:
             if graph.id == id:
                 return graph
         raise KeyError(id)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        """What a notebook shows of it: the explorer."""
+        from nbcompile.view import mime_bundle
+
+        return mime_bundle(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON values, in the form of :func:`json_schema`: defaults left out, what is

@@ -12,7 +12,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "nbcompile"
-STAGES = {"capture", "lower", "fuse", "codegen", "runtime", "measure", "view", "notebook", "distributed"}
+STAGES = {"capture", "lower", "fuse", "codegen", "runtime", "measure", "view", "notebook", "distributed",
+          "sweep"}  # fmt: skip
 SHARED = {"stages", "compilation", "errors", "options", "loop_ir", "provenance", "environment", "recorder",
           "targets", "limits", "operators", "ranks"}  # fmt: skip
 # What a package may import beyond SHARED and itself: measuring and the notebook stand above the compiler,
@@ -20,18 +21,10 @@ SHARED = {"stages", "compilation", "errors", "options", "loop_ir", "provenance",
 ALLOWED = {
     "measure": {"api", "backends"},
     "distributed": {"api", "capture", "measure"},
-    "notebook": {
-        "api",
-        "pipeline",
-        "editing",
-        "view",
-        "measure",
-        "capture",
-        "backends",
-        "distributed",
-        "exporting",
-    },  # fmt: skip
-}
+    "sweep": {"api", "backends", "measure", "view"},
+    "notebook": {"api", "pipeline", "editing", "view", "measure", "capture", "backends", "distributed",
+                 "exporting", "sweep"},
+}  # fmt: skip
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 

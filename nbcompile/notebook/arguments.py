@@ -27,6 +27,9 @@ TARGETS = ("auto", "cpu", *CHIPS)
 INTERPRETED = "cuda:90"
 """The chip whose kernels ``--interpret`` runs where none is named."""
 
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+"""Types that a program's arguments can be given, on copies."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 # IPython's own are not typed.
 argument: Callable[..., Callable[[Any], Any]] = magic_arguments.argument
@@ -37,7 +40,8 @@ with_arguments: Callable[[F], F] = cast(Any, magic_arguments.magic_arguments)()
 class CellOptions:
     """What one ``%%compile`` line asks for, defaults filled in. ``dynamic`` is torch.compile's;
     ``options`` are ``-o`` pairs as typed; ``bench_seconds`` is a budget per contestant,
-    ``cold`` also times a compile with empty caches."""
+    ``cold`` also times a compile with empty caches. ``modes``, ``dtypes`` and ``sizes`` are those of a
+    sweep, as given: ``mode`` is the first of ``modes``."""
 
     backend: str = "nbcompile"
     mode: str = "default"
@@ -59,6 +63,15 @@ class CellOptions:
     export: str = ""
     dynamic_dims: tuple[tuple[str, int, DynamicDim], ...] = ()
     package: Package = "pt2"
+    modes: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    sizes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    sweep_into: str = ""
+
+    @property
+    def sweeps(self) -> bool:
+        """Whether the line asks for more than one point: several modes, or types or sizes."""
+        return len(self.modes) > 1 or bool(self.dtypes or self.sizes)
 
     @property
     def mapping(self) -> dict[str, Any]:
@@ -71,7 +84,8 @@ def options_of_magic(function: F) -> F:
     decorators = [
         argument("-h", "--help", action="store_true", help="show this text"),
         argument("--backend", help="a compiler (nbcompile, inductor, onnxrt …) or a function by its name"),
-        argument("--mode", choices=MODES, help="torch.compile mode"),
+        argument("--mode", type=_modes, metavar="MODE,MODE",
+                 help=f"torch.compile mode; several: a sweep of them. There are {', '.join(MODES)}"),
         argument("--fullgraph", action="store_true", help="an error, not a graph break"),
         argument("--dynamic", dest="dynamic", action="store_true", default=None, help="sizes are symbolic"),
         argument("--no-dynamic", dest="dynamic", action="store_false", help="sizes are constants"),
@@ -79,6 +93,11 @@ def options_of_magic(function: F) -> F:
                  help="an option of the backend; may be repeated"),
         argument("--train", action="store_true", help="measure forward and backward together"),
         argument("--compare", metavar="A,B", help="contestants to time, e.g. eager,inductor"),
+        argument("--dtype", type=_dtypes, metavar="DTYPE,DTYPE",
+                 help=f"a sweep over the type of the arguments, on copies: {', '.join(DTYPES)}"),
+        argument("--size", action="append", type=_size, default=[], metavar="NAME=1,8,64",
+                 help="a sweep over an extent of the arguments, on copies; NAME is a variable that holds it, "
+                      "x[0], or the extent itself; may be repeated"),
         argument("--no-bench", action="store_true", help="do not time anything"),
         argument("--show", metavar="PART,PART", help=f"which parts to show: {', '.join(PARTS)}"),
         argument("--no-fuse", action="append", nargs="?", const="", metavar="A:B",
@@ -102,6 +121,7 @@ def options_of_magic(function: F) -> F:
         argument("--parallel", choices=PARALLELS, help="with --ranks, how modules are distributed (ddp)"),
         argument("--split", metavar="X,Y", help="with --ranks, tensors of which each rank gets its rows"),
         argument("--ranks-stop", action="store_true", help="%%compile --ranks-stop: end the ranks"),
+        argument("--sweep-into", metavar="NAME", help="bind the Sweep to this name"),
     ]  # fmt: skip
     for decorate in reversed(decorators):
         function = decorate(function)
@@ -120,7 +140,7 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         pairs.append(("no_fuse", text) if text else ("fuse", "false"))
     backend = parsed.backend or defaults.backend
     pairs = _joined([*pairs, *_of_flags(parsed, backend, dict(pairs))])
-    mode = parsed.mode or defaults.mode
+    mode = parsed.mode[0] if parsed.mode else defaults.mode
     compare = _names(parsed.compare) if parsed.compare else defaults.compare
     for name in (backend, *(contestant.partition(":")[0] for contestant in compare)):
         try:
@@ -138,17 +158,10 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
             raise UsageError(f"--show has no part {part!r}: choose from {', '.join(PARTS)}")
     if parsed.save and PurePath(parsed.save).suffix not in (".json", ".html"):
         raise UsageError(f"--save {parsed.save}: the name must end in .json or .html")
-    if parsed.into and not parsed.into.isidentifier():
-        raise UsageError(f"--into {parsed.into}: not a Python name")
-    try:
-        dims = tuple(parse_dim(text) for text in parsed.dynamic_dim)
-    except OptionError as error:
-        raise UsageError(f"--dynamic-dim {error}") from error
-    if not parsed.export and (dims or parsed.package != "pt2"):
-        raise UsageError("--dynamic-dim and --package go with --export FILE.pt2")
-    if parsed.export and (parsed.save or parsed.into or parsed.live):
-        raise UsageError("--export has a report for its result; --save, --into and --live are of a record")
-    return CellOptions(
+    for flag, name in (("--into", parsed.into), ("--sweep-into", parsed.sweep_into)):
+        if name and not name.isidentifier():
+            raise UsageError(f"{flag} {name}: not a Python name")
+    made = CellOptions(
         backend=backend,
         mode=mode,
         fullgraph=parsed.fullgraph or defaults.fullgraph,
@@ -167,9 +180,65 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         parallel=parsed.parallel or "ddp",
         split=_names(parsed.split) if parsed.split else (),
         export=parsed.export or "",
-        dynamic_dims=dims,
+        dynamic_dims=_dynamic_dims(parsed),
         package=parsed.package,
+        modes=parsed.mode or (),
+        dtypes=parsed.dtype or (),
+        sizes=tuple(parsed.size),
+        sweep_into=parsed.sweep_into or "",
     )
+    _check_sweep(made)
+    return made
+
+
+def _check_sweep(options: CellOptions) -> None:
+    if options.sweep_into and not options.sweeps:
+        raise UsageError("--sweep-into wants a sweep: give several modes, or --dtype or --size")
+    names = [name for name, _ in options.sizes]
+    if len(set(names)) < len(names):
+        raise UsageError("--size names the same extent twice: write its values after one name")
+    with_mode = next((name for name in options.compare if ":" in name), None)
+    if options.sweeps and with_mode is not None:
+        raise UsageError(f"--compare {with_mode}: in a sweep --mode says the modes")
+
+
+def _modes(text: str) -> tuple[str, ...]:
+    names = _names(text)
+    for name in names or (text,):
+        if name not in MODES:
+            raise argparse.ArgumentTypeError(f"invalid choice: {name!r} (choose from {', '.join(MODES)})")
+    return tuple(dict.fromkeys(names))
+
+
+def _dtypes(text: str) -> tuple[str, ...]:
+    names = tuple(name.removeprefix("torch.") for name in _names(text))
+    for name in names or (text,):
+        if name not in DTYPES:
+            raise argparse.ArgumentTypeError(f"invalid choice: {name!r} (choose from {', '.join(DTYPES)})")
+    return tuple(dict.fromkeys(names))
+
+
+def _size(text: str) -> tuple[str, tuple[int, ...]]:
+    name, equals, values = text.strip("'\"").partition("=")
+    found = [int(value) for value in _names(values) if value.isdigit()]
+    if not (equals and found and all(found)) or len(found) < len(_names(values)):
+        raise argparse.ArgumentTypeError(f"wants NAME=1,8,64, got {text!r}")
+    if not re.fullmatch(r"\d+|[^\W\d]\w*(\[\d+\])?", name):
+        raise argparse.ArgumentTypeError(f"{name!r} is no variable, no x[0] and no extent")
+    return name, tuple(dict.fromkeys(found))
+
+
+def _dynamic_dims(parsed: argparse.Namespace) -> tuple[tuple[str, int, DynamicDim], ...]:
+    """What ``--dynamic-dim`` names, and what goes with ``--export``."""
+    try:
+        dims = tuple(parse_dim(text) for text in parsed.dynamic_dim)
+    except OptionError as error:
+        raise UsageError(f"--dynamic-dim {error}") from error
+    if not parsed.export and (dims or parsed.package != "pt2"):
+        raise UsageError("--dynamic-dim and --package go with --export FILE.pt2")
+    if parsed.export and (parsed.save or parsed.into or parsed.live):
+        raise UsageError("--export has a report for its result; --save, --into and --live are of a record")
+    return dims
 
 
 def _ranks(parsed: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
-from nbcompile.notebook.arguments import TARGETS
+from nbcompile.notebook.arguments import DTYPES, TARGETS
 from nbcompile.options import MODES, Options
 from nbcompile.view.parts import PARTS
 
@@ -48,7 +48,9 @@ def _words(
     if option == "--backend":
         return sorted(backends())
     if option == "--mode":
-        return list(MODES)
+        return [done + comma + name for name in MODES]
+    if option == "--dtype":
+        return [done + comma + name for name in DTYPES]
     if option == "--target":
         return list(TARGETS)
     if option == "--compare":

@@ -31,9 +31,10 @@ from nbcompile.notebook.display import save, show
 from nbcompile.notebook.exports import export_call
 from nbcompile.notebook.measuring import has_backward, measure_call, measure_cell, repeatable, wanted
 from nbcompile.notebook.play import SESSION
-from nbcompile.notebook.programs import CellProgram
+from nbcompile.notebook.programs import CellProgram, Piece
 from nbcompile.notebook.progress import Place
 from nbcompile.notebook.session import CellRun, Switchboard
+from nbcompile.notebook.sweeping import pieces_of_call, pieces_of_parts, sweep_pieces
 from nbcompile.options import MODES
 
 
@@ -123,6 +124,8 @@ class NbCompile(Magics):
             target = self._ip.ev(expression)
             if not callable(target):
                 raise UsageError(f"{expression} is not callable")
+            if options.sweeps:
+                raise UsageError(f"a sweep wants a call, e.g. %compile {expression}(x)")
             return compile_callable(target, options)
         place = Place(self._ip)
         call = CompiledCall(expression, self._ip.user_ns, options, place.progress)
@@ -136,6 +139,8 @@ class NbCompile(Magics):
         program = CellProgram.of_call(call, self._ip.user_ns, compilation.cell, options)
         self.plays.remember(compilation.id, program)
         self._deliver(compilation, options, place)
+        if options.sweeps:
+            self._sweep(pieces_of_call(call), options, train=options.train)
         return result
 
     def _on_ranks(self, line: str, cell: str, options: CellOptions) -> Any:
@@ -218,6 +223,11 @@ class NbCompile(Magics):
             if result.success:
                 self._remember(run, compilation, options)
             self._deliver(compilation, options, place)
+            parts = repeatable(run, compilation)
+            if options.sweeps and result.success and parts:
+                self._sweep(pieces_of_parts(parts), options, train=has_backward(run, options))
+        except UsageError as error:
+            print(f"nbcompile: {error}")
         except Exception as error:
             print(f"nbcompile: the cell ran, but its record failed: {type(error).__name__}: {error}")
         finally:
@@ -237,6 +247,14 @@ class NbCompile(Magics):
         if options.save:
             save(compilation, options.save)
         show(compilation, options, place)
+
+    def _sweep(self, pieces: list[Piece], options: CellOptions, *, train: bool) -> None:
+        """The table of a sweep, below the record."""
+        place = Place(self._ip)
+        found = sweep_pieces(pieces, options, self._ip.user_ns, place.progress, train=train)
+        if options.sweep_into:
+            self._ip.user_ns[options.sweep_into] = found
+        place.show(found._repr_mimebundle_())
 
     def _abandon(self) -> None:
         """Forget a run that IPython never told us the end of (a silent cell)."""
