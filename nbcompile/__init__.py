@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from nbcompile.options import Options
     from nbcompile.recorder import Recorder
     from nbcompile.runtime.cache import clear_cache
+    from nbcompile.tracers.captures import captures
 
     __version__: str
 
@@ -23,6 +24,7 @@ __all__ = [
     "Compiled",
     "Options",
     "Recorder",
+    "captures",
     "clear_cache",
     "compare",
     "compile",
@@ -36,6 +38,7 @@ _HOMES = {
     "Compiled": "nbcompile.api",
     "Options": "nbcompile.options",
     "Recorder": "nbcompile.recorder",
+    "captures": "nbcompile.tracers.captures",
     "clear_cache": "nbcompile.runtime.cache",
     "compare": "nbcompile.measure.compare",
     "compile": "nbcompile.api",

@@ -12,13 +12,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "nbcompile"
-STAGES = {"capture", "lower", "fuse", "codegen", "runtime", "measure", "view", "notebook"}
+STAGES = {"capture", "lower", "fuse", "codegen", "runtime", "measure", "tracers", "view", "notebook"}
 SHARED = {"stages", "compilation", "errors", "options", "loop_ir", "provenance", "environment", "recorder",
-          "targets", "limits", "operators"}  # fmt: skip
+          "targets", "limits", "operators", "findings"}  # fmt: skip
 # What a package may import beyond SHARED and itself: measuring and the notebook stand above the compiler,
 # and call it.
 ALLOWED = {
     "measure": {"api", "backends"},
+    "tracers": {"api", "capture", "measure"},
     "notebook": {"api", "pipeline", "editing", "view", "measure", "capture", "backends"},
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -80,7 +81,7 @@ def test_only_the_notebook_package_knows_jupyter(path: Path) -> None:
     assert not used or _name(path).startswith("notebook"), f"{path}: {used}"
 
 
-@pytest.mark.parametrize("name", ["view", "compilation", "provenance", "errors", "limits"])
+@pytest.mark.parametrize("name", ["view", "compilation", "provenance", "errors", "limits", "findings"])
 def test_a_record_is_read_without_torch(name: str) -> None:
     files = [PACKAGE / f"{name}.py"] if (PACKAGE / f"{name}.py").exists() else (PACKAGE / name).rglob("*.py")
     checked = 0
