@@ -122,8 +122,9 @@ def test_random_numbers_and_mutation() -> None:
         return x + torch.rand(())
 
     found = find(drawn, X, ["dynamo", "fx"], "random")
-    assert set(verdicts(found, "random").values()) == {"right"}
-    assert "eager's own numbers" in found["fx"]["random"].evidence
+    # symbolic_trace knows only operations on its own values: this one runs while it traces.
+    assert verdicts(found, "random") == {"dynamo": "right", "fx": "silently wrong"}
+    assert "eager's own numbers" in found["dynamo"]["random"].evidence
 
     def python_only(x):
         return x + random.random()
