@@ -73,7 +73,8 @@ class Capture:
     (``absent``: not installed, or no port of the function). ``reason`` says why, ``line`` where in the user's
     file. ``nodes`` counts operations. ``capture_seconds``: from handing the function over until its first
     result. ``call_seconds``: samples of one call, taken in turns with eager, only of a way whose own graph
-    ran and agrees with eager on the inputs given. ``warnings``: what it warned of meanwhile.
+    ran and agrees with eager on the inputs given. ``notes``: what it warned of meanwhile, and
+    why there is no time.
     """
 
     way: str
@@ -87,7 +88,7 @@ class Capture:
     call_seconds: tuple[float, ...] = ()
     agrees: bool | None = None
     findings: tuple[Finding, ...] = ()
-    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float | None:

@@ -15,6 +15,8 @@
 # a time (the values, the sizes, a Python number, what the function reads from around it), calls what was
 # captured, and holds the answer against eager. It knows nothing about the ways: each verdict comes with the
 # values it was reached by. Here are five small functions, and one each of the ways' typical failures.
+#
+# JAX comes with `pip install "nbcompile[backends]"`. TensorFlow is left to you.
 
 # %%
 import torch
@@ -133,7 +135,7 @@ def loop(x):
 
 
 looping = nbcompile.captures(loop, x, timing=False)
-looping.table()[["captured", "nodes", "values", "sizes", "dtype"]]
+looping
 
 # %% [markdown]
 # The trace holds four additions, because there were four rows, and with seven rows it still adds four: the
@@ -184,14 +186,14 @@ assert surrounded["dynamo"].baked_in == () and "closure" in [f.probe for f in su
 # %%
 studies = {"pure": everyone, "branch": branching, "print": printing, "loop": looping, "around": surrounded}
 ways = [capture.way for capture in everyone.captures]
-print(f"{'':14}" + "".join(f"{name:>22}" for name in studies))
+print(f"{'':14}" + "".join(f"{name:<18}" for name in studies))
 for way in ways:
     cells = []
     for study in studies.values():
         capture = study[way]
         bad = ", ".join(finding.probe for finding in capture.baked_in)
         cells.append(f"wrong: {bad}" if bad else capture.captured)
-    print(f"{way:14}" + "".join(f"{cell:>22}" for cell in cells))
+    print(f"{way:14}" + "".join(f"{cell:<18}" for cell in cells))
 
 # %% [markdown]
 # ## Which one, then?

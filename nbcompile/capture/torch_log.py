@@ -6,8 +6,6 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_LOGGERS = ("torch", "torch._dynamo", "torch._subclasses", "torch._inductor", "tensorflow")
-
 
 @contextmanager
 def unprinted() -> Iterator[None]:
@@ -17,8 +15,9 @@ def unprinted() -> Iterator[None]:
     """
     printing = [
         handler
-        for name in _LOGGERS
-        for handler in logging.getLogger(name).handlers
+        for name, logger in list(logging.root.manager.loggerDict.items())
+        if isinstance(logger, logging.Logger) and name.partition(".")[0] in ("torch", "tensorflow")
+        for handler in logger.handlers
         if isinstance(handler, logging.StreamHandler)
     ]
     for handler in printing:

@@ -44,7 +44,8 @@ def captures(
     for what uses only operators. ``probes``: default all. ``budget``: seconds of timing, for all together.
 
     What the function and its inputs can reach is afterwards what it was. Raises what ``fn(*inputs)`` raises,
-    and MeasureError for an unknown way or probe, and where nothing can rewind what a call uses up.
+    and MeasureError for an unknown way or probe, and where nothing can rewind what a call uses up. Note that
+    torch.export (strict) resets Dynamo, so what else is compiled in this process is compiled again.
     """
     args = _tuple(inputs)
     chosen = ways_named(ways)
@@ -120,7 +121,7 @@ def _study(
     why_not, pieces = made.why_not(), made.pieces()
     if why_not:
         line = pieces[1] if pieces else None
-        return Capture(way.name, way.title, "no", why_not, line, warnings=told), None
+        return Capture(way.name, way.title, "no", why_not, line, notes=told), None
     wrong = difference(expected.values, outcome.values)
     notes = [*told, f"already wrong for the inputs it was captured with: {wrong}"] if wrong else list(told)
     apart = "" if framework is TORCH else difference(reference.values, expected.values, dtypes=False)
@@ -140,7 +141,7 @@ def _study(
         capture_seconds=seconds,
         agrees=not wrong,
         findings=probe_all(subject, probes),
-        warnings=tuple(notes),
+        notes=tuple(notes),
     )
     return capture, made
 
@@ -176,7 +177,7 @@ def _told(seen: Sequence[warnings.WarningMessage]) -> tuple[str, ...]:
         text = str(warning.message).strip().splitlines()[0]
         old = issubclass(warning.category, DeprecationWarning | FutureWarning | PendingDeprecationWarning)
         if not old and "deprecated" not in text:
-            found.append(f"{warning.category.__name__}: {text}")
+            found.append(f"it warned: {warning.category.__name__}: {text}")
     return tuple(dict.fromkeys(found))
 
 
@@ -196,11 +197,14 @@ def _timed(
             own[way.name] = way.framework.arguments(args)
             calls[way.name] = _bound(made.call, own[way.name])
     state = Snapshot({"fn": fn, "inputs": own})
-    counts = {capture.way: _count(made) for capture, made in studied}
     with quiet(), silent():
         calls["eager"]()
         changes = bool(state.changed())
+        for call in calls.values():  # torch.export, if strict, has emptied Dynamo's caches
+            state.restore()
+            call()
         state.restore()
+        counts = {capture.way: _count(made) for capture, made in studied}
         samples = interleaved(calls, budget=budget, warm_up=3, reset=state.restore if changes else None)
     state.restore()
     snapshot.restore()
@@ -208,12 +212,12 @@ def _timed(
     for capture, made in studied:
         times = tuple(float(f"{s:.4g}") for s in samples.get(capture.way, ()))
         more = _count(made) - counts[capture.way]
-        why_not = f"{more} more graphs were captured meanwhile" if more else ""
+        why_not = f"it captured {more} more graph{'s' * (more > 1)} meanwhile" if more else ""
         if made is not None and times and made.why_not():
             why_not = made.why_not()
         if why_not:
-            told = (*capture.warnings, f"no time of a call: {why_not}")
-            found.append(dataclasses.replace(capture, warnings=told))
+            told = (*capture.notes, f"no time of a call: {why_not}")
+            found.append(dataclasses.replace(capture, notes=told))
         else:
             found.append(dataclasses.replace(capture, call_seconds=times))
     return found, tuple(float(f"{s:.4g}") for s in samples["eager"])

@@ -94,7 +94,9 @@ class Subject:
         if wrong:
             return Case(what, "silently wrong", wrong)
         if after > before:
-            return Case(what, "recompiles", f"right, after {after - before} more graphs")
+            return Case(
+                what, "recompiles", f"right, after {after - before} more graph{'s' * (after - before > 1)}"
+            )
         return Case(what, "right", "as eager")
 
 

@@ -128,8 +128,8 @@ def _export(strict: bool) -> Callable[[Call, tuple[Any, ...]], Captured]:
     def capture(fn: Call, args: tuple[Any, ...]) -> Captured:
         module = fn if isinstance(fn, torch.nn.Module) else _Calling(api.fresh_identity(fn))
         program = torch.export.export(module, args, strict=strict)
-        # Constants and guards read like the rest; the table of signatures does not help here.
         text = program.graph_module.print_readable(print_output=False)
+        text = "\n".join(line for line in text.splitlines() if f"# File: {__file__}" not in line)
         return Captured(
             call=program.module(),
             graphs=lambda: (("ExportedProgram", text),),
@@ -158,7 +158,10 @@ def _jax(fn: Call, args: tuple[Any, ...]) -> Captured:
         return jax.make_jaxpr(api.fresh_identity(fn))(*args)
 
     def graphs() -> Graphs:
-        return ("jaxpr", str(jaxpr())), ("StableHLO", jax.jit(api.fresh_identity(fn)).lower(*args).as_text())
+        return ("jaxpr", jaxpr().pretty_print(use_color=False)), (
+            "StableHLO",
+            jax.jit(api.fresh_identity(fn)).lower(*args).as_text(),
+        )
 
     return Captured(
         call=call,

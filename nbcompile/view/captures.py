@@ -113,7 +113,7 @@ def _details(capture: Capture) -> list[str]:
     """What there is to say of a way beside its marks, a sentence each."""
     where = f"line {capture.line}: " if capture.line is not None else ""
     said = [f"{where}{capture.reason}"] if capture.reason else []
-    said += [clip(f"warned: {text}", 180) for text in capture.warnings]
+    said += [clip(text, 180) for text in capture.notes]
     for finding in capture.findings:
         for case in finding.cases:
             if case.verdict in ("silently wrong", "raises"):

@@ -44,7 +44,7 @@ def test_a_branch_on_data() -> None:
     assert verdicts(found, "values") == {"dynamo": "recompiles", "script": "right", "trace": "silently wrong"}
     assert "eager 0, here 2 at [0, 0]" in found["trace"]["values"].evidence
     assert "signs flipped" in found["trace"]["values"].evidence
-    assert any("TracerWarning" in text for text in found["trace"].warnings)
+    assert any("TracerWarning" in text for text in found["trace"].notes)
     line = branch.__code__.co_firstlineno + 1
     assert found["dynamo"].captured == "in pieces"
     for way in ("dynamo", "fx", "export", "jax"):
@@ -172,7 +172,7 @@ def test_ports() -> None:
     assert ported["jax"].captured == "whole" and ported["jax"]["sizes"].verdict == "recompiles"
     assert "exp" in dict(ported["jax"].graphs)["jaxpr"]
     other = find(drawn, X, ["jax"], jax_fn=lambda x: jnp.exp(x) + 1)
-    assert any("another function" in text for text in other["jax"].warnings)
+    assert any("another function" in text for text in other["jax"].notes)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is not None, reason="TensorFlow is here")
@@ -206,8 +206,10 @@ def test_times_only_of_what_ran_and_agrees() -> None:
     found = nbcompile.captures(moving, X, ways=["dynamo", "fx"], probes=(), budget=0.02)
     assert found.seconds and found["fx"].seconds
     assert not found["dynamo"].call_seconds
-    assert "more graphs were captured meanwhile" in found["dynamo"].warnings[-1]
+    assert "more graphs meanwhile" in found["dynamo"].notes[-1]
     assert _LOG == []
+    again = nbcompile.captures(branch, X, ways=["dynamo", "export-strict"], probes=(), budget=0.02)
+    assert again["dynamo"].call_seconds, "strict export resets Dynamo: captured again before it is timed"
 
 
 _LOG: list[int] = []
