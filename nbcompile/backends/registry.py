@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,8 +22,9 @@ def resolve(
 ) -> GraphCompiler:
     """The compiler that any backend but ours is, with mode and options bound.
 
-    ``backend``: one of :func:`names`, the dotted name of a function (``package.module.function``), or a
-    function. OptionError where it is unknown, not here, or does not take what was given.
+    ``backend``: one of :func:`names`, a function, or the name of one, dotted (``package.module.function``) or
+    as it was defined in the notebook or program itself. OptionError where it is unknown, not here, or does
+    not take what was given.
     """
     settings = Settings(mode or "default", dict(options or {}), dynamic)
     if not isinstance(backend, str):
@@ -46,12 +48,13 @@ def backends() -> Mapping[str, Backend]:
 
 
 def names() -> tuple[str, ...]:
-    """Every name that can be asked for, ours first, here or not: also what else is registered with torch."""
+    """Every name that can be asked for, ours first, here or not: also what else is registered with torch, but
+    for what only its own tests and minifiers use."""
     import torch._dynamo
 
     files = tuple(backends())
-    known = set(torch._dynamo.list_backends(exclude_tags=()))
-    return (*files, *sorted(known.difference(files)))
+    known = set(torch._dynamo.list_backends(exclude_tags=())).difference(files)
+    return (*files, *sorted(name for name in known if "TESTING" not in name and "minifier" not in name))
 
 
 def check(name: str) -> None:
@@ -67,12 +70,10 @@ def _lookup(name: str) -> Inner:
     from torch._dynamo.backends.registry import lookup_backend
     from torch._dynamo.exc import InvalidBackend
 
-    if "." in name or ":" in name:
-        return _dotted(name)
     try:
         return lookup_backend(name)
-    except InvalidBackend as error:
-        raise _unknown(name) from error
+    except InvalidBackend:
+        return _dotted(name)
     except ImportError as error:
         missing = getattr(error, "name", None) or str(error)
         raise OptionError(
@@ -81,12 +82,12 @@ def _lookup(name: str) -> Inner:
 
 
 def _dotted(name: str) -> Inner:
-    """``package.module.function`` or ``package.module:function``."""
+    """``package.module.function``, ``package.module:function``, or a name of the program itself."""
     module, _, function = name.replace(":", ".").rpartition(".")
-    if not module:
+    if not module and not hasattr(sys.modules.get("__main__"), name):
         raise _unknown(name)
     try:
-        found = getattr(importlib.import_module(module), function)
+        found = getattr(importlib.import_module(module or "__main__"), function)
     except (ImportError, AttributeError) as error:
         raise OptionError(f"backend {name!r} cannot be imported: {error}.") from error
     if not callable(found):
@@ -97,5 +98,5 @@ def _dotted(name: str) -> Inner:
 def _unknown(name: str) -> OptionError:
     return OptionError(
         f"backend {name!r} is unknown.",
-        advice=f"There are {', '.join(names())}, and any function by its dotted name.",
+        advice=f"There are {', '.join(names())}, and any function by its name.",
     )

@@ -248,7 +248,7 @@ def _prepare(
 
     try:
         if cold:
-            _warm_process(contestant, make)
+            _warm_process(contestant, make, _device_of(snapshot))
             snapshot.restore()
         with fresh_caches() if cold else contextlib.nullcontext():
             if cold:
@@ -269,18 +269,23 @@ def _prepare(
     _note_if_eager(entry)
 
 
-_WARM: set[str] = set()  # backends whose imports and toolchain checks this process has behind it
+_WARM: set[tuple[str, str]] = set()  # backends whose imports and toolchain checks this process has behind it
 
 
-def _warm_process(contestant: Contestant, make: Compile) -> None:
+def _warm_process(contestant: Contestant, make: Compile, device: str) -> None:
     """A first compile of something tiny: imports, and Inductor's precompiled header, are no part of
     the cold compile of a kernel."""
-    if contestant.backend not in _WARM:
+    if (contestant.backend, device) not in _WARM:
         with torch.inference_mode(False), torch.enable_grad():  # whatever the user has switched off
-            x = torch.ones(8, 8, requires_grad=True)
+            x = torch.ones(8, 8, requires_grad=True, device=device)
             out = make(lambda x: (x.exp() * 3).sum(0), backend=contestant.backend)(x)
             out.sum().backward()
-        _WARM.add(contestant.backend)
+        _WARM.add((contestant.backend, device))
+
+
+def _device_of(snapshot: Snapshot) -> str:
+    kinds = [tensor.device.type for tensor in snapshot.tensors.values()]
+    return next((kind for kind in kinds if kind != "cpu"), "cpu")
 
 
 def _note_if_eager(entry: _Entry) -> None:

@@ -60,7 +60,7 @@ def options_of_magic(function: F) -> F:
     """Decorate a magic function with every option. Goes below ``@magic_arguments()``."""
     decorators = [
         argument("-h", "--help", action="store_true", help="show this text"),
-        argument("--backend", help="nbcompile, inductor, eager, aot_eager or any torch.compile backend"),
+        argument("--backend", help="a compiler (nbcompile, inductor, onnxrt …) or a function by its name"),
         argument("--mode", choices=MODES, help="torch.compile mode"),
         argument("--fullgraph", action="store_true", help="an error, not a graph break"),
         argument("--dynamic", dest="dynamic", action="store_true", default=None, help="sizes are symbolic"),

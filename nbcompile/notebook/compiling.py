@@ -133,7 +133,7 @@ class CellCompiler:
         self.options = options
         self.cell = cell
         self.progress = progress
-        self.functional = options.backend not in _OP_BY_OP
+        self.functional = options.backend not in _OP_BY_OP and options.backend in registry.names()
         self.compiled: list[Compiled] = []
         self._recorder: Recorder | None = None
 

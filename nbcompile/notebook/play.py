@@ -137,9 +137,7 @@ class Plays:
             "live": True,
             "reason": "",
             "backend": options.backend,
-            "backends": [
-                name for name in registry.names() if "TESTING" not in name and "minifier" not in name
-            ],
+            "backends": list(registry.names()),
             "mode": options.mode,
             "modes": list(_modes(options.backend)),
             "dynamic": options.dynamic,

@@ -121,6 +121,16 @@ def test_fullgraph_names_the_line_that_breaks(notebook: Notebook) -> None:
     assert "z" not in outcome.namespace
 
 
+def test_a_function_of_the_notebook_is_a_backend(notebook: Notebook) -> None:
+    notebook.run(
+        "import torch\nseen = []\ndef mine(gm, inputs):\n    seen.append(len(inputs))\n    return gm.forward"
+    )
+    found = notebook.run("%%compile --backend mine --compare eager,mine\ny = torch.ones(3).exp()\ny")
+    assert not found.error
+    assert notebook.records[-1].backend == "mine" and notebook.shell.user_ns["seen"]
+    assert [item.contestant for item in notebook.records[-1].measurements if item.steady] == ["eager", "mine"]
+
+
 def test_a_broken_backend_leaves_the_cell_running_eagerly_and_says_why(
     notebook: Notebook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
