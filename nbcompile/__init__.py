@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nbcompile.api import Compiled, compile
+    from nbcompile.backends.browse import list_mode_options, list_options
     from nbcompile.compilation import Compilation
     from nbcompile.measure.compare import compare
     from nbcompile.notebook.exploring import explore
@@ -29,6 +30,8 @@ __all__ = [
     "compare",
     "compile",
     "explore",
+    "list_mode_options",
+    "list_options",
     "load_ipython_extension",
     "unload_ipython_extension",
 ]
@@ -43,6 +46,8 @@ _HOMES = {
     "compare": "nbcompile.measure.compare",
     "compile": "nbcompile.api",
     "explore": "nbcompile.notebook.exploring",
+    "list_mode_options": "nbcompile.backends.browse",
+    "list_options": "nbcompile.backends.browse",
 }
 
 

@@ -43,6 +43,7 @@ class Backend:
     ``compiler`` binds the settings of a compile, and raises OptionError for those it does not take.
     ``modules`` are what it imports, ``packages`` what pip is to install for them. ``modes`` are those it
     knows, ``trains`` whether it compiles what requires gradients, ``devices`` where its code runs.
+    ``options`` describes those it takes, by name, in a sentence each; if it has any, others are refused.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Backend:
     modes: tuple[str, ...] = DEFAULT
     trains: bool = True
     devices: tuple[Literal["cpu", "cuda"], ...] = ("cpu", "cuda")
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def missing(self) -> str:
         """Why it cannot be used here, as the rest of a sentence ("needs tvm, which is not installed"); empty
@@ -83,6 +85,12 @@ class Backend:
             raise OptionError(
                 f"backend {self.name!r} has no mode {settings.mode!r}.",
                 advice=f"Modes: {', '.join(self.modes)}.",
+            )
+        unknown = [name for name in settings.options if self.options and name not in self.options]
+        if unknown:
+            raise OptionError(
+                f"option {unknown[0]!r} is unknown to {self.name}.",
+                advice=f"Options: {', '.join(self.options)}.",
             )
         return self.compiler(settings)
 

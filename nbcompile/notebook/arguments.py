@@ -14,6 +14,7 @@ from IPython.core import magic_arguments
 from IPython.core.error import UsageError
 
 from nbcompile.backends import registry
+from nbcompile.backends.browse import list_options
 from nbcompile.errors import OptionError
 from nbcompile.options import MODES, Options
 from nbcompile.targets import CHIPS
@@ -49,6 +50,10 @@ class CellOptions:
     save: str = ""
     into: str = ""
     live: bool = False
+    disable: bool = False
+    name: str = ""
+    recompile_limit: int | None = None
+    mode_diff: tuple[str, ...] = ()
 
     @property
     def mapping(self) -> dict[str, Any]:
@@ -62,11 +67,18 @@ def options_of_magic(function: F) -> F:
         argument("-h", "--help", action="store_true", help="show this text"),
         argument("--backend", help="a compiler (nbcompile, inductor, onnxrt …) or a function by its name"),
         argument("--mode", choices=MODES, help="torch.compile mode"),
+        argument("--mode-diff", metavar="MODE,MODE",
+                 help="also compile in these modes, and show what each changes for this cell"),
         argument("--fullgraph", action="store_true", help="an error, not a graph break"),
         argument("--dynamic", dest="dynamic", action="store_true", default=None, help="sizes are symbolic"),
         argument("--no-dynamic", dest="dynamic", action="store_false", help="sizes are constants"),
+        argument("--disable", action="store_true", help="do not compile: torch.compile(disable=True)"),
+        argument("--name", metavar="NAME", help="what tools are to call the compiled region"),
+        argument("--recompile-limit", type=int, metavar="N", help="graphs of one function, then eager"),
         argument("-o", dest="option", action="append", default=[], metavar="NAME=VALUE",
                  help="an option of the backend; may be repeated"),
+        argument("--list-options", nargs="?", const="", metavar="PATTERN",
+                 help="of %%compile: the options of --backend, those like PATTERN; compiles nothing"),
         argument("--train", action="store_true", help="measure forward and backward together"),
         argument("--compare", metavar="A,B", help="contestants to time, e.g. eager,inductor"),
         argument("--no-bench", action="store_true", help="do not time anything"),
@@ -108,11 +120,10 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
             registry.check(name)
         except OptionError as error:
             raise UsageError(str(error)) from error
-    if backend == "nbcompile":
-        try:
-            Options.from_mapping(dict(pairs), mode=mode)
-        except OptionError as error:
-            raise UsageError(str(error)) from error
+    try:
+        _check_options(backend, dict(pairs), mode)
+    except OptionError as error:
+        raise UsageError(str(error)) from error
     show = _names(parsed.show) if parsed.show else defaults.show
     for part in show:
         if part not in PARTS:
@@ -136,7 +147,34 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         save=parsed.save or "",
         into=parsed.into or "",
         live=parsed.live,
+        disable=parsed.disable,
+        name=parsed.name or "",
+        recompile_limit=parsed.recompile_limit,
+        mode_diff=_other_modes(parsed, mode),
     )
+
+
+def _check_options(backend: str, pairs: dict[str, str], mode: str) -> None:
+    if backend == "nbcompile":
+        Options.from_mapping(pairs, mode=mode)
+        return
+    if pairs and backend in registry.backends():
+        list_options(backend).check(name.replace("-", "_") for name in pairs)
+
+
+def _other_modes(parsed: argparse.Namespace, mode: str) -> tuple[str, ...]:
+    """``--mode-diff``, and the checks of what has no other place."""
+    if parsed.list_options is not None:
+        raise UsageError("--list-options is for %compile, with one %, and takes no expression")
+    if parsed.recompile_limit is not None and parsed.recompile_limit < 1:
+        raise UsageError("--recompile-limit wants a number from 1 on")
+    modes = _names(parsed.mode_diff) if parsed.mode_diff else ()
+    for other in modes:
+        if other not in MODES:
+            raise UsageError(f"--mode-diff has no mode {other!r}: choose from {', '.join(MODES)}")
+        if other == mode:
+            raise UsageError(f"--mode-diff {other}: that is the mode of this cell already")
+    return modes
 
 
 def _of_flags(parsed: argparse.Namespace, backend: str, pairs: dict[str, str]) -> list[tuple[str, str]]:

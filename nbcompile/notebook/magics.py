@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -13,8 +14,10 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 from traitlets import Bool, CaselessStrEnum, Float, Int, List, Unicode
 
+from nbcompile.backends.browse import OptionTable, list_options
 from nbcompile.capture.cell_to_function import prepare
 from nbcompile.compilation import Cell, Compilation
+from nbcompile.errors import OptionError
 from nbcompile.notebook import comm, hooks
 from nbcompile.notebook.arguments import (
     CellOptions,
@@ -96,6 +99,8 @@ class NbCompile(Magics):
         return None
 
     def _line(self, line: str) -> Any:
+        if "--list-options" in line.split():
+            return self._options(line)
         parsed, expression = split_expression(line, self._parser.parse_argstring)
         if parsed.help:
             print(self._parser.format_help())
@@ -122,6 +127,16 @@ class NbCompile(Magics):
         self.plays.remember(compilation.id, program)
         self._deliver(compilation, options, place)
         return result
+
+    def _options(self, line: str) -> OptionTable:
+        """``%compile --list-options [--backend NAME] [PATTERN]``"""
+        parsed, rest = self._parser.parse_known_args(shlex.split(line))
+        if rest[1:] or (rest and (parsed.list_options or rest[0].startswith("-"))):
+            raise UsageError(f"--list-options takes one pattern, and this is one more: {' '.join(rest)}")
+        try:
+            return list_options(parsed.backend or self.backend, parsed.list_options or "".join(rest))
+        except OptionError as error:
+            raise UsageError(str(error)) from error
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
