@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from nbcompile.backends.browse import list_mode_options, list_options
     from nbcompile.compilation import Compilation
     from nbcompile.measure.compare import compare
+    from nbcompile.measure.modes import mode_diff
     from nbcompile.notebook.exploring import explore
     from nbcompile.options import Options
     from nbcompile.recorder import Recorder
@@ -33,6 +34,7 @@ __all__ = [
     "list_mode_options",
     "list_options",
     "load_ipython_extension",
+    "mode_diff",
     "unload_ipython_extension",
 ]
 
@@ -48,6 +50,7 @@ _HOMES = {
     "explore": "nbcompile.notebook.exploring",
     "list_mode_options": "nbcompile.backends.browse",
     "list_options": "nbcompile.backends.browse",
+    "mode_diff": "nbcompile.measure.modes",
 }
 
 

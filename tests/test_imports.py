@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "nbcompile"
 STAGES = {"capture", "lower", "fuse", "codegen", "runtime", "measure", "tracers", "view", "notebook"}
 SHARED = {"stages", "compilation", "errors", "options", "loop_ir", "provenance", "environment", "recorder",
-          "targets", "limits", "operators", "findings"}  # fmt: skip
+          "targets", "limits", "operators", "findings", "modes"}  # fmt: skip
 # What a package may import beyond SHARED and itself: measuring and the notebook stand above the compiler,
 # and call it.
 ALLOWED = {
@@ -81,7 +81,9 @@ def test_only_the_notebook_package_knows_jupyter(path: Path) -> None:
     assert not used or _name(path).startswith("notebook"), f"{path}: {used}"
 
 
-@pytest.mark.parametrize("name", ["view", "compilation", "provenance", "errors", "limits", "findings"])
+@pytest.mark.parametrize(
+    "name", ["view", "compilation", "provenance", "errors", "limits", "findings", "modes"]
+)
 def test_a_record_is_read_without_torch(name: str) -> None:
     files = [PACKAGE / f"{name}.py"] if (PACKAGE / f"{name}.py").exists() else (PACKAGE / name).rglob("*.py")
     checked = 0

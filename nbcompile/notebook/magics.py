@@ -12,12 +12,14 @@ from typing import Any, cast
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+from IPython.display import display
 from traitlets import Bool, CaselessStrEnum, Float, Int, List, Unicode
 
 from nbcompile.backends.browse import OptionTable, list_options
 from nbcompile.capture.cell_to_function import prepare
 from nbcompile.compilation import Cell, Compilation
 from nbcompile.errors import OptionError
+from nbcompile.modes import ModeDiff
 from nbcompile.notebook import comm, hooks
 from nbcompile.notebook.arguments import (
     CellOptions,
@@ -29,7 +31,15 @@ from nbcompile.notebook.arguments import (
 from nbcompile.notebook.compiling import CellCompiler, CompiledCall, backend_names, compile_callable
 from nbcompile.notebook.completion import matcher
 from nbcompile.notebook.display import save, show
-from nbcompile.notebook.measuring import has_backward, measure_call, measure_cell, repeatable, wanted
+from nbcompile.notebook.measuring import (
+    has_backward,
+    measure_call,
+    measure_cell,
+    modes_of_call,
+    modes_of_cell,
+    repeatable,
+    wanted,
+)
 from nbcompile.notebook.play import SESSION
 from nbcompile.notebook.programs import CellProgram
 from nbcompile.notebook.progress import Place
@@ -123,9 +133,15 @@ class NbCompile(Magics):
                 compilation = measure_call(
                     call.function, call.arguments, compilation, options, place.progress
                 )
+        modes = None
+        if options.mode_diff:
+            with self._interruptible():
+                modes = modes_of_call(
+                    call.function, call.arguments, options, place.progress, train=options.train
+                )
         program = CellProgram.of_call(call, self._ip.user_ns, compilation.cell, options)
         self.plays.remember(compilation.id, program)
-        self._deliver(compilation, options, place)
+        self._deliver(compilation, options, place, modes)
         return result
 
     def _options(self, line: str) -> OptionTable:
@@ -190,16 +206,20 @@ class NbCompile(Magics):
             return
         run, options, place = current.run, current.options, current.place
         run.finish(result.success)
+        modes = None
         try:
             compilation = current.compiler.record(run)
             if wanted(compilation, options) and result.success and run.parts:
                 with self._interruptible():
                     compilation = measure_cell(run, compilation, options, place.progress)
-            elif not result.success:
+            if options.mode_diff and result.success and run.parts:
+                with self._interruptible():
+                    modes = modes_of_cell(run, compilation, options, place.progress)
+            if not result.success:
                 compilation = _noted(compilation, "The cell raised an error, so nothing was measured.")
             if result.success:
                 self._remember(run, compilation, options)
-            self._deliver(compilation, options, place)
+            self._deliver(compilation, options, place, modes)
         except Exception as error:
             print(f"nbcompile: the cell ran, but its record failed: {type(error).__name__}: {error}")
         finally:
@@ -213,12 +233,19 @@ class NbCompile(Magics):
             program = CellProgram.of_parts(parts, run.namespace, compilation.cell, options, train)
             self.plays.remember(compilation.id, program)
 
-    def _deliver(self, compilation: Compilation, options: CellOptions, place: Place) -> None:
+    def _deliver(
+        self, compilation: Compilation, options: CellOptions, place: Place, modes: ModeDiff | None
+    ) -> None:
+        """Show the record and what modes change. ``--into NAME`` binds these to NAME and NAME_modes."""
         if options.into:
             self._ip.user_ns[options.into] = compilation
+            if modes is not None:
+                self._ip.user_ns[f"{options.into}_modes"] = modes
         if options.save:
             save(compilation, options.save)
         show(compilation, options, place)
+        if modes is not None:
+            display(modes)  # type: ignore[no-untyped-call]
 
     def _abandon(self) -> None:
         """Forget a run that IPython never told us the end of (a silent cell)."""

@@ -58,3 +58,18 @@ def test_disable_and_name(notebook: Notebook) -> None:
     notebook.run("%%compile --name region --recompile-limit 4 --no-bench --into record\nz = x + 1")
     assert torch.equal(notebook.shell.user_ns["z"], torch.full((3,), 2.0))
     assert notebook.records[-1].graphs
+
+
+def test_mode_diff_of_a_cell_and_of_a_call(notebook: Notebook) -> None:
+    from nbcompile.modes import ModeDiff
+
+    notebook.run("import torch\nx = torch.linspace(0, 1, 64).reshape(8, 8)\ncount = 0")
+    outcome = notebook.run("%%compile --mode-diff max-autotune --no-bench --into r\ny = torch.relu(x) * 2")
+    found = notebook.shell.user_ns["r_modes"]
+    assert isinstance(found, ModeDiff) and found.modes == ("default", "max-autotune")
+    assert found.kernels("max-autotune") == () and all(len(r.record.kernels) == 1 for r in found.results)
+    assert any("against default" in data.get("text/html", "") for data in outcome.displays)
+    notebook.run("%compile --mode-diff reduce-overhead --no-bench --into called torch.relu(x)")
+    assert notebook.shell.user_ns["called_modes"].modes == ("default", "reduce-overhead")
+    wrong = notebook.run("%%compile --mode-diff quick\ny = x")
+    assert "no mode 'quick'" in wrong.error + wrong.stderr + wrong.stdout
