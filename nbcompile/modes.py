@@ -83,8 +83,10 @@ class ModeDiff:
         }
 
     def kernels(self, mode: str) -> tuple[KernelChange, ...]:
-        """How the kernels and library calls of ``mode`` differ from the first mode's."""
-        return kernel_changes(self.results[0].record, self[mode].record)
+        """How the kernels and library calls of ``mode`` differ from the first mode's; none where one of the two
+        records does not tell (see :attr:`ModeResult.told`)."""
+        first, other = self.results[0], self[mode]
+        return kernel_changes(first.record, other.record) if first.told and other.told else ()
 
     def __str__(self) -> str:
         from nbcompile.view.modes import to_text

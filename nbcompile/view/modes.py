@@ -70,7 +70,7 @@ def _sections(found: ModeDiff, most: int) -> list[Section]:
 def _no_changes(first: ModeResult, result: ModeResult) -> str:
     if first.told and result.told:
         return "all the same"
-    return "not known: the record has nothing of what this backend compiled to"
+    return "not known: a record has nothing of what the backend compiled to"
 
 
 def _ran(result: ModeResult) -> tuple[str, ...]:

@@ -43,6 +43,8 @@ def test_a_backend_that_tells_nothing_of_its_kernels() -> None:
     record = Compilation(id="a")
     found = ModeDiff("f", "other", (ModeResult("default", record), ModeResult("max-autotune", record)))
     assert "its kernels are not recorded" in str(found) and "not known" in str(found)
+    half = ModeResult("max-autotune", Compilation(id="b", kernels=(kernel("k", "x"),)))
+    assert half.told and ModeDiff("f", "other", (found.results[0], half)).kernels("max-autotune") == ()
 
 
 def test_kernels_that_differ() -> None:
