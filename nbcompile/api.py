@@ -91,7 +91,7 @@ def compile(
     mode:       a torch.compile mode, e.g. ``"max-autotune"``.
     fullgraph:  raise at a graph break. dynamic: as for torch.compile.
     options:    of the backend; for ``"nbcompile"`` see :class:`nbcompile.options.Options`.
-    name:       what tools are to call the compiled region. disable: return what runs uncompiled.
+    name:       what the record calls it. disable: do not compile, run the function as it is.
     recompile_limit, shapes_spec: as for torch.compile, in the versions of torch that have them.
     cell:       the notebook cell the function comes from: spans in it have an empty ``file``.
     progress:   called with one short sentence at each step.

@@ -83,8 +83,8 @@ class ModeDiff:
         }
 
     def kernels(self, mode: str) -> tuple[KernelChange, ...]:
-        """How the kernels and library calls of ``mode`` differ from the first mode's; none where one of the two
-        records does not tell (see :attr:`ModeResult.told`)."""
+        """How the kernels and library calls of ``mode`` differ from the first mode's; none where one of the
+        two records does not tell (see :attr:`ModeResult.told`)."""
         first, other = self.results[0], self[mode]
         return kernel_changes(first.record, other.record) if first.told and other.told else ()
 

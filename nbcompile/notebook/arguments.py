@@ -73,7 +73,7 @@ def options_of_magic(function: F) -> F:
         argument("--dynamic", dest="dynamic", action="store_true", default=None, help="sizes are symbolic"),
         argument("--no-dynamic", dest="dynamic", action="store_false", help="sizes are constants"),
         argument("--disable", action="store_true", help="do not compile: torch.compile(disable=True)"),
-        argument("--name", metavar="NAME", help="what tools are to call the compiled region"),
+        argument("--name", metavar="NAME", help="what the record calls what is compiled"),
         argument("--recompile-limit", type=int, metavar="N", help="graphs of one function, then eager"),
         argument("-o", dest="option", action="append", default=[], metavar="NAME=VALUE",
                  help="an option of the backend; may be repeated"),
@@ -140,7 +140,7 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         options=tuple(pairs),
         train=parsed.train,
         compare=compare,
-        bench=defaults.bench and not parsed.no_bench,
+        bench=defaults.bench and not (parsed.no_bench or parsed.disable),
         bench_seconds=defaults.bench_seconds,
         cold=defaults.cold,
         show=show,
@@ -169,6 +169,8 @@ def _other_modes(parsed: argparse.Namespace, mode: str) -> tuple[str, ...]:
     if parsed.recompile_limit is not None and parsed.recompile_limit < 1:
         raise UsageError("--recompile-limit wants a number from 1 on")
     modes = _names(parsed.mode_diff) if parsed.mode_diff else ()
+    if modes and parsed.disable:
+        raise UsageError("--mode-diff compiles, and --disable keeps from it")
     for other in modes:
         if other not in MODES:
             raise UsageError(f"--mode-diff has no mode {other!r}: choose from {', '.join(MODES)}")

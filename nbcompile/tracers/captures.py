@@ -127,8 +127,14 @@ def _study(
     apart = "" if framework is TORCH else difference(reference.values, expected.values, dtypes=False)
     if apart:
         notes.append(f"the port is another function ({apart}); it is compared with itself")
-    with silent():
-        graphs, nodes = made.graphs(), made.nodes()
+    graphs: tuple[tuple[str, str], ...] = ()
+    nodes = None
+    try:
+        with silent():
+            nodes = made.nodes()
+            graphs = made.graphs()
+    except Exception as error:  # a graph that its own maker cannot print is none the less captured
+        notes.append(f"its graph cannot be shown: {reason_of(error, subject.file)[0]}")
     reason, line = (f"graph break: {pieces[0]}", pieces[1]) if pieces else ("", None)
     capture = Capture(
         way.name,

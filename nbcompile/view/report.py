@@ -13,7 +13,7 @@ from nbcompile.view.units import clip, wrap
 
 _WIDEST, _LINES = 60, 8
 _LISTING = 20_000
-_NARROW = 80
+_NARROW = 90
 """Characters before a table's last column, above which it goes on lines of its own."""
 
 
