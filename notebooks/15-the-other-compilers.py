@@ -82,7 +82,9 @@ def branch_tf(x):
     return x - 1
 
 
-branching = nbcompile.captures(branch, x, tf_fn=branch_tf if tf else None)
+# Any backend of torch.compile sees the same captures, and so does strict export: the rest is without them.
+ways = ["dynamo", "script", "trace", "fx", "export", "jax", "tf", "tf-xla"]
+branching = nbcompile.captures(branch, x, ways=ways, tf_fn=branch_tf if tf else None)
 print(branching)
 
 # %% [markdown]
@@ -112,7 +114,7 @@ def loud(x):
     return x * 2
 
 
-printing = nbcompile.captures(loud, x, timing=False)
+printing = nbcompile.captures(loud, x, ways=ways, timing=False)
 for capture in printing.captures:
     if capture.findings:
         print(f"{capture.title:30} {capture['effects'].evidence}")
@@ -134,7 +136,7 @@ def loop(x):
     return total
 
 
-looping = nbcompile.captures(loop, x, timing=False)
+looping = nbcompile.captures(loop, x, ways=ways, timing=False)
 looping
 
 # %% [markdown]
@@ -163,7 +165,7 @@ def make(scale, history):
     return scaled
 
 
-surrounded = nbcompile.captures(make(2.0, []), x, timing=False)
+surrounded = nbcompile.captures(make(2.0, []), x, ways=ways, timing=False)
 print(surrounded)
 
 # %% [markdown]
@@ -185,30 +187,29 @@ assert surrounded["dynamo"].baked_in == () and "closure" in [f.probe for f in su
 
 # %%
 studies = {"pure": everyone, "branch": branching, "print": printing, "loop": looping, "around": surrounded}
-ways = [capture.way for capture in everyone.captures]
-print(f"{'':14}" + "".join(f"{name:<18}" for name in studies))
+print(f"{'':14}" + "".join(f"{name:<22}" for name in studies))
 for way in ways:
     cells = []
     for study in studies.values():
         capture = study[way]
         bad = ", ".join(finding.probe for finding in capture.baked_in)
         cells.append(f"wrong: {bad}" if bad else capture.captured)
-    print(f"{way:14}" + "".join(f"{cell:<18}" for cell in cells))
+    print(f"{way:14}" + "".join(f"{cell:<22}" for cell in cells))
 
 # %% [markdown]
 # ## Which one, then?
 #
 # - **`torch.compile`** (with any backend, ours included) for a program that runs in Python anyway. It is
-#   the only way in this table that was never silently wrong: what it assumed is guarded, what it cannot
-#   take stays Python. The price is those guards at each call, and captures when things change.
+#   the only way in this table that took all five and was never silently wrong: what it assumed is guarded,
+#   what it cannot take stays Python. The price is those guards at each call, and captures when things change.
 # - **`torch.export`** for a model that leaves Python: one whole graph or an error that names the line, and
 #   guards that turn a wrong size into an error. What it reads from around the function is fixed for good.
 # - **`jax.jit`, `tf.function`** for programs written as pure functions from the start; recompiles follow
 #   shapes, dtypes and static arguments, and everything else is a constant. Try `captures` on the port
 #   (`jax_fn=`, `tf_fn=`): it tells you where yours is not pure.
 # - **`torch.fx.symbolic_trace`** for rewriting models you know, as a tool for compiler writers. No guards.
-# - **`torch.jit.script` and `trace`** for what already uses them. Both are deprecated; script is the only
-#   one here that keeps a loop as a loop, trace is the one that most often lies.
+# - **`torch.jit.script` and `trace`** for what already uses them: PyTorch has deprecated both. Script is the
+#   only one of torch's that keeps a loop as a loop; trace writes down what it saw.
 #
 # No probe proves anything: they try what can be made from the inputs that you give. Lines that no input
 # reached are listed under the table ("not looked at"); `other_inputs=` adds yours.
