@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from nbcompile.api import Compiled, compile
     from nbcompile.backends.browse import list_mode_options, list_options
     from nbcompile.compilation import Compilation
+    from nbcompile.distributed.session import Ranks
     from nbcompile.measure.compare import compare
     from nbcompile.measure.modes import mode_diff
     from nbcompile.notebook.exploring import explore
@@ -25,6 +26,7 @@ __all__ = [
     "Compilation",
     "Compiled",
     "Options",
+    "Ranks",
     "Recorder",
     "captures",
     "clear_cache",
@@ -42,6 +44,7 @@ _HOMES = {
     "Compilation": "nbcompile.compilation",
     "Compiled": "nbcompile.api",
     "Options": "nbcompile.options",
+    "Ranks": "nbcompile.distributed.session",
     "Recorder": "nbcompile.recorder",
     "captures": "nbcompile.tracers.captures",
     "clear_cache": "nbcompile.runtime.cache",

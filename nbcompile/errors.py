@@ -74,6 +74,20 @@ class MeasureError(NbcompileError):
     """A measurement cannot be made, or state cannot be put back after one."""
 
 
+class RanksError(NbcompileError):
+    """A cell cannot be run on several ranks, or failed on one of them: ``rank`` is which, where known."""
+
+    def __init__(
+        self, message: str, *, rank: int | None = None, line: int | None = None, advice: str = ""
+    ) -> None:
+        super().__init__(message, line=line, advice=advice)
+        self.rank = rank
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows instead of where we raised it: the rank's own traceback, which is a note."""
+        return [*getattr(self, "__notes__", ()), f"{type(self).__name__}: {self}"]
+
+
 class PlayError(NbcompileError):
     """What the explorer asked of this kernel cannot be done with what the session holds now."""
 

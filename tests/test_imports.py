@@ -12,15 +12,17 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "nbcompile"
-STAGES = {"capture", "lower", "fuse", "codegen", "runtime", "measure", "tracers", "view", "notebook"}
+STAGES = {"capture", "lower", "fuse", "codegen", "runtime", "measure", "tracers", "view", "notebook",
+          "distributed"}  # fmt: skip
 SHARED = {"stages", "compilation", "errors", "options", "loop_ir", "provenance", "environment", "recorder",
-          "targets", "limits", "operators", "findings", "modes"}  # fmt: skip
+          "targets", "limits", "operators", "findings", "modes", "ranks"}  # fmt: skip
 # What a package may import beyond SHARED and itself: measuring and the notebook stand above the compiler,
 # and call it.
 ALLOWED = {
     "measure": {"api", "backends"},
     "tracers": {"api", "capture", "measure"},
-    "notebook": {"api", "pipeline", "editing", "view", "measure", "capture", "backends"},
+    "distributed": {"api", "capture", "measure"},
+    "notebook": {"api", "pipeline", "editing", "view", "measure", "capture", "backends", "distributed"},
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

@@ -6,6 +6,7 @@ its functions, so that it can be listed, with what to install, where the compile
 
 from __future__ import annotations
 
+import fnmatch
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,7 +44,8 @@ class Backend:
     ``compiler`` binds the settings of a compile, and raises OptionError for those it does not take.
     ``modules`` are what it imports, ``packages`` what pip is to install for them. ``modes`` are those it
     knows, ``trains`` whether it compiles what requires gradients, ``devices`` where its code runs.
-    ``options`` describes those it takes, by name, in a sentence each; if it has any, others are refused.
+    ``options`` describes those it takes, by name (or pattern, ``xla_*``), in a sentence each; if it has any,
+    others are refused.
     """
 
     name: str
@@ -86,12 +88,12 @@ class Backend:
                 f"backend {self.name!r} has no mode {settings.mode!r}.",
                 advice=f"Modes: {', '.join(self.modes)}.",
             )
-        unknown = [name for name in settings.options if self.options and name not in self.options]
-        if unknown:
-            raise OptionError(
-                f"option {unknown[0]!r} is unknown to {self.name}.",
-                advice=f"Options: {', '.join(self.options)}.",
-            )
+        for name in settings.options if self.options else ():
+            if not any(fnmatch.fnmatchcase(name, known) for known in self.options):
+                raise OptionError(
+                    f"option {name!r} is unknown to {self.name}.",
+                    advice=f"Options: {', '.join(self.options)}.",
+                )
         return self.compiler(settings)
 
 

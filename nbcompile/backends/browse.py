@@ -52,7 +52,8 @@ class OptionTable:
     def check(self, names: Iterable[str]) -> None:
         """OptionError for a name that is not among them, unless the backend declares none at all."""
         for name in names if self.options else ():
-            self[name]
+            if not any(fnmatch.fnmatchcase(name, option.name) for option in self.options):
+                raise unknown_option(self.backend, name, [option.name for option in self.options])
 
     def matching(self, pattern: str) -> OptionTable:
         """Those whose name is like ``pattern`` (``triton.*``), or with this word in name or description."""

@@ -43,27 +43,40 @@ def decompositions(options: Options) -> Table:
 
 @functools.cache
 def _table(eager_random: bool, gpu: bool) -> Table:
-    table = _core_table()
-    for op in list(table):
-        if torch.Tag.nondeterministic_seeded in getattr(op, "tags", ()):
-            del table[op]  # torch's rewrites draw other numbers than the eager op does
+    table = core_table()
+    table = drawing_as_eager(table) if eager_random else _without_random(table)
     for name in (*_KEPT, *(f"{name}_" for name in _KEPT)):  # in-place forms too
         packet = getattr(aten, name, None)  # not every torch has each of these
         for overload in packet.overloads() if packet is not None else ():
             table.pop(getattr(packet, overload), None)
     packets = [getattr(aten, name) for name in _ADDED if hasattr(aten, name)]
     table.update(get_decompositions(packets))
-    if eager_random:
-        table[aten.native_dropout.default] = _eager_dropout
-        table[aten.bernoulli.p] = _eager_bernoulli
-        table[aten.native_dropout_backward.default] = _eager_dropout_backward
     if gpu:
         table[aten.convolution.default] = _bias_apart
         table[aten.convolution_backward.default] = _bias_gradient_apart
     return table
 
 
-def _core_table() -> Table:
+def drawing_as_eager(table: Table) -> Table:
+    """A table that rewrites nothing random, but for dropout, in terms of the numbers that eager draws."""
+    return _without_random(table) | {
+        aten.native_dropout.default: _eager_dropout,
+        aten.bernoulli.p: _eager_bernoulli,
+        aten.native_dropout_backward.default: _eager_dropout_backward,
+    }
+
+
+def _without_random(table: Table) -> Table:
+    # torch's rewrites draw other numbers than the eager op does
+    return {
+        op: rewrite
+        for op, rewrite in table.items()
+        if torch.Tag.nondeterministic_seeded not in getattr(op, "tags", ())
+    }
+
+
+def core_table() -> Table:
+    """torch's own table of rewrites to core ATen operators."""
     # Since torch 2.6 core_aten_decompositions() also rewrites every composite op, for export; the
     # plain table is this private function. Without it, the public one serves, a little slower.
     try:

@@ -6,16 +6,19 @@ ATen, and the record says so and why.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TorchDynamoException
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from nbcompile.capture.decompositions import decompositions
+from nbcompile.capture.decompositions import Table, decompositions
 from nbcompile.capture.graph_record import node_spans, record_nodes
 from nbcompile.capture.index_tensors import make_again, split
 from nbcompile.capture.layout import run_channels_last
@@ -29,6 +32,19 @@ from nbcompile.stages import AtenGraph, CompiledModule, FxGraph
 CompileAten = Callable[[AtenGraph, Options, Recorder], CompiledModule]
 """``compile_aten(aten, options, recorder)``: everything that happens below this file."""
 
+
+@dataclass(frozen=True)
+class AtenForm:
+    """The form that a compiler wants its ATen graphs in: which operators are rewritten, and whether with
+    ``ours``, the rewrites for our own compiler (layouts, what backward recomputes). Without them attention is
+    written out in plain products, whose gradients autograd knows."""
+
+    decompositions: Callable[[Options], Table] = decompositions
+    ours: bool = True
+
+
+OURS = AtenForm()
+
 _TITLES = {"fw": "forward", "bw": "backward", "joint": "joint forward and backward"}
 
 
@@ -38,19 +54,20 @@ def compile_fx_graph(
     options: Options,
     recorder: Recorder,
     compile_aten: CompileAten,
+    form: AtenForm = OURS,
 ) -> Callable[..., Any]:
     """Compile one FX graph; the result takes its inputs and returns its outputs as a tuple.
 
     If AOTAutograd itself fails, the FX graph runs eagerly and a note says why; only what Dynamo wants
     to see (its own exceptions, and those that it turns into graph breaks) is raised.
     """
-    trace = _Trace(graph, options, recorder, compile_aten)
+    trace = _Trace(graph, options, recorder, compile_aten, form.ours)
 
     def partition(joint: fx.GraphModule, inputs: Any, **keywords: Any) -> Any:
         # Of a subgraph that is called (which comes without inputs) the caller knows the strides already.
         if inputs:
             trace.lay_out(joint, "joint")
-        again = rewritten(joint, keywords["num_fwd_outputs"])
+        again = form.ours and rewritten(joint, keywords["num_fwd_outputs"])
         trace.record_joint(joint)
         forward, backward = split(joint, inputs, again, **keywords)
         trace.saved = _saved_names(forward, keywords.get("num_fwd_outputs"))
@@ -58,14 +75,15 @@ def compile_fx_graph(
 
     start = time.perf_counter()
     try:
-        compiled = aot_autograd(
-            fw_compiler=trace.compiler("fw"),
-            bw_compiler=trace.compiler("bw"),
-            inference_compiler=trace.compiler("fw", whole=True),
-            decompositions=decompositions(options),
-            partition_fn=partition,
-            keep_inference_input_mutations=True,
-        )(graph.module, list(example_inputs))
+        with contextlib.nullcontext() if form.ours else sdpa_kernel(SDPBackend.MATH):
+            compiled = aot_autograd(
+                fw_compiler=trace.compiler("fw"),
+                bw_compiler=trace.compiler("bw"),
+                inference_compiler=trace.compiler("fw", whole=True),
+                decompositions=form.decompositions(options),
+                partition_fn=partition,
+                keep_inference_input_mutations=True,
+            )(graph.module, list(example_inputs))
     except Exception as error:
         if belongs_to_dynamo(error):
             raise
@@ -98,12 +116,13 @@ class _Trace:
     """What AOTAutograd's callbacks need to know of one FX graph, and of one another."""
 
     def __init__(
-        self, graph: FxGraph, options: Options, recorder: Recorder, compile_aten: CompileAten
+        self, graph: FxGraph, options: Options, recorder: Recorder, compile_aten: CompileAten, ours: bool
     ) -> None:
         self.graph = graph
         self.options = options
         self.recorder = recorder
         self.compile_aten = compile_aten
+        self.ours = ours
         self.cell_file = recorder.cell.filename if recorder.cell is not None else ""
         self.saved: tuple[str, ...] = ()
         self.below = 0.0  # milliseconds spent in compile_aten while AOTAutograd was running
@@ -203,7 +222,7 @@ class _Trace:
             meta = node.meta
             backward = "fwd_source_fn_stack" in meta or meta.get("autograd_backward")
             number = meta.get("seq_nr")
-            name = None if backward else _root_name(meta.get("from_node"), ids)
+            name = None if backward else root_name(meta.get("from_node"), ids)
             if name is None:
                 stack = meta.get("fwd_source_fn_stack" if backward else "source_fn_stack")
                 name = next((item[0] for item in reversed(stack or ()) if item[0] in ids), None)
@@ -260,6 +279,8 @@ class _Trace:
 
     def lay_out(self, module: fx.GraphModule, suffix: str) -> None:
         """Choose the memory layout of a graph's images before anything is recorded of it."""
+        if not self.ours:
+            return
         start = time.perf_counter()
         run_channels_last(module, self.options, self.recorder, f"{self.graph.id}.{suffix}")
         self.below += (time.perf_counter() - start) * 1e3
@@ -271,10 +292,10 @@ class _Trace:
         is no half of a joint one, whose layout has been chosen before."""
 
         def compile_one(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+            if whole:
+                self.lay_out(module, suffix)
             start = time.perf_counter()
             try:
-                if whole:
-                    run_channels_last(module, self.options, self.recorder, f"{self.graph.id}.{suffix}")
                 return self._compile(module, suffix)
             finally:
                 self.below += (time.perf_counter() - start) * 1e3
@@ -290,7 +311,8 @@ class _Trace:
             if belongs_to_dynamo(error):
                 raise
             self.recorder.drop_part(aten.id)
-            _give_up(self.recorder, aten.id, error, aten, "our compiler could not compile it")
+            who = "our compiler" if self.recorder.backend == "nbcompile" else self.recorder.backend
+            _give_up(self.recorder, aten.id, error, aten, f"{who} could not compile it")
             return run_in_aten(module)
         if compiled.from_cache:
             self.recorder.from_cache.add(aten.id)
@@ -335,10 +357,10 @@ def _give_up(recorder: Recorder, graph: str, error: Exception, aten: AtenGraph |
     recorder.add(f"{where}graph {graph} runs eagerly: {what}: {reason}{advice}")
 
 
-def _root_name(sources: Any, known: Any) -> str | None:
+def root_name(sources: Any, known: Any) -> str | None:
     """The innermost known name in a chain of torch.fx NodeSource objects."""
     for source in reversed(sources or ()):
-        deeper = _root_name(getattr(source, "from_node", None), known)
+        deeper = root_name(getattr(source, "from_node", None), known)
         if deeper is not None:
             return deeper
         name = getattr(source, "name", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib.util
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from nbcompile.backends import registry
 from nbcompile.backends.browse import list_options
 from nbcompile.errors import OptionError
 from nbcompile.options import MODES, Options
+from nbcompile.ranks import PARALLELS, Parallel
 from nbcompile.targets import CHIPS
 from nbcompile.view.parts import PARTS
 
@@ -54,6 +56,9 @@ class CellOptions:
     name: str = ""
     recompile_limit: int | None = None
     mode_diff: tuple[str, ...] = ()
+    ranks: int = 0
+    parallel: Parallel = "ddp"
+    split: tuple[str, ...] = ()
 
     @property
     def mapping(self) -> dict[str, Any]:
@@ -95,6 +100,10 @@ def options_of_magic(function: F) -> F:
         argument("--live", action="store_true", help="show the explorer as a widget"),
         argument("--save", metavar="FILE", help="write the record (.json) or the page (.html)"),
         argument("--into", metavar="NAME", help="bind the Compilation to this name"),
+        argument("--ranks", type=int, metavar="N", help="run the cell on N ranks, engines of ipyparallel"),
+        argument("--parallel", choices=PARALLELS, help="with --ranks, how modules are distributed (ddp)"),
+        argument("--split", metavar="X,Y", help="with --ranks, tensors of which each rank gets its rows"),
+        argument("--ranks-stop", action="store_true", help="%%compile --ranks-stop: end the ranks"),
     ]  # fmt: skip
     for decorate in reversed(decorators):
         function = decorate(function)
@@ -151,6 +160,9 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         name=parsed.name or "",
         recompile_limit=parsed.recompile_limit,
         mode_diff=_other_modes(parsed, mode),
+        ranks=_ranks(parsed),
+        parallel=parsed.parallel or "ddp",
+        split=_names(parsed.split) if parsed.split else (),
     )
 
 
@@ -169,14 +181,27 @@ def _other_modes(parsed: argparse.Namespace, mode: str) -> tuple[str, ...]:
     if parsed.recompile_limit is not None and parsed.recompile_limit < 1:
         raise UsageError("--recompile-limit wants a number from 1 on")
     modes = _names(parsed.mode_diff) if parsed.mode_diff else ()
-    if modes and parsed.disable:
-        raise UsageError("--mode-diff compiles, and --disable keeps from it")
+    if modes and (parsed.disable or parsed.ranks):
+        raise UsageError("--mode-diff compiles in this process: it goes with neither --disable nor --ranks")
     for other in modes:
         if other not in MODES:
             raise UsageError(f"--mode-diff has no mode {other!r}: choose from {', '.join(MODES)}")
         if other == mode:
             raise UsageError(f"--mode-diff {other}: that is the mode of this cell already")
     return modes
+
+
+def _ranks(parsed: argparse.Namespace) -> int:
+    if parsed.ranks is None:
+        for flag in ("parallel", "split"):
+            if getattr(parsed, flag):
+                raise UsageError(f"--{flag} goes with --ranks, e.g. --ranks 2")
+        return 0
+    if parsed.ranks < 1:
+        raise UsageError(f"--ranks wants a number of 1 or more, got {parsed.ranks}")
+    if importlib.util.find_spec("ipyparallel") is None:
+        raise UsageError("--ranks needs ipyparallel, which is not installed. Run: pip install ipyparallel")
+    return int(parsed.ranks)
 
 
 def _of_flags(parsed: argparse.Namespace, backend: str, pairs: dict[str, str]) -> list[tuple[str, str]]:

@@ -78,5 +78,5 @@ def _options(backend: str, typed: str) -> list[str]:
         return []
     name, equals, _ = typed.partition("=")
     if not equals:
-        return [f"{option.name}=" for option in table]
+        return [f"{option.name}=" for option in table if "*" not in option.name]
     return [f"{name}={value}" for option in table if option.name == name for value in option.values]

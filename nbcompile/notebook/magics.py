@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -61,6 +62,7 @@ class NbCompile(Magics):
     bench_seconds = Float(2.0, min=0.05, help="time budget per contestant, in seconds").tag(config=True)
     cold = Bool(True, help="also time a compile with empty caches (Inductor: many seconds)").tag(config=True)
     show = List(Unicode(), [], help="parts to show where --show is not given; empty: all").tag(config=True)
+    ranks_timeout = Float(600.0, min=1.0, help="seconds a cell may take with --ranks").tag(config=True)
     unroll = Int(16, min=0, help="a loop of at most so many steps may become part of one graph").tag(
         config=True
     )
@@ -99,7 +101,9 @@ class NbCompile(Magics):
         if parsed.help:
             print(self._parser.format_help())
             return None
-        cell_options(parsed, self._defaults())
+        options = cell_options(parsed, self._defaults())
+        if options.ranks:
+            return self._on_ranks(line, cell, options)
         # Not through the input transformer: a cell magic inside this cell, or a call from a program.
         inner = cell if cell.lstrip().startswith("%%") else f"%%compile {line}\n{cell}"
         if inner is cell:
@@ -115,6 +119,10 @@ class NbCompile(Magics):
         if parsed.help:
             print(self._parser.format_help())
             return None
+        if parsed.ranks_stop:
+            from nbcompile.notebook.ranks import stop
+
+            return stop()
         if not expression:
             raise UsageError("%compile wants a callable or a call, e.g. %compile model(x)")
         options = cell_options(parsed, self._defaults())
@@ -154,6 +162,19 @@ class NbCompile(Magics):
         except OptionError as error:
             raise UsageError(str(error)) from error
 
+    def _on_ranks(self, line: str, cell: str, options: CellOptions) -> Any:
+        from nbcompile.notebook.ranks import run_cell, show_ranks
+
+        place = Place(self._ip)
+        result = run_cell(self._ip, line, cell, options, place, self.ranks_timeout)
+        if options.into:
+            self._ip.user_ns[options.into] = result
+        if options.save:
+            save(result.compilation, options.save)
+        show_ranks(result)
+        show(result.compilation, options, place)
+        return None if cell.rstrip().endswith(";") else result.shown
+
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
         """Measuring may be stopped: what has run and what was recorded stay."""
@@ -166,8 +187,8 @@ class NbCompile(Magics):
 
     def _accepts(self, line: str) -> bool:
         parsed = self._parser.parse_argstring(line)
-        cell_options(parsed, self._defaults())
-        return not parsed.help
+        # On ranks a cell is no part of this session: the registered magic sends it there.
+        return not (cell_options(parsed, self._defaults()).ranks or parsed.help)
 
     def _start(self, line: str, tree: ast.Module) -> ast.Module:
         options = cell_options(self._parser.parse_argstring(line), self._defaults())
@@ -323,6 +344,9 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     magics = _loaded.pop(id(shell), None)
     if magics is not None:
         magics.uninstall()
+    ranks = sys.modules.get("nbcompile.notebook.ranks")
+    if ranks is not None:
+        ranks.stop()
 
 
 def _noted(compilation: Compilation, note: str) -> Compilation:

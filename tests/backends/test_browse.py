@@ -65,6 +65,24 @@ def test_a_backend_that_declares_its_options(monkeypatch: pytest.MonkeyPatch) ->
         nbcompile.compile(lambda x: x + 1, backend="mine", options={"width": 3})
 
 
+@pytest.mark.parametrize(
+    ("backend", "taken", "refused"),
+    [
+        ("tvm", "target", "targets"),
+        ("openvino", "config", "xla_flag"),
+        ("xla", "xla_cpu_enable_fast_math", "fast_math"),
+        ("onnxrt", "graph_optimization_level", ""),
+    ],
+)
+def test_what_the_engines_declare(backend: str, taken: str, refused: str) -> None:
+    table = nbcompile.list_options(backend)
+    table.check([taken])
+    assert all(option.about for option in table)
+    if refused:
+        with pytest.raises(OptionError, match=f"{refused!r} is unknown to {backend}"):
+            table.check([refused])
+
+
 def test_modes() -> None:
     ours = nbcompile.list_mode_options()
     assert ours["default"] == {} and set(ours["max-autotune"]) == {"search", "replay"}

@@ -1,0 +1,37 @@
+"""AtenGraph → CompiledModule, by way of XLA, with the record of what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nbcompile.backends.xla.module import Module
+from nbcompile.backends.xla.program import Program
+from nbcompile.backends.xla.record import record
+from nbcompile.backends.xla.split import check, plan
+from nbcompile.recorder import Recorder
+from nbcompile.stages import AtenGraph, CompiledModule, device_of
+
+
+def compile_aten(aten: AtenGraph, recorder: Recorder, flags: Mapping[str, Any]) -> CompiledModule:
+    """Compile one graph for the sizes at capture. BackendError, with the operator and its line, if XLA cannot
+    have it: before anything is compiled where the operator is unknown."""
+    with recorder.step("split", aten.id):
+        check(aten)
+        steps = plan(aten)
+    programs: dict[int, Program] = {}
+
+    def compiled(place: int, program: Program) -> None:
+        if place not in programs:
+            programs[place] = program
+            return
+        recorder.add(
+            f"XLA compiles {aten.id} again for each set of shapes: the record shows those of the first."
+        )
+
+    module = Module(aten, steps, device_of(aten), flags, compiled)
+    with recorder.step("xla", aten.id, f"{aten.id}.fused"):
+        module.prepare()
+    with recorder.step("record", f"{aten.id}.fused"):
+        recorder.extend(record(aten, steps, [programs[place] for place in sorted(programs)]))
+    return CompiledModule(aten.id, module)

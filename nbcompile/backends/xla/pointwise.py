@@ -1,0 +1,223 @@
+"""Element by element: arithmetic, comparison, logic, rounding and the elementary functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from nbcompile.backends.xla.registry import Result, dtype_name, lowers
+
+Array = Any
+
+
+def computed(out: Result, value: Any) -> Array:
+    """An operand in the dtype that ATen computes in."""
+    if isinstance(value, jax.Array) and jnp.iscomplexobj(value) and "complex" not in out.compute:
+        return value
+    return jnp.asarray(value, dtype=out.compute)
+
+
+def _register(names: str, function: Callable[..., Array]) -> None:
+    """``function`` of all positional arguments, which are operands."""
+
+    def lower(out: Result, *operands: Any) -> Array:
+        return function(*(computed(out, operand) for operand in operands))
+
+    lowers(*names.split())(lower)
+
+
+def _both(name: str) -> str:
+    return f"{name}.Tensor {name}.Scalar"
+
+
+for _name in (
+    "acos acosh asin asinh atan atanh ceil cos cosh exp expm1 floor log log10 log1p log2 sin sinh sqrt tan "
+    "tanh trunc exp2 isfinite isnan isinf signbit deg2rad rad2deg sinc i0"
+).split():
+    _register(_name, getattr(jnp, _name))
+_register("abs", jnp.abs)
+_register("neg", jnp.negative)
+_register("erf", jax.scipy.special.erf)
+_register("erfc", jax.scipy.special.erfc)
+_register("erfinv", jax.scipy.special.erfinv)
+_register("lgamma", jax.scipy.special.gammaln)
+_register("digamma", jax.scipy.special.digamma)
+_register("sigmoid", jax.nn.sigmoid)
+_register("rsqrt", lax.rsqrt)
+_register("reciprocal", lambda x: 1 / x)
+_register("relu", lambda x: jnp.maximum(x, jnp.zeros((), x.dtype)))
+_register("sgn", jnp.sign)
+_register("real", jnp.real)
+_register("imag", jnp.imag)
+_register("atan2", jnp.arctan2)
+_register("hypot", jnp.hypot)
+_register("nextafter", jnp.nextafter)
+_register("copysign.Tensor copysign.Scalar", jnp.copysign)
+_register("maximum", jnp.maximum)
+_register("minimum", jnp.minimum)
+_register("fmax", jnp.fmax)
+_register("fmin", jnp.fmin)
+_register(_both("mul"), lambda x, y: jnp.logical_and(x, y) if x.dtype == bool else jnp.multiply(x, y))
+_register(_both("fmod"), lax.rem)
+_register(f"{_both('remainder')} remainder.Scalar_Tensor", jnp.remainder)
+_register("pow.Tensor_Tensor pow.Scalar", jnp.power)
+_register(_both("eq"), jnp.equal)
+_register(_both("ne"), jnp.not_equal)
+_register(_both("lt"), jnp.less)
+_register(_both("le"), jnp.less_equal)
+_register(_both("gt"), jnp.greater)
+_register(_both("ge"), jnp.greater_equal)
+_register("logical_not", jnp.logical_not)
+_register("logical_and", jnp.logical_and)
+_register("logical_or", jnp.logical_or)
+_register("logical_xor", jnp.logical_xor)
+_register(f"{_both('bitwise_and')} bitwise_and.Scalar_Tensor", jnp.bitwise_and)
+_register(f"{_both('bitwise_or')} bitwise_or.Scalar_Tensor", jnp.bitwise_or)
+_register(f"{_both('bitwise_xor')} bitwise_xor.Scalar_Tensor", jnp.bitwise_xor)
+_register("bitwise_not", jnp.bitwise_not)
+_register("bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar __lshift__.Scalar", jnp.left_shift)
+_register("bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar __rshift__.Scalar", jnp.right_shift)
+
+
+@lowers("sign")
+def sign(out: Result, x: Array) -> Array:
+    if x.dtype == bool:
+        return x
+    # torch says 0 where x is NaN
+    return jnp.where(jnp.isnan(x), 0, jnp.sign(x)) if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.sign(x)
+
+
+@lowers("add.Tensor", "add.Scalar")
+def add(out: Result, x: Array, y: Any, alpha: Any = 1) -> Array:
+    return computed(out, x) + _scaled(out, y, alpha)
+
+
+@lowers("sub.Tensor", "sub.Scalar")
+def sub(out: Result, x: Array, y: Any, alpha: Any = 1) -> Array:
+    return computed(out, x) - _scaled(out, y, alpha)
+
+
+@lowers("rsub.Tensor", "rsub.Scalar")
+def rsub(out: Result, x: Array, y: Any, alpha: Any = 1) -> Array:
+    return computed(out, y) - _scaled(out, x, alpha)
+
+
+def _scaled(out: Result, value: Any, alpha: Any) -> Array:
+    made = computed(out, value)
+    return made if alpha == 1 and isinstance(alpha, int) else made * jnp.asarray(alpha, made.dtype)
+
+
+@lowers("div.Tensor", "div.Scalar")
+def div(out: Result, x: Array, y: Any) -> Array:
+    return jnp.true_divide(computed(out, x), computed(out, y))
+
+
+@lowers("div.Tensor_mode", "div.Scalar_mode")
+def div_mode(out: Result, x: Array, y: Any, rounding_mode: str | None = None) -> Array:
+    x, y = computed(out, x), computed(out, y)
+    if rounding_mode is None:
+        return jnp.true_divide(x, y)
+    if jnp.issubdtype(x.dtype, jnp.integer):
+        return jnp.floor_divide(x, y) if rounding_mode == "floor" else lax.div(*jnp.broadcast_arrays(x, y))
+    if rounding_mode == "trunc":
+        return jnp.trunc(x / y)
+    # As ATen does it: through the remainder, so that the quotient is exact.
+    rest = lax.rem(*jnp.broadcast_arrays(x, y))
+    quotient = (x - rest) / y
+    quotient = jnp.where((rest != 0) & ((rest < 0) != (y < 0)), quotient - 1, quotient)
+    rounded = jnp.floor(quotient)
+    rounded = jnp.where(quotient - rounded > 0.5, rounded + 1, rounded)
+    rounded = jnp.where(quotient == 0, jnp.copysign(jnp.zeros((), x.dtype), x / y), rounded)
+    return jnp.where(y == 0, x / y, rounded)
+
+
+@lowers("floor_divide", "floor_divide.Scalar")
+def floor_divide(out: Result, x: Array, y: Any) -> Array:
+    return div_mode(out, x, y, "floor")
+
+
+@lowers("pow.Tensor_Scalar")
+def power(out: Result, x: Array, exponent: Any) -> Array:
+    x = computed(out, x)
+    if exponent == 2:
+        return x * x
+    if exponent == 0.5:
+        return jnp.sqrt(x)
+    return jnp.power(x, jnp.asarray(exponent, x.dtype))
+
+
+@lowers("round", "round.decimals")
+def rounded(out: Result, x: Array, decimals: int = 0) -> Array:
+    x = computed(out, x)
+    if not decimals:
+        return jnp.round(x)
+    scale = 10 ** abs(decimals)
+    return jnp.round(x * scale) / scale if decimals > 0 else jnp.round(x / scale) * scale
+
+
+@lowers("clamp", "clamp.Tensor")
+def clamp(out: Result, x: Array, low: Any = None, high: Any = None) -> Array:
+    x = computed(out, x)
+    if low is not None:
+        x = jnp.maximum(x, computed(out, low))
+    return x if high is None else jnp.minimum(x, computed(out, high))
+
+
+@lowers("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")
+def where(out: Result, condition: Array, x: Any, y: Any) -> Array:
+    return jnp.where(condition.astype(bool), jnp.asarray(x, out.dtype), jnp.asarray(y, out.dtype))
+
+
+@lowers("masked_fill.Scalar", "masked_fill.Tensor")
+def masked_fill(out: Result, x: Array, mask: Array, value: Any) -> Array:
+    return jnp.where(mask, jnp.asarray(value, out.dtype), x)
+
+
+@lowers("gelu")
+def gelu(out: Result, x: Array, approximate: str = "none") -> Array:
+    return jax.nn.gelu(computed(out, x), approximate=approximate == "tanh")
+
+
+@lowers("_to_copy")
+def to_copy(out: Result, x: Array, **options: Any) -> Array:
+    return converted(x, out.dtype)
+
+
+@lowers("prims.convert_element_type")
+def convert_element_type(out: Result, x: Array, dtype: Any) -> Array:
+    return converted(x, out.dtype)
+
+
+@lowers("view.dtype")
+def view_dtype(out: Result, x: Array, dtype: Any) -> Array:
+    return lax.bitcast_convert_type(x, dtype_name(dtype))
+
+
+@lowers("alias", "clone", "detach", "lift_fresh_copy", "contiguous")
+def alias(out: Result, x: Array, **options: Any) -> Array:
+    return x
+
+
+@lowers("copy")
+def copy(out: Result, x: Array, source: Array, non_blocking: bool = False) -> Array:
+    return jnp.broadcast_to(converted(source, out.dtype), x.shape)
+
+
+def converted(x: Array, dtype: str) -> Array:
+    """``x.to(dtype)``: to an unsigned type through int64, as C does on the processors we know (XLA clips)."""
+    wanted = jnp.dtype(dtype)
+    if jnp.iscomplexobj(x) and not jnp.issubdtype(wanted, jnp.complexfloating):
+        x = x if wanted == "bool" else jnp.real(x)
+    if jnp.issubdtype(x.dtype, jnp.floating) and jnp.issubdtype(wanted, jnp.integer):
+        return x.astype("int64").astype(wanted) if wanted.itemsize < 8 else x.astype(wanted)
+    return x.astype(wanted)
+
+
+_register("conj _conj _conj_physical", jnp.conj)
+_register("xlogy.Tensor", jax.scipy.special.xlogy)
+_register("logaddexp", jnp.logaddexp)
+_register("prims.fma", lambda x, y, z: x * y + z)

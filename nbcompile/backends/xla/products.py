@@ -1,0 +1,105 @@
+"""Matrix products and convolutions. Half types are added up in float32, as ATen's libraries do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+from jax import lax
+
+from nbcompile.backends.xla.registry import Result, lowers
+
+Array = Any
+
+
+def matmul(x: Array, y: Array) -> Array:
+    """``x @ y``, float32 as precise as torch is told to be."""
+    wide = jnp.float32 if x.dtype in (jnp.float16, jnp.bfloat16) else x.dtype
+    exact = torch.get_float32_matmul_precision() == "highest"
+    return jnp.matmul(x, y, precision=_precision(exact), preferred_element_type=wide)
+
+
+def _precision(exact: bool) -> lax.Precision:
+    return lax.Precision.HIGHEST if exact else lax.Precision.DEFAULT
+
+
+@lowers("mm", "bmm", "mv", "dot", "matmul")
+def mm(out: Result, x: Array, y: Array) -> Array:
+    return matmul(x, y)
+
+
+@lowers("addmm", "baddbmm", "addmv")
+def addmm(out: Result, bias: Array, x: Array, y: Array, *, beta: Any = 1, alpha: Any = 1) -> Array:
+    made = matmul(x, y)
+    made = made if alpha == 1 else made * jnp.asarray(alpha, made.dtype)
+    if beta == 0:
+        return jnp.broadcast_to(made, out.tensor.shape)  # not even NaN in the bias counts
+    bias = bias.astype(made.dtype)
+    return made + (bias if beta == 1 else bias * jnp.asarray(beta, made.dtype))
+
+
+@lowers("linear")
+def linear(out: Result, x: Array, weight: Array, bias: Array | None = None) -> Array:
+    made = matmul(x, weight.T)
+    return made if bias is None else made + bias
+
+
+@lowers("convolution")
+def convolution(
+    out: Result, x: Array, weight: Array, bias: Array | None, stride: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
+) -> Array:  # fmt: skip
+    made = _convolved(x, weight, stride, padding, dilation, transposed, output_padding, groups)
+    return made if bias is None else made + bias.reshape(-1, *(1,) * (weight.ndim - 2))
+
+
+@lowers("convolution_backward")
+def convolution_backward(
+    out: Result, grad: Array, x: Array, weight: Array, bias_sizes: Any, stride: Sequence[int],
+    padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int],
+    groups: int, wanted: Sequence[bool],
+) -> tuple[Array | None, ...]:  # fmt: skip
+    forward = partial(
+        _convolved, stride=stride, padding=padding, dilation=dilation, transposed=transposed,
+        output_padding=output_padding, groups=groups,
+    )  # fmt: skip
+    of_x = jax.vjp(lambda x: forward(x, weight), x)[1](grad)[0] if wanted[0] else None
+    of_weight = jax.vjp(lambda w: forward(x, w), weight)[1](grad)[0] if wanted[1] else None
+    axes = (0, *range(2, grad.ndim))
+    of_bias = jnp.sum(grad.astype(jnp.promote_types(grad.dtype, "float32")), axes) if wanted[2] else None
+    return of_x, of_weight, of_bias
+
+
+def _convolved(
+    x: Array, weight: Array, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
+    transposed: bool, output_padding: Sequence[int], groups: int,
+) -> Array:  # fmt: skip
+    rank = weight.ndim - 2
+    if x.ndim == rank + 1:
+        given = (stride, padding, dilation, transposed, output_padding, groups)
+        return _convolved(x[None], weight, *given)[0]
+    stride, padding, dilation, output_padding = (
+        list(each) * rank if len(each) == 1 else list(each)
+        for each in (stride, padding, dilation, output_padding)
+    )
+    letters = "DHW"[3 - rank :]
+    layout = (f"NC{letters}", f"OI{letters}", f"NC{letters}")
+    options: dict[str, Any] = {"dimension_numbers": layout, "feature_group_count": groups}
+    options["precision"] = _precision(not torch.backends.cudnn.allow_tf32)
+    if not transposed:
+        pads = [(p, p) for p in padding]
+        return lax.conv_general_dilated(x, weight, stride, pads, rhs_dilation=dilation, **options)
+    # The gradient of a convolution: the input spread out, the weight turned round, (in, out / groups, ...).
+    each_in, each_out = weight.shape[0] // groups, weight.shape[1]
+    kernel = weight.shape[2:]
+    turned = weight.reshape(groups, each_in, each_out, *kernel).swapaxes(1, 2)
+    turned = jnp.flip(turned.reshape(groups * each_out, each_in, *kernel), range(2, rank + 2))
+    reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+    pads = [(r - p, r - p + o) for r, p, o in zip(reach, padding, output_padding, strict=True)]
+    return lax.conv_general_dilated(
+        x, turned, [1] * rank, pads, lhs_dilation=stride, rhs_dilation=dilation, **options
+    )

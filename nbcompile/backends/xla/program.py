@@ -1,0 +1,159 @@
+"""A step's nodes as one jitted function, compiled by XLA for given shapes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from nbcompile.backends.xla.exchange import Order, device_for, memory_order, wide_types
+from nbcompile.backends.xla.pointwise import converted
+from nbcompile.backends.xla.registry import Result, dtype_name, lowerings
+from nbcompile.backends.xla.split import Step, unsupported
+from nbcompile.errors import BackendError, LoweringError, NbcompileError
+from nbcompile.stages import AtenGraph
+
+
+@dataclass(frozen=True)
+class Program:
+    """A step compiled for one set of shapes. ``run`` takes the arrays of ``arrays`` in order, each with its
+    axes in the order beside it, and returns a tuple of the step's results in theirs. ``numbers`` are the
+    results that are Python numbers, known once the shapes are."""
+
+    run: Any
+    arrays: tuple[tuple[fx.Node, Order], ...]
+    returned: tuple[tuple[fx.Node, Order], ...]
+    numbers: Mapping[fx.Node, Any]
+    stablehlo: str
+    hlo: str
+
+
+def compile_step(
+    aten: AtenGraph,
+    step: Step,
+    shapes: Mapping[fx.Node, tuple[int, ...]],
+    numbers: Mapping[fx.Node, Any],
+    device: torch.device,
+    options: Mapping[str, Any],
+) -> Program:
+    """Trace and compile a step for ``shapes`` of the tensors it reads and these ``numbers``.
+
+    BackendError, with the operator and its line, where a lowering has no form for its arguments or XLA
+    refuses the program.
+    """
+    import jax
+
+    place = device_for(device)
+    arrays = tuple((node, _order(node)) for node in step.reads)
+    made_numbers: dict[fx.Node, Any] = {}
+    returned: list[tuple[fx.Node, Order]] = []
+
+    def function(*given: Any) -> tuple[Any, ...]:
+        import jax.numpy as jnp
+
+        known: dict[fx.Node, Any] = dict(numbers)
+        for (node, order), array in zip(arrays, given, strict=True):
+            known[node] = jnp.transpose(array, sorted(range(len(order)), key=order.__getitem__))
+        for node in step.xla:
+            known[node] = _lowered(aten, node, known)
+        out = []
+        returned.clear()
+        for node in step.returns:
+            value = known[node]
+            if isinstance(value, bool | int | float):
+                made_numbers[node] = value
+                continue
+            order = _order(node)
+            returned.append((node, order))
+            out.append(jnp.transpose(value, order))
+        return tuple(out)
+
+    function.__name__ = aten.id.replace(".", "_")
+    sharding = jax.sharding.SingleDeviceSharding(place)
+    with wide_types(), jax.default_device(place):
+        given = [
+            jax.ShapeDtypeStruct(  # type: ignore[no-untyped-call]
+                tuple(shapes[node][axis] for axis in order), _dtype_of(node), sharding=sharding
+            )
+            for node, order in arrays
+        ]
+        # XLA is not to skip the roundings to half types that the program asks for.
+        flags = {"xla_allow_excess_precision": False, **options}
+        try:
+            lowered = jax.jit(function).lower(*given)
+            compiled = lowered.compile(compiler_options=flags)
+        except NbcompileError:
+            raise
+        except Exception as error:
+            said = (str(error) or type(error).__name__).strip().splitlines()[0]
+            raise BackendError(f"XLA refuses {aten.id}: {said}") from error
+        return Program(
+            compiled, arrays, tuple(returned), made_numbers, lowered.as_text(), compiled.as_text() or ""
+        )
+
+
+def _lowered(aten: AtenGraph, node: fx.Node, known: Mapping[fx.Node, Any]) -> Any:
+    """The value of one node, in the scope of its name: XLA's texts carry it along."""
+    import jax
+
+    if node.op == "get_attr":
+        return known[node]
+    args, kwargs = fx.map_arg((node.args, node.kwargs), known.__getitem__)
+    if node.target is operator.getitem:
+        return operator.getitem(*args)
+    lower = lowerings().get(node.target)
+    if lower is None:  # arithmetic on sizes, in Python
+        return _number(node, args)
+    values = fx.map_arg(node.args, lambda each: each.meta.get("val"))
+    try:
+        with jax.named_scope(node.name):
+            return _conformed(lower(Result(node.meta["val"], values), *args, **kwargs), node.meta["val"])
+    except LoweringError as error:
+        raise unsupported(aten, node, error.message) from error
+    except NbcompileError:
+        raise
+    except Exception as error:
+        said = (str(error) or type(error).__name__).strip().splitlines()[0]
+        raise unsupported(aten, node, f"jax refuses it: {said}") from error
+
+
+def _number(node: fx.Node, args: Sequence[Any]) -> Any:
+    """A size of an array, or Python's own function of numbers."""
+    packet = getattr(node.target, "overloadpacket", None)
+    if packet is torch.ops.aten.sym_size:
+        return args[0].shape[args[1]]
+    if packet is torch.ops.aten.sym_numel:
+        return args[0].size
+    return node.target(*args)  # type: ignore[operator]
+
+
+def _conformed(made: Any, recorded: Any) -> Any:
+    """Results in the dtypes that the capture recorded of them."""
+    if isinstance(recorded, tuple | list):
+        return tuple(
+            None if item is None or like is None else _conformed(item, like)
+            for item, like in zip(made, recorded, strict=True)
+        )
+    return converted(made, dtype_name(recorded.dtype))
+
+
+def _dtype_of(node: fx.Node) -> Any:
+    import jax.numpy as jnp
+
+    return jnp.dtype(dtype_name(node.meta["val"].dtype))
+
+
+def _order(node: fx.Node) -> Order:
+    value = node.meta["val"]
+    return memory_order([_hint(step) for step in value.stride()], [_hint(n) for n in value.shape])
+
+
+def _hint(value: Any) -> int:
+    if type(value) is int:
+        return value
+    known = getattr(value.node, "hint", None)
+    return int(known) if known is not None else 1

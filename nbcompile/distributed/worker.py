@@ -1,0 +1,52 @@
+"""On a rank: runs the tasks it is given. ``python -m nbcompile.distributed.worker ADDRESS`` is a rank that is
+a plain process; an ipyparallel engine calls :func:`answer`.
+
+What decides which GPU this rank has is in its environment before torch is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import time
+import traceback
+
+from nbcompile.distributed.task import Failure, Reply, Task
+
+_KEY = "NBCOMPILE_RANKS_KEY"
+
+
+def answer(data: bytes) -> bytes:
+    """A pickled :class:`Task`, to a pickled :class:`Reply`. Never raises an Exception."""
+    rank = int(os.environ["RANK"])
+    try:
+        task: Task = pickle.loads(data)
+        sys.path.extend(path for path in task.path if path not in sys.path)
+        from nbcompile.distributed.cell import run
+
+        reply = run(task, rank)
+    except Exception as error:
+        text = "".join(traceback.format_exception(error))
+        reply = Reply(rank, failure=Failure(type(error).__name__, str(error), None, text, time.time()))
+    return pickle.dumps(reply)
+
+
+def main(address: str) -> None:
+    from multiprocessing.connection import Client
+
+    import nbcompile.distributed.cell  # noqa: F401  # takes seconds, which are no part of the first run
+
+    key = bytes.fromhex(os.environ.pop(_KEY))
+    with Client(address, authkey=key) as connection:
+        connection.send_bytes(str(os.environ["RANK"]).encode())
+        while True:
+            try:
+                data = connection.recv_bytes()
+            except (EOFError, OSError):  # the session is gone, or done with us
+                return
+            connection.send_bytes(answer(data))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
