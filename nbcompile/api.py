@@ -9,7 +9,7 @@ import os
 import types
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, overload
 
 import torch
 import torch._dynamo
@@ -28,20 +28,59 @@ from nbcompile.stages import AtenGraph, CompiledModule
 BackendArgument = str | Callable[..., Any]
 
 
+@overload
 def compile(
     fn: Callable[..., Any],
+    *,
+    backend: BackendArgument = ...,
+    mode: str | None = ...,
+    fullgraph: bool = ...,
+    dynamic: bool | None = ...,
+    options: Mapping[str, Any] | None = ...,
+    name: str | None = ...,
+    disable: bool = ...,
+    recompile_limit: int | None = ...,
+    shapes_spec: Any = ...,
+    cell: Cell | None = ...,
+    progress: Callable[[str], None] | None = ...,
+    compile_aten: CompileAten | None = ...,
+    recorder: Recorder | None = ...,
+) -> Compiled: ...
+@overload
+def compile(
+    fn: None = None,
+    *,
+    backend: BackendArgument = ...,
+    mode: str | None = ...,
+    fullgraph: bool = ...,
+    dynamic: bool | None = ...,
+    options: Mapping[str, Any] | None = ...,
+    name: str | None = ...,
+    disable: bool = ...,
+    recompile_limit: int | None = ...,
+    shapes_spec: Any = ...,
+) -> Callable[[Callable[..., Any]], Compiled]: ...
+def compile(
+    fn: Callable[..., Any] | None = None,
     *,
     backend: BackendArgument = "nbcompile",
     mode: str | None = None,
     fullgraph: bool = False,
     dynamic: bool | None = None,
     options: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    disable: bool = False,
+    recompile_limit: int | None = None,
+    shapes_spec: Any = None,
     cell: Cell | None = None,
     progress: Callable[[str], None] | None = None,
     compile_aten: CompileAten | None = None,
     recorder: Recorder | None = None,
-) -> Compiled:
+) -> Compiled | Callable[[Callable[..., Any]], Compiled]:
     """Compile a function or ``nn.Module`` and keep the record of it.
+
+    Takes all that ``torch.compile`` takes, and without ``fn`` makes a decorator, as that does; only
+    ``isolate_recompiles`` is missing, for here it always is so.
 
     Nothing is compiled before the first call. Each call of ``compile`` is a compile of its own: it
     shares no compiled code, recompile limit or dynamic-shape profile with any other, not even of the
@@ -52,6 +91,8 @@ def compile(
     mode:       a torch.compile mode, e.g. ``"max-autotune"``.
     fullgraph:  raise at a graph break. dynamic: as for torch.compile.
     options:    of the backend; for ``"nbcompile"`` see :class:`nbcompile.options.Options`.
+    name:       what the record calls it. disable: do not compile, run the function as it is.
+    recompile_limit, shapes_spec: as for torch.compile, in the versions of torch that have them.
     cell:       the notebook cell the function comes from: spans in it have an empty ``file``.
     progress:   called with one short sentence at each step.
     compile_aten: what compiles one ATen graph; by default :func:`nbcompile.pipeline.compile_graph`.
@@ -59,6 +100,12 @@ def compile(
 
     Raises OptionError for an unknown backend, mode or option, TypeError if ``fn`` is not callable.
     """
+    if fn is None:
+        return functools.partial(
+            compile, backend=backend, mode=mode, fullgraph=fullgraph, dynamic=dynamic, options=options,
+            name=name, disable=disable, recompile_limit=recompile_limit, shapes_spec=shapes_spec, cell=cell,
+            progress=progress, compile_aten=compile_aten, recorder=recorder,
+        )  # fmt: skip
     if not callable(fn):
         raise TypeError(f"nbcompile.compile takes a function or a module, not {type(fn).__name__}")
     return Compiled(
@@ -72,6 +119,9 @@ def compile(
         progress=progress,
         compile_aten=compile_aten,
         recorder=recorder,
+        name=name,
+        disable=disable,
+        limits={"recompile_limit": recompile_limit, "shapes_spec": shapes_spec},
     )
 
 
@@ -95,15 +145,18 @@ class Compiled:
         progress: Callable[[str], None] | None,
         compile_aten: CompileAten | None,
         recorder: Recorder | None = None,
+        name: str | None = None,
+        disable: bool = False,
+        limits: Mapping[str, Any] | None = None,
     ) -> None:
         fn = plain(fn)
         own = vars(self)  # around __setattr__, which belongs to the module
         ours = backend == "nbcompile"
         checked = Options.from_mapping(options if ours else None, mode=mode)
-        name = backend if isinstance(backend, str) else getattr(backend, "__name__", "custom")
+        called = backend if isinstance(backend, str) else getattr(backend, "__name__", "custom")
         if recorder is None:
             found = cell if cell is not None else _cell_of(fn)
-            recorder = Recorder(checked, name, found, progress, name=_name_of(fn))
+            recorder = Recorder(checked, called, found, progress, name=name or _name_of(fn))
         session = Session(recorder)
         inner: Backend
         if ours:
@@ -111,14 +164,20 @@ class Compiled:
         else:
             inner = delegating_backend(recorder, resolve(backend, mode, options, dynamic))
         tracker = _Tracker(session, inner)
-        entry = _weak_backend(weakref.ref(tracker), name)
+        entry = _weak_backend(weakref.ref(tracker), called)
+        taken = {option: value for option, value in (limits or {}).items() if value is not None}
         own["_target"] = fn
         own["_session"] = session
         own["_tracker"] = tracker
         own["_called"] = False
+        own["_disabled"] = disable
         own["recorder"] = recorder
         own["dynamic"] = dynamic
-        own["_run"] = _optimize(entry, weakref.ref(session), fullgraph, dynamic)(fresh_identity(fn))
+        own["_run"] = (
+            fn
+            if disable
+            else _optimize(entry, weakref.ref(session), fullgraph, dynamic, taken)(fresh_identity(fn))
+        )
         for attribute in ("__name__", "__qualname__", "__module__", "__doc__"):
             if hasattr(fn, attribute):
                 own[attribute] = getattr(fn, attribute)
@@ -160,6 +219,8 @@ class Compiled:
     def eager_reason(self) -> str:
         """Why the last call did not (wholly) run compiled code, in one sentence; empty if it did."""
         session: Session = self._session
+        if self._disabled:
+            return "disable=True was asked for"
         if not self._called:
             return "not called yet"
         if session.suppressed:
@@ -243,7 +304,11 @@ def _forget(targets: list[list[Callable[..., Any]]], entry: int) -> None:
 
 
 def _optimize(
-    entry: Backend, session: weakref.ref[Session], fullgraph: bool, dynamic: bool | None
+    entry: Backend,
+    session: weakref.ref[Session],
+    fullgraph: bool,
+    dynamic: bool | None,
+    taken: Mapping[str, Any],
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """torch.compile with Dynamo's hooks: torch.compile itself takes none for guards that fail."""
 
@@ -260,6 +325,10 @@ def _optimize(
     wanted: dict[str, Any] = {"guard_fail_fn": failed, "guard_export_fn": made, "isolate_recompiles": True}
     known = _optimize_parameters()
     extra = {name: value for name, value in wanted.items() if name in known}
+    for name, value in taken.items():
+        if name not in known:
+            raise OptionError(f"torch {torch.__version__} has no {name} in torch.compile.")
+        extra[name] = value
     return torch._dynamo.optimize(backend=entry, nopython=fullgraph, dynamic=dynamic, **extra)
 
 

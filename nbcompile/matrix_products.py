@@ -28,7 +28,7 @@ from nbcompile.fuse.legality import Refusal
 from nbcompile.fuse.matmul_fusion import Candidate, Precision
 from nbcompile.loop_ir.fused import FusedProgram, Group
 from nbcompile.loop_ir.nodes import Buffer
-from nbcompile.options import Options
+from nbcompile.options import SEARCH_MODES, Options
 from nbcompile.recorder import Recorder
 from nbcompile.runtime import triton_build
 from nbcompile.runtime.autotune_configs import config_text, misfit, spills
@@ -41,7 +41,6 @@ from nbcompile.runtime.triton_module import allocator
 from nbcompile.stages import CompiledModule, Config, KernelSource
 from nbcompile.targets import Target
 
-MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 SHARE = 0.5
 """The part of ``options.autotune_seconds`` that the products of a graph may take."""
 LEAST_SECONDS = 0.02
@@ -108,7 +107,7 @@ class Products:
         *, search: bool = False, bench: Bench | None = None,
     ) -> None:  # fmt: skip
         self.options, self.chip, self.recorder, self.search = options, chip, recorder, search
-        self.on = options.mode in MODES and chip.is_gpu
+        self.on = options.mode in SEARCH_MODES and chip.is_gpu
         self.bench = bench
         if self.on and bench is None and device is not None and device.type != "cpu":
             self.bench = gpu_bench(chip, device)

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     import torch
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+SEARCH_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
+"""Those that measure candidates for kernels and matrix products."""
+REPLAY_MODES = ("reduce-overhead", "max-autotune")
+"""Those that replay CUDA graphs."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from nbcompile.loop_ir.fused import FusedProgram
 from nbcompile.loop_ir.verify import verify
 from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.matrix_products import Products, in_two_steps
-from nbcompile.options import Options
+from nbcompile.options import REPLAY_MODES, Options
 from nbcompile.orders import in_one_order
 from nbcompile.recorder import Recorder
 from nbcompile.runtime import (
@@ -134,7 +134,7 @@ def _for_gpu(
         module = source_to_module.with_fallback(module, aten, recorder)
     else:
         library.built()
-    if final and options.mode in ("reduce-overhead", "max-autotune"):
+    if final and options.mode in REPLAY_MODES:
         module = cuda_graphs.replayed(module, aten, source, chip, device, recorder, lambda: tuner.settled)
     if final:
         return module

@@ -12,14 +12,15 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "nbcompile"
-STAGES = {"capture", "lower", "fuse", "codegen", "runtime", "measure", "view", "notebook", "distributed",
-          "sweep"}  # fmt: skip
+STAGES = {"capture", "lower", "fuse", "codegen", "runtime", "measure", "tracers", "view", "notebook",
+          "distributed", "sweep"}  # fmt: skip
 SHARED = {"stages", "compilation", "errors", "options", "loop_ir", "provenance", "environment", "recorder",
-          "targets", "limits", "operators", "ranks"}  # fmt: skip
+          "targets", "limits", "operators", "findings", "modes", "ranks"}  # fmt: skip
 # What a package may import beyond SHARED and itself: measuring and the notebook stand above the compiler,
 # and call it.
 ALLOWED = {
     "measure": {"api", "backends"},
+    "tracers": {"api", "capture", "measure"},
     "distributed": {"api", "capture", "measure"},
     "sweep": {"api", "backends", "measure", "view"},
     "notebook": {"api", "pipeline", "editing", "view", "measure", "capture", "backends", "distributed",
@@ -84,7 +85,9 @@ def test_only_the_notebook_package_knows_jupyter(path: Path) -> None:
     assert not used or _name(path).startswith("notebook"), f"{path}: {used}"
 
 
-@pytest.mark.parametrize("name", ["view", "compilation", "provenance", "errors", "limits"])
+@pytest.mark.parametrize(
+    "name", ["view", "compilation", "provenance", "errors", "limits", "findings", "modes"]
+)
 def test_a_record_is_read_without_torch(name: str) -> None:
     files = [PACKAGE / f"{name}.py"] if (PACKAGE / f"{name}.py").exists() else (PACKAGE / name).rglob("*.py")
     checked = 0

@@ -196,12 +196,19 @@ def _demo(source: Path, out: Path) -> tuple[int, str]:
     return run.returncode, run.stderr if run.returncode else ""
 
 
+# What each notebook's page must show of its results.
+SHOWN = {
+    "01-first-compile": "largest distance between the curves",
+    "15-the-other-compilers": "silently wrong once something changes",
+}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_notebooks_run_from_start_to_end(source: Path, tmp_path: Path) -> None:
-    """Every cell, with its own assertions: the trained model's loss curve equals eager's."""
+    """Every cell, with its own assertions."""
     status, messages = _demo(source.with_suffix(".ipynb"), tmp_path)
     assert status == 0, messages
     page = (tmp_path / f"{source.stem}.html").read_text()
-    assert "largest distance between the curves" in page
+    assert SHOWN[source.stem] in page

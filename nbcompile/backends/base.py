@@ -6,6 +6,7 @@ its functions, so that it can be listed, with what to install, where the compile
 
 from __future__ import annotations
 
+import fnmatch
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,6 +44,8 @@ class Backend:
     ``compiler`` binds the settings of a compile, and raises OptionError for those it does not take.
     ``modules`` are what it imports, ``packages`` what pip is to install for them. ``modes`` are those it
     knows, ``trains`` whether it compiles what requires gradients, ``devices`` where its code runs.
+    ``options`` describes those it takes, by name (or pattern, ``xla_*``), in a sentence each; if it has any,
+    others are refused.
     """
 
     name: str
@@ -53,6 +56,7 @@ class Backend:
     modes: tuple[str, ...] = DEFAULT
     trains: bool = True
     devices: tuple[Literal["cpu", "cuda"], ...] = ("cpu", "cuda")
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def missing(self) -> str:
         """Why it cannot be used here, as the rest of a sentence ("needs tvm, which is not installed"); empty
@@ -84,6 +88,12 @@ class Backend:
                 f"backend {self.name!r} has no mode {settings.mode!r}.",
                 advice=f"Modes: {', '.join(self.modes)}.",
             )
+        for name in settings.options if self.options else ():
+            if not any(fnmatch.fnmatchcase(name, known) for known in self.options):
+                raise OptionError(
+                    f"option {name!r} is unknown to {self.name}.",
+                    advice=f"Options: {', '.join(self.options)}.",
+                )
         return self.compiler(settings)
 
 

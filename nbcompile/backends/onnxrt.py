@@ -43,8 +43,6 @@ _FX_NODE = "pkg.torch.onnx.fx_node"  # where the exporter says which FX node an 
 
 
 def _compiler(settings: Settings) -> GraphCompiler:
-    """Options: ``providers``, a list of onnxruntime's execution providers; ``config``, a mapping of session
-    configuration entries; and any attribute of ``onnxruntime.SessionOptions``."""
     _session_options(settings.options)
 
     def engine(graph: StaticGraph) -> Program:
@@ -212,4 +210,9 @@ BACKEND = Backend(
     modules=("onnxruntime", "onnx", "onnxscript"),
     packages=("onnxruntime", "onnx", "onnxscript"),
     devices=("cpu",),
+    options={
+        "providers": "a list of onnxruntime's execution providers",
+        "config": "a mapping of session configuration entries",
+        "*": "any attribute of onnxruntime.SessionOptions, e.g. graph_optimization_level",
+    },
 )

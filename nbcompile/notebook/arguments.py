@@ -15,6 +15,7 @@ from IPython.core import magic_arguments
 from IPython.core.error import UsageError
 
 from nbcompile.backends import registry
+from nbcompile.backends.browse import list_options
 from nbcompile.errors import OptionError
 from nbcompile.exporting.fresh import Package
 from nbcompile.exporting.program import DynamicDim, parse_dim
@@ -57,6 +58,10 @@ class CellOptions:
     save: str = ""
     into: str = ""
     live: bool = False
+    disable: bool = False
+    name: str = ""
+    recompile_limit: int | None = None
+    mode_diff: tuple[str, ...] = ()
     ranks: int = 0
     parallel: Parallel = "ddp"
     split: tuple[str, ...] = ()
@@ -86,11 +91,18 @@ def options_of_magic(function: F) -> F:
         argument("--backend", help="a compiler (nbcompile, inductor, onnxrt …) or a function by its name"),
         argument("--mode", type=_modes, metavar="MODE,MODE",
                  help=f"torch.compile mode; several: a sweep of them. There are {', '.join(MODES)}"),
+        argument("--mode-diff", metavar="MODE,MODE",
+                 help="also compile in these modes, and show what each changes for this cell"),
         argument("--fullgraph", action="store_true", help="an error, not a graph break"),
         argument("--dynamic", dest="dynamic", action="store_true", default=None, help="sizes are symbolic"),
         argument("--no-dynamic", dest="dynamic", action="store_false", help="sizes are constants"),
+        argument("--disable", action="store_true", help="do not compile: torch.compile(disable=True)"),
+        argument("--name", metavar="NAME", help="what the record calls what is compiled"),
+        argument("--recompile-limit", type=int, metavar="N", help="graphs of one function, then eager"),
         argument("-o", dest="option", action="append", default=[], metavar="NAME=VALUE",
                  help="an option of the backend; may be repeated"),
+        argument("--list-options", nargs="?", const="", metavar="PATTERN",
+                 help="of %%compile: the options of --backend, those like PATTERN; compiles nothing"),
         argument("--train", action="store_true", help="measure forward and backward together"),
         argument("--compare", metavar="A,B", help="contestants to time, e.g. eager,inductor"),
         argument("--dtype", type=_dtypes, metavar="DTYPE,DTYPE",
@@ -147,11 +159,10 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
             registry.check(name)
         except OptionError as error:
             raise UsageError(str(error)) from error
-    if backend == "nbcompile":
-        try:
-            Options.from_mapping(dict(pairs), mode=mode)
-        except OptionError as error:
-            raise UsageError(str(error)) from error
+    try:
+        _check_options(backend, dict(pairs), mode)
+    except OptionError as error:
+        raise UsageError(str(error)) from error
     show = _names(parsed.show) if parsed.show else defaults.show
     for part in show:
         if part not in PARTS:
@@ -169,13 +180,17 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         options=tuple(pairs),
         train=parsed.train,
         compare=compare,
-        bench=defaults.bench and not parsed.no_bench,
+        bench=defaults.bench and not (parsed.no_bench or parsed.disable),
         bench_seconds=defaults.bench_seconds,
         cold=defaults.cold,
         show=show,
         save=parsed.save or "",
         into=parsed.into or "",
         live=parsed.live,
+        disable=parsed.disable,
+        name=parsed.name or "",
+        recompile_limit=parsed.recompile_limit,
+        mode_diff=_other_modes(parsed, mode),
         ranks=_ranks(parsed),
         parallel=parsed.parallel or "ddp",
         split=_names(parsed.split) if parsed.split else (),
@@ -239,6 +254,31 @@ def _dynamic_dims(parsed: argparse.Namespace) -> tuple[tuple[str, int, DynamicDi
     if parsed.export and (parsed.save or parsed.into or parsed.live):
         raise UsageError("--export has a report for its result; --save, --into and --live are of a record")
     return dims
+
+
+def _check_options(backend: str, pairs: dict[str, str], mode: str) -> None:
+    if backend == "nbcompile":
+        Options.from_mapping(pairs, mode=mode)
+        return
+    if pairs and backend in registry.backends():
+        list_options(backend).check(name.replace("-", "_") for name in pairs)
+
+
+def _other_modes(parsed: argparse.Namespace, mode: str) -> tuple[str, ...]:
+    """``--mode-diff``, and the checks of what has no other place."""
+    if parsed.list_options is not None:
+        raise UsageError("--list-options is for %compile, with one %, and takes no expression")
+    if parsed.recompile_limit is not None and parsed.recompile_limit < 1:
+        raise UsageError("--recompile-limit wants a number from 1 on")
+    modes = _names(parsed.mode_diff) if parsed.mode_diff else ()
+    if modes and (parsed.disable or parsed.ranks):
+        raise UsageError("--mode-diff compiles in this process: it goes with neither --disable nor --ranks")
+    for other in modes:
+        if other not in MODES:
+            raise UsageError(f"--mode-diff has no mode {other!r}: choose from {', '.join(MODES)}")
+        if other == mode:
+            raise UsageError(f"--mode-diff {other}: that is the mode of this cell already")
+    return modes
 
 
 def _ranks(parsed: argparse.Namespace) -> int:

@@ -46,6 +46,7 @@ def compile_callable(
         fullgraph=options.fullgraph,
         dynamic=options.dynamic,
         options=backend_options(options.backend, options),
+        **_rest(options),
         progress=progress,
     )
 
@@ -67,6 +68,7 @@ def compile_part(
         fullgraph=whole,
         dynamic=options.dynamic,
         options=backend_options(options.backend, options),
+        **_rest(options),
         compile_aten=compile_aten,
         recorder=recorder,
     )
@@ -110,6 +112,7 @@ class CompiledCall:
             fullgraph=options.fullgraph,
             dynamic=options.dynamic,
             options=backend_options(options.backend, options),
+            **_rest(options),
             cell=Cell(source=expression, filename=filename, body_starts=1),
             progress=progress,
         )
@@ -161,6 +164,15 @@ class CellCompiler:
 def backend_names() -> tuple[str, ...]:
     """Names for completion of ``--backend``."""
     return registry.names()
+
+
+def _rest(options: CellOptions) -> dict[str, Any]:
+    """The rest of torch.compile's arguments that a cell can give."""
+    return {
+        "disable": options.disable,
+        "name": options.name or None,
+        "recompile_limit": options.recompile_limit,
+    }
 
 
 def _mode(options: CellOptions) -> str | None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
+from nbcompile.backends.browse import list_options
+from nbcompile.errors import OptionError
 from nbcompile.notebook.arguments import DTYPES, TARGETS
-from nbcompile.options import MODES, Options
+from nbcompile.options import MODES
 from nbcompile.view.parts import PARTS
 
 typed_matcher: Callable[[Any], Any] = context_matcher()
@@ -57,6 +59,26 @@ def _words(
         return [done + comma + name for name in sorted({"eager", *backends()})]
     if option == "--show":
         return [done + comma + name for name in PARTS]
+    if option == "--mode-diff":
+        return [done + comma + name for name in MODES]
     if option == "-o":
-        return [f"{field.name}=" for field in dataclasses.fields(Options) if field.name != "mode"]
+        return _options(_backend(before), typed)
     return sorted(flags) if typed.startswith("-") or not typed else []
+
+
+def _backend(before: list[str]) -> str:
+    """The backend that the line names, or the default one."""
+    named = [value for flag, value in itertools.pairwise(before) if flag == "--backend"]
+    return named[-1] if named else "nbcompile"
+
+
+def _options(backend: str, typed: str) -> list[str]:
+    """``NAME=`` for each option of the backend; after the sign its values, where these are few."""
+    try:
+        table = list_options(backend)
+    except OptionError:
+        return []
+    name, equals, _ = typed.partition("=")
+    if not equals:
+        return [f"{option.name}=" for option in table if "*" not in option.name]
+    return [f"{name}={value}" for option in table if option.name == name for value in option.values]

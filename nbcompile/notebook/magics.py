@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import dataclasses
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,10 +14,14 @@ from typing import Any, cast
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+from IPython.display import display
 from traitlets import Bool, CaselessStrEnum, Float, Int, List, Unicode
 
+from nbcompile.backends.browse import OptionTable, list_options
 from nbcompile.capture.cell_to_function import prepare
 from nbcompile.compilation import Cell, Compilation
+from nbcompile.errors import OptionError
+from nbcompile.modes import ModeDiff
 from nbcompile.notebook import comm, hooks
 from nbcompile.notebook.arguments import (
     CellOptions,
@@ -29,7 +34,15 @@ from nbcompile.notebook.compiling import CellCompiler, CompiledCall, backend_nam
 from nbcompile.notebook.completion import matcher
 from nbcompile.notebook.display import save, show
 from nbcompile.notebook.exports import export_call
-from nbcompile.notebook.measuring import has_backward, measure_call, measure_cell, repeatable, wanted
+from nbcompile.notebook.measuring import (
+    has_backward,
+    measure_call,
+    measure_cell,
+    modes_of_call,
+    modes_of_cell,
+    repeatable,
+    wanted,
+)
 from nbcompile.notebook.play import SESSION
 from nbcompile.notebook.programs import CellProgram, Piece
 from nbcompile.notebook.progress import Place
@@ -103,6 +116,8 @@ class NbCompile(Magics):
         return None
 
     def _line(self, line: str) -> Any:
+        if "--list-options" in line.split():
+            return self._options(line)
         parsed, expression = split_expression(line, self._parser.parse_argstring)
         if parsed.help:
             print(self._parser.format_help())
@@ -136,12 +151,28 @@ class NbCompile(Magics):
                 compilation = measure_call(
                     call.function, call.arguments, compilation, options, place.progress
                 )
+        modes = None
+        if options.mode_diff:
+            with self._interruptible():
+                modes = modes_of_call(
+                    call.function, call.arguments, options, place.progress, train=options.train
+                )
         program = CellProgram.of_call(call, self._ip.user_ns, compilation.cell, options)
         self.plays.remember(compilation.id, program)
-        self._deliver(compilation, options, place)
+        self._deliver(compilation, options, place, modes)
         if options.sweeps:
             self._sweep(pieces_of_call(call), options, train=options.train)
         return result
+
+    def _options(self, line: str) -> OptionTable:
+        """``%compile --list-options [--backend NAME] [PATTERN]``"""
+        parsed, rest = self._parser.parse_known_args(shlex.split(line))
+        if rest[1:] or (rest and (parsed.list_options or rest[0].startswith("-"))):
+            raise UsageError(f"--list-options takes one pattern, and this is one more: {' '.join(rest)}")
+        try:
+            return list_options(parsed.backend or self.backend, parsed.list_options or "".join(rest))
+        except OptionError as error:
+            raise UsageError(str(error)) from error
 
     def _on_ranks(self, line: str, cell: str, options: CellOptions) -> Any:
         from nbcompile.notebook.ranks import run_cell, show_ranks
@@ -213,16 +244,20 @@ class NbCompile(Magics):
             return
         run, options, place = current.run, current.options, current.place
         run.finish(result.success)
+        modes = None
         try:
             compilation = current.compiler.record(run)
             if wanted(compilation, options) and result.success and run.parts:
                 with self._interruptible():
                     compilation = measure_cell(run, compilation, options, place.progress)
-            elif not result.success:
+            if options.mode_diff and result.success and run.parts:
+                with self._interruptible():
+                    modes = modes_of_cell(run, compilation, options, place.progress)
+            if not result.success:
                 compilation = _noted(compilation, "The cell raised an error, so nothing was measured.")
             if result.success:
                 self._remember(run, compilation, options)
-            self._deliver(compilation, options, place)
+            self._deliver(compilation, options, place, modes)
             parts = repeatable(run, compilation)
             if options.sweeps and result.success and parts:
                 self._sweep(pieces_of_parts(parts), options, train=has_backward(run, options))
@@ -241,12 +276,19 @@ class NbCompile(Magics):
             program = CellProgram.of_parts(parts, run.namespace, compilation.cell, options, train)
             self.plays.remember(compilation.id, program)
 
-    def _deliver(self, compilation: Compilation, options: CellOptions, place: Place) -> None:
+    def _deliver(
+        self, compilation: Compilation, options: CellOptions, place: Place, modes: ModeDiff | None
+    ) -> None:
+        """Show the record and what modes change. ``--into NAME`` binds these to NAME and NAME_modes."""
         if options.into:
             self._ip.user_ns[options.into] = compilation
+            if modes is not None:
+                self._ip.user_ns[f"{options.into}_modes"] = modes
         if options.save:
             save(compilation, options.save)
         show(compilation, options, place)
+        if modes is not None:
+            display(modes)  # type: ignore[no-untyped-call]
 
     def _sweep(self, pieces: list[Piece], options: CellOptions, *, train: bool) -> None:
         """The table of a sweep, below the record."""

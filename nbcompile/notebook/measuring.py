@@ -15,7 +15,9 @@ from nbcompile.compilation import Ceilings, Compilation
 from nbcompile.errors import MeasureError
 from nbcompile.measure.call_times import same_calls, with_call_times
 from nbcompile.measure.compare import compare
+from nbcompile.measure.modes import mode_diff
 from nbcompile.measure.roofline import measure_ceilings
+from nbcompile.modes import ModeDiff
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.compiling import backend_options
 from nbcompile.notebook.session import CellRun, Part
@@ -163,6 +165,39 @@ def _compile(fn: Callable[..., Any], *, backend: str, options: Any = None, **res
     if backend == "inductor":
         options = {"fallback_random": True, **(options or {})}
     return compile(fn, backend=backend, options=options, **rest)
+
+
+def modes_of_cell(
+    run: CellRun, compilation: Compilation, options: CellOptions, progress: Progress
+) -> ModeDiff | None:
+    """The parts of a cell that can run again, in the modes of ``--mode-diff`` too; None if there are none."""
+    parts = repeatable(run, compilation)
+    if not parts:
+        return None
+    return modes_of_call(*as_program(parts), options, progress, train=has_backward(run, options))
+
+
+def modes_of_call(
+    fn: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    options: CellOptions,
+    progress: Progress,
+    *,
+    train: bool,
+) -> ModeDiff:
+    """One call in the cell's mode and in those of ``--mode-diff``."""
+    return mode_diff(
+        fn,
+        arguments,
+        (options.mode, *options.mode_diff),
+        backend=options.backend,
+        options=backend_options(options.backend, options),
+        train=train,
+        dynamic=options.dynamic,
+        timing=options.bench,
+        budget=options.bench_seconds * (1 + len(options.mode_diff)),
+        progress=progress,
+    )
 
 
 def has_backward(run: CellRun, options: CellOptions) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import warnings
 from collections.abc import Iterator
@@ -12,6 +11,8 @@ from typing import Any
 import torch
 import torch._dynamo
 import torch.compiler.config
+
+from nbcompile.capture.torch_log import unprinted
 
 # A frame that fails to compile runs eagerly, and numpy stays numpy, with its own random numbers.
 DYNAMO: AbstractContextManager[Any] = torch._dynamo.config.patch(suppress_errors=True, trace_numpy=False)
@@ -52,26 +53,7 @@ def changing(numbers: tuple[str, ...]) -> AbstractContextManager[Any]:
 
 @contextmanager
 def quiet_compile() -> Iterator[None]:
-    """What torch would print about a compile stays unprinted: the record says it, in one line each.
-
-    Only what prints is stopped. Others who listen to torch's log, as our recorder does, still hear it.
-    """
-    printing = [
-        handler
-        for name in ("torch", "torch._dynamo", "torch._subclasses", "torch._inductor")
-        for handler in logging.getLogger(name).handlers
-        if isinstance(handler, logging.StreamHandler)
-    ]
-    with warnings.catch_warnings(), DYNAMO:
+    """What torch would print about a compile stays unprinted: the record says it, in one line each."""
+    with warnings.catch_warnings(), DYNAMO, unprinted():
         warnings.filterwarnings("ignore", module=r"torch\._(dynamo|inductor|functorch)")
-        for handler in printing:
-            handler.addFilter(_nothing)
-        try:
-            yield
-        finally:
-            for handler in printing:
-                handler.removeFilter(_nothing)
-
-
-def _nothing(record: logging.LogRecord) -> bool:
-    return False
+        yield

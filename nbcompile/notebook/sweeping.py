@@ -55,7 +55,9 @@ def sweep_pieces(
         made = varied(pieces, str(dtype or "").removeprefix("torch."), extents)
         return as_program([_with_numbers(piece, sizes) for piece in made])[1]
 
-    def with_options(target: Any, *, backend: str, options: Any = None, **rest: Any) -> Compiled:
+    def with_options(
+        target: Callable[..., Any], *, backend: str, options: Any = None, **rest: Any
+    ) -> Compiled:
         own = {**(backend_options(backend, cell) or {}), **(options or {})}
         return compile(target, backend=backend, options=own or None, **rest)
 

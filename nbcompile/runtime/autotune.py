@@ -22,7 +22,7 @@ import torch
 
 from nbcompile.compilation import AutotuneChoice, Kernel, Launched
 from nbcompile.errors import NbcompileError
-from nbcompile.options import Options
+from nbcompile.options import SEARCH_MODES, Options
 from nbcompile.recorder import Recorder
 from nbcompile.runtime import autotune_store as store
 from nbcompile.runtime import triton_build
@@ -38,8 +38,6 @@ from nbcompile.runtime.triton_grid import hints_of, is_pointer
 from nbcompile.runtime.triton_text import definitions
 from nbcompile.stages import CompiledModule, Config, KernelSource, Launch
 from nbcompile.targets import Target
-
-MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 
 Functions = Mapping[str, Callable[..., None]]
 Make = Callable[[Callable[[], Functions]], CompiledModule]
@@ -121,7 +119,7 @@ class Tuner:
         self._lock = threading.Lock()
         self._open: dict[str, _Search] = {}
         self._ahead: Ahead | None = None
-        if options.mode in MODES:
+        if options.mode in SEARCH_MODES:
             self._plan()
             self.settled = not self._searches
 

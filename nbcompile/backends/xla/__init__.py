@@ -21,8 +21,6 @@ def supported() -> tuple[str, ...]:
 
 
 def _compiler(settings: Settings) -> GraphCompiler:
-    """``settings.options`` are XLA's own flags (``xla_...``), as ``jax.stages.Lowered.compile`` takes."""
-
     def compiler(graph: FxGraph, example_inputs: Sequence[Any], recorder: Recorder) -> Callable[..., Any]:
         from nbcompile.backends.xla.decompositions import FORM
         from nbcompile.capture.fx_to_aten import compile_fx_graph
@@ -47,4 +45,5 @@ BACKEND = Backend(
     compiler=_compiler,
     modules=("jax",),
     packages=("jax",),
+    options={"xla_*": "XLA's own flags, as jax.stages.Lowered.compile takes them"},
 )
