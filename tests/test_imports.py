@@ -81,7 +81,7 @@ def test_only_the_notebook_package_knows_jupyter(path: Path) -> None:
     assert not used or _name(path).startswith("notebook"), f"{path}: {used}"
 
 
-@pytest.mark.parametrize("name", ["view", "compilation", "provenance", "errors", "limits"])
+@pytest.mark.parametrize("name", ["view", "compilation", "provenance", "errors", "limits", "ranks"])
 def test_a_record_is_read_without_torch(name: str) -> None:
     files = [PACKAGE / f"{name}.py"] if (PACKAGE / f"{name}.py").exists() else (PACKAGE / name).rglob("*.py")
     checked = 0
