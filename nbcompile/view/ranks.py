@@ -139,7 +139,7 @@ def _bucket_row(bucket: Bucket) -> tuple[str, ...]:
         place = f"{place} ({_place(bucket.span)})".strip()
     names = ", ".join(bucket.parameters[:8])
     more = f" and {len(bucket.parameters) - 8} more" if len(bucket.parameters) > 8 else ""
-    return str(bucket.index), bucket.graph or "–", bytes_text(bucket.bytes), place, names + more
+    return str(bucket.index), bucket.graph or "–", bytes_text(bucket.bytes), place or "–", names + more
 
 
 def _place(span: Span) -> str:
