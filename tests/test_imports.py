@@ -86,7 +86,7 @@ def test_only_the_notebook_package_knows_jupyter(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["view", "compilation", "provenance", "errors", "limits", "findings", "modes"]
+    "name", ["view", "compilation", "provenance", "errors", "limits", "findings", "modes", "ranks"]
 )
 def test_a_record_is_read_without_torch(name: str) -> None:
     files = [PACKAGE / f"{name}.py"] if (PACKAGE / f"{name}.py").exists() else (PACKAGE / name).rglob("*.py")

@@ -83,7 +83,7 @@ def compile_names(
         trainable = any(p.requires_grad for p in module.parameters())
         if parallel == "fsdp2" and trainable:
             units += _shard(name, module, mesh, names, len(units))
-        call = Call(name, module._call_impl, make, cell)
+        call = Call(name, _past_itself(module), make, cell)
         call.target = module
         call.leaves, call.buffers = tuple(module.parameters()), tuple(module.buffers())
         if parallel == "ddp" and trainable:
@@ -102,6 +102,21 @@ def compile_names(
                 names[name] = functools.wraps(function)(functools.partial(call))
                 calls.append(call)
     return calls, wrappers, tuple(units)
+
+
+def _past_itself(self: nn.Module) -> Callable[..., Any]:
+    """What a call of the module was before it was replaced, hooks included.
+
+    Dynamo captures the user's ``forward`` within it, under the names of its parameters. One of torch.nn's own
+    modules it captures only as part of a function that is not torch's.
+    """
+    if not type(self).forward.__module__.startswith("torch."):
+        return self._call_impl
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return self._call_impl(*args, **kwargs)
+
+    return call
 
 
 def maker(recorder: Recorder, backend: str, settings: Mapping[str, Any]) -> Make:

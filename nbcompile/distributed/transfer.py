@@ -48,7 +48,9 @@ def pack_names(names: Mapping[str, Any]) -> bytes:
             except Exception as inner:
                 raise RanksError(
                     f"{name} cannot be sent to the ranks: {type(inner).__name__}: {inner}",
-                    advice="Make it inside the cell.",
+                    advice="Run: pip install cloudpickle"
+                    if _pickle_module() is pickle
+                    else "Make it inside the cell.",
                 ) from error
         raise RanksError(f"the cell's names cannot be sent to the ranks: {error}") from error
 

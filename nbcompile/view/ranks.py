@@ -56,15 +56,19 @@ def ranks_to_html(result: RanksResult) -> str:
 
 def _table(css: Styler, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
     def line(cells: Sequence[str], tag: str, style: str) -> Markup:
+        wide = len(cells) - 1 if heads[-1] == "parameters" else len(cells)  # may be long: wrapped
         made = Markup("").join(
-            Markup("<{0} {1}>{2}</{0}>").format(Markup(tag), css(style), cell) for cell in cells
+            Markup("<{0} {1}>{2}</{0}>").format(
+                Markup(tag), css("tdw" if place == wide and tag == "td" else style), cell
+            )
+            for place, cell in enumerate(cells)
         )
         return Markup("<tr {}>{}</tr>").format(css("row"), made)
 
     body = Markup("").join(line(row, "td", "td") for row in rows)
-    return Markup('<div {}><table {}>{}{}</table></div>').format(
-        css("body"), css("table"), line(heads, "th", "th"), body
-    )  # fmt: skip
+    return Markup("<div {}><table {}>{}{}</table></div>").format(
+        css("body", "wide"), css("table"), line(heads, "th", "th"), body
+    )
 
 
 def _fold(css: Styler, title: str, body: Markup) -> Markup:
@@ -135,7 +139,7 @@ def _bucket_row(bucket: Bucket) -> tuple[str, ...]:
         place = f"{place} ({_place(bucket.span)})".strip()
     names = ", ".join(bucket.parameters[:8])
     more = f" and {len(bucket.parameters) - 8} more" if len(bucket.parameters) > 8 else ""
-    return str(bucket.index), bucket.graph or "–", bytes_text(bucket.bytes), place, names + more
+    return str(bucket.index), bucket.graph or "–", bytes_text(bucket.bytes), place or "–", names + more
 
 
 def _place(span: Span) -> str:
