@@ -193,6 +193,60 @@ def test_each_set_of_sizes_is_compiled_and_said_to_be() -> None:
     assert any("compiles g0.fw again for each set of shapes" in note for note in run.compilation.notes)
 
 
+def test_sizes_that_xla_cannot_have_run_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nbcompile.backends.xla import module
+
+    run = through_xla(lambda x: x * x.shape[0], dynamic=True)
+    assert run(torch.ones(3)).tolist() == [3, 3, 3] and run.ran_compiled
+
+    def refuse(*given: Any) -> None:
+        raise BackendError("XLA refuses it")
+
+    monkeypatch.setattr(module, "compile_step", refuse)
+    assert run(torch.ones(2)).tolist() == [2, 2]
+    assert run.eager_reason.endswith("for other sizes than those at capture: XLA refuses it")
+
+
+@pytest.mark.slow
+def test_what_torch_does_whole_is_taken_apart() -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, norm_first=True).eval()
+    mask = torch.ones(5, 5).triu(1).bool()
+    x = torch.randn(2, 5, 16)
+    with torch.no_grad():
+        run = through_xla(layer)
+        close(run(x, mask), layer(x, mask))
+    assert run.ran_compiled, run.eager_reason
+
+
+def test_a_step_of_an_optimizer_of_lists() -> None:
+    def step(parameters, gradients, means):
+        torch._foreach_lerp_(means, gradients, 0.1)
+        torch._foreach_addcdiv_(parameters, means, torch._foreach_add(gradients, 9.0), value=-0.5)
+
+    def tensors():
+        torch.manual_seed(0)
+        return [[torch.randn(n, 2) for n in (2, 3)] for _ in range(3)]
+
+    mine, theirs = tensors(), tensors()
+    run = through_xla(step)
+    run(*mine)
+    step(*theirs)
+    assert run.ran_compiled, run.eager_reason
+    close(mine, theirs)
+
+
+def test_checks_of_values_are_made() -> None:
+    def f(x):
+        return F.one_hot(x, 5) * 2
+
+    run = through_xla(f)
+    x = torch.tensor([1, 4])
+    assert torch.equal(run(x), f(x)) and run.ran_compiled
+    with pytest.raises(RuntimeError):
+        run(torch.tensor([1, 7]))
+
+
 def test_an_operator_that_is_missing_is_named_with_its_line() -> None:
     def f(x):
         y = x + 1

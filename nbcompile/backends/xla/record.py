@@ -100,7 +100,7 @@ class _Maker:
         made = Node(
             id, node.name, str(node.target), "library", inputs, origins,
             self.aten.spans.get(node.name, ()), text=f"{node.name} = {node.target}",
-            note="drawn by torch, so that the numbers are those of eager mode",
+            note=_note(node),
         )  # fmt: skip
         self.fused.append(made)
         self.loops.append(made)
@@ -250,6 +250,13 @@ class _Maker:
         return tuple(
             dict.fromkeys(span for each in items for span in self.aten.spans.get(self._scope(each), ()))
         )
+
+
+def _note(node: fx.Node) -> str:
+    """Why a node runs in torch."""
+    if torch.Tag.nondeterministic_seeded in node.target.tags:  # type: ignore[union-attr]
+        return "drawn by torch, so that the numbers are those of eager mode"
+    return "checked by torch: XLA has no way to raise an error"
 
 
 def _holds_code(item: Instruction) -> bool:
