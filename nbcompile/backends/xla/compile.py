@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import torch
 
 from nbcompile.backends.xla.module import Module
 from nbcompile.backends.xla.program import Program
@@ -20,6 +23,11 @@ def compile_aten(aten: AtenGraph, recorder: Recorder, flags: Mapping[str, Any]) 
     with recorder.step("split", aten.id):
         check(aten)
         steps = plan(aten)
+    device = device_of(aten)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = torch.get_num_threads()
+    if device.type == "cpu" and cores != threads:
+        recorder.add(f"XLA takes as many threads as there are cores ({cores}), torch is set to {threads}")
     programs: dict[int, Program] = {}
 
     def compiled(place: int, program: Program) -> None:
@@ -30,7 +38,7 @@ def compile_aten(aten: AtenGraph, recorder: Recorder, flags: Mapping[str, Any]) 
             f"XLA compiles {aten.id} again for each set of shapes: the record shows those of the first."
         )
 
-    module = Module(aten, steps, device_of(aten), flags, compiled)
+    module = Module(aten, steps, device, flags, compiled)
     with recorder.step("xla", aten.id, f"{aten.id}.fused"):
         module.prepare()
     with recorder.step("record", f"{aten.id}.fused"):

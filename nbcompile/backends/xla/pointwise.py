@@ -258,7 +258,6 @@ def converted(x: Array, dtype: str) -> Array:
     return x.astype(wanted)
 
 
-_register("angle", jnp.angle)
 _register("conj _conj _conj_physical", jnp.conj)
 _register("xlogy.Tensor", jax.scipy.special.xlogy)
 _register("logaddexp", jnp.logaddexp)

@@ -16,6 +16,7 @@ from torch import fx
 from nbcompile.backends.xla.hlo import Computation, HloModule, Instruction, parse
 from nbcompile.backends.xla.program import Program
 from nbcompile.backends.xla.split import Plan
+from nbcompile.capture.graph_record import dim, nbytes
 from nbcompile.compilation import Graph, Kernel, LineLink, Node, NodeKind, Span
 from nbcompile.stages import AtenGraph, device_of
 
@@ -135,10 +136,11 @@ class _Maker:
         if node not in self.maker:
             id = self.maker[node] = f"{self.aten.id}.{node.name}"
             value = node.meta["val"]
-            shape = tuple(n if type(n) is int else str(n) for n in value.shape)
+            shape, stride = tuple(map(dim, value.shape)), tuple(map(dim, value.stride()))
             made = Node(
                 id, node.name, "input", "input", origins=(self.aten.ids[node.name],), shape=shape,
-                dtype=str(value.dtype).removeprefix("torch."), text=f"{node.name} = input",
+                dtype=str(value.dtype).removeprefix("torch."), stride=stride, bytes=nbytes(value),
+                text=f"{node.name} = input",
             )  # fmt: skip
             self.loops.append(made)
             self.fused.append(made)
