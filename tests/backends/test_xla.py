@@ -80,6 +80,27 @@ def test_a_residual_block_trains_and_updates_its_buffers() -> None:
     assert block.norm.num_batches_tracked == 1
 
 
+def test_parameters_are_read_as_an_optimizer_left_them() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.LayerNorm(8), nn.Linear(8, 2)).bfloat16()
+    twin = copy.deepcopy(model)
+    x = torch.randn(5, 6).bfloat16()
+    run = through_xla(model)
+    losses = []
+    for module, call in ((model, run), (twin, twin)):
+        optimizer = torch.optim.AdamW(module.parameters(), lr=0.1)
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss = call(x).float().square().sum()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        module[0].weight.data = module[0].weight.data.clone() * 0.5  # other memory
+        losses.append(call(x).float().sum().item())
+    assert run.ran_compiled, run.eager_reason
+    assert losses[:5] == pytest.approx(losses[5:], rel=0.1) and losses[3] < 0.5 * losses[0]
+
+
 def test_embedding_and_cross_entropy_train() -> None:
     torch.manual_seed(0)
     table = torch.randn(11, 6, requires_grad=True)
@@ -131,17 +152,18 @@ def test_inputs_are_overwritten_where_the_program_says_so() -> None:
 
 def test_results_own_their_memory() -> None:
     def make(x):
-        return x + 1, torch.full((2, 3), 7.0), x.view(6), x, torch.ones(3)
+        return x + 1, torch.full((2, 3), 7.0), x.view(6), x, torch.ones(3), 1 + x, (x + 1).clone()
 
     run = through_xla(make)
     x = torch.zeros(2, 3)
     for _ in range(2):
-        first, constant, view, same, other = run(x)
+        first, constant, view, same, other, again, copied = run(x)
         assert same is x and view.data_ptr() == x.data_ptr(), "as eager, which hands out views of x"
         assert torch.equal(first, torch.ones(2, 3)) and torch.equal(constant, torch.full((2, 3), 7.0))
         assert torch.equal(other, torch.ones(3))
         for result in (first, constant, other):
             result.add_(100)
+        assert torch.equal(again, torch.ones(2, 3)) and torch.equal(copied, torch.ones(2, 3))
     assert torch.equal(x, torch.zeros(2, 3))
 
 
