@@ -44,6 +44,7 @@ def outcome(call: KernelCall, seconds: float = SECONDS) -> str:
     library.mmap.restype = ctypes.c_void_p
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 on forks where there are threads
+        warnings.simplefilter("ignore", RuntimeWarning)  # jax's, once it is loaded: the child uses none of it
         child = os.fork()
     if child == 0:
         code = _FAILED

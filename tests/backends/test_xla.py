@@ -80,6 +80,27 @@ def test_a_residual_block_trains_and_updates_its_buffers() -> None:
     assert block.norm.num_batches_tracked == 1
 
 
+def test_parameters_are_read_as_an_optimizer_left_them() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.LayerNorm(8), nn.Linear(8, 2)).bfloat16()
+    twin = copy.deepcopy(model)
+    x = torch.randn(5, 6).bfloat16()
+    run = through_xla(model)
+    losses = []
+    for module, call in ((model, run), (twin, twin)):
+        optimizer = torch.optim.AdamW(module.parameters(), lr=0.1)
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss = call(x).float().square().sum()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        module[0].weight.data = module[0].weight.data.clone() * 0.5  # other memory
+        losses.append(call(x).float().sum().item())
+    assert run.ran_compiled, run.eager_reason
+    assert losses[:5] == pytest.approx(losses[5:], rel=0.1) and losses[3] < 0.5 * losses[0]
+
+
 def test_embedding_and_cross_entropy_train() -> None:
     torch.manual_seed(0)
     table = torch.randn(11, 6, requires_grad=True)
@@ -131,17 +152,18 @@ def test_inputs_are_overwritten_where_the_program_says_so() -> None:
 
 def test_results_own_their_memory() -> None:
     def make(x):
-        return x + 1, torch.full((2, 3), 7.0), x.view(6), x, torch.ones(3)
+        return x + 1, torch.full((2, 3), 7.0), x.view(6), x, torch.ones(3), 1 + x, (x + 1).clone()
 
     run = through_xla(make)
     x = torch.zeros(2, 3)
     for _ in range(2):
-        first, constant, view, same, other = run(x)
+        first, constant, view, same, other, again, copied = run(x)
         assert same is x and view.data_ptr() == x.data_ptr(), "as eager, which hands out views of x"
         assert torch.equal(first, torch.ones(2, 3)) and torch.equal(constant, torch.full((2, 3), 7.0))
         assert torch.equal(other, torch.ones(3))
         for result in (first, constant, other):
             result.add_(100)
+        assert torch.equal(again, torch.ones(2, 3)) and torch.equal(copied, torch.ones(2, 3))
     assert torch.equal(x, torch.zeros(2, 3))
 
 
@@ -191,6 +213,60 @@ def test_each_set_of_sizes_is_compiled_and_said_to_be() -> None:
         assert str(run(x)) == str(f(x))
     assert run.ran_compiled and run.recorder.graph_count == 1
     assert any("compiles g0.fw again for each set of shapes" in note for note in run.compilation.notes)
+
+
+def test_sizes_that_xla_cannot_have_run_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nbcompile.backends.xla import module
+
+    run = through_xla(lambda x: x * x.shape[0], dynamic=True)
+    assert run(torch.ones(3)).tolist() == [3, 3, 3] and run.ran_compiled
+
+    def refuse(*given: Any) -> None:
+        raise BackendError("XLA refuses it")
+
+    monkeypatch.setattr(module, "compile_step", refuse)
+    assert run(torch.ones(2)).tolist() == [2, 2]
+    assert run.eager_reason.endswith("for other sizes than those at capture: XLA refuses it")
+
+
+@pytest.mark.slow
+def test_what_torch_does_whole_is_taken_apart() -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, norm_first=True).eval()
+    mask = torch.ones(5, 5).triu(1).bool()
+    x = torch.randn(2, 5, 16)
+    with torch.no_grad():
+        run = through_xla(layer)
+        close(run(x, mask), layer(x, mask))
+    assert run.ran_compiled, run.eager_reason
+
+
+def test_a_step_of_an_optimizer_of_lists() -> None:
+    def step(parameters, gradients, means):
+        torch._foreach_lerp_(means, gradients, 0.1)
+        torch._foreach_addcdiv_(parameters, means, torch._foreach_add(gradients, 9.0), value=-0.5)
+
+    def tensors():
+        torch.manual_seed(0)
+        return [[torch.randn(n, 2) for n in (2, 3)] for _ in range(3)]
+
+    mine, theirs = tensors(), tensors()
+    run = through_xla(step)
+    run(*mine)
+    step(*theirs)
+    assert run.ran_compiled, run.eager_reason
+    close(mine, theirs)
+
+
+def test_checks_of_values_are_made() -> None:
+    def f(x):
+        return F.one_hot(x, 5) * 2
+
+    run = through_xla(f)
+    x = torch.tensor([1, 4])
+    assert torch.equal(run(x), f(x)) and run.ran_compiled
+    with pytest.raises(RuntimeError):
+        run(torch.tensor([1, 7]))
 
 
 def test_an_operator_that_is_missing_is_named_with_its_line() -> None:

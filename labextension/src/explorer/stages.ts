@@ -19,5 +19,6 @@ export function graphTitle(record: Compilation, graph: Graph): string {
   const trains = record.graphs.some((each) => each.stage === 'backward');
   const below = graph.stage === 'loops' || graph.stage === 'fused';
   const direction = below && trains ? (rest.includes('bw') ? 'bw ' : 'fw ') : '';
-  return `${several ? `${capture} ` : ''}${direction}${TITLES[graph.stage]}`;
+  const name = (below && rest[rest.length - 1]) || TITLES[graph.stage]; // two texts of one stage differ in their ids
+  return `${several ? `${capture} ` : ''}${direction}${name}`;
 }

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 
+import torch
 from torch._decomp import decomposition_table, get_decompositions
 
+from nbcompile.backends.xla.composites import composites
 from nbcompile.backends.xla.registry import lowerings, overload
 from nbcompile.capture.decompositions import Table, core_table, drawing_as_eager
 from nbcompile.capture.fx_to_aten import AtenForm
@@ -20,11 +22,14 @@ _REFERENCES = (
 
 @functools.cache
 def _table() -> Table:
+    literals = (torch.ops.aten.lift, torch.ops.aten.lift_fresh)  # tensors that the graph holds
     rewritten = {
-        op: how for op, how in decomposition_table.items() if how.__module__.startswith("torch._decomp")
+        op: how
+        for op, how in decomposition_table.items()
+        if how.__module__.startswith("torch._decomp") and getattr(op, "overloadpacket", op) not in literals
     }
     named = [target for name in _REFERENCES if (target := overload(name)) is not None]
-    table = core_table() | rewritten | get_decompositions(named)
+    table = core_table() | rewritten | get_decompositions(named) | composites()
     return drawing_as_eager({op: how for op, how in table.items() if op not in lowerings()})
 
 

@@ -102,13 +102,15 @@ class Module:
         known.update(program.numbers)
 
     def _array(self, node: fx.Node, tensor: torch.Tensor, order: Order, device: Any) -> Any:
-        """A tensor as jax sees it. Of a parameter, which is the same memory at every call, what jax was given
-        before: its memory is read when the program runs."""
+        """A tensor as jax sees it. Of a parameter on the CPU, which is the same memory at every call, what
+        jax was given before: its memory is read when the program runs. (On a GPU the exchange also makes XLA
+        wait for what torch is still writing.)"""
         before, array = self._shared.get(node, (None, None))
         if before is not None and _same_memory(before, tensor):
             return array
         array = to_jax(tensor, order, device)
-        if node in self._static and tensor.numel() and array.unsafe_buffer_pointer() == tensor.data_ptr():
+        shareable = node in self._static and tensor.device.type == "cpu" and tensor.numel()
+        if shareable and array.unsafe_buffer_pointer() == tensor.data_ptr():
             self._shared[node] = (tensor.detach(), array)  # the memory is not given to another while held
         return array
 

@@ -213,6 +213,21 @@ def to_copy(out: Result, x: Array, **options: Any) -> Array:
     return converted(x, out.dtype)
 
 
+@lowers("complex")
+def complex_of(out: Result, real: Array, imaginary: Array) -> Array:
+    return lax.complex(*jnp.broadcast_arrays(real, imaginary))
+
+
+@lowers("view_as_real")
+def view_as_real(out: Result, x: Array) -> Array:
+    return jnp.stack([jnp.real(x), jnp.imag(x)], -1)
+
+
+@lowers("view_as_complex")
+def view_as_complex(out: Result, x: Array) -> Array:
+    return lax.complex(x[..., 0], x[..., 1])
+
+
 @lowers("prims.convert_element_type")
 def convert_element_type(out: Result, x: Array, dtype: Any) -> Array:
     return converted(x, out.dtype)

@@ -48,6 +48,37 @@ def linear(out: Result, x: Array, weight: Array, bias: Array | None = None) -> A
     return made if bias is None else made + bias
 
 
+@lowers("_cdist_forward")
+def cdist(out: Result, x: Array, y: Array, p: float, mode: int | None) -> Array:
+    apart = jnp.abs(x[..., :, None, :] - y[..., None, :, :])
+    if p == 0:
+        return jnp.sum(apart != 0, -1)
+    if p == float("inf"):
+        return jnp.max(apart, -1, initial=0)
+    return jnp.sqrt(jnp.sum(apart * apart, -1)) if p == 2 else jnp.sum(apart**p, -1) ** (1 / p)
+
+
+_NORMS = ("backward", "ortho", "forward")  # of how ATen numbers them, for a transform forwards
+
+
+@lowers("_fft_r2c")
+def fft_r2c(out: Result, x: Array, dim: Sequence[int], normalization: int, onesided: bool) -> Array:
+    return (jnp.fft.rfftn if onesided else jnp.fft.fftn)(x, axes=tuple(dim), norm=_NORMS[normalization])
+
+
+@lowers("_fft_c2r")
+def fft_c2r(out: Result, x: Array, dim: Sequence[int], normalization: int, last_dim_size: int) -> Array:
+    sizes = [*(x.shape[axis] for axis in dim[:-1]), last_dim_size]
+    return jnp.fft.irfftn(x, s=sizes, axes=tuple(dim), norm=_NORMS[2 - normalization])
+
+
+@lowers("_fft_c2c")
+def fft_c2c(out: Result, x: Array, dim: Sequence[int], normalization: int, forward: bool) -> Array:
+    if forward:
+        return jnp.fft.fftn(x, axes=tuple(dim), norm=_NORMS[normalization])
+    return jnp.fft.ifftn(x, axes=tuple(dim), norm=_NORMS[2 - normalization])
+
+
 @lowers("convolution")
 def convolution(
     out: Result, x: Array, weight: Array, bias: Array | None, stride: Sequence[int], padding: Sequence[int],

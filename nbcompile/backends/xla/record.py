@@ -16,6 +16,7 @@ from torch import fx
 from nbcompile.backends.xla.hlo import Computation, HloModule, Instruction, parse
 from nbcompile.backends.xla.program import Program
 from nbcompile.backends.xla.split import Plan
+from nbcompile.capture.graph_record import dim, nbytes
 from nbcompile.compilation import Graph, Kernel, LineLink, Node, NodeKind, Span
 from nbcompile.stages import AtenGraph, device_of
 
@@ -100,7 +101,7 @@ class _Maker:
         made = Node(
             id, node.name, str(node.target), "library", inputs, origins,
             self.aten.spans.get(node.name, ()), text=f"{node.name} = {node.target}",
-            note="drawn by torch, so that the numbers are those of eager mode",
+            note=_note(node),
         )  # fmt: skip
         self.fused.append(made)
         self.loops.append(made)
@@ -135,10 +136,11 @@ class _Maker:
         if node not in self.maker:
             id = self.maker[node] = f"{self.aten.id}.{node.name}"
             value = node.meta["val"]
-            shape = tuple(n if type(n) is int else str(n) for n in value.shape)
+            shape, stride = tuple(map(dim, value.shape)), tuple(map(dim, value.stride()))
             made = Node(
                 id, node.name, "input", "input", origins=(self.aten.ids[node.name],), shape=shape,
-                dtype=str(value.dtype).removeprefix("torch."), text=f"{node.name} = input",
+                dtype=str(value.dtype).removeprefix("torch."), stride=stride, bytes=nbytes(value),
+                text=f"{node.name} = input",
             )  # fmt: skip
             self.loops.append(made)
             self.fused.append(made)
@@ -250,6 +252,13 @@ class _Maker:
         return tuple(
             dict.fromkeys(span for each in items for span in self.aten.spans.get(self._scope(each), ()))
         )
+
+
+def _note(node: fx.Node) -> str:
+    """Why a node runs in torch."""
+    if torch.Tag.nondeterministic_seeded in node.target.tags:  # type: ignore[union-attr]
+        return "drawn by torch, so that the numbers are those of eager mode"
+    return "checked by torch: XLA has no way to raise an error"
 
 
 def _holds_code(item: Instruction) -> bool:

@@ -19,6 +19,7 @@ from nbcompile.errors import BackendError
 from nbcompile.stages import AtenGraph
 
 aten = torch.ops.aten
+_EFFECTS = (aten.copy_.default, aten._assert_async.default, aten._assert_async.msg)
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,11 @@ def is_number(node: fx.Node) -> bool:
     return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool)
 
 
-def is_random(node: fx.Node) -> bool:
-    """Whether a node draws from torch's generator."""
+def runs_in_torch(node: fx.Node) -> bool:
+    """Whether a node draws from torch's generator, raises errors that depend on values, or writes to an
+    input: what XLA has no form for, and what is done in the order of the program."""
+    if node.target in _EFFECTS:
+        return True
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
@@ -66,7 +70,7 @@ def check(aten_graph: AtenGraph) -> None:
                 raise unsupported(aten_graph, node, f"jax has nothing like {what}")
         if node.op != "call_function" or node.target is operator.getitem or is_number(node):
             continue
-        if node.target not in known and not is_random(node) and node.target is not aten.copy_.default:
+        if node.target not in known and not runs_in_torch(node):
             raise unsupported(aten_graph, node, "the xla backend has no lowering of it")
 
 
@@ -124,7 +128,7 @@ def _levels(aten_graph: AtenGraph, nodes: Sequence[fx.Node]) -> tuple[set[fx.Nod
         if is_number(node) and not read:
             continue
         before = max((level[each] for each in read), default=0)
-        if is_random(node) or node.target is aten.copy_.default:
+        if runs_in_torch(node):
             made = max((level[each] + (each not in in_torch) for each in read), default=0)
             order = level[node] = max(order, made)
             in_torch.add(node)
