@@ -179,7 +179,9 @@ class Schedule:
             nodes=(*self.inputs, *steps),
             outputs=self._outputs({name: step.node.id for name, step in self.steps.items()}),
             parent=self.prefix,
-            text="\n".join([*text, f"return {', '.join(self.outputs)}"]),
+            text="\n".join(
+                [*text, f"return {', '.join(name for name in self.outputs if name in self.makers)}"]
+            ),
         )
         where = self.ids()
         nodes = [replace(node, text="") for node in self.inputs]
