@@ -52,14 +52,6 @@ def test_mode_and_options_reach_the_backend() -> None:
     assert seen == {"mode": "max-autotune", "options": {"a": 1}}
 
 
-@pytest.mark.slow
-def test_inductor() -> None:
-    run = nb_compile(f, backend="inductor", options={"max_autotune": False})
-    x = torch.randn(5)
-    torch.testing.assert_close(run(x), f(x))
-    assert run.ran_compiled and run.compilation.backend == "inductor"
-
-
 def test_inductor_options_are_checked_before_compiling() -> None:
     with pytest.raises(OptionError, match="unknown to inductor"):
         resolve("inductor", options={"no_such_option": 1})

@@ -250,8 +250,8 @@ def _load(original: Callable[..., Any]) -> Callable[..., Any]:
         found = original(key, *rest, **keywords)
         compiled = found[0]
         if compiled is not None:
-            # By name in every torch known; else the fifth that follows the key.
-            backward = keywords.get("is_backward", rest[4] if len(rest) > 4 else False)
+            known = getattr(compiled, "fx_kwargs", None) or {}  # where a torch does not say it in the call
+            backward = keywords.get("is_backward", known.get("is_backward", False))
             _tell("loaded", key, bool(backward), compiled)
         return found
 

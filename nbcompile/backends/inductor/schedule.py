@@ -14,7 +14,7 @@ import torch
 
 from nbcompile import targets
 from nbcompile.backends.inductor.loop_text import loop_text, operations
-from nbcompile.capture.graph_record import dim
+from nbcompile.capture.graph_record import dim, node_kind
 from nbcompile.compilation import Graph, Kernel, Node, NodeKind
 
 _KINDS: dict[str, NodeKind] = {"Pointwise": "pointwise", "Scatter": "scatter", "Scan": "scan", "Sort": "scan"}
@@ -99,12 +99,12 @@ class Schedule:
         calls = sum(step.is_call for step in self.steps.values())
         id = f"{self.prefix}.c{calls}" if call else f"{self.prefix}.l{len(self.steps) - calls}"
         body = getattr(node, "_body", None)
-        op = _operation(node)
+        op, kind = _operation(node), _kind(node, call)
         made = Node(
             id=id,
             name=next(iter(writes), name),
             op=op,
-            kind=_kind(node, call),
+            kind=kind,
             inputs=tuple(self._id(step) for step in read),
             origins=self._origins(operation, call),
             shape=shape,
@@ -112,9 +112,7 @@ class Schedule:
             dtype=dtype,
             bytes=size,
             text=loop_text(body) if body is not None else _call_text(op, node, reads, writes),
-            note="Inductor has no lowering for it: ATen's own code runs"
-            if isinstance(operation, ir.FallbackKernel)
-            else "",
+            note="Inductor has no lowering for it: ATen's own code runs" if kind == "fallback" else "",
         )
         points = _hint(_product(body.var_ranges.values())) if body is not None else 0
         flops = operations(body) * points if body is not None else 0
@@ -179,7 +177,9 @@ class Schedule:
             nodes=(*self.inputs, *steps),
             outputs=self._outputs({name: step.node.id for name, step in self.steps.items()}),
             parent=self.prefix,
-            text="\n".join([*text, f"return {', '.join(self.outputs)}"]),
+            text="\n".join(
+                [*text, f"return {', '.join(name for name in self.outputs if name in self.makers)}"]
+            ),
         )
         where = self.ids()
         nodes = [replace(node, text="") for node in self.inputs]
@@ -299,8 +299,9 @@ def _operation(node: Any) -> str:
 def _kind(node: Any, call: bool) -> NodeKind:
     from torch._inductor import ir
 
-    if call:
-        return "fallback" if isinstance(node.node, ir.FallbackKernel) else "library"
+    if call:  # what is a library's anyhow (attention, sorts) is no gap of Inductor's
+        known = any(node_kind(each) == "library" for each in node.node.origins)
+        return "fallback" if isinstance(node.node, ir.FallbackKernel) and not known else "library"
     kind = _KINDS.get(type(getattr(node.node, "data", None)).__name__)
     return kind or ("reduction" if node.is_reduction() or node.is_template() else "pointwise")
 
