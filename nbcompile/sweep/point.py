@@ -83,7 +83,7 @@ class Heap:
             gc.freeze()
 
     def release(self) -> None:
-        """Everything is the collector's again: what the last points compiled goes now, not at some later time."""
+        """Everything is the collector's again; what the last points left behind goes now."""
         if self._free:
             gc.unfreeze()
         gc.collect()
