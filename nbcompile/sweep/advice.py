@@ -119,7 +119,11 @@ def _of_many(times: Mapping[object, Mapping[str, _Time]]) -> str:
     chosen = max(sorted(names), key=lambda name: (count[name], mean(name)))
     told = f"fastest, or within noise of it, at {count[chosen]} of {len(times)} settings"
     if chosen == "eager":
-        return f"Stay with eager: {told}{_elsewhere(chosen, best_of)}."
+        text = f"Stay with eager: {told}{_elsewhere(chosen, best_of)}"
+        compiled = sorted((name for name in names if name != "eager"), key=lambda name: -mean(name))
+        if compiled:
+            text += f"; the nearest is {compiled[0]}, at {ratio_text(mean(compiled[0]))} eager on average"
+        return f"{text}."
     own = [inside[chosen] for inside in times.values() if chosen in inside]
     low, high = min(time.speedup for time in own), max(time.speedup for time in own)
     text = f"Use {chosen}: {told}, {ratio_text(mean(chosen))} eager on average"

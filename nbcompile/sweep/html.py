@@ -46,15 +46,17 @@ def to_html(sweep: Sweep) -> str:
     body = [_tag("tr", css("row"), Markup("").join(heads))]
     fastest = _fastest(sweep, rows)
     last: Any = None
-    for number, (point, row) in enumerate(zip(sweep.points, rows, strict=True)):
-        if number == _MOST_ROWS:
-            break
+    numbered = [item for item in enumerate(zip(sweep.points, rows, strict=True)) if _has_row(item[1][1])]
+    for number, (point, row) in numbered[:_MOST_ROWS]:
         body.append(_row(row, keys, shown, css, number in fastest, point.setting != last))
         last = point.setting
     table = _tag("table", css("table"), Markup("").join(body))
     out.append(_tag("div", css("scroll"), table))
-    if len(rows) > _MOST_ROWS:
-        out.append(_tag("div", css("note", "dim"), f"{len(rows) - _MOST_ROWS:,} more rows: see .table()"))
+    if len(numbered) > _MOST_ROWS:
+        out.append(_tag("div", css("note", "dim"), f"{len(numbered) - _MOST_ROWS:,} more rows: see .table()"))
+    left = dict.fromkeys(row["reason"] for row in rows if not _has_row(row))
+    if left:
+        out.append(_tag("div", css("note", "dim"), "Not run: " + clip("; ".join(left), 600)))
     whole = Markup("").join([Markup(str(out[0])[: -len("</div>")]), *out[1:], Markup("</div>")])
     return printable(str(whole))
 
@@ -80,14 +82,19 @@ def _row(
         own = ("num", *_GOOD) if fastest and name in ("steady", "speedup") else ("num",)
         cells.append(_tag("td", css(*own), _figure(name, row[name])))
     status = row["status"]
-    tone = () if status in ("ok", "skipped", "not run") else _BAD
+    tone = () if status == "ok" else _BAD
     text = "" if status == "ok" else status
     said = _tag("span", css(*tone or ("dim",)), text)
     if row["reason"]:
-        said += Markup(" ") + _tag("span", css("dim"), clip(row["reason"], 160))
+        said += Markup(": ") + _tag("span", css("dim"), clip(row["reason"], 160))
     cells.append(_tag("td", css("tdw"), said))
     line = Markup(' style="border-top: 1px solid {}"').format(Markup("#80808040")) if first else Markup("")
     return Markup("<tr{}>{}</tr>").format(line, Markup("").join(cells))
+
+
+def _has_row(row: dict[str, Any]) -> bool:
+    """What makes no sense, or was not come to, is told in one line for all."""
+    return row["status"] not in ("skipped", "not run")
 
 
 def _fastest(sweep: Sweep, rows: list[dict[str, Any]]) -> set[int]:
@@ -103,7 +110,7 @@ def _fastest(sweep: Sweep, rows: list[dict[str, Any]]) -> set[int]:
 
 
 def _figure(name: str, value: Any) -> str:
-    if value is None:
+    if value is None or (value == 0 and name in ("kernels", "graphs")):
         return "–"
     if name in ("steady", "cold", "warm", "first"):
         return seconds_text(value)

@@ -83,9 +83,10 @@ class Heap:
             gc.freeze()
 
     def release(self) -> None:
-        """Everything is the collector's again."""
+        """Everything is the collector's again; what the last points left behind goes now."""
         if self._free:
             gc.unfreeze()
+        gc.collect()
 
 
 def run_point(

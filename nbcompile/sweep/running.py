@@ -135,7 +135,7 @@ class _Run:
         self.grid, self.points, self.keys, self.store = grid, points, keys, store
         self.done, self.tell = done, tell
         self.notes: list[str] = []
-        self.together = 1
+        self.together = 0  # points at a time, elsewhere
         self._spent: dict[str, list[float]] = {}
 
     def options(self, point: Point) -> Mapping[str, Any]:
@@ -156,7 +156,7 @@ class _Run:
             self.store.write(self.keys[point], point, outcome)
         self.done[point] = outcome
         self._spent.setdefault(point.backend, []).append(outcome.seconds)
-        if self.together > 1:
+        if self.together:
             self._say(point)
 
     def _say(self, point: Point) -> None:
@@ -170,7 +170,8 @@ class _Run:
         usual = statistics.fmean(spent)
         left = self.left()
         known = {name: statistics.fmean(several) for name, several in self._spent.items()}
-        total = sum(known.get(point.backend, usual) for point in left) / min(self.together, len(left) or 1)
+        total = sum(known.get(point.backend, usual) for point in left)
+        total /= max(1, min(self.together, len(left)))
         return f", {seconds_text(float(round(total)))} left" if total >= 1 else ""
 
 
@@ -216,7 +217,7 @@ def _through(executor: Executor, here: Capacity, queue: deque[Task], run: _Run) 
                 run.finish(task.point, outcome_from(future.result()))
         raise
     finally:
-        run.together = 1
+        run.together = 0
 
 
 def _collect(future: Future[dict[str, Any]], task: Task, queue: deque[Task], run: _Run) -> None:

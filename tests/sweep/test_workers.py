@@ -63,6 +63,22 @@ def test_a_point_whose_worker_is_lost_is_run_once_more() -> None:
     assert again.given == [3]
 
 
+def test_an_interrupt_keeps_what_the_workers_have_done() -> None:
+    said: list[str] = []
+
+    def progress(text: str) -> None:
+        said.append(text)
+        if len(said) == 1:
+            raise KeyboardInterrupt
+
+    grid = {"backend": "eager", "n": [2, 3, 4]}
+    cut = sweep(make, grid, executor=Losing(), progress=progress)
+    assert cut.interrupted and statuses(cut) == {2: "ok", 3: "ok", 4: "not run"}
+    again = Losing()
+    assert set(statuses(sweep(make, grid, executor=again, resume=cut)).values()) == {"ok"}
+    assert again.given == [4]
+
+
 def test_threads_of_one_process_take_turns() -> None:
     with ThreadPoolExecutor(2) as pool:
         found = sweep(make, {"backend": "aot_eager", "n": [2, 3, 4]}, executor=pool)
