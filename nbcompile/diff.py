@@ -66,6 +66,13 @@ def innermost(program: Program, spans: Sequence[Span]) -> tuple[str, int]:
     return (program.file(own[-1]), own[-1].line) if own else ("", 0)
 
 
+def own_measurement(measurements: Sequence[Measurement], backend: str) -> Measurement | None:
+    """The times of the compiler that a record is of; where it was not timed, those of the first compiler."""
+    compilers = [item for item in measurements if item.contestant != "eager"]
+    own = (item for item in compilers if item.contestant.partition(":")[0] == backend)
+    return next(own, compilers[0] if compilers else None)
+
+
 def counts_kernels(record: Compilation) -> bool:
     """Whether its compiler tells which kernels it made, be it none."""
     return any(graph.stage == "fused" for graph in record.graphs)
@@ -237,7 +244,7 @@ class _Side:
         return Change(kind, verdict, message, *innermost(self.program, spans))
 
     def own_measurement(self) -> Measurement | None:
-        return next((m for m in self.record.measurements if m.contestant != "eager"), None)
+        return own_measurement(self.record.measurements, self.record.backend)
 
     def own_accuracy(self) -> tuple[Accuracy, ...]:
         first = self.own_measurement()

@@ -16,14 +16,15 @@ from nbcompile.errors import SuiteError
 from nbcompile.watch.bench import Bench, CaseResult, Settings
 from nbcompile.watch.suite import chosen, load
 
-SUITE = """import os, torch, nbcompile
+SUITE = """import os, nbcompile
 
 def soft(x):
-    y = torch.softmax(x, -1)
+    y = x.softmax(-1)
     return y * 2
 
 @nbcompile.case(rows=[16, 64])
 def softmax(rows):
+    import torch
     return soft, (torch.randn(rows, 32),), (torch.randn(rows + 1, 32),)
 
 @nbcompile.case

@@ -134,6 +134,13 @@ def test_eager_and_errors(base: Program, settings: dict[str, Any], kind: str, sa
     assert changes(good, good) == ()
 
 
+def test_the_times_are_those_of_the_compiler_that_the_record_is_of(base: Program) -> None:
+    other = Measurement("forward", "inductor", ran_compiled=False, reason="not here")
+    good = with_results(base)
+    record = dataclasses.replace(good.record, measurements=(other, *good.record.measurements))
+    assert changes(good, dataclasses.replace(good, record=record)) == ()
+
+
 def test_an_error_within_eagers_own_has_not_grown(base: Program) -> None:
     assert changes(with_results(base, error=1e-9), with_results(base, error=9e-8)) == ()
 

@@ -61,7 +61,8 @@ def export_error(program: Program, error: BaseException) -> ExportError:
     span = first.spans[-1] if first.spans else None
     more = [f"{_where(item)}{item.reason}" for item in blockers[1:]]
     also = f" Also blocked: {'; '.join(more)}." if more else ""
-    place = f" ({span.file})" if span is not None and span.file else ""
+    # A cell has a name, but no file.
+    place = f" ({span.file})" if span is not None and os.path.exists(span.file) else ""
     return ExportError(
         f"this cannot be exported{place}: {first.reason}.{also}",
         blockers=blockers,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from nbcompile.compilation import Environment, Measurement
-from nbcompile.diff import Change, changes
+from nbcompile.diff import Change, changes, own_measurement
 from nbcompile.matching import Program
 from nbcompile.view.units import percent_text, ratio_text, seconds_text
 from nbcompile.watch.bench import Bench, CaseResult
@@ -84,10 +84,10 @@ def _times(
     one: CaseResult, two: CaseResult, after: Bench, threshold: float, compile_threshold: float
 ) -> Iterator[Change]:
     place = (after.suite, two.line)
-    calls = [[_own(p) for p in case.processes] for case in (one, two)]
+    calls = [[_own(case, p) for p in case.processes] for case in (one, two)]
     medians = [[m.median for m in side if m is not None and m.ran_compiled and m.median] for side in calls]
     ratio = ratio_of(*medians, spread=_SPREAD)
-    control = ratio_of(*([_to_eager(p) for p in case.processes] for case in (one, two)), spread=_SPREAD)
+    control = ratio_of(*([_to_eager(case, p) for p in case.processes] for case in (one, two)), spread=_SPREAD)
     # torch's own change moves eager too: then it is no measure of the machine.
     if _version(one) != _version(two):
         control = ratio
@@ -107,13 +107,13 @@ def _times(
             yield Change("compile-time", "improvement", f"compiling takes {text}", *place)
 
 
-def _own(process: Sequence[Measurement]) -> Measurement | None:
-    return next((m for m in process if m.contestant != "eager"), None)
+def _own(case: CaseResult, process: Sequence[Measurement]) -> Measurement | None:
+    return own_measurement(process, case.record.backend if case.record is not None else "")
 
 
-def _to_eager(process: Sequence[Measurement]) -> float:
+def _to_eager(case: CaseResult, process: Sequence[Measurement]) -> float:
     """Compiled time divided by eager's, of samples taken in turns; 0 where one of them is missing."""
-    own, eager = _own(process), next((m for m in process if m.contestant == "eager"), None)
+    own, eager = _own(case, process), next((m for m in process if m.contestant == "eager"), None)
     if own is None or eager is None or not own.ran_compiled or not own.median or not eager.median:
         return 0.0
     return own.median / eager.median

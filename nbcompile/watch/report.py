@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict
 
 from nbcompile.compilation import Compilation
-from nbcompile.diff import KINDS
+from nbcompile.diff import KINDS, own_measurement
 from nbcompile.view.units import count_text, error_text, ratio_text, seconds_text
 from nbcompile.watch.bench import Bench
 from nbcompile.watch.findings import Finding, Findings
@@ -95,7 +95,7 @@ def bench_text(bench: Bench) -> str:
 
 
 def _case_text(record: Compilation) -> str:
-    own = next((m for m in record.measurements if m.contestant != "eager"), None)
+    own = own_measurement(record.measurements, record.backend)
     eager = next((m for m in record.measurements if m.contestant == "eager"), None)
     parts = [
         count_text(sum(graph.stage == "fx" for graph in record.graphs), "graph"),

@@ -21,9 +21,6 @@ from nbcompile.watch.suite import Case, load
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to a request: ``{"cases": [...]}`` without a ``case``, else ``{"record", "sources"}``."""
-    import torch
-
-    torch.set_num_threads(request["threads"])
     cases = load(request["suite"])
     if not request.get("case"):
         return {
@@ -40,16 +37,17 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def run(case: Case, request: Mapping[str, Any]) -> Compilation:
     """Compile, check and time one case: its record."""
-    import torch
+    import torch  # only now: the cases of a suite are listed without it
 
-    import nbcompile
-    from nbcompile.measure.compare import arguments_of
+    from nbcompile.api import compile
+    from nbcompile.measure.compare import arguments_of, compare
 
+    torch.set_num_threads(request["threads"])
     random.seed(0)
     torch.manual_seed(0)
     fn, inputs, more = case.make()
     backend, mode = request["backend"], request["mode"]
-    measured = nbcompile.compare(
+    measured = compare(
         fn,
         inputs,
         ("eager", backend),
@@ -63,7 +61,7 @@ def run(case: Case, request: Mapping[str, Any]) -> Compilation:
     if not more:
         return measured
     # The record of all calls; the times are those of the first inputs.
-    compiled = nbcompile.compile(
+    compiled = compile(
         fn, backend=backend, mode=mode, options=request["options"] or None, dynamic=case.dynamic
     )
     for each in (inputs, *more):
