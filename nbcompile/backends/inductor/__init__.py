@@ -6,15 +6,19 @@ from typing import Any
 
 from nbcompile.backends.base import Backend, GraphCompiler, Settings, of_inner
 from nbcompile.errors import OptionError
-from nbcompile.options import MODES
+from nbcompile.options import PEER_MODES
 
 
 def _compiler(settings: Settings) -> GraphCompiler:
+    import torch
     import torch._inductor
 
     patches: dict[str, Any] = {}
     if settings.mode != "default":
-        patches.update(torch._inductor.list_mode_options(settings.mode, settings.dynamic))
+        try:
+            patches.update(torch._inductor.list_mode_options(settings.mode, settings.dynamic))
+        except RuntimeError as error:  # not every torch has every mode
+            raise OptionError(f"torch {torch.__version__}: {error}.") from error
     for name, value in settings.options.items():
         key = name.replace("-", "_")
         if key not in torch._inductor.list_options():
@@ -33,5 +37,5 @@ BACKEND = Backend(
     name="inductor",
     summary="torch.compile's default compiler",
     compiler=_compiler,
-    modes=MODES,
+    modes=PEER_MODES,
 )
