@@ -80,8 +80,8 @@ def mode_diff(
 
 
 def _settings(modes: Sequence[str], backend: str) -> dict[str, dict[str, Any]]:
-    """What each mode sets. For Inductor, an option that another mode sets has the value that it has anyway: so
-    what a mode sets to that is no difference."""
+    """What each mode sets. For Inductor, an option that only another mode sets has the value that it has
+    anyway, so that setting it to that is no difference."""
     sets = {mode: list_mode_options(mode, backend) for mode in modes}
     if backend != "inductor":
         return sets
