@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nbcompile.api import Compiled, compile
     from nbcompile.backends.browse import list_mode_options, list_options
+    from nbcompile.comparison import compare
     from nbcompile.compilation import Compilation
     from nbcompile.distributed.session import Ranks
-    from nbcompile.measure.compare import compare
+    from nbcompile.exporting.export import export
     from nbcompile.measure.modes import mode_diff
     from nbcompile.notebook.exploring import explore
     from nbcompile.options import Options
     from nbcompile.recorder import Recorder
     from nbcompile.runtime.cache import clear_cache
     from nbcompile.tracers.captures import captures
+    from nbcompile.watch.suite import case
 
     __version__: str
 
@@ -29,10 +31,12 @@ __all__ = [
     "Ranks",
     "Recorder",
     "captures",
+    "case",
     "clear_cache",
     "compare",
     "compile",
     "explore",
+    "export",
     "list_mode_options",
     "list_options",
     "load_ipython_extension",
@@ -47,10 +51,12 @@ _HOMES = {
     "Ranks": "nbcompile.distributed.session",
     "Recorder": "nbcompile.recorder",
     "captures": "nbcompile.tracers.captures",
+    "case": "nbcompile.watch.suite",
     "clear_cache": "nbcompile.runtime.cache",
-    "compare": "nbcompile.measure.compare",
+    "compare": "nbcompile.comparison",
     "compile": "nbcompile.api",
     "explore": "nbcompile.notebook.exploring",
+    "export": "nbcompile.exporting.export",
     "list_mode_options": "nbcompile.backends.browse",
     "list_options": "nbcompile.backends.browse",
     "mode_diff": "nbcompile.measure.modes",

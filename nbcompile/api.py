@@ -149,7 +149,7 @@ class Compiled:
         disable: bool = False,
         limits: Mapping[str, Any] | None = None,
     ) -> None:
-        fn = _plain(fn)
+        fn = plain(fn)
         own = vars(self)  # around __setattr__, which belongs to the module
         ours = backend == "nbcompile"
         checked = Options.for_backend(backend, options, mode)
@@ -366,7 +366,7 @@ def fresh_identity(fn: Callable[..., Any]) -> Callable[..., Any]:
     return copy
 
 
-def _plain(fn: Callable[..., Any]) -> Callable[..., Any]:
+def plain(fn: Callable[..., Any]) -> Callable[..., Any]:
     """What the user wrote, where they give something already compiled (by us or torch.compile)."""
     while True:
         if isinstance(fn, Compiled):

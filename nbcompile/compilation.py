@@ -239,6 +239,9 @@ class Measurement:
     call after that, ``steady`` the interleaved samples of one call. A time is only ever present if
     the compiled code ran; else ``ran_compiled`` is false and ``reason`` says why. The contestant
     ``eager`` is what the others are held against: it has nothing compiled to run, and its times count.
+
+    ``peak_bytes``: the most that was held while one call ran, above what was held before this contestant
+    was compiled. On a GPU as torch's allocator counts it, on a CPU resident memory of the whole process.
     """
 
     what: str  # "forward", "forward+backward", "cell"
@@ -254,6 +257,8 @@ class Measurement:
     graphs: int = 0
     breaks: int = 0
     kernels: int | None = None
+    recompiles: int = 0
+    peak_bytes: int | None = None
 
     def quantile(self, q: float) -> float | None:
         """Quantile ``q`` in [0, 1] of the steady samples, by linear interpolation, in seconds."""
@@ -351,6 +356,7 @@ class Compilation:
     compile_seconds: float = 0.0
     from_cache: bool = False
     execution: Execution = "compiled"
+    peers: tuple[Compilation, ...] = ()  # other backends' records of the same program, without peers
     schema: str = SCHEMA
 
     def graph(self, id: str) -> Graph:
@@ -359,6 +365,12 @@ class Compilation:
             if graph.id == id:
                 return graph
         raise KeyError(id)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        """What a notebook shows of it: the explorer."""
+        from nbcompile.view import mime_bundle
+
+        return mime_bundle(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON values, in the form of :func:`json_schema`: defaults left out, what is
@@ -405,6 +417,13 @@ def json_schema(*, packed: bool = True) -> dict[str, Any]:
     from pydantic import TypeAdapter
 
     schema = TypeAdapter(Compilation).json_schema()
+    schema = {**schema["$defs"].pop("Compilation"), "$defs": schema["$defs"]}
+    schema["properties"]["peers"] = {
+        "type": "array",
+        "items": {"type": "object"},
+        "default": [],
+        "description": "records in this form again; what equals this one's is left out (nbcompile.packing)",
+    }
     if packed:
         schema = packed_schema(schema)
     schema["$id"] = SCHEMA

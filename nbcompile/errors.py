@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nbcompile.compilation import GraphBreak
+
 
 class NbcompileError(Exception):
     """Base of all errors of this package.
@@ -98,3 +103,25 @@ class EditError(NbcompileError):
 
 class ExplorerError(NbcompileError):
     """The explorer's own files are missing, or what it is to show is no compilation."""
+
+
+class SuiteError(NbcompileError):
+    """A suite of ``nbcompile bench`` cannot be run. ``line`` is one of its file."""
+
+
+class ExportError(NbcompileError):
+    """A program cannot be exported as it stands, or its file cannot be run. ``blockers`` are all obstacles
+    that are known, with their lines; ``line`` and ``file`` (empty: not known) those of the first."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        blockers: tuple[GraphBreak, ...] = (),
+        line: int | None = None,
+        file: str = "",
+        advice: str = "",
+    ) -> None:
+        super().__init__(message, line=line, advice=advice)
+        self.blockers = blockers
+        self.file = file

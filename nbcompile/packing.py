@@ -5,8 +5,10 @@ operators. So the JSON form has tables of these (:data:`TABLES`, and ``spans``: 
 first), and a node holds its places in them: ``"spans": 7, "tensor": 12``. A node's inputs are places in its
 graph's list of nodes, and a ``text`` that is a line of the graph's text is that line's number, from 1. A
 field that is missing has its class's default. Long texts of a kernel after the first (PTX, machine code) are
-written ``{"deflate": "..."}``: zlib's format in base64, a sixth of their size. :func:`unpack` undoes all of
-it, exactly; it also takes each of these written out in full.
+written ``{"deflate": "..."}``: zlib's format in base64, a sixth of their size. A peer is a record in this
+form again, with tables of its own and all long texts deflated; what it has of :data:`SHARED` is left out
+where it equals the record's, and a graph that equals one of the record's is that one's id. :func:`unpack`
+undoes all of it, exactly; it also takes each of these written out in full.
 """
 
 from __future__ import annotations
@@ -30,6 +32,9 @@ TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
 """Fields that are written once for each distinct combination: the field that holds the place (the table
 has its name and an s), the class, and the fields in the table."""
 _WITH_SPANS = ("guards", "breaks", "recompiles")
+SHARED = ("cell", "environment", "guards", "breaks", "recompiles", "measurements", "accuracy", "ceilings")
+"""Fields of a peer that are the record's own where they are left out."""
+_MAX_PEERS = 8
 _MAX_SPANS = 2_000_000
 """Spans of one record, written out: a small file must not unfold into a large one."""
 _LONG = 2000
@@ -41,13 +46,31 @@ _MAX_INFLATED = 256_000_000
 def pack(record: Any) -> dict[str, Any]:
     """A Compilation as JSON values. Non-finite numbers are not JSON: they become ``None``."""
     packer = _Packer()
-    out = {"schema": record.schema, **packer.fields(record)}
+    out = {"schema": record.schema, **packer.fields(dataclasses.replace(record, peers=()))}
+    if record.peers:
+        out["peers"] = [_packed_peer(record, peer) for peer in record.peers]
     if packer.stacks:
         out["spans"] = [[packer.fields(span) for span in stack] for stack in packer.stacks]
     for key, rows in packer.tables.items():
         if rows:
             names = TABLES[key][1]
             out[key + "s"] = [dict(zip(names, map(_plain, row), strict=True)) for row in rows]
+    return out
+
+
+def _packed_peer(record: Any, peer: Any) -> dict[str, Any]:
+    known = {graph.id: graph for graph in record.graphs}
+    own = tuple(graph for graph in peer.graphs if graph != known.get(graph.id))
+    out = pack(dataclasses.replace(peer, graphs=own))
+    rows = iter(out.pop("graphs", ()))
+    out["graphs"] = [g.id if g == known.get(g.id) else next(rows) for g in peer.graphs]
+    for kernel in out.get("kernels", ()):
+        kernel["sources"] = {key: _deflated(text) for key, text in kernel["sources"].items()}
+    for name in SHARED:
+        if getattr(peer, name) == getattr(record, name):
+            out.pop(name, None)
+        elif name not in out:  # it is at its default, which the record's is not
+            out[name] = None if name == "cell" else {} if name == "environment" else []
     return out
 
 
@@ -97,8 +120,8 @@ class _Packer:
         return _plain(value)
 
 
-def _deflated(text: str) -> str | dict[str, str]:
-    if len(text) < _LONG:
+def _deflated(text: str | dict[str, str]) -> str | dict[str, str]:
+    if isinstance(text, dict) or len(text) < _LONG:
         return text
     try:
         return {"deflate": base64.b64encode(zlib.compress(text.encode(), 9)).decode()}
@@ -157,6 +180,27 @@ def unpack(data: Mapping[str, Any], span: type, read: Any) -> dict[str, Any]:
     for name, make in {**makers, **dict.fromkeys(_WITH_SPANS, unpacker.whole)}.items():
         if isinstance(out.get(name), list):
             out[name] = [make(item) for item in out[name]]
+    if isinstance(out.get("peers"), list):
+        if len(out["peers"]) > _MAX_PEERS:
+            raise RecordError("this record has too many peers")
+        out["peers"] = [_whole_peer(out, peer, span, read) for peer in out["peers"]]
+    return out
+
+
+def _whole_peer(record: Mapping[str, Any], peer: Any, span: type, read: Any) -> Any:
+    if not isinstance(peer, dict):
+        return peer
+    graphs: list[Any] = peer["graphs"] if isinstance(peer.get("graphs"), list) else []
+    own = {**peer, "graphs": [item for item in graphs if not isinstance(item, str)], "peers": []}
+    out = {**{name: record[name] for name in SHARED if name in record}, **unpack(own, span, read)}
+    known = {
+        graph["id"]: graph for graph in record.get("graphs", ()) if isinstance(graph, dict) and "id" in graph
+    }
+    rows = iter(out["graphs"])
+    for item in graphs:
+        if isinstance(item, str) and item not in known:
+            raise RecordError(f"field peers: the record has no graph {item}")
+    out["graphs"] = [known[item] if isinstance(item, str) else next(rows) for item in graphs]
     return out
 
 

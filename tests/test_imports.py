@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "nbcompile"
 STAGES = {"capture", "lower", "fuse", "codegen", "runtime", "measure", "tracers", "view", "notebook",
-          "distributed"}  # fmt: skip
+          "distributed", "sweep"}  # fmt: skip
 SHARED = {"stages", "compilation", "errors", "options", "loop_ir", "provenance", "environment", "recorder",
           "targets", "limits", "operators", "findings", "modes", "ranks"}  # fmt: skip
 # What a package may import beyond SHARED and itself: measuring and the notebook stand above the compiler,
@@ -22,8 +22,10 @@ ALLOWED = {
     "measure": {"api", "backends"},
     "tracers": {"api", "capture", "measure"},
     "distributed": {"api", "capture", "measure"},
-    "notebook": {"api", "pipeline", "editing", "view", "measure", "capture", "backends", "distributed"},
-}
+    "sweep": {"api", "backends", "measure", "view"},
+    "notebook": {"api", "pipeline", "editing", "view", "measure", "capture", "backends", "distributed",
+                 "exporting", "sweep"},
+}  # fmt: skip
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 

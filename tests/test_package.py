@@ -41,6 +41,14 @@ def test_the_backend_is_found_through_its_entry_point() -> None:
     assert callable(point.load())
 
 
+def test_the_command_and_the_pytest_plugin_are_where_they_are_said_to_be() -> None:
+    (command,) = PROJECT["scripts"].values()
+    (plugin,) = PROJECT["entry-points"]["pytest11"].values()
+    module, function = command.split(":")
+    assert callable(getattr(importlib.import_module(module), function))
+    assert hasattr(importlib.import_module(plugin), "assert_compiles")
+
+
 def test_jupyter_is_an_extra() -> None:
     names = {re.split(r"[<>=!~\[ ]", line)[0].lower() for line in PROJECT["dependencies"]}
     assert not names & {"ipython", "ipywidgets", "jupyterlab", "ipykernel", "plotly", "nbformat"}

@@ -13,7 +13,24 @@ from nbcompile.compilation import Compilation, Graph, Node, Span, json_schema
 from nbcompile.errors import RecordError
 from tests.view import fixtures
 
-RECORDS = [fixtures.transformer(), fixtures.with_break(), fixtures.failed(), fixtures.large(200)]
+
+def with_peers() -> Compilation:
+    """Two peers: of the same graphs and cell, and of others."""
+    record = fixtures.transformer()
+    same = dataclasses.replace(record, id="same", backend="inductor", kernels=record.kernels[:1])
+    mine = Graph("g0.fw", "forward", "theirs", (Node("g0.fw.n0", "x", "placeholder", "input"),))
+    graphs = (mine, *record.graphs[:1])
+    other = Compilation("other", backend="xla", graphs=graphs, measurements=record.measurements[:1])
+    return dataclasses.replace(record, peers=(same, other))
+
+
+RECORDS = [
+    fixtures.transformer(),
+    fixtures.with_break(),
+    fixtures.failed(),
+    fixtures.large(200),
+    with_peers(),
+]
 
 
 def closed(schema: dict[str, Any]) -> dict[str, Any]:
@@ -29,7 +46,23 @@ def test_json_is_exact_and_as_the_schema_says(record: Compilation) -> None:
     text = record.to_json()
     assert Compilation.from_json(text) == record
     assert Compilation.from_json(text).to_json() == text
-    jsonschema.validate(json.loads(text), closed(json_schema()))
+    whole = json.loads(text)
+    for peer in whole.get("peers", ()):  # as the schema says, but for graphs that are the record's
+        graphs = [graph for graph in peer["graphs"] if not isinstance(graph, str)]
+        jsonschema.validate({**peer, "graphs": graphs}, closed(json_schema()))
+    jsonschema.validate(whole, closed(json_schema()))
+
+
+def test_a_peer_repeats_nothing() -> None:
+    record = with_peers()
+    same, other = record.to_dict()["peers"]
+    assert same["graphs"] == [graph.id for graph in record.graphs]
+    assert "cell" not in same and "environment" not in same and "measurements" not in same
+    assert other["graphs"][1] == record.graphs[0].id and other["cell"] is None and other["environment"] == {}
+    broken = record.to_dict()
+    broken["peers"][0]["graphs"] = ["g9.fx"]
+    with pytest.raises(RecordError, match=r"field peers: the record has no graph g9\.fx"):
+        Compilation.from_dict(broken)
 
 
 @pytest.mark.parametrize("record", RECORDS)

@@ -8,6 +8,7 @@ program for each set of sizes. Parameters are inputs, so what an optimizer does 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,12 +48,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled :class:`StaticGraph`: what runs, and what it shows of itself."""
+    """A compiled :class:`StaticGraph`: what runs, and what it shows of itself. ``note``: what a user has to
+    know of its results."""
 
     run: Run
     title: str
     text: str
     steps: tuple[Step, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -154,12 +157,25 @@ def _writes_input(node: fx.Node) -> bool:
 
 
 def _table(training: bool) -> Table:
-    """Core ATen, but batch_norm that learns and, in training, layer_norm in steps: engines do not give their
-    means and deviations."""
+    """Core ATen, but variances in steps, and so batch_norm that learns and, in training, layer_norm: engines
+    do not give their means and deviations."""
     table = core_table()
-    apart = [aten_ops.native_batch_norm, aten_ops._native_batch_norm_legit_functional, aten_ops.var_mean]
+    apart = [aten_ops.native_batch_norm, aten_ops._native_batch_norm_legit_functional]
     table.update(get_decompositions(apart + [aten_ops.native_layer_norm] * training))
+    table[aten_ops.var_mean.correction] = _variance_and_mean
+    table[aten_ops.var.correction] = lambda *args, **kwargs: _variance_and_mean(*args, **kwargs)[0]
     return table
+
+
+def _variance_and_mean(
+    x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    axes = list(range(x.dim())) if not dim else list(dim)
+    mean = x.mean(axes, keepdim=True)
+    count = math.prod(x.shape[axis] for axis in axes)
+    divisor = max(count - (1 if correction is None else correction), 0)
+    variance = (x - mean).square().sum(axes, keepdim=keepdim) / divisor
+    return variance, mean if keepdim else x.mean(axes)
 
 
 class _Programs:
@@ -380,6 +396,8 @@ def _line(aten: AtenGraph, name: str) -> int | None:
 
 def _record(program: Program, aten: AtenGraph, recorder: Recorder) -> None:
     """The engine's own graph, once: what it makes for other sizes reads the same."""
+    if program.note:
+        recorder.add(program.note)
     id = f"{aten.id}.fused"
     if any(graph.id == id for graph in recorder.parts(Graph)):
         return

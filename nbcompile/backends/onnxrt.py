@@ -22,7 +22,7 @@ from torch import Tensor
 from nbcompile.backends.base import Backend, GraphCompiler, Settings
 from nbcompile.backends.engine import Program, Run, StaticGraph, Step, of_engine
 from nbcompile.backends.exported import exported_program
-from nbcompile.capture.fx_to_aten import root_name
+from nbcompile.capture.origins import root_name
 from nbcompile.errors import BackendError, OptionError
 
 # torch dtype → onnx.TensorProto's name for it

@@ -33,6 +33,9 @@ _TYPES = {
 }
 
 
+_INT32 = torch.iinfo(torch.int32)
+
+
 def _compiler(settings: Settings) -> GraphCompiler:
     import openvino
 
@@ -73,6 +76,7 @@ def _compile(graph: StaticGraph, device: str, config: Mapping[str, Any]) -> Prog
         title="OpenVINO's layers as they run",
         text="\n".join(_text(layer) for layer in layers),
         steps=steps,
+        note="OpenVINO computes int64 as int32: what overflows that is wrong" if _counts(graph) else "",
     )
 
 
@@ -84,6 +88,22 @@ def _check_types(graph: StaticGraph) -> None:
                 name = str(value.dtype).removeprefix("torch.")
                 why = ": it computes in float32" if value.dtype is torch.float64 else ""
                 raise graph.refuse(node, f"OpenVINO has no {name}{why}")
+        if any(isinstance(each, int) and abs(each) > _INT32.max for each in node.args):
+            if node.target is not torch.ops.aten.slice.Tensor:  # whose end may be anything
+                raise graph.refuse(node, "OpenVINO computes int64 as int32")
+
+
+def _counts(graph: StaticGraph) -> bool:
+    """Whether it returns whole numbers that it has computed."""
+    return any(node.meta["val"].dtype is torch.int64 for node in graph.outputs)
+
+
+def _fits(tensor: Tensor) -> bool:
+    """Whether its numbers are what OpenVINO will take them for."""
+    if tensor.dtype is not torch.int64 or not tensor.numel():
+        return True
+    low, high = torch.aminmax(tensor)
+    return _INT32.min <= int(low) and int(high) <= _INT32.max
 
 
 def _convert(graph: StaticGraph) -> Any:
@@ -128,6 +148,8 @@ def _bound(compiled: Any, graph: StaticGraph, checked: bool) -> Run:
     def run(tensors: list[Tensor]) -> Sequence[Tensor]:
         results = [torch.empty(shape, dtype=dtype) for shape, dtype in made]
         for index, tensor in enumerate(tensors):
+            if not _fits(tensor):
+                raise BackendError("it computes int64 as int32, and an input is beyond that")
             request.set_input_tensor(index, shared(tensor))
         for index, tensor in enumerate(results):
             request.set_output_tensor(index, shared(tensor))

@@ -19,10 +19,11 @@ from torch._dynamo.exc import TorchDynamoException
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nbcompile.capture.decompositions import Table, decompositions
-from nbcompile.capture.graph_record import node_spans, record_nodes
+from nbcompile.capture.graph_record import record_nodes
 from nbcompile.capture.index_tensors import make_again, split
 from nbcompile.capture.layout import run_channels_last
 from nbcompile.capture.log_softmax import write_out
+from nbcompile.capture.origins import Origins
 from nbcompile.compilation import Graph, PassRecord, Span
 from nbcompile.errors import NbcompileError
 from nbcompile.options import Options
@@ -70,7 +71,7 @@ def compile_fx_graph(
         again = form.ours and rewritten(joint, keywords["num_fwd_outputs"])
         trace.record_joint(joint)
         forward, backward = split(joint, inputs, again, **keywords)
-        trace.saved = _saved_names(forward, keywords.get("num_fwd_outputs"))
+        trace.saved = saved_names(forward, keywords.get("num_fwd_outputs"))
         return forward, backward
 
     start = time.perf_counter()
@@ -123,23 +124,22 @@ class _Trace:
         self.recorder = recorder
         self.compile_aten = compile_aten
         self.ours = ours
-        self.cell_file = recorder.cell.filename if recorder.cell is not None else ""
+        self.origins = Origins(graph, recorder.cell.filename if recorder.cell is not None else "")
+        self.fx_inputs = self.origins.inputs
         self.saved: tuple[str, ...] = ()
         self.below = 0.0  # milliseconds spent in compile_aten while AOTAutograd was running
         self.joint_ids: dict[str, str] = {}
         self.joint_spans: dict[str, tuple[Span, ...]] = {}
         self.joint_inputs: dict[str, int] = {}
-        self.fx_inputs = [node for node in graph.module.graph.nodes if node.op == "placeholder"]
-        self.spans_by_id = {graph.ids[name]: spans for name, spans in graph.spans.items()}
 
     # -- recording ---------------------------------------------------------------------------
 
     def record_joint(self, module: fx.GraphModule) -> None:
-        origins = self._fx_origins(module.graph)
-        spans = self._spans(module.graph, origins)
+        origins = self.origins.of(module.graph)
+        spans = self.origins.spans(module.graph, origins)
         self.joint_ids = self._add(module, "joint", origins, spans, saved=())
         self.joint_spans = spans
-        self.joint_inputs = self._input_positions(module.graph)
+        self.joint_inputs = self.origins.input_positions(module.graph)
 
     def aten_graph(self, module: fx.GraphModule, suffix: Literal["fw", "bw"]) -> AtenGraph:
         graph = module.graph
@@ -151,15 +151,15 @@ class _Trace:
             spans = {name: self.joint_spans.get(name, ()) for name in origins}
             positions = self.joint_inputs
         else:
-            captured = self._fx_origins(graph)
-            spans = self._spans(graph, captured)
+            captured = self.origins.of(graph)
+            spans = self.origins.spans(graph, captured)
             # Half of a joint graph: of the node that it was there, which has its own origins.
             origins = captured | {
                 node.name: (self.joint_ids[node.name],)
                 for node in graph.nodes
                 if node.name in self.joint_ids and node.op != "output"
             }
-            positions = self.joint_inputs or self._input_positions(graph)
+            positions = self.joint_inputs or self.origins.input_positions(graph)
         saved = self.saved if suffix == "fw" else ()
         ids = self._add(module, suffix, origins, spans, saved)
         return AtenGraph(
@@ -203,70 +203,6 @@ class _Trace:
             )
         )
         return ids
-
-    def _fx_origins(self, graph: fx.Graph) -> dict[str, tuple[str, ...]]:
-        """Node name → ids of the FX nodes it came from. Forward nodes carry the name of their FX node
-        through ``from_node``; backward nodes that of the forward op whose autograd node made them."""
-        ids = self.graph.ids
-        positions = self._input_positions(graph)
-        origins: dict[str, tuple[str, ...]] = {}
-        by_sequence: dict[int, tuple[str, ...]] = {}
-        for node in graph.nodes:
-            if node.op == "output":
-                continue
-            if node.op == "placeholder":
-                place = positions.get(node.name)
-                if place is not None and place < len(self.fx_inputs):
-                    origins[node.name] = (ids[self.fx_inputs[place].name],)
-                continue
-            meta = node.meta
-            backward = "fwd_source_fn_stack" in meta or meta.get("autograd_backward")
-            number = meta.get("seq_nr")
-            name = None if backward else root_name(meta.get("from_node"), ids)
-            if name is None:
-                stack = meta.get("fwd_source_fn_stack" if backward else "source_fn_stack")
-                name = next((item[0] for item in reversed(stack or ()) if item[0] in ids), None)
-            if name is not None:
-                origins[node.name] = self.graph.merged.get(name, (ids[name],))
-                if not backward and number is not None:
-                    by_sequence[number] = _union(by_sequence.get(number, ()), origins[node.name])
-            elif number in by_sequence and "Gradient addition" not in str(meta.get("stack_trace")):
-                origins[node.name] = by_sequence[number]
-            else:
-                # Made by autograd itself (sums of gradients, whose number is a stale one; ones_like):
-                # from what it reads.
-                read = [each for each in node.all_input_nodes if each.op != "placeholder"]
-                merged = _union(*(origins.get(each.name, ()) for each in read))
-                if merged:
-                    origins[node.name] = merged
-        return origins
-
-    def _spans(self, graph: fx.Graph, origins: dict[str, tuple[str, ...]]) -> dict[str, tuple[Span, ...]]:
-        """A node's own stack trace, else the spans of the (first) FX node it came from. Inputs have no
-        place of their own: Dynamo gives them that of their first use."""
-        spans = {}
-        for node in graph.nodes:
-            own = node_spans(node, self.cell_file)
-            if not own:
-                own = next((s for o in origins.get(node.name, ()) if (s := self.spans_by_id.get(o))), ())
-            if own:
-                spans[node.name] = own
-        return spans
-
-    def _input_positions(self, graph: fx.Graph) -> dict[str, int]:
-        """Placeholder name → position of the FX graph's input it stands for (tangents have none)."""
-        positions: dict[str, int] = {}
-        plain = 0
-        for node in graph.nodes:
-            if node.op != "placeholder" or node.name.startswith("tangents"):
-                continue
-            # AOTAutograd describes its inputs; without that (or where it made a new one), by order.
-            description = node.meta.get("desc")
-            place = getattr(description, "idx", None) if description is not None else plain
-            plain += 1
-            if isinstance(place, int) and not type(description).__name__.startswith(("Tangent", "Synthetic")):
-                positions[node.name] = place
-        return positions
 
     def _static_inputs(self, graph: fx.Graph, positions: dict[str, int]) -> frozenset[int]:
         inputs = [node for node in graph.nodes if node.op == "placeholder"]
@@ -357,19 +293,7 @@ def _give_up(recorder: Recorder, graph: str, error: Exception, aten: AtenGraph |
     recorder.add(f"{where}graph {graph} runs eagerly: {what}: {reason}{advice}")
 
 
-def root_name(sources: Any, known: Any) -> str | None:
-    """The innermost known name in a chain of torch.fx NodeSource objects."""
-    for source in reversed(sources or ()):
-        deeper = root_name(getattr(source, "from_node", None), known)
-        if deeper is not None:
-            return deeper
-        name = getattr(source, "name", None)
-        if name in known:
-            return str(name)
-    return None
-
-
-def _saved_names(forward: fx.GraphModule, outputs: int | None) -> tuple[str, ...]:
+def saved_names(forward: fx.GraphModule, outputs: int | None) -> tuple[str, ...]:
     returned = next(node for node in reversed(forward.graph.nodes) if node.op == "output").args[0]
     kept = list(returned)[outputs:] if outputs is not None and isinstance(returned, tuple | list) else []
     return tuple(node.name for node in kept if isinstance(node, fx.Node))
@@ -390,7 +314,3 @@ def user_name(source: str) -> str:
         words = words[1:]
     telling = [word for word in words if word not in ("self", "modules", "parameters", "buffers")]
     return "_".join(telling or words) or "input"
-
-
-def _union(*groups: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(item for group in groups for item in group))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import faulthandler
+import gc
 import io
 import linecache
 import time
@@ -49,14 +50,14 @@ def run(task: Task, rank: int) -> Reply:
         try:
             device = _join(task, rank)
             with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-                record, values = _run(task, rank, device, notes)
-            return Reply(rank, record, values, output=output.getvalue(), notes=tuple(notes))
+                record, values, sums = _run(task, rank, device, notes)
+            return Reply(rank, record, values, output=output.getvalue(), notes=tuple(notes), sums=sums)
         except Exception as error:
             failure = _failure(error, task.filename)
             if not ended_file(task, rank).exists():
                 _end(task, rank, _FAILED)
             if task.device == "cpu":  # NCCL may wait here for what it began: the session ends these ranks
-                _leave()
+                _abort()
             return Reply(rank, failure=failure, output=output.getvalue(), notes=tuple(notes))
         finally:
             faulthandler.cancel_dump_traceback_later()
@@ -112,7 +113,16 @@ def _leave() -> None:
         dist.destroy_process_group()
 
 
-def _run(task: Task, rank: int, device: torch.device, notes: list[str]) -> tuple[RankRecord, bytes]:
+def _abort() -> None:
+    """Leave the group so that ranks that wait for this one hear of it. A module under DDP, of this cell or an
+    earlier one, keeps its connections open; after FSDP2 torch's caches do, and the session ends the ranks."""
+    gc.collect()
+    _leave()
+
+
+def _run(
+    task: Task, rank: int, device: torch.device, notes: list[str]
+) -> tuple[RankRecord, bytes, dict[str, float]]:
     for filename, text in task.lines.items():
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     names = unpack_names(task.names, device)
@@ -148,12 +158,17 @@ def _run(task: Task, rank: int, device: torch.device, notes: list[str]) -> tuple
         values, left = sent.pack(scope, _names_back(scope, task, spread), shown)
         notes += left if rank == 0 else []
     reducer = tuple(size for wrapper in wrappers.values() for size in reducer_bytes(wrapper))
+    sums = {} if spread else {n: _sum(v) for n, v in names.items() if isinstance(v, torch.nn.Module)}
     found = _measured(calls, device) if task.measure else Measured()
     record = RankRecord(
         rank, str(device), found.into(compilation), seconds, found.steady, found.eager, found.reason, buckets,
         reducer, found.communication, lines={g: line for call in calls for g, line in call.lines.items()},
     )  # fmt: skip
-    return record, values if rank == 0 else b""
+    return record, values if rank == 0 else b"", sums
+
+
+def _sum(module: torch.nn.Module) -> float:
+    return sum(float(parameter.detach().double().sum()) for parameter in module.parameters())
 
 
 def _measured(calls: list[Call], device: torch.device) -> Measured:

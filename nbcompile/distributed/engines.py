@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nbcompile.distributed.task import Reply, Task
+from nbcompile.distributed.worker import alive
 from nbcompile.errors import RanksError
 
 _START_SECONDS = 60.0
@@ -159,14 +160,20 @@ class Cluster:
             ) from error
         self.size = size
         with _silent():
-            self._cluster: Any = ipyparallel.Cluster(n=size, log_level=40)
+            self._cluster: Any = ipyparallel.Cluster(n=size, log_level=40, shutdown_atexit=False)
             self._cluster.start_cluster_sync()
             self._client: Any = self._cluster.connect_client_sync()
             self._client.wait_for_engines(size, timeout=_START_SECONDS, interactive=False)
         self._views = [self._client[id] for id in sorted(self._client.ids)[:size]]
+        # A session that was killed leaves neither engines nor controller behind.
+        pid = getattr(self._cluster.controller, "pid", None)
+        controller = (pid,) if isinstance(pid, int) else ()
         for rank, view in enumerate(self._views):
             settings = environment(rank, size, device, port)
-            code = f"import os, sys; os.environ.update({settings!r}); sys.path.insert(0, {str(_ROOT)!r})"
+            code = (
+                f"import os, sys; os.environ.update({settings!r}); sys.path.insert(0, {str(_ROOT)!r})\n"
+                f"from nbcompile.distributed.worker import end_with; end_with{(os.getpid(), *controller)}"
+            )
             view.execute(code, block=True)
         # With torch, which must see that environment: importing it is no part of the first run.
         for pending in [view.execute(f"import {_CODE}", block=False) for view in self._views]:
@@ -183,7 +190,7 @@ class Cluster:
     def reply(self, rank: int) -> Reply | None:
         pending = self._pending[rank]
         if not pending.ready():
-            if not _alive(self._pids[rank]):
+            if not alive(self._pids[rank]):
                 raise RanksError(f"rank {rank} died.", rank=rank)
             return None
         try:
@@ -200,17 +207,6 @@ class Cluster:
             self._client.close()
             self._cluster.stop_cluster_sync()
         self._pids.clear()
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except ProcessLookupError:
-        return False
-    except OSError:  # no /proc here
-        return True
-    return state != "Z"
 
 
 def _set_timeout(listener: Listener, seconds: float) -> None:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ from nbcompile.ranks import PARALLELS, Parallel, RankRecord, RanksResult
 EngineKind = Literal["ipyparallel", "processes"]
 _RESERVED = ("rank", "world_size", "device", "mesh")
 _POLL = 0.02
-_GRACE = 5.0
+_GRACE = 3.0
 _numbers = itertools.count(1)
 
 
@@ -160,7 +160,7 @@ class Ranks:
             ranks=tuple(records),
             split=tuple(split),
             differences=differences(records),
-            notes=tuple(dict.fromkeys(note for reply in replies for note in reply.notes)),
+            notes=(*dict.fromkeys(note for reply in replies for note in reply.notes), *_apart(replies)),
             values=values,
             deleted=tuple(deleted),
             shown=shown,
@@ -288,6 +288,15 @@ def _program(program: str | Callable[..., Any], names: Mapping[str, Any]) -> tup
 def _record(reply: Reply) -> RankRecord:
     assert reply.record is not None
     return dataclasses.replace(reply.record, output=reply.output, notes=reply.notes)
+
+
+def _apart(replies: Sequence[Reply]) -> Iterator[str]:
+    """A sentence for each module whose parameters are not the same on all ranks."""
+    for name, mine in replies[0].sums.items():
+        others = [reply.rank for reply in replies if reply.sums.get(name) != mine and mine == mine]
+        if others:
+            ranks = ", ".join(map(str, others))
+            yield f"{name} has other parameters on rank {ranks} now than on rank 0, whose are kept"
 
 
 def _on_gpu(names: Mapping[str, Any]) -> bool:

@@ -58,7 +58,8 @@ class Failure:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a rank answers: its record and, of rank 0, the packed values; or what went wrong."""
+    """What a rank answers: its record and, of rank 0, the packed values; or what went wrong.
+    ``sums``: module → sum of its parameters, where each rank holds all of them."""
 
     rank: int
     record: RankRecord | None = None
@@ -66,3 +67,4 @@ class Reply:
     failure: Failure | None = None
     output: str = ""
     notes: tuple[str, ...] = ()
+    sums: dict[str, float] = field(default_factory=dict)

@@ -6,15 +6,46 @@ What decides which GPU this rank has is in its environment before torch is impor
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
+import signal
 import sys
+import threading
 import time
 import traceback
+from pathlib import Path
 
 from nbcompile.distributed.task import Failure, Reply, Task
 
 _KEY = "NBCOMPILE_RANKS_KEY"
+
+
+def alive(pid: int) -> bool:
+    """Whether there is such a process, and not only what is left of it (a zombie)."""
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except ProcessLookupError:
+        return False
+    except OSError:  # no /proc here
+        return True
+    return state != "Z"
+
+
+def end_with(session: int, *others: int) -> None:
+    """End this process, and ``others``, soon after the process ``session`` has ended: however that came, and
+    whatever this one waits for."""
+
+    def watch() -> None:
+        while alive(session):
+            time.sleep(2.0)
+        for pid in others:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True, name="nbcompile-session").start()
 
 
 def answer(data: bytes) -> bytes:
@@ -37,6 +68,7 @@ def main(address: str) -> None:
 
     import nbcompile.distributed.cell  # noqa: F401  # takes seconds, which are no part of the first run
 
+    end_with(os.getppid())
     key = bytes.fromhex(os.environ.pop(_KEY))
     with Client(address, authkey=key) as connection:
         connection.send_bytes(str(os.environ["RANK"]).encode())

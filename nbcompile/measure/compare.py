@@ -22,6 +22,7 @@ from nbcompile.errors import MeasureError
 from nbcompile.measure.accuracy import RUN, check
 from nbcompile.measure.call_times import call_times, with_call_times
 from nbcompile.measure.cold import fresh_caches
+from nbcompile.measure.memory import held, most_held
 from nbcompile.measure.state import Snapshot
 from nbcompile.measure.timing import Step, interleaved, quiet, timed
 from nbcompile.recorder import Stopwatch
@@ -80,6 +81,7 @@ class _Entry:
     cold: float | None = None
     warm: float | None = None
     first: float | None = None
+    peak_bytes: int | None = None
     reason: str = ""
 
     def measurement(self, what: str, steady: tuple[float, ...], threads: int) -> Measurement:
@@ -99,13 +101,15 @@ class _Entry:
             graphs=sum(graph.stage == "fx" for graph in record.graphs) if record else 0,
             breaks=len(record.breaks) if record else 0,
             kernels=(len(record.kernels) or None) if record else None,
+            recompiles=len(record.recompiles) if record else 0,
+            peak_bytes=self.peak_bytes if ran else None,
         )
 
 
 def compare(
     fn: Callable[..., Any],
     inputs: Any = (),
-    contestants: Sequence[str] = DEFAULT_CONTESTANTS,
+    contestants: Sequence[str | Contestant] = DEFAULT_CONTESTANTS,
     *,
     train: bool = False,
     mode: str | None = None,
@@ -117,6 +121,7 @@ def compare(
     cold: bool = True,
     accuracy: bool = True,
     timing: bool = True,
+    memory: bool = False,
     what: str = "",
     roots: Mapping[str, Any] | None = None,
     compile: Compile | None = None,
@@ -125,15 +130,17 @@ def compare(
     """Hold several compilers' versions of ``fn(*inputs)`` beside each other.
 
     ``inputs``: a tuple or list of arguments, a mapping of keyword arguments, or one argument.
-    ``contestants``: ``backend`` or ``backend:mode`` names. ``train`` adds the backward pass of every
-    output that requires grad. ``budget``: seconds of steady-state samples, for all together.
+    ``contestants``: ``backend`` or ``backend:mode`` names, or Contestants. ``train`` adds the backward
+    pass of every output that requires grad. ``budget``: seconds of steady-state samples, for all together.
     ``threads``: torch's number of threads meanwhile (default: as it is). ``cold=False`` leaves out
     the compile with empty caches; a program that takes longer than ``budget`` goes without the one
-    with full caches, to save runs. ``timing=False`` compares answers and takes no times.
+    with full caches, to save runs. ``timing=False`` compares answers and takes no times. ``memory`` also
+    measures how much a call of each holds at most (see :class:`nbcompile.compilation.Measurement`).
     ``roots``: what else may change and is to be restored.
 
     Returns nbcompile's record of the program (or the first compiled contestant's), with one
-    Measurement a contestant and one Accuracy a contestant and output. Everything reachable from
+    Measurement a contestant and one Accuracy a contestant and output; what the others' compilers told of
+    their kernels is in ``peers``. Everything reachable from
     ``fn``, ``inputs`` and ``roots`` and the random state is afterwards what it was, also after an
     exception or interrupt. A contestant that fails or runs eagerly has no times but a reason.
     Raises what ``fn`` itself raises when run eagerly, and MeasureError, before anything runs, where a
@@ -141,7 +148,7 @@ def compare(
     """
     tell = _aloud(progress)
     make = compile or _default_compile()
-    args, kwargs = _arguments(inputs)
+    args, kwargs = arguments_of(inputs)
     snapshot = Snapshot({"fn": fn, "inputs": inputs, **(roots or {})})
     if snapshot.unrestorable:
         raise MeasureError(
@@ -150,7 +157,10 @@ def compare(
         )
     leaves = tuple(t for t in snapshot.tensors.values() if t.is_leaf and t.requires_grad)
     eager = Step(fn, args, kwargs, train=train, leaves=leaves)
-    entries = [_Entry(Contestant.parse(name, mode, options)) for name in contestants]
+    entries = [
+        _Entry(Contestant.parse(given, mode, options) if isinstance(given, str) else given)
+        for given in contestants
+    ]
     if len({entry.contestant.name for entry in entries}) < len(entries):
         raise MeasureError("a contestant is named twice.")
     label = what or ("forward+backward" if train else "forward")
@@ -167,6 +177,7 @@ def compare(
                 if entry.contestant.backend == "eager":
                     entry.first = seconds
                 tell(f"compiling with {entry.contestant.name}…")
+                before = _held_before(entry.contestant, make, train, _device_of(snapshot)) if memory else None
                 _prepare(
                     entry,
                     eager,
@@ -177,6 +188,10 @@ def compare(
                     dynamic=dynamic,
                     fullgraph=fullgraph,
                 )
+                if before is not None and entry.step is not None and not entry.reason:
+                    most = most_held(entry.step)
+                    entry.peak_bytes = max(0, most - before) if most is not None else None
+                    snapshot.restore()
             running = {e.contestant.name: e.step for e in entries if e.step is not None and not e.reason}
             if accuracy:
                 tell("checking against float64…")
@@ -248,7 +263,7 @@ def _prepare(
 
     try:
         if cold:
-            _warm_process(contestant, make, _device_of(snapshot))
+            _warm_process(contestant, make, eager.train, _device_of(snapshot))
             snapshot.restore()
         with fresh_caches() if cold else contextlib.nullcontext():
             if cold:
@@ -269,23 +284,35 @@ def _prepare(
     _note_if_eager(entry)
 
 
-_WARM: set[tuple[str, str]] = set()  # backends whose imports and toolchain checks this process has behind it
+_WARM: set[tuple[str, str, bool]] = set()
+"""Backends whose imports and toolchain checks this process has behind it, on which device, and whether for
+training too."""
 
 
-def _warm_process(contestant: Contestant, make: Compile, device: str) -> None:
+def _warm_process(contestant: Contestant, make: Compile, train: bool, device: str) -> None:
     """A first compile of something tiny: imports, and Inductor's precompiled header, are no part of
     the cold compile of a kernel."""
-    if (contestant.backend, device) not in _WARM:
+    key = (contestant.backend, device)
+    if not {(*key, train), (*key, True)} & _WARM:
         with torch.inference_mode(False), torch.enable_grad():  # whatever the user has switched off
-            x = torch.ones(8, 8, requires_grad=True, device=device)
+            x = torch.ones(8, 8, requires_grad=train, device=device)
             out = make(lambda x: (x.exp() * 3).sum(0), backend=contestant.backend)(x)
-            out.sum().backward()
-        _WARM.add((contestant.backend, device))
+            if train:
+                out.sum().backward()
+        _WARM.add((*key, train))
 
 
 def _device_of(snapshot: Snapshot) -> str:
     kinds = [tensor.device.type for tensor in snapshot.tensors.values()]
     return next((kind for kind in kinds if kind != "cpu"), "cpu")
+
+
+def _held_before(contestant: Contestant, make: Compile, train: bool, device: str) -> int | None:
+    """Bytes held before anything of a contestant's own: its imports are behind it."""
+    if contestant.backend != "eager":
+        with contextlib.suppress(Exception):  # it is told where it is compiled for what it is to compile
+            _warm_process(contestant, make, train, device)
+    return held()
 
 
 def _note_if_eager(entry: _Entry) -> None:
@@ -308,13 +335,24 @@ def _record(
     else:
         record = Compilation(id="comparison", backend="eager", environment=detect())
     environment = dataclasses.replace(record.environment, threads=threads)
+    peers = tuple(
+        dataclasses.replace(peer, measurements=measurements, accuracy=found)
+        for entry in compiled
+        if entry.compiled is not chosen and not entry.reason and (peer := _compilation(entry)).kernels
+    )
     return dataclasses.replace(
         record,
         environment=environment,
         measurements=measurements,
         accuracy=found,
         notes=record.notes + notes,
+        peers=peers,
     )
+
+
+def _compilation(entry: _Entry) -> Compilation:
+    assert entry.compiled is not None
+    return entry.compiled.compilation
 
 
 def _ours(entries: list[_Entry]) -> _Entry | None:
@@ -322,7 +360,8 @@ def _ours(entries: list[_Entry]) -> _Entry | None:
     return next((e for e in entries if e.contestant.backend == "nbcompile" and e.compiled is not None), None)
 
 
-def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments of ``inputs`` as :func:`compare` takes them."""
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     if isinstance(inputs, tuple | list):

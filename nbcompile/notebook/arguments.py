@@ -17,6 +17,8 @@ from IPython.core.error import UsageError
 from nbcompile.backends import registry
 from nbcompile.backends.browse import list_mode_options, list_options
 from nbcompile.errors import OptionError
+from nbcompile.exporting.fresh import Package
+from nbcompile.exporting.program import DynamicDim, parse_dim
 from nbcompile.options import PEER_MODES, Options
 from nbcompile.ranks import PARALLELS, Parallel
 from nbcompile.targets import CHIPS
@@ -25,6 +27,9 @@ from nbcompile.view.parts import PARTS
 TARGETS = ("auto", "cpu", *CHIPS)
 INTERPRETED = "cuda:90"
 """The chip whose kernels ``--interpret`` runs where none is named."""
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+"""Types that a program's arguments can be given, on copies."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 # IPython's own are not typed.
@@ -36,7 +41,8 @@ with_arguments: Callable[[F], F] = cast(Any, magic_arguments.magic_arguments)()
 class CellOptions:
     """What one ``%%compile`` line asks for, defaults filled in. ``dynamic`` is torch.compile's;
     ``options`` are ``-o`` pairs as typed; ``bench_seconds`` is a budget per contestant,
-    ``cold`` also times a compile with empty caches."""
+    ``cold`` also times a compile with empty caches. ``modes``, ``dtypes`` and ``sizes`` are those of a
+    sweep, as given: ``mode`` is the first of ``modes``."""
 
     backend: str = "nbcompile"
     mode: str = "default"
@@ -59,6 +65,18 @@ class CellOptions:
     ranks: int = 0
     parallel: Parallel = "ddp"
     split: tuple[str, ...] = ()
+    export: str = ""
+    dynamic_dims: tuple[tuple[str, int, DynamicDim], ...] = ()
+    package: Package = "pt2"
+    modes: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    sizes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    sweep_into: str = ""
+
+    @property
+    def sweeps(self) -> bool:
+        """Whether the line asks for more than one point: several modes, or types or sizes."""
+        return len(self.modes) > 1 or bool(self.dtypes or self.sizes)
 
     @property
     def mapping(self) -> dict[str, Any]:
@@ -71,7 +89,8 @@ def options_of_magic(function: F) -> F:
     decorators = [
         argument("-h", "--help", action="store_true", help="show this text"),
         argument("--backend", help="a compiler (nbcompile, inductor, onnxrt …) or a function by its name"),
-        argument("--mode", choices=PEER_MODES, help="torch.compile mode"),
+        argument("--mode", type=_modes, metavar="MODE,MODE",
+                 help=f"torch.compile mode; several: a sweep of them. There are {', '.join(PEER_MODES)}"),
         argument("--mode-diff", metavar="MODE,MODE",
                  help="also compile in these modes, and show what each changes for this cell"),
         argument("--fullgraph", action="store_true", help="an error, not a graph break"),
@@ -86,6 +105,11 @@ def options_of_magic(function: F) -> F:
                  help="of %%compile: the options of --backend, those like PATTERN; compiles nothing"),
         argument("--train", action="store_true", help="measure forward and backward together"),
         argument("--compare", metavar="A,B", help="contestants to time, e.g. eager,inductor"),
+        argument("--dtype", type=_dtypes, metavar="DTYPE,DTYPE",
+                 help=f"a sweep over the type of the arguments, on copies: {', '.join(DTYPES)}"),
+        argument("--size", action="append", type=_size, default=[], metavar="NAME=1,8,64",
+                 help="a sweep over an extent of the arguments, on copies; NAME is a variable that holds it, "
+                      "x[0], or the extent itself; may be repeated"),
         argument("--no-bench", action="store_true", help="do not time anything"),
         argument("--show", metavar="PART,PART", help=f"which parts to show: {', '.join(PARTS)}"),
         argument("--no-fuse", action="append", nargs="?", const="", metavar="A:B",
@@ -99,11 +123,17 @@ def options_of_magic(function: F) -> F:
                  help="how long max-autotune may measure candidates for one graph"),
         argument("--live", action="store_true", help="show the explorer as a widget"),
         argument("--save", metavar="FILE", help="write the record (.json) or the page (.html)"),
+        argument("--export", metavar="FILE.pt2", help="of a call f(x): save f as a file, and try that"),
+        argument("--dynamic-dim", action="append", default=[], metavar="X[0]=NAME",
+                 help="with --export: a size that may change, e.g. x[0]=batch or x[0]=batch:2:64"),
+        argument("--package", choices=("pt2", "aoti"), default="pt2",
+                 help="with --export: torch.export's own file, or one compiled by AOTInductor"),
         argument("--into", metavar="NAME", help="bind the Compilation to this name"),
         argument("--ranks", type=int, metavar="N", help="run the cell on N ranks, engines of ipyparallel"),
         argument("--parallel", choices=PARALLELS, help="with --ranks, how modules are distributed (ddp)"),
         argument("--split", metavar="X,Y", help="with --ranks, tensors of which each rank gets its rows"),
         argument("--ranks-stop", action="store_true", help="%%compile --ranks-stop: end the ranks"),
+        argument("--sweep-into", metavar="NAME", help="bind the Sweep to this name"),
     ]  # fmt: skip
     for decorate in reversed(decorators):
         function = decorate(function)
@@ -122,7 +152,7 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         pairs.append(("no_fuse", text) if text else ("fuse", "false"))
     backend = parsed.backend or defaults.backend
     pairs = _joined([*pairs, *_of_flags(parsed, backend, dict(pairs))])
-    mode = parsed.mode or _default_mode(backend, defaults.mode)
+    mode = parsed.mode[0] if parsed.mode else _default_mode(backend, defaults.mode)
     others = _other_modes(parsed, mode)
     compare = _names(parsed.compare) if parsed.compare else defaults.compare
     for name in (backend, *(contestant.partition(":")[0] for contestant in compare)):
@@ -140,9 +170,10 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
             raise UsageError(f"--show has no part {part!r}: choose from {', '.join(PARTS)}")
     if parsed.save and PurePath(parsed.save).suffix not in (".json", ".html"):
         raise UsageError(f"--save {parsed.save}: the name must end in .json or .html")
-    if parsed.into and not parsed.into.isidentifier():
-        raise UsageError(f"--into {parsed.into}: not a Python name")
-    return CellOptions(
+    for flag, name in (("--into", parsed.into), ("--sweep-into", parsed.sweep_into)):
+        if name and not name.isidentifier():
+            raise UsageError(f"{flag} {name}: not a Python name")
+    made = CellOptions(
         backend=backend,
         mode=mode,
         fullgraph=parsed.fullgraph or defaults.fullgraph,
@@ -164,7 +195,68 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         ranks=_ranks(parsed),
         parallel=parsed.parallel or "ddp",
         split=_names(parsed.split) if parsed.split else (),
+        export=parsed.export or "",
+        dynamic_dims=_dynamic_dims(parsed),
+        package=parsed.package,
+        modes=parsed.mode or (),
+        dtypes=parsed.dtype or (),
+        sizes=tuple(parsed.size),
+        sweep_into=parsed.sweep_into or "",
     )
+    _check_sweep(made)
+    return made
+
+
+def _check_sweep(options: CellOptions) -> None:
+    if options.sweep_into and not options.sweeps:
+        raise UsageError("--sweep-into wants a sweep: give several modes, or --dtype or --size")
+    names = [name for name, _ in options.sizes]
+    if len(set(names)) < len(names):
+        raise UsageError("--size names the same extent twice: write its values after one name")
+    with_mode = next((name for name in options.compare if ":" in name), None)
+    if options.sweeps and with_mode is not None:
+        raise UsageError(f"--compare {with_mode}: in a sweep --mode says the modes")
+
+
+def _modes(text: str) -> tuple[str, ...]:
+    names = _names(text)
+    for name in names or (text,):
+        if name not in PEER_MODES:
+            raise argparse.ArgumentTypeError(
+                f"invalid choice: {name!r} (choose from {', '.join(PEER_MODES)})"
+            )
+    return tuple(dict.fromkeys(names))
+
+
+def _dtypes(text: str) -> tuple[str, ...]:
+    names = tuple(name.removeprefix("torch.") for name in _names(text))
+    for name in names or (text,):
+        if name not in DTYPES:
+            raise argparse.ArgumentTypeError(f"invalid choice: {name!r} (choose from {', '.join(DTYPES)})")
+    return tuple(dict.fromkeys(names))
+
+
+def _size(text: str) -> tuple[str, tuple[int, ...]]:
+    name, equals, values = text.strip("'\"").partition("=")
+    found = [int(value) for value in _names(values) if value.isdigit()]
+    if not (equals and found and all(found)) or len(found) < len(_names(values)):
+        raise argparse.ArgumentTypeError(f"wants NAME=1,8,64, got {text!r}")
+    if not re.fullmatch(r"\d+|[^\W\d]\w*(\[\d+\])?", name):
+        raise argparse.ArgumentTypeError(f"{name!r} is no variable, no x[0] and no extent")
+    return name, tuple(dict.fromkeys(found))
+
+
+def _dynamic_dims(parsed: argparse.Namespace) -> tuple[tuple[str, int, DynamicDim], ...]:
+    """What ``--dynamic-dim`` names, and what goes with ``--export``."""
+    try:
+        dims = tuple(parse_dim(text) for text in parsed.dynamic_dim)
+    except OptionError as error:
+        raise UsageError(f"--dynamic-dim {error}") from error
+    if not parsed.export and (dims or parsed.package != "pt2"):
+        raise UsageError("--dynamic-dim and --package go with --export FILE.pt2")
+    if parsed.export and (parsed.save or parsed.into or parsed.live):
+        raise UsageError("--export has a report for its result; --save, --into and --live are of a record")
+    return dims
 
 
 def _default_mode(backend: str, mode: str) -> str:

@@ -11,7 +11,7 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 
 from nbcompile.backends.browse import list_mode_options, list_options
 from nbcompile.errors import OptionError
-from nbcompile.notebook.arguments import TARGETS
+from nbcompile.notebook.arguments import DTYPES, TARGETS
 from nbcompile.view.parts import PARTS
 
 typed_matcher: Callable[[Any], Any] = context_matcher()
@@ -49,7 +49,9 @@ def _words(
     if option == "--backend":
         return sorted(backends())
     if option == "--mode":
-        return _modes(_backend(before))
+        return [done + comma + name for name in _modes(_backend(before))]
+    if option == "--dtype":
+        return [done + comma + name for name in DTYPES]
     if option == "--target":
         return list(TARGETS)
     if option == "--compare":

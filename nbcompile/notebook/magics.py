@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import dataclasses
 import shlex
@@ -32,6 +33,7 @@ from nbcompile.notebook.arguments import (
 from nbcompile.notebook.compiling import CellCompiler, CompiledCall, backend_names, compile_callable
 from nbcompile.notebook.completion import matcher
 from nbcompile.notebook.display import save, show
+from nbcompile.notebook.exports import export_call
 from nbcompile.notebook.measuring import (
     has_backward,
     measure_call,
@@ -42,9 +44,10 @@ from nbcompile.notebook.measuring import (
     wanted,
 )
 from nbcompile.notebook.play import SESSION
-from nbcompile.notebook.programs import CellProgram
+from nbcompile.notebook.programs import CellProgram, Piece
 from nbcompile.notebook.progress import Place
 from nbcompile.notebook.session import CellRun, Switchboard
+from nbcompile.notebook.sweeping import pieces_of_call, pieces_of_parts, sweep_pieces
 from nbcompile.options import PEER_MODES
 
 
@@ -101,7 +104,7 @@ class NbCompile(Magics):
         if parsed.help:
             print(self._parser.format_help())
             return None
-        options = cell_options(parsed, self._defaults())
+        options = self._of_cell(parsed)
         if options.ranks:
             return self._on_ranks(line, cell, options)
         # Not through the input transformer: a cell magic inside this cell, or a call from a program.
@@ -126,11 +129,18 @@ class NbCompile(Magics):
         if not expression:
             raise UsageError("%compile wants a callable or a call, e.g. %compile model(x)")
         options = cell_options(parsed, self._defaults())
+        if options.export:
+            place = Place(self._ip)
+            report = export_call(expression, self._ip.user_ns, options, place.progress)
+            place.clear()
+            return report
         tree = ast.parse(expression, mode="eval").body
         if isinstance(tree, ast.Name | ast.Attribute | ast.Subscript | ast.Lambda):
             target = self._ip.ev(expression)
             if not callable(target):
                 raise UsageError(f"{expression} is not callable")
+            if options.sweeps:
+                raise UsageError(f"a sweep wants a call, e.g. %compile {expression}(x)")
             return compile_callable(target, options)
         place = Place(self._ip)
         call = CompiledCall(expression, self._ip.user_ns, options, place.progress)
@@ -150,6 +160,8 @@ class NbCompile(Magics):
         program = CellProgram.of_call(call, self._ip.user_ns, compilation.cell, options)
         self.plays.remember(compilation.id, program)
         self._deliver(compilation, options, place, modes)
+        if options.sweeps:
+            self._sweep(pieces_of_call(call), options, train=options.train)
         return result
 
     def _options(self, line: str) -> OptionTable:
@@ -171,8 +183,8 @@ class NbCompile(Magics):
             self._ip.user_ns[options.into] = result
         if options.save:
             save(result.compilation, options.save)
-        show_ranks(result)
-        show(result.compilation, options, place)
+        show_ranks(result, place)
+        show(result.compilation, options, Place(self._ip))
         return None if cell.rstrip().endswith(";") else result.shown
 
     @contextmanager
@@ -188,10 +200,15 @@ class NbCompile(Magics):
     def _accepts(self, line: str) -> bool:
         parsed = self._parser.parse_argstring(line)
         # On ranks a cell is no part of this session: the registered magic sends it there.
-        return not (cell_options(parsed, self._defaults()).ranks or parsed.help)
+        return not (self._of_cell(parsed).ranks or parsed.help)
+
+    def _of_cell(self, parsed: argparse.Namespace) -> CellOptions:
+        if parsed.export:
+            raise UsageError("--export is for a call: %compile --export model.pt2 model(x)")
+        return cell_options(parsed, self._defaults())
 
     def _start(self, line: str, tree: ast.Module) -> ast.Module:
-        options = cell_options(self._parser.parse_argstring(line), self._defaults())
+        options = self._of_cell(self._parser.parse_argstring(line))
         self._abandon()
         self._count += 1
         hooks.hide_mark(line)
@@ -241,6 +258,11 @@ class NbCompile(Magics):
             if result.success:
                 self._remember(run, compilation, options)
             self._deliver(compilation, options, place, modes)
+            parts = repeatable(run, compilation)
+            if options.sweeps and result.success and parts:
+                self._sweep(pieces_of_parts(parts), options, train=has_backward(run, options))
+        except UsageError as error:
+            print(f"nbcompile: {error}")
         except Exception as error:
             print(f"nbcompile: the cell ran, but its record failed: {type(error).__name__}: {error}")
         finally:
@@ -267,6 +289,14 @@ class NbCompile(Magics):
         show(compilation, options, place)
         if modes is not None:
             display(modes)  # type: ignore[no-untyped-call]
+
+    def _sweep(self, pieces: list[Piece], options: CellOptions, *, train: bool) -> None:
+        """The table of a sweep, below the record."""
+        place = Place(self._ip)
+        found = sweep_pieces(pieces, options, self._ip.user_ns, place.progress, train=train)
+        if options.sweep_into:
+            self._ip.user_ns[options.sweep_into] = found
+        place.show(found._repr_mimebundle_())
 
     def _abandon(self) -> None:
         """Forget a run that IPython never told us the end of (a silent cell)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -136,7 +137,7 @@ def _compare(
         what=what,
         cold=options.cold,
         timing=timing,
-        compile=_compile,
+        compile=functools.partial(_compile, cell=compilation.cell),
         progress=progress,
     )
 
@@ -221,7 +222,7 @@ def _joined(compilation: Compilation, timed: Compilation, options: CellOptions) 
     interpreted = compilation.execution == "interpreted" or not options.bench
     # The interpreter's times say nothing; that it did not run does, and then nothing was compared.
     failed = tuple(m for m in timed.measurements if not m.counts)
-    return dataclasses.replace(
+    joined = dataclasses.replace(
         with_call_times(compilation, same_calls(compilation, timed)),
         environment=dataclasses.replace(compilation.environment, threads=timed.environment.threads),
         measurements=failed if interpreted else timed.measurements,
@@ -229,6 +230,24 @@ def _joined(compilation: Compilation, timed: Compilation, options: CellOptions) 
         ceilings=() if interpreted else _ceilings(compilation),
         notes=compilation.notes
         + tuple(note for note in timed.notes if note not in known and "history" in note),
+    )
+    return dataclasses.replace(joined, peers=() if interpreted else _peers(joined, timed))
+
+
+def _peers(compilation: Compilation, timed: Compilation) -> tuple[Compilation, ...]:
+    """What the other contestants made of the cell, of those that tell."""
+    own = (compilation.backend, compilation.mode)
+    return tuple(
+        dataclasses.replace(
+            each,
+            peers=(),
+            environment=compilation.environment,
+            measurements=compilation.measurements,
+            accuracy=compilation.accuracy,
+            ceilings=compilation.ceilings,
+        )
+        for each in (timed, *timed.peers)
+        if (each.backend, each.mode) != own and each.kernels
     )
 
 

@@ -42,13 +42,13 @@ from nbcompile.compilation import Compilation
 from nbcompile.errors import MeasureError, OptionError, PlayError
 from nbcompile.measure.state import Snapshot
 from nbcompile.measure.timing import Step
-from nbcompile.notebook.arguments import CellOptions
+from nbcompile.notebook.arguments import DTYPES, CellOptions
 from nbcompile.notebook.compiling import compile_part, new_recorder
 from nbcompile.notebook.interrupts import FinishFirst
 from nbcompile.notebook.measuring import as_program, measure_parts
 from nbcompile.notebook.programs import AGAIN, Piece, Program
 from nbcompile.notebook.surroundings import changing, quiet_compile
-from nbcompile.notebook.variations import DTYPES, dtype_of, sizes_of, varied
+from nbcompile.notebook.variations import dtype_of, sizes_of, varied
 from nbcompile.options import MODES, Options
 from nbcompile.recorder import Recorder
 from nbcompile.view import payload

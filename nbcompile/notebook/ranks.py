@@ -11,7 +11,6 @@ import atexit
 from typing import Any
 
 from IPython.core.error import UsageError
-from IPython.display import display
 
 from nbcompile.distributed.session import Ranks, names_read
 from nbcompile.notebook.arguments import CellOptions
@@ -70,12 +69,11 @@ def stop() -> None:
         _clusters.popitem()[1].stop()
 
 
-def show_ranks(result: RanksResult) -> None:
-    """What the ranks printed, then the table of ranks."""
+def show_ranks(result: RanksResult, place: Place) -> None:
+    """What the ranks printed, and in place of the progress the table of ranks."""
     for title, text in printed(result.ranks):
         print("\n".join(f"{title}: {row}" for row in text.rstrip("\n").split("\n")))
-    bundle = {"text/html": result._repr_html_(), "text/plain": result.text}
-    display(bundle, raw=True)  # type: ignore[no-untyped-call]
+    place.show({"text/html": result._repr_html_(), "text/plain": result.text})
 
 
 def printed(ranks: tuple[RankRecord, ...]) -> list[tuple[str, str]]:

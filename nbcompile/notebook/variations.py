@@ -12,9 +12,9 @@ import torch
 from torch.utils import _pytree
 
 from nbcompile.errors import PlayError
+from nbcompile.notebook.arguments import DTYPES
 from nbcompile.notebook.programs import Piece
 
-DTYPES = ("float32", "bfloat16", "float16", "float64")
 _MOST_BYTES = 1 << 30  # of one argument
 _MOST_TIMES = 16
 

@@ -30,7 +30,8 @@ def mime_bundle(compilation: Compilation, show: Sequence[str] = ()) -> dict[str,
 
 
 def payload(compilation: Compilation) -> dict[str, Any]:
-    """What the explorer opens: the record as JSON values, and under ``view`` what Python derives from it.
+    """What the explorer opens: the record as JSON values, and under ``view`` what Python derives from it; so
+    does each of its peers.
 
     :meth:`Compilation.from_dict` reads it as it reads a record.
     """
@@ -38,6 +39,8 @@ def payload(compilation: Compilation) -> dict[str, Any]:
 
     # Through JSON, which turns tuples into lists: what a notebook holds is what it will hold when reopened.
     record: dict[str, Any] = json.loads(compilation.to_json())
+    for row, peer in zip(record.get("peers", ()), compilation.peers, strict=True):
+        row["view"] = scene_dict(peer)
     return {**record, "view": scene_dict(compilation)}
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 TITLES: dict[str, tuple[str, str]] = {
     "c": ("C", ""),
+    "cpp": ("C++", ""),
     "triton": ("Triton", ""),
     "ttir": ("Triton IR", "operations on whole tiles"),
     "ttgir": ("Triton GPU IR", "tiles with layouts: which thread holds which element"),
@@ -19,6 +20,7 @@ TITLES: dict[str, tuple[str, str]] = {
     "ptx": ("PTX", "NVIDIA's portable assembly"),
     "sass": ("SASS", "what the chip runs"),
     "amdgcn": ("AMDGCN", "what the chip runs"),
+    "hlo": ("HLO", "what XLA optimised it to"),
 }
 """Languages of a kernel's sources in the order that one is made from the other, and a word on each."""
 

@@ -156,6 +156,8 @@ def _bucket_lines(result: RanksResult) -> list[str]:
 
 def _notes(result: RanksResult) -> list[str]:
     found = list(result.notes)
+    if result.split:
+        found.append(f"what the cell bound is rank 0's, made of its rows of {', '.join(result.split)}")
     for record in result.ranks[:1]:
         talk = record.communication
         if talk is not None:

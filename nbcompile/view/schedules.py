@@ -32,6 +32,11 @@ MEANINGS = {
     "columns": "neighbouring columns are reduced side by side",
     "split": "a large reduction in parts, combined in the end",
     "rows and split sums": "one row after the other; sums over them in parts, combined in the end",
+    # XLA's kinds of fusion
+    "loop fusion": "one loop over the elements of the result",
+    "reduction fusion": "one loop over what is reduced",
+    "output fusion": "computed with the results of a library call, as they come",
+    "custom fusion": "done by a library that XLA hands it to",
 }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from torch import nn
 from nbcompile.compilation import Compilation
 from nbcompile.errors import MeasureError
 from nbcompile.measure.compare import Contestant, compare
+from nbcompile.provenance import Links
 
 FAST = {"budget": 0.02, "cold": False}
 
@@ -152,3 +153,22 @@ def test_nothing_runs_where_a_run_would_use_up_an_iterator() -> None:
     with pytest.raises(MeasureError, match=r"rewind program.batches|fn.batches"):
         compare(program, (), ("eager",), **FAST)
     assert len(list(batches)) == 2
+
+
+@pytest.mark.slow
+def test_what_the_others_compilers_made_is_kept_beside_ours() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x, -1) * 2
+
+    record = compare(fn, torch.randn(8, 16), ("eager", "nbcompile", "inductor"), cold=False, timing=False)
+    assert record.backend == "nbcompile"
+    (peer,) = record.peers
+    assert peer.backend == "inductor" and peer.kernels and peer.measurements == record.measurements
+    # The captured graph is the same, and so are its places in the source: both lead to the same line.
+    assert peer.graph("g0.fx") == record.graph("g0.fx")
+    (line,) = {span.line for node in record.graph("g0.fx").nodes for span in node.spans}
+    file = record.graph("g0.fx").nodes[1].spans[0].file
+    for each in (record, peer):
+        links = Links(each)
+        assert all(line in links.lines(kernel.id, file) for kernel in each.kernels)
+    assert Compilation.from_json(record.to_json()) == record

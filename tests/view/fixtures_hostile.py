@@ -16,9 +16,16 @@ HOSTILE = "</pre></title><script>alert(1)</script><img src=x onerror=alert(2)>'\
 
 
 def hostile(kind: Any = Compilation, depth: int = 0, text: str = HOSTILE) -> Any:
-    """An instance of ``kind`` with hostile text in every field that can hold text."""
+    """An instance of ``kind`` with hostile text in every field that can hold text; a peer has none itself."""
     hints = typing.get_type_hints(kind)
-    return kind(**{f.name: _hostile_value(hints[f.name], text, f.default) for f in dataclasses.fields(kind)})
+    values = {
+        field.name: _hostile_value(hints[field.name], text, field.default)
+        for field in dataclasses.fields(kind)
+        if field.name != "peers"
+    }
+    if kind is Compilation and depth == 0:
+        values["peers"] = (hostile(kind, 1, text),)
+    return kind(**values)
 
 
 def _hostile_value(hint: Any, text: str, default: Any) -> Any:

@@ -9,12 +9,28 @@ import { NoAssembly } from './code/NoAssembly';
 import { EditButton, Tools } from './code/Tools';
 import type { Kernel } from '../record/generated/record';
 import type { KernelCode, Text } from '../record/generated/scene';
+import { compilerOf } from './compare/sources';
 import type { State } from './state';
 import { Tabs } from './Tabs';
 import { clip, percent } from './units';
 
-/** The code of one kernel, in every language that it has. */
+/** The code that a compiler made: this record's, or that of one of its peers. */
 export function CodePane({ state }: { state: State }) {
+  const { peers } = state;
+  const shown = peers.find((peer) => peer.data.record.id === state.compiler.value) ?? state;
+  const tab = (each: State) => ({ id: each === state ? '' : each.data.record.id, label: compilerOf(each.data), title: `the kernels of ${compilerOf(each.data)}` });
+  return (
+    <>
+      {peers.length > 0 && (
+        <Tabs label="compiler" tabs={[state, ...peers].map(tab)} chosen={tab(shown).id} choose={(id) => (state.compiler.value = id)} />
+      )}
+      <KernelPane key={shown.data.record.id} state={shown} />
+    </>
+  );
+}
+
+/** The code of one kernel, in every language that it has. */
+function KernelPane({ state }: { state: State }) {
   const { record } = state.data;
   const kernel = state.links.kernels.get(state.kernel.value);
   const drafts = useSignal<ReadonlyMap<string, Draft>>(new Map());

@@ -32,11 +32,12 @@ export function ComparePane({ state }: { state: State }) {
   );
 }
 
-/** What was shown before the last change: what one wants to know of most. */
+/** What was shown before the last change, else another compiler's: what one wants to know of most. */
 function lastTried(state: State, all: readonly Candidate[]): string[] {
   const past = state.play.past.value;
   const last = past[past.length - 1]?.data.record.id;
-  return last !== undefined && all.some((each) => each.data.record.id === last) ? [last] : [];
+  if (last !== undefined && all.some((each) => each.data.record.id === last)) return [last];
+  return state.data.peers.slice(0, 1).map((peer) => peer.record.id);
 }
 
 function Choose({ state, all, others }: { state: State; all: readonly Candidate[]; others: readonly Candidate[] }) {

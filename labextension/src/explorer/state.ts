@@ -1,5 +1,5 @@
 /** What one explorer shows and what is lit in it; the views read it and nothing else. */
-import { batch, computed, signal, type ReadonlySignal } from '@preact/signals';
+import { batch, computed, signal, type ReadonlySignal, type Signal } from '@preact/signals';
 import type { Kernel } from '../record/generated/record';
 import type { Call } from '../record/generated/scene';
 import { Links } from '../record/links';
@@ -11,6 +11,8 @@ import { Play } from './play';
 export interface Focus {
   ids: readonly string[];
   line?: number;
+  /** Lines of the cell, where another compiler's record is pointed at. */
+  lines?: readonly number[];
 }
 
 /** All that came from what is pointed at or led to it. */
@@ -33,19 +35,30 @@ export class State {
   /** Id of the kernel whose code is shown; empty: the heaviest. */
   readonly kernel = signal('');
   /** Whether the code spans the explorer, one text beside another. */
-  readonly wide = signal(false);
+  readonly wide: Signal<boolean>;
   readonly lit: ReadonlySignal<Lit | null> = computed(() => {
-    const focus = this.hovered.value ?? this.pinned.value;
+    const focus = this.hovered.value ?? this.pinned.value ?? this.elsewhere();
     return focus && this.around(focus);
   });
+  /** What other compilers made of the same program: what is lit in one is lit, by lines of the cell, in all. */
+  readonly peers: readonly State[];
+  /** Whose code is shown: a peer's record, by its id; empty: this one's. */
+  readonly compiler = signal('');
 
-  /** `payload` is what `data` was read from; `play` is shared by the states of one explorer, one a record. */
+  /**
+   * `payload` is what `data` was read from; `play` is shared by the states of one explorer, one a record. `beside`:
+   * the state that this one is a peer of.
+   */
   constructor(
     readonly data: Unpacked,
     readonly host: Host,
     readonly payload: unknown = null,
     readonly play = new Play(() => null),
+    private readonly beside: State | null = null,
   ) {
+    this.wide = beside?.wide ?? signal(false);
+    const still = { ...host, kernel: signal(null), needs: 'What other compilers made is shown as it is.' };
+    this.peers = data.peers.map((peer) => new State(peer, still, null, undefined, this));
     this.links = new Links(data.record, data.scene?.file);
     this.calls = new Map((data.scene?.calls ?? []).map((call) => [call.id, call]));
     this.kernel.value = this.heaviest()?.id ?? '';
@@ -54,6 +67,7 @@ export class State {
   /** Takes over what another state shows, where this record has the same. */
   takeOver(from: State): void {
     this.panel.value = from.panel.value;
+    if (this.peers.some((peer) => peer.data.record.id === from.compiler.value)) this.compiler.value = from.compiler.value;
     this.wide.value = from.wide.value;
     if (this.data.record.graphs.some((graph) => graph.id === from.graph.value)) this.graph.value = from.graph.value;
     const kernel = this.links.kernels.get(from.kernel.value);
@@ -67,6 +81,10 @@ export class State {
 
   around(focus: Focus): Lit {
     if (focus.line !== undefined) return { ids: this.links.atLine(focus.line), lines: new Set([focus.line]) };
+    if (focus.lines) {
+      const found = focus.lines.flatMap((line) => [...this.links.atLine(line)]);
+      return { ids: new Set(found), lines: new Set(focus.lines) };
+    }
     const ids = this.links.up(focus.ids);
     const lines = this.links.lines(focus.ids);
     for (const id of this.links.down(focus.ids)) ids.add(id);
@@ -76,15 +94,35 @@ export class State {
   }
 
   hover(focus: Focus | null): void {
-    this.hovered.value = focus;
+    batch(() => {
+      this.hovered.value = focus;
+      this.beside?.hover(focus && this.byLines(focus));
+    });
+  }
+
+  /** The same, in the words of every record of this cell. */
+  private byLines(focus: Focus): Focus {
+    return { ids: [], lines: [...this.around(focus).lines].sort((a, b) => a - b) };
+  }
+
+  /** What is pointed at in the record that this one stands beside. */
+  private elsewhere(): Focus | null {
+    const lit = this.beside?.lit.value;
+    return lit ? { ids: [], lines: [...lit.lines] } : null;
   }
 
   /** Pins, or unpins what is pinned already; shows the code of the kernel that it leads to. */
   pin(focus: Focus | null): void {
+    if (this.beside) {
+      this.beside.pin(focus && this.byLines(focus));
+      return;
+    }
     batch(() => {
       const same = focus && this.pinned.value && sameFocus(focus, this.pinned.value);
       this.pinned.value = same ? null : focus;
-      if (!same && focus) this.follow(focus);
+      if (same || !focus) return;
+      this.follow(focus);
+      for (const peer of this.peers) peer.follow(this.byLines(focus));
     });
   }
 
@@ -97,6 +135,7 @@ export class State {
 }
 
 export function sameFocus(a: Focus, b: Focus): boolean {
+  if (String(a.lines) !== String(b.lines)) return false;
   return a.line === b.line && a.ids.length === b.ids.length && a.ids.every((id, place) => id === b.ids[place]);
 }
 

@@ -32,12 +32,18 @@ export interface Unpacked {
   record: Compilation;
   /** Sources of each kernel by language, packed ones as they came: most are never looked at. */
   sources: Map<string, Record<string, Source>>;
+  /** What other compilers made of the same program. */
+  peers: readonly Unpacked[];
   scene: Scene | null;
   /** Why there is no scene; empty if there is one. */
   lacking: string;
 }
 
 type Row = Record<string, unknown>;
+
+/** Fields of a peer that are the record's own where they are left out. */
+const SHARED = ['cell', 'environment', 'guards', 'breaks', 'recompiles', 'measurements', 'accuracy', 'ceilings'] as const;
+const MAX_PEERS = 8;
 
 const TABLES: ReadonlyMap<string, string> = new Map([
   ['tensor', 'tensors'],
@@ -78,11 +84,25 @@ export function unpack(payload: unknown): Unpacked {
     sources.set(kernel['id'] as string, held);
     return { ...kernel, sources: Object.fromEntries(Object.keys(held).map((key) => [key, ''])) };
   });
-  return {
-    record: filled('Compilation', whole) as unknown as Compilation,
-    sources,
-    ...scene(data['view']),
-  };
+  const peers = (whole['peers'] ?? []) as Row[];
+  if (peers.length > MAX_PEERS) throw new RecordError('This record has too many peers.');
+  whole['peers'] = [];
+  const record = filled('Compilation', whole) as unknown as Compilation;
+  return { record, sources, peers: peers.map((peer) => wholePeer(record, peer)), ...scene(data['view']) };
+}
+
+/** A peer with what it has in common with `record`, which its packed form leaves out. */
+function wholePeer(record: Compilation, packed: Row): Unpacked {
+  const graphs = (Array.isArray(packed['graphs']) ? packed['graphs'] : []) as unknown[];
+  const data = unpack({ ...packed, graphs: graphs.filter((each) => typeof each !== 'string'), peers: [] });
+  const own = data.record.graphs.values();
+  const all = graphs.map((each) => {
+    const found = typeof each === 'string' ? record.graphs.find((graph) => graph.id === each) : own.next().value;
+    if (!found) throw new RecordError(`This record is damaged: there is no graph ${String(each)}.`);
+    return found;
+  });
+  const same = Object.fromEntries(SHARED.filter((name) => !(name in packed)).map((name) => [name, record[name]]));
+  return { ...data, record: { ...data.record, ...same, graphs: all } };
 }
 
 function checked(payload: unknown): Row {

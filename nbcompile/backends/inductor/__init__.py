@@ -1,12 +1,15 @@
-"""Inductor, torch's own compiler: the peer."""
+"""Inductor, torch's own compiler: the peer, with its stages, decisions and kernels in the same record."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from nbcompile.backends.base import Backend, GraphCompiler, Settings, of_inner
+from nbcompile.backends.base import Backend, GraphCompiler, Settings
 from nbcompile.errors import OptionError
 from nbcompile.options import PEER_MODES
+from nbcompile.recorder import Recorder
+from nbcompile.stages import FxGraph
 
 
 def _compiler(settings: Settings) -> GraphCompiler:
@@ -27,10 +30,21 @@ def _compiler(settings: Settings) -> GraphCompiler:
             )
         patches[key] = value
 
-    def inductor(module: Any, example_inputs: Any) -> Any:
-        return torch._inductor.compile(module, example_inputs, options=dict(patches))
+    def compiler(graph: FxGraph, example_inputs: Sequence[Any], recorder: Recorder) -> Callable[..., Any]:
+        from torch._inductor.compile_fx import compile_fx
 
-    return of_inner(inductor, Settings())
+        from nbcompile.backends.inductor.watch import Watch
+
+        def run(inner_compile: Callable[..., Any]) -> Any:
+            # As torch._inductor.compile does, which takes no inner_compile.
+            return compile_fx(
+                graph.module, list(example_inputs), inner_compile=inner_compile, config_patches=dict(patches)
+            )
+
+        compiled: Callable[..., Any] = Watch(graph, recorder).compile(run)
+        return compiled
+
+    return compiler
 
 
 BACKEND = Backend(

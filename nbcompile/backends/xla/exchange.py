@@ -32,6 +32,11 @@ def memory_order(strides: Sequence[int], shape: Sequence[int]) -> Order:
     return tuple(sorted(range(len(shape)), key=lambda axis: (-effective[axis], axis)))
 
 
+def inverse(order: Order) -> Order:
+    """The permutation that undoes ``order``."""
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
+
+
 def to_jax(tensor: torch.Tensor, order: Order, device: Any) -> Any:
     """The memory of ``tensor`` as a jax array whose axes are in ``order``."""
     import jax
@@ -57,8 +62,7 @@ def to_torch(array: Any, order: Order, like: torch.Tensor) -> torch.Tensor:
     """A jax array with axes in ``order`` as a tensor of the strides of ``like`` (a fake one). It owns the
     array's memory, which nothing else may see."""
     made = torch.utils.dlpack.from_dlpack(array)
-    back = sorted(range(len(order)), key=order.__getitem__)
-    made = made.permute(back)
+    made = made.permute(inverse(order))
     if made.is_contiguous() and like.is_contiguous():
         return made
     return with_strides(made, like)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from nbcompile.backends.xla.exchange import device_for, to_jax, to_torch, wide_types
+from nbcompile.backends.xla.exchange import Order, device_for, inverse, to_jax, to_torch, wide_types
 from nbcompile.backends.xla.program import Program, compile_step
 from nbcompile.backends.xla.split import Plan, Step, is_number
 from nbcompile.stages import AtenGraph
@@ -41,20 +41,24 @@ class Module:
         self._compiled = compiled
         self._programs: dict[tuple[Any, ...], Program] = {}
         self._lock = threading.Lock()
+        self._constants = aten.module.graph.find_nodes(op="get_attr")
+        self._numbers = [node for node in aten.module.graph.nodes if is_number(node)]
+        self._static = {plan.inputs[place] for place in aten.static_inputs}
+        self._shared: dict[fx.Node, tuple[torch.Tensor, Any]] = {}
 
     def prepare(self) -> None:
         """Compile for the sizes at capture, so that what XLA refuses is known before the first call."""
         numbers = {node: _hinted(node.meta["val"]) for node in self._plan.inputs if is_number(node)}
         numbers |= {node: _hinted(node.meta["val"]) for node in self._plan.sizes}
         for place, step in enumerate(self._plan.steps):
-            shapes = {n: tuple(map(_hinted, n.meta["val"].shape)) for n in step.reads if not is_number(n)}
+            shapes = {node: tuple(map(_hinted, node.meta["val"].shape)) for node in step.reads}
             program = self._program(place, step, shapes, numbers)
             numbers |= program.numbers
 
     def __call__(self, inputs: list[Any]) -> tuple[Any, ...]:
         known: dict[fx.Node, Any] = dict(zip(self._plan.inputs, inputs, strict=True))
         inputs.clear()
-        for node in self._aten.module.graph.find_nodes(op="get_attr"):
+        for node in self._constants:
             known[node] = getattr(self._aten.module, node.target)
         for node in self._plan.sizes:
             known[node] = _run(node, known)
@@ -74,20 +78,19 @@ class Module:
     def _run_step(
         self, place: int, step: Step, known: dict[fx.Node, Any], arrays: dict[fx.Node, Any]
     ) -> None:
-        numbers = {node: value for node, value in known.items() if is_number(node)}
+        numbers = {node: known[node] for node in self._numbers if node in known}
         shapes = {}
         for node in step.reads:
             if node in arrays:
                 array, order = arrays[node]
-                back = sorted(range(len(order)), key=order.__getitem__)
-                shapes[node] = tuple(array.shape[axis] for axis in back)
-            elif not is_number(node):
+                shapes[node] = tuple(array.shape[axis] for axis in inverse(order))
+            else:
                 shapes[node] = tuple(known[node].shape)
         program = self._program(place, step, shapes, numbers)
         device = device_for(self._device)
         with wide_types():
             given = [
-                arrays[node][0] if node in arrays else to_jax(known[node], order, device)
+                arrays[node][0] if node in arrays else self._array(node, known[node], order, device)
                 for node, order in program.arrays
             ]
             made = program.run(*given)
@@ -97,6 +100,17 @@ class Module:
         for (node, order), array in zip(program.returned, made, strict=True):
             arrays[node] = (array, order)
         known.update(program.numbers)
+
+    def _array(self, node: fx.Node, tensor: torch.Tensor, order: Order, device: Any) -> Any:
+        """A tensor as jax sees it. Of a parameter, which is the same memory at every call, what jax was given
+        before: its memory is read when the program runs."""
+        before, array = self._shared.get(node, (None, None))
+        if before is not None and _same_memory(before, tensor):
+            return array
+        array = to_jax(tensor, order, device)
+        if node in self._static and tensor.numel() and array.unsafe_buffer_pointer() == tensor.data_ptr():
+            self._shared[node] = (tensor.detach(), array)  # the memory is not given to another while held
+        return array
 
     def _program(self, place: int, step: Step, shapes: Shapes, numbers: Mapping[fx.Node, Any]) -> Program:
         key = (place, tuple(shapes.values()), tuple(numbers.values()))
@@ -109,11 +123,8 @@ class Module:
         return found
 
     def _result(self, node: fx.Node, known: dict[fx.Node, Any], arrays: dict[fx.Node, Any]) -> Any:
-        if node in self._plan.views and node not in known:
-            base = node.args[0]
-            assert isinstance(base, fx.Node)
-            self._view(base, known)
-            known[node] = _run(node, known)
+        if node in self._plan.views:
+            self._view(node, known)
         return _tensor(node, known, arrays)
 
     def _view(self, node: fx.Node, known: dict[fx.Node, Any]) -> None:
@@ -122,6 +133,10 @@ class Module:
             assert isinstance(base, fx.Node)
             self._view(base, known)
             known[node] = _run(node, known)
+
+
+def _same_memory(x: torch.Tensor, y: torch.Tensor) -> bool:
+    return x.data_ptr() == y.data_ptr() and x.shape == y.shape and x.stride() == y.stride()
 
 
 def _tensor(node: fx.Node, known: dict[fx.Node, Any], arrays: dict[fx.Node, Any]) -> Any:

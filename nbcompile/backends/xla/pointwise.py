@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,14 +19,21 @@ def computed(out: Result, value: Any) -> Array:
     """An operand in the dtype that ATen computes in."""
     if isinstance(value, jax.Array) and jnp.iscomplexobj(value) and "complex" not in out.compute:
         return value
-    return jnp.asarray(value, dtype=out.compute)
+    return number(value, out.compute)
 
 
-def _register(names: str, function: Callable[..., Array]) -> None:
-    """``function`` of all positional arguments, which are operands."""
+def number(value: Any, dtype: str) -> Array:
+    """An array, or a Python number, in a dtype: out of range it wraps, as it does in torch."""
+    return jnp.asarray(value).astype(dtype)
+
+
+def _register(names: str, function: Callable[..., Array], *, rounded: bool = False) -> None:
+    """``function`` of all positional arguments, which are operands. ``rounded``: numbers become tensors of
+    the result's dtype first, where most operators take them as they are."""
 
     def lower(out: Result, *operands: Any) -> Array:
-        return function(*(computed(out, operand) for operand in operands))
+        given = [number(each, out.dtype) if rounded else each for each in operands]
+        return function(*(computed(out, operand) for operand in given))
 
     lowers(*names.split())(lower)
 
@@ -45,12 +53,10 @@ _register("erf", jax.scipy.special.erf)
 _register("erfc", jax.scipy.special.erfc)
 _register("erfinv", jax.scipy.special.erfinv)
 _register("lgamma", jax.scipy.special.gammaln)
-_register("digamma", jax.scipy.special.digamma)
 _register("sigmoid", jax.nn.sigmoid)
 _register("rsqrt", lax.rsqrt)
 _register("reciprocal", lambda x: 1 / x)
 _register("relu", lambda x: jnp.maximum(x, jnp.zeros((), x.dtype)))
-_register("sgn", jnp.sign)
 _register("real", jnp.real)
 _register("imag", jnp.imag)
 _register("atan2", jnp.arctan2)
@@ -62,9 +68,8 @@ _register("minimum", jnp.minimum)
 _register("fmax", jnp.fmax)
 _register("fmin", jnp.fmin)
 _register(_both("mul"), lambda x, y: jnp.logical_and(x, y) if x.dtype == bool else jnp.multiply(x, y))
-_register(_both("fmod"), lax.rem)
-_register(f"{_both('remainder')} remainder.Scalar_Tensor", jnp.remainder)
-_register("pow.Tensor_Tensor pow.Scalar", jnp.power)
+_register(_both("fmod"), lambda x, y: lax.rem(*jnp.broadcast_arrays(x, y)), rounded=True)
+_register(f"{_both('remainder')} remainder.Scalar_Tensor", jnp.remainder, rounded=True)
 _register(_both("eq"), jnp.equal)
 _register(_both("ne"), jnp.not_equal)
 _register(_both("lt"), jnp.less)
@@ -83,7 +88,13 @@ _register("bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar __lshift__
 _register("bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar __rshift__.Scalar", jnp.right_shift)
 
 
-@lowers("sign")
+@lowers("digamma")
+def digamma(out: Result, x: Array) -> Array:
+    x = computed(out, x)
+    return jnp.where(x == 0, jnp.copysign(jnp.inf, -x).astype(x.dtype), jax.scipy.special.digamma(x))
+
+
+@lowers("sign", "sgn")
 def sign(out: Result, x: Array) -> Array:
     if x.dtype == bool:
         return x
@@ -108,7 +119,7 @@ def rsub(out: Result, x: Array, y: Any, alpha: Any = 1) -> Array:
 
 def _scaled(out: Result, value: Any, alpha: Any) -> Array:
     made = computed(out, value)
-    return made if alpha == 1 and isinstance(alpha, int) else made * jnp.asarray(alpha, made.dtype)
+    return made if alpha == 1 and isinstance(alpha, int) else made * number(alpha, out.compute)
 
 
 @lowers("div.Tensor", "div.Scalar")
@@ -124,7 +135,8 @@ def div_mode(out: Result, x: Array, y: Any, rounding_mode: str | None = None) ->
     if jnp.issubdtype(x.dtype, jnp.integer):
         return jnp.floor_divide(x, y) if rounding_mode == "floor" else lax.div(*jnp.broadcast_arrays(x, y))
     if rounding_mode == "trunc":
-        return jnp.trunc(x / y)
+        # ATen rounds the quotient of two half tensors before it truncates.
+        return jnp.trunc(number(number(x / y, out.dtype), out.compute))
     # As ATen does it: through the remainder, so that the quotient is exact.
     rest = lax.rem(*jnp.broadcast_arrays(x, y))
     quotient = (x - rest) / y
@@ -145,9 +157,20 @@ def power(out: Result, x: Array, exponent: Any) -> Array:
     x = computed(out, x)
     if exponent == 2:
         return x * x
-    if exponent == 0.5:
-        return jnp.sqrt(x)
-    return jnp.power(x, jnp.asarray(exponent, x.dtype))
+    if exponent in (0.5, -0.5) and out.dtype != "float16":
+        return jnp.sqrt(x) if exponent > 0 else lax.rsqrt(x)
+    return power_of(out, x, exponent)
+
+
+@lowers("pow.Tensor_Tensor", "pow.Scalar")
+def power_of(out: Result, x: Any, exponent: Any) -> Array:
+    x, exponent = (computed(out, number(each, out.dtype)) for each in (x, exponent))
+    if jnp.issubdtype(x.dtype, jnp.inexact):
+        return jnp.power(x, exponent)
+    # Of whole numbers, negative powers of all but 1 and -1 are 0.
+    made = jnp.power(x, jnp.maximum(exponent, 0))
+    sign = jnp.where(exponent % 2 == 0, 1, x)
+    return jnp.where(exponent < 0, jnp.where(jnp.abs(x) == 1, sign, 0), made)
 
 
 @lowers("round", "round.decimals")
@@ -169,17 +192,20 @@ def clamp(out: Result, x: Array, low: Any = None, high: Any = None) -> Array:
 
 @lowers("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")
 def where(out: Result, condition: Array, x: Any, y: Any) -> Array:
-    return jnp.where(condition.astype(bool), jnp.asarray(x, out.dtype), jnp.asarray(y, out.dtype))
+    return jnp.where(condition.astype(bool), number(x, out.dtype), number(y, out.dtype))
 
 
 @lowers("masked_fill.Scalar", "masked_fill.Tensor")
 def masked_fill(out: Result, x: Array, mask: Array, value: Any) -> Array:
-    return jnp.where(mask, jnp.asarray(value, out.dtype), x)
+    return jnp.where(mask, number(value, out.dtype), x)
 
 
 @lowers("gelu")
 def gelu(out: Result, x: Array, approximate: str = "none") -> Array:
-    return jax.nn.gelu(computed(out, x), approximate=approximate == "tanh")
+    x = computed(out, x)
+    if approximate == "tanh":
+        return jax.nn.gelu(x, approximate=True)
+    return x * 0.5 * (1 + jax.scipy.special.erf(x * math.sqrt(0.5)))
 
 
 @lowers("_to_copy")

@@ -120,5 +120,5 @@ def _adapted(x: Array, size: Sequence[int]) -> Array:
     return wide.astype(x.dtype)
 
 
-def _pair(values: Sequence[int]) -> tuple[int, int]:
-    return (values[0], values[-1])
+def _pair(values: int | Sequence[int]) -> tuple[int, int]:
+    return (values, values) if isinstance(values, int) else (values[0], values[-1])

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from nbcompile.backends.xla.exchange import Order, device_for, memory_order, wide_types
+from nbcompile.backends.xla.exchange import Order, device_for, inverse, memory_order, wide_types
 from nbcompile.backends.xla.pointwise import converted
 from nbcompile.backends.xla.registry import Result, dtype_name, lowerings
 from nbcompile.backends.xla.split import Step, unsupported
@@ -57,7 +57,7 @@ def compile_step(
 
         known: dict[fx.Node, Any] = dict(numbers)
         for (node, order), array in zip(arrays, given, strict=True):
-            known[node] = jnp.transpose(array, sorted(range(len(order)), key=order.__getitem__))
+            known[node] = jnp.transpose(array, inverse(order))
         for node in step.xla:
             known[node] = _lowered(aten, node, known)
         out = []

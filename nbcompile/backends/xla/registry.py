@@ -65,10 +65,8 @@ class Result:
         """The dtype that ATen computes in: float32 for half types; of a comparison, what it compares as."""
         found = self.tensor.dtype
         if found == torch.bool:
-            found = torch.bool
             values = [v for v in self.args if isinstance(v, torch.Tensor | int | float | complex)]
-            if values:
-                found = torch.result_type(values[0], values[1 if len(values) > 1 else 0])
+            return dtype_name(torch.result_type(values[0], values[-1])) if values else "bool"
         return dtype_name(_WIDER.get(found, found))
 
 

@@ -99,7 +99,7 @@ def plan(aten_graph: AtenGraph) -> Plan:
         inside = set(xla)
         reads = dict.fromkeys(
             read for node in xla for read in node.all_input_nodes
-            if read not in inside and not (is_number(read) and read not in level)
+            if read not in inside and not is_number(read)
         )  # fmt: skip
         later = {n for n in needed if n not in inside}
         returns = [

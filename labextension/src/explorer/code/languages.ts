@@ -4,7 +4,7 @@ import { pythonLanguage } from '@codemirror/lang-python';
 import { StreamLanguage, type StreamParser } from '@codemirror/language';
 import type { Extension } from '@codemirror/state';
 
-const FILES: Record<string, string> = { c: '.c', triton: '.py', llir: '.ll', assembly: '.s' };
+const FILES: Record<string, string> = { c: '.c', cpp: '.cpp', triton: '.py', llir: '.ll', assembly: '.s' };
 
 /** The end of a file's name: `.c`, `.ptx`. */
 export function ending(language: string): string {
@@ -42,7 +42,7 @@ function machine(comment: RegExp): StreamParser<null> {
 
 /** What colours a text. */
 export function languageOf(name: string): Extension {
-  if (name === 'c') return cppLanguage;
+  if (name === 'c' || name === 'cpp') return cppLanguage;
   if (name === 'triton') return pythonLanguage;
   return StreamLanguage.define(machine(COMMENTS[name] ?? /^\/\//));
 }

@@ -7,7 +7,7 @@ import type { State } from '../state';
 export interface Candidate {
   data: Unpacked;
   label: string;
-  from: 'tried here' | 'in this page' | 'file' | 'pinned';
+  from: 'beside it' | 'tried here' | 'in this page' | 'file' | 'pinned';
 }
 
 /** States of all explorers that are mounted in this page; mount.tsx keeps it. */
@@ -28,6 +28,7 @@ export function chosenOf(state: State): Signal<readonly string[] | null> {
 /** Everything that this explorer's record can be compared with, each record once. */
 export function candidates(state: State): Candidate[] {
   const all: Candidate[] = [
+    ...state.data.peers.map((data) => ({ data, label: compilerOf(data), from: 'beside it' as const })),
     ...state.play.tried.value.flatMap((each) => (each.data ? [{ data: each.data, label: each.change, from: 'tried here' as const }] : [])),
     ...held.value,
     ...mounted.value.map((each) => ({ data: each.data, label: titleOf(each.data), from: 'in this page' as const })),
@@ -38,10 +39,14 @@ export function candidates(state: State): Candidate[] {
   return once.map((each) => (alike(each.label) ? { ...each, label: `${each.label} (${each.data.record.id.slice(0, 5)})` } : each));
 }
 
+/** `inductor max-autotune`. */
+export function compilerOf({ record }: Pick<Unpacked, 'record'>): string {
+  return record.mode === 'default' ? record.backend : `${record.backend} ${record.mode}`;
+}
+
 /** `In [7] · nbcompile default`. */
 export function titleOf({ record, scene }: Unpacked): string {
-  const by = record.mode === 'default' ? record.backend : `${record.backend} ${record.mode}`;
-  return [scene?.title, by, record.options['fuse'] === false ? 'no fusion' : ''].filter(Boolean).join(' · ');
+  return [scene?.title, compilerOf({ record }), record.options['fuse'] === false ? 'no fusion' : ''].filter(Boolean).join(' · ');
 }
 
 /** Adds a record for every explorer of the page to compare with; one of the same id gives way. */

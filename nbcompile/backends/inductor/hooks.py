@@ -1,0 +1,300 @@
+"""Every private hook into Inductor: what it calls on the way, told to whoever listens.
+
+A hook stands only while a compile of ours runs (:func:`listening`), and tells nothing to other threads: what
+they compile meanwhile is the caller's own affair. None changes an argument, a result or a setting, so
+Inductor's code and its cache keys are what they would be. Where this torch has no such function, the hook is
+left out and :func:`missing` says what the record lacks for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class Listener(Protocol):
+    """Who is told. ``module`` and nodes are torch's own, as they are at that moment: to be read, not kept."""
+
+    def joint_made(self, module: Any, forward: Any, outputs: int | None) -> None:
+        """The joint graph after Inductor's passes, the forward half cut from it, and how many of the
+        forward's results the program asked for."""
+
+    def fusion_begins(self, scheduler: Any, nodes: list[Any], graph: Any) -> None:
+        """The scheduler's nodes before fusion; ``graph`` is the GraphLowering with the post-grad module."""
+
+    def offered(self, first: Any, second: Any, allowed: bool) -> None:
+        """A candidate pair, and whether Inductor found that it could be fused."""
+
+    def refused(self, first: str, second: str, reason: str) -> None:
+        """Why a pair (names of scheduler nodes) is not fused, in Inductor's words."""
+
+    def scored(self, first: Any, second: Any, bytes_saved: int) -> None:
+        """The bytes that Inductor reckons a fusion would save."""
+
+    def codegen_begins(self, scheduler: Any) -> None:
+        """The scheduler's nodes are final."""
+
+    def kernel_defined(self, name: str, text: str) -> None:
+        """A kernel's definition, as the wrapper prints it."""
+
+    def kernel_called(self, nodes: Any, name: str) -> None:
+        """A call of a generated kernel that does these scheduler nodes."""
+
+    def library_called(self, node: Any) -> None:
+        """A call into a library (an extern scheduler node)."""
+
+    def choosing(self, buffer: Any) -> None:
+        """The candidates of this template buffer are about to be timed."""
+
+    def autotuned(self, name: str, milliseconds: dict[Any, float], node: Any) -> None:
+        """Candidates of an operation and their times; ``node`` is the FX node being lowered, if any."""
+
+    def loaded(self, key: str, backward: bool, compiled: Any) -> None:
+        """A graph came from Inductor's own cache."""
+
+    def failed(self, what: str, error: Exception) -> None:
+        """The listener itself raised while it was told ``what``; the compile goes on."""
+
+
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class Hook:
+    """Where a function of torch is found, what stands around it meanwhile, and what it shows."""
+
+    module: str
+    owner: str  # a class, or empty for the module itself
+    name: str
+    wrap: Wrap
+    shows: str
+    elsewhere: tuple[str, ...] = ()  # modules that import the function by name
+
+    def places(self) -> list[tuple[Any, Any]]:
+        """Each object that holds the function, with what it holds; empty where this torch has none."""
+        found = []
+        for module in (self.module, *self.elsewhere):
+            try:
+                holder: Any = importlib.import_module(module)
+            except ImportError:
+                continue
+            if self.owner:
+                holder = getattr(holder, self.owner, None)
+            if holder is not None and self.name in vars(holder):
+                found.append((holder, vars(holder)[self.name]))
+        return found
+
+
+def missing() -> tuple[str, ...]:
+    """What this torch does not let a record show: of each hook that finds no function to stand around."""
+    lost = [hook.shows for hook in HOOKS if not hook.places()]
+    return tuple(lost if _selector() is not None else [*lost, "the candidates that were timed"])
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Tell ``listener`` what Inductor does in this thread during the body."""
+    previous = getattr(_local, "listener", None)
+    _stand(1)
+    _local.listener = listener
+    try:
+        yield
+    finally:
+        _local.listener = previous
+        _stand(-1)
+
+
+_local = threading.local()
+_lock = threading.RLock()
+_depth = 0  # compiles of ours that are under way, in all threads
+_replaced: list[tuple[Any, str, Any]] = []  # holder, name, what was there
+
+
+def _stand(change: int) -> None:
+    """Put the hooks up for the first compile that is under way, and take them down after the last."""
+    global _depth
+    with _lock:
+        before, _depth = _depth, _depth + change
+        if before == 0:
+            for hook in HOOKS:
+                for holder, original in hook.places():
+                    _replaced.append((holder, hook.name, original))
+                    setattr(holder, hook.name, _around(original, hook.wrap))
+            if (selector := _selector()) is not None:
+                selector.feedback_saver_fns.append(_autotuned)
+        elif _depth == 0:
+            while _replaced:
+                setattr(*_replaced.pop())
+            selector = _selector()
+            if selector is not None and _autotuned in selector.feedback_saver_fns:
+                selector.feedback_saver_fns.remove(_autotuned)
+
+
+def _around(original: Any, wrap: Wrap) -> Any:
+    if isinstance(original, staticmethod):
+        return staticmethod(functools.wraps(original.__func__)(wrap(original.__func__)))
+    return functools.wraps(original)(wrap(original))
+
+
+def _tell(method: str, *arguments: Any) -> None:
+    listener = getattr(_local, "listener", None)
+    if listener is None:
+        return
+    try:
+        getattr(listener, method)(*arguments)
+    except Exception as error:  # what we make of it must not stop the compile
+        listener.failed(method, error)
+
+
+# -- what stands around each function: called as the function is -----------------------------------------
+
+
+def _partition(original: Callable[..., Any]) -> Callable[..., Any]:
+    def partition_fn(gm: Any, joint_inputs: Any, **keywords: Any) -> Any:
+        outputs = keywords.get("num_fwd_outputs")
+        forward, backward = original(gm, joint_inputs, **keywords)
+        if keywords.get("partitioner_fn_override") is None:  # else it is a part of a graph
+            _tell("joint_made", gm, forward, outputs)
+        return forward, backward
+
+    return partition_fn
+
+
+def _fuse_nodes(original: Callable[..., Any]) -> Callable[..., Any]:
+    def fuse_nodes(self: Any, nodes: list[Any]) -> Any:
+        from torch._inductor.virtualized import V
+
+        _tell("fusion_begins", self, nodes, V.graph)
+        return original(self, nodes)
+
+    return fuse_nodes
+
+
+def _can_fuse(original: Callable[..., Any]) -> Callable[..., Any]:
+    def can_fuse(self: Any, node1: Any, node2: Any, *rest: Any, **keywords: Any) -> Any:
+        allowed = original(self, node1, node2, *rest, **keywords)
+        _tell("offered", node1, node2, bool(allowed))
+        return allowed
+
+    return can_fuse
+
+
+def _why_no_fuse(original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(self: Any, reason: str, *args: Any) -> Any:
+        _tell("refused", self.name1, self.name2, reason % args if args else reason)
+        return original(self, reason, *args)
+
+    return call
+
+
+def _score(original: Callable[..., Any]) -> Callable[..., Any]:
+    def score_fusion_memory(self: Any, node1: Any, node2: Any, *rest: Any, **keywords: Any) -> Any:
+        score = original(self, node1, node2, *rest, **keywords)
+        # A tuple is the score, what overlaps only in part, and a flag.
+        _tell("scored", node1, node2, int(sum(score[:2]) if isinstance(score, tuple) else score))
+        return score
+
+    return score_fusion_memory
+
+
+def _codegen(original: Callable[..., Any]) -> Callable[..., Any]:
+    def codegen(self: Any) -> Any:
+        _tell("codegen_begins", self)
+        return original(self)
+
+    return codegen
+
+
+def _extern_call(original: Callable[..., Any]) -> Callable[..., Any]:
+    def codegen_extern_call(self: Any, scheduler_node: Any, *rest: Any) -> Any:
+        _tell("library_called", scheduler_node)
+        return original(self, scheduler_node, *rest)
+
+    return codegen_extern_call
+
+
+def _provenance(original: Callable[..., Any]) -> Callable[..., Any]:
+    def set_kernel_post_grad_provenance_tracing(
+        node_schedule: Any, kernel_name: str, is_extern: bool = False, **keywords: Any
+    ) -> Any:
+        if not is_extern:
+            _tell("kernel_called", node_schedule, kernel_name)
+        return original(node_schedule, kernel_name, is_extern, **keywords)
+
+    return set_kernel_post_grad_provenance_tracing
+
+
+def _define_kernel(original: Callable[..., Any]) -> Callable[..., Any]:
+    def define_kernel(self: Any, kernel_name: str, kernel_body: str, *rest: Any, **keywords: Any) -> Any:
+        _tell("kernel_defined", kernel_name, kernel_body)
+        return original(self, kernel_name, kernel_body, *rest, **keywords)
+
+    return define_kernel
+
+
+def _choice_timings(original: Callable[..., Any]) -> Callable[..., Any]:
+    def choice_timings(self: Any, *rest: Any, **keywords: Any) -> Any:
+        _tell("choosing", self)
+        return original(self, *rest, **keywords)
+
+    return choice_timings
+
+
+def _load(original: Callable[..., Any]) -> Callable[..., Any]:
+    def load_with_key(key: str, *rest: Any, **keywords: Any) -> Any:
+        found = original(key, *rest, **keywords)
+        compiled = found[0]
+        if compiled is not None:
+            # By name in every torch known; else the fifth that follows the key.
+            backward = keywords.get("is_backward", rest[4] if len(rest) > 4 else False)
+            _tell("loaded", key, bool(backward), compiled)
+        return found
+
+    return load_with_key
+
+
+_INDUCTOR = "torch._inductor."
+HOOKS = (
+    Hook(_INDUCTOR + "compile_fx", "", "partition_fn", _partition, "the joint graph"),
+    Hook(_INDUCTOR + "scheduler", "Scheduler", "fuse_nodes", _fuse_nodes, "graphs, loops and kernels"),
+    Hook(_INDUCTOR + "scheduler", "Scheduler", "can_fuse", _can_fuse, "fusion decisions"),
+    Hook(_INDUCTOR + "scheduler", "WhyNoFuse", "__call__", _why_no_fuse, "the reasons of refusals"),
+    Hook(_INDUCTOR + "scheduler", "Scheduler", "score_fusion_memory", _score, "the bytes that fusions save"),
+    Hook(_INDUCTOR + "scheduler", "Scheduler", "codegen", _codegen, "what was fused"),
+    Hook(_INDUCTOR + "scheduler", "Scheduler", "codegen_extern_call", _extern_call, "library calls"),
+    Hook(
+        _INDUCTOR + "debug", "", "set_kernel_post_grad_provenance_tracing", _provenance, "kernels",
+        (_INDUCTOR + "codegen.cpp", _INDUCTOR + "codegen.triton"),
+    ),
+    Hook(
+        _INDUCTOR + "codegen.wrapper", "PythonWrapperCodegen", "define_kernel", _define_kernel,
+        "the kernels' texts",
+    ),
+    Hook(
+        _INDUCTOR + "ir", "MultiTemplateBuffer", "choice_timings", _choice_timings,
+        "whose candidates were timed",
+    ),
+    Hook(_INDUCTOR + "codecache", "FxGraphCache", "load_with_key", _load, "what Inductor's cache gave"),
+)  # fmt: skip
+
+
+def _selector() -> Any:
+    """Inductor's autotuner of templates, if it is there and takes those who want to see its times."""
+    try:
+        from torch._inductor import select_algorithm
+    except ImportError:
+        return None
+    get = getattr(select_algorithm, "get_algorithm_selector_cache", None)
+    cache = get() if get is not None else getattr(select_algorithm, "_ALGORITHM_SELECTOR_CACHE", None)
+    return cache if isinstance(getattr(cache, "feedback_saver_fns", None), list) else None
+
+
+def _autotuned(timings: dict[Any, float], name: str, *rest: Any) -> None:
+    from torch._inductor.virtualized import V
+
+    _tell("autotuned", name, dict(timings), getattr(V.graph, "current_node", None))

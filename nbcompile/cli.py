@@ -1,0 +1,186 @@
+"""The ``nbcompile`` command: ``nbcompile bench`` compiles and times a suite, ``nbcompile diff`` holds two of
+its files against each other."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nbcompile.diff import KINDS
+from nbcompile.errors import NbcompileError, OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_BENCH = """Compile, check and time every case of a suite: a Python file whose functions marked with
+@nbcompile.case return a function and its inputs. Exit status: 1 if a case fails, 2 if the suite cannot be
+run."""
+_DIFF = """Say what got worse from one file of `nbcompile bench` to a later one (or from one saved record to
+another): new breaks and recompiles, more kernels, lost fusions, fallbacks, larger errors, longer times. Exit
+status: 1 if there is a regression to fail on, 2 if a file cannot be read."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status. SystemExit (2) for arguments that cannot be meant."""
+    parsed = _parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = parsed.command
+    try:
+        return command(parsed)
+    except NbcompileError as error:
+        print(f"nbcompile: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("nbcompile: interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "nbcompile", description="Watch what compilers make of PyTorch programs."
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    bench = commands.add_parser("bench", help="compile and time a suite", description=_BENCH)
+    bench.add_argument("suite", help="the Python file")
+    bench.add_argument("--save", metavar="FILE", help="write records and times to this .json file")
+    bench.add_argument("--backend", default="nbcompile", help="what compiles (default: %(default)s)")
+    bench.add_argument("--mode", help="a mode of the backend, e.g. max-autotune")
+    bench.add_argument(
+        "-o", dest="option", action="append", default=[], type=_pair, metavar="NAME=VALUE",
+        help="an option of nbcompile; may be repeated",
+    )  # fmt: skip
+    bench.add_argument(
+        "--only", default="", metavar="NAMES", help="cases between commas; * stands for anything"
+    )
+    bench.add_argument("--threads", type=_positive(int), default=1, metavar="N", help="of torch (default: 1)")
+    bench.add_argument(
+        "--budget",
+        type=_positive(float),
+        default=1.0,
+        metavar="SECONDS",
+        help="of samples, for each case in each process (default: 1)",
+    )
+    bench.add_argument(
+        "--repeat",
+        type=_positive(int),
+        default=3,
+        metavar="N",
+        help="processes for each case: times vary most between these (default: 3)",
+    )
+    bench.add_argument(
+        "--timeout",
+        type=_positive(float),
+        default=600.0,
+        metavar="SECONDS",
+        help="that one process may take (default: 600)",
+    )
+    bench.set_defaults(command=_bench)
+
+    diff = commands.add_parser("diff", help="what got worse between two runs", description=_DIFF)
+    diff.add_argument("before", help="a file of nbcompile bench --save")
+    diff.add_argument("after", help="a later one")
+    diff.add_argument(
+        "--format",
+        choices=("text", "json", "markdown", "github"),
+        default="text",
+        help="github: annotations in a workflow's log (default: text)",
+    )
+    diff.add_argument(
+        "--fail-on",
+        type=_kinds,
+        default="all",
+        metavar="KINDS",
+        help="kinds of regression that make the exit status 1, between commas: "
+        f"{', '.join(KINDS)}; all or none (default: all)",
+    )
+    diff.add_argument(
+        "--threshold",
+        type=_positive(float),
+        default=0.05,
+        metavar="SHARE",
+        help="a call slower by less counts as the same (default: 0.05)",
+    )
+    diff.add_argument(
+        "--compile-threshold",
+        type=_positive(float),
+        default=0.25,
+        metavar="SHARE",
+        help="the same of compiling (default: 0.25)",
+    )
+    diff.set_defaults(command=_diff)
+    return parser
+
+
+def _bench(parsed: argparse.Namespace) -> int:
+    from nbcompile.backends import registry
+    from nbcompile.options import Options
+    from nbcompile.watch.bench import Settings, run_suite
+    from nbcompile.watch.report import bench_text
+
+    registry.check(parsed.backend)
+    if parsed.backend == "nbcompile":
+        Options.from_mapping(dict(parsed.option), mode=parsed.mode)
+    elif parsed.option:
+        raise OptionError(f"-o is an option of nbcompile, and this is --backend {parsed.backend}.")
+    if parsed.save and not Path(parsed.save).resolve().parent.is_dir():
+        raise NbcompileError(f"--save {parsed.save}: there is no such folder.")
+    settings = Settings(
+        parsed.backend,
+        parsed.mode,
+        dict(parsed.option),
+        parsed.threads,
+        parsed.budget,
+        parsed.repeat,
+        parsed.only,
+        parsed.timeout,
+    )
+    bench = run_suite(parsed.suite, settings, lambda text: print(text, file=sys.stderr))
+    if parsed.save:
+        Path(parsed.save).write_text(bench.to_json(), encoding="utf-8")
+    print(bench_text(bench), end="")
+    return 1 if any(case.error for case in bench.cases) else 0
+
+
+def _diff(parsed: argparse.Namespace) -> int:
+    from nbcompile.watch.bench import Bench
+    from nbcompile.watch.findings import compare_benches
+    from nbcompile.watch.report import FORMATS, failing
+
+    findings = compare_benches(
+        Bench.read(parsed.before),
+        Bench.read(parsed.after),
+        threshold=parsed.threshold,
+        compile_threshold=parsed.compile_threshold,
+    )
+    print(FORMATS[parsed.format](findings, parsed.fail_on), end="")
+    return 1 if failing(findings, parsed.fail_on) else 0
+
+
+def _positive(kind: type[int] | type[float]) -> Callable[[str], float]:
+    def number(text: str) -> float:
+        value = kind(text)
+        if not 0 < value < float("inf"):
+            raise argparse.ArgumentTypeError(f"{text} is not more than 0")
+        return value
+
+    number.__name__ = "number"
+    return number
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"wants name=value, got {text!r}")
+    return name, value
+
+
+def _kinds(text: str) -> frozenset[str]:
+    from nbcompile.watch.report import kinds
+
+    try:
+        return kinds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

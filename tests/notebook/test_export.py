@@ -1,0 +1,67 @@
+"""``%compile --export FILE.pt2 f(x)``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from nbcompile.exporting.report import ExportReport
+from tests.notebook.conftest import Notebook
+
+SETUP = """
+def scaled(a, k=2):
+    y = a.exp()
+    return y * k
+
+def decides(a):
+    return a if a.sum() > 0 else -a
+
+x = torch.ones(4, 4)
+"""
+
+
+def test_a_call_is_exported_with_the_names_of_its_inputs(notebook: Notebook, tmp_path: Path) -> None:
+    notebook.fresh(SETUP)
+    path = tmp_path / "m.pt2"
+    line = f"--no-bench --export {path} --dynamic-dim x[0]=batch:2:64 scaled(x, k=3)"
+    outcome = notebook.run(f"report = %compile {line}")
+    assert outcome.error == ""
+    report = outcome.namespace["report"]
+    assert isinstance(report, ExportReport) and report.agrees and report.compilation is None
+    assert [(dim.parameter, dim.axis, dim.name) for dim in report.dims] == [("a", 0, "batch")]
+    torch.testing.assert_close(
+        torch.export.load(path).module()(torch.zeros(5, 4), k=3), torch.full((5, 4), 3.0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("%compile --export {0}/m.pt2 scaled", "--export wants a call, for its inputs"),
+        ("%compile --export {0}/m.txt scaled(x)", "the name must end in .pt2"),
+        (
+            "%compile --export {0}/m.pt2 --dynamic-dim x scaled(x)",
+            "--dynamic-dim 'x' is no dynamic dimension",
+        ),
+        (
+            "%compile --export {0}/m.pt2 --dynamic-dim z[0]=n scaled(x)",
+            "there is no tensor 'z' among the inputs",
+        ),
+        (
+            "%compile --export {0}/m.pt2 decides(x)",
+            "`return a if a.sum() > 0 else -a`: Python decides by a value",
+        ),
+        ("%compile --package aoti scaled(x)", "--dynamic-dim and --package go with --export"),
+        ("%compile --export {0}/m.pt2 --into r scaled(x)", "--export has a report for its result"),
+        ("%%compile --export {0}/m.pt2\ny = scaled(x)", "--export is for a call"),
+    ],
+)
+def test_what_cannot_be_exported_is_one_line(
+    notebook: Notebook, tmp_path: Path, line: str, says: str
+) -> None:
+    notebook.fresh(SETUP)
+    outcome = notebook.run(line.format(tmp_path))
+    assert outcome.error.startswith("UsageError: ") and says in outcome.error
+    assert list(tmp_path.iterdir()) == []
