@@ -152,11 +152,11 @@ class Compiled:
         fn = plain(fn)
         own = vars(self)  # around __setattr__, which belongs to the module
         ours = backend == "nbcompile"
-        checked = Options.from_mapping(options if ours else None, mode=mode)
+        checked = Options.for_backend(backend, options, mode)
         called = backend if isinstance(backend, str) else getattr(backend, "__name__", "custom")
         if recorder is None:
             found = cell if cell is not None else _cell_of(fn)
-            recorder = Recorder(checked, called, found, progress, name=name or _name_of(fn))
+            recorder = Recorder(checked, called, found, progress, name=name or _name_of(fn), mode=mode)
         session = Session(recorder)
         inner: Backend
         if ours:

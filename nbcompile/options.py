@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import torch
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+PEER_MODES = (*MODES, "lite")
+"""With those that only Inductor has."""
 SEARCH_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 """Those that measure candidates for kernels and matrix products."""
 REPLAY_MODES = ("reduce-overhead", "max-autotune")
@@ -109,6 +111,14 @@ class Options:
         if mode is not None:
             values["mode"] = mode
         return cls(**values)
+
+    @classmethod
+    def for_backend(cls, backend: Any, given: Mapping[str, Any] | None, mode: str | None) -> Options:
+        """What a record of this backend is made with: our own options where it is ours, else the mode alone,
+        if it is one of ours."""
+        if backend == "nbcompile":
+            return cls.from_mapping(given, mode=mode)
+        return cls.from_mapping(None, mode=mode if mode in MODES else None)
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -99,8 +99,10 @@ class Recorder:
         cell: Cell | None = None,
         progress: Callable[[str], None] | None = None,
         name: str = "",
+        mode: str | None = None,
     ) -> None:
         self.options = options
+        self.mode = mode or options.mode
         self.backend = backend
         self.cell = cell
         self.name = name
@@ -220,7 +222,7 @@ class Recorder:
         fields: dict[str, Any] = {
             "id": self._identity(),
             "backend": self.backend,
-            "mode": self.options.mode,
+            "mode": self.mode,
             "options": _plain(self.options.to_dict()),
             "environment": self.environment,
             "cell": self.cell,
@@ -240,7 +242,8 @@ class Recorder:
     def _identity(self) -> str:
         # Same cell, backend and options: same id, so that a warm record equals the cold one.
         source = self.cell.source if self.cell is not None else self.name
-        what = json.dumps([source, self.backend, self.options.to_dict()], default=str, sort_keys=True)
+        options = {**self.options.to_dict(), "mode": self.mode}
+        what = json.dumps([source, self.backend, options], default=str, sort_keys=True)
         return hashlib.sha256(what.encode()).hexdigest()[:12]
 
 

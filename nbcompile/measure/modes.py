@@ -39,7 +39,7 @@ def mode_diff(
     """
     if len(set(modes)) < 2 or len(set(modes)) < len(modes):
         raise MeasureError("mode_diff compares at least two modes, each named once.")
-    sets = {mode: list_mode_options(mode, backend) for mode in modes}
+    sets = _settings(modes, backend)
     made: dict[str, CompiledFunction] = {}
     make = compile or _default_compile()
 
@@ -77,6 +77,19 @@ def mode_diff(
         )
     name = getattr(inspect.unwrap(fn), "__qualname__", type(fn).__qualname__)
     return ModeDiff(name, backend, tuple(results))
+
+
+def _settings(modes: Sequence[str], backend: str) -> dict[str, dict[str, Any]]:
+    """What each mode sets. For Inductor, an option that only another mode sets has the value that it has
+    anyway, so that setting it to that is no difference."""
+    sets = {mode: list_mode_options(mode, backend) for mode in modes}
+    if backend != "inductor":
+        return sets
+    from torch._inductor import config
+
+    now = config.get_config_copy()
+    names = dict.fromkeys(name for set_ in sets.values() for name in set_)
+    return {mode: {name: set_.get(name, now.get(name)) for name in names} for mode, set_ in sets.items()}
 
 
 def _replayed(record: Compilation, backend: str, mode: str, sets: Mapping[str, Any], skipped: int) -> str:

@@ -15,11 +15,11 @@ from IPython.core import magic_arguments
 from IPython.core.error import UsageError
 
 from nbcompile.backends import registry
-from nbcompile.backends.browse import list_options
+from nbcompile.backends.browse import list_mode_options, list_options
 from nbcompile.errors import OptionError
 from nbcompile.exporting.fresh import Package
 from nbcompile.exporting.program import DynamicDim, parse_dim
-from nbcompile.options import MODES, Options
+from nbcompile.options import PEER_MODES, Options
 from nbcompile.ranks import PARALLELS, Parallel
 from nbcompile.targets import CHIPS
 from nbcompile.view.parts import PARTS
@@ -90,7 +90,7 @@ def options_of_magic(function: F) -> F:
         argument("-h", "--help", action="store_true", help="show this text"),
         argument("--backend", help="a compiler (nbcompile, inductor, onnxrt …) or a function by its name"),
         argument("--mode", type=_modes, metavar="MODE,MODE",
-                 help=f"torch.compile mode; several: a sweep of them. There are {', '.join(MODES)}"),
+                 help=f"torch.compile mode; several: a sweep of them. There are {', '.join(PEER_MODES)}"),
         argument("--mode-diff", metavar="MODE,MODE",
                  help="also compile in these modes, and show what each changes for this cell"),
         argument("--fullgraph", action="store_true", help="an error, not a graph break"),
@@ -152,7 +152,8 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         pairs.append(("no_fuse", text) if text else ("fuse", "false"))
     backend = parsed.backend or defaults.backend
     pairs = _joined([*pairs, *_of_flags(parsed, backend, dict(pairs))])
-    mode = parsed.mode[0] if parsed.mode else defaults.mode
+    mode = parsed.mode[0] if parsed.mode else _default_mode(backend, defaults.mode)
+    others = _other_modes(parsed, mode)
     compare = _names(parsed.compare) if parsed.compare else defaults.compare
     for name in (backend, *(contestant.partition(":")[0] for contestant in compare)):
         try:
@@ -160,7 +161,7 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         except OptionError as error:
             raise UsageError(str(error)) from error
     try:
-        _check_options(backend, dict(pairs), mode)
+        _check_options(backend, dict(pairs), (mode, *others))
     except OptionError as error:
         raise UsageError(str(error)) from error
     show = _names(parsed.show) if parsed.show else defaults.show
@@ -190,7 +191,7 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         disable=parsed.disable,
         name=parsed.name or "",
         recompile_limit=parsed.recompile_limit,
-        mode_diff=_other_modes(parsed, mode),
+        mode_diff=others,
         ranks=_ranks(parsed),
         parallel=parsed.parallel or "ddp",
         split=_names(parsed.split) if parsed.split else (),
@@ -220,8 +221,10 @@ def _check_sweep(options: CellOptions) -> None:
 def _modes(text: str) -> tuple[str, ...]:
     names = _names(text)
     for name in names or (text,):
-        if name not in MODES:
-            raise argparse.ArgumentTypeError(f"invalid choice: {name!r} (choose from {', '.join(MODES)})")
+        if name not in PEER_MODES:
+            raise argparse.ArgumentTypeError(
+                f"invalid choice: {name!r} (choose from {', '.join(PEER_MODES)})"
+            )
     return tuple(dict.fromkeys(names))
 
 
@@ -256,11 +259,22 @@ def _dynamic_dims(parsed: argparse.Namespace) -> tuple[tuple[str, int, DynamicDi
     return dims
 
 
-def _check_options(backend: str, pairs: dict[str, str], mode: str) -> None:
+def _default_mode(backend: str, mode: str) -> str:
+    """The configured mode, where the backend has it: it was not asked for in this cell."""
+    known = registry.backends().get(backend)
+    return mode if known is None or mode in known.modes else "default"
+
+
+def _check_options(backend: str, pairs: dict[str, str], modes: tuple[str, ...]) -> None:
     if backend == "nbcompile":
-        Options.from_mapping(pairs, mode=mode)
+        for mode in modes:
+            Options.from_mapping(pairs, mode=mode)
         return
-    if pairs and backend in registry.backends():
+    if backend not in registry.backends():
+        return
+    for asked in modes:
+        list_mode_options(asked, backend)
+    if pairs:
         list_options(backend).check(name.replace("-", "_") for name in pairs)
 
 
@@ -274,8 +288,6 @@ def _other_modes(parsed: argparse.Namespace, mode: str) -> tuple[str, ...]:
     if modes and (parsed.disable or parsed.ranks):
         raise UsageError("--mode-diff compiles in this process: it goes with neither --disable nor --ranks")
     for other in modes:
-        if other not in MODES:
-            raise UsageError(f"--mode-diff has no mode {other!r}: choose from {', '.join(MODES)}")
         if other == mode:
             raise UsageError(f"--mode-diff {other}: that is the mode of this cell already")
     return modes

@@ -78,9 +78,8 @@ def new_recorder(
     options: CellOptions, cell: Cell | None, progress: Callable[[str], None] | None, name: str = ""
 ) -> Recorder:
     """A record of what is compiled with these options."""
-    ours = options.backend == "nbcompile"
-    checked = Options.from_mapping(options.mapping if ours else None, mode=options.mode)
-    return Recorder(checked, options.backend, cell, progress, name)
+    checked = Options.for_backend(options.backend, options.mapping, options.mode)
+    return Recorder(checked, options.backend, cell, progress, name, options.mode)
 
 
 class CompiledCall:

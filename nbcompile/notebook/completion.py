@@ -9,10 +9,9 @@ from typing import Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
-from nbcompile.backends.browse import list_options
+from nbcompile.backends.browse import list_mode_options, list_options
 from nbcompile.errors import OptionError
 from nbcompile.notebook.arguments import DTYPES, TARGETS
-from nbcompile.options import MODES
 from nbcompile.view.parts import PARTS
 
 typed_matcher: Callable[[Any], Any] = context_matcher()
@@ -50,7 +49,7 @@ def _words(
     if option == "--backend":
         return sorted(backends())
     if option == "--mode":
-        return [done + comma + name for name in MODES]
+        return [done + comma + name for name in _modes(_backend(before))]
     if option == "--dtype":
         return [done + comma + name for name in DTYPES]
     if option == "--target":
@@ -60,7 +59,7 @@ def _words(
     if option == "--show":
         return [done + comma + name for name in PARTS]
     if option == "--mode-diff":
-        return [done + comma + name for name in MODES]
+        return [done + comma + name for name in _modes(_backend(before))]
     if option == "-o":
         return _options(_backend(before), typed)
     return sorted(flags) if typed.startswith("-") or not typed else []
@@ -70,6 +69,13 @@ def _backend(before: list[str]) -> str:
     """The backend that the line names, or the default one."""
     named = [value for flag, value in itertools.pairwise(before) if flag == "--backend"]
     return named[-1] if named else "nbcompile"
+
+
+def _modes(backend: str) -> list[str]:
+    try:
+        return list(list_mode_options(backend=backend))
+    except OptionError:
+        return []
 
 
 def _options(backend: str, typed: str) -> list[str]:

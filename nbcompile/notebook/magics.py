@@ -48,7 +48,7 @@ from nbcompile.notebook.programs import CellProgram, Piece
 from nbcompile.notebook.progress import Place
 from nbcompile.notebook.session import CellRun, Switchboard
 from nbcompile.notebook.sweeping import pieces_of_call, pieces_of_parts, sweep_pieces
-from nbcompile.options import MODES
+from nbcompile.options import PEER_MODES
 
 
 @magics_class
@@ -56,7 +56,7 @@ class NbCompile(Magics):
     """Defaults of ``%%compile``: ``%config NbCompile.backend = "inductor"`` and so on."""
 
     backend = Unicode("nbcompile", help="backend where --backend is not given").tag(config=True)
-    mode = CaselessStrEnum(MODES, "default", help="mode where --mode is not given").tag(config=True)
+    mode = CaselessStrEnum(PEER_MODES, "default", help="mode where --mode is not given").tag(config=True)
     fullgraph = Bool(False, help="treat every graph break as an error").tag(config=True)
     compare = List(
         Unicode(), ["eager", "nbcompile", "inductor"], help="contestants where --compare is not given"

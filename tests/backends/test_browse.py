@@ -88,6 +88,11 @@ def test_modes() -> None:
     assert ours["default"] == {} and set(ours["max-autotune"]) == {"search", "replay"}
     theirs = nbcompile.list_mode_options("reduce-overhead", "inductor")
     assert theirs == torch._inductor.list_mode_options("reduce-overhead")
+    assert set(nbcompile.list_mode_options(backend="inductor")) <= set(registry.backends()["inductor"].modes)
+    lite = nbcompile.compile(lambda x: x + 1, backend="inductor", mode="lite")
+    assert lite.compilation.mode == "lite"
+    with pytest.raises(OptionError, match="'lite' is unknown"):
+        nbcompile.compile(lambda x: x + 1, mode="lite")
     assert nbcompile.list_mode_options(backend="eager") == {"default": {}}
     with pytest.raises(OptionError, match="no mode 'quick'"):
         nbcompile.list_mode_options("quick", "inductor")

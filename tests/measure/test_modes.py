@@ -103,6 +103,18 @@ def test_kernels_that_differ() -> None:
     assert "BLOCK 64" in text and "BLOCK 32" not in text, "what was chosen, of 2"
 
 
+def test_what_inductors_modes_set_beside_what_holds_anyway() -> None:
+    from nbcompile.measure.modes import _settings
+
+    sets = _settings(("default", "reduce-overhead"), "inductor")
+    assert sets == {"default": {"triton.cudagraphs": False}, "reduce-overhead": {"triton.cudagraphs": True}}
+    same = (
+        ModeResult("a", Compilation(id="a"), {"x": False}),
+        ModeResult("b", Compilation(id="b"), {"x": False}),
+    )
+    assert ModeDiff("f", "inductor", same).options() == {}
+
+
 def test_what_ran_eagerly_has_no_time() -> None:
     failed = Measurement("forward", "x", steady=(1.0,), ran_compiled=False, reason="no C compiler")
     result = ModeResult("default", Compilation(id="a"), measurement=failed)

@@ -25,6 +25,8 @@ def test_list_options(notebook: Notebook) -> None:
         ("%%compile --list-options\nx = 1", "one %"),
         ("%%compile --backend inductor -o max_autotun=1\nx = 1", "Did you mean max_autotune"),
         ("%%compile --recompile-limit 0\nx = 1", "from 1 on"),
+        ("%%compile --mode lite\nx = 1", "'lite' is unknown"),
+        ("%%compile --backend eager --mode max-autotune\nx = 1", "has no mode 'max-autotune'"),
     ],
 )
 def test_what_cannot_be_meant(notebook: Notebook, cell: str, said: str) -> None:
@@ -41,6 +43,7 @@ def test_what_cannot_be_meant(notebook: Notebook, cell: str, said: str) -> None:
         ("%%compile -o no", "no_fuse="),
         ("%%compile --mode-diff default,red", "default,reduce-overhead"),
         ("%%compile --disa", "--disable"),
+        ("%%compile --backend inductor --mode li", "lite"),
     ],
 )
 def test_completion(notebook: Notebook, text: str, offered: str) -> None:
@@ -72,4 +75,11 @@ def test_mode_diff_of_a_cell_and_of_a_call(notebook: Notebook) -> None:
     notebook.run("%compile --mode-diff reduce-overhead --no-bench --into called torch.relu(x)")
     assert notebook.shell.user_ns["called_modes"].modes == ("default", "reduce-overhead")
     wrong = notebook.run("%%compile --mode-diff quick\ny = x")
-    assert "no mode 'quick'" in wrong.error + wrong.stderr + wrong.stdout
+    assert "'quick' is unknown" in wrong.error + wrong.stderr + wrong.stdout
+
+
+def test_a_configured_mode_holds_for_backends_that_have_it(notebook: Notebook) -> None:
+    notebook.run('%config NbCompile.mode = "max-autotune"')
+    notebook.run("%%compile --backend eager --no-bench\nx = torch.ones(3) + 1")
+    notebook.run("%%compile --no-bench\nx = torch.ones(3) + 1")
+    assert [record.mode for record in notebook.records[-2:]] == ["default", "max-autotune"]

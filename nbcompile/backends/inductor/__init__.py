@@ -7,17 +7,21 @@ from typing import Any
 
 from nbcompile.backends.base import Backend, GraphCompiler, Settings
 from nbcompile.errors import OptionError
-from nbcompile.options import MODES
+from nbcompile.options import PEER_MODES
 from nbcompile.recorder import Recorder
 from nbcompile.stages import FxGraph
 
 
 def _compiler(settings: Settings) -> GraphCompiler:
+    import torch
     import torch._inductor
 
     patches: dict[str, Any] = {}
     if settings.mode != "default":
-        patches.update(torch._inductor.list_mode_options(settings.mode, settings.dynamic))
+        try:
+            patches.update(torch._inductor.list_mode_options(settings.mode, settings.dynamic))
+        except RuntimeError as error:  # not every torch has every mode
+            raise OptionError(f"torch {torch.__version__}: {error}.") from error
     for name, value in settings.options.items():
         key = name.replace("-", "_")
         if key not in torch._inductor.list_options():
@@ -47,5 +51,5 @@ BACKEND = Backend(
     name="inductor",
     summary="torch.compile's default compiler",
     compiler=_compiler,
-    modes=MODES,
+    modes=PEER_MODES,
 )
