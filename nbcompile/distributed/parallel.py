@@ -114,7 +114,7 @@ def _past_itself(self: nn.Module) -> Callable[..., Any]:
         return self._call_impl
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return self._call_impl(*args, **kwargs)
+        return self._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     return call
 
