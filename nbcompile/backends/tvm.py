@@ -19,6 +19,7 @@ from nbcompile.backends.base import Backend, GraphCompiler, Settings
 from nbcompile.backends.engine import Program, StaticGraph, Step, of_engine
 from nbcompile.backends.exported import exported_program
 from nbcompile.backends.indices import inside
+from nbcompile.backends.tvm_schedules import scheduled
 from nbcompile.errors import BackendError, OptionError
 
 aten = torch.ops.aten
@@ -51,7 +52,7 @@ def _compile(graph: StaticGraph, target: Any) -> Program:
     module = _imported(graph)
     try:
         with target:
-            fused = relax.get_pipeline("zero")(module)
+            fused = scheduled(relax.get_pipeline("zero")(module))
         executable = tvm.compile(fused, target=target)
     except Exception as error:
         raise BackendError(f"TVM cannot compile it: {_last_line(error)}") from error
