@@ -110,29 +110,35 @@ def cell(of: dict[str, Any], eager: dict[str, Any] | None) -> str:
     return f"{middle} ({low}–{high}){ratio}{error}{wrong}"
 
 
-def page(rows: dict[str, dict[str, Any]], backends: list[str], machine: str) -> str:
-    ran = {name: sum(not found[name].get("reason") for found in rows.values()) for name in backends}
-    lines = [
-        "# Every backend, side by side",
-        "",
-        f"Twelve programs (`scripts/bench_programs.py`) through {len(backends)} backends, inference in",
-        "float32, by `nbcompile.compare`: median of interleaved calls in milliseconds (10th–90th percentile), how",
-        "many times as fast as eager, and the relative error of the worst output against float64. Where there is",
-        "no time, the cell has the reason. TVM's kernels have the plain schedule of",
-        "`nbcompile/backends/tvm_schedules.py`; nothing was tuned. Written by `make backends-table`; none of it is",
-        "typed in by hand.",
-        "",
-        machine,
-        "",
-        "| program | eager | " + " | ".join(backends) + " |",
-        "| --- |" + " --- |" * (len(backends) + 1),
-    ]
+PAGE = """# Every backend, side by side
+
+Twelve programs (`scripts/bench_programs.py`) through {count} backends, inference in float32, by
+`nbcompile.compare`: median of interleaved calls in milliseconds (10th to 90th percentile), how many times as
+fast as eager, and the relative error of the worst output against float64. Where there is no time, the cell has
+the reason. TVM's kernels have the plain schedule of `nbcompile/backends/tvm_schedules.py`; nothing was tuned.
+Written by `make backends-table`; none of it is typed in by hand.
+
+{machine}
+
+{table}
+
+Programs that ran, wholly compiled: {ran}.
+"""
+
+
+def page(rows: dict[str, dict[str, Any]], backends: list[str]) -> str:
+    lines = [["program", "eager", *backends], ["---"] * (len(backends) + 2)]
     for program, found in rows.items():
         eager = found.get("eager")
-        cells = [cell(eager, None) if eager else "-", *(cell(found[name], eager) for name in backends)]
-        lines.append(f"| {program} | " + " | ".join(cells) + " |")
-    counts = ", ".join(f"{name} {count} of {len(rows)}" for name, count in ran.items())
-    return "\n".join([*lines, "", f"Programs that ran, wholly compiled: {counts}.", ""])
+        first = cell(eager, None) if eager else "-"
+        lines.append([program, first, *(cell(found[name], eager) for name in backends)])
+    ran = {name: sum(not found[name].get("reason") for found in rows.values()) for name in backends}
+    return PAGE.format(
+        count=len(backends),
+        machine=machine(),
+        table="\n".join(f"| {' | '.join(line)} |" for line in lines),
+        ran=", ".join(f"{name} {count} of {len(rows)}" for name, count in ran.items()),
+    )
 
 
 def machine() -> str:
@@ -167,18 +173,19 @@ def main() -> None:
         return
     import bench_programs
 
-    rows = {}
+    rows: dict[str, dict[str, Any]] = {}
     for program in bench_programs.TWELVE:
-        if arguments.only in program.name:
-            rows[program.name] = row(program.name, backends, arguments.budget)
-            said = {
-                name: cell(found, rows[program.name].get("eager"))
-                for name, found in rows[program.name].items()
-            }
-            arguments.out.write_text(
-                page(rows, backends, machine()), encoding="utf-8"
-            )  # what there is so far
-            print(program.name, *(f"  {name}: {text}" for name, text in said.items()), sep="\n", flush=True)
+        if arguments.only not in program.name:
+            continue
+        found = rows[program.name] = row(program.name, backends, arguments.budget)
+        arguments.out.write_text(page(rows, backends), encoding="utf-8")  # what there is so far
+        eager = found.get("eager")
+        print(
+            program.name,
+            *(f"  {name}: {cell(of, eager)}" for name, of in found.items()),
+            sep="\n",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, fx
@@ -102,14 +102,16 @@ Engine = Callable[[StaticGraph], Program]
 """Compiles one graph. BackendError for what it cannot."""
 
 
-def of_engine(engine: Engine, *, plain_attention: bool = True) -> GraphCompiler:
-    """``Backend.compiler``'s result for an engine on the CPU.
+def of_engine(
+    engine: Engine, *, plain_attention: bool = True, device: Literal["cpu", "cuda"] = "cpu"
+) -> GraphCompiler:
+    """``Backend.compiler``'s result for an engine on that device.
 
     ``plain_attention``: attention as products and a softmax, not as one of ATen's fused operators.
     """
 
     def compile_aten(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledModule:
-        check(aten, recorder.backend)
+        check(aten, recorder.backend, device)
         return CompiledModule(aten.id, _Programs(aten, engine, recorder))
 
     def compiler(graph: FxGraph, example_inputs: Sequence[Any], recorder: Recorder) -> Callable[..., Any]:
@@ -128,7 +130,7 @@ def of_engine(engine: Engine, *, plain_attention: bool = True) -> GraphCompiler:
     return compiler
 
 
-def check(aten: AtenGraph, engine: str) -> None:
+def check(aten: AtenGraph, engine: str, device: str) -> None:
     """BackendError for what no engine here does as eager mode does it."""
     for node in aten.module.graph.nodes:
         if node.op not in ("call_function", "get_attr"):
@@ -140,8 +142,8 @@ def check(aten: AtenGraph, engine: str) -> None:
         if why:
             raise BackendError(f"{operator} {why}", operator=operator, line=_line(aten, node.name))
         for value in _tensors(node.meta.get("val")):
-            if value.device.type != "cpu":
-                raise BackendError(f"{engine} runs on the CPU here, not on {value.device}")
+            if value.device.type != device:
+                raise BackendError(f"{engine} is for tensors on {device} here, not on {value.device.type}")
             if value.dtype.is_complex:
                 name = str(value.dtype).removeprefix("torch.")
                 raise BackendError(f"{engine} has no {name}", operator=operator, line=_line(aten, node.name))
@@ -400,7 +402,7 @@ def _as_traced(got: Tensor, want: Tensor) -> Tensor:
         raise BackendError(f"it returned {got.dtype}{list(got.shape)} for {want.dtype}{list(want.shape)}")
     if got.stride() == want.stride() or got.numel() < 2:
         return got
-    return torch.empty_strided(want.shape, want.stride(), dtype=got.dtype).copy_(got)
+    return torch.empty_strided(want.shape, want.stride(), dtype=got.dtype, device=got.device).copy_(got)
 
 
 def _line(aten: AtenGraph, name: str) -> int | None:

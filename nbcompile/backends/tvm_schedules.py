@@ -1,6 +1,6 @@
 """A plain schedule for TVM's kernels on a CPU: threads outside, vectors along memory, products in tiles.
 
-TVM looks for schedules by running thousands of candidates (MetaSchedule), and its rules of thumb are for GPUs.
+TVM looks for schedules by running thousands of candidates (MetaSchedule); its rules of thumb are for GPUs.
 This is what one would write first by hand; a kernel that it does not fit stays as TVM has it.
 """
 
