@@ -105,7 +105,7 @@ def cell(of: dict[str, Any], eager: dict[str, Any] | None) -> str:
         return str(of["reason"]).partition(". ")[0].replace("|", "\\|")
     low, middle, high = (f"{seconds * 1e3:.2f}" for seconds in of["times"])
     ratio = f", {eager['times'][1] / of['times'][1]:.2f}×" if eager is not None else ""
-    error = f", {of['error']:.0e}" if of["error"] is not None else ", exact"
+    error = f", {of['error']:.0e}" if of["error"] else ", exact"
     wrong = f" **disagrees: {'; '.join(of['disagrees'])}**" if of["disagrees"] else ""
     return f"{middle} ({low}–{high}){ratio}{error}{wrong}"
 
@@ -114,9 +114,9 @@ PAGE = """# Every backend, side by side
 
 Twelve programs (`scripts/bench_programs.py`) through {count} backends, inference in float32, by
 `nbcompile.compare`: median of interleaved calls in milliseconds (10th to 90th percentile), how many times as
-fast as eager, and the relative error of the worst output against float64. Where there is no time, the cell has
-the reason. TVM's kernels have the plain schedule of `nbcompile/backends/tvm_schedules.py`; nothing was tuned.
-Written by `make backends-table`; none of it is typed in by hand.
+fast as eager, and the relative error of the worst output against float64. Where there is no time, the cell
+has the reason. TVM's kernels have the plain schedule of `nbcompile/backends/tvm_schedules.py`; nothing was
+tuned. Written by `make backends-table`; none of it is typed in by hand.
 
 {machine}
 
@@ -155,7 +155,8 @@ def machine() -> str:
             continue
     return (
         f"{datetime.date.today().isoformat()}, {here.processor}, {os.cpu_count()} cores, {THREADS} threads, "
-        f"{here.platform}; {', '.join(versions)}."
+        f"{here.platform}; {', '.join(versions)}. Load average {os.getloadavg()[1]:.1f}: above {THREADS}, others "
+        "were at work and the times are too long."
     )
 
 

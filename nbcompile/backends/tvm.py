@@ -79,7 +79,7 @@ def _imported(graph: StaticGraph) -> Any:
             raise graph.refuse(node, "TVM's importer makes every convolution float32")
     try:
         return from_exported_program(
-            exported_program(graph), run_ep_decomposition=False, custom_convert_map=_products()
+            exported_program(graph), run_ep_decomposition=False, custom_convert_map=_importers()
         )
     except Exception as error:
         lacking = re.search(r"Unsupported function types \['([\w.]+)'", str(error))
@@ -91,8 +91,8 @@ def _imported(graph: StaticGraph) -> Any:
         raise BackendError(f"TVM's importer failed: {_last_line(error)}") from error
 
 
-def _products() -> dict[str, Callable[[fx.Node, Any], Any]]:
-    """Importers of matrix products: TVM's own make every product float32."""
+def _importers() -> dict[str, Callable[[fx.Node, Any], Any]]:
+    """Importers of matrix products, which TVM's own all make float32, and of what it has but does not import."""
     from tvm import relax
 
     def product(node: fx.Node, importer: Any) -> Any:
@@ -106,7 +106,20 @@ def _products() -> dict[str, Callable[[fx.Node, Any], Any]]:
         made = importer.block_builder.emit(relax.op.matmul(left, right))
         return importer.block_builder.emit(relax.op.add(bias, made))
 
-    return {"mm.default": product, "bmm.default": product, "addmm.default": affine}
+    def extreme(operator: Any) -> Callable[[fx.Node, Any], Any]:
+        def convert(node: fx.Node, importer: Any) -> Any:
+            x, axes, keep = (*node.args, *((), False)[len(node.args) - 1 :])
+            return importer.block_builder.emit(operator(importer.env[x], list(axes) or None, keep))
+
+        return convert
+
+    return {
+        "mm.default": product,
+        "bmm.default": product,
+        "addmm.default": affine,
+        "amax.default": extreme(relax.op.max),
+        "amin.default": extreme(relax.op.min),
+    }
 
 
 def _under_way(error: BaseException) -> fx.Node | None:
