@@ -155,8 +155,8 @@ def machine() -> str:
             continue
     return (
         f"{datetime.date.today().isoformat()}, {here.processor}, {os.cpu_count()} cores, {THREADS} threads, "
-        f"{here.platform}; {', '.join(versions)}. Load average {os.getloadavg()[1]:.1f}: above {THREADS}, others "
-        "were at work and the times are too long."
+        f"{here.platform}; {', '.join(versions)}. Load average at the end {os.getloadavg()[1]:.1f}: above "
+        f"{THREADS}, others were at work, and the times are longer than they need be."
     )
 
 

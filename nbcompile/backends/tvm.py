@@ -92,7 +92,7 @@ def _imported(graph: StaticGraph) -> Any:
 
 
 def _importers() -> dict[str, Callable[[fx.Node, Any], Any]]:
-    """Importers of matrix products, which TVM's own all make float32, and of what it has but does not import."""
+    """Importers of products, which TVM's own all make float32, and of what it has but does not import."""
     from tvm import relax
 
     def product(node: fx.Node, importer: Any) -> Any:
@@ -108,8 +108,8 @@ def _importers() -> dict[str, Callable[[fx.Node, Any], Any]]:
 
     def extreme(operator: Any) -> Callable[[fx.Node, Any], Any]:
         def convert(node: fx.Node, importer: Any) -> Any:
-            x, axes, keep = (*node.args, *((), False)[len(node.args) - 1 :])
-            return importer.block_builder.emit(operator(importer.env[x], list(axes) or None, keep))
+            x, axes, keep = (tuple(node.args) + ((), False)[len(node.args) - 1 :])[:3]
+            return importer.block_builder.emit(operator(importer.env[x], axes or None, keep))
 
         return convert
 
