@@ -359,7 +359,10 @@ def _evaluated(graph: fx.Graph, node: fx.Node, known: dict[fx.Node, Any], mode: 
             value = node.target(*args, **kwargs)  # type: ignore[operator]
         if not any(True for _ in _tensors(value)):
             return value
-    made = graph.create_node("call_function", node.target, *arguments, name=node.name)
+    target = node.target
+    if target is torch.ops.prims.convert_element_type.default:  # what AOTAutograd puts in, and importers lack
+        target, arguments = aten_ops._to_copy.default, (arguments[0][:1], {"dtype": arguments[0][1]})
+    made = graph.create_node("call_function", target, *arguments, name=node.name)
     made.meta = {**node.meta, "val": value}
     return made
 

@@ -84,7 +84,9 @@ def _imported(graph: StaticGraph) -> Any:
     except Exception as error:
         lacking = re.search(r"Unsupported function types \['([\w.]+)'", str(error))
         if lacking is not None:
-            raise graph.lacks("TVM", f"aten.{lacking[1]}") from error
+            operators = [str(node.target) for node in graph.calls]  # TVM leaves out the namespace
+            found = (each for each in operators if each.partition(".")[2] == lacking[1])
+            raise graph.lacks("TVM", next(found, lacking[1])) from error
         at = _under_way(error)
         if at is not None:
             raise graph.refuse(at, f"TVM's importer fails at {at.target}: {_last_line(error)}") from error
