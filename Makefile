@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test machine lint lab types explorer explorer-figures labextension wheel bench bench-gpu opdb notebooks table \
+.PHONY: help demo test machine lint lab types explorer explorer-figures labextension wheel bench bench-gpu backends-table opdb notebooks table \
   clean distclean
 
 help:  ## show this list
@@ -126,6 +126,9 @@ GPU_PARTS := kernels.py linear_cross_entropy.py edits.py models.py "corpus.py ru
 bench-gpu:  ## on a machine with a GPU: hold the GPU path to its goals, and print one table
 	@for part in $(GPU_PARTS); do $(GPU_PYTHON) scripts/gpu/$$part --no-table $(BENCH_ARGS) || exit; done
 	@$(GPU_PYTHON) scripts/gpu/table.py
+
+backends-table: $(VENV)/.test  ## every backend on twelve programs, into docs/backends.md
+	$(BIN)/python scripts/backends_table.py $(BENCH_ARGS)
 
 opdb: $(VENV)/.test  ## run torch's own op database through nbcompile
 	$(BIN)/python scripts/opdb.py $(OPDB_ARGS)

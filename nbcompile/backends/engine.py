@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, fx
@@ -100,11 +100,11 @@ Engine = Callable[[StaticGraph], Program]
 """Compiles one graph. BackendError for what it cannot."""
 
 
-def of_engine(engine: Engine) -> GraphCompiler:
-    """``Backend.compiler``'s result for an engine on the CPU."""
+def of_engine(engine: Engine, *, device: Literal["cpu", "cuda"] = "cpu") -> GraphCompiler:
+    """``Backend.compiler``'s result for an engine on that device."""
 
     def compile_aten(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledModule:
-        check(aten, recorder.backend)
+        check(aten, recorder.backend, device)
         return CompiledModule(aten.id, _Programs(aten, engine, recorder))
 
     def compiler(graph: FxGraph, example_inputs: Sequence[Any], recorder: Recorder) -> Callable[..., Any]:
@@ -115,7 +115,7 @@ def of_engine(engine: Engine) -> GraphCompiler:
     return compiler
 
 
-def check(aten: AtenGraph, engine: str) -> None:
+def check(aten: AtenGraph, engine: str, device: str) -> None:
     """BackendError for what no engine here does as eager mode does it."""
     for node in aten.module.graph.nodes:
         if node.op not in ("call_function", "get_attr"):
@@ -127,8 +127,8 @@ def check(aten: AtenGraph, engine: str) -> None:
         if why:
             raise BackendError(f"{operator} {why}", operator=operator, line=_line(aten, node.name))
         for value in _tensors(node.meta.get("val")):
-            if value.device.type != "cpu":
-                raise BackendError(f"{engine} runs on the CPU here, not on {value.device}")
+            if value.device.type != device:
+                raise BackendError(f"{engine} is for tensors on {device} here, not on {value.device.type}")
             if value.dtype.is_complex:
                 name = str(value.dtype).removeprefix("torch.")
                 raise BackendError(f"{engine} has no {name}", operator=operator, line=_line(aten, node.name))
@@ -344,7 +344,10 @@ def _evaluated(graph: fx.Graph, node: fx.Node, known: dict[fx.Node, Any], mode: 
             value = node.target(*args, **kwargs)  # type: ignore[operator]
         if not any(True for _ in _tensors(value)):
             return value
-    made = graph.create_node("call_function", node.target, *arguments, name=node.name)
+    target = node.target
+    if target is torch.ops.prims.convert_element_type.default:  # what AOTAutograd puts in, and importers lack
+        target, arguments = aten_ops._to_copy.default, (arguments[0][:1], {"dtype": arguments[0][1]})
+    made = graph.create_node("call_function", target, *arguments, name=node.name)
     made.meta = {**node.meta, "val": value}
     return made
 
@@ -387,7 +390,7 @@ def _as_traced(got: Tensor, want: Tensor) -> Tensor:
         raise BackendError(f"it returned {got.dtype}{list(got.shape)} for {want.dtype}{list(want.shape)}")
     if got.stride() == want.stride() or got.numel() < 2:
         return got
-    return torch.empty_strided(want.shape, want.stride(), dtype=got.dtype).copy_(got)
+    return torch.empty_strided(want.shape, want.stride(), dtype=got.dtype, device=got.device).copy_(got)
 
 
 def _line(aten: AtenGraph, name: str) -> int | None:

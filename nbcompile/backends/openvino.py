@@ -8,6 +8,7 @@ Tensors are shared with it, results are made in torch's memory.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -138,7 +139,7 @@ def _bound(compiled: Any, graph: StaticGraph, checked: bool) -> Run:
             raise BackendError(
                 f"OpenVINO makes {port.get_element_type()} {port.get_partial_shape()} of {dtype}"
             )
-    request = compiled.create_infer_request()
+    request, alone = compiled.create_infer_request(), threading.Lock()
 
     def shared(tensor: Tensor) -> Any:
         if tensor.dtype is torch.bfloat16:  # which numpy lacks
@@ -147,13 +148,14 @@ def _bound(compiled: Any, graph: StaticGraph, checked: bool) -> Run:
 
     def run(tensors: list[Tensor]) -> Sequence[Tensor]:
         results = [torch.empty(shape, dtype=dtype) for shape, dtype in made]
-        for index, tensor in enumerate(tensors):
-            if not _fits(tensor):
-                raise BackendError("it computes int64 as int32, and an input is beyond that")
-            request.set_input_tensor(index, shared(tensor))
-        for index, tensor in enumerate(results):
-            request.set_output_tensor(index, shared(tensor))
-        request.infer()
+        if not all(map(_fits, tensors)):
+            raise BackendError("it computes int64 as int32, and an input is beyond that")
+        with alone:
+            for index, tensor in enumerate(tensors):
+                request.set_input_tensor(index, shared(tensor))
+            for index, tensor in enumerate(results):
+                request.set_output_tensor(index, shared(tensor))
+            request.infer()
         if checked and results.pop().item():
             raise BackendError("an index is out of range")
         return results

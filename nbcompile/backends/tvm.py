@@ -19,6 +19,7 @@ from nbcompile.backends.base import Backend, GraphCompiler, Settings
 from nbcompile.backends.engine import Program, StaticGraph, Step, of_engine
 from nbcompile.backends.exported import exported_program
 from nbcompile.backends.indices import inside
+from nbcompile.backends.tvm_schedules import scheduled
 from nbcompile.errors import BackendError, OptionError
 
 aten = torch.ops.aten
@@ -47,7 +48,7 @@ def _compile(graph: StaticGraph, target: Any) -> Program:
     module = _imported(graph)
     try:
         with target:
-            fused = relax.get_pipeline("zero")(module)
+            fused = scheduled(relax.get_pipeline("zero")(module))
         executable = tvm.compile(fused, target=target)
     except Exception as error:
         raise BackendError(f"TVM cannot compile it: {_last_line(error)}") from error
@@ -74,20 +75,22 @@ def _imported(graph: StaticGraph) -> Any:
             raise graph.refuse(node, "TVM's importer makes every convolution float32")
     try:
         return from_exported_program(
-            exported_program(graph), run_ep_decomposition=False, custom_convert_map=_products()
+            exported_program(graph), run_ep_decomposition=False, custom_convert_map=_importers()
         )
     except Exception as error:
         lacking = re.search(r"Unsupported function types \['([\w.]+)'", str(error))
         if lacking is not None:
-            raise graph.lacks("TVM", f"aten.{lacking[1]}") from error
+            operators = [str(node.target) for node in graph.calls]  # TVM leaves out the namespace
+            found = (each for each in operators if each.partition(".")[2] == lacking[1])
+            raise graph.lacks("TVM", next(found, lacking[1])) from error
         at = _under_way(error)
         if at is not None:
             raise graph.refuse(at, f"TVM's importer fails at {at.target}: {_last_line(error)}") from error
         raise BackendError(f"TVM's importer failed: {_last_line(error)}") from error
 
 
-def _products() -> dict[str, Callable[[fx.Node, Any], Any]]:
-    """Importers of matrix products: TVM's own make every product float32."""
+def _importers() -> dict[str, Callable[[fx.Node, Any], Any]]:
+    """Importers of products, which TVM's own all make float32, and of what it has but does not import."""
     from tvm import relax
 
     def product(node: fx.Node, importer: Any) -> Any:
@@ -101,7 +104,20 @@ def _products() -> dict[str, Callable[[fx.Node, Any], Any]]:
         made = importer.block_builder.emit(relax.op.matmul(left, right))
         return importer.block_builder.emit(relax.op.add(bias, made))
 
-    return {"mm.default": product, "bmm.default": product, "addmm.default": affine}
+    def extreme(operator: Any) -> Callable[[fx.Node, Any], Any]:
+        def convert(node: fx.Node, importer: Any) -> Any:
+            x, axes, keep = (tuple(node.args) + ((), False)[len(node.args) - 1 :])[:3]
+            return importer.block_builder.emit(operator(importer.env[x], axes or None, keep))
+
+        return convert
+
+    return {
+        "mm.default": product,
+        "bmm.default": product,
+        "addmm.default": affine,
+        "amax.default": extreme(relax.op.max),
+        "amin.default": extreme(relax.op.min),
+    }
 
 
 def _under_way(error: BaseException) -> fx.Node | None:

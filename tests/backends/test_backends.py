@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 import torch
 
@@ -89,6 +91,18 @@ def test_every_backend_says_what_it_needs() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(OptionError, match="needs an NVIDIA GPU"):
             resolve("cudagraphs")
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "packages"),
+    [("tensorrt", "torch_tensorrt", "torch-tensorrt"), ("thunder", "thunder", "lightning-thunder")],
+)
+def test_what_is_not_here_is_listed_with_its_command(name: str, module: str, packages: str) -> None:
+    backend = backends()[name]
+    assert name in names() and backend.install == f"pip install {packages}"
+    if importlib.util.find_spec(module) is None:
+        with pytest.raises(OptionError, match=f"'{name}' needs {module}, .* Run: pip install {packages}"):
+            resolve(name)
 
 
 def test_torch_compile_with_our_backend() -> None:

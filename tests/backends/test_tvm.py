@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from nbcompile.backends.registry import resolve
 from nbcompile.errors import OptionError
@@ -40,3 +41,41 @@ def test_where_the_importer_fails_is_named() -> None:
     assert got.tolist() == [2, 2]
     assert "TVM's importer fails at aten.div.Tensor_mode" in compiled.eager_reason
     assert compiled.compilation.notes[0].startswith("line 3: ")
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((1, 4), (4, 10)),
+        ((7, 5), (5, 13)),
+        ((12, 16), (16, 96)),
+        ((3, 6, 8), (3, 8, 16)),
+        ((64, 64), (64, 64)),
+    ],
+    ids=str,
+)
+def test_scheduled_products_and_sums(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    """Tiles, their remainders and threads: what the schedule does to sizes that it divides and does not."""
+
+    def f(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = torch.relu(x @ w) + 1
+        return y, y.sum(-1), y.amax(-2), torch.softmax(y, -1)
+
+    torch.manual_seed(0)
+    x, w = (torch.randn(shape) for shape in shapes)
+    got, compiled = run("tvm", f, x, w)
+    assert compiled.ran_compiled, compiled.eager_reason
+    torch.testing.assert_close(got, f(x, w), rtol=1e-5, atol=1e-5)
+
+
+def test_scheduled_convolutions() -> None:
+    def f(x: torch.Tensor, w: torch.Tensor, strided: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = torch.relu(F.conv2d(x, w, padding=1))
+        return F.max_pool2d(y, 2), F.conv2d(y, strided, stride=2), y.mean((2, 3))
+
+    torch.manual_seed(0)
+    inputs = torch.randn(2, 3, 16, 16), torch.randn(4, 3, 3, 3), torch.randn(5, 4, 3, 3)
+    got, compiled = run("tvm", f, *inputs)
+    assert compiled.ran_compiled, compiled.eager_reason
+    torch.testing.assert_close(got, f(*inputs), rtol=1e-4, atol=1e-5)
+    assert "vectorized" in compiled.compilation.graph("g0.fw.fused").text

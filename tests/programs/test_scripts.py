@@ -26,7 +26,7 @@ def _load(name: str) -> Any:
     return module
 
 
-bench, opdb = _load("bench"), _load("opdb")
+bench, opdb, backends_table = _load("bench"), _load("opdb"), _load("backends_table")
 
 
 def test_bench_names_every_goal_met_and_missed() -> None:
@@ -104,3 +104,32 @@ def test_opdb_loses_one_operator_to_a_crash_and_goes_on_with_the_rest(tmp_path: 
     assert outcomes[3].status == "agree" and outcomes[4].status == "error"
     assert ("no answer in 30 s" if hung else "died (-11)") in outcomes[4].reason
     assert "Segmentation fault" in outcomes[4].reason and batches == [[5, 6], [9]]
+
+
+def _found(seconds: float, error: float | None, **more: Any) -> dict[str, Any]:
+    times = [seconds * 0.9, seconds, seconds * 1.1]
+    return {"reason": "", "times": times, "error": error, "disagrees": [], **more}
+
+
+def test_a_cell_of_the_backends_table_is_a_time_and_an_error_or_a_reason() -> None:
+    eager = _found(4e-3, 1e-7)
+    assert backends_table.cell(eager, None) == "4.00 (3.60–4.40), 1e-07"
+    assert backends_table.cell(_found(2e-3, 3e-7), eager) == "2.00 (1.80–2.20), 2.00×, 3e-07"
+    assert backends_table.cell(_found(2e-3, None), eager) == "2.00 (1.80–2.20), 2.00×, exact"
+    wrong = _found(2e-3, 0.5, disagrees=["result"])
+    assert backends_table.cell(wrong, eager).endswith("**disagrees: result**")
+    assert backends_table.cell({"reason": "ran eager: no a|b. See more."}, eager) == "ran eager: no a\\|b"
+
+
+def test_a_process_that_dies_loses_only_its_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    def process(program: str, names: list[str], budget: float) -> dict[str, Any] | str:
+        if "bad" in names:
+            return "the process died of signal 11"
+        return {"eager": _found(2e-3, 1e-7), **{name: _found(1e-3, 1e-7) for name in names}}
+
+    monkeypatch.setattr(backends_table, "in_own_process", process)
+    row = backends_table.row("softmax", ["good", "bad", "fine"], 0.1)
+    assert row["bad"] == {"reason": "the process died of signal 11"}
+    assert not row["good"]["reason"] and not row["fine"]["reason"] and "eager" in row
+    page = backends_table.page({"softmax": row}, ["good", "bad", "fine"])
+    assert "good 1 of 1, bad 0 of 1, fine 1 of 1" in page
