@@ -1,5 +1,6 @@
 // @vitest-environment happy-dom
 import { afterEach, expect, test } from 'vitest';
+import { match } from '../src/explorer/compare/match';
 import { candidates } from '../src/explorer/compare/sources';
 import { RecordError, unpack } from '../src/record/unpack';
 import { fixture, opened, until, type Opened } from './hosts';
@@ -75,4 +76,14 @@ test('the compare panel offers the peer, and shows it at first', async () => {
   const box = await until(() => element.querySelector<HTMLInputElement>('.nbc-candidate input[type="checkbox"]'));
   expect(box.checked).toBe(true);
   expect(element.querySelector('.nbc-comparison')).not.toBeNull();
+});
+
+test('loops of two compilers are matched by what they were made from, whatever each calls them', () => {
+  const own = payloadOf('small');
+  const rows = own['operators'] as { op: string; kind: string }[];
+  const operators = rows.map((row) => (['pointwise', 'reduction'].includes(row.kind) ? { ...row, op: 'loop' } : row));
+  const fates = (backend: string): string[] => match(unpack({ ...own, operators, backend }), unpack(own)).calls.filter((pair) => pair.after.some((call) => call.fate === 'fused')).map((pair) => pair.fate);
+  expect(fates('inductor').length).toBeGreaterThan(0);
+  expect(fates('inductor').every((fate) => fate === 'unchanged')).toBe(true);
+  expect(fates('nbcompile')).toContain('added');
 });

@@ -109,7 +109,9 @@ class Tokens {
   private key(node: Node, stage: string, before: boolean, exact: boolean): string {
     if (node.kind === 'input') return `${stage} input ${node.name}`;
     const parents = node.origins.map((id) => (before ? this.before : this.after).get(id)).filter((token) => token !== undefined);
-    const parts = [stage, node.op, node.kind];
+    // Two compilers name and cut their loops in ways of their own: what these are made of is all they share.
+    const foreign = stage === 'loops' && this.a.backend !== this.b.backend;
+    const parts = foreign ? [stage] : [stage, node.op, node.kind];
     if (!parents.length) return [...parts, this.place(node, before, exact), exact ? node.module : ''].join('\n');
     return [...parts, ...(exact ? [...new Set(parents)].sort() : [parents[0]])].join('\n');
   }
