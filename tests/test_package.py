@@ -121,6 +121,17 @@ def test_plain_python_example_in_the_readme_runs() -> None:
 # -- scripts ----------------------------------------------------------------------------------
 
 
+def test_the_code_in_the_bench_page_runs(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/bench.md").read_text(), re.S)
+    assert len(blocks) >= 2
+    file = tmp_path / "page.py"
+    file.write_text("\n".join(blocks))
+    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "max_autotune" in done.stdout and "nbcompile" in done.stdout
+
+
+
 def test_a_machine_without_a_compiler_gets_one_line_of_advice(tmp_path: Path) -> None:
     script = str(ROOT / "scripts" / "check_machine.py")
     bare = {"PATH": str(tmp_path)}

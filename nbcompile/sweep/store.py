@@ -180,7 +180,7 @@ def _code(code: types.CodeType, depth: int, seen: set[int]) -> str:
 
 
 def _of_function(function: types.FunctionType, depth: int, seen: set[int]) -> Iterator[str]:
-    if function.__module__.partition(".")[0] in ("torch", "builtins", "numpy"):
+    if (function.__module__ or "").partition(".")[0] in ("torch", "builtins", "numpy"):
         yield f"{function.__module__}.{function.__qualname__}"  # the version says what it is
         return
     yield _code(function.__code__, depth, seen)
