@@ -131,7 +131,6 @@ def test_the_code_in_the_bench_page_runs(tmp_path: Path) -> None:
     assert "max_autotune" in done.stdout and "nbcompile" in done.stdout
 
 
-
 def test_a_machine_without_a_compiler_gets_one_line_of_advice(tmp_path: Path) -> None:
     script = str(ROOT / "scripts" / "check_machine.py")
     bare = {"PATH": str(tmp_path)}

@@ -1,4 +1,5 @@
-"""The explorer's messages: one request, some progress, one result or error. The same over both transports.
+"""The explorer's messages: a request; that it has begun, some progress, one result or error. The same over
+both transports.
 
 Jupyter may hand a comm's messages to another thread than the one cells run in, so that they arrive while a
 cell runs. What plays with the session's values must not do that: requests are answered in the main thread,
@@ -59,6 +60,7 @@ class Conversation:
         told = _Progress(lambda reply: self._send({"id": number, **reply}))
         try:
             with interruptible():
+                self._send({"id": number, "kind": "begun"})  # an interrupt before this would be lost
                 if method == "charts":
                     value = charts()
                 else:

@@ -108,7 +108,9 @@ class TritonCopy:
         if inside is not None:
             module.__path__ = list(inside)
         self._place(name, module)  # first, for modules that import each other
-        exec(loader.get_code(name), module.__dict__)
+        # Of its source: the loader may be one that makes other code of it (pytest's, for assertions).
+        source = importlib.util.decode_source(loader.get_data(spec.origin))
+        exec(compile(source, str(spec.origin), "exec"), module.__dict__)
         return module
 
     def _place(self, name: str, module: ModuleType) -> None:

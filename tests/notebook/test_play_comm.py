@@ -70,6 +70,7 @@ class Kernel:
         number = uuid.uuid4().hex
         self._request({"id": number, "method": method, "params": params})
         replies: list[dict[str, Any]] = []
+        begun = False
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             message = self.client.get_iopub_msg(timeout=120)
@@ -81,6 +82,11 @@ class Kernel:
             if reply is None:
                 continue
             assert reply["id"] == number
+            if reply["kind"] == "begun":
+                assert not begun and not replies
+                begun = True
+                continue
+            assert begun
             replies.append(reply)
             if reply["kind"] != "progress":
                 return replies

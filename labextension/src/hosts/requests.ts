@@ -8,6 +8,7 @@ export interface Request {
 }
 
 export type Reply = { id: string } & (
+  | { kind: 'begun' }
   | ({ kind: 'progress' } & Progress)
   | { kind: 'result'; value: unknown }
   | { kind: 'error'; error: Failure }
@@ -25,6 +26,7 @@ interface Waiting {
   resolve(value: unknown): void;
   reject(error: PlayError): void;
   progress?: ((step: Progress) => void) | undefined;
+  state: 'sent' | 'begun' | 'cancelled';
 }
 
 /** `interrupt`: how the host stops a kernel, where it can. */
@@ -42,7 +44,7 @@ export class Requests implements Kernel {
   request<T>(method: string, params: object, progress?: (step: Progress) => void): Promise<T> {
     const id = `${this.own}-${++this.last}`;
     return new Promise<T>((resolve, reject) => {
-      this.waiting.set(id, { resolve: resolve as (value: unknown) => void, reject, progress });
+      this.waiting.set(id, { resolve: resolve as (value: unknown) => void, reject, progress, state: 'sent' });
       this.send({ id, method, params });
     });
   }
@@ -50,6 +52,11 @@ export class Requests implements Kernel {
   receive(reply: Reply): void {
     const waiting = this.waiting.get(reply.id);
     if (!waiting) return;
+    if (reply.kind === 'begun') {
+      if (waiting.state === 'cancelled') this.interrupt?.();
+      waiting.state = 'begun';
+      return;
+    }
     if (reply.kind === 'progress') {
       waiting.progress?.(reply);
       return;
@@ -59,8 +66,11 @@ export class Requests implements Kernel {
     else waiting.reject(failure(reply.error));
   }
 
+  /** A kernel that has not begun would ignore an interrupt: it comes when the kernel has. */
   cancel(): void {
-    this.interrupt?.();
+    const all = [...this.waiting.values()];
+    if (all.some(each => each.state === 'begun')) this.interrupt?.();
+    for (const each of all) if (each.state === 'sent') each.state = 'cancelled';
   }
 
   /** Whether {@link cancel} can do anything; if not, the kernel's own interrupt button can. */
