@@ -94,9 +94,11 @@ class Module:
                 for node, order in program.arrays
             ]
             made = program.run(*given)
-        # The caller may write to an input as soon as we return.
-        for array in made:
-            array.block_until_ready()
+        # The caller may write to an input as soon as we return. On a GPU torch's stream waits for what it is
+        # given, and so does what is written on it later; what it is not given nobody else would wait for.
+        if self._device.type == "cpu":
+            for array in made:
+                array.block_until_ready()
         for (node, order), array in zip(program.returned, made, strict=True):
             arrays[node] = (array, order)
         known.update(program.numbers)
