@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 
 import { Requests, type Request } from '../src/hosts/requests';
 
@@ -48,4 +48,21 @@ test('what was asked after a cancel is not interrupted', async () => {
   requests.receive({ id: id(sent, 1), kind: 'result', value: 3 });
   await expect(second).resolves.toBe(3);
   expect(interrupts()).toBe(1);
+});
+
+test('an interrupt that was lost is sent again where the request goes on', () => {
+  vi.useFakeTimers();
+  const { requests, sent, interrupts } = session();
+  const step = { id: id(sent, 0), kind: 'progress', text: 'timing', done: 1, of: 2 } as const;
+  void requests.request('change', {});
+  const reply = { ...step, id: id(sent, 0) };
+  requests.receive({ id: reply.id, kind: 'begun' });
+  requests.receive(reply);
+  requests.cancel();
+  requests.receive(reply); // on its way already
+  expect(interrupts()).toBe(1);
+  vi.advanceTimersByTime(1500);
+  requests.receive(reply);
+  expect(interrupts()).toBe(2);
+  vi.useRealTimers();
 });

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -192,9 +193,12 @@ def test_commands_completion_and_highlighting(lab: Server, page: Page) -> None:
     for keys, wanted in (("%%compile --m", "--mode"), ("%%compile\ntorch.nonz", "torch.nonzero")):
         page.keyboard.press("Control+a")
         page.keyboard.type(keys)
-        page.keyboard.press("Tab")
         found = page.locator(".jp-Completer:not(.lm-mod-hidden) .jp-Completer-item").first
-        expect(found.or_(content.get_by_text(wanted)).first).to_be_visible(timeout=20_000)
+        for _ in range(4):  # JupyterLab drops an answer that takes the kernel over a second
+            page.keyboard.press("Tab")
+            with contextlib.suppress(AssertionError):
+                expect(found.or_(content.get_by_text(wanted)).first).to_be_visible(timeout=5_000)
+                break
         if found.is_visible():
             page.keyboard.press("Enter")
         expect(content).to_contain_text(wanted)

@@ -27,7 +27,12 @@ interface Waiting {
   reject(error: PlayError): void;
   progress?: ((step: Progress) => void) | undefined;
   state: 'sent' | 'begun' | 'cancelled';
+  /** When it was last interrupted, in ms. */
+  interrupted?: number;
 }
+
+/** Python drops an interrupt that comes while it frees something: what goes on for so long (ms) is asked again. */
+const PATIENCE = 1000;
 
 /** `interrupt`: how the host stops a kernel, where it can. */
 export class Requests implements Kernel {
@@ -53,11 +58,13 @@ export class Requests implements Kernel {
     const waiting = this.waiting.get(reply.id);
     if (!waiting) return;
     if (reply.kind === 'begun') {
-      if (waiting.state === 'cancelled') this.interrupt?.();
+      const cancelled = waiting.state === 'cancelled';
       waiting.state = 'begun';
+      if (cancelled) this.stop(waiting);
       return;
     }
     if (reply.kind === 'progress') {
+      if (waiting.interrupted !== undefined && Date.now() - waiting.interrupted > PATIENCE) this.stop(waiting);
       waiting.progress?.(reply);
       return;
     }
@@ -68,9 +75,15 @@ export class Requests implements Kernel {
 
   /** A kernel that has not begun would ignore an interrupt: it comes when the kernel has. */
   cancel(): void {
-    const all = [...this.waiting.values()];
-    if (all.some(each => each.state === 'begun')) this.interrupt?.();
-    for (const each of all) if (each.state === 'sent') each.state = 'cancelled';
+    for (const each of this.waiting.values()) {
+      if (each.state === 'begun') this.stop(each);
+      else each.state = 'cancelled';
+    }
+  }
+
+  private stop(waiting: Waiting): void {
+    waiting.interrupted = Date.now();
+    this.interrupt?.();
   }
 
   /** Whether {@link cancel} can do anything; if not, the kernel's own interrupt button can. */
