@@ -69,13 +69,13 @@ def test_the_pinned_torch_is_in_range_and_installed() -> None:
 
 
 def _targets() -> set[str]:
-    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+    return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_commands_in_the_documents_exist(name: str) -> None:
     text = (ROOT / name).read_text()
-    named = set(re.findall(r"(?:^|`)make ([a-z]+)", text, re.M))
+    named = set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.M))
     assert named <= _targets()
     for path in re.findall(r"(?:^|[\s`(])((?:scripts|tests|notebooks|nbcompile|docs)/[\w./-]*\w/?)", text):
         assert (ROOT / path).exists(), f"{name} names {path}"
