@@ -125,3 +125,9 @@ class ExportError(NbcompileError):
         super().__init__(message, line=line, advice=advice)
         self.blockers = blockers
         self.file = file
+
+
+def in_one_line(error: BaseException) -> str:
+    """``ValueError: the first line of what it says``, of any error."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

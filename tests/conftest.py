@@ -1,4 +1,4 @@
-"""What every test shares: a cache folder of its own, so that no test reads what another run left."""
+"""What every test shares: cache folders of its own, so that no test reads what another run left."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 # Set before torch or nbcompile is imported, so that worker processes and kernels inherit it.
 _FOLDER = tempfile.TemporaryDirectory(prefix="nbcompile-tests-", ignore_cleanup_errors=True)
 os.environ["NBCOMPILE_CACHE_DIR"] = os.path.join(_FOLDER.name, "cache")
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(_FOLDER.name, "inductor")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -84,11 +84,8 @@ class OptionTable:
     def _sections(self) -> list[Any]:
         from nbcompile.view.report import Section
 
-        rows = tuple(
-            (o.name, " | ".join(o.values) or o.type, o.default, _modes_text(o.modes), o.about)
-            for o in self.options
-        )
-        return [Section("", ("option", "type", "default", "set by mode", ""), rows)]
+        rows = tuple((o.name, " | ".join(o.values) or o.type, o.default, _about(o)) for o in self.options)
+        return [Section("", ("option", "type", "default", ""), rows)]
 
 
 def list_options(backend: str = "nbcompile", pattern: str = "") -> OptionTable:
@@ -175,5 +172,7 @@ def _plain(text: str) -> str:
     return re.sub(r":\w+:`~?([^`]*)`", r"\1", text).replace("``", "")
 
 
-def _modes_text(modes: Mapping[str, Any]) -> str:
-    return ", ".join(f"{mode}: {value}" for mode, value in modes.items())
+def _about(option: Option) -> str:
+    """What it does, and the modes that set it: too few do for a column of their own."""
+    set_by = "; ".join(f"mode {mode} sets {value}" for mode, value in option.modes.items())
+    return f"{option.about} ({set_by})".strip() if set_by else option.about

@@ -24,7 +24,7 @@ from nbcompile.capture.decompositions import Table, core_table
 from nbcompile.capture.fx_to_aten import AtenForm, compile_fx_graph
 from nbcompile.capture.graph_record import hint, short_dtype
 from nbcompile.compilation import Graph, Node
-from nbcompile.errors import BackendError
+from nbcompile.errors import BackendError, in_one_line
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
 from nbcompile.stages import AtenGraph, CompiledModule, FxGraph
@@ -207,7 +207,7 @@ class _Programs:
             # Nothing has been overwritten yet: a frame does that last. What raises in ATen too is no fault
             # of the engine's.
             results = self._in_aten(arguments)
-            what = f"{self.recorder.backend} failed: {type(error).__name__}: {_first_line(error)}"
+            what = f"{self.recorder.backend} failed: {in_one_line(error)}"
             self.recorder.ran_eagerly[self.aten.id] = what
             self.recorder.add(f"graph {self.aten.id} runs eagerly: {what}")
             self.programs[sizes] = self._in_aten
@@ -419,8 +419,3 @@ def _record(program: Program, aten: AtenGraph, recorder: Recorder) -> None:
         for step in program.steps
     )
     recorder.add(Graph(id, "fused", program.title, nodes, parent=aten.id, text=program.text))
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else "no message"

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from nbcompile.compilation import GraphBreak, Span
-from nbcompile.errors import ExportError
+from nbcompile.errors import ExportError, in_one_line
 from nbcompile.exporting.program import Program
 from nbcompile.view.units import clip
 
@@ -56,7 +56,7 @@ def export_error(program: Program, error: BaseException) -> ExportError:
     """What is to be raised for an export that failed with ``error``: each obstacle at its line."""
     blockers = _drafted(program) or _of_traceback(error)
     if not blockers:
-        return ExportError(f"the program cannot be exported: {_first_line(error)}")
+        return ExportError(f"the program cannot be exported: {clip(in_one_line(error), 300)}")
     first = blockers[0]
     span = first.spans[-1] if first.spans else None
     more = [f"{_where(item)}{item.reason}" for item in blockers[1:]]
@@ -140,7 +140,8 @@ def _of_traceback(error: BaseException) -> tuple[GraphBreak, ...]:
     # torch.export writes the user's line into its message where Python's own frames are gone.
     frames += [(m[1], int(m[2])) for m in re.finditer(r'File "([^"]+)", line (\d+), in ', str(error))]
     spans = _own(frames)
-    return (GraphBreak(_first_line(error), kind=type(error).__name__, spans=spans),) if spans else ()
+    reason = clip(in_one_line(error), 300)
+    return (GraphBreak(reason, kind=type(error).__name__, spans=spans),) if spans else ()
 
 
 def _own(frames: list[tuple[str, int]]) -> tuple[Span, ...]:
@@ -163,8 +164,3 @@ def _readable(expr: str, sources: Mapping[str, str]) -> str:
 
 def _where(item: GraphBreak) -> str:
     return f"line {item.spans[-1].line}: " if item.spans else ""
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return clip(f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__, 300)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from nbcompile.diff import innermost
 from nbcompile.exporting.program import NamedDim
 from nbcompile.matching import Program
 from nbcompile.measure.timing import break_even
+from nbcompile.view.report import Section, to_html, to_text
 from nbcompile.view.units import bytes_text, clip, count_text, error_text, seconds_text
 
 _SAME = 1.1  # times closer than this are called the same
@@ -167,19 +167,22 @@ class ExportReport:
         threads = f"times on {count_text(self.threads, 'thread')}, imports aside"
         return f"{self.path}: {self.package}, {bytes_text(self.bytes)}, {built}; {threads}"
 
+    def sections(self) -> list[Section]:
+        """What was checked, what it costs, what each leaves open, and when to use which."""
+        head, *rows = self.rows()
+        return [
+            Section("", (), tuple((line,) for line in self.verdicts())),
+            Section("", head, tuple(rows)),
+            Section("", ("", "compiled", "exported"), tuple((a, c, b) for a, b, c in self.freedom())),
+            Section("", (), ((self.advice(),),)),
+        ]
+
     def __str__(self) -> str:
-        lines = [self.summary(), *(f"  {line}" for line in self.verdicts()), ""]
-        lines += [*_columns(self.rows()), "", *_columns((("", "exported", "compiled"), *self.freedom())), ""]
-        return "\n".join([*lines, self.advice()])
+        return to_text(self.summary(), self.sections())
 
     def to_html(self) -> str:
         """The same as HTML without scripts or style sheets."""
-        verdicts = "".join(f"<li>{html.escape(line)}</li>" for line in self.verdicts())
-        freedom = _table((("", "exported", "compiled"), *self.freedom()))
-        return (
-            f"<div><p><b>{html.escape(self.summary())}</b></p><ul>{verdicts}</ul>{_table(self.rows())}{freedom}"
-            f"<p>{html.escape(self.advice())}</p></div>"
-        )
+        return to_html(self.summary(), self.sections())
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {"text/html": self.to_html(), "text/plain": str(self)}
@@ -205,17 +208,3 @@ def _range(dim: NamedDim) -> str:
     if dim.low is None and dim.high is None:
         return ""
     return f"from {dim.low if dim.low is not None else 2} to {dim.high if dim.high is not None else 'any'}"
-
-
-def _columns(rows: tuple[tuple[str, ...], ...]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
-
-
-def _table(rows: tuple[tuple[str, ...], ...]) -> str:
-    out = []
-    for number, row in enumerate(rows):
-        tag = "td" if number else "th"
-        cells = "".join(f'<{tag} style="text-align:left">{html.escape(cell)}</{tag}>' for cell in row)
-        out.append(f"<tr>{cells}</tr>")
-    return f"<table>{''.join(out)}</table>"

@@ -18,7 +18,7 @@ import torch
 from nbcompile.backends import registry
 from nbcompile.compilation import Accuracy, Compilation, Measurement
 from nbcompile.environment import detect
-from nbcompile.errors import MeasureError
+from nbcompile.errors import MeasureError, in_one_line
 from nbcompile.measure.accuracy import RUN, check
 from nbcompile.measure.call_times import call_times, with_call_times
 from nbcompile.measure.cold import fresh_caches
@@ -278,7 +278,7 @@ def _prepare(
                 entry.compiled, entry.step = compiled_step()
                 return
     except Exception as error:  # a backend's failure is what the comparison is there to show
-        entry.reason = _first_line(error)
+        entry.reason = in_one_line(error)
     finally:
         snapshot.restore()
     _note_if_eager(entry)
@@ -335,11 +335,18 @@ def _record(
     else:
         record = Compilation(id="comparison", backend="eager", environment=detect())
     environment = dataclasses.replace(record.environment, threads=threads)
+    others = [
+        (entry.contestant.name, _compilation(entry))
+        for entry in compiled
+        if entry.compiled is not chosen and not entry.reason
+    ]
     peers = tuple(
         dataclasses.replace(peer, measurements=measurements, accuracy=found)
-        for entry in compiled
-        if entry.compiled is not chosen and not entry.reason and (peer := _compilation(entry)).kernels
+        for _, peer in others
+        if peer.kernels
     )
+    # Of a contestant without kernels nothing can be shown, but why that is so can be said.
+    notes += tuple(f"{name}: {note}" for name, peer in others if not peer.kernels for note in peer.notes)
     return dataclasses.replace(
         record,
         environment=environment,
@@ -373,11 +380,6 @@ def _default_compile() -> Compile:
     from nbcompile import api  # here, since the API's own module offers compare
 
     return api.compile
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _aloud(progress: Progress | None) -> Progress:

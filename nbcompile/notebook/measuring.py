@@ -12,7 +12,7 @@ import torch._dynamo
 
 from nbcompile.api import compile
 from nbcompile.compilation import Ceilings, Compilation
-from nbcompile.errors import MeasureError
+from nbcompile.errors import MeasureError, in_one_line
 from nbcompile.measure.call_times import same_calls, with_call_times
 from nbcompile.measure.compare import compare
 from nbcompile.measure.modes import mode_diff
@@ -96,7 +96,7 @@ def measure_parts(
         return _with_notes(compilation, [str(error)])
     except Exception as error:
         # It ran in the cell and fails here: the values have moved on since its first call.
-        return _with_notes(compilation, [f"Not timed: run again, the cell raises {_short(error)}."])
+        return _with_notes(compilation, [f"Not timed: run again, the cell raises {in_one_line(error)}."])
     return _joined(compilation, timed, options)
 
 
@@ -262,8 +262,3 @@ def _ceilings(compilation: Compilation) -> tuple[Ceilings, ...]:
 
 def _with_notes(compilation: Compilation, notes: list[str]) -> Compilation:
     return dataclasses.replace(compilation, notes=(*compilation.notes, *notes)) if notes else compilation
-
-
-def _short(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

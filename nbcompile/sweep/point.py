@@ -16,7 +16,7 @@ from torch.utils import _pytree
 
 from nbcompile.backends import registry
 from nbcompile.compilation import Compilation
-from nbcompile.errors import MeasureError, OptionError
+from nbcompile.errors import MeasureError, OptionError, in_one_line
 from nbcompile.measure.compare import Contestant, compare
 from nbcompile.options import Options
 from nbcompile.sweep.grid import Point
@@ -105,7 +105,7 @@ def run_point(
         except OptionError as error:
             status, reason, record = "skipped", str(error), None
         except Exception as error:
-            status, reason, record = "failed", _first_line(error), None
+            status, reason, record = "failed", in_one_line(error), None
         except SystemExit as error:
             status, reason, record = "failed", f"SystemExit: {error.code}", None
     return Outcome(status, reason, record, time.perf_counter() - begun)
@@ -196,8 +196,3 @@ def _measured(
     if worst is not None:
         return "differs", f"{worst.output}: {worst.reason}", record
     return "ok", "", record
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

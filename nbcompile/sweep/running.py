@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from typing import Any
 
-from nbcompile.errors import OptionError
+from nbcompile.errors import OptionError, in_one_line
 from nbcompile.sweep.grid import Grid, Point, no_sense
 from nbcompile.sweep.isolated import run_isolated
 from nbcompile.sweep.point import Heap, Measuring, Outcome, Program, run_point
@@ -203,7 +203,8 @@ def _through(executor: Executor, here: Capacity, queue: deque[Task], run: _Run) 
                 try:
                     pending[executor.submit(run_task, queue[0])] = queue[0]
                 except Exception as error:  # a broken pool, one shut down, no engines left
-                    run.note(f"The executor is gone ({_short(error)}): the rest ran here, each in a process.")
+                    gone = in_one_line(error)
+                    run.note(f"The executor is gone ({gone}): the rest ran here, each in a process.")
                     queue.clear()
                     break
                 queue.popleft()
@@ -229,13 +230,13 @@ def _collect(future: Future[dict[str, Any]], task: Task, queue: deque[Task], run
     if error is None:
         run.finish(task.point, outcome_from(future.result()))
     elif not is_loss(error):
-        run.finish(task.point, Outcome("failed", f"on the worker: {_short(error)}"))
+        run.finish(task.point, Outcome("failed", f"on the worker: {in_one_line(error)}"))
     elif isinstance(error, BrokenExecutor):
         queue.append(task)  # nobody knows which of those in the pool broke it; it takes none of them again
     elif task.attempt == 0 and type(error).__name__ != "KilledWorker":  # Dask has tried it on four workers
         queue.append(dataclasses.replace(task, attempt=1))
     else:
-        run.finish(task.point, Outcome("lost", f"its workers were lost: {_short(error)}"))
+        run.finish(task.point, Outcome("lost", f"its workers were lost: {in_one_line(error)}"))
 
 
 class _Line:
@@ -257,8 +258,3 @@ class _Line:
         if self._stream is not None and self._width:
             self._stream.write("\r" + " " * self._width + "\r")
             self._stream.flush()
-
-
-def _short(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

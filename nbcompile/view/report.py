@@ -15,6 +15,8 @@ _WIDEST, _LINES = 60, 8
 _LISTING = 20_000
 _NARROW = 90
 """Characters before a table's last column, above which it goes on lines of its own."""
+_UNBROKEN = 28
+"""Characters of an HTML cell, above which its column's cells may be broken into lines."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,8 @@ def to_text(title: str, sections: Sequence[Section], width: int = 120) -> str:
 def _table(section: Section, width: int) -> list[str]:
     if not section.rows:
         return []
-    shown = [section.heads, *section.rows] if any(section.heads) else list(section.rows)
-    last = max(map(len, shown)) - 1
-    used = [n for n in range(last) if any(row[n] for row in section.rows)]
-    shown = [(*(row[n] for n in used), row[last]) for row in shown]
-    last = len(used)
+    shown = _used(section)
+    last = len(shown[0]) - 1
     widths = [min(_WIDEST, max(len(row[n]) for row in shown)) for n in range(last)]
     out = []
     for row in shown:
@@ -59,6 +58,14 @@ def _table(section: Section, width: int) -> list[str]:
     return out
 
 
+def _used(section: Section) -> list[tuple[str, ...]]:
+    """The heads, if there are any, and the rows, without the columns that are empty but for the last."""
+    shown = [section.heads, *section.rows] if any(section.heads) else list(section.rows)
+    last = max(map(len, shown)) - 1
+    used = [n for n in range(last) if any(row[n] for row in section.rows)]
+    return [(*(row[n] for n in used), row[last]) for row in shown]
+
+
 def to_html(title: str, sections: Sequence[Section]) -> str:
     """A fragment for a notebook output: inline styles, everything escaped."""
     css = Styler(page=False)
@@ -69,8 +76,10 @@ def to_html(title: str, sections: Sequence[Section]) -> str:
         if section.title:
             out += Markup("<p {}>{}</p>").format(css("title"), section.title)
         if section.rows:
-            rows = Markup("").join(_row(css, row, "td", last="tdw") for row in section.rows)
-            head = _row(css, section.heads, "th") if any(section.heads) else Markup("")
+            shown = _used(section)
+            head = _row(css, shown.pop(0), ["th"] * len(shown[0])) if any(section.heads) else Markup("")
+            styles = ["tdw" if max(map(len, column)) > _UNBROKEN else "td" for column in zip(*shown)]
+            rows = Markup("").join(_row(css, row, styles) for row in shown)
             out += Markup("<div {}><table {}>{}{}</table></div>").format(
                 css("scroll"), css("table"), head, rows
             )
@@ -82,10 +91,10 @@ def to_html(title: str, sections: Sequence[Section]) -> str:
     return printable(str(out + Markup("</div>")))
 
 
-def _row(css: Styler, cells: Sequence[str], style: str, last: str = "") -> Markup:
-    tag = Markup("th" if style == "th" else "td")
+def _row(css: Styler, cells: Sequence[str], styles: Sequence[str]) -> Markup:
     made = [
-        Markup("<{} {}>{}</{}>").format(tag, css(last if last and n == len(cells) - 1 else style), cell, tag)
-        for n, cell in enumerate(cells)
+        Markup("<{} {}>{}</{}>").format(tag, css(style), cell, tag)
+        for style, cell in zip(styles, cells)
+        for tag in [Markup("th" if style == "th" else "td")]
     ]
     return Markup("<tr {}>{}</tr>").format(css("row"), Markup("").join(made))

@@ -48,7 +48,7 @@ def test_a_file_is_checked_in_a_fresh_process_and_held_against_compiling(
     loaded = torch.export.load(path).module()
     x = torch.randn(5, 8)
     torch.testing.assert_close(loaded(x), x.exp() * 2)
-    said = str(report)
+    said = " ".join(str(report).split())
     line = printing.__code__.co_firstlineno + 2
     assert f"line {line}: print() writes to the screen, which a graph cannot do (ran once, on export)" in said
     assert "x[0] = batch from 2 to 64" in said
