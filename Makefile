@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test machine lint lab types explorer explorer-figures labextension wheel bench bench-gpu backends-table opdb notebooks table \
+.PHONY: help demo test test-nightly test-typescript lint lint-python lint-typescript lab types explorer explorer-figures labextension wheel bench bench-gpu backends-table opdb notebooks table \
   clean distclean
 
 help:  ## show this list
@@ -92,19 +92,29 @@ demo: $(VENV)/.jupyter $(EXPLORER)  ## run notebooks/01-first-compile.ipynb and 
 	@$(BIN)/python scripts/check_machine.py
 	@$(BIN)/python scripts/demo.py $(NOTEBOOK)
 
-lint: $(VENV)/.test $(TYPES)  ## ruff, mypy, tsc and eslint
+lint: lint-python lint-typescript  ## ruff, mypy, tsc and eslint
+
+lint-python: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+lint-typescript: $(TYPES)
 	$(FRONTEND) run check
 	$(FRONTEND) run lint
 
-machine: $(VENV)/.test
-	@$(BIN)/python scripts/check_machine.py --browser
-
-test: machine lint $(EXPLORER) $(VENV)/.linked  ## everything CI runs: the linters, vitest, pytest
+test-typescript: $(TYPES)
 	$(FRONTEND) run test
+
+# In turns of two jobs: pip beside npm, then the linters and vitest beside the builds, then pytest.
+test:  ## everything CI runs: the linters, vitest, pytest
+	@$(MAKE) --no-print-directory -j2 $(VENV)/.test $(NODE_MODULES)
+	@$(BIN)/python scripts/check_machine.py --browser
+	@$(MAKE) --no-print-directory -j2 -Otarget lint test-typescript $(EXPLORER) $(VENV)/.linked
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-nightly:  ## the same, and the tests marked nightly: more of what `make test` has one of each kind of
+	@$(MAKE) --no-print-directory test PYTEST_ARGS="$(PYTEST_ARGS) --nightly"
 
 lab: $(VENV)/.jupyter $(EXPLORER) $(VENV)/.linked  ## open JupyterLab on the notebooks
 	@$(BIN)/python scripts/check_machine.py

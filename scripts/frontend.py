@@ -1,6 +1,6 @@
 """Build the explorer (TypeScript, ``labextension/``) with Node.
 
-    python scripts/frontend.py tools            Node and JupyterLab's builder, where they are missing
+    python scripts/frontend.py tools            Node, where it is missing
     python scripts/frontend.py packages         node_modules, from package-lock.json
     python scripts/frontend.py schemas          out/schemas, from the classes of a record
     python scripts/frontend.py types            TypeScript types and validators, from the schemas
@@ -48,14 +48,10 @@ def requires() -> list[str]:
 
 
 def tools() -> None:
-    """Install into this environment what is missing of :func:`requires`."""
-    missing = [] if importlib.util.find_spec("jupyter_builder") else [BUILDER]
+    """Install Node into this environment if there is none."""
     if not _node_version(_path()):
-        missing.append(NODE_WHEEL)
         print(f"No Node {OLDEST_NODE} or newer on the PATH: installing one from PyPI (about 60 MB)")
-    if missing:
-        pip = [sys.executable, "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
-        subprocess.run([*pip, *missing], check=True)
+        _pip_install(NODE_WHEEL)
     _environment()  # says what is wrong if there is still none
 
 
@@ -81,6 +77,8 @@ def explorer() -> None:
 
 
 def labextension() -> None:
+    if not importlib.util.find_spec("jupyter_builder"):  # newer JupyterLabs bring it along
+        _pip_install(BUILDER)
     _run("npm", "run", "--silent", "build:lab", quiet=True)
     # What `jupyter labextension list` says where the extension is from.
     shutil.copy(FOLDER / "install.json", DIST)
@@ -98,6 +96,11 @@ def build() -> None:
 
 def built() -> bool:
     return all(path.exists() for path in MADE)
+
+
+def _pip_install(requirement: str) -> None:
+    pip = [sys.executable, "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
+    subprocess.run([*pip, requirement], check=True)
 
 
 def _run(*command: str, quiet: bool = False) -> None:

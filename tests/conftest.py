@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +17,29 @@ os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(_FOLDER.name, "inductor")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--accept-golden", action="store_true", help="write the files of tests/golden anew")
+    parser.addoption("--nightly", action="store_true", help="run the tests marked nightly as well")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--nightly"):
+        left_out = [item for item in items if item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+
+
+@pytest.fixture(scope="session")
+def nightly(pytestconfig: pytest.Config) -> bool:
+    """Whether there is time for more of the same."""
+    return bool(pytestconfig.getoption("--nightly"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_heap() -> Iterator[None]:
+    """What earlier modules left, Dynamo's code of every program above all, is not walked again and again by
+    the collections that each measurement begins with: they were a third of all tests' time."""
+    gc.collect()
+    gc.freeze()
+    yield
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 import nbcompile
 
 from ..lower.harness import as_list, compare
+from ..nightly import one_in
 from .test_triton_modules import INTERPRET, LOW
 from .triton_running import small_chip
 
@@ -90,8 +91,7 @@ FUNCTIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("thresholds", ["own", "low"])
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+@pytest.mark.parametrize(("function", "thresholds"), one_in(2, FUNCTIONS, ["own", "low"]))
 def test_other_sizes(function: Callable[..., Any], thresholds: str) -> None:
     compiled = nbcompile.compile(function, dynamic=True, options=INTERPRET)
     with small_chip(**LOW) if thresholds == "low" else contextlib.nullcontext():

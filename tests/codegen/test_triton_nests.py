@@ -14,6 +14,7 @@ import torch
 from nbcompile.stages import AtenGraph
 
 from ..lower.harness import as_list
+from ..nightly import one_in
 from .random_nests import random_nest
 from .running import aten_of
 from .triton_running import CHIPS, compiled, generated, run_interpreted, small_chip, titles
@@ -43,8 +44,7 @@ def low_thresholds(seed: int) -> dict[str, int]:
     }
 
 
-@pytest.mark.parametrize("thresholds", ["own", "low"])
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("seed", "thresholds"), one_in(2, SEEDS, ["own", "low"]))
 def test_random_programs(seed: int, thresholds: str) -> None:
     function, exact, inputs = random_nest(seed)
     graph = aten_of(function, *inputs)

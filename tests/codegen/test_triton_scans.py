@@ -16,6 +16,7 @@ import nbcompile
 
 from ..lower.harness import as_list, compare, fresh
 from ..lower.samples_of_scans import SCANS, scanned
+from ..nightly import one_in
 from .running import aten_of
 from .test_triton_modules import INTERPRET
 from .triton_running import CHIPS, compiled, generated, run_interpreted, small_chip, titles
@@ -44,9 +45,7 @@ def checked(
     return titles(source)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", SCANS)
+@pytest.mark.parametrize(("name", "shape", "schedule"), one_in(3, SCANS, SHAPES, SCHEDULES))
 def test_each_schedule(name: str, shape: str, schedule: str) -> None:
     size, dim = SHAPES[shape]
     if shape == "line" and schedule == "scan, looped rows":
@@ -59,9 +58,7 @@ def test_each_schedule(name: str, shape: str, schedule: str) -> None:
             assert found[0] == schedule
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", SCANS)
+@pytest.mark.parametrize(("name", "shape", "schedule"), one_in(3, SCANS, SHAPES, SCHEDULES))
 def test_from_the_end(name: str, shape: str, schedule: str) -> None:
     size, dim = SHAPES[shape]
 
@@ -322,16 +319,16 @@ def test_training() -> None:
 # -- three chips ---------------------------------------------------------------------------------------
 
 
-def kernels_to_compile() -> Iterator[tuple[str, str]]:
+def kernels_to_compile() -> Iterator[tuple[str, str, str]]:
     for n, (name, schedule) in enumerate((name, item) for name in SCANS for item in SCHEDULES):
         for m, shape in enumerate(("rows", "columns")):
             if (n + m) % 2 == 0 or name == "cummax":
-                yield f"{name}-{shape}", schedule
+                yield name, shape, schedule
 
 
-@pytest.mark.parametrize(("which", "schedule"), list(kernels_to_compile()))
-def test_three_chips(which: str, schedule: str) -> None:
-    name, shape = which.split("-")
+@pytest.mark.parametrize("kernel", one_in(3, kernels_to_compile()))
+def test_three_chips(kernel: tuple[str, str, str]) -> None:
+    name, shape, schedule = kernel
     size, dim = SHAPES[shape]
     for n, x in enumerate(scanned(name, size)):
         with small_chip(**SCHEDULES[schedule]):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ..lower.harness import as_list, compare
+from ..nightly import one_in
 from .running import aten_of
 from .triton_running import generated, run_interpreted, small_chip, titles
 
@@ -217,12 +218,14 @@ def lanes(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(shape[0], *shape[2:], shape[1]).to(dtype).movedim(-1, 1)
 
 
-@pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+TABLES = [((5, 7), (10, 14)), ((4, 40), (3, 90)), ((33, 3), (64, 5)), ((1, 4), (5, 3))]
+
+
 @pytest.mark.parametrize(
-    ("size", "points"), [((5, 7), (10, 14)), ((4, 40), (3, 90)), ((33, 3), (64, 5)), ((1, 4), (5, 3))]
+    ("table", "dtype", "last"), one_in(2, TABLES, [torch.float32, torch.float64], [False, True])
 )
-def test_two_listed_axes(size, points, dtype, last):
+def test_two_listed_axes(table, dtype, last):
+    size, points = table
     x, src = torch.randn(3, 17, *size).to(dtype), lanes(3, 17, *points, dtype=dtype)
     x = x.to(memory_format=torch.channels_last) if last else x
     rows, columns = (torch.randint(-each, each, (count,)) for each, count in zip(size, points, strict=True))

@@ -152,9 +152,9 @@ def test_each_line_that_computes_is_linked_to_the_loops_it_is_for(program: GpuPr
 
 
 @each_program
-def test_three_chips(program: GpuProgram) -> None:
+def test_three_chips(program: GpuProgram, nightly: bool) -> None:
     _, source = printed(program)
-    for chip in CHIPS:
+    for chip in CHIPS if nightly else ("cuda:90",):
         built = compiled(source, chip)
         assert built.keys() == {launch.function for launch in source.launches}
         assert all(item.binary for item in built.values())
