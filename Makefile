@@ -143,8 +143,8 @@ backends-table: $(VENV)/.test  ## every backend on twelve programs, into docs/ba
 opdb: $(VENV)/.test  ## run torch's own op database through nbcompile
 	$(BIN)/python scripts/opdb.py $(OPDB_ARGS)
 
-notebooks: $(VENV)/.test  ## write notebooks/*.ipynb anew from notebooks/*.py
-	$(BIN)/python scripts/notebooks.py
+notebooks: $(VENV)/.test  ## write notebooks/*.ipynb anew from notebooks/*.py; ARGS="--run 06" runs one
+	$(BIN)/python scripts/notebooks.py $(ARGS)
 
 table: $(VENV)/.test  ## run the benchmark and put its figures into README.md
 	@mkdir -p out

@@ -1,22 +1,36 @@
 """Write each ``notebooks/NAME.ipynb`` anew from ``notebooks/NAME.py`` (jupytext's py:percent format).
 
-The Python file is the one to edit: it diffs and lints. The notebook is kept, without outputs, because it
-is what people open. With ``--check`` nothing is written, and the status is 1 if one differs.
+    python scripts/notebooks.py                       the notebooks whose source has changed
+    python scripts/notebooks.py --check               nothing is written; status 1 if one would be
+    python scripts/notebooks.py --run [NAME ...]      run them too, and keep their outputs
+
+The Python file is the one to edit: it diffs and lints. The notebook is kept because it is what people open,
+with the outputs of a run of exactly these cells, so that it can be read where nothing runs. Of a cell tagged
+``solution`` the notebook has a fold with the code; one tagged ``wrong`` is for the tests alone
+(docs/workshop.md).
 """
 
 from __future__ import annotations
 
+import argparse
+import hashlib
+import os
 import sys
+import time
 from pathlib import Path
 
 import jupytext
 import nbformat
+from nbformat import NotebookNode
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
+TIMEOUT = 600  # seconds a cell
+KEPT = ("text/plain", "text/html", "image/png", "image/svg+xml", "application/vnd.nbcompile.v1+json")
+"""Kinds of output that are kept. Views of a live kernel's widgets are not: without it they show nothing."""
 
 
-def rendered(source: Path) -> str:
-    """The notebook that ``source`` makes, as JSON text; the same text for the same source."""
+def rendered(source: Path) -> NotebookNode:
+    """The notebook that ``source`` makes, without outputs; the same for the same source."""
     notebook = jupytext.read(source, fmt="py:percent")
     notebook.metadata = nbformat.from_dict(
         {
@@ -24,25 +38,112 @@ def rendered(source: Path) -> str:
             "language_info": {"name": "python"},
         }
     )
-    for number, cell in enumerate(notebook.cells):
-        cell.id = f"cell-{number:02}"
-        cell.metadata = nbformat.from_dict({})
-    return nbformat.writes(notebook, version=4) + "\n"
+    cells = []
+    for cell in notebook.cells:
+        tags = cell.metadata.get("tags", [])
+        if "wrong" in tags:
+            continue
+        if "solution" in tags:
+            cell = nbformat.v4.new_markdown_cell(folded("Solution", cell.source))
+            tags = []
+        cell.id = f"cell-{len(cells):02}"
+        cell.metadata = nbformat.from_dict({"tags": tags} if tags else {})
+        cells.append(cell)
+    notebook.cells = cells
+    return notebook
+
+
+def folded(title: str, code: str) -> str:
+    return f"<details><summary>{title}</summary>\n\n```python\n{code}\n```\n\n</details>"
+
+
+def digest(notebook: NotebookNode) -> str:
+    """Of what is run: the same for notebooks of the same code."""
+    code = "\0".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    return hashlib.sha256(code.encode()).hexdigest()[:16]
+
+
+def with_outputs(made: NotebookNode, kept: NotebookNode | None) -> NotebookNode:
+    """``made`` with the outputs of ``kept``, if those are of a run of the same code."""
+    run = kept.metadata.get("nbcompile_run", {}) if kept is not None else {}
+    if kept is None or run.get("code") != digest(made):
+        return made
+    outputs = iter(cell for cell in kept.cells if cell.cell_type == "code")
+    for cell in made.cells:
+        if cell.cell_type == "code":
+            before = next(outputs)
+            cell.outputs, cell.execution_count = before.outputs, before.execution_count
+    made.metadata["nbcompile_run"] = run
+    return made
+
+
+def run(notebook: NotebookNode, folder: Path) -> float:
+    """Execute in place; seconds. nbclient's CellExecutionError where a cell raises."""
+    from nbclient import NotebookClient
+
+    os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"
+    client = NotebookClient(
+        notebook,
+        timeout=TIMEOUT,
+        kernel_name="python3",
+        extra_arguments=["--log-level=40"],
+        resources={"metadata": {"path": str(folder)}},
+        record_timing=False,
+        store_widget_state=False,
+    )
+    start = time.perf_counter()
+    client.execute()
+    seconds = time.perf_counter() - start
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        for output in cell.outputs:
+            for kind in [kind for kind in output.get("data", {}) if kind not in KEPT]:
+                del output["data"][kind]
+            output.get("metadata", {}).clear()
+        cell.outputs = [o for o in cell.outputs if o.output_type in ("stream", "error") or o.get("data")]
+    for name in [name for name in notebook.metadata if name not in ("kernelspec", "language_info")]:
+        del notebook.metadata[name]
+    notebook.metadata["nbcompile_run"] = {"code": digest(notebook), "seconds": round(seconds)}
+    return seconds
+
+
+def text_of(notebook: NotebookNode) -> str:
+    return str(nbformat.writes(notebook, version=4)) + "\n"
+
+
+def current(source: Path) -> str:
+    """The text that the notebook of ``source`` is to have now, with the outputs it has if they hold."""
+    target = source.with_suffix(".ipynb")
+    kept = nbformat.read(target, as_version=4) if target.exists() else None
+    return text_of(with_outputs(rendered(source), kept))
 
 
 def main() -> int:
-    check = "--check" in sys.argv[1:]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("names", nargs="*", help="of notebooks, or beginnings of them; else all")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--run", action="store_true")
+    asked = parser.parse_args()
+    sources = sorted(NOTEBOOKS.glob("*.py"))
+    if asked.names:
+        sources = [s for s in sources if s.stem.startswith(tuple(asked.names))]
     stale = []
-    for source in sorted(NOTEBOOKS.glob("*.py")):
+    for source in sources:
         target = source.with_suffix(".ipynb")
-        text = rendered(source)
+        if asked.run:
+            notebook = rendered(source)
+            print(f"{source.stem}: {run(notebook, NOTEBOOKS):.0f} s", flush=True)
+            text = text_of(notebook)
+        else:
+            text = current(source)
         if target.exists() and target.read_text(encoding="utf-8") == text:
             continue
         stale.append(target.name)
-        if not check:
+        if not asked.check:
             target.write_text(text, encoding="utf-8")
-    print(f"{'stale' if check else 'written'}: {', '.join(stale) or 'none'}")
-    return 1 if check and stale else 0
+    print(f"{'stale' if asked.check else 'written'}: {', '.join(stale) or 'none'}")
+    return 1 if asked.check and stale else 0
 
 
 if __name__ == "__main__":

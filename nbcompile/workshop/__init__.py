@@ -1,0 +1,13 @@
+"""Exercises of the workshop's notebooks, checked by code.
+
+A notebook asks; its reader writes an answer and calls :func:`check`, which says whether it is right and, if
+not, what to look at. Checkers compile and measure: none of them knows an answer by heart that the compiler
+could be asked for. Each module here has the checkers of one notebook; ``docs/workshop.md`` says how to write
+one.
+"""
+
+from __future__ import annotations
+
+from nbcompile.workshop.exercise import Exercise, Verdict, WrongAnswerError, check, exercise, exercises
+
+__all__ = ["Exercise", "Verdict", "WrongAnswerError", "check", "exercise", "exercises"]
