@@ -102,7 +102,11 @@ class Cluster:
 
 def told(found: Sweep) -> str:
     counts = Counter(outcome.status for outcome in found.outcomes.values())
-    return ", ".join(f"{count} {status}" for status, count in counts.items())
+    said = [", ".join(f"{count} {status}" for status, count in counts.items())]
+    for point, outcome in found.outcomes.items():
+        if outcome.status not in ("ok", "not run"):
+            said.append(f"        {point}: {outcome.reason}")
+    return "\n".join(said)
 
 
 def timed(workers: int, grid: dict[str, Any], train: bool) -> float:
@@ -159,9 +163,8 @@ def main() -> None:
         "program": tuple(PROGRAMS)[: 2 if asked.quick else 4],
     }
     if asked.only != "resume":
-        four = timed(
-            WORKERS, grid, not asked.forward
-        )  # first, so that it is the one that builds Inductor's header
+        # Four first, so that they are the ones that build Inductor's header.
+        four = timed(WORKERS, grid, not asked.forward)
         one = timed(1, grid, not asked.forward)
         print(f"{WORKERS} workers are {one / four:.2f} times as fast as one")
     if asked.only != "ratio":
