@@ -85,7 +85,7 @@ class Camera:
         """Keep a picture, reduced to 256 colours where Pillow is installed."""
         place.page.wait_for_timeout(500) if isinstance(place, Locator) else place.wait_for_timeout(500)
         data = place.screenshot()
-        file = self.out / f"explorer-{name}-{self.theme}.png"
+        file = self.out / f"{name}-{self.theme}.png"
         try:
             from PIL import Image
         except ImportError:
@@ -104,7 +104,7 @@ class Camera:
             page.goto(file.as_uri())
             page.wait_for_selector(".nbc-app")
             steps(page)
-            self.take(name, page.locator(".nbc").first)
+            self.take(f"explorer-{name}", page.locator(".nbc").first)
 
 
 def panel(name: str) -> Callable[[Page], None]:
@@ -140,6 +140,11 @@ def ptx(page: Page) -> None:
     page.locator(".cm-line").nth(12).click()
 
 
+def peers(page: Page) -> None:
+    code = page.locator(".nbc-pane-code")
+    code.get_by_role("tablist", name="compiler").get_by_role("tab", name="inductor").click()
+
+
 def pages(camera: Camera, files: dict[str, Path]) -> None:
     camera.page("overview", files["layer"], lambda page: None)
     camera.page("lit", files["forward"], lit)
@@ -147,6 +152,7 @@ def pages(camera: Camera, files: dict[str, Path]) -> None:
     camera.page("timing", files["forward"], charts)
     camera.page("roofline", files["gpu"], charts)
     camera.page("ptx", files["gpu"], ptx)
+    camera.page("peers", files["forward"], peers)
     camera.page("breaks", files["break"], panel("Guards"))
     camera.page("text", files["forward"], panel("Text"))
     camera.page("failed", files["failed"], lambda page: None)
@@ -167,13 +173,13 @@ def lab(camera: Camera, server: Server) -> None:
         explorer.get_by_role("switch", name="fuse max → exp").click()
         explorer.locator(".nbc-changed").wait_for()
         explorer.locator(".nbc-line[data-line='2'] .nbc-source").hover()
-        camera.take("lab", page)
+        camera.take("explorer-lab", page)
         explorer.get_by_role("tab", name="Play").click()
         explorer.get_by_role("spinbutton").first.wait_for()
-        camera.take("play", explorer)
+        camera.take("explorer-play", explorer)
         explorer.get_by_role("tab", name="Compare").click()
         explorer.locator(".nbc-panel table").first.wait_for()
-        camera.take("compare", explorer)
+        camera.take("explorer-compare", explorer)
     server.stop_kernels()
 
 
