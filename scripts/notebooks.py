@@ -90,6 +90,7 @@ def run(notebook: NotebookNode, folder: Path) -> float:
         resources={"metadata": {"path": str(folder)}},
         record_timing=False,
         store_widget_state=False,
+        coalesce_streams=True,
     )
     start = time.perf_counter()
     client.execute()
