@@ -13,6 +13,7 @@ with the outputs of a run of exactly these cells, so that it can be read where n
 from __future__ import annotations
 
 import argparse
+import copy
 import hashlib
 import os
 import sys
@@ -82,6 +83,7 @@ def run(notebook: NotebookNode, folder: Path) -> float:
     from nbclient import NotebookClient
 
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"
+    metadata = copy.deepcopy(notebook.metadata)
     client = NotebookClient(
         notebook,
         timeout=TIMEOUT,
@@ -90,6 +92,7 @@ def run(notebook: NotebookNode, folder: Path) -> float:
         resources={"metadata": {"path": str(folder)}},
         record_timing=False,
         store_widget_state=False,
+        coalesce_streams=True,
     )
     start = time.perf_counter()
     client.execute()
@@ -102,8 +105,7 @@ def run(notebook: NotebookNode, folder: Path) -> float:
                 del output["data"][kind]
             output.get("metadata", {}).clear()
         cell.outputs = [o for o in cell.outputs if o.output_type in ("stream", "error") or o.get("data")]
-    for name in [name for name in notebook.metadata if name not in ("kernelspec", "language_info")]:
-        del notebook.metadata[name]
+    notebook.metadata = metadata  # without what the kernel said of itself
     notebook.metadata["nbcompile_run"] = {"code": digest(notebook), "seconds": round(seconds)}
     return seconds
 

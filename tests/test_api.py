@@ -170,6 +170,14 @@ def test_recompile_limit_is_told() -> None:
     assert not run.ran_compiled
 
 
+def test_a_number_in_a_guard_keeps_its_digits() -> None:
+    run = compiled(lambda x, n: x * n)
+    for n in (0.1234567890123, 2.5):
+        run(torch.ones(2), n)
+    assert any("n'] == 0.1234567890123" in line for guard in run.compilation.guards for line in guard.code)
+    assert "n == 0.1234567890123" in run.compilation.recompiles[0].reason
+
+
 def test_nothing_to_compile_is_told() -> None:
     run = compiled(lambda n: n + 1)
     assert run.eager_reason == "not called yet"

@@ -63,4 +63,4 @@ def _create_name(guard: Any) -> str:
 
 def _clean(line: Any) -> str:
     # Addresses differ from run to run and mean nothing to the reader.
-    return re.sub(r"\b\d{9,}\b|0x[0-9a-f]{6,}", "…", str(line)).strip()
+    return re.sub(r"(?<!\.)\b\d{9,}\b|0x[0-9a-f]{6,}", "…", str(line)).strip()

@@ -30,5 +30,5 @@ def clean_reason(reason: str) -> str:
         return "a guard failed"
     line = re.sub(r"^\d+(?:/\d+)?(?:_\d+)?: ", "", lines[0])
     line = re.sub(r"\s*# .*$", "", line)
-    line = re.sub(r"\b\d{9,}\b|0x[0-9a-f]{6,}", "…", line)
+    line = re.sub(r"(?<!\.)\b\d{9,}\b|0x[0-9a-f]{6,}", "…", line)
     return line.strip() or "a guard failed"

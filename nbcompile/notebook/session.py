@@ -29,6 +29,7 @@ from nbcompile.capture.cell_to_function import (
     PythonStatement,
     make_function,
 )
+from nbcompile.capture.graph_breaks import explain
 from nbcompile.compilation import GraphBreak, Span
 from nbcompile.errors import CellError
 from nbcompile.notebook.interrupts import FinishFirst
@@ -340,6 +341,7 @@ class CellRun:
         if not isinstance(error, torch._dynamo.exc.Unsupported | torch._dynamo.exc.UserError):
             return None
         reason = _first_line(error)
+        hint = explain(str(getattr(error, "gb_type", None) or reason), str(error))[1]
         if reason.startswith("Observed exception"):
             return None  # the program's own error: Python will raise it
         stack = list(getattr(error, "real_stack", None) or ())
@@ -350,16 +352,16 @@ class CellRun:
                         if member.is_compound or depth == len(stack) - 1:
                             # What broke is in the statement itself: Python runs that. Elsewhere it is in
                             # a function it calls, and compiling that with breaks still gains something.
-                            self._mark_break(member, reason)
+                            self._mark_break(member, reason, hint)
                             self._pythons.add(member.id)
                         return place
         return None
 
-    def _mark_break(self, statement: CellStatement, reason: str) -> None:
+    def _mark_break(self, statement: CellStatement, reason: str, hint: str) -> None:
         span = Span(
             statement.line, statement.node.col_offset, statement.end_line, statement.node.end_col_offset
         )
-        found = GraphBreak(reason=reason, kind="cell", spans=(span,))
+        found = GraphBreak(reason=reason, hint=hint, kind="cell", spans=(span,))
         if found not in self.breaks:
             self.breaks.append(found)
 

@@ -187,6 +187,9 @@ def _describe(command: tuple[str, ...], version: str, kind: Literal["gcc", "clan
     libraries.append("-lm")
     if kind == "clang" and vector_math and machine == "x86_64":
         flags.append("-fveclib=libmvec")
+    if kind == "gcc" and vector_math:
+        # Else the sine and the cosine of one value become one call of sincosf, which has no vector form.
+        flags += ["-fno-builtin-sin", "-fno-builtin-sinf"]
     openmp = _has_openmp(command, kind)
     if openmp:
         flags.append("-fopenmp")

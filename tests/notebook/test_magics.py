@@ -77,6 +77,12 @@ def test_parts_of_a_cell_share_one_record_and_say_what_parted_them(notebook: Not
     assert gap.spans[0].line == 3 and "print" in gap.reason
 
 
+def test_a_branch_on_data_comes_with_what_to_change(notebook: Notebook) -> None:
+    found = record(notebook, EAGER, "y = x + 1\nif y.sum() > 0:\n    y = y * 2\nz = y - 1")
+    (gap,) = found.breaks
+    assert gap.spans[0].line == 3 and "torch.where" in gap.hint
+
+
 def test_statements_outside_the_parts_are_no_break(notebook: Notebook) -> None:
     found = record(notebook, EAGER, "import math\nn = 3\ny = x * n\nz = y + 1\nprint(n)\nz.shape")
     assert len(found.graphs) == 1 and found.breaks == ()

@@ -88,6 +88,24 @@ def test_vector_math_links_and_agrees(tmp_path: Path) -> None:
         assert "_ZGV" in text.stdout and "v_expf" in text.stdout
 
 
+@pytest.mark.skipif(not GLIBC_X86, reason="libmvec is glibc's, and these names are x86-64's")
+@pytest.mark.parametrize(("suffix", "kind"), [("f", "float"), ("", "double")])
+def test_a_sine_beside_its_cosine_is_still_vectorised(tmp_path: Path, suffix: str, kind: str) -> None:
+    toolchain = find_toolchain()
+    if toolchain.kind != "gcc" or not {f"sin{suffix}", f"cos{suffix}"} <= toolchain.vector_math:
+        pytest.skip("only gcc honours the simd attribute")
+    source = "".join(
+        f'__attribute__((simd("notinbranch"), const)) {kind} {name}{suffix}({kind});\n'
+        for name in ("sin", "cos")
+    ) + (
+        f"void both({kind} *restrict out, const {kind} *restrict in, long n)\n"
+        f"{{ for (long i = 0; i < n; i++) out[i] = sin{suffix}(in[i]) * cos{suffix}(in[i]); }}\n"
+    )
+    _load(tmp_path, source)
+    text = subprocess.run(["nm", "-D", str(tmp_path / "kernel.so")], capture_output=True, text=True)
+    assert "sincos" not in text.stdout and f"v_sin{suffix}" in text.stdout
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="which OpenMP runtime is loaded is read from /proc")
 def test_kernels_obey_torch_threads(tmp_path: Path) -> None:
     """One OpenMP runtime in the process, torch's, so ``torch.set_num_threads`` reaches our kernels."""

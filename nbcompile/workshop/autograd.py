@@ -1,0 +1,230 @@
+"""Notebook 04: what backward keeps, what it computes again, and what becomes of writing in place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nbcompile.workshop.exercise import WrongAnswerError, exercise
+
+if TYPE_CHECKING:
+    import torch
+
+    from nbcompile.compilation import Compilation, Graph, Node
+
+Function = Callable[..., Any]
+_PRODUCTS = ("aten.mm.", "aten.bmm.", "aten.addmm.")
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A tensor that forward hands to backward. ``new``: it is no input and no view of one, so that its memory
+    is taken for backward's sake (or is that of a result)."""
+
+    name: str
+    shape: tuple[int | str, ...]
+    bytes: int
+    new: bool
+
+
+def trained(fn: Function, *inputs: Any) -> Compilation:
+    """The record of ``fn`` compiled, called, and its sum differentiated. Gradients of the inputs stay as they
+    were."""
+    import torch
+
+    import nbcompile
+
+    compiled = nbcompile.compile(fn)
+    wanted = [t for t in inputs if isinstance(t, torch.Tensor) and t.requires_grad]
+    torch.autograd.grad(compiled(*inputs).sum(), wanted, allow_unused=True)
+    return compiled.compilation
+
+
+def saved(record: Compilation, graph: str = "g0") -> list[Saved]:
+    """What the forward graph hands to backward, the largest first."""
+    forward = record.graph(f"{graph}.fw")
+    nodes = {node.id: node for node in forward.nodes}
+
+    def of_input(node: Node) -> bool:
+        while node.kind == "view" and node.inputs:
+            node = nodes[node.inputs[0]]
+        return node.kind == "input"
+
+    kept = [nodes[id] for id in forward.saved]
+    found = [Saved(node.name, node.shape or (), node.bytes, not of_input(node)) for node in kept]
+    return sorted(found, key=lambda tensor: -tensor.bytes)
+
+
+def new_bytes(record: Compilation) -> int:
+    """The bytes that are saved and are no input's."""
+    return sum(tensor.bytes for tensor in saved(record) if tensor.new)
+
+
+def computing(graph: Graph) -> list[Node]:
+    """The nodes that compute something: neither inputs nor views."""
+    return [node for node in graph.nodes if node.kind in ("compute", "library", "fallback")]
+
+
+def recomputed(record: Compilation, graph: str = "g0") -> list[str]:
+    """Names of the operations that forward does and backward does again: both come from one node of the joint
+    graph."""
+    forward, backward = record.graph(f"{graph}.fw"), record.graph(f"{graph}.bw")
+    done = {origin for node in computing(forward) for origin in node.origins}
+    return [node.name for node in computing(backward) if done.intersection(node.origins)]
+
+
+def products(graph: Graph) -> int:
+    """How many matrix products a graph has."""
+    return sum(node.op.startswith(_PRODUCTS) for node in graph.nodes)
+
+
+def kilobytes(number: float) -> str:
+    return f"{number / 1e3:,.1f} kB"
+
+
+@exercise("autograd.saved")
+def count_saved(answer: Mapping[str, int], fn: Function, inputs: Sequence[Any]) -> str:
+    record = trained(fn, *inputs)
+    new = [tensor for tensor in saved(record) if tensor.new]
+    truth = {"tensors": len(new), "bytes": new_bytes(record)}
+    if not isinstance(answer, Mapping) or set(answer) != set(truth):
+        raise WrongAnswerError("I want a dict with two numbers: 'tensors' and 'bytes'.")
+    if answer["tensors"] != truth["tensors"]:
+        more = "fewer" if answer["tensors"] > truth["tensors"] else "more"
+        raise WrongAnswerError(
+            f"It is {more}. Go through the derivatives: which value does each need, and which of these can "
+            "backward get from another by a pointwise operation? Inputs do not count."
+        )
+    if answer["bytes"] != truth["bytes"]:
+        raise WrongAnswerError(
+            f"The number of tensors is right, their size is not: {answer['bytes'] / truth['bytes']:.2f} of "
+            "what is saved. A float32 has 4 bytes; which shape has each?"
+        )
+    named = ", ".join(f"{tensor.name} {list(tensor.shape)}" for tensor in new)
+    again = ", ".join(recomputed(record)) or "nothing"
+    return f"saved, beside inputs: {named}, {kilobytes(truth['bytes'])}. Done again in backward: {again}."
+
+
+@exercise("autograd.products")
+def count_products(
+    answer: Mapping[str, int],
+    fn: Function,
+    inputs: Sequence[torch.Tensor],
+    cases: Mapping[str, Sequence[bool]],
+) -> str:
+    truth = {}
+    for name, wanted in cases.items():
+        given = [t.detach().requires_grad_(flag) for t, flag in zip(inputs, wanted, strict=True)]
+        truth[name] = products(trained(fn, *given).graph("g0.bw"))
+    if not isinstance(answer, Mapping) or set(answer) != set(truth):
+        raise WrongAnswerError(f"I want a dict with a number for each of: {', '.join(truth)}.")
+    for name, number in truth.items():
+        if answer[name] != number:
+            more = "fewer" if answer[name] > number else "more"
+            raise WrongAnswerError(
+                f"{name!r}: backward has {more} products. A product a @ b has two gradients, each a product; "
+                "which of them does anybody ask for, also on the way to another?"
+            )
+    return f"matrix products in backward: {truth}. A gradient that nobody needs is not in the graph."
+
+
+@exercise("autograd.recomputed")
+def which_recomputed(answer: Collection[str], fn: Function, inputs: Sequence[Any]) -> str:
+    record = trained(fn, *inputs)
+    truth = set(recomputed(record))
+    if isinstance(answer, str) or not isinstance(answer, Collection):
+        raise WrongAnswerError('I want a set of names, for example {"mm", "cos"}.')
+    forward = {node.name for node in computing(record.graph("g0.fw"))}
+    if unknown := set(answer) - forward:
+        raise WrongAnswerError(
+            f"Forward has no operation {sorted(unknown)[0]!r}. It has: {', '.join(sorted(forward))}."
+        )
+    if set(answer) != truth:
+        many, few = len(set(answer) - truth), len(truth - set(answer))
+        raise WrongAnswerError(
+            f"{many} of yours {'is' if many == 1 else 'are'} not computed again, and {few} more "
+            f"{'is' if few == 1 else 'are'}. Two questions for each: does backward need its value at all, "
+            "and is it cheap to get from something that is saved?"
+        )
+    kept = [f"{tensor.name} ({kilobytes(tensor.bytes)})" for tensor in saved(record)]
+    return f"backward receives {', '.join(kept)} and gets the rest from these by pointwise operations."
+
+
+def _gradients(fn: Function, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """The result and the gradients of a weighted sum of it (None where there is none, as zeros)."""
+    import torch
+
+    given = [t.detach().clone().requires_grad_() for t in inputs]
+    out = fn(*given)
+    if not isinstance(out, torch.Tensor):
+        raise WrongAnswerError("Your function returns None: write its body.")
+    weights = torch.linspace(-1, 1, out.numel(), device=out.device).reshape(out.shape)
+    if not out.requires_grad:
+        raise WrongAnswerError("The result has no gradient at all.")
+    found = torch.autograd.grad((out * weights).sum(), given, allow_unused=True)
+    gradients = (torch.zeros_like(t) if g is None else g for t, g in zip(given, found, strict=True))
+    return (out.detach(), *gradients)
+
+
+@exercise("autograd.fewer")
+def fewer(answer: Function, original: Function, inputs: Sequence[torch.Tensor]) -> str:
+    if not callable(answer):
+        raise WrongAnswerError("I want a function.")
+    names = ["result", *(f"gradient of argument {place + 1}" for place in range(len(inputs)))]
+    for name, got, wanted in zip(
+        names, _gradients(answer, inputs), _gradients(original, inputs), strict=True
+    ):
+        if got.shape != wanted.shape or not float((got - wanted).norm()) <= 1e-3 * float(wanted.norm()):
+            raise WrongAnswerError(f"The {name} is not the original's.")
+    old, new = trained(original, *inputs), trained(answer, *inputs)
+    before, after = new_bytes(old), new_bytes(new)
+    if after * 10 > before:
+        raise WrongAnswerError(
+            f"Result and gradients are right, and {kilobytes(after)} are saved of the original's "
+            f"{kilobytes(before)}. At most a tenth is wanted. Which intermediate is the large one?"
+        )
+    done = [sum(products(record.graph(f"g0.{part}")) for part in ("fw", "bw")) for record in (old, new)]
+    if done[1] > done[0]:
+        raise WrongAnswerError(
+            f"Only {kilobytes(after)} are saved, but {done[1]} matrix products are done in place of "
+            f"{done[0]}: you have bought memory with time. There is a way that costs neither."
+        )
+    return (
+        f"{kilobytes(after)} saved in place of {kilobytes(before)}, with {done[1]} matrix products in all "
+        f"(it was {done[0]}). No compiler may do this by itself: it changes the rounding, and with other "
+        "shapes it is slower."
+    )
+
+
+@exercise("autograd.writes")
+def writes(answer: Mapping[str, int], fn: Function, inputs: Sequence[torch.Tensor]) -> str:
+    import nbcompile
+
+    compiled = nbcompile.compile(fn)
+    compiled(*(t.clone() for t in inputs))
+    record = compiled.compilation
+    truth = {"fx": _in_place(record.graph("g0.fx")), "aten": _in_place(record.graph("g0.fw"))}
+    if not isinstance(answer, Mapping) or set(answer) != set(truth):
+        raise WrongAnswerError("I want a dict with two numbers: 'fx' and 'aten'.")
+    if answer["fx"] != truth["fx"]:
+        raise WrongAnswerError(
+            "'fx' is not right: count the operations in the source that change a tensor. Their names end in "
+            "an underscore, or they assign to an index."
+        )
+    if answer["aten"] != truth["aten"]:
+        more = "fewer" if answer["aten"] > truth["aten"] else "more"
+        raise WrongAnswerError(
+            f"'aten': it is {more}. Which of the changes can the caller see, once the function has returned? "
+            "One write a tensor is enough, however often it was changed."
+        )
+    return (
+        f"{truth['fx']} writes in the FX graph, {truth['aten']} in the ATen graph, at its end, one for each "
+        f"argument that was changed; all of it in {len(record.kernels)} kernels."
+    )
+
+
+def _in_place(graph: Graph) -> int:
+    """Operations of a graph that change a tensor: ``Tensor.mul_``, ``aten.copy_.default``, an assignment."""
+    return sum(bool(re.search(r"\.(\w+_|setitem)(\.|$)", node.op)) for node in graph.nodes)
