@@ -24,7 +24,8 @@ from nbcompile.workshop.loops import loop_program, milliseconds_in_order, naive_
 
 # %load_ext nbcompile
 torch.manual_seed(0)
-print("torch", torch.__version__)
+x = torch.randn(64, 16)
+print("torch", torch.__version__, "on", torch.get_num_threads(), "threads")
 
 # %% [markdown]
 # The loops are the same for every device, so this notebook keeps its tensors on the CPU, with or without a
@@ -32,10 +33,7 @@ print("torch", torch.__version__)
 #
 # ## Why another form
 #
-# A graph of operators hides what costs time. Here are two operators:
-
-# %%
-x = torch.randn(64, 16)
+# A graph of operators hides what costs time. Here are two operators on a tensor of 64 rows:
 
 # %%
 # %%compile --no-bench --show graph --into softmax
@@ -103,6 +101,7 @@ torch.testing.assert_close(result, torch.softmax(x, -1) * 2)
 
 
 def microseconds(call, times=50):
+    call()  # once before the clock runs: the first call sets things up
     start = time.perf_counter()
     for _ in range(times):
         call()
@@ -126,19 +125,17 @@ def views(x):
 
 print(loop_program(views, x).as_text())
 assert len(loop_program(views, x).statements) == 1
+for fn in (lambda x: x.reshape(32, 32) + 1, lambda x: x.reshape(64, 4, 4) + 1, lambda x: x.reshape(-1) + 1):
+    print(loop_program(fn, x).as_text().splitlines()[1])
 
 # %% [markdown]
 # Four views, one loop, and everything that the views did stands in one pair of brackets: `j + 2` for the
 # slice, `4*k` for the step, `j` and `k` exchanged for the transpose, and no `i` at all for the `expand`.
 #
-# A reshape is the same, with one step more: count the elements through, then split the count again by the
-# other shape. Quotient and remainder do it. Where the shapes allow, they cancel:
-
-# %%
-for fn in (lambda x: x.reshape(32, 32) + 1, lambda x: x.reshape(64, 4, 4) + 1, lambda x: x.reshape(-1) + 1):
-    print(loop_program(fn, x).as_text().splitlines()[1])
-
-# %% [markdown]
+# A reshape, in the last three lines, takes one step more: count the elements through, then split the count
+# again by the other shape. Quotient and remainder do it. Where the shapes allow, they cancel: splitting a
+# row into four parts needs no division.
+#
 # ### Exercise: where an element comes from
 #
 # `x` has 6 rows of 8. For each of these tensors write a function from its own indices to the pair of
@@ -353,7 +350,9 @@ for point in itertools.islice(itertools.product(*(range(axis.extent.constant) fo
 
 
 # %% tags=["exercise"]
-def bytes_of(loop, buffers): ...
+def bytes_of(loop, buffers):
+    """How many bytes this loop has to read and write."""
+    return ...  # what to write
 
 
 check("loops.bytes", bytes_of)
@@ -440,7 +439,9 @@ print("there it is", producer.body.substitute(dict(zip(producer.axes, load.index
 
 
 # %% tags=["exercise"]
-def inline(producer, consumer): ...
+def inline(producer, consumer):
+    """The consumer, computing for itself what it read from the producer."""
+    return ...  # what to write
 
 
 check("loops.inline", inline)

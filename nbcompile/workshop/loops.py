@@ -280,6 +280,8 @@ def inline(answer: Callable[..., Any]) -> str:
         producer, consumer = program.statements
         assert isinstance(producer, Loop) and isinstance(consumer, Loop)
         given = answer(producer, consumer)
+        if given is None or given is ...:
+            raise WrongAnswerError("your function returns nothing yet.")
         if not isinstance(given, Loop):
             raise WrongAnswerError(f"your function returns {type(given).__name__}, not a loop.")
         if any(load.buffer == producer.name for load in given.reads()):
