@@ -1,0 +1,269 @@
+"""The judges of notebook 06, fusion, and what that notebook measures with."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+import nbcompile
+from nbcompile.compilation import Compilation, Decision
+from nbcompile.editing import Attempt, assembly_of, find_toolchain
+from nbcompile.measure.timing import interleaved, quiet
+from nbcompile.workshop.exercise import WrongAnswerError, exercise
+
+Function = Callable[..., Any]
+
+
+def record_of(fn: Function, *inputs: torch.Tensor, backend: str = "nbcompile", **options: Any) -> Compilation:
+    """The record of compiling ``fn`` for these inputs, with these options of the backend."""
+    compiled = nbcompile.compile(fn, backend=backend, dynamic=False, options=options or None)
+    compiled(*inputs)
+    return compiled.compilation
+
+
+def inductor_record_of(fn: Function, *inputs: torch.Tensor) -> Compilation:
+    """The record of Inductor compiling ``fn``. Its cache of graphs is left out: from there it would come
+    without its stages where something else than this version of nbcompile has filled it."""
+    return record_of(fn, *inputs, backend="inductor", fx_graph_cache=False)
+
+
+def milliseconds(calls: Mapping[str, Callable[[], object]], seconds: float = 1.0) -> dict[str, float]:
+    """The median time of each of these calls, measured in turns within about ``seconds`` for all."""
+    with quiet():
+        samples = interleaved(calls, budget=seconds)
+    return {name: statistics.median(times) * 1e3 for name, times in samples.items()}
+
+
+def with_options(
+    fn: Function,
+    inputs: tuple[torch.Tensor, ...],
+    variants: Mapping[str, Mapping[str, Any]],
+    seconds: float = 1.0,
+) -> tuple[dict[str, float], dict[str, Compilation]]:
+    """``fn`` compiled by us with each of these options: the time in milliseconds, and the record."""
+    compiled = {
+        name: nbcompile.compile(fn, dynamic=False, options=options) for name, options in variants.items()
+    }
+    for each in compiled.values():
+        each(*inputs)
+    calls = {name: lambda each=each: each(*inputs) for name, each in compiled.items()}
+    return milliseconds(calls, seconds), {name: each.compilation for name, each in compiled.items()}
+
+
+def pair_of(record: Compilation, decision: Decision) -> str:
+    """The two that a decision is about, by name: ``"max → exp"``."""
+    names = {node.id: node.name for graph in record.graphs for node in graph.nodes}
+    return f"{names[decision.producer]} → {names[decision.consumer]}"
+
+
+def told(record: Compilation, decision: Decision) -> str:
+    """A decision as one line."""
+    verdict = "fused" if decision.accepted else "refused"
+    saved = decision.bytes_saved / 1e6
+    return f"{pair_of(record, decision):17} {verdict:8} {saved:6.2f} MB  {decision.code:15} {decision.reason}"
+
+
+def traffic(record: Compilation) -> int:
+    """Bytes that the kernels read and write in one call."""
+    return sum(kernel.bytes_read + kernel.bytes_written for kernel in record.kernels)
+
+
+def groups_of(record: Compilation) -> int:
+    """How many groups of loops are left when each accepted pair is put together. (Inductor's CPU backend may
+    print several of them into one function, so its functions are not the ones to count.)"""
+    loops = {
+        node.id: node.id
+        for graph in record.graphs if graph.stage == "loops"
+        for node in graph.nodes if node.kind in ("pointwise", "reduction", "scan", "scatter")
+    }  # fmt: skip
+
+    def root(id: str) -> str:
+        while loops[id] != id:
+            id = loops[id]
+        return id
+
+    for decision in record.decisions:
+        if decision.accepted and decision.producer in loops and decision.consumer in loops:
+            loops[root(decision.producer)] = root(decision.consumer)
+    return sum(1 for id in loops if root(id) == id)
+
+
+def stack_moves(fn: Function, *inputs: torch.Tensor) -> int:
+    """How many instructions of the compiled kernels move a vector register to or from the stack: values for
+    which there was no register left."""
+    record = record_of(fn, *inputs)
+    moves = 0
+    for kernel in record.kernels:
+        attempt = Attempt(watch=kernel.id)
+        compiled = nbcompile.compile(fn, dynamic=False, compile_aten=attempt.compile_aten)
+        compiled(*inputs)
+        text = assembly_of(attempt.calls[0].source, kernel.id, find_toolchain())
+        vector = [line for line in text.splitlines() if re.search(r"%[xyz]mm\d", line)]
+        moves += sum(1 for line in vector if "(%rsp)" in line or "(%rbp)" in line)
+    return moves
+
+
+# The judges ----------------------------------------------------------------------------------------------
+
+
+def chain(x: torch.Tensor) -> torch.Tensor:
+    return torch.relu(x * 2 + 1) * 0.5 - x
+
+
+@exercise("fusion.speedup")
+def speedup(answer: float) -> str:
+    x = torch.randn(4096, 4096)
+    times, records = with_options(chain, (x,), {"apart": {"fuse": False}, "fused": {}})
+    measured = times["apart"] / times["fused"]
+    expected = traffic(records["apart"]) / traffic(records["fused"])
+    if not measured / 2 <= answer <= measured * 2:
+        raise WrongAnswerError(
+            f"measured just now, fused is {measured:.1f} times as fast, more than a factor of 2 away from "
+            f"{answer:g}. Count the tensors that each of the {len(records['apart'].kernels)} loops reads "
+            "and writes, and those that the one fused kernel does."
+        )
+    return (
+        f"{times['apart']:.0f} ms apart, {times['fused']:.0f} ms fused: {measured:.1f} times as fast. The "
+        f"bytes go down by a factor of {expected:.1f}, from {traffic(records['apart']) / 1e6:.0f} MB to "
+        f"{traffic(records['fused']) / 1e6:.0f} MB."
+    )
+
+
+@exercise("fusion.pairs")
+def pairs(answer: Mapping[str, Any], program: Function) -> str:
+    record = record_of(program, torch.randn(512, 1024), torch.randn(1024, 1024))
+    truth = {pair_of(record, decision): decision for decision in record.decisions}
+    if open_ones := [pair for pair in answer if answer[pair] not in (True, False)]:
+        raise WrongAnswerError(f"{open_ones[0]} is not decided yet: True for fused, False for not.")
+    if unknown := [pair for pair in answer if pair not in truth]:
+        raise WrongAnswerError(f"{unknown[0]} is not a pair of this program.")
+    wrong = [pair for pair in answer if truth[pair].accepted != answer[pair]]
+    if wrong:
+        clue = (
+            "the compiler fuses it. Do both go over the same rows?"
+            if truth[wrong[0]].accepted
+            else "the compiler does not fuse it. Is everything that the second needs there when it starts?"
+        )
+        raise WrongAnswerError(
+            f"{len(answer) - len(wrong)} of {len(answer)} as the compiler. {wrong[0]}: {clue}"
+        )
+    refused = "; ".join(f"{pair}: {truth[pair].reason}" for pair in answer if not truth[pair].accepted)
+    saved = sum(truth[pair].bytes_saved for pair in answer if truth[pair].accepted)
+    return (
+        f"as the compiler decides: {len(record.kernels)} kernels, and these pairs save {saved / 1e6:.1f} MB "
+        f"a call. Refused are {refused}."
+    )
+
+
+def _rows(count: int = 512) -> torch.Tensor:
+    return torch.randn(count, 1024)
+
+
+REFUSED: dict[str, tuple[Function, Callable[[], tuple[torch.Tensor, ...]]]] = {
+    "torch.relu(x @ w)": (lambda x, w: torch.relu(x @ w), lambda: (_rows(), _rows(1024))),
+    "x * torch.exp(v)": (lambda x, v: x * torch.exp(v), lambda: (_rows(), torch.randn(1024))),
+    "x / x.sum()": (lambda x: x / x.sum(), lambda: (_rows(),)),
+    "torch.softmax(x - x.mean(0), 1)": (lambda x: torch.softmax(x - x.mean(0), 1), lambda: (_rows(),)),
+    "table.index_add(0, i, x) * 2": (
+        lambda table, i, x: table.index_add(0, i, x) * 2,
+        lambda: (_rows(64), torch.randint(64, (512,)), _rows()),
+    ),
+}
+
+
+@cache
+def _refusals(name: str) -> dict[str, str]:
+    """The reason of each refusal of one of these programs, by its code."""
+    fn, inputs = REFUSED[name]
+    record = record_of(fn, *inputs())
+    return {
+        each.code: f"{pair_of(record, each)}: {each.reason}" for each in record.decisions if not each.accepted
+    }
+
+
+@exercise("fusion.reasons")
+def reasons(answer: Mapping[str, Any]) -> str:
+    if missing := [name for name in REFUSED if not isinstance(answer.get(name), str)]:
+        raise WrongAnswerError(f"there is no reason yet for {missing[0]}.")
+    wrong = [name for name in REFUSED if answer[name] not in _refusals(name)]
+    if wrong:
+        known = set().union(*map(_refusals, REFUSED))
+        if answer[wrong[0]] not in known:
+            raise WrongAnswerError(f"{answer[wrong[0]]!r} is none of {', '.join(sorted(known))}.")
+        raise WrongAnswerError(
+            f"{len(REFUSED) - len(wrong)} of {len(REFUSED)} are right. {wrong[0]}: the record gives another "
+            f"reason than {answer[wrong[0]]}. Write down its loops, and ask what the last one waits for."
+        )
+    said = (f"{name} has {_refusals(name)[answer[name]]}" for name in REFUSED)
+    return f"the records say the same. {'; '.join(said)}."
+
+
+COMPARED: dict[str, tuple[Function, tuple[int, int]]] = {
+    "torch.softmax(x, 1)": (lambda x: torch.softmax(x, 1), (512, 1024)),
+    "x.sum(0), x.amax(1)": (lambda x: (x.sum(0), x.amax(1)), (512, 1024)),
+    "torch.softmax(x, 1) of 4 rows": (lambda x: torch.softmax(x, 1), (4, 1 << 18)),
+}
+
+
+@cache
+def _groups(name: str) -> tuple[int, int]:
+    """Groups of loops of one of these programs: ours, Inductor's."""
+    fn, shape = COMPARED[name]
+    x = torch.randn(shape)
+    return groups_of(record_of(fn, x)), groups_of(inductor_record_of(fn, x))
+
+
+@exercise("fusion.inductor")
+def inductor(answer: Mapping[str, Any]) -> str:
+    said = ("same", "nbcompile", "inductor")
+    if missing := [name for name in COMPARED if answer.get(name) not in said]:
+        raise WrongAnswerError(f"{missing[0]}: answer with one of {', '.join(said)}.")
+    for name in COMPARED:
+        ours, theirs = _groups(name)
+        truth = "same" if ours == theirs else "nbcompile" if ours < theirs else "inductor"
+        if answer[name] != truth:
+            raise WrongAnswerError(
+                f"{name}: not {answer[name]}. Look at which axes the loops reduce over, and at how many "
+                "rows there are for the cores to share."
+            )
+    return "; ".join(
+        f"{name}: {_groups(name)[0]} of ours, {_groups(name)[1]} of Inductor's" for name in COMPARED
+    )
+
+
+def blurred(x: torch.Tensor) -> torch.Tensor:
+    return torch.relu(F.avg_pool2d(torch.tanh(x * 0.5)[None], 5, stride=1) - 0.1)
+
+
+FUSED_WINDOW = {"force_fuse": "tanh:avg_pool2d"}
+"""One kernel, also by a compiler that knows better than to make it."""
+
+
+@exercise("fusion.overrule")
+def overrule(answer: Mapping[str, Any]) -> str:
+    x = torch.randn(1024, 1024)
+    fused, yours = "all in one", "yours"
+    times, records = with_options(blurred, (x,), {fused: FUSED_WINDOW, yours: dict(answer)})
+    gain, kernels = times[fused] / times[yours], len(records[yours].kernels)
+    if kernels > 2:
+        raise WrongAnswerError(
+            f"yours has {kernels} kernels, and takes {times[yours]:.1f} ms where one kernel takes "
+            f"{times[fused]:.1f} ms. Two are enough: keep only that pair apart which repeats the work."
+        )
+    if gain < 1.3:
+        raise WrongAnswerError(
+            f"yours takes {times[yours]:.1f} ms, one kernel {times[fused]:.1f} ms: hardly better. Which "
+            "value is costly, and read at many points? Its loop has to write to memory, so that it is made "
+            "once."
+        )
+    more = traffic(records[yours]) / traffic(records[fused])
+    return (
+        f"{times[yours]:.1f} ms instead of {times[fused]:.1f} ms, {gain:.1f} times as fast, although it "
+        f"moves {more:.1f} times the bytes."
+    )
