@@ -282,7 +282,7 @@ def spills(answer: int, kernel: Any, columns: int) -> str:
     fewer = with_warps(answer // 2)
     if not fewer.spill_bytes:
         raise WrongAnswerError(
-            f"{_warps(answer)} do not spill, with {mine.registers} registers a thread, and half would not either."
+            f"{_warps(answer)} do not spill, with {mine.registers} registers, and half would not either."
         )
     return (
         f"{_warps(answer)}: {held} elements and {mine.registers} registers a thread. Half as many warps mean "
