@@ -44,8 +44,8 @@ assert here.execution == "interpreted"
 torch.testing.assert_close(y, torch.softmax(x * 2, -1))
 
 # %% [markdown]
-# With `--target cuda:90` the same cell is compiled for an H100 (compute capability 9.0). No such chip is
-# here, so the cell itself runs eagerly, and the record holds what would be sent: Triton and every stage
+# With `--target cuda:90` the same cell is compiled for an H100 (compute capability 9.0). The tensors are on
+# the CPU, so the cell itself runs eagerly, and the record holds what would be sent: Triton and every stage
 # below it, down to the machine code. Open *Code* in the explorer to see them side by side.
 
 # %%
@@ -329,8 +329,7 @@ print(readable(built.texts["ttir"]))
 # **TTIR** is the kernel as it was written, one operation a line. Read the types: `tensor<1024xi32>` is the
 # block of offsets. There are no threads yet.
 #
-# **TTGIR** is where threads come in. Each type gets a layout, named in the first line and defined at the
-# top:
+# **TTGIR** is where threads come in. Each type gets a layout, and the layouts are defined at the top:
 
 # %%
 ttgir = readable(built.texts["ttgir"])
@@ -358,10 +357,10 @@ assert ("ld.global.v4.b32", 16) in accesses(built.texts["ptx"])
 
 # %% [markdown]
 # The `@%p1` in front is the mask: a predicate, one for all four lanes. That is allowed only if the mask
-# cannot cut through the four, and the compiler has to prove it. It knows that `at` starts at a multiple of
-# 4. Of `n` it knows whether it was divisible by 16 when the kernel was compiled; Triton compiles a kernel
-#    of its own for each case. If `n` is 4094, a mask may end between any two lanes, and each element needs
-#    a predicate, hence a load, of its own:
+# cannot cut through the four, and the compiler has to prove it. It knows that in each thread `at` starts at
+# a multiple of 4. Of `n` it knows whether it was divisible by 16 when the kernel was compiled; Triton
+# compiles a kernel of its own for each case. If `n` is 4094, a mask may end between any two lanes, and each
+# element needs a predicate, hence a load, of its own:
 
 # %%
 loads = {}
@@ -381,11 +380,11 @@ assert loads[4096][0][1] == 16 and loads[4094][0][1] == 4
 # the number of warps. Work out how many elements of the block fall to a thread before you answer.
 
 # %% tags=["exercise"]
-cases = {
-    "float32, 4 warps, block of 256": (torch.float32, 4096, 256, 4),
-    "float16, 4 warps, block of 1024": (torch.float16, 4096, 1024, 4),
-    "float16, 8 warps, block of 512": (torch.float16, 4096, 512, 8),
-    "float16, n = 4095": (torch.float16, 4095, 1024, 4),
+cases = {  # dtype, n, BLOCK, warps
+    "A": (torch.float32, 4096, 256, 4),
+    "B": (torch.float16, 4096, 1024, 4),
+    "C": (torch.float16, 4096, 512, 8),
+    "D": (torch.float16, 4095, 1024, 4),
 }
 
 
@@ -396,21 +395,21 @@ def product(x, y, out, n, BLOCK: tl.constexpr):
     tl.store(out + at, tl.load(x + at, mask=mask) * tl.load(y + at, mask=mask), mask=mask)
 
 
-answer = dict.fromkeys(cases, ...)
+answer = {"A": ..., "B": ..., "C": ..., "D": ...}
 
 check("triton.width", answer, product, cases)
 
 # %% tags=["wrong"]
-answer = dict.fromkeys(cases, 16)
+answer = {"A": 16, "B": 16, "C": 16, "D": 16}
 
 # %% tags=["wrong"]
-answer = dict(zip(cases, (16, 16, 4, 2)))
+answer = {"A": 8, "B": 8, "C": 4, "D": 2}
 
 # %% tags=["wrong"]
-answer = dict(zip(cases, (8, 16, 4, 16)))
+answer = {"A": 8, "B": 16, "C": 4, "D": 16}
 
 # %% tags=["solution"]
-answer = dict(zip(cases, (2 * 4, 8 * 2, 2 * 2, 2)))
+answer = {"A": 2 * 4, "B": 8 * 2, "C": 2 * 2, "D": 2}
 
 # %% [markdown]
 # ## Registers and spills
