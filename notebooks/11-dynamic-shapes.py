@@ -185,8 +185,18 @@ assert graphs(ones) == 3
 
 # %% [markdown]
 # So a server that usually has a full batch compiles once more on the first quiet night, when a request
-# comes alone. It is better to know.
-#
+# comes alone. Not even `mark_dynamic` makes a symbol of a 1:
+
+# %%
+alone = torch.randn(1, 32, device=device)
+torch._dynamo.mark_dynamic(alone, 0)
+lonely = nbcompile.compile(attend)
+lonely(alone)
+lonely(torch.randn(5, 32, device=device))
+print(graphs(lonely), "graphs:", lonely.compilation.recompiles[0].reason)
+assert graphs(lonely) == 2
+
+# %% [markdown]
 # ### Exercise: which sizes are compiled for
 #
 # This function is compiled with `dynamic=True` and called with vectors of these lengths, in this order.
@@ -310,9 +320,8 @@ assert schedules[False] < schedules[True]
 # ## Numbers, and the limit
 #
 # Sizes are not all that varies. A Python number that a function is called with is a constant at first, and
-# guarded. After a second value it becomes a symbol too, an integer at least and a float as well. But a
-# number that **selects** something cannot be one: here `step` picks an element of a list, so each value is
-# another program.
+# guarded. After a second value an integer or a float becomes a symbol too. But a number that **selects**
+# something cannot be one: here `step` picks an element of a list, so each value is another program.
 
 # %%
 rates = [0.5**k for k in range(20)]
@@ -399,7 +408,8 @@ for name, padded in plans.items():
 # %% [markdown]
 # Buckets by powers grow with the logarithm of the longest input, and never more than double the work.
 # Multiples waste less and are more sizes. One can have both: pad to multiples, and let the number of them
-# be a symbol. Then a symbol also keeps its divisibility, so loads stay wide on a GPU (notebook 09).
+# be a symbol. All sizes are then multiples of 16, and code that assumes so keeps its wide loads on a GPU
+# (notebook 09).
 #
 # Padding must not change the answer. A sum over padded rows is right if the padding is zero *after* the
 # last operation before the sum; a mean has to divide by the number of real rows; a softmax needs `-inf`.
@@ -473,4 +483,4 @@ def prepare(tokens):
 # eight graphs of a function torch gives up on it; whatever selects among Python values, step by step, gets
 # there. Padding to a few sizes is the remedy where a symbol costs too much.
 #
-# Next: notebook 12.
+# Next: notebook 12, on training.

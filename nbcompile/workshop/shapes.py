@@ -55,8 +55,8 @@ def guard(answer: Sequence[int], fn: Callable[..., Any], calls: Sequence[Sequenc
     missing = [size for size in right if size not in answer]
     if len(answer) < len(right) and missing:
         raise WrongAnswerError(
-            f"{len(answer)} compiles are too few: a graph is for one side of each branch, with what decides "
-            "it as its guard. And one size is special."
+            f"More are compiled than {len(answer)}: a graph is for one side of each branch, with what "
+            "decides it as its guard. And one size is special."
         )
     if list(answer) != right:
         extra = [size for size in answer if size not in right]
@@ -111,7 +111,10 @@ def steps(schedule: Callable[..., Any]) -> str:
         if factor is None or factor is ...:
             raise WrongAnswerError("factor(step) returns nothing yet: return what x is multiplied by.")
         kind = type(factor).__name__
-        got = compiled(x, factor)
+        try:
+            got = compiled(x, factor)
+        except (RuntimeError, TypeError) as error:
+            raise WrongAnswerError(f"x cannot be multiplied by a {kind}.") from error
         expected = x * 0.5**step
         if got.shape != expected.shape or not torch.allclose(got, expected):
             raise WrongAnswerError(f"At step {step} it is {got.tolist()}, not {expected.tolist()}.")
