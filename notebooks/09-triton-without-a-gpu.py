@@ -9,7 +9,7 @@
 # After this notebook you can read a Triton kernel, write one with a mask and one with a reduction, have
 # every access to memory checked, and read off the compiled code whether its loads are wide, how many
 # registers it takes and whether it spills. It takes about an hour with its five exercises; the cells
-# themselves run in about half a minute. It needs the package `triton`, which exists for Linux.
+# themselves run in under a minute. It needs the package `triton`, which exists for Linux.
 
 # %%
 import torch

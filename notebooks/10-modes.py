@@ -8,9 +8,9 @@
 #
 # After this notebook you know what `default`, `reduce-overhead` and `max-autotune` switch on, what CUDA
 # graphs remove and what they demand, what a search costs, and after how many calls it has paid for itself.
-# It takes about forty minutes with its five exercises; the cells themselves run in under half a minute.
-# Most modes matter on a GPU only. Where there is none, the notebook shows what can be shown without, and
-# quotes measured figures with their source.
+# It takes about forty minutes with its five exercises; the cells themselves run in under a minute. Most
+# modes matter on a GPU only. Where there is none, the notebook shows what can be shown without, and quotes
+# measured figures with their source.
 
 # %%
 import math
@@ -289,9 +289,10 @@ answer = [[30.0, 40.0], [30.0, 40.0], [30.0, 40.0]]
 
 # %% [markdown]
 # A compiler that promises to leave the meaning of a program alone has to work around all three. Inductor
-# copies each input that moved into the graph's memory, and raises an error if a result is read after it was
-# overwritten. nbcompile replays a graph only while nobody holds its results, and changes the addresses
-# inside the graph rather than copy a large input. Both say so when a graph cannot be replayed at all.
+# copies each input that is no parameter into the graph's memory, and raises an error if a result is read
+# after it was overwritten. nbcompile replays a graph only while nobody holds its results, and changes the
+# addresses inside the graph rather than copy a large input. Both say so when a graph cannot be replayed at
+# all.
 #
 # ## Figures
 #
@@ -307,7 +308,7 @@ for program, rows in FIGURES.items():
 
 # %% [markdown]
 # Look at the second program, which is `net`. Fusion alone takes it from 442 to 299 µs; the graph takes it
-# to 129. So for each launch the graph saved
+# to 129. For each launch that is a saving of
 
 # %%
 small = FIGURES["8 × (linear, layer_norm, gelu) f32 32×128"]
@@ -321,8 +322,8 @@ print(f"{saved:.0f} µs in all, {per_launch:.1f} µs for each of {launches(net, 
 #
 # ### Exercise: what the graph adds
 #
-# The input has 8192 × 8192 elements of bfloat16, and is at another address in each call. How many megabytes
-# (10⁶ bytes) does the graph's way of taking its input move, in addition to the softmax?
+# The input has 8192 × 8192 elements of bfloat16, and is no parameter. How many megabytes (10⁶ bytes) does
+# the graph's way of taking its input move, in addition to the softmax?
 
 # %% tags=["exercise"]
 answer = ...
@@ -342,9 +343,8 @@ answer = 512
 answer = 2 * 8192 * 8192 * 2 / 1e6  # read once, written once, two bytes an element
 
 # %% [markdown]
-# So `reduce-overhead` is for programs of many small launches whose inputs stay where they are, or are
-# small. In training, parameters stay where they are, and batches are small beside them: there it is often a
-# gain.
+# So `reduce-overhead` is for programs of many small launches whose inputs are small beside their
+# parameters, which stay where they are. That is often so in training.
 #
 # ## What a search is
 #
@@ -365,13 +365,16 @@ def chain(rows):
         out.add_(1).clamp_(min=0).mul_(0.5)
 
 
-candidates = (2048, 512, 128, 32)
+candidates = (2048, 512, 128, 32, 8, 2)
 samples = {rows: [] for rows in candidates}
+threads = torch.get_num_threads()
+torch.set_num_threads(1)
 started = time.perf_counter()
-for _ in range(5):  # in turns, so that a busy moment hits all of them alike
+for _ in range(7):  # in turns, so that a busy moment hits all of them alike
     for rows in candidates:
         samples[rows].append(microseconds(lambda rows=rows: chain(rows), repeats=1))
 searching = time.perf_counter() - started
+torch.set_num_threads(threads)
 
 medians = {rows: sorted(found)[len(found) // 2] for rows, found in samples.items()}
 best = min(medians, key=medians.get)
@@ -382,8 +385,9 @@ gain = (medians[2048] - medians[best]) * 1e-6
 print(f"paid for after {searching / gain:,.0f} calls" if gain > 0 else "nothing was gained")
 
 # %% [markdown]
-# All the questions of a real search are here. Candidates take turns, because machines have moods. The
-# result holds for these sizes only. And the search has a price, which only later calls can earn back.
+# All the questions of a real search are here. Candidates take turns, and one thread is used, because
+# machines have moods: other programs run beside this one. The result holds for these sizes only. And the
+# search has a price, which only later calls can earn back.
 #
 # The two compilers pay it differently. Inductor searches while it compiles: the first call waits. nbcompile
 # answers the first call with its first choice and measures afterwards on your own data, for at most

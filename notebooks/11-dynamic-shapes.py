@@ -8,7 +8,7 @@
 #
 # After this notebook you can say beforehand how often a program will be compiled, read the guard that made
 # it compile once more, and choose between a constant, a symbol and padding. It takes about forty minutes
-# with its five exercises; the cells themselves run in under half a minute.
+# with its five exercises; the cells themselves run in under a minute.
 
 # %%
 import time
