@@ -127,6 +127,8 @@ def _milliseconds(value: float) -> str:
 
 
 def _number(answer: Any, what: str) -> float:
+    if answer is ...:
+        raise WrongAnswerError(f"{what}: write it in place of the dots.")
     if isinstance(answer, bool) or not isinstance(answer, int | float):
         raise WrongAnswerError(f"{what} is to be a number, not {answer!r}.")
     return float(answer)
@@ -149,8 +151,8 @@ def overhead(answer: float) -> str:
     if not _within(said, measured, 2):
         size = "short" if said < measured else "long"
         raise WrongAnswerError(
-            f"{_milliseconds(said)} is too {size} by more than a factor of 2. Does an operation on 16 elements take "
-            "longer than one on 4? Look at the left end of the chart."
+            f"{_milliseconds(said)} is too {size}, by more than a factor of 2. Does an operation on 16 "
+            "elements take longer than one on 4? Look at the left end of the chart."
         )
     return (
         f"400 operations took {_milliseconds(measured)}, {measured / 400 * 1e6:.1f} µs each. The 16 elements "
@@ -182,7 +184,8 @@ def intensity(answer: Callable[[int, int, int], float]) -> str:
                 f"bytes of the three matrices, gives another number. {_slip(said / truth)}"
             )
     return (
-        f"for a 64 × 64 square {told[0]}, for one row times a matrix {told[1]}: rows are what fills a core."
+        f"a product of two 64 × 64 matrices has {told[0]} operations a byte: each element is used 64 times. "
+        f"One row times a matrix has {told[1]}: each element of the matrix is used once."
     )
 
 
@@ -297,8 +300,8 @@ def predict(answer: Callable[[int, int, float], Mapping[str, float]]) -> str:
                 name = wrong[0]
                 raise WrongAnswerError(
                     f"{ops} operations on {x.numel():,} elements, {name}: you predict "
-                    f"{_milliseconds(said[name])}, and it took {_milliseconds(times[name])}. How often does each "
-                    "element cross the memory bus, and how many bytes is it?"
+                    f"{_milliseconds(said[name])}, and it took {_milliseconds(times[name])}. How often does "
+                    "each element cross the memory bus, and how many bytes is it?"
                 )
         told.append(
             f"{ops} operations: eager {_milliseconds(said['eager'])} predicted and "
