@@ -59,8 +59,8 @@ def read_counts(answer: Mapping[str, Any]) -> str:
         if answer[name] != number:
             raise WrongAnswerError(f"{name}: not {answer[name]}. {where[name]}")
     return (
-        f"{truth['loops']} loops became {truth['kernels']} kernels, one before the matrix product and one after "
-        "it. The product is a call, and no kernel reaches across a call."
+        f"{truth['loops']} loops became {truth['kernels']} kernels, one before the matrix product and one "
+        "after it. The product is a call, and no kernel reaches across a call."
     )
 
 
@@ -92,7 +92,7 @@ def write(answer: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> str:
         raise WrongAnswerError("program returns None: write its body in place of the dots.")
     record = _compiled(answer)
     found = counts(record)
-    told = ", ".join(f"{number} {name}" for name, number in found.items())
+    told = ", ".join(f"{name}: {number}" for name, number in found.items())
     if record.breaks:
         raise WrongAnswerError(
             f"The graph breaks: {record.breaks[0].reason}. Leave to Python nothing but tensors."
