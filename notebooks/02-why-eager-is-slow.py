@@ -85,7 +85,7 @@ log_log(
 # What is the floor made of? Python looks up the method, parses the arguments, and calls into C++. The
 # dispatcher finds the function for this device, this dtype, and for autograd. Shapes are broadcast, the
 # type of the result is worked out, a tensor is allocated, and only then does a loop run (or, on a GPU, is a
-# kernel launched). Each layer can be seen from outside.
+# kernel launched). Some prices:
 
 # %%
 tiny, leaf = torch.rand(16, device=device), torch.rand(16, device=device, requires_grad=True)
@@ -140,8 +140,8 @@ answer = 400 * times[16]
 # from memory and its result has to go back, and its arithmetic has to be done. Each has a highest rate on a
 # given machine. We measure both: copy a tensor, which is memory and nothing else, and multiply two large
 # matrices, which is as close to pure arithmetic as a library comes. `measure_ceilings` is what `%%compile`
-# uses for its own roofline. It goes by the wall clock, so on a busy machine it finds less than our clock
-# does. A ceiling is what nothing exceeds, so we keep the higher of the two.
+# uses for its own roofline. It goes by the wall clock and copies more, so it may find less, above all on a
+# busy machine. A ceiling is what nothing exceeds, so we keep the higher of the two.
 
 # %%
 N = 2**26 if device == "cuda" else 2**22
@@ -222,7 +222,8 @@ log_log(
 
 
 # %% tags=["exercise"]
-def intensity(m, k, n): ...  # operations a byte
+def intensity(m, k, n):
+    return ...  # operations a byte
 
 
 check("eager.intensity", intensity)
@@ -431,7 +432,8 @@ answer = {"eager": (2 + 2 + 2 + 1) * x_bytes, "fused": x_bytes}
 
 
 # %% tags=["exercise"]
-def predict(ops, n, bandwidth): ...  # {"eager": seconds, "fused": seconds}
+def predict(ops, n, bandwidth):
+    return ...  # {"eager": seconds, "fused": seconds}
 
 
 check("eager.predict", predict)

@@ -64,7 +64,7 @@ def log_log(
         right = across.at(a) < _WIDTH * 0.7
         parts.append(f'<circle cx="{across.at(a):.1f}" cy="{up.at(b):.1f}" r="4" fill="{COLOURS[1]}"/>')
         parts.append(
-            f'<text x="{across.at(a) + (9 if right else -9):.1f}" y="{up.at(b) + 4:.1f}" '
+            f'<text x="{across.at(a) + (9 if right else -9):.1f}" y="{up.at(b) + 16:.1f}" '
             f'text-anchor="{"start" if right else "end"}" fill="#333333">{escape(name)}</text>'
         )
     style = "font-family:sans-serif;font-size:12px;background:#ffffff"

@@ -88,22 +88,21 @@ def write(answer: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> str:
     """A function of two matrices with one library call between two kernels, of four loops or more."""
     if not callable(answer):
         raise WrongAnswerError("the answer is to be the function program(x, w).")
-    if answer(torch.ones(4, 4), torch.ones(4, 4)) is None:
-        raise WrongAnswerError("program returns None: write its body in place of the dots.")
+    if not isinstance(answer(torch.ones(4, 4), torch.ones(4, 4)), torch.Tensor):
+        raise WrongAnswerError("program returns no tensor: write its body in place of the dots.")
     record = _compiled(answer)
     found = counts(record)
     told = ", ".join(f"{name}: {number}" for name, number in found.items())
     if record.breaks:
-        raise WrongAnswerError(
-            f"The graph breaks: {record.breaks[0].reason}. Leave to Python nothing but tensors."
-        )
+        reason = record.breaks[0].reason
+        raise WrongAnswerError(f"The graph breaks: {reason}. Use tensor operations only.")
     if found["library calls"] != 1:
-        raise WrongAnswerError(f"Yours has {told}. One matrix product is one library call.")
+        raise WrongAnswerError(f"Yours has: {told}. One matrix product is one library call.")
     if found["kernels"] != 2:
         raise WrongAnswerError(
-            f"Yours has {told}. What stands on one side of the product becomes one kernel if it can be fused; "
+            f"Yours has: {told}. What stands on one side of the product becomes one kernel where it fuses; "
             "there is to be one on each side."
         )
     if found["loops"] < 4:
-        raise WrongAnswerError(f"Yours has {told}. Four loops at least: give one of the kernels more to do.")
-    return f"yours has {told}. The product keeps the two kernels apart."
+        raise WrongAnswerError(f"Yours has: {told}. Four loops at least: give one of the kernels more to do.")
+    return f"yours has: {told}. The product keeps the two kernels apart."
