@@ -131,7 +131,7 @@ names = {node.id: node.name for graph in tour.graphs for node in graph.nodes}
 for decision in sorted(tour.decisions, key=lambda decision: -decision.bytes_saved)[:6]:
     pair = f"{names[decision.producer]} → {names[decision.consumer]}"
     verdict = "fused" if decision.accepted else "refused"
-    print(f"{pair:42}{verdict:9}{decision.bytes_saved / 1e6:6.1f} MB   {decision.reason}")
+    print(f"{pair:44}{verdict:9}{decision.bytes_saved / 1e6:6.1f} MB   {decision.reason}")
 
 # %% [markdown]
 # **What code came out?** Each kernel is listed, in C here and in Triton where the tensors are on a GPU. You

@@ -356,8 +356,9 @@ print(f"predicted speed-up 10, measured {measured['eager'] / measured['fused']:.
 assert measured["eager"] > 3 * measured["fused"]
 
 # %% [markdown]
-# The measured times are somewhat above the predicted ones, since the bandwidth is a ceiling. Where eager is
-# far above, its results cost more than their bytes: section 4 is about that.
+# The measured times are above the predicted ones: the bandwidth is a ceiling, and the arithmetic of ten
+# operations is little but not nothing. Where eager is far above, its results cost more than their bytes:
+# section 4 is about that.
 #
 # If bytes are what counts, then a fused chain of ten should take hardly longer than a fused chain of one.
 # Eager should grow with every operation.
@@ -388,7 +389,7 @@ log_log(lines, x="operations in the chain", y="time, ms")
 
 # %% [markdown]
 # In the roofline fusion is a step to the right: the same bytes, and ten times the operations for each of
-# them. The arithmetic was free all along. It had been waiting for memory.
+# them. The arithmetic was almost free all along. It had been waiting for memory.
 #
 # ### Exercise: count the bytes
 #
@@ -558,8 +559,8 @@ assert gains["product, then relu"] < 2, "the product dominates, and fusion does 
 # - **One operation**: nothing to save. There is no neighbour whose result could stay in a register.
 # - **Softmax**: eager is not as naive as the unfused column assumes. PyTorch has a hand-written softmax
 #   kernel, which is a fusion that somebody did by hand. The saved bytes are counted against a softmax in
-#   separate loops, so the rule promises more than there is to gain. It is sound only where eager really
-#   makes the trips.
+#   separate loops, so the rule promises more than there is to gain, and compiling may even lose a little
+#   here. The rule is sound only where eager really makes the trips.
 # - **Product, then relu**: the relu is a small part of the time. Fusing it away completely could not save
 #   more than that part, however well it is done. This is Amdahl's law.
 # - **Ten operations on 16 elements**: there are no bytes to save, only floors. A compiled call has a floor
