@@ -7,7 +7,7 @@
 #
 # After this first one you can put a cell through the compiler and read what it says about it, and you know
 # which notebook answers which question. You need to know PyTorch, and nothing about compilers. There is
-# nothing to download, no GPU is needed, and all cells together run in under a minute.
+# nothing to download, no GPU is needed, and all cells together run in about a minute.
 
 # %%
 import importlib.util
@@ -39,7 +39,7 @@ print(f"nbcompile {nbcompile.__version__}, torch {torch.__version__}, tensors on
 boxes = [
     ("your cell", "Python", ["y = x @ w", "z = F.gelu(y + b)"], ""),
     ("graph", "operations", ["matmul(x, w)", "add(matmul, b)", "gelu(add)"], "capture"),
-    ("loops", "one for each", ["call mm", "a[i,j] = mm[i,j] + b[j]", "g[i,j] = gelu(a[i,j])"], "lower"),
+    ("loops", "one for each", ["call mm", "a[i,j] = mm[i,j]+b[j]", "g[i,j] = gelu(a[i,j])"], "lower"),
     ("fused", "groups of loops", ["call mm", "a, g together:", "a stays in a register"], "fuse"),
     ("kernels", "C or Triton", ["for i: for j:", "  a = mm[..] + b[j]", "  g[..] = gelu(a)"], "codegen"),
 ]
