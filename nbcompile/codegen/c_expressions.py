@@ -50,10 +50,23 @@ HELPERS: dict[str, str] = {
     "in_range": """static inline long in_range(long i, long n) {
   return (unsigned long)i < (unsigned long)n ? i : 0;
 }""",
-    "maximum": """static inline TYPE maximum_SHORT(TYPE a, TYPE b) { return a > b || a != a ? a : b; }""",
-    "minimum": """static inline TYPE minimum_SHORT(TYPE a, TYPE b) { return a < b || a != a ? a : b; }""",
-    "fmax": """static inline TYPE fmax_SHORT(TYPE a, TYPE b) { return a > b || b != b ? a : b; }""",
-    "fmin": """static inline TYPE fmin_SHORT(TYPE a, TYPE b) { return a < b || b != b ? a : b; }""",
+    # Two selections, not a || in one: of several in a row gcc makes branches then, and no vectors.
+    "maximum": """static inline TYPE maximum_SHORT(TYPE a, TYPE b) {
+  TYPE m = a > b ? a : b;
+  return a != a ? a : m;
+}""",
+    "minimum": """static inline TYPE minimum_SHORT(TYPE a, TYPE b) {
+  TYPE m = a < b ? a : b;
+  return a != a ? a : m;
+}""",
+    "fmax": """static inline TYPE fmax_SHORT(TYPE a, TYPE b) {
+  TYPE m = a > b ? a : b;
+  return b != b ? a : m;
+}""",
+    "fmin": """static inline TYPE fmin_SHORT(TYPE a, TYPE b) {
+  TYPE m = a < b ? a : b;
+  return b != b ? a : m;
+}""",
     "floordiv_float": """static inline TYPE floordiv_SHORT(TYPE a, TYPE b) { // as Python's //
   if (b == 0) return a / b;
   TYPE rest = fmodSUFFIX(a, b), quotient = (a - rest) / b;

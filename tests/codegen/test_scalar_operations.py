@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import subprocess
+from pathlib import Path
 
 import pytest
 import torch
 
+from nbcompile.codegen.c_expressions import HELPERS
 from nbcompile.loop_ir.expr import COMPARISONS, SCALAR_OPS, Load, cast, op
 from nbcompile.loop_ir.index import Axis, index
 from nbcompile.loop_ir.interpret import REFERENCE
 from nbcompile.loop_ir.nodes import Buffer, Loop, LoopProgram, View
+from nbcompile.runtime.toolchain import find_toolchain
 
 from ..lower.harness import compare
 from .running import compile_program, same_zeros
@@ -154,3 +158,25 @@ def test_where_and_fma_agree_with_torch(dtype):
     torch.testing.assert_close(got[0], torch.where(choice, x, y), rtol=0, atol=0, equal_nan=True)
     if dtype.is_floating_point:
         torch.testing.assert_close(got[1], x * y + x, equal_nan=True)
+
+
+@pytest.mark.skipif(find_toolchain().kind != "gcc", reason="asks gcc what it made vectors of")
+@pytest.mark.parametrize(("low", "high"), [("maximum", "minimum"), ("fmax", "fmin")])
+def test_several_extrema_in_a_row_become_vectors(low: str, high: str, tmp_path: Path) -> None:
+    helpers = [HELPERS[name].replace("TYPE", "float").replace("SHORT", "f32") for name in (low, high)]
+    source = (
+        "\n".join(helpers)
+        + f"""
+void k(const float *x, float *y) {{
+  for (long i = 0; i < 4096; i++) {{
+    const float clamp = {high}_f32({low}_f32(x[i] * 1.1f - 0.2f, -1.0f), 1.0f);
+    y[i] = {low}_f32(clamp * 0.5f + 0.3f, 0.0f);
+  }}
+}}"""
+    )
+    toolchain = find_toolchain()
+    ran = subprocess.run(
+        [*toolchain.command, *toolchain.flags, "-fopt-info-vec", "-x", "c", "-", "-o", tmp_path / "k.so"],
+        input=source, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "loop vectorized" in ran.stderr

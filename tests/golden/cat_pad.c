@@ -4,7 +4,10 @@
 //   → relu[i, j, k] = maximum(constant_pad_nd[i, j, k], 0)
 // made by nbcompile; header-free C
 
-static inline float maximum_f32(float a, float b) { return a > b || a != a ? a : b; }
+static inline float maximum_f32(float a, float b) {
+  float m = a > b ? a : b;
+  return a != a ? a : m;
+}
 
 // cat, constant_pad_nd, relu
 void k0_cat_constant_pad_nd_relu(const float *x, const float *y, float *relu) {
