@@ -50,6 +50,10 @@ print(inspect.getsource(Counted))
 # ### Three passes
 #
 # The formulas as they stand. A chip cannot hold a row of any length, so each pass takes the row in blocks.
+#
+# ### One pass
+#
+# The other extreme: the chip has room for the row. Then it is read once, and everything happens there.
 
 # %%
 BLOCK = 256
@@ -72,13 +76,6 @@ def three_passes(x, y):
             y[row, block] = torch.exp(x[row, block] - m) / s
 
 
-# %% [markdown]
-# ### One pass
-#
-# The other extreme: the chip has room for the row. Then it is read once, and everything happens there.
-
-
-# %%
 def one_pass(x, y):
     for row in range(len(x.tensor)):
         held = x[row, :]  # on chip from here on
@@ -236,6 +233,8 @@ for name, (read, written) in sorted(traffic.items(), key=lambda item: -sum(item[
     print(f"{name:14} {read:.0f} + {written:.0f} = {read + written:.0f} times the matrix")
 assert sum(traffic["two_passes"]) == 3
 
+wide = torch.randn(4, 40_000)
+
 # %% [markdown]
 # Four, three, two. The price of the online rule is arithmetic: one more exponential a block. The price of
 # one pass is room: the whole row must fit on the chip.
@@ -246,9 +245,6 @@ assert sum(traffic["two_passes"]) == 3
 # here, too few to share each out among programs. So the compiler walks the row in blocks. `--interpret` runs
 # the Triton kernel on the CPU, checked against eager. (Triton, and how to read it, is the subject of
 # notebook 08; here it is enough to look for the update.)
-
-# %%
-wide = torch.randn(4, 40_000)
 
 # %%
 # %%compile --interpret --no-bench --into looped
@@ -326,6 +322,10 @@ assert "shared" in shared.schedule
 #
 # Layer norm needs a mean and a variance. The textbook's short cut, $\overline{x^2} - \bar x^2$, needs one
 # pass, and floating point punishes it: it subtracts two large numbers to get a small one.
+#
+# Welford's method keeps a count $n$, the mean $\bar x$, and $M = \sum (x_j - \bar x)^2$, and each new
+# element moves all three. Nothing large is subtracted from something large, because distances are always
+# taken from a mean nearby.
 
 # %%
 values = torch.randn(10_000) + 10_000
@@ -335,13 +335,7 @@ exact = values.double().var(correction=0)
 print(f"exact {exact:.4f}   two passes {two_pass:.4f}   short cut {shortcut:.4f}")
 assert abs(two_pass - exact) < 0.01 * exact and abs(shortcut - exact) > 0.5 * exact
 
-# %% [markdown]
-# Welford's method keeps a count $n$, the mean $\bar x$, and $M = \sum (x_j - \bar x)^2$, and each new
-# element moves all three. Nothing large is subtracted from something large, because distances are always
-# taken from a mean nearby.
 
-
-# %%
 def welford(values):
     n, mean, m2 = 0, torch.tensor(0.0), torch.tensor(0.0)
     for value in values:
@@ -353,7 +347,7 @@ def welford(values):
 
 
 n, mean, m2 = welford(values[:2000])
-print(f"online {m2 / n:.4f}   exact {values[:2000].double().var(correction=0):.4f}")
+print(f"of 2000: online {m2 / n:.4f}   exact {values[:2000].double().var(correction=0):.4f}")
 
 # %% [markdown]
 # ### Exercise: merge two parts of a variance
@@ -428,14 +422,13 @@ ones = torch.ones(1, 5000, dtype=torch.float16)
 print("torch.sum:", ones.sum().item(), "  compiled:", nbcompile.compile(lambda x: x.sum(-1))(ones).item())
 assert total == 2048 and ones.sum() == 5000
 
+x = torch.randn(2048, 2048)
+
 # %% [markdown]
 # Both add up in a wider type and round once, at the end. In C our compiler goes further: sums of more than
 # 256 float32 are kept in float64, as you see in the kernel below.
 #
 # ## What our compiler does on a CPU
-
-# %%
-x = torch.randn(2048, 2048)
 
 # %%
 # %%compile --no-bench --into on_cpu
@@ -458,6 +451,10 @@ assert len(on_cpu.kernels) == 1 and kernel.bytes_read == kernel.bytes_written ==
 #
 # Without fusion, each loop is a kernel over the whole matrix. By the time the next one starts, the first
 # rows have gone.
+#
+# The cell times both, and then lists what the compiler does with other reductions. Along the other axis the
+# neighbours in memory belong to different rows, so it takes 64 columns together, one accumulator each. Where
+# a whole tensor becomes one number, each thread keeps a part: a split.
 
 # %%
 fused = nbcompile.compile(lambda x: torch.softmax(x, -1) * 2)
@@ -476,12 +473,6 @@ for (name, seconds), compiled in zip(times.items(), (fused, apart)):
     print(f"{name:14} {len(kernels)} kernels  {moved / 1e6:6.0f} MB  {median * 1e3:7.2f} ms")
 assert statistics.median(times["one kernel"]) < statistics.median(times["a kernel each"])
 
-# %% [markdown]
-# Along the other axis, the neighbours in memory belong to different rows. So the compiler takes 64 columns
-# together, one accumulator each. And where a whole tensor becomes one number, each thread keeps a part: a
-# split.
-
-# %%
 for what, fn in {
     "softmax along dim 1": lambda x: torch.softmax(x, 1),
     "softmax along dim 0": lambda x: torch.softmax(x, 0),
