@@ -81,8 +81,7 @@ def interpreted(
     source: KernelSource, constants: Mapping[str, torch.Tensor], around: Wrap | None = None,
     empty: Allocate | None = None,
 ) -> CompiledModule:  # fmt: skip
-    """The module that runs ``source`` in Triton's interpreter, on CPU tensors; ``around`` and ``empty`` are as
-    for ``bind``."""
+    """The module that runs ``source`` in Triton's interpreter, on CPU tensors; the others as for ``bind``."""
     from nbcompile.runtime.triton_interpret import interpreted as functions_of
 
     there = empty or allocator(torch.device("cpu"))

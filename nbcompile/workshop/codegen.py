@@ -196,8 +196,8 @@ def offset(answer: Callable[[int, int], int]) -> str:
             truth = int(view[i, j])  # the elements of base are numbered
             if found != truth:
                 raise WrongAnswerError(
-                    f"offset({i}, {j}) is {found}, and view[{i}, {j}] is element {truth} of base. The view has "
-                    f"shape {tuple(view.shape)}: how far does a step of i move in base, and one of j?"
+                    f"offset({i}, {j}) is {found}, and view[{i}, {j}] is element {truth} of base. The view "
+                    f"has shape {tuple(view.shape)}: how far does a step of i move in base, and one of j?"
                 )
     text = text_of(lambda base: base[5:, 2::3].t() + 1, base)
     index = text.partition("base[")[2].partition("]")[0]
@@ -244,8 +244,8 @@ def mask(answer: str) -> str:
         run = _attempted(softmax, (given,), text, interpret=True)
         _agrees(run.result, torch.softmax(given.double(), -1), what)
     return (
-        f"{len(cases)} kinds of rows agree with eager, and no access lies outside the arguments. The mask of a "
-        "load protects memory; what a masked lane holds must still be neutral in each reduction."
+        f"{len(cases)} kinds of rows agree with eager, and no access lies outside the arguments. The mask of "
+        "a load protects memory; what a masked lane holds must still be neutral in each reduction."
     )
 
 
