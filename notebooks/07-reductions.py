@@ -30,11 +30,12 @@ print("torch", torch.__version__, "on", device)
 # %% [markdown]
 # ## A reduction is a place to wait
 #
-# Softmax of a row $x$ is $y_j = e^{x_j - m} / s$, with $m = \max_j x_j$ and $s = \sum_j e^{x_j - m}$. So:
+# Softmax of a row `x` is `y[j] = exp(x[j] - m) / s`, where `m` is the largest element and `s` the sum of all
+# `exp(x[j] - m)`. So:
 #
-# 1. To know $m$, the whole row must have been read.
-# 2. To know $s$, $m$ must be known, and the whole row is needed again.
-# 3. To write $y$, $s$ must be known, and the whole row is needed once more.
+# 1. To know `m`, the whole row must have been read.
+# 2. To know `s`, `m` must be known, and the whole row is needed again.
+# 3. To write `y`, `s` must be known, and the whole row is needed once more.
 #
 # What does *needed again* cost? That depends on where the row is meanwhile. If it waits in registers or in a
 # cache, next to nothing. If it has to come from memory, as much as the first time. A kernel like this does a
@@ -104,7 +105,7 @@ assert traffic == {"three_passes": (3, 1), "one_pass": (1, 1)}
 #
 # ## Why the maximum is subtracted
 #
-# Mathematically it cancels: numerator and denominator are both multiplied by $e^{-m}$. In floating point it
+# Mathematically it cancels: numerator and denominator are both multiplied by `exp(-m)`. In floating point it
 # decides whether there is a result.
 
 # %%
@@ -120,14 +121,15 @@ assert naive.isnan().all() and torch.softmax(row, -1).sum().isclose(torch.tensor
 
 # %% [markdown]
 # With the maximum subtracted, every exponent is at most 0, so no exponential exceeds 1: nothing overflows.
-# One of them is exactly 1, so $s \ge 1$: nothing is divided by zero. Those that vanish were negligible
-# beside it. Any number near the maximum would do as well. What matters is that it is not far *below* it.
+# One of them is exactly 1, so `s` is at least 1: nothing is divided by zero. Those that vanish were
+# negligible beside it. Any number near the maximum would do as well. What matters is that it is not far
+# *below* it.
 #
 # Three special values, because kernels get them wrong first:
 #
-# - `-inf` is what a mask writes. Its exponential is 0, as it should be. A row of nothing but `-inf` has $m =
-#   -\infty$, and $-\infty - (-\infty)$ is NaN: eager returns NaN there, and so must a compiler.
-# - `inf` gives $\infty - \infty$ as well: NaN.
+# - `-inf` is what a mask writes. Its exponential is 0, as it should be. A row of nothing but `-inf` has `m =
+#   -inf`, and `-inf - (-inf)` is NaN: eager returns NaN there, and so must a compiler.
+# - `inf` gives `inf - inf` as well: NaN.
 # - NaN must stay NaN. A maximum written as `a if a > b else b` loses it, as every comparison with NaN is
 #   false.
 
@@ -140,23 +142,24 @@ assert torch.allclose(softmax(special), torch.softmax(special, -1), equal_nan=Tr
 # %% [markdown]
 # ## Two passes: the online softmax
 #
-# The first two passes wait for each other only because $s$ is taken relative to a maximum that is not known
+# The first two passes wait for each other only because `s` is taken relative to a maximum that is not known
 # yet. So take it relative to *the largest seen so far*, and repair it whenever that changes.
 #
-# Keep a state $(m, s)$ and promise this about it, after any number of elements:
+# Keep a state `(m, s)`, and promise this about it after any number of elements:
 #
-# $$m = \max_{j\ \mathrm{seen}} x_j, \qquad s = \sum_{j\ \mathrm{seen}} e^{x_j - m}.$$
+#     m = the largest x[j] seen so far
+#     s = the sum of exp(x[j] - m) over all j seen so far
 #
-# Before anything is seen, $(m, s) = (-\infty, 0)$. Let a block $B$ come. The new maximum is
-# $m' = \max(m, \max B)$, and the sum that the promise asks for is
+# Before anything is seen, it is `(-inf, 0)`. Let a block come. The new maximum `m'` is the larger of `m` and
+# the block's own, and the sum that the promise asks for is
 #
-# $$s' = \sum_{j\ \mathrm{seen}} e^{x_j - m'} + \sum_{j \in B} e^{x_j - m'}
-#      = e^{m - m'} \sum_{j\ \mathrm{seen}} e^{x_j - m} + \sum_{j \in B} e^{x_j - m'}
-#      = e^{m - m'}\, s + \sum_{j \in B} e^{x_j - m'} .$$
+#     s' = sum over seen j of exp(x[j] - m')               +  sum over the block of exp(x[j] - m')
+#        = exp(m - m') * sum over seen j of exp(x[j] - m)  +  sum over the block of exp(x[j] - m')
+#        = exp(m - m') * s                                 +  sum over the block of exp(x[j] - m')
 #
-# So the old elements are not needed again: multiplying $s$ by $e^{m - m'}$ does for all of them at once. By
-# induction the promise holds at the end of the row, which is the proof. Since $m \le m'$, the factor is at
-# most 1 and does not overflow.
+# So the old elements are not needed again: multiplying `s` by `exp(m - m')` does for all of them at once. By
+# induction the promise holds at the end of the row, which is the proof. Since `m` is not larger than `m'`,
+# the factor is at most 1 and does not overflow.
 #
 # ### Exercise: the online update
 #
@@ -167,7 +170,7 @@ assert torch.allclose(softmax(special), torch.softmax(special, -1), equal_nan=Tr
 #
 # <details><summary>Hint</summary>
 #
-# `torch.maximum` and `.max()` keep NaN. The trouble is $-\infty - (-\infty)$: while everything so far is
+# `torch.maximum` and `.max()` keep NaN. The trouble is `-inf - (-inf)`: while everything so far is
 # `-inf`, subtract some other number than the maximum. Any finite one will do, since all the exponentials are
 # 0.
 #
@@ -175,7 +178,8 @@ assert torch.allclose(softmax(special), torch.softmax(special, -1), equal_nan=Tr
 
 
 # %% tags=["exercise"]
-def update(m, s, block): ...  # return the new (m, s)
+def update(m, s, block):
+    return ...  # the new (m, s)
 
 
 check("reductions.online", update)
@@ -252,8 +256,7 @@ z = torch.softmax(wide, -1)
 
 # %%
 kernel = looped.kernels[0]
-print("schedule:", kernel.schedule, "\n")
-print(kernel.sources["triton"])
+print(kernel.name, "has the schedule", kernel.schedule)
 assert kernel.schedule == "looped rows" and "pivot" in kernel.sources["triton"]
 
 # %% [markdown]
@@ -271,7 +274,8 @@ assert kernel.schedule == "looped rows" and "pivot" in kernel.sources["triton"]
 
 
 # %% tags=["exercise"]
-def merge(a, b): ...  # return the (m, s) of both parts together
+def merge(a, b):
+    return ...  # the (m, s) of both parts together
 
 
 check("reductions.merge", merge)
@@ -320,12 +324,13 @@ assert "shared" in shared.schedule
 #
 # ## Welford: the variance online
 #
-# Layer norm needs a mean and a variance. The textbook's short cut, $\overline{x^2} - \bar x^2$, needs one
-# pass, and floating point punishes it: it subtracts two large numbers to get a small one.
+# Layer norm needs a mean and a variance. The textbook's short cut, the mean of the squares minus the square
+# of the mean, needs one pass, and floating point punishes it: it subtracts two large numbers to get a small
+# one.
 #
-# Welford's method keeps a count $n$, the mean $\bar x$, and $M = \sum (x_j - \bar x)^2$, and each new
-# element moves all three. Nothing large is subtracted from something large, because distances are always
-# taken from a mean nearby.
+# Welford's method keeps a count `n`, the `mean`, and `m2`, the sum of the squared distances from the mean,
+# and each new element moves all three. Nothing large is subtracted from something large, because distances
+# are always taken from a mean nearby.
 
 # %%
 values = torch.randn(10_000) + 10_000
@@ -353,20 +358,21 @@ print(f"of 2000: online {m2 / n:.4f}   exact {values[:2000].double().var(correct
 # ### Exercise: merge two parts of a variance
 #
 # Write `merge_moments(a, b)` for two parts `(n, mean, m2)`. Think of all the elements of a part as sitting
-# at its mean, and their distances from it as known: what is missing in $M_a + M_b$ is how far the two means
-# are from the common one. A part may be empty. Numbers are about 10,000 in one of the tests.
+# at its mean, and their distances from it as known: what is missing in the sum of both `m2` is how far the
+# two means are from the common one. A part may be empty. Numbers are about 10,000 in one of the tests.
 #
 # <details><summary>Hint</summary>
 #
-# With $\delta = \bar x_b - \bar x_a$ and $n = n_a + n_b$, the common mean lies $\delta\, n_b / n$ above
-# $\bar x_a$. The elements of $a$ are $\delta\, n_b / n$ away from it on average, those of $b$ are $\delta\,
-# n_a / n$ away. Square, multiply by how many there are, add, simplify.
+# Let `delta` be the mean of `b` minus that of `a`, and `n` the count of both. The common mean lies `delta *
+# nb / n` above that of `a`. So the elements of `a` are that far from it on average, and those of `b` are
+# `delta * na / n`. Square, multiply by how many there are, add, simplify.
 #
 # </details>
 
 
 # %% tags=["exercise"]
-def merge_moments(a, b): ...  # return the (n, mean, m2) of both parts together
+def merge_moments(a, b):
+    return ...  # the (n, mean, m2) of both parts together
 
 
 check("reductions.welford", merge_moments)
@@ -436,7 +442,6 @@ y = torch.softmax(x, -1) * 2
 
 # %%
 kernel = on_cpu.kernels[0]
-print(kernel.sources["c"])
 moved = kernel.bytes_read + kernel.bytes_written
 print(
     f"schedule '{kernel.schedule}': reads {kernel.bytes_read / 1e6:.1f} MB, moves {moved / 1e6:.1f} MB in all"
@@ -547,7 +552,7 @@ assert table[4096, 1024] == ["persistent rows"] * 2 and table[4, 65_536] == ["lo
 #
 # - **Up to 16,384 numbers, a row is held.** That is a quarter of a multiprocessor's registers for the row
 #   alone, and the kernel needs others.
-# - **Longer rows, many of them:** softmax needs the row again when $s$ is known, so it is worth holding it
+# - **Longer rows, many of them:** softmax needs the row again when `s` is known, so it is worth holding it
 #   among several programs. A sum does not need it again: it walks the row once, and there is nothing to
 #   hold.
 # - **Few rows:** four rows on 132 multiprocessors leave most of them idle. A sum is split, because parts of

@@ -35,7 +35,7 @@ from nbcompile.workshop.codegen import (
     slow,
     text_of,
     tried,
-)  # fmt: skip
+)
 
 # %load_ext nbcompile
 x, w = example()
@@ -51,8 +51,7 @@ print("torch", torch.__version__, "on", torch.get_num_threads(), "threads;", tup
 
 # %%
 # %%compile --no-bench --into seen
-scale = torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6)
-y = x * scale * w
+y = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * w
 
 # %% [markdown]
 # One kernel. In the explorer's *Code* pane you can point at any line and see which line of the cell it is
@@ -67,7 +66,7 @@ def beside(**texts):
     cells = ""
     for title, text in texts.items():
         lines = "\n".join(f"{n:3}  {line}" for n, line in enumerate(text.splitlines(), start=1))
-        body = f'<pre style="font-size: 85%; line-height: 1.35">{html.escape(lines)}</pre>'
+        body = f'<pre style="font: 12px/1.35 monospace; margin: 0">{html.escape(lines)}</pre>'
         cells += f'<td style="{style}"><b>{title}</b>{body}</td>'
     return HTML(f"<table><tr>{cells}</tr></table>")
 
@@ -157,9 +156,9 @@ for name, fn in views.items():
 
 # %% [markdown]
 # Which of `i` and `j` is which axis, and which loop is the inner one, the compiler chose by memory:
-# neighbours in memory should be neighbours in time. In Triton the same number is added to a pointer, `x_ptr
-# + i*1000 + j`. With `j` a tile of 1024 columns, that is a tile of 1024 addresses, and the load fetches all
-# of them.
+# neighbours in memory should be neighbours in time. In Triton the same number is added to a pointer, as in
+# `x_ptr + i*1000 + j`. With `j` a tile of 1024 columns, that is a tile of 1024 addresses, and the load
+# fetches all of them.
 #
 # ### Exercise: the offset of an element
 #
@@ -168,7 +167,8 @@ for name, fn in views.items():
 
 
 # %% tags=["exercise"]
-def offset(i, j): ...  # return a whole number
+def offset(i, j):
+    return ...  # a whole number
 
 
 check("codegen.offset", offset)
@@ -323,8 +323,9 @@ if widest:
 # compiler must not do it unless told that it may: the pragma is that permission. What does it bring?
 
 # %%
+# On one thread, so that nothing else is compared.
 strict = tried(norm, (x, w), in_c.replace("    #pragma omp simd reduction(+:sum)\n", "", 1))
-with quiet():
+with quiet(threads=1):
     times = interleaved({"in any order": whole.run, "in order": lambda: strict.run(whole)}, budget=1.0)
 median = {name: statistics.median(seconds) for name, seconds in times.items()}
 for name, seconds in median.items():

@@ -294,7 +294,7 @@ def welford(answer: Callable[[Part, Part], Part]) -> str:
         state: Part = _part(values[:0])
         for piece in torch.split(values, list(lengths)):
             found = _called(answer, name, state, _part(piece))
-            if found is None:
+            if found is None or found is ...:
                 raise WrongAnswerError("merge_moments does not return anything yet.")
             if not isinstance(found, tuple | list) or len(found) != 3:
                 raise WrongAnswerError("merge_moments is to return three numbers: (count, mean, m2).")
