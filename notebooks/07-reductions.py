@@ -475,7 +475,7 @@ for (name, seconds), compiled in zip(times.items(), (fused, apart)):
     kernels = compiled.compilation.kernels
     moved = sum(item.bytes_read + item.bytes_written for item in kernels)
     median = statistics.median(seconds)
-    print(f"{name:14} {len(kernels)} kernels  {moved / 1e6:6.0f} MB  {median * 1e3:7.2f} ms")
+    print(f"{name:14} kernels: {len(kernels)}  {moved / 1e6:6.0f} MB  {median * 1e3:7.2f} ms")
 assert statistics.median(times["one kernel"]) < statistics.median(times["a kernel each"])
 
 for what, fn in {

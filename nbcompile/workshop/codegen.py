@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -275,7 +274,8 @@ def fast(answer: str) -> str:
             },
             budget=1.0,
         )
-    was, now, best = (statistics.median(times[name]) * 1e3 for name in ("slow", "answer", "ours"))
+    # The fastest sample of each: whatever else this machine does only ever makes one slower.
+    was, now, best = (min(times[name]) * 1e3 for name in ("slow", "answer", "ours"))
     told = f"{was:.1f} ms became {now:.2f} ms, {was / now:.1f} times as fast"
     if was < FASTER * now:
         raise WrongAnswerError(
