@@ -2,7 +2,7 @@
 
 Example::
 
-    attempt = Attempt([KernelChange("g0.fw.k0", text)])
+    attempt = Attempt([("g0.fw.k0", text)])
     compiled = nbcompile.compile(f, compile_aten=attempt.compile_aten)
     result = compiled(x)
     attempt.check()

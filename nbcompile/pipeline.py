@@ -38,6 +38,7 @@ from nbcompile.runtime import (
 )
 from nbcompile.runtime.autotune import Tuner
 from nbcompile.runtime.cache import DiskCache
+from nbcompile.runtime.pool import POOL
 from nbcompile.runtime.stopwatch import Stopwatch
 from nbcompile.runtime.toolchain import find_toolchain
 from nbcompile.runtime.triton_tools import triton_version
@@ -86,7 +87,8 @@ def _for_cpu(
         edited.note_edits(recorder, source, changed)
         around = edited.watched(source, changed)
         seen = edited.with_tensors(source, changed)
-        return source_to_module.bind(seen, lambda: functions, constants, False, around=around)
+        empty = edited.spoiling(POOL.empty_strided, changed)
+        return source_to_module.bind(seen, lambda: functions, constants, False, empty, around=around)
     library = binary.find_or_build(source, toolchain, options, recorder)
     stopwatch = recorder.stopwatches[aten.id] = Stopwatch(source)
     module = source_to_module.bind(
@@ -152,8 +154,10 @@ def _changed_for_gpu(
     source = edited.replaced(source, changed)
     edited.note_edits(recorder, source, changed)
     around = edited.watched(source, changed)
+    place = torch.device("cpu") if options.interpret or device is None else device
+    empty = edited.spoiling(triton_module.allocator(place), changed)
     if options.interpret:
-        return triton_module.interpreted(source, constants, around)
+        return triton_module.interpreted(source, constants, around, empty)
     if device is None:
         raise EditError(
             f"these kernels are for {chip.part or chip.name}, which is not here.",
@@ -163,7 +167,7 @@ def _changed_for_gpu(
     library = triton_build.find_or_build(source, chip, options, recorder, tuner.chosen)
     library.built()
     return triton_module.on_device(
-        source, library, chip, device, aten, constants, recorder, tuner, around=around
+        source, library, chip, device, aten, constants, recorder, tuner, around=around, empty=empty
     )
 
 

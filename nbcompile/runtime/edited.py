@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +23,7 @@ from nbcompile.options import Options
 from nbcompile.recorder import Recorder
 from nbcompile.runtime import binary
 from nbcompile.runtime.binary import Functions
-from nbcompile.runtime.source_to_module import KERNEL_FILE, alone
+from nbcompile.runtime.source_to_module import KERNEL_FILE, Allocate, alone
 from nbcompile.runtime.toolchain import Toolchain
 from nbcompile.stages import KernelCall, KernelChange, KernelSource, KernelText
 
@@ -143,6 +144,24 @@ def explained(error: NbcompileError, source: KernelSource, kernel: str) -> EditE
         line = None  # in one of the functions that it calls
     message = error.message.replace(found[0], "") if found else error.message
     return EditError(message, line=line)
+
+
+def spoiling(empty: Allocate, changes: Mapping[str, KernelChange]) -> Allocate:
+    """``empty``, but for edited kernels with memory that holds NaN (whole numbers: the largest). Else what an
+    edit leaves unwritten could be right by chance: memory comes back with the results of the run before."""
+    if all(change.text is None for change in changes.values()):
+        return empty
+
+    def spoiled(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        made = empty(shape, strides, dtype)
+        if made.numel():
+            span = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
+            number = dtype.is_floating_point or dtype.is_complex
+            worst = math.nan if number else True if dtype == torch.bool else torch.iinfo(dtype).max
+            made.as_strided((span,), (1,)).fill_(worst)
+        return made
+
+    return spoiled
 
 
 # -- checking ---------------------------------------------------------------------------------------

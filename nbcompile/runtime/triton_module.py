@@ -18,7 +18,7 @@ from nbcompile.errors import LaunchError, LoweringError
 from nbcompile.recorder import Recorder
 from nbcompile.runtime import triton_build
 from nbcompile.runtime.autotune import Tuner
-from nbcompile.runtime.source_to_module import Wrap, bind
+from nbcompile.runtime.source_to_module import Allocate, Wrap, bind
 from nbcompile.runtime.stopwatch import Stopwatch
 from nbcompile.runtime.triton_build import Builds, TritonBinary
 from nbcompile.runtime.triton_grid import grid_of, hints_of
@@ -31,10 +31,10 @@ Functions = Mapping[str, Callable[..., None]]
 def on_device(
     source: KernelSource, binary: TritonBinary, chip: Target, device: torch.device, aten: AtenGraph,
     constants: Mapping[str, torch.Tensor], recorder: Recorder, tuner: Tuner,
-    stopwatch: Stopwatch | None = None, around: Wrap | None = None,
+    stopwatch: Stopwatch | None = None, around: Wrap | None = None, empty: Allocate | None = None,
 ) -> CompiledModule:  # fmt: skip
     """The module that launches ``source`` on ``device``, once its kernels are built; ``tuner`` searches for
-    faster configs where the options ask for it, ``around`` is as for ``bind``."""
+    faster configs where the options ask for it, ``around`` and ``empty`` are as for ``bind``."""
 
     def functions() -> Functions:
         from nbcompile.runtime.triton_launch import launchers
@@ -48,8 +48,8 @@ def on_device(
     moved = {name: tensor.to(device) for name, tensor in constants.items()}
 
     def calling(launchers: Callable[[], Functions]) -> CompiledModule:
-        empty = allocator(device)
-        return bind(source, launchers, moved, binary.from_cache, empty, stopwatch, around)
+        there = empty or allocator(device)
+        return bind(source, launchers, moved, binary.from_cache, there, stopwatch, around)
 
     module = tuner.module(calling, functions, device)
     return replace(module, call=_with_scalars_there(module.call, _scalars(aten), device))
@@ -78,12 +78,13 @@ def _that_fit(source: KernelSource, built: Builds, chip: Target, device: torch.d
 
 
 def interpreted(
-    source: KernelSource, constants: Mapping[str, torch.Tensor], around: Wrap | None = None
-) -> CompiledModule:
-    """The module that runs ``source`` in Triton's interpreter, on CPU tensors; ``around`` as for ``bind``."""
+    source: KernelSource, constants: Mapping[str, torch.Tensor], around: Wrap | None = None,
+    empty: Allocate | None = None,
+) -> CompiledModule:  # fmt: skip
+    """The module that runs ``source`` in Triton's interpreter, on CPU tensors; the others as for ``bind``."""
     from nbcompile.runtime.triton_interpret import interpreted as functions_of
 
-    there = allocator(torch.device("cpu"))
+    there = empty or allocator(torch.device("cpu"))
     return bind(source, lambda: functions_of(source), constants, False, there, around=around)
 
 

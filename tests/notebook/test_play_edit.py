@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+import nbcompile
 from nbcompile.compilation import Compilation
+from nbcompile.editing import Attempt
 from nbcompile.errors import EditError, PlayError
 from nbcompile.runtime import trial
 
@@ -79,6 +81,22 @@ def test_an_edit_that_is_wrong_says_where_and_by_how_much(editor: Editor) -> Non
     one, two = found["outputs"]
     assert one["agrees"] and not two["agrees"] and two["max_difference"] > 1 and two["reason"]
     assert found["original"] == found["edited"] == []
+
+
+def test_what_an_edit_does_not_write_is_not_taken_for_right() -> None:
+    # The memory of the result is that of the run before, with the right numbers in it.
+    def softmax(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x, -1)
+
+    x = torch.randn(512, 1000)
+    compiled = nbcompile.compile(softmax)
+    expected = compiled(x).clone()
+    (kernel,) = compiled.compilation.kernels
+    before, loop, after = kernel.sources["c"].rpartition("j < 1000")
+    attempt = Attempt([(kernel.id, f"{before}j < 990{after}")])
+    got = nbcompile.compile(softmax, compile_aten=attempt.compile_aten)(x)
+    attempt.check()
+    assert loop and got[:, 990:].isnan().all() and torch.equal(got[:, :990], expected[:, :990])
 
 
 def test_an_edit_that_does_not_compile_names_its_line(editor: Editor) -> None:
