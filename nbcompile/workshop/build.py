@@ -33,9 +33,10 @@ def _run(compiler: Compiler, fn: Callable[..., Any], *inputs: Any) -> tuple[Any,
 
 def _why(error: Exception) -> str:
     """What went wrong, without what torch says around it."""
-    from nbcompile.errors import in_one_line
+    from nbcompile.errors import NbcompileError, in_one_line
 
-    return in_one_line(getattr(error, "inner_exception", error))
+    inner = getattr(error, "inner_exception", error)
+    return inner.message if isinstance(inner, NbcompileError) else in_one_line(inner)
 
 
 @exercise("build.kernels")
