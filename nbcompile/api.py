@@ -15,6 +15,7 @@ import torch
 import torch._dynamo
 from torch import fx
 
+from nbcompile.backends.base import Backend as NamedBackend
 from nbcompile.backends.registry import resolve
 from nbcompile.capture.function_to_fx import Backend, delegating_backend, make_backend
 from nbcompile.capture.fx_to_aten import CompileAten
@@ -25,7 +26,7 @@ from nbcompile.options import Options
 from nbcompile.recorder import Recorder, Stopwatch
 from nbcompile.stages import AtenGraph, CompiledModule
 
-BackendArgument = str | Callable[..., Any]
+BackendArgument = str | Callable[..., Any] | NamedBackend
 
 
 @overload
@@ -86,8 +87,8 @@ def compile(
     shares no compiled code, recompile limit or dynamic-shape profile with any other, not even of the
     same function.
 
-    backend:    ``"nbcompile"``, any name that ``torch.compile`` knows, or a callable
-                ``(fx.GraphModule, inputs) -> callable``.
+    backend:    ``"nbcompile"``, any name that ``torch.compile`` knows, a callable
+                ``(fx.GraphModule, inputs) -> callable``, or a :class:`nbcompile.backends.base.Backend`.
     mode:       a torch.compile mode, e.g. ``"max-autotune"``.
     fullgraph:  raise at a graph break. dynamic: as for torch.compile.
     options:    of the backend; for ``"nbcompile"`` see :class:`nbcompile.options.Options`.
@@ -153,7 +154,7 @@ class Compiled:
         own = vars(self)  # around __setattr__, which belongs to the module
         ours = backend == "nbcompile"
         checked = Options.for_backend(backend, options, mode)
-        called = backend if isinstance(backend, str) else getattr(backend, "__name__", "custom")
+        called = _called(backend)
         if recorder is None:
             found = cell if cell is not None else _cell_of(fn)
             recorder = Recorder(checked, called, found, progress, name=name or _name_of(fn), mode=mode)
@@ -390,6 +391,12 @@ def _pipeline(aten: AtenGraph, options: Options, recorder: Recorder) -> Compiled
     from nbcompile.pipeline import compile_graph
 
     return compile_graph(aten, options, recorder)
+
+
+def _called(backend: BackendArgument) -> str:
+    if isinstance(backend, NamedBackend):
+        return backend.name
+    return backend if isinstance(backend, str) else getattr(backend, "__name__", "custom")
 
 
 def _name_of(fn: Callable[..., Any]) -> str:

@@ -31,6 +31,8 @@ class Options:
     no_fuse:  pairs ``(producer, consumer)`` of loop names never to fuse.
     force_fuse: pairs to fuse although it costs time, also with ``fuse`` off. What cannot be one kernel
               stays apart (see :attr:`nbcompile.compilation.Decision.forceable`).
+    rules:    names of fusion rules of your own, asked of each pair that could be fused
+              (:mod:`nbcompile.fuse.rules`).
     random:   ``"eager"`` draws exactly torch's own numbers; ``"philox"`` draws them inside the
               fused kernels, seeded by torch's generator: other numbers, same distribution.
               ``"auto"`` is eager on the CPU and philox on a GPU, as Inductor does.
@@ -53,6 +55,7 @@ class Options:
     fuse: bool = True
     no_fuse: tuple[tuple[str, str], ...] = ()
     force_fuse: tuple[tuple[str, str], ...] = ()
+    rules: tuple[str, ...] = ()
     random: Literal["auto", "eager", "philox"] = "auto"
     cache: bool = True
     verify: bool = False
@@ -129,9 +132,14 @@ class Options:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.name != "mode" and value != field.default:
-                pairs = isinstance(value, tuple)
-                found.append((field.name, ",".join(map(":".join, value)) if pairs else str(value)))
+                found.append(
+                    (field.name, ",".join(map(_typed, value)) if isinstance(value, tuple) else str(value))
+                )
         return tuple(found)
+
+
+def _typed(item: str | tuple[str, str]) -> str:
+    return item if isinstance(item, str) else ":".join(item)
 
 
 def _convert(name: str, value: Any, default: Any) -> Any:
@@ -148,6 +156,8 @@ def _convert(name: str, value: Any, default: Any) -> Any:
             return float(value)
         except ValueError as error:
             raise OptionError(f"option {name}={value!r} wants a number.") from error
+    if name == "rules":
+        return tuple(value.split(",") if isinstance(value, str) else value)
     if isinstance(default, tuple):
         return tuple(_pair(name, item) for item in (value.split(",") if isinstance(value, str) else value))
     return value

@@ -23,6 +23,7 @@ from nbcompile.fuse.record import parts
 from nbcompile.loop_ir.fused import FusedProgram
 from nbcompile.loop_ir.verify import verify
 from nbcompile.lower.aten_to_loops import aten_to_loops
+from nbcompile.lower.registry import from_outside
 from nbcompile.matrix_products import Products, in_two_steps
 from nbcompile.options import REPLAY_MODES, Options
 from nbcompile.orders import in_one_order
@@ -192,14 +193,21 @@ def _source(
 ) -> KernelSource:  # fmt: skip
     """The generated code of a graph, from the cache if it has been seen before."""
     cache = DiskCache.shared()
-    name = graph_cache.graph_key(aten, options, compiler) if options.cache else ""
-    stored = graph_cache.find(cache, name) if options.cache else None
+    caching = options.cache and not _made_outside(aten, options)
+    name = graph_cache.graph_key(aten, options, compiler) if caching else ""
+    stored = graph_cache.find(cache, name) if caching else None
     if stored:
         return _recalled(stored, aten, recorder)
     source = _generated(aten, options, recorder, printer, products)
-    if options.cache and (products is None or products.settled):
+    if caching and (products is None or products.settled):
         graph_cache.keep(cache, name, source, recorder.part(aten.id))
     return source
+
+
+def _made_outside(aten: AtenGraph, options: Options) -> bool:
+    """Whether code from outside, which no key of the cache knows, decides what becomes of a graph."""
+    calls = (node.target for node in aten.module.graph.nodes if node.op == "call_function")
+    return bool(options.rules) or any(from_outside(target) for target in set(calls))
 
 
 def _generated(

@@ -15,24 +15,20 @@ from nbcompile.errors import OptionError
 
 
 def resolve(
-    backend: str | Inner,
+    backend: str | Inner | Backend,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
     dynamic: bool | None = None,
 ) -> GraphCompiler:
     """The compiler that any backend but ours is, with mode and options bound.
 
-    ``backend``: one of :func:`names`, a function, or the name of one, dotted (``package.module.function``) or
-    as it was defined in the notebook or program itself. OptionError where it is unknown, not here, or does
-    not take what was given.
+    ``backend``: one of :func:`names`, a function or a Backend, or the name of one, dotted
+    (``package.module.function``) or as it was defined in the notebook or program itself. OptionError where it
+    is unknown, not here, or does not take what was given.
     """
     settings = Settings(mode or "default", dict(options or {}), dynamic)
-    if not isinstance(backend, str):
-        return of_inner(backend, settings)
-    known = backends().get(backend)
-    if known is not None:
-        return known.bound(settings)
-    return of_inner(_lookup(backend), settings)
+    found = _named(backend) if isinstance(backend, str) else backend
+    return found.bound(settings) if isinstance(found, Backend) else of_inner(found, settings)
 
 
 @functools.cache
@@ -66,7 +62,11 @@ def check(name: str) -> None:
         _dotted(name)
 
 
-def _lookup(name: str) -> Inner:
+def _named(name: str) -> Backend | Inner:
+    return backends().get(name) or _lookup(name)
+
+
+def _lookup(name: str) -> Backend | Inner:
     from torch._dynamo.backends.registry import lookup_backend
     from torch._dynamo.exc import InvalidBackend
 
@@ -81,7 +81,7 @@ def _lookup(name: str) -> Inner:
         ) from error
 
 
-def _dotted(name: str) -> Inner:
+def _dotted(name: str) -> Backend | Inner:
     """``package.module.function``, ``package.module:function``, or a name of the program itself."""
     module, _, function = name.replace(":", ".").rpartition(".")
     if not module and not hasattr(sys.modules.get("__main__"), name):
@@ -90,8 +90,8 @@ def _dotted(name: str) -> Inner:
         found = getattr(importlib.import_module(module or "__main__"), function)
     except (ImportError, AttributeError) as error:
         raise OptionError(f"backend {name!r} cannot be imported: {error}.") from error
-    if not callable(found):
-        raise OptionError(f"backend {name!r} is {type(found).__name__}, not a function.")
+    if not (callable(found) or isinstance(found, Backend)):
+        raise OptionError(f"backend {name!r} is {type(found).__name__}, neither a function nor a Backend.")
     return found  # type: ignore[no-any-return]
 
 

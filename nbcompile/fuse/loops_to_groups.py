@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Literal
 
 from nbcompile.compilation import Decision
 from nbcompile.fuse.cost import bytes_saved
 from nbcompile.fuse.legality import COST, Refusal, Uses, merge, single
 from nbcompile.fuse.limits import limits_of
 from nbcompile.fuse.naming import numbered
+from nbcompile.fuse.rules import Candidate, refused, rules
 from nbcompile.loop_ir.fused import FusedProgram, Group
 from nbcompile.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, Statement, View
 from nbcompile.options import Options
@@ -38,6 +40,7 @@ class _Fuser:
     def __init__(self, program: LoopProgram, options: Options) -> None:
         self.program = program
         self.options = options
+        self.rules = rules(options.rules)
         self.statements = {item.id: item for item in program.statements}
         self.order = {item.id: place for place, item in enumerate(program.statements)}
         self.loops = [item for item in program.statements if isinstance(item, Loop)]
@@ -147,6 +150,11 @@ class _Fuser:
             merged = merge(one, two, self.uses)
         by_user = isinstance(merged, Refusal) and merged.code == "user"
         forceable = False
+        if isinstance(merged, Group) and self.rules and not wanted:
+            which: Literal["producer-consumer", "siblings"]
+            which = "siblings" if kind == "siblings" else "producer-consumer"
+            objection = refused(self.rules, Candidate(first, second, which, one, two, merged, saved))
+            merged, forceable = objection or merged, objection is not None
         if isinstance(merged, Refusal) and merged.code in COST:
             ids = frozenset(loop.id for loop in one.loops + two.loops)
             uses = replace(self.uses, forced=(*self.uses.forced, ids))

@@ -113,6 +113,12 @@ def registry() -> Registry:
     return _registry
 
 
+def from_outside(target: Any) -> bool:
+    """Whether an operator has a lowering that is not of this package, so that its code may change."""
+    entry = registry().find(target)
+    return entry is not None and entry.lower.__module__.partition(".")[0] != __package__.partition(".")[0]
+
+
 def overload(name: str) -> Any:
     """The overload ``aten.<name>`` if this torch has it, else None (older or newer versions)."""
     packet, _, variant = name.partition(".")

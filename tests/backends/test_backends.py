@@ -43,6 +43,23 @@ def test_a_users_own_backend() -> None:
     assert run.ran_compiled and run.compilation.backend == "mine"
 
 
+def test_a_backend_of_ones_own_is_a_value_too() -> None:
+    def compiler(settings):
+        def compile(graph, example_inputs, recorder):
+            recorder.add(f"{len(graph.ids)} nodes in mode {settings.mode}")
+            return graph.module.forward
+
+        return compile
+
+    mine = Backend("mine", "runs what was captured", compiler, modes=("default", "quick"))
+    run = nb_compile(f, backend=mine, mode="quick")
+    run(torch.ones(5))
+    assert run.ran_compiled and run.compilation.backend == "mine"
+    assert run.compilation.notes == ("5 nodes in mode quick",)
+    with pytest.raises(OptionError, match="'mine' has no mode 'slow'"):
+        nb_compile(f, backend=mine, mode="slow")
+
+
 def test_mode_and_options_reach_the_backend() -> None:
     seen = {}
 
@@ -75,7 +92,7 @@ def test_dotted_names_and_unknown_ones() -> None:
         check("nowhere")
     with pytest.raises(OptionError, match="cannot be imported: No module named 'nowhere'"):
         check("nowhere.at_all")
-    with pytest.raises(OptionError, match="is float, not a function"):
+    with pytest.raises(OptionError, match="is float, neither a function nor a Backend"):
         resolve("math.pi")
 
 

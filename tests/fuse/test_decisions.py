@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from nbcompile.errors import OptionError
 from nbcompile.fuse.loops_to_groups import loops_to_groups
+from nbcompile.fuse.rules import Candidate, fusion_rule
 from nbcompile.loop_ir.fused import FusedProgram
 from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.options import Options
@@ -202,3 +204,39 @@ def test_a_pair_that_cannot_be_one_kernel_is_not_forced(case):
     forced = fuse(function, *inputs, options=replace(NO_CACHE, force_fuse=pairs))
     assert {item.code for item in forced.decisions if not item.accepted} >= {code}
     assert not any(item.overruled for item in forced.decisions)
+
+
+@fusion_rule("test-two")
+def two_loops(candidate: Candidate) -> str | None:
+    assert len(candidate.merged.loops) == len(candidate.first.loops) + len(candidate.second.loops)
+    return "two loops are enough" if len(candidate.merged.loops) > 2 else None
+
+
+def test_a_rule_from_outside_refuses_what_could_be_fused():
+    def chain(x):
+        return torch.softmax(x, -1).exp()
+
+    options = replace(NO_CACHE, rules=("test-two",))
+    program = fuse(chain, ones(64, 64), options=options)
+    assert len(fuse(chain, ones(64, 64)).groups) == 1
+    assert len(program.groups) == 3 and all(len(group.loops) <= 2 for group in program.groups)
+    refused = [item for item in program.decisions if item.code == "test-two"]
+    assert refused and {item.reason for item in refused} == {"two loops are enough"}
+    assert all(item.forceable for item in refused)
+    names = {item.id: item.outputs[0].name for item in program.program.statements}
+    pair = (names[refused[0].producer], names[refused[0].consumer])
+    forced = fuse(chain, ones(64, 64), options=replace(options, force_fuse=(pair,)))
+    assert max(len(group.loops) for group in forced.groups) > 2
+
+
+def test_a_rule_is_asked_of_legal_pairs_only_and_must_be_known():
+    by_nature = refusals(fuse(different_axes, ones(300, 200), options=replace(NO_CACHE, rules=("test-two",))))
+    assert "different-axes" in by_nature or "different-shape" in by_nature
+    with pytest.raises(OptionError, match=r"no fusion rule 'nowhere'.*test-two"):
+        fuse(few_rows, ones(2, 2), options=replace(NO_CACHE, rules=("nowhere",)))
+
+
+def test_rules_as_an_option():
+    options = Options.from_mapping({"rules": "a,b", "no_fuse": "x:y"})
+    assert options.rules == ("a", "b")
+    assert options.as_pairs() == (("no_fuse", "x:y"), ("rules", "a,b"))

@@ -11,6 +11,7 @@ import torch
 
 from nbcompile.api import compile as nbcompile_compile
 from nbcompile.compilation import Compilation
+from nbcompile.lower.registry import lowering, registry
 from nbcompile.runtime import graph_cache
 from nbcompile.runtime.cache import DiskCache
 
@@ -101,3 +102,28 @@ def test_other_options_are_another_entry(root: Path) -> None:
     torch.testing.assert_close(plain(X), normed(X))
     assert not plain.compilation.from_cache
     assert not any(decision.accepted for decision in plain.compilation.decisions)
+
+
+@torch.library.custom_op("nbcompile_tests::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@twice.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_what_is_lowered_by_code_from_outside_is_not_taken_from_the_cache(root: Path) -> None:
+    """Its key knows this package's code, not a notebook's, where a lowering is changed and run again."""
+    target: Any = torch.ops.nbcompile_tests.twice.default
+    found = []
+    for factor in (None, 2.0, 3.0):
+        if factor is not None:
+            lowering(target)(lambda b, x, factor=factor: b.pointwise(lambda x: x * factor, x))
+        compiled = nbcompile_compile(lambda x: twice(x.exp()) + 1)
+        assert torch.allclose(compiled(X), X.exp() * (factor or 2) + 1)
+        record = compiled.compilation
+        found.append((len(record.kernels), record.from_cache))
+    registry().lowerings.pop(target)
+    assert found == [(2, False), (1, False), (1, False)]
