@@ -1,16 +1,18 @@
 """Sphinx's configuration. ``scripts/docs.py`` puts the pages together and runs it; see there."""
 
+import os
 import re
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]  # this file is built from out/docs-src
+ROOT = Path(os.environ["NBCOMPILE_ROOT"])
 sys.path.insert(0, str(ROOT))
 
 project = "nbcompile"
 copyright = "the nbcompile authors"
 version = release = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.M)[1]
 
+smartquotes = False  # they would make a dash of two hyphens, which options begin with
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
 exclude_patterns = ["screenshots/README.md"]
 suppress_warnings = ["myst.header"]  # generated sections, and notebooks that begin below their title
@@ -18,7 +20,8 @@ suppress_warnings = ["myst.header"]  # generated sections, and notebooks that be
 myst_enable_extensions = ["deflist", "attrs_inline"]
 myst_heading_anchors = 3
 
-autodoc_typehints = "description"
+autodoc_typehints = "signature"
+autodoc_class_signature = "separated"
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True, "undoc-members": True}

@@ -8,7 +8,7 @@ of ``docs/``, these comments stand for what is made here, and are invisible on G
 
     <!-- output -->               what the block of code above printed when it was run for this build
     <!-- generated: NAME -->      one of the texts of docs_generated.py
-    <!-- include: FILE MARK -->   the part of a file between <!-- MARK --> and <!-- /MARK -->, or its tables
+    <!-- include: FILE MARK -->   the part of a file between the comments that name MARK
 
 Links to files outside ``docs/`` become plain text, those to notebooks lead to their pages.
 """
@@ -16,6 +16,7 @@ Links to files outside ``docs/`` become plain text, those to notebooks lead to t
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -23,6 +24,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import docs_generated
@@ -36,6 +38,7 @@ OUTPUT = "<!-- output -->"
 _GENERATED = re.compile(r"<!-- generated: ([\w-]+) -->")
 _INCLUDE = re.compile(r"<!-- include: (\S+) ([\w ]+) -->")
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#\s]+)(#[\w-]+)?\)")
+_PICTURE = re.compile(r"!\[([^\]]*)\]\((screenshots/[\w-]+-light\.png)\)")
 _CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.M | re.S)
 
 
@@ -68,9 +71,8 @@ def included(file: Path, mark: str) -> str:
     ):
         if begin in text:
             inner = text.split(begin, 1)[1].split(end, 1)[0]
-            return re.sub(r"^## .*$", "", inner, flags=re.M).strip()
-    if mark == "all":
-        return re.sub(r"\A# .*$", "", text, flags=re.M).replace("\n## ", "\n### ").strip()
+            inner = re.sub(r"^## .*$", "", inner, flags=re.M).strip()
+            return inner.replace("\n- * ", "\n- \\* ")  # a note on a star, not a list in a list
     raise ValueError(f"{file} has no part {mark}")
 
 
@@ -79,7 +81,7 @@ def linked(text: str, page: Path) -> str:
 
     def target(match: re.Match[str]) -> str:
         label, path = match[1], match[2]
-        if re.match(r"[a-z]+:", path):
+        if re.match(r"[a-z]+:|/", path):
             return match[0]
         file = (page.parent / path).resolve()
         if file.suffix == ".ipynb":
@@ -88,8 +90,17 @@ def linked(text: str, page: Path) -> str:
             return f"[{label}](/{file.relative_to(DOCS)}{match[3] or ''})"
         return label if label.startswith("`") or " " in label else f"`{label}`"
 
+    text = _PICTURE.sub(_both, text)
     parts = _CODE.split(text)
     return "".join(part if place % 2 else _LINK.sub(target, part) for place, part in enumerate(parts))
+
+
+def _both(match: re.Match[str]) -> str:
+    """A picture in the theme of the page, where there are two of it."""
+    if not (DOCS / match[2]).with_name(f"{Path(match[2]).stem.removesuffix('-light')}-dark.png").exists():
+        return match[0]
+    dark = match[2].replace("-light.png", "-dark.png")
+    return f"![{match[1]}]({match[2]}){{.only-light}}\n![{match[1]}]({dark}){{.only-dark}}"
 
 
 def rendered(page: Path, outputs: list[str], texts: Mapping[str, Callable[[], str]]) -> str:
@@ -100,72 +111,70 @@ def rendered(page: Path, outputs: list[str], texts: Mapping[str, Callable[[], st
     return _GENERATED.sub(lambda match: texts[match[1]](), text)
 
 
-def assemble(*, fresh: bool = False) -> float:
-    """Write ``out/docs-src``; seconds. Files that stay as they are keep their times."""
+def assemble(source: Path = SOURCE, run: Callable[[Path], list[str]] = run_page) -> float:
+    """Write the source tree; seconds. ``run`` says what the blocks of a page print. Files that stay as they
+    are keep their times."""
     start = time.perf_counter()
-    texts = docs_generated.TEXTS
     wanted: dict[Path, str | bytes] = {}
     shown = [page for page in pages() if OUTPUT in page.read_text(encoding="utf-8")]
     with ThreadPoolExecutor(2) as pool:
-        outputs = dict(zip(shown, pool.map(lambda page: run_page(page, fresh=fresh), shown)))
+        outputs = dict(zip(shown, pool.map(run, shown)))
     for page in pages():
         none = [""] * len(blocks(page.read_text(encoding="utf-8")))
-        wanted[page.relative_to(DOCS)] = rendered(page, outputs.get(page, none), texts)
+        wanted[page.relative_to(DOCS)] = rendered(page, outputs.get(page, none), docs_generated.TEXTS)
     for path in (DOCS / "conf.py", *DOCS.glob("_static/*"), *DOCS.glob("screenshots/*.png")):
         wanted[path.relative_to(DOCS)] = path.read_bytes()
     for name, text in docs_generated.files().items():
         wanted[Path(name)] = text
-    _write(wanted)
+    _write(source, wanted)
     return time.perf_counter() - start
 
 
-def _write(wanted: Mapping[Path, str | bytes]) -> None:
-    for old in [path for path in SOURCE.rglob("*") if path.is_file()]:
-        if old.relative_to(SOURCE) not in wanted:
+def _write(source: Path, wanted: Mapping[Path, str | bytes]) -> None:
+    for old in [path for path in source.rglob("*") if path.is_file()]:
+        if old.relative_to(source) not in wanted:
             old.unlink()
     for name, content in wanted.items():
         data = content.encode() if isinstance(content, str) else content
-        file = SOURCE / name
+        file = source / name
         if file.exists() and file.read_bytes() == data:
             continue
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
 
 
-def build(*, anew: bool = False) -> int:
-    """Run Sphinx; its exit status. A warning is an error."""
-    if anew:
-        shutil.rmtree(TARGET, ignore_errors=True)
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-q",
-        "-W",
-        "--keep-going",
-        "-b",
-        "html",
-        str(SOURCE),
-        str(TARGET),
-    ]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+def build(source: Path = SOURCE, target: Path = TARGET) -> subprocess.CompletedProcess[str]:
+    """Run Sphinx. A warning is an error, but all of them are told."""
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
+    return subprocess.run(
+        [*command, str(source), str(target)],
+        cwd=ROOT,
+        env={**os.environ, "NBCOMPILE_ROOT": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--fresh", action="store_true")
     asked = parser.parse_args()
+    if asked.fresh:
+        shutil.rmtree(TARGET, ignore_errors=True)
     try:
-        seconds = assemble(fresh=asked.fresh)
+        seconds = assemble(run=partial(run_page, fresh=asked.fresh))
     except PageError as error:
         print(error, file=sys.stderr)
         return 1
     print(f"{len(pages())} pages put together in {seconds:.0f} s")
     start = time.perf_counter()
-    status = build(anew=asked.fresh)
-    if not status:
-        print(f"built in {time.perf_counter() - start:.0f} s: {TARGET.relative_to(ROOT) / 'index.html'}")
-    return status
+    done = build()
+    print(done.stderr, file=sys.stderr, end="")
+    if not done.returncode:
+        index = TARGET.relative_to(ROOT) / "index.html"
+        print(f"built in {time.perf_counter() - start:.0f} s: {index}")
+    return done.returncode
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def config() -> str:
     rows = [
         (
             f"`{name}`",
-            f"`{trait.default_value!r}`" if trait.default_value is not None else "",
+            f"`{trait.default()!r}`",
             _cell(trait.help),
         )
         for name, trait in sorted(NbCompile.class_own_traits(config=True).items())
@@ -171,7 +171,9 @@ def refusals() -> str:
             code, reason = (*node.args, None, None)[:2]
             if isinstance(code, ast.Constant):
                 reasons = found.setdefault(str(code.value), [])
-                if (text := _words(reason)) and text not in reasons:
+                text = _words(reason)
+                text = text if re.search(r"\w", text) else "depends on the pair"
+                if text not in reasons:
                     reasons.append(text)
     rows = [
         (f"`{code}`", _cell("; ".join(reasons)), "yes" if code in COST else "no")
@@ -202,7 +204,12 @@ def notebooks() -> str:
         number, title = file.stem.split("-", 1)[0], _title(notebook)
         names.append(f"notebooks/{file.stem}")
         rows.append(
-            (number, f"[{title}](notebooks/{file.stem}.md)", str(exercises or ""), f"{seconds} s" if seconds else "")
+            (
+                number,
+                f"[{title}](notebooks/{file.stem}.md)",
+                str(exercises or ""),
+                f"{seconds} s" if seconds else "",
+            )
         )
     toctree = "```{toctree}\n:hidden:\n\n" + "\n".join(names) + "\n```"
     return _table(("", "notebook", "exercises", "one run of it took"), rows) + "\n\n" + toctree
