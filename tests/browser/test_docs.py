@@ -20,7 +20,7 @@ _LOADED = re.compile(
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site as ``make docs`` builds it, but that no code of a page is run: tests/test_docs.py does that."""
+    """The site as ``make docs`` builds it, but that no code is run: tests/test_docs.py does that."""
     sys.path.insert(0, str(ROOT / "scripts"))
     try:
         docs = importlib.import_module("docs")
