@@ -137,16 +137,7 @@ bench-gpu:  ## on a machine with a GPU: hold the GPU path to its goals, and prin
 	@for part in $(GPU_PARTS); do $(GPU_PYTHON) scripts/gpu/$$part --no-table $(BENCH_ARGS) || exit; done
 	@$(GPU_PYTHON) scripts/gpu/table.py
 
-backends-$(VENV)/.docs: pyproject.toml $(VENV)/.torch
-	@echo "Installing nbcompile, Jupyter and what builds the documentation"
-	@HATCH_BUILD_NO_HOOKS=1 $(PIP_INSTALL) -c $(VENV)/.torch -e '.[docs]'
-	@touch $@ $(VENV)/.jupyter
-
-docs: $(VENV)/.docs  ## build the documentation into out/docs, its examples run anew where the code has changed
-	@$(BIN)/python scripts/check_machine.py
-	@$(BIN)/python scripts/docs.py $(ARGS)
-
-table: $(VENV)/.test  ## every backend on twelve programs, into docs/backends.md
+backends-table: $(VENV)/.test  ## every backend on twelve programs, into docs/backends.md
 	$(BIN)/python scripts/backends_table.py $(BENCH_ARGS)
 
 opdb: $(VENV)/.test  ## run torch's own op database through nbcompile

@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib.util
 import re
 import shlex
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -115,6 +117,13 @@ def test_commands_exist(line: str) -> None:
         assert importlib.util.find_spec({"lab": "jupyterlab"}.get(words[0], words[0]))
     else:
         assert program == "pip" and words[0] == "install"
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
+def test_make_docs_runs_the_script() -> None:
+    run = subprocess.run(["make", "-n", "docs"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0 and not run.stderr, run.stderr
+    assert "scripts/docs.py" in run.stdout and ".[docs]" in (ROOT / "Makefile").read_text()
 
 
 _MAGIC = re.compile(r"(?:^|`)[ ]*(%%?compile)((?: [^`\n]*)?)", re.M)
