@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-nightly test-typescript lint lint-python lint-typescript lab types explorer explorer-figures labextension wheel bench bench-gpu backends-table opdb notebooks table \
+.PHONY: help demo test test-nightly test-typescript lint lint-python lint-typescript lab types explorer explorer-figures labextension wheel bench bench-gpu backends-table opdb notebooks docs table \
   clean distclean
 
 help:  ## show this list
@@ -145,6 +145,15 @@ opdb: $(VENV)/.test  ## run torch's own op database through nbcompile
 
 notebooks: $(VENV)/.test  ## write notebooks/*.ipynb anew from notebooks/*.py; ARGS="--run 06" runs one
 	$(BIN)/python scripts/notebooks.py $(ARGS)
+
+$(VENV)/.docs: pyproject.toml $(VENV)/.torch
+	@echo "Installing nbcompile, Jupyter and what builds the documentation"
+	@HATCH_BUILD_NO_HOOKS=1 $(PIP_INSTALL) -c $(VENV)/.torch -e '.[docs]'
+	@touch $@ $(VENV)/.jupyter
+
+docs: $(VENV)/.docs  ## build the documentation into out/docs, its examples run anew where the code has changed
+	@$(BIN)/python scripts/check_machine.py
+	@$(BIN)/python scripts/docs.py $(ARGS)
 
 table: $(VENV)/.test  ## run the benchmark and put its figures into README.md
 	@mkdir -p out

@@ -114,7 +114,7 @@ def _decisions(compilation: Compilation, links: Links) -> list[str]:
 
 def _kernels(compilation: Compilation, facts: fact.Facts) -> list[str]:
     own = [call for call in facts.calls if call.fate == "fused"]
-    if not own:
+    if not own or not compilation.kernels:  # none, or not among the parts that are asked for
         return []
     loops = {kernel.id: len(kernel.loops) for kernel in compilation.kernels}
     schedule = {kernel.id: kernel.schedule for kernel in compilation.kernels}

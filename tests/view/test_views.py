@@ -353,3 +353,9 @@ def test_the_cell_scrolls_where_it_is_narrow_and_its_names_differ_where_they_are
     names = ("_log_softmax_backward_data_sum", "_log_softmax_backward_data_exp")
     first, second = (clip_middle(name, 18) for name in names)
     assert first != second and len(first) == len(second) == 18
+
+
+def test_text_of_one_part_has_no_kernels_without_their_loops() -> None:
+    text = view.to_text(fixtures.transformer(), show=("times",))
+    assert "Timings" in text and "\nKernels" not in text and " 0 loops" not in text
+    assert "\nKernels" in view.to_text(fixtures.transformer(), show=("kernels",))
