@@ -8,6 +8,8 @@
 # It takes about a minute to run, and half an hour to read with the exercises.
 
 # %%
+import inspect
+import logging
 import subprocess
 import sys
 import tempfile
@@ -21,6 +23,7 @@ from nbcompile.testing import AssertCompiles
 from nbcompile.workshop import check, worth
 
 # %load_ext nbcompile
+torch._logging.set_logs(dynamo=logging.ERROR)
 torch.manual_seed(0)
 device = "cuda" if torch.cuda.is_available() else "cpu"
 print("torch", torch.__version__, "on", device, "with", torch.get_num_threads(), "threads")
@@ -32,7 +35,7 @@ print("torch", torch.__version__, "on", device, "with", torch.get_num_threads(),
 # `C / (e − c)` calls, the *break-even*. If `c` is not smaller than `e`, it never does. So there are three
 # numbers to know, and none of them is "how many times as fast".
 #
-# This chain of seven pointwise operations is a compiler's best case: eager mode walks over memory seven
+# This chain of eight pointwise operations is a compiler's best case: eager mode walks over memory eight
 # times, a fused kernel once.
 
 # %%
@@ -303,8 +306,6 @@ assert all(row["status"] == "ok" for row in found.rows())
 # of matmul, tanh, softmax, sort, cumsum, sum.
 
 # %%
-import inspect
-
 print(inspect.getsource(worth.report))
 record = nbcompile.compare(worth.report, worth.report_inputs(), ("eager", "nbcompile"), budget=0.5)
 eager, ours, _ = worth.figures(record)
