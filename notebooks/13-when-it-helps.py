@@ -25,6 +25,7 @@ from nbcompile.workshop import check, worth
 # %load_ext nbcompile
 torch._logging.set_logs(dynamo=logging.ERROR)
 torch.manual_seed(0)
+torch.set_num_threads(1)  # what else the machine does disturbs several threads more than one
 device = "cuda" if torch.cuda.is_available() else "cpu"
 print("torch", torch.__version__, "on", device, "with", torch.get_num_threads(), "threads")
 
