@@ -82,7 +82,7 @@ print(f"break-even after {compiling / (eager - ours):,.0f} calls cold, {warm / (
 # %% [markdown]
 # ### Exercise: predict a break-even
 #
-# `worth.chain` is the same function. Below it is compiled and measured with 2¹⁶ numbers; with 2²⁰ only calls
+# `worth.chain` is the same function. Below it is compiled and measured with 2¹⁷ numbers; with 2²⁰ only calls
 # are measured, no compile. Predict after how many calls a compile would pay for itself at 2²⁰ numbers. The
 # check measures it; within a factor of two is right.
 #
@@ -93,7 +93,7 @@ print(f"break-even after {compiling / (eager - ours):,.0f} calls cold, {warm / (
 # </details>
 
 # %%
-SMALL, LARGE = 1 << 16, 1 << 20
+SMALL, LARGE = 1 << 17, 1 << 20
 C, e, c = float("inf"), 0.0, 0.0
 for _ in range(2):  # the shorter of two compiles
     record = nbcompile.compare(
@@ -107,14 +107,15 @@ record = nbcompile.compare(
 e_large, c_large, _ = worth.figures(record)
 print(f"{SMALL:9,} numbers: C = {milliseconds(C)}, e = {milliseconds(e)}, c = {milliseconds(c)}")
 print(f"{LARGE:9,} numbers: e = {milliseconds(e_large)}, c = {milliseconds(c_large)}")
-print(f"break-even with {SMALL:,} numbers after {C / (e - c):,.0f} calls")
+earned = f"after {C / (e - c):,.0f} calls" if c < e else "never"
+print(f"break-even with {SMALL:,} numbers: {earned}")
 
 # %% tags=["exercise"]
 answer = ...  # a number of calls
 check("worth.break_even", answer, LARGE)
 
 # %% tags=["wrong"]
-answer = C / (e - c)  # as if the size did not matter
+answer = C / max(e - c, 1e-9)  # as if the size did not matter
 
 # %% tags=["wrong"]
 answer = LARGE / SMALL * C / (e_large - c_large)  # as if a compile took longer for a larger tensor
@@ -288,8 +289,9 @@ answer = {"chain in a server": True, "chain in a script": False, "product": Fals
 found = nbcompile.compare(
     worth.chain,
     lambda n: (torch.randn(n),),
-    {"backend": ["eager", "nbcompile"], "n": [64, 4096, 262_144]},
-    budget=0.1,
+    {"backend": ["eager", "nbcompile"], "n": [64, 16_384, 1 << 20]},
+    budget=0.3,
+    progress=lambda text: None,
 )
 found.table()[["backend", "n", "cold", "steady", "speedup", "status"]]
 

@@ -347,10 +347,10 @@ for path, package in files:
     assert "1 rows: (1, 10)" in run.stdout and "64 rows: (64, 10)" in run.stdout
 
 # %% [markdown]
-# Two things in these lines are worth a look. Importing torch takes longer than all the rest, and no file
-# helps there. And compare what becomes of 65 rows: the file of `torch.export` checks the bounds that it was
-# given. AOTInductor leaves such checks out unless it is told otherwise, so a server in front of it has to
-# check.
+# Two things in these lines are worth a look. The seconds are imports, torch's own and those that it makes
+# when it first loads a file; the reports above leave them out on all sides, and no file helps there. And
+# compare what becomes of 65 rows: the file of `torch.export` checks the bounds that it was given.
+# AOTInductor leaves such checks out unless it is told otherwise, so a server in front of it has to check.
 #
 # ## Export or compile
 #
