@@ -7,6 +7,7 @@ ATen, and the record says so and why.
 from __future__ import annotations
 
 import contextlib
+import keyword
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -308,9 +309,10 @@ def _is_static(node: fx.Node) -> bool:
 
 def user_name(source: str) -> str:
     """What a person would call an input that Dynamo calls ``L_self_modules_norm_parameters_weight_``:
-    ``norm_weight``."""
+    ``norm_weight``. A name that Python takes: DDPOptimizer's graphs have inputs called ``0_weight``."""
     words = [word for word in source.strip("_").split("_") if word]
     if words and words[0] in ("L", "G", "l", "g"):
         words = words[1:]
     telling = [word for word in words if word not in ("self", "modules", "parameters", "buffers")]
-    return "_".join(telling or words) or "input"
+    name = "_".join(telling or words) or "input"
+    return name if name.isidentifier() and not keyword.iskeyword(name) else f"_{name}"

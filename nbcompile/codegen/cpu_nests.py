@@ -189,6 +189,9 @@ class Nests(KernelPrinter):
         """Whether something at ``place`` with these axes is made once per inner point."""
         return bool((axes | frozenset(a for a in place.atoms() if isinstance(a, Axis))) & self.nest.inner)
 
+    def is_full(self, item: Store) -> bool:
+        return self.full(item.value.axes, item.place)
+
     # -- innermost loops ---------------------------------------------------------------------------
 
     def hoist(
@@ -402,6 +405,8 @@ class Nests(KernelPrinter):
                 scope.pop(number, None)
             for acc in accumulators:
                 self.row_result(acc, count, scope)
+        for item in [item for item in self.values.stores if item.last and not self.is_full(item)]:
+            self.store(item, scope)
         for _ in rows:
             self.out.close()
 
@@ -413,8 +418,7 @@ class Nests(KernelPrinter):
         last = self.top_level()
         stores = [
             item for item in self.values.stores
-            if self.full(item.value.axes, item.place)
-            and (last if item.last else self.level(item.value)) == level
+            if self.is_full(item) and (last if item.last else self.level(item.value)) == level
         ]  # fmt: skip
         reductions = [
             item for item in self.values.reductions if not item.split and self.levels[item.output] == level
@@ -438,10 +442,11 @@ class Nests(KernelPrinter):
         return roots + [item.position for item in reductions if item.position is not None]
 
     def _row_level(self, level: int, scope: Scope) -> Scope:
-        """What is made once per row and needs ``level`` passes: stores and split reductions."""
+        """What is made once per row and needs ``level`` passes: stores and split reductions. What overwrites
+        memory is made here, and stored after the last pass."""
         stores = [
             item for item in self.values.stores
-            if not self.full(item.value.axes, item.place) and self.level(item.value) == level
+            if not self.is_full(item) and self.level(item.value) == level
         ]  # fmt: skip
         split = [
             acc for acc in self.split.values()
@@ -454,7 +459,15 @@ class Nests(KernelPrinter):
         order, certain = self.needed(roots, {}, {})
         self.report_gathers([value for value in order if value.number in certain], scope)
         for item in stores:
-            self.store(item, scope)
+            if not item.last:
+                self.store(item, scope)
+            elif item.value.number not in scope and item.value.kind in ("op", "load", "guard"):
+                name = self.fresh(self.names.get(item.value.number) or "t")
+                text = strip(self.text(item.value, scope))
+                self.out.add(
+                    f"const {REGISTER_TYPES[item.value.dtype]} {name} = {text};", [item.value.origin]
+                )
+                scope = {**scope, item.value.number: name}
         for acc in split:
             for line in acc.update(self.split_target(acc, scope), self.text(acc.item.value, scope)):
                 self.out.add(line, [acc.item.loop.id])

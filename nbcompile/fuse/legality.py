@@ -14,6 +14,7 @@ from nbcompile.fuse.alignment import (
 )
 from nbcompile.fuse.cost import evaluations, is_expensive, many_loads, touched
 from nbcompile.fuse.limits import CPU_LIMITS, Limits
+from nbcompile.fuse.overwriting import reached_by
 from nbcompile.fuse.scans import scanning
 from nbcompile.loop_ir.expr import Load
 from nbcompile.loop_ir.fused import Binding, Group, Nest
@@ -406,17 +407,17 @@ def _check_edges(group: Group, uses: Uses) -> Refusal | None:
     for loop in group.loops:
         binding = group.bindings.get(loop.id)
         for load in loop.reads():
-            if load.buffer in mutated and loop is not mutated[load.buffer]:
-                writer = mutated[load.buffer]
-                if binding is None or _at(load, binding) != _output_index(group, writer):
+            writer = mutated.get(load.buffer)
+            if writer is not None:
+                written = _output_index(group, writer)
+                if binding is None or _at(load, binding) != written:
                     return Refusal(
                         "overwritten", f"{load.buffer} is overwritten here, and read at other points"
                     )
-            if load.buffer in mutated and loop is mutated[load.buffer]:
-                if binding is None or _at(load, binding) != _output_index(group, loop):
-                    return Refusal(
-                        "overwritten", f"{load.buffer} is overwritten here, and read at other points"
-                    )
+                # On a GPU several programs may hold a row together: one may store before another reads.
+                apart = group.nest.rows if uses.limits.split_alone else group.nest.axes
+                if reached_by(load.buffer, group) & frozenset(apart) - _axes_of(written):
+                    return Refusal("overwritten", f"{load.buffer} is overwritten here, and read by every row")
             maker = makers.get(load.buffer)
             if maker is None:
                 continue

@@ -7,6 +7,7 @@ import operator
 import pytest
 import torch
 
+from nbcompile.capture.fx_to_aten import user_name
 from nbcompile.compilation import Compilation, Graph
 from nbcompile.errors import CodegenError
 from nbcompile.provenance import Links
@@ -226,3 +227,16 @@ def test_symbolic_shapes_reach_the_record() -> None:
     multiply = next(n for n in run.compilation.graph("g0.fw").nodes if n.op == "aten.mul.Tensor")
     assert multiply.shape is not None and all(isinstance(extent, str) for extent in multiply.shape)
     assert multiply.bytes == 4 * 6 * 4
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("L_self_modules_norm_parameters_weight_", "norm_weight"),
+        ("0_weight", "_0_weight"),  # a layer of nn.Sequential, in a graph of DDPOptimizer's
+        ("L_self_modules_1_parameters_weight_", "_1_weight"),
+        ("L_lambda_", "_lambda"),
+    ],
+)
+def test_an_input_has_a_name_that_python_takes(source: str, name: str) -> None:
+    assert user_name(source) == name

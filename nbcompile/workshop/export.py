@@ -1,0 +1,197 @@
+"""Checkers of notebook 14: programs as files."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from nbcompile.errors import NbcompileError, in_one_line
+from nbcompile.exporting.blocked import export_error, quiet_export
+from nbcompile.exporting.program import DynamicDim, Program
+from nbcompile.measure.timing import quiet
+from nbcompile.view.units import clip
+from nbcompile.workshop.exercise import WrongAnswerError, exercise
+
+Dynamic = Mapping[str, Mapping[int, DynamicDim]]
+Loaded = Callable[..., Any]
+
+
+class Mixer(nn.Module):
+    """Two inputs that share a dimension: each row's query is answered from its own keys."""
+
+    def forward(self, query: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        weights = torch.softmax((keys * query[:, None]).sum(-1), -1)
+        return (keys * weights[..., None]).sum(1)
+
+
+class Limiter(nn.Module):
+    """Scores that are scaled down to length 1 if they are longer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.score = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h: torch.Tensor = self.score(x)
+        if h.norm() > 1:
+            h = h / h.norm()
+        return h
+
+
+class Scaled(nn.Module):
+    """A Python number, a buffer and a print."""
+
+    offset: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = 2.0
+        self.register_buffer("offset", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        print("called")
+        return x * self.scale + self.offset
+
+
+def file_of(module: Callable[..., Any], inputs: tuple[Any, ...], dynamic: Dynamic) -> Loaded:
+    """The program as it comes back from a file. Raises what torch.export raises, or ExportError."""
+    program = Program.of(module, inputs, {}, dynamic)
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad(), quiet(silent=True), quiet_export():
+        try:
+            exported = program.export()
+        except Exception as error:
+            raise export_error(program, error) from error
+        path = Path(folder, "model.pt2")
+        torch.export.save(exported, path)
+        loaded: Loaded = torch.export.load(path).module()
+    return loaded
+
+
+def takes(loaded: Loaded, *inputs: torch.Tensor) -> bool:
+    """Whether the file accepts these inputs."""
+    try:
+        with torch.no_grad():
+            loaded(*inputs)
+    except Exception:  # a guard of torch's, or an operator that does not fit: both mean no
+        return False
+    return True
+
+
+SIZES = ((3, 16), (4, 16), (32, 16), (33, 16), (8, 17))
+"""Of the input, in the exercise that asks which are accepted."""
+
+
+@exercise("export.sizes")
+def sizes(answer: Mapping[tuple[int, int], bool]) -> str:
+    if set(answer) != set(SIZES) or not all(isinstance(value, bool) for value in answer.values()):
+        raise WrongAnswerError("The answer has True or False for each of the five sizes.")
+    truth = _accepted()
+    wrong = [size for size in SIZES if answer[size] != truth[size]]
+    if wrong:
+        columns = wrong[0][1]
+        why = (
+            "The number of columns was not named, so what is it in the file?"
+            if columns != 16
+            else "Compare the number of rows with both bounds, and remember what is known of the unnamed one."
+        )
+        raise WrongAnswerError(f"{len(SIZES) - len(wrong)} of 5 are right, {wrong[0]} is not. {why}")
+    accepted = ", ".join(str(size) for size in SIZES if truth[size])
+    return f"the file takes {accepted} and raises at the others: a guard, not a wrong result."
+
+
+@cache
+def _accepted() -> dict[tuple[int, int], bool]:
+    loaded = file_of(nn.Linear(16, 4), (torch.randn(8, 16),), {"input": {0: ("batch", 4, 32)}})
+    return {size: takes(loaded, torch.randn(size)) for size in SIZES}
+
+
+@exercise("export.dims")
+def dims(answer: Dynamic) -> str:
+    if not isinstance(answer, Mapping):
+        raise WrongAnswerError("The answer is a mapping, as the argument `dynamic` of nbcompile.export.")
+    torch.manual_seed(0)
+    module = Mixer()
+
+    def inputs(batch: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.randn(batch, 16), torch.randn(batch, length, 16)
+
+    try:
+        loaded = file_of(module, inputs(8, 10), answer)
+    except NbcompileError as error:
+        raise WrongAnswerError(f"It is not exported: {clip(in_one_line(error), 240)}") from error
+    for batch, length in ((8, 10), (64, 10), (3, 10), (1, 10), (8, 128), (8, 7), (1, 1), (64, 128)):
+        given = inputs(batch, length)
+        if not takes(loaded, *given):
+            raise WrongAnswerError(
+                f"The file refuses batch {batch} with length {length}. Is each size that may "
+                "change named, from its least value on?"
+            )
+        torch.testing.assert_close(loaded(*given), module(*given))
+    for batch, length in ((65, 10), (8, 129)):
+        if takes(loaded, *inputs(batch, length)):
+            raise WrongAnswerError(
+                f"The file takes batch {batch} with length {length}, to be refused. State the bounds."
+            )
+    return "batches of 1 to 64 and lengths of 1 to 128 give what the module gives; 65 and 129 are refused."
+
+
+@exercise("export.mend")
+def mend(answer: type[nn.Module]) -> str:
+    if not (isinstance(answer, type) and issubclass(answer, Limiter)):
+        raise WrongAnswerError("The answer is a class that inherits from Limiter.")
+    torch.manual_seed(0)
+    reference = Limiter()
+    module = answer()
+    module.load_state_dict(reference.state_dict())
+    with torch.no_grad():
+        module.score.bias.zero_()
+        reference.score.bias.zero_()
+    x = torch.randn(6, 8)
+    try:
+        loaded = file_of(module, (x,), {"x": {0: "batch"}})
+    except NbcompileError as error:
+        raise WrongAnswerError(f"It is not exported: {clip(in_one_line(error), 240)}") from error
+    for factor, which in ((10.0, "longer than 1"), (0.01, "shorter than 1")):
+        with torch.no_grad():
+            wanted, found = reference(x * factor), loaded(x * factor)
+        if not torch.allclose(wanted, found, rtol=1e-4, atol=1e-6):
+            raise WrongAnswerError(
+                f"It is exported, but for scores {which} the file gives something else than Limiter does. "
+                "The file has one way for both cases."
+            )
+    return "the file does what Limiter does on both sides of the branch, and the branch is gone."
+
+
+@exercise("export.baked")
+def baked(answer: Mapping[str, float]) -> str:
+    keys = ("result", "printed")
+    if set(answer) != set(keys):
+        raise WrongAnswerError(f"The answer has numbers for {' and '.join(map(repr, keys))}.")
+    module = Scaled()
+    with contextlib.redirect_stdout(io.StringIO()):
+        loaded = file_of(module, (torch.ones(2),), {})
+    module.scale = 10.0
+    module.offset.fill_(5.0)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        results = [float(loaded(torch.ones(2))[0]) for _ in range(3)]
+    truth = {"result": results[-1], "printed": printed.getvalue().count("called")}
+    for name in keys:
+        if answer[name] != truth[name]:
+            raise WrongAnswerError(
+                "The result is another: what of scale and offset did the file read, and when?"
+                if name == "result"
+                else "The number of prints is another: is a print a tensor operation?"
+            )
+    return (
+        f"the file returns {truth['result']:g}: scale and offset are as they were on export. It has printed "
+        f"{truth['printed']} times."
+    )
