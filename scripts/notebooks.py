@@ -102,6 +102,8 @@ def run(notebook: NotebookNode, folder: Path) -> float:
                 del output["data"][kind]
             output.get("metadata", {}).clear()
         cell.outputs = [o for o in cell.outputs if o.output_type in ("stream", "error") or o.get("data")]
+    # The kernel has written its version there: of that the source knows nothing.
+    notebook.metadata.language_info = nbformat.from_dict({"name": "python"})
     for name in [name for name in notebook.metadata if name not in ("kernelspec", "language_info")]:
         del notebook.metadata[name]
     notebook.metadata["nbcompile_run"] = {"code": digest(notebook), "seconds": round(seconds)}
