@@ -15,10 +15,12 @@ from __future__ import annotations
 import argparse
 import copy
 import hashlib
+import json
 import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import jupytext
 import nbformat
@@ -28,6 +30,8 @@ NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 TIMEOUT = 600  # seconds a cell
 KEPT = ("text/plain", "text/html", "image/png", "image/svg+xml", "application/vnd.nbcompile.v1+json")
 """Kinds of output that are kept. Views of a live kernel's widgets are not: without it they show nothing."""
+LARGEST = 400_000
+"""Characters of a record, above which only its HTML is kept: GitHub shows no notebook of many megabytes."""
 
 
 def rendered(source: Path) -> NotebookNode:
@@ -101,13 +105,17 @@ def run(notebook: NotebookNode, folder: Path) -> float:
         if cell.cell_type != "code":
             continue
         for output in cell.outputs:
-            for kind in [kind for kind in output.get("data", {}) if kind not in KEPT]:
+            for kind in [kind for kind, value in output.get("data", {}).items() if not is_kept(kind, value)]:
                 del output["data"][kind]
             output.get("metadata", {}).clear()
         cell.outputs = [o for o in cell.outputs if o.output_type in ("stream", "error") or o.get("data")]
     notebook.metadata = metadata  # without what the kernel said of itself
     notebook.metadata["nbcompile_run"] = {"code": digest(notebook), "seconds": round(seconds)}
     return seconds
+
+
+def is_kept(kind: str, value: Any) -> bool:
+    return kind in KEPT and (isinstance(value, str) or len(json.dumps(value)) <= LARGEST)
 
 
 def text_of(notebook: NotebookNode) -> str:

@@ -17,7 +17,7 @@ from nbcompile.workshop import exercises
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "notebooks").glob("*.py"))
-QUICK = 25
+QUICK = 15
 """Seconds of a run, above which a notebook is run by ``make test-nightly`` only."""
 
 _spec = importlib.util.spec_from_file_location("notebooks", ROOT / "scripts" / "notebooks.py")
