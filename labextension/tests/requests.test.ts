@@ -66,3 +66,12 @@ test('an interrupt that was lost is sent again where the request goes on', () =>
   expect(interrupts()).toBe(2);
   vi.useRealTimers();
 });
+
+test('what comes of a cancelled request all the same is not shown', async () => {
+  const { requests, sent } = session();
+  const late = requests.request('change', {});
+  requests.receive({ id: id(sent, 0), kind: 'begun' });
+  requests.cancel(); // and Python drops the interrupt
+  requests.receive({ id: id(sent, 0), kind: 'result', value: 3 });
+  await expect(late).rejects.toMatchObject({ cancelled: true });
+});

@@ -50,6 +50,7 @@ def test_budget_bounds_the_rounds() -> None:
 
 def test_quiet_puts_everything_back_on_an_interrupt(capsys: pytest.CaptureFixture[str]) -> None:
     threads = torch.get_num_threads()
+    gc.unfreeze()  # of what earlier modules left (conftest.py)
     with pytest.raises(KeyboardInterrupt), quiet(threads + 1, silent=True) as used:
         assert used == threads + 1 and not gc.isenabled() and gc.get_freeze_count() > 0
         print("nobody sees this")

@@ -26,7 +26,9 @@ interface Waiting {
   resolve(value: unknown): void;
   reject(error: PlayError): void;
   progress?: ((step: Progress) => void) | undefined;
-  state: 'sent' | 'begun' | 'cancelled';
+  begun: boolean;
+  /** Then a result that comes all the same is not wanted any more. */
+  cancelled: boolean;
   /** When it was last interrupted, in ms. */
   interrupted?: number;
 }
@@ -49,7 +51,7 @@ export class Requests implements Kernel {
   request<T>(method: string, params: object, progress?: (step: Progress) => void): Promise<T> {
     const id = `${this.own}-${++this.last}`;
     return new Promise<T>((resolve, reject) => {
-      this.waiting.set(id, { resolve: resolve as (value: unknown) => void, reject, progress, state: 'sent' });
+      this.waiting.set(id, { resolve: resolve as (value: unknown) => void, reject, progress, begun: false, cancelled: false });
       this.send({ id, method, params });
     });
   }
@@ -58,9 +60,8 @@ export class Requests implements Kernel {
     const waiting = this.waiting.get(reply.id);
     if (!waiting) return;
     if (reply.kind === 'begun') {
-      const cancelled = waiting.state === 'cancelled';
-      waiting.state = 'begun';
-      if (cancelled) this.stop(waiting);
+      waiting.begun = true;
+      if (waiting.cancelled) this.stop(waiting);
       return;
     }
     if (reply.kind === 'progress') {
@@ -69,15 +70,16 @@ export class Requests implements Kernel {
       return;
     }
     this.waiting.delete(reply.id);
-    if (reply.kind === 'result') waiting.resolve(reply.value);
-    else waiting.reject(failure(reply.error));
+    if (reply.kind === 'error') waiting.reject(failure(reply.error));
+    else if (waiting.cancelled) waiting.reject(new PlayError('Cancelled', '', undefined, undefined, true));
+    else waiting.resolve(reply.value);
   }
 
   /** A kernel that has not begun would ignore an interrupt: it comes when the kernel has. */
   cancel(): void {
     for (const each of this.waiting.values()) {
-      if (each.state === 'begun') this.stop(each);
-      else each.state = 'cancelled';
+      each.cancelled = true;
+      if (each.begun) this.stop(each);
     }
   }
 
