@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -72,18 +73,18 @@ def _shortest(item: Measurement) -> float:
 def break_even_of(answer: float, size: int) -> str:
     if not isinstance(answer, int | float) or answer <= 0:
         raise WrongAnswerError("The answer is a number of calls.")
-    measured = 0.0
-    for _ in range(3):  # a machine that is busy with something else is asked again
-        record = nbcompile.compare(
-            chain, (torch.randn(size),), ("eager", "nbcompile"), budget=0.5, accuracy=False
+    inputs = (torch.randn(size),)
+    runs = [  # the machine may be busy with something else during one of them
+        figures(nbcompile.compare(chain, inputs, ("eager", "nbcompile"), budget=0.5, accuracy=False))
+        for _ in range(3)
+    ]
+    eager, ours, compiling = (statistics.median(column) for column in zip(*runs))
+    measured = break_even(compiling, eager, ours) or float("inf")
+    if 0.5 <= answer / measured <= 2:
+        return (
+            f"measured just now: {measured:,.0f} calls. The compile takes {seconds_text(compiling)}, and "
+            f"a call is {seconds_text(eager - ours)} shorter."
         )
-        eager, ours, compiling = figures(record)
-        measured = break_even(compiling, eager, ours) or float("inf")
-        if 0.5 <= answer / measured <= 2:
-            return (
-                f"measured just now: {measured:,.0f} calls. The compile takes {seconds_text(compiling)}, and "
-                f"a call is {seconds_text(eager - ours)} shorter."
-            )
     far = "more" if answer > measured else "fewer"
     raise WrongAnswerError(
         f"You say {answer:,.0f}, over twice as {'many' if far == 'more' else 'few'} as were measured. "
