@@ -48,7 +48,7 @@ def main(out: Path, wanted: tuple[str, ...]) -> None:
                     continue
                 notebook = nbformat.read(file, as_version=4)
                 place = key_moment(notebook)
-                notebook.metadata.pop("kernelspec")  # no kernel's name: JupyterLab asks which
+                notebook.metadata = nbformat.from_dict({})  # no kernel: JupyterLab asks which
                 nbformat.write(notebook, server.write(file.name))
                 camera = Camera(browser, "light", out)
                 with camera.window(1200, 1000) as page:
