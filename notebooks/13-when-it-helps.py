@@ -84,7 +84,7 @@ print(f"break-even after {compiling / (eager - ours):,.0f} calls cold, {warm / (
 #
 # `worth.chain` is the same function. Below it is compiled and measured with 2¹⁷ numbers; with 2²⁰ only calls
 # are measured, no compile. Predict after how many calls a compile would pay for itself at 2²⁰ numbers. The
-# check measures it; within a factor of two is right.
+# check measures it; within a factor of three is right.
 #
 # <details><summary>Hint</summary>
 #
@@ -93,7 +93,7 @@ print(f"break-even after {compiling / (eager - ours):,.0f} calls cold, {warm / (
 # </details>
 
 # %%
-SMALL, LARGE = 1 << 17, 1 << 20
+SMALL, LARGE = 1 << 14, 1 << 20
 C, e, c = float("inf"), 0.0, 0.0
 for _ in range(2):  # the shorter of two compiles
     record = nbcompile.compare(

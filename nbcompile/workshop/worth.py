@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -78,16 +77,17 @@ def break_even_of(answer: float, size: int) -> str:
         figures(nbcompile.compare(chain, inputs, ("eager", "nbcompile"), budget=0.5, accuracy=False))
         for _ in range(3)
     ]
-    eager, ours, compiling = (statistics.median(column) for column in zip(*runs))
-    measured = break_even(compiling, eager, ours) or float("inf")
-    if 0.5 <= answer / measured <= 2:
-        return (
-            f"measured just now: {measured:,.0f} calls. The compile takes {seconds_text(compiling)}, and "
-            f"a call is {seconds_text(eager - ours)} shorter."
-        )
+    measured = 0.0
+    for eager, ours, compiling in runs:
+        measured = break_even(compiling, eager, ours) or float("inf")
+        if 1 / 3 <= answer / measured <= 3:
+            return (
+                f"measured just now: {measured:,.0f} calls. The compile takes {seconds_text(compiling)}, and "
+                f"a call is {seconds_text(eager - ours)} shorter."
+            )
     far = "more" if answer > measured else "fewer"
     raise WrongAnswerError(
-        f"You say {answer:,.0f}, over twice as {'many' if far == 'more' else 'few'} as were measured. "
+        f"You say {answer:,.0f}, over three times too {'many' if far == 'more' else 'few'}. "
         "Which of the three numbers in the formula depend on the size, and how?"
     )
 
