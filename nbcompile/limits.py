@@ -86,14 +86,18 @@ def uses_matrix_units(kernel: Kernel) -> bool:
 
 
 def ceilings_of(compilation: Compilation, target: str) -> Ceilings | None:
-    """The ceilings to hold kernels for ``target`` against: measured ones first, else published."""
+    """The ceilings to hold kernels for ``target`` against: measured ones first, else those published for the
+    product that they were made on, else for the one that the table has for such a chip."""
     for found in compilation.ceilings:
         if found.target == target:
             return found
     try:
-        return published(targets.parse(target))
+        chip = targets.parse(target)
     except OptionError:  # a chip that our table does not have
         return None
+    here = compilation.environment
+    made_here = here.device.startswith("cuda") and compilation.options.get("target", "auto") == "auto"
+    return published(targets.of_part(chip, here.processor) if made_here else chip)
 
 
 def point(kernel: Kernel, ceilings: Ceilings) -> Point | None:

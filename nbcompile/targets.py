@@ -100,6 +100,14 @@ def parse(name: str) -> Target:
     return found
 
 
+def of_part(chip: Target, name: str) -> Target:
+    """``chip`` with the rates of the product that calls itself ``name``, such as ``NVIDIA H200``."""
+    for word, own in PARTS.items():
+        if word in name:
+            chip = replace(chip, **own)  # type: ignore[arg-type]
+    return replace(chip, part=chip.part if chip.part and chip.part in name else name)
+
+
 @functools.cache
 def of_device(index: int) -> Target:
     """The target that CUDA (or ROCm) device ``index`` of this machine is, with its own numbers."""
@@ -112,12 +120,8 @@ def of_device(index: int) -> Target:
         name = f"cuda:{facts.major}{facts.minor}"
     kind, _, arch = name.partition(":")
     base = CHIPS.get(name) or Target(kind, arch, warp=64 if kind == "hip" else 32)  # type: ignore[arg-type]
-    for word, own in PARTS.items():
-        if word in facts.name:
-            base = replace(base, **own)  # type: ignore[arg-type]
     return replace(
-        base,
-        part=base.part if base.part and base.part in facts.name else facts.name,
+        of_part(base, facts.name),
         multiprocessors=facts.multi_processor_count,
         l2_bytes=facts.L2_cache_size,
         shared_bytes=getattr(facts, "shared_memory_per_block_optin", base.shared_bytes) or base.shared_bytes,

@@ -3,6 +3,7 @@
     python scripts/notebooks.py                       the notebooks whose source has changed
     python scripts/notebooks.py --check               nothing is written; status 1 if one would be
     python scripts/notebooks.py --run [NAME ...]      run them too, and keep their outputs
+    python scripts/notebooks.py --run --to FOLDER     the same, kept elsewhere: what they show on this machine
 
 The Python file is the one to edit: it diffs and lints. The notebook is kept because it is what people open,
 with the outputs of a run of exactly these cells, so that it can be read where nothing runs. Of a cell tagged
@@ -134,13 +135,15 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="of notebooks, or beginnings of them; else all")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--run", action="store_true")
+    parser.add_argument("--to", type=Path, default=NOTEBOOKS, metavar="FOLDER")
     asked = parser.parse_args()
+    asked.to.mkdir(parents=True, exist_ok=True)
     sources = sorted(NOTEBOOKS.glob("*.py"))
     if asked.names:
         sources = [s for s in sources if s.stem.startswith(tuple(asked.names))]
     stale = []
     for source in sources:
-        target = source.with_suffix(".ipynb")
+        target = asked.to / f"{source.stem}.ipynb"
         if asked.run:
             notebook = rendered(source)
             print(f"{source.stem}: {run(notebook, NOTEBOOKS):.0f} s", flush=True)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nbcompile import limits, targets
-from nbcompile.compilation import Ceilings, Compilation, Kernel, Launched
+from nbcompile.compilation import Ceilings, Compilation, Environment, Kernel, Launched
 from nbcompile.limits import LAUNCH_SECONDS
 from nbcompile.measure.roofline import measure_ceilings, points, predicted_seconds, published
 
@@ -70,6 +70,17 @@ def test_points_are_those_of_one_target_and_measured_ceilings_come_first() -> No
     assert limits.main_ceilings(alone) is None
     unknown = dataclasses.replace(record, kernels=(kernel(target="cuda:999"),), ceilings=())
     assert limits.main_ceilings(unknown) is None
+
+
+def test_what_was_made_on_a_gpu_is_held_against_the_rates_of_that_product() -> None:
+    here = Environment(device="cuda:0", processor="NVIDIA H200")
+    record = Compilation("r", kernels=(kernel(),), environment=here, options={"target": "auto"})
+    found = limits.main_ceilings(record)
+    assert found is not None and (found.part, found.bandwidth) == ("NVIDIA H200", 4.8e12)
+    asked = dataclasses.replace(record, options={"target": "cuda:90"})  # a chip's code, not this one's
+    assert limits.ceilings_of(asked, "cuda:90") == published(H100)
+    elsewhere = dataclasses.replace(record, kernels=(kernel(target="cpu"),))
+    assert limits.main_ceilings(elsewhere) is None
 
 
 def test_the_ceilings_of_this_cpu_are_of_its_order_and_measured_once() -> None:
