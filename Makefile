@@ -145,6 +145,7 @@ opdb: $(VENV)/.test  ## run torch's own op database through nbcompile
 
 notebooks: $(VENV)/.test  ## write notebooks/*.ipynb anew from notebooks/*.py; ARGS="--run 06" runs one
 	$(BIN)/python scripts/notebooks.py $(ARGS)
+	$(BIN)/python scripts/badges.py
 
 $(VENV)/.docs: pyproject.toml $(VENV)/.torch
 	@echo "Installing nbcompile, Jupyter and what builds the documentation"

@@ -8,7 +8,8 @@
 The Python file is the one to edit: it diffs and lints. The notebook is kept because it is what people open,
 with the outputs of a run of exactly these cells, so that it can be read where nothing runs. Of a cell tagged
 ``solution`` the notebook has a fold with the code; one tagged ``wrong`` is for the tests alone
-(docs/workshop.md).
+(docs/workshop.md). If pyproject.toml says where the project is, the notebook also has badges that open it
+there, and begins by installing nbcompile where it is missing (scripts/badges.py).
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ import jupytext
 import nbformat
 from nbformat import NotebookNode
 
+import badges
+
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 TIMEOUT = 600  # seconds a cell
 KEPT = ("text/plain", "text/html", "image/png", "image/svg+xml", "application/vnd.nbcompile.v1+json")
@@ -35,8 +38,9 @@ LARGEST = 400_000
 """Characters of a record, above which only its HTML is kept: GitHub shows no notebook of many megabytes."""
 
 
-def rendered(source: Path) -> NotebookNode:
-    """The notebook that ``source`` makes, without outputs; the same for the same source."""
+def rendered(source: Path, repository: str | None = None) -> NotebookNode:
+    """The notebook that ``source`` makes, without outputs; the same for the same source. With badges for the
+    ``repository``, an address on GitHub, if there is one."""
     notebook = jupytext.read(source, fmt="py:percent")
     notebook.metadata = nbformat.from_dict(
         {
@@ -55,8 +59,27 @@ def rendered(source: Path) -> NotebookNode:
         cell.id = f"cell-{len(cells):02}"
         cell.metadata = nbformat.from_dict({"tags": tags} if tags else {})
         cells.append(cell)
+    if repository:
+        cells[0].source += f"\n\n{badges.badges(repository, f'notebooks/{source.stem}.ipynb')}"
+        cells.insert(1, setup_cell(repository))
     notebook.cells = cells
     return notebook
+
+
+def setup_cell(repository: str) -> NotebookNode:
+    """It belongs to no lesson: without a count, an output, or a say in whether those of a run still hold."""
+    cell = nbformat.v4.new_code_cell(badges.setup(repository), id="setup")
+    cell.metadata["tags"] = ["setup"]
+    return cell
+
+
+def lesson(notebook: NotebookNode) -> list[NotebookNode]:
+    """The code cells that the source has."""
+    return [
+        cell
+        for cell in notebook.cells
+        if cell.cell_type == "code" and "setup" not in cell.metadata.get("tags", [])
+    ]
 
 
 def folded(title: str, code: str) -> str:
@@ -65,7 +88,7 @@ def folded(title: str, code: str) -> str:
 
 def digest(notebook: NotebookNode) -> str:
     """Of what is run: the same for notebooks of the same code."""
-    code = "\0".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    code = "\0".join(cell.source for cell in lesson(notebook))
     return hashlib.sha256(code.encode()).hexdigest()[:16]
 
 
@@ -74,11 +97,8 @@ def with_outputs(made: NotebookNode, kept: NotebookNode | None) -> NotebookNode:
     run = kept.metadata.get("nbcompile_run", {}) if kept is not None else {}
     if kept is None or run.get("code") != digest(made):
         return made
-    outputs = iter(cell for cell in kept.cells if cell.cell_type == "code")
-    for cell in made.cells:
-        if cell.cell_type == "code":
-            before = next(outputs)
-            cell.outputs, cell.execution_count = before.outputs, before.execution_count
+    for cell, before in zip(lesson(made), lesson(kept), strict=True):
+        cell.outputs, cell.execution_count = before.outputs, before.execution_count
     made.metadata["nbcompile_run"] = run
     return made
 
@@ -123,11 +143,11 @@ def text_of(notebook: NotebookNode) -> str:
     return str(nbformat.writes(notebook, version=4)) + "\n"
 
 
-def current(source: Path) -> str:
+def current(source: Path, repository: str | None) -> str:
     """The text that the notebook of ``source`` is to have now, with the outputs it has if they hold."""
     target = source.with_suffix(".ipynb")
     kept = nbformat.read(target, as_version=4) if target.exists() else None
-    return text_of(with_outputs(rendered(source), kept))
+    return text_of(with_outputs(rendered(source, repository), kept))
 
 
 def main() -> int:
@@ -141,15 +161,16 @@ def main() -> int:
     sources = sorted(NOTEBOOKS.glob("*.py"))
     if asked.names:
         sources = [s for s in sources if s.stem.startswith(tuple(asked.names))]
+    repository = badges.repository()
     stale = []
     for source in sources:
         target = asked.to / f"{source.stem}.ipynb"
         if asked.run:
             notebook = rendered(source)
             print(f"{source.stem}: {run(notebook, NOTEBOOKS):.0f} s", flush=True)
-            text = text_of(notebook)
+            text = text_of(with_outputs(rendered(source, repository), notebook))
         else:
-            text = current(source)
+            text = current(source, repository)
         if target.exists() and target.read_text(encoding="utf-8") == text:
             continue
         stale.append(target.name)

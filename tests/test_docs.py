@@ -10,12 +10,12 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+
+from tests.from_scripts import load
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -26,15 +26,7 @@ LONG = {"several-machines", "watch-in-ci", "quick-start", "compare-backends", "s
 ELSEWHERE = {"bench"}  # tests/test_package.py runs it
 
 
-def _script(name: str) -> ModuleType:
-    sys.path.insert(0, str(ROOT / "scripts"))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.pop(0)
-
-
-docs, docs_run, docs_generated = (_script(name) for name in ("docs", "docs_run", "docs_generated"))
+docs, docs_run, docs_generated = (load(name) for name in ("docs", "docs_run", "docs_generated"))
 
 
 def _named(page: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -14,16 +13,14 @@ import nbformat
 import pytest
 
 from nbcompile.workshop import exercises
+from tests.from_scripts import load
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "notebooks").glob("*.py"))
 QUICK = 15
 """Seconds of a run, above which a notebook is run by ``make test-nightly`` only."""
 
-_spec = importlib.util.spec_from_file_location("notebooks", ROOT / "scripts" / "notebooks.py")
-assert _spec and _spec.loader
-notebooks = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(notebooks)
+notebooks, badges = load("notebooks"), load("badges")
 
 
 def seconds(source: Path) -> float:
@@ -39,7 +36,7 @@ def by_time(source: Path) -> object:
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_a_notebook_is_what_its_source_makes_with_the_outputs_of_a_run(source: Path) -> None:
     text = source.with_suffix(".ipynb").read_text(encoding="utf-8")
-    assert text == notebooks.current(source), "run `make notebooks`"
+    assert text == notebooks.current(source, badges.repository()), "run `make notebooks`"
     kept = nbformat.reads(text, as_version=4)
     assert kept.metadata.get("nbcompile_run", {}).get("code") == notebooks.digest(kept), (
         f"its outputs are of other code: run `make notebooks ARGS='--run {source.stem}'`"

@@ -1,0 +1,80 @@
+"""Where the notebooks can be opened without installing anything: badges for Binder and Colab.
+
+    python scripts/badges.py            README.md's, anew; `make notebooks` does this and each notebook's
+
+All of them follow from one line of pyproject.toml, ``Repository`` under ``[project.urls]``, an address on
+GitHub. While there is none there are no badges: Binder and Colab fetch what they open from there.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+ROOT = Path(__file__).resolve().parent.parent
+BRANCH = "main"
+TOUR = "notebooks/00-tour.ipynb"
+BEGIN, END = "<!-- badges -->", "<!-- end of badges -->"
+
+
+def repository() -> str | None:
+    """The project's address on GitHub, if pyproject.toml has one. ValueError if it is of another host."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    address = project.get("urls", {}).get("Repository")
+    return None if address is None else owner_and_name(address) and address.removesuffix("/")
+
+
+def owner_and_name(address: str) -> str:
+    """``owner/name`` of an address on GitHub. ValueError for any other: neither service would find it."""
+    parts = urlsplit(address)
+    path = parts.path.strip("/").removesuffix(".git")
+    if parts.scheme != "https" or parts.netloc != "github.com" or path.count("/") != 1:
+        raise ValueError(f"{address!r} is not the address of a repository: https://github.com/OWNER/NAME")
+    return path
+
+
+def badges(address: str, notebook: str) -> str:
+    """Markdown that opens ``notebook``, a path in the repository, on Binder and on Colab."""
+    project = owner_and_name(address)
+    binder = f"https://mybinder.org/v2/gh/{project}/{BRANCH}?labpath={quote(notebook, safe='')}"
+    colab = f"https://colab.research.google.com/github/{project}/blob/{BRANCH}/{quote(notebook)}"
+    return (
+        f"[![Open on Binder](https://mybinder.org/badge_logo.svg)]({binder})\n"
+        f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab})"
+    )
+
+
+def setup(address: str) -> str:
+    """The first cell of a notebook that is opened from a badge: Colab has torch and Jupyter, but not us."""
+    project = owner_and_name(address)
+    return f"""\
+# Where nbcompile is missing, as on Colab, it is installed from its repository.
+import importlib.util
+
+if importlib.util.find_spec("nbcompile") is None:
+    %pip install -q "nbcompile[triton] @ git+https://github.com/{project}@{BRANCH}" "anywidget>=0.9.13"
+    if importlib.util.find_spec("google.colab"):
+        from google.colab import output
+
+        output.enable_custom_widget_manager()"""
+
+
+def readme(text: str, address: str | None) -> str:
+    """README.md with its badges as they are to be."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    inside = f"\n{badges(address, TOUR)}\n" if address else "\n"
+    return f"{before}{BEGIN}{inside}{END}{after}"
+
+
+def main() -> int:
+    path = ROOT / "README.md"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(readme(text, repository()), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
