@@ -499,7 +499,7 @@ ranks
 # %%
 for bucket in ranks.ranks[0].buckets:
     print(f"graph {bucket.graph}: {bucket.bytes / 2**20:.0f} MiB, {', '.join(bucket.parameters)}")
-assert ranks.ranks[0].graphs == len(ranks.ranks[0].buckets) == 2
+assert ranks.ranks[0].graphs == len(ranks.ranks[0].buckets) == len(ranks.ranks[0].reducer_bytes) == 2
 assert not ranks.ranks[0].compilation.notes, "compiled code ran on the ranks"
 talk = ranks.ranks[0].communication
 if talk is not None:
