@@ -70,8 +70,9 @@ eager, ours, compiling = told(first)
 assert ours < eager
 
 # %% [markdown]
-# (The view above takes the median of the calls, this cell the shortest, which a busy machine disturbs less.
-# Hence the two break-evens.)
+# (The view above takes the median of the calls, this cell the shortest, which a busy machine disturbs less:
+# hence two break-evens. And "compiled in" is the first compile of this process, in which torch itself still
+# warms up; `C` is measured afterwards, with the kernel's cache empty.)
 #
 # The kernel is on disk now. A second process that compiles the same code finds it there; what remains is
 # Dynamo's work and AOTAutograd's, done anew in each process. That is the *warm* compile, and it has a
@@ -264,7 +265,8 @@ def size_for(length):
 # %%
 for name, work in worth.workloads().items():
     shapes = ", ".join(str(tuple(tensor.shape)) for tensor in work.inputs)
-    print(f"{name:18} {work.calls:7,} calls of {work.fn.__name__} on {shapes}: {work.fn.__doc__ or 'x + 1'}")
+    what = (work.fn.__doc__ or "x + 1").partition(":")[0]
+    print(f"{name:18} {work.calls:7,} calls of {work.fn.__name__} on {shapes}: {what}")
 
 # %% tags=["exercise"]
 answer = ...  # {"chain in a server": ..., "chain in a script": ..., "product": ..., "tiny": ...}
