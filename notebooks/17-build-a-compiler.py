@@ -51,9 +51,9 @@ print("torch", torch.__version__, "on", torch.get_num_threads(), "threads;", fin
 #
 # `torch.compile` turns Python into a graph: Dynamo reads the bytecode, AOTAutograd adds the backward pass
 # as a second graph and removes mutation, and a table of *decompositions* rewrites rare operators in terms
-# of common ones. All three are public hooks, and both compilers, ours here and the real one, stand on them.
-# A backend is a function from a graph and example inputs to a function. This one compiles nothing and
-# prints.
+# of common ones. torch offers all three to backends, and both compilers, ours here and the real one, stand
+# on them. A backend is a function from a graph and example inputs to a function. This one compiles nothing
+# and prints.
 
 
 # %%
