@@ -129,6 +129,9 @@ class RanksResult:
     def __str__(self) -> str:
         return self.text
 
+    def __repr__(self) -> str:
+        return f"<{self.world_size} ranks, {self.parallel} over {self.collectives}>"
+
     def _repr_html_(self) -> str:
         from nbcompile.view.ranks import ranks_to_html
 

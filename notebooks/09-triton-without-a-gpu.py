@@ -44,6 +44,11 @@ assert here.execution == "interpreted"
 torch.testing.assert_close(y, torch.softmax(x * 2, -1))
 
 # %% [markdown]
+# Most of these lines will be familiar by the end. Three names will not be met again: `max_nan` is a
+# maximum that keeps NaN, as torch's does; `libdevice` is NVIDIA's library of mathematical functions; and
+# `gdc_wait()` waits for the kernel before this one, since chips from the H100 on may start a kernel a
+# little before its predecessor has ended.
+#
 # With `--target cuda:90` the same cell is compiled for an H100 (compute capability 9.0). The tensors are on
 # the CPU, so the cell itself runs eagerly, and the record holds what would be sent: Triton and every stage
 # below it, down to the machine code. Open *Code* in the explorer to see them side by side.
@@ -114,7 +119,7 @@ answer = {"programs": -(-5000 // 512), "idle": 10 * 512 - 5000}
 #
 # Sizes are seldom a multiple of the block, so the last program reaches past the end. On a GPU a store out
 # there lands in whatever lies next in memory: another tensor of yours, most likely. Nothing raises an
-# error. The result is wrong, somewhere, later.
+# error, unless no memory at all lies there. The result is wrong, somewhere, later.
 #
 # The interpreter as nbcompile runs it checks every access against the tensor that its address was made
 # from. Here is the kernel again with its mask forgotten:
@@ -342,9 +347,9 @@ assert "sizePerThread = [4]" in layout
 # `sizePerThread = [4]`, `threadsPerWarp = [32]`, `warpsPerCTA = [4]`: a thread has 4 elements that lie side
 # by side, a warp 128, the program's four warps 512. The block has 1024, so all of them go round twice.
 #
-# Why four side by side? A GPU's load instruction moves at most 16 bytes for a thread, and that is four
-# `float32`. The **PTX**, NVIDIA's portable assembly, has the outcome. `ld.global.v4.b32` reads four 32-bit
-# words at once:
+# Why four side by side? A load instruction of this chip moves at most 16 bytes for a thread, and that is
+# four `float32`. The **PTX**, NVIDIA's portable assembly, has the outcome. `ld.global.v4.b32` reads four
+# 32-bit words at once:
 
 # %%
 for line in built.texts["ptx"].splitlines():
@@ -372,12 +377,12 @@ assert loads[4096][0][1] == 16 and loads[4094][0][1] == 4
 
 # %% [markdown]
 # So a masked kernel on an awkward size issues four times as many instructions for the same bytes. Compilers
-# avoid that where they can. nbcompile, which knows each size, leaves a mask out where the block divides it.
+# avoid that where they can. nbcompile leaves a mask out where it knows the size and the block divides it.
 #
 # ### Exercise: the width of a load
 #
-# How many bytes does one load of one thread move in this kernel? For each case: the type, `n`, `BLOCK` and
-# the number of warps. Work out how many elements of the block fall to a thread before you answer.
+# How many bytes does one load of one thread move when this kernel is compiled for an H100? Each case gives
+# the type, `n`, `BLOCK` and the number of warps. Work out first how many elements of a block a thread has.
 
 # %% tags=["exercise"]
 cases = {  # dtype, n, BLOCK, warps
@@ -515,7 +520,7 @@ assert used["hip:gfx942"], "AMD's matrix cores are used"
 # There is no time in any of this. The interpreter is slower than any chip by far, and compiled code says
 # what is executed, not how long it waits. What can be had without the chip is a bound: a kernel cannot be
 # faster than its bytes at the published rate of the memory. The record of a compile for a target has that
-# bound as `predicted_seconds`, with the launch.
+# bound as `predicted_seconds`, with 2 µs added for the launch.
 
 # %%
 import nbcompile

@@ -2,9 +2,9 @@
 # # Modes
 #
 # `torch.compile(model, mode="max-autotune")` sounds as if there were a dial from slow to fast. There is
-# none. A mode is a name for one or two **switches**, each of which trades something: time to compile,
-# memory, or freedom in how the program may use its tensors. Whether a switch helps depends on the program,
-# and it can make things worse.
+# none. A mode is a name for a few **switches**, each of which trades something: time to compile, memory, or
+# freedom in how the program may use its tensors. Whether a switch helps depends on the program, and it can
+# make things worse.
 #
 # After this notebook you know what `default`, `reduce-overhead` and `max-autotune` switch on, what CUDA
 # graphs remove and what they demand, what a search costs, and after how many calls it has paid for itself.
@@ -33,7 +33,8 @@ print("torch", torch.__version__, "on", torch.cuda.get_device_name() if has_gpu 
 # %% [markdown]
 # ## A mode is a few switches
 #
-# Any backend can be asked what its modes set. Here are ours, and Inductor's:
+# Any backend can be asked what its modes set. Here are ours, and Inductor's (without `lite`, in which it
+# compiles only what is marked for it):
 
 # %%
 for backend in ("nbcompile", "inductor"):
@@ -46,8 +47,9 @@ for backend in ("nbcompile", "inductor"):
 
 # %% [markdown]
 # Two ideas, in all combinations. **Replay** (`triton.cudagraphs`) makes starting the kernels cheap.
-# **Search** (`max_autotune`) tries several versions of each kernel and keeps the fastest. The rest of this
-# notebook is about these two. The default has neither.
+# **Search** (`max_autotune`, and `coordinate_descent_tuning`, which goes on from the best it found) tries
+# several versions of each kernel and keeps the fastest. The rest of this notebook is about these two. The
+# default has neither.
 #
 # ## Options
 #
@@ -78,7 +80,7 @@ assert refused is not None and "triton.cudagraphs" in refused
 # ### Exercise: a mode spelt out
 #
 # `torch.compile` takes a mode or options, not both. Suppose you want Inductor's `reduce-overhead` and an
-# option of your own besides. Write the options that stand for the mode.
+# option of your own besides: then the mode has to be written as options. Write those, without your own.
 
 # %% tags=["exercise"]
 answer = ...  # a dict
@@ -168,8 +170,8 @@ with torch.no_grad():
 # ### Exercise: count the launches
 #
 # How many launches does one call of `net` make on a GPU: eagerly, compiled by nbcompile in the default mode
-# (matrix products are library calls), and replayed as one CUDA graph? The checker runs the first and
-# compiles the second for an H100.
+# (matrix products are library calls), and replayed as one CUDA graph? Count a linear layer's product, its
+# bias included, as one launch. The checker runs the first and compiles the second for an H100.
 
 # %% tags=["exercise"]
 answer = {"eager": ..., "default": ..., "replayed": ...}
@@ -298,7 +300,8 @@ answer = [[30.0, 40.0], [30.0, 40.0], [30.0, 40.0]]
 #
 # These were measured on one H200 with torch 2.11, on 2026-11-21. They are quoted from
 # `docs/gpu-backends.md`, which has the spreads, other backends, and the command that made them. They are
-# not of this machine.
+# not of this machine. Of nbcompile's `max-autotune` the seconds are those until its first result; its search
+# comes after that (more on this below).
 
 # %%
 for program, rows in FIGURES.items():
@@ -307,8 +310,8 @@ for program, rows in FIGURES.items():
         print(f"   {contestant:38} {call:6.1f} µs a call   {cold:6.2f} s to compile")
 
 # %% [markdown]
-# Look at the second program, which is `net`. Fusion alone takes it from 442 to 299 µs; the graph takes it
-# to 129. For each launch that is a saving of
+# Look at the second program, which is `net`. With nbcompile, fusion alone takes off a third of eager's time;
+# the graph takes off more than half of what is left. For each launch that is a saving of
 
 # %%
 small = FIGURES["8 × (linear, layer_norm, gelu) f32 32×128"]
@@ -318,12 +321,12 @@ print(f"{saved:.0f} µs in all, {per_launch:.1f} µs for each of {launches(net, 
 
 # %% [markdown]
 # Now look at the first, a softmax of one large tensor. There is a single launch, so there is nothing to
-# save. And yet Inductor takes 298 µs with a graph and 170 without.
+# save. And yet Inductor takes far longer with a graph (`reduce-overhead`) than without (`default`).
 #
 # ### Exercise: what the graph adds
 #
-# The input has 8192 × 8192 elements of bfloat16, and is no parameter. How many megabytes (10⁶ bytes) does
-# the graph's way of taking its input move, in addition to the softmax?
+# The input has 8192 × 8192 elements of bfloat16, and is no parameter. How many megabytes (10⁶ bytes) pass
+# through memory because of the way in which Inductor's graph takes its input, in addition to the softmax?
 
 # %% tags=["exercise"]
 answer = ...
@@ -344,7 +347,7 @@ answer = 2 * 8192 * 8192 * 2 / 1e6  # read once, written once, two bytes an elem
 
 # %% [markdown]
 # So `reduce-overhead` is for programs of many small launches whose inputs are small beside their
-# parameters, which stay where they are. That is often so in training.
+# parameters, which stay where they are.
 #
 # ## What a search is
 #
@@ -454,8 +457,8 @@ def calls_to_pay(cold, call, other_cold, other_call):
 # %% [markdown]
 # Put the transformer layer's figures in: Inductor's `max-autotune` compiles for 43 s rather than 2.6, and
 # saves 89 µs a call. That is some 450,000 calls: nothing for a server, a lot for an afternoon in a
-# notebook. `max-autotune-no-cudagraphs` took longer still and was slower than the default. A mode is a
-# hypothesis.
+# notebook. `max-autotune-no-cudagraphs` took longer still to compile, and its calls were slower than the
+# default's. A mode is a hypothesis.
 #
 # ## How to choose
 #
@@ -471,7 +474,7 @@ def calls_to_pay(cold, call, other_cold, other_call):
 #
 # ## What to take along
 #
-# A mode is a name for two switches, replay and search. A replayed graph starts all its kernels at once, and
+# A mode is a name for two ideas, replay and search. A replayed graph starts all its kernels at once, and
 # demands the same addresses, the same sizes and no Python in between; with large inputs that move it may
 # cost more than it saves. A search makes single kernels faster by a little, and its price is paid before
 # the gain begins. On a CPU nbcompile's modes change nothing. Ask `--mode-diff` what a mode does to your

@@ -11,6 +11,7 @@
 # with its five exercises; the cells themselves run in under a minute.
 
 # %%
+import logging
 import time
 
 import torch
@@ -21,6 +22,7 @@ from nbcompile.workshop import check
 from nbcompile.workshop.shapes import LENGTHS, compiles_of, graphs
 
 # %load_ext nbcompile
+torch._logging.set_logs(dynamo=logging.ERROR)
 torch.manual_seed(0)
 device = "cuda" if torch.cuda.is_available() else "cpu"
 print("torch", torch.__version__, "on", device)
@@ -137,7 +139,7 @@ assert graphs(marked) == 1
 
 # %% [markdown]
 # `mark_dynamic` is a promise, and torch holds you to it: if the function turns the size into a constant,
-# say by comparing it with 8, the compile raises an error instead of quietly compiling for each size.
+# say by `assert x.shape[1] == 32`, the compile raises an error instead of quietly compiling for each size.
 # (`maybe_mark_dynamic` asks without insisting.)
 #
 # ## What a branch does to a symbol
@@ -170,9 +172,9 @@ assert graphs(branch) == 2
 #
 # ## Zero and one
 #
-# One thing surprises everybody: 0 and 1 never become symbols. A dimension of size 1 is broadcast, and has
+# One thing surprises everybody: 0 and 1 do not become symbols. A dimension of size 1 is broadcast, and has
 # no stride that matters; an empty tensor has nothing to reduce. Such a size takes other paths through
-# PyTorch at every turn. So torch makes them constants, and a symbol is always taken to be 2 or more.
+# PyTorch at every turn. So torch makes them constants, and takes a symbol to be 2 or more.
 
 # %%
 ones = nbcompile.compile(attend, dynamic=True)
@@ -340,10 +342,10 @@ print(stepping.eager_reason.partition(" by ")[0])
 assert graphs(stepping) == 8 and not stepping.ran_compiled
 
 # %% [markdown]
-# Eight graphs, and then no more. That is the **recompile limit**: torch keeps at most eight for one
-# function, then gives up on it and runs it eagerly, with a warning that is easy to miss. Nothing is wrong
-# in the results. The function is just slow from then on, and slower than if it had never been compiled,
-# since eight compiles were paid for.
+# Eight graphs, and then no more. That is the **recompile limit**: torch makes at most eight for one
+# function. A call that none of them fits runs eagerly from then on, with one warning in the log (switched off
+# in the first cell, as it is five lines long). Nothing is wrong in the results. Here each new step is such a
+# call: as slow as if nothing had ever been compiled, and eight compiles have been paid for.
 #
 # `%%compile --recompile-limit N` moves the limit, which is seldom the cure. In a benchmark of ten variants
 # of one function the ninth and tenth run eagerly in the same way; nbcompile gives each compile a limit of
@@ -353,8 +355,14 @@ assert graphs(stepping) == 8 and not stepping.ran_compiled
 #
 # `apply(x, factor)` returns `x * factor`, and is compiled as it stands. Write `factor(step)`: it returns
 # what `apply` is to be called with at that step, so that the result is `x * 0.5**step`, for twenty steps,
-# with a single compile. Whatever Python knows, Dynamo guards; what it does not look at are the elements of
-# tensors.
+# with a single compile.
+#
+# <details><summary>Hint</summary>
+#
+# A Python number is guarded at least once before it becomes a symbol. Which kind of argument is guarded by
+# its shape and type only?
+#
+# </details>
 
 
 # %% tags=["exercise"]
@@ -407,13 +415,12 @@ for name, padded in plans.items():
 
 # %% [markdown]
 # Buckets by powers grow with the logarithm of the longest input, and never more than double the work.
-# Multiples waste less and are more sizes. One can have both: pad to multiples, and let the number of them
-# be a symbol. All sizes are then multiples of 16, and code that assumes so keeps its wide loads on a GPU
-# (notebook 09).
+# Multiples waste less and are more sizes. One can have both: pad to multiples, and let the padded size be a
+# symbol.
 #
 # Padding must not change the answer. A sum over padded rows is right if the padding is zero *after* the
 # last operation before the sum; a mean has to divide by the number of real rows; a softmax needs `-inf`.
-# This is the compiler's version of the masked lane.
+# Notebook 09 met the same question in the masked lanes of a kernel.
 #
 # ### Exercise: a server
 #
@@ -480,7 +487,8 @@ def prepare(tokens):
 # Sizes are constants at first; one that changes becomes a symbol at the second compile, and `mark_dynamic`
 # saves the first. A branch on a size splits the graphs by its answer, and 0 and 1 are always apart. A
 # symbol costs the kernel what it could have known, so use it for the sizes that vary and no others. After
-# eight graphs of a function torch gives up on it; whatever selects among Python values, step by step, gets
-# there. Padding to a few sizes is the remedy where a symbol costs too much.
+# eight graphs of a function torch makes no more, and what fits none of them runs eagerly; a Python number
+# that selects something, step by step, gets there. Padding to a few sizes is the remedy where a symbol costs
+# too much.
 #
-# Next: notebook 12, on training.
+# Next: notebook 12, *Training*.

@@ -11,7 +11,6 @@
 
 # %%
 import copy
-import importlib.util
 import logging
 import time
 
@@ -85,8 +84,7 @@ assert [graph.stage for graph in step.graphs if graph.stage in ("forward", "back
 
 # %% [markdown]
 # A matrix product in the forward pass becomes two in the backward pass: one for the gradient of its input,
-# one for the gradient of its weight. That is why backward passes are longer than forward passes, and why
-# there is more in them to fuse.
+# one for the gradient of its weight. That is why backward passes are longer than forward passes.
 #
 # ## What forward keeps for backward
 #
@@ -138,7 +136,7 @@ assert sum(size for *_, size in ours) < sum(eagerly)
 # edges that separates forward from backward is what is kept. Matrix products are never computed again: they
 # cost more than a read.
 #
-# Which is why the block above gains little from this. Its large tensors stand between matrix products.
+# Which is why the block above gains little from this. Its large tensors are made or read by matrix products.
 
 # %%
 eagerly = kept_eagerly(lambda x, y: F.mse_loss(model(x), y), x, y)
@@ -364,12 +362,14 @@ assert worst["float32"] < 1e-4 < worst["bfloat16 autocast"] < 0.1
 # ### Exercise: which type comes out
 #
 # Under `torch.autocast("cpu", dtype=torch.bfloat16)`, with `x` in float32 and `h = linear(x)`, which type
-# has the result of each of these? Write `"bfloat16"` or `"float32"`.
+# has the result of each of these: `h`, `gelu(h)`, `x + h`, `softmax(h)`, and the cross-entropy loss of `h`?
+# Write `"bfloat16"` or `"float32"`.
 #
 # <details><summary>Hint</summary>
 #
-# Look at the kernels above: what does the gelu store, and what does the sum of residual and product store?
-# Autocast's lists differ between CPU and GPU; trying it costs four lines.
+# Autocast has a list of operations for bfloat16 (products) and one for float32 (delicate ones). What is on
+# neither follows its inputs. The lists differ between CPU and GPU; where you doubt, trying it costs four
+# lines.
 #
 # </details>
 
@@ -474,9 +474,9 @@ def accumulate(model, batches, loss_of):
 # there is nothing left to overlap with. So Dynamo's DDPOptimizer cuts the graph where a bucket is full: it
 # prefers several graphs, and loses the fusions across the cuts.
 #
-# The next cell runs on two processes of this machine, which talk over gloo. It is started from Python here
-# only because it needs the package `ipyparallel`; in a notebook of your own you write `%%compile --ranks 2
-# --split rows,labels` above the two lines.
+# The next cell runs two lines of training on two processes of this machine, which talk over gloo, a library
+# for collectives on CPUs. In a notebook of your own you write `%%compile --ranks 2 --split rows,labels` above
+# the two lines, and the processes stay for the next cell; that needs the package `ipyparallel`.
 
 # %%
 deep = nn.Sequential(*(nn.Linear(512, 512, bias=False) for _ in range(3)))
@@ -486,16 +486,10 @@ STEP = """
 loss = torch.nn.functional.cross_entropy(deep(rows), labels)
 loss.backward()
 """
-have_engines = importlib.util.find_spec("ipyparallel") is not None
-if have_engines:
-    get_ipython().run_cell_magic("compile", "--ranks 2 --split rows,labels --into ranks --show times", STEP)
-else:
-    print("ipyparallel is not installed (pip install ipyparallel): plain processes run it instead.")
-    with nbcompile.Ranks(2) as processes:
-        ranks = processes.run(
-            STEP, {"torch": torch, "deep": deep, "rows": rows, "labels": labels}, split=("rows", "labels")
-        )
-    print(ranks.text)
+names = {"torch": torch, "deep": deep, "rows": rows, "labels": labels}
+with nbcompile.Ranks(2, device="cpu") as processes:
+    ranks = processes.run(STEP, names, split=("rows", "labels"))
+ranks
 
 # %% [markdown]
 # Each weight has 512 × 512 float32 numbers, exactly 1 MiB. The first bucket is closed at 1 MiB, later ones
@@ -505,7 +499,7 @@ else:
 # %%
 for bucket in ranks.ranks[0].buckets:
     print(f"graph {bucket.graph}: {bucket.bytes / 2**20:.0f} MiB, {', '.join(bucket.parameters)}")
-assert ranks.ranks[0].graphs == len(ranks.ranks[0].buckets) == 2
+assert ranks.ranks[0].graphs == len(ranks.ranks[0].buckets) == len(ranks.ranks[0].reducer_bytes) == 2
 assert not ranks.ranks[0].compilation.notes, "compiled code ran on the ranks"
 talk = ranks.ranks[0].communication
 if talk is not None:
@@ -513,8 +507,8 @@ if talk is not None:
     print(f"compute goes on meanwhile for {talk.overlapped * 1e3:.1f} ms of that")
 
 # %% [markdown]
-# On a CPU, hiding gains little: gloo needs the same two cores as the matrix products. On GPUs the collective
-# runs on the network and a few multiprocessors, and it is worth a cut.
+# On a CPU, hiding gains little: gloo needs the same cores as the matrix products. On GPUs the collective runs
+# on the network and a few multiprocessors, and it is worth a cut.
 #
 # Is it the same gradient? The loss is a mean over rows, and the two shares are of one size, so the average
 # over ranks is that of the whole batch.
@@ -525,8 +519,6 @@ for ours, single in zip(deep.parameters(), alone.parameters()):
     distance = float((ours.grad - single.grad).norm() / single.grad.norm())
     print(f"gradient of two ranks against one process: {distance:.1e} apart")
     assert distance < 1e-4
-if have_engines:
-    get_ipython().run_line_magic("compile", "--ranks-stop")
 
 # %% [markdown]
 # With a summed loss the average over two ranks would be half of it. This is the accumulation exercise again:
@@ -555,10 +547,11 @@ answer = 4
 # ## What to take along
 #
 # Training is compiled as one joint graph that is then cut in two, and the cut decides what is kept:
-# pointwise values are computed again, matrix products are not. An optimiser's step can be compiled like any
-# other function, if what changes from step to step is a tensor. Casts of mixed precision fuse into the
+# pointwise values may be computed again, matrix products are not. An optimiser's step can be compiled like
+# any other function, if what changes from step to step is a tensor. Casts of mixed precision fuse into the
 # kernels beside them, except those of weights, and float64 is the judge of what they cost. Equal batches
 # keep the number of compiles at one. Across processes the graph is cut on purpose, so that sending can begin
 # before backward ends.
 #
-# Next: 13-when-it-helps asks when all this is worth its compile, and how to know before you do it.
+# Next: notebook 13, *When it helps, and when it does not*: when all this is worth its compile, and how to
+# know before you do it.

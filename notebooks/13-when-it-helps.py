@@ -70,9 +70,13 @@ eager, ours, compiling = told(first)
 assert ours < eager
 
 # %% [markdown]
+# (The view above takes the median of the calls, this cell the shortest, which a busy machine disturbs less:
+# hence two break-evens. And "compiled in" is the first compile of this process, in which torch itself still
+# warms up; `C` is measured afterwards, with the kernel's cache empty.)
+#
 # The kernel is on disk now. A second process that compiles the same code finds it there; what remains is
-# Dynamo's work, which is done anew in each process. That is the *warm* compile, and it has a break-even of
-# its own.
+# Dynamo's work and AOTAutograd's, done anew in each process. That is the *warm* compile, and it has a
+# break-even of its own.
 
 # %%
 warm = first.measurements[-1].warm
@@ -149,7 +153,7 @@ for name, seconds in times.items():
 assert next(iter(times)).startswith("aten."), "the library call takes longest"
 
 # %% [markdown]
-# Nearly all of it is the product. Fusing the rest perfectly is worth a few per cent, which is less than
+# The share of the product is `p`, and what stands below it is all that fusing can win, which may be less than
 # timings scatter. Large linear layers and convolutions on their own are like that. A transformer in training
 # is not: between its products stand normalisations, activations, casts and the optimiser.
 #
@@ -201,7 +205,7 @@ assert record.breaks
 # %% [markdown]
 # Shapes that change are the commonest reason for a recompile. Dynamo makes a size symbolic when it changes
 # for the first time, so the usual number of compiles is two. With sizes held constant it is one a size,
-# until a limit of eight; then Dynamo gives up, and *everything runs eagerly*.
+# until a limit of eight; then Dynamo compiles no more, and *every further size runs eagerly*.
 
 # %%
 sizes = range(1000, 1012)
@@ -261,7 +265,8 @@ def size_for(length):
 # %%
 for name, work in worth.workloads().items():
     shapes = ", ".join(str(tuple(tensor.shape)) for tensor in work.inputs)
-    print(f"{name:18} {work.calls:7,} calls of {work.fn.__name__} on {shapes}: {work.fn.__doc__ or 'x + 1'}")
+    what = (work.fn.__doc__ or "x + 1").partition(":")[0]
+    print(f"{name:18} {work.calls:7,} calls of {work.fn.__name__} on {shapes}: {what}")
 
 # %% tags=["exercise"]
 answer = ...  # {"chain in a server": ..., "chain in a script": ..., "product": ..., "tiny": ...}
@@ -300,8 +305,9 @@ print(found.advice())
 assert all(row["status"] == "ok" for row in found.rows())
 
 # %% [markdown]
-# The sentence calls a tie a tie, counts only points that agree with eager, and says what the compile costs.
-# Add `"inductor"`, a `"dtype"` or a `"mode"` to the grid, and it decides between those as well.
+# The sentence calls a tie a tie and counts only points that agree with eager; where it recommends a compiler,
+# it says after how many calls the compile is paid for. Add `"inductor"`, a `"dtype"` or a `"mode"` to the
+# grid, and it decides between those as well.
 #
 # ### Exercise: find the bottleneck
 #
@@ -378,9 +384,13 @@ BEFORE = "f = lambda x: torch.softmax(x, -1) * 2"
 AFTER = "f = lambda x: torch.sort(torch.softmax(x, -1)).values * 2"
 
 
-def command(*arguments):
+def command(*arguments):  # in the suite's folder
     run = subprocess.run(
-        [sys.executable, "-m", "nbcompile", *arguments], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "nbcompile", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return run.returncode, run.stdout
 
@@ -390,10 +400,10 @@ with tempfile.TemporaryDirectory() as folder:
     for name, body in (("before", BEFORE), ("after", AFTER)):
         suite.write_text(SUITE.format(body=body))
         status, text = command(
-            "bench", str(suite), "--save", f"{folder}/{name}.json", "--repeat", "1", "--budget", "0.1"
+            "bench", suite.name, "--save", f"{name}.json", "--repeat", "1", "--budget", "0.1"
         )
         assert status == 0, text
-    status, text = command("diff", f"{folder}/before.json", f"{folder}/after.json")
+    status, text = command("diff", "before.json", "after.json")
 print(text)
 print("exit status", status)
 assert status == 1
@@ -402,8 +412,9 @@ assert status == 1
 # ## What to take along
 #
 # Compiling pays after `C / (e − c)` calls, so ask how often a function is called before you ask how fast it
-# gets. What is bound by matrix products, made of tiny tensors, or called three times gains nothing. Breaks,
-# recompiles and shapes that change spend the gain, and the record names each with its line. When in doubt
-# measure a few points and take the sentence; and once it is fast, let a test say so when it no longer is.
+# gets. What is bound by matrix products, works on tiny tensors, or is called three times gains nothing.
+# Breaks, recompiles and shapes that change spend the gain, and the record names each with its line. When in
+# doubt measure a few points and take the sentence; and once it is fast, let a test say so when it no longer
+# is.
 #
-# Next: 14-export, for programs that should start fast too.
+# Next: notebook 14, *Export*, for programs that should start fast too.

@@ -26,7 +26,7 @@ from nbcompile.workshop import check, export
 torch.manual_seed(0)
 torch.set_num_threads(1)  # a model this small is served by one
 device = "cuda" if torch.cuda.is_available() else "cpu"
-folder = tempfile.TemporaryDirectory()
+home, folder = os.getcwd(), tempfile.TemporaryDirectory()
 os.chdir(folder.name)
 print("torch", torch.__version__, "on", device)
 
@@ -277,9 +277,10 @@ answer = {"result": 2.0, "printed": 0}
 # ## Machine code in a file
 #
 # A `.pt2` file of `torch.export` is a graph: loading it is quick, and its operations are run by ATen one by
-# one, at eager's speed. AOTInductor goes on. It compiles the graph with Inductor to C++ or Triton, builds a
-# shared library, and packs that with the parameters. It needs a C++ compiler when it is built, and none when
-# it runs. Building takes its time, about twenty seconds for this model on two cores, so we do it once.
+# one, as in eager mode, after a check of its inputs' sizes. So a call is no faster than eager's, and with a
+# model as small as this the check shows. AOTInductor goes on. It compiles the graph with Inductor to C++ or
+# Triton, builds a shared library, and packs that with the parameters. It needs a C++ compiler when it is
+# built, and none when it runs. Building takes its time, even for a model of this size, so we do it once.
 
 # %%
 try:
@@ -354,22 +355,14 @@ for path, package in files:
 #
 # ## Export or compile
 #
-# The report ends with an advice, made of this model's own figures.
+# Each report above ends with an advice, made of this model's own figures, and its second table has what the
+# figures do not say. A file has the sizes that you named, one kind of device, no gradients (in the
+# AOTInductor form), and the Python of the day on which it was exported. A compile adapts to what comes, and
+# costs each new process its start. Serving a finished model many times over: a file. Training, research, and
+# whatever changes weekly: compile.
 
 # %%
-if compiled_file is not None:
-    print(compiled_file.advice())
-    for what, in_file, compiled in compiled_file.freedom():
-        print(f"  {what:24} file: {in_file:32} compiled: {compiled}")
-
-# %% [markdown]
-# The figures settle the times, and the second table the rest. A file has the sizes that you named, one kind
-# of device, no gradients (in the AOTInductor form), and the Python of the day on which it was exported. A
-# compile adapts to what comes, and costs each new process its start. Serving a finished model many times
-# over: a file. Training, research, and whatever changes weekly: compile.
-
-# %%
-os.chdir(os.path.expanduser("~"))
+os.chdir(home)
 folder.cleanup()
 
 # %% [markdown]
@@ -381,4 +374,4 @@ folder.cleanup()
 # mends it. AOTInductor's file starts in milliseconds and needs no compiler where it runs; it is built
 # slowly, once. Try each file in a fresh process before you ship it, at other sizes than the one exported.
 #
-# Next: 15-the-other-compilers, on what other ways of capturing bake in.
+# Next: notebook 15, *The other compilers*: what other ways of capturing bake in.

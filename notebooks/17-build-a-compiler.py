@@ -2,9 +2,9 @@
 # # Build a compiler
 #
 # After this notebook you will have read, run and extended a whole compiler for PyTorch: capture, lower,
-# fuse, codegen, forward and backward, in some 350 lines that all stand in this notebook. It takes an hour
-# to read with its exercises, and about a minute to run. A C compiler must be on the machine; nothing is
-# downloaded.
+# fuse, codegen, forward and backward, in five cells of this notebook, which together have fewer than 400
+# lines. It takes an hour to read with its exercises, and about a minute to run. A C compiler must be on the
+# machine; nothing is downloaded.
 #
 # The real compiler of this package has the same four stages in the same order. What makes it larger is not
 # another idea but a hundred cases, and at the end we look at where they are.
@@ -51,9 +51,9 @@ print("torch", torch.__version__, "on", torch.get_num_threads(), "threads;", fin
 #
 # `torch.compile` turns Python into a graph: Dynamo reads the bytecode, AOTAutograd adds the backward pass
 # as a second graph and removes mutation, and a table of *decompositions* rewrites rare operators in terms
-# of common ones. All three are public hooks, and both compilers, ours here and the real one, stand on them.
-# A backend is a function from a graph and example inputs to a function. This one compiles nothing and
-# prints.
+# of common ones. torch offers all three to backends, and both compilers, ours here and the real one, stand
+# on them. A backend is a function from a graph and example inputs to a function. This one compiles nothing
+# and prints.
 
 
 # %%
@@ -299,7 +299,8 @@ def is_view(target):
 
 # %% [markdown]
 # Views cost nothing here: a transpose or a slice makes no loop, only another `View` of the same buffer, and
-# where it lies we read off the fake tensor. Softmax becomes four loops, and its backward pass four more:
+# where it lies we read off the fake tensor. Softmax becomes five loops, and its backward pass four; the
+# product with 2 adds one to each:
 
 
 # %%
@@ -780,8 +781,8 @@ assert any(line.endswith("they walk different points") for line in made["layer n
 #
 # ## What fusion is worth
 #
-# A rule that always refuses gives one kernel a loop, which is how eager PyTorch works. The same loops, the
-# same C compiler; the only difference is where values wait.
+# A rule that always refuses gives one kernel a loop: each operator on its own, as eager PyTorch would run
+# these six. The same loops, the same C compiler; the only difference is where values wait.
 
 
 # %%
@@ -867,10 +868,11 @@ for name in PROGRAMS:
 # A number above 1 means that ours is ahead. There are three reasons for what stands there, and each can be
 # found in the source above. Where a product of matrices decides, all contestants call the same library, so
 # the four are close. Where a chain is pointwise, the bytes decide, and fusion has removed as many as
-# anybody could. Where rows are summed, ours has reason to fall behind: C promises to add the numbers of a
-# row one after the other, so a sum and a maximum are computed one number at a time (the last exercise is
-# about that), and the sums down columns in the backward pass of a layer norm go to ATen, for which their
-# terms must be written to memory first.
+# anybody could; between compilers, what is left is the code of one loop and the cost of a call. Where rows
+# are summed, ours has reason to fall behind: C promises to add the numbers of a row one after the other, so
+# a sum and a maximum are computed one number at a time (the last exercise is about that), and the sums down
+# columns in the backward pass of a layer norm go to ATen, for which their terms must be written to memory
+# first.
 #
 # ### Exercise: an operator
 #

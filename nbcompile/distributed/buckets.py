@@ -65,10 +65,10 @@ def _start(graph: Graph) -> tuple[str, Any]:
 
 def reducer_bytes(wrapper: torch.nn.parallel.DistributedDataParallel) -> tuple[int, ...]:
     """DDP's own buckets in bytes, in the order that their gradients became ready; empty where this version
-    does not tell."""
+    does not tell, and until DDP has made them: it does after its first steps, which use one for all."""
     try:
         data = wrapper._get_ddp_logging_data()  # type: ignore[no-untyped-call]
     except (AttributeError, RuntimeError):
         return ()
-    text = str(data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes") or "")
+    text = str(data.get("rebuilt_bucket_sizes") or "")
     return tuple(int(part) for part in text.split(",") if part.strip().isdigit())

@@ -157,9 +157,9 @@ def _run(
     if rank == 0 or spread:
         values, left = sent.pack(scope, _names_back(scope, task, spread), shown)
         notes += left if rank == 0 else []
-    reducer = tuple(size for wrapper in wrappers.values() for size in reducer_bytes(wrapper))
     sums = {} if spread else {n: _sum(v) for n, v in names.items() if isinstance(v, torch.nn.Module)}
     found = _measured(calls, device) if task.measure else Measured()
+    reducer = tuple(size for wrapper in wrappers.values() for size in reducer_bytes(wrapper))
     record = RankRecord(
         rank, str(device), found.into(compilation), seconds, found.steady, found.eager, found.reason, buckets,
         reducer, found.communication, lines={g: line for call in calls for g, line in call.lines.items()},

@@ -58,8 +58,8 @@ def kernels(answer: Any, compiler: Compiler) -> str:
             raise WrongAnswerError(f"Give the {part} pass as a pair of numbers, (kernels, calls).")
         if given[0] != len(graph.kernels):
             raise WrongAnswerError(
-                f"Not that many kernels in the {part} pass: pointwise loops that follow each other over the "
-                "same points become one."
+                f"Count the kernels of the {part} pass again: each pointwise loop becomes one or joins one; "
+                "those that follow each other over the same points join."
             )
         if given[1] != len(graph.calls):
             raise WrongAnswerError(

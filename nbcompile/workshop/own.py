@@ -32,8 +32,8 @@ def saved(answer: Any, squareplus: Callable[..., Any]) -> str:
         raise WrongAnswerError("Give one number, in millions of bytes.")
     if not math.isclose(answer, total, rel_tol=0.05):
         raise WrongAnswerError(
-            "Not that much: there is a refused pair on each side of the operator, and at each a whole tensor "
-            "is both written and read."
+            "Another number: there is a refused pair on each side of the operator, and at each a whole "
+            "tensor is both written and read."
         )
     return f"{len(walls)} pairs are refused, and together they would save {total:.1f} MB."
 

@@ -122,7 +122,7 @@ def steps(schedule: Callable[..., Any]) -> str:
     if made > 1:
         reasons = [recompile.reason for recompile in compiled.compilation.recompiles]
         raise WrongAnswerError(
-            f"{made} compiles in {count} steps; the first graph was given up because of `{reasons[0]}`. "
+            f"{made} compiles in {count} steps; the first graph no longer fitted because of `{reasons[0]}`. "
             f"A {kind} is something that Dynamo looks at: what would it leave for run time?"
         )
     return f"one compile for {count} steps: guards look at a tensor's shape and dtype, not at its values."

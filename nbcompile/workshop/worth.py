@@ -190,7 +190,7 @@ def lengths(size_for: Callable[[int], int]) -> str:
         compiled(torch.full((4, size), -torch.inf).index_fill_(1, torch.arange(length), 0.0))
     graphs = sum(graph.stage == "fx" for graph in compiled.compilation.graphs)
     if graphs > 4:
-        late = "" if compiled.ran_compiled else " By the end Dynamo had given up, and the calls ran eagerly."
+        late = "" if compiled.ran_compiled else " At the limit Dynamo stopped, and further sizes ran eagerly."
         raise WrongAnswerError(
             f"{len(asked)} lengths took {graphs} compiles.{late} Several lengths must share one size."
         )

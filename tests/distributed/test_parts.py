@@ -68,7 +68,9 @@ def result(**extra: object) -> RanksResult:
 
 
 def test_the_table_of_ranks() -> None:
-    text = result(notes=("x stays",)).text
+    shown = result(notes=("x stays",))
+    text = shown.text
+    assert str(shown) == text and repr(shown) == "<2 ranks, ddp over gloo>"
     assert "2 ranks, DDP over gloo, nbcompile: the ranks compiled different graphs" in text
     assert "rank 1 compiled something else than rank 0: graph g0, line 2: c, where rank 0 has <b>" in text
     assert "rank 1 has no steady time: nothing was compiled" in text
