@@ -2,13 +2,13 @@
 # # A first compile
 #
 # Eager PyTorch runs a program one operation at a time. A compiler reads several lines together, and can put
-# them into one loop over memory. Whether it did, and for which lines, decides what you gain; and from the
+# them into one loop over memory. Whether it did, and for which lines, decides what you gain, and from
 # outside one sees none of it. `%%compile` runs a cell through a compiler and shows what the compiler did.
 #
 # After this notebook you can compile a cell of your own and read the account under it: the kernels, the
 # loops and bytes in each, what is checked before each call, which of your lines each kernel belongs to, and
 # why something was left out. It goes from three lines to a language model in training and a convolution
-# net. It takes about 25 minutes to read and solve, and all its cells together run in about a minute. It
+# net. It takes about 25 minutes to read and solve, and all its cells together run in under a minute. It
 # needs nothing but the package and a C compiler, and downloads nothing.
 
 # %%
@@ -487,14 +487,15 @@ print(f"{eager_seconds:.1f} s, loss {eager_losses[0]:.3f} → {eager_losses[-1]:
 # And now the same cell under `%%compile --train`. The two lines of tensor work become compiled functions,
 # forward and backward; the optimiser, the `.item()` and the loop stay Python's, at their own lines.
 # Parameters are updated exactly once a step. That would hold without `--no-bench` too: what is run to take
-# the times works on restored state.
+# the times works on restored state. (`--show` picks parts of the account, since this one is long; the record
+# has all of it.)
 
 # %%
 model, optimizer, batches = fresh()
 losses = []
 
 # %%
-# %%compile --train --no-bench --into training
+# %%compile --train --no-bench --show cell,fusion --into training
 for batch in batches:
     logits = model(batch[:, :-1])
     loss = F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
@@ -563,13 +564,11 @@ for title, accepted in (("saved by fusing", True), ("would be saved, but", False
 class Residual(nn.Module):
     def __init__(self, channels):
         super().__init__()
-        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-        self.norm1, self.norm2 = nn.BatchNorm2d(channels), nn.BatchNorm2d(channels)
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(channels)
 
     def forward(self, x):
-        y = F.silu(self.norm1(self.conv1(x)))
-        return F.silu(x + self.norm2(self.conv2(y)))
+        return F.silu(x + self.norm(self.conv(x)))
 
 
 def make_net():
@@ -582,7 +581,7 @@ net = make_net()
 images, labels = torch.randn(16, 3, 32, 32), torch.randint(10, (16,))
 
 # %%
-# %%compile --train --no-bench --into convolution
+# %%compile --train --no-bench --show cell,fusion --into convolution
 scores = net(images)
 loss = F.cross_entropy(scores, labels)
 loss.backward()
@@ -601,7 +600,7 @@ for (name, ours), theirs in zip(net.named_parameters(), eager_net.parameters()):
     assert difference < 1e-4, f"gradient of {name} differs from eager's by {difference:.1e}"
 for (name, ours), theirs in zip(net.named_buffers(), eager_net.buffers()):
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6, msg=lambda m, name=name: f"{name}: {m}")
-print("gradients and running statistics agree; batches counted:", net[1].norm1.num_batches_tracked.item())
+print("gradients and running statistics agree; batches counted:", net[1].norm.num_batches_tracked.item())
 
 # %% [markdown]
 # ## The record outlives the kernel
