@@ -21,7 +21,7 @@ from torch import nn
 
 from nbcompile.provenance import Links
 from nbcompile.workshop import check
-from nbcompile.workshop.fusion import told
+from nbcompile.workshop.fusion import pair_of, told
 
 # %load_ext nbcompile
 torch.manual_seed(0)
@@ -112,9 +112,9 @@ for each in first.measurements:
 assert {each.contestant for each in first.measurements} >= {"eager", "nbcompile", "inductor"}
 
 # %% [markdown]
-# The matrix product is the same library call for all of them and takes most of the time, so do not expect
-# wonders here. Compiling costs something once, and each call gives some of it back: "pays for itself" under
-# the cell is the number of calls after which it is earned.
+# The matrix product is the same library call for all of them; only the rest can differ. Compiling costs
+# something once, and each call gives some of it back: "pays off after" in the account is the number of
+# calls after which it is earned.
 #
 # ### Exercise: read a record
 #
@@ -187,7 +187,7 @@ assert links.lines(first.kernels[-1].id) == (3,)
 # This cell becomes two kernels and a library call. Which lines does each kernel serve?
 
 # %%
-# %%compile --no-bench --show kernels --into mapped
+# %%compile --no-bench --show fusion --into mapped
 h = torch.relu(x) * 2
 d = x.abs().sum()
 s = h.sum(-1, keepdim=True) + 1
@@ -201,7 +201,8 @@ print([kernel.name for kernel in mapped.kernels])
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# The magic line is line 1, so `h = ...` is line 2. Who reads the first `d`?
+# The magic line is line 1, so `h = ...` is line 2. Each pair above has its lines beside it. Who reads the
+# first `d`?
 #
 # </details>
 
@@ -320,7 +321,9 @@ print("the mean is", u.mean())
 captured = [graph for graph in broken.graphs if graph.stage == "fx"]
 print(f"{len(captured)} graphs, {len(broken.breaks)} break")
 for item in broken.breaks:
-    print(f"break: {item.reason}\n    at {', '.join(f'line {span.line}' for span in item.spans)}")
+    print(f"break: {item.reason}")
+    for span in item.spans:
+        print(f"    at line {span.line} of {'what it calls' if span.file else 'the cell'}")
     print(f"    {item.hint}")
 for graph in broken.graphs:
     for node in graph.nodes:
@@ -338,6 +341,12 @@ assert len(broken.breaks) == 1 and len(captured) > 1
 #
 # For each of these, say what it becomes: `"kernels"` and nothing else; a `"library call"` among the
 # kernels; or is there a `"graph break"`?
+#
+# <details><summary>Hint</summary>
+#
+# The shape of `x` is known while the cell is compiled, and guarded. The numbers in `x` are not.
+#
+# </details>
 
 # %%
 programs = {
@@ -549,7 +558,8 @@ for title, accepted in (("saved by fusing", True), ("would be saved, but", False
     total = sum(decision.bytes_saved for decision in chosen)
     print(f"{title}: {total / 1e6:.1f} MB in {len(chosen)} pairs")
     for decision in sorted(chosen, key=lambda decision: -decision.bytes_saved)[:4]:
-        print("  ", told(training, decision))
+        pair, saved = pair_of(training, decision), decision.bytes_saved / 1e6
+        print(f"    {saved:.1f} MB  {pair}: {decision.reason}")
 
 # %% [markdown]
 # ## A convolution net, forward and backward

@@ -216,14 +216,14 @@ assert absent("xla") or "closure" in [f.probe for f in surrounded["jax"].baked_i
 
 # %%
 studies = {"pure": everyone, "branch": branching, "print": printing, "loop": looping, "around": surrounded}
-print(f"{'':14}" + "".join(f"{name:<22}" for name in studies))
+print(f"{'':8}" + "".join(f"{name:<21}" for name in studies))
 for way in ways:
     cells = []
     for study in studies.values():
         capture = study[way]
         bad = ", ".join(finding.probe for finding in capture.baked_in)
         cells.append(f"wrong: {bad}" if bad else capture.captured)
-    print(f"{way:14}" + "".join(f"{cell:<22}" for cell in cells))
+    print(f"{way:8}" + "".join(f"{cell:<21}" for cell in cells))
 
 # %% [markdown]
 # ## How often is it captured?
@@ -355,7 +355,7 @@ print(hlo(lambda x: torch.relu(x * 2 + 1) - x, wide))
 # %% [markdown]
 # Read it from below. `ENTRY` has a parameter and one fusion; the fusion's computation has the multiply, the
 # add, the maximum and the subtract, and constants that are broadcast in registers. (`kLoop` is a plain loop
-# over elements.) Three operations of PyTorch and no memory in between: the same as our kernel.
+# over elements.) Four operations of PyTorch and no memory in between: the same as our kernel.
 #
 # Now one with reductions in it, a layer norm over the rows.
 
@@ -402,8 +402,8 @@ answer = {
 }
 
 # %% [markdown]
-# XLA ends a fusion at a reduction on this device: the mean must be complete before anything is subtracted
-# from it. Ours sees that it must be complete *for that row*, and stays on the row. (XLA makes up for some
+# Here XLA ends a fusion at each reduction: the mean must be complete before it is subtracted from anything.
+# Our compiler sees that it must be complete *for that row*, and stays on the row. (XLA makes up for some
 # of it. Look which computations subtract the mean: it is cheaper to do it twice than to read the result.)
 # On a GPU, XLA has emitters that keep rows on the chip too; a statement such as "XLA does not fuse
 # reductions" is always one about a device and a version.
@@ -411,7 +411,7 @@ answer = {
 # ### Exercise: who needs fewer steps?
 #
 # For each of these, who has fewer steps (kernels, and calls between them) in one run: `"nbcompile"`,
-# `"xla"`, or is it the `"same"`? The first three are of 512 × 256 elements, the 80 tensors of 4096 each.
+# `"xla"`, or is it the `"same"`? `x` has 512 × 256 elements, the 80 tensors have 4096 each.
 #
 # <details><summary>Hint</summary>
 #
@@ -496,6 +496,13 @@ for title, tensor in {"as it was made": wide, "some of its rows": torch.randn(60
 #
 # For each of these tensors of 512 × 256 elements, write the set of those that copy it, of `"nbcompile"`,
 # `"xla"` and `"onnxrt"`; `set()` if none does.
+#
+# <details><summary>Hint</summary>
+#
+# The strides are printed below. Where does the next element of a row lie, and is there memory between the
+# elements that is not part of the tensor? And where does the next row of an expanded one lie?
+#
+# </details>
 
 # %%
 layouts = {
@@ -577,6 +584,12 @@ assert absent("onnxrt") or len(found["the same without a weight", "onnxrt"]) > 1
 #
 # Somebody has multiplied out the GELU: `unusual(x)` is `x * (0.5 + 0.5 * torch.erf(x / 2**0.5))`. Write the
 # same function so that ONNX Runtime runs one operator.
+#
+# <details><summary>Hint</summary>
+#
+# A pattern was written by somebody who had seen many models. How is the GELU written in most of them?
+#
+# </details>
 
 # %%
 if not absent("onnxrt"):
