@@ -1,6 +1,19 @@
 # %% [markdown]
 # # The other compilers
 #
+# Every notebook until now had one compiler in it, and Inductor beside it for the times. There are others,
+# and knowing how they differ is knowing which of the things you have learned are facts about compiling and
+# which are choices that somebody made. After this notebook you can say what a way of capturing bakes into
+# its graph, when `jax.jit` traces again and when `torch.compile` does, read XLA's HLO and count what it
+# fused, find out who copies your input, and tell a compiler that fuses loops from one that looks for
+# patterns. It takes about 40 minutes to read and solve, and runs in about half a minute.
+#
+# The first half is about getting a graph, the second about what becomes of it. For the second, XLA and ONNX
+# Runtime come with `pip install "nbcompile[backends]"`; TensorFlow is left to you. What is not installed
+# says so below, and the rest runs without it.
+#
+# ## Getting a graph
+#
 # A compiler for Python programs has to get a graph out of Python first. There are half a dozen ways to do
 # that, and you have probably used several: `torch.jit.trace` runs the function once and writes down what
 # the tensors did; `torch.jit.script` reads the source; `torch.fx.symbolic_trace` runs it on stand-ins;
@@ -15,13 +28,25 @@
 # a time (the values, the sizes, a Python number, what the function reads from around it), calls what was
 # captured, and holds the answer against eager. It knows nothing about the ways: each verdict comes with the
 # values it was reached by. Here are five small functions, and one each of the ways' typical failures.
-#
-# JAX comes with `pip install "nbcompile[backends]"`. TensorFlow is left to you.
 
 # %%
+import re
+
 import torch
+import torch.nn.functional as F
 
 import nbcompile
+from nbcompile.workshop import check
+from nbcompile.workshop.other_compilers import (
+    COMPARED,
+    PROGRAMS,
+    absent,
+    copied,
+    counted_captures,
+    hlo,
+    steps_of,
+    unusual,
+)
 
 torch.manual_seed(0)
 x = torch.linspace(-1, 2, 12).reshape(4, 3)
@@ -31,6 +56,9 @@ try:
 except ImportError:
     tf = None
     print("TensorFlow is not installed here: its two rows will say so. (pip install tensorflow)")
+for name in COMPARED:
+    if absent(name):
+        print(absent(name))
 
 # %% [markdown]
 # ## 1. Pure mathematics: everyone agrees
@@ -62,8 +90,8 @@ everyone
 
 # %%
 for way in ("dynamo", "trace", "export", "jax"):
-    title, text = everyone[way].graphs[0]
-    print(f"--- {everyone[way].title}: {title}\n{text}\n")
+    for title, text in everyone[way].graphs[:1]:
+        print(f"--- {everyone[way].title}: {title}\n{text}\n")
 
 # %% [markdown]
 # ## 2. A branch that depends on the data
@@ -180,24 +208,108 @@ print(surrounded)
 wrong = {c.title: [f.probe for f in c.baked_in] for c in surrounded.captures if c.baked_in}
 for title, probes in wrong.items():
     print(f"{title:30} silently wrong: {', '.join(probes)}")
-assert surrounded["dynamo"].baked_in == () and "closure" in [f.probe for f in surrounded["jax"].baked_in]
+assert surrounded["dynamo"].baked_in == ()
+assert absent("xla") or "closure" in [f.probe for f in surrounded["jax"].baked_in]
 
 # %% [markdown]
 # ## All five at once
 
 # %%
 studies = {"pure": everyone, "branch": branching, "print": printing, "loop": looping, "around": surrounded}
-print(f"{'':14}" + "".join(f"{name:<22}" for name in studies))
+print(f"{'':8}" + "".join(f"{name:<21}" for name in studies))
 for way in ways:
     cells = []
     for study in studies.values():
         capture = study[way]
         bad = ", ".join(finding.probe for finding in capture.baked_in)
         cells.append(f"wrong: {bad}" if bad else capture.captured)
-    print(f"{way:14}" + "".join(f"{cell:<22}" for cell in cells))
+    print(f"{way:8}" + "".join(f"{cell:<21}" for cell in cells))
 
 # %% [markdown]
-# ## Which one, then?
+# ## How often is it captured?
+#
+# A graph is good for some calls and not for others, and each compiler has its own idea of which. `jax.jit`
+# looks at the *arguments*: the shapes and dtypes of arrays. A Python number that is passed in becomes an
+# array too, so its value makes no difference; strides do not exist in JAX. `torch.compile` looks at what
+# the code has *read*, which is why it noticed the closure above. And it learns: where a size or a number
+# has changed once, it is captured the second time as a symbol.
+#
+# `counted_captures` calls a function a few times under both, and counts.
+
+
+# %%
+def scaled(x, factor):
+    return x * factor + 1
+
+
+ones = torch.ones(4)
+print("the same three times: ", counted_captures(scaled, [(ones, 2.0)] * 3))
+print("other values in x:    ", counted_captures(scaled, [(ones * n, 2.0) for n in range(3)]))
+print("one axis more:        ", counted_captures(scaled, [(ones, 2.0), (torch.ones(2, 2), 2.0)]))
+
+# %% [markdown]
+# ### Exercise: how often?
+#
+# How often does each capture in the course of these calls?
+#
+# <details><summary>Hint</summary>
+#
+# Go from call to call, and ask of each: would what is captured so far do for this one? Dynamo's second
+# capture is not like its first.
+#
+# </details>
+
+# %%
+stories = {
+    "four sizes": [(torch.ones(n), 2.0) for n in (4, 5, 6, 7)],
+    "four numbers": [(ones, factor) for factor in (2.0, 3.0, 4.0, 5.0)],
+    "another dtype, and back": [(ones, 2.0), (ones.half(), 2.0), (ones, 2.0)],
+    "transposed": [(torch.ones(2, 3), 2.0), (torch.ones(3, 2).T, 2.0)],
+}
+
+# %% tags=["exercise"]
+answer = {
+    "four sizes": {"torch.compile": ..., "jax.jit": ...},
+    "four numbers": {"torch.compile": ..., "jax.jit": ...},
+    "another dtype, and back": {"torch.compile": ..., "jax.jit": ...},
+    "transposed": {"torch.compile": ..., "jax.jit": ...},
+}
+check("others.retrace", answer, scaled, stories)
+
+# %% tags=["wrong"]
+answer = {
+    "four sizes": {"torch.compile": 4, "jax.jit": 4},  # as if a guard that failed taught nothing
+    "four numbers": {"torch.compile": 2, "jax.jit": 1},
+    "another dtype, and back": {"torch.compile": 2, "jax.jit": 2},
+    "transposed": {"torch.compile": 2, "jax.jit": 1},
+}
+
+# %% tags=["wrong"]
+answer = {
+    "four sizes": {"torch.compile": 2, "jax.jit": 4},
+    "four numbers": {"torch.compile": 2, "jax.jit": 4},  # as if numbers were constants to jax
+    "another dtype, and back": {"torch.compile": 2, "jax.jit": 2},
+    "transposed": {"torch.compile": 2, "jax.jit": 1},
+}
+
+# %% tags=["wrong"]
+answer = {
+    "four sizes": {"torch.compile": 2, "jax.jit": 4},
+    "four numbers": {"torch.compile": 2, "jax.jit": 1},
+    "another dtype, and back": {"torch.compile": 3, "jax.jit": 3},  # as if the first were forgotten
+    "transposed": {"torch.compile": 2, "jax.jit": 1},
+}
+
+# %% tags=["solution"]
+answer = {
+    "four sizes": {"torch.compile": 2, "jax.jit": 4},  # the second of Dynamo's is for any size
+    "four numbers": {"torch.compile": 2, "jax.jit": 1},
+    "another dtype, and back": {"torch.compile": 2, "jax.jit": 2},
+    "transposed": {"torch.compile": 2, "jax.jit": 1},  # strides are Dynamo's to guard
+}
+
+# %% [markdown]
+# ## Which way of capturing, then?
 #
 # - **`torch.compile`** (with any backend, ours included) for a program that runs in Python anyway. It is
 #   the only way in this table that took all five and was never silently wrong: what it assumed is guarded,
@@ -227,3 +339,300 @@ after = nbcompile.captures(rare, x, [(x * 1e7,)], ways=["trace", "script"], timi
 print(before.unprobed)
 print(before["trace"]["values"].verdict, "→", after["trace"]["values"].verdict)
 assert before.unprobed and not after.unprobed
+
+# %% [markdown]
+# ## What XLA makes of a graph
+#
+# `jax.jit` hands its graph to XLA, and with `backend="xla"` our bench hands it PyTorch's. XLA answers in a
+# text, **HLO**. What runs is the computation marked `ENTRY`, one instruction after the other. An instruction
+# `fusion(...)` is one kernel: it *calls* a computation, whose instructions all run in one pass over memory.
+# So the same two questions as ever can be asked of it: how many kernels, and what is written between them?
+
+# %%
+wide = torch.randn(512, 256)
+print(hlo(lambda x: torch.relu(x * 2 + 1) - x, wide))
+
+# %% [markdown]
+# Read it from below. `ENTRY` has a parameter and one fusion; the fusion's computation has the multiply, the
+# add, the maximum and the subtract, and constants that are broadcast in registers. (`kLoop` is a plain loop
+# over elements.) Four operations of PyTorch and no memory in between: the same as our kernel.
+#
+# Now one with reductions in it, a layer norm over the rows.
+
+
+# %%
+def norm(x):
+    return F.layer_norm(x, (x.shape[-1],))
+
+
+print(hlo(norm, wide))
+
+# %% [markdown]
+# ### Exercise: count fusions
+#
+# How many **fusions** does XLA run for this layer norm, how many of them write a **whole** tensor of
+# 512 × 256, and how many **kernels** does nbcompile make of it?
+#
+# <details><summary>Hint</summary>
+#
+# In `ENTRY`, to the right of each `=` stands the shape of what the instruction writes.
+# `steps_of(norm, wide)` has the steps of ours.
+#
+# </details>
+
+# %% tags=["exercise"]
+answer = {"fusions": ..., "whole": ..., "kernels": ...}
+check("others.fusions", answer, norm, wide)
+
+# %% tags=["wrong"]
+answer = {"fusions": 8, "whole": 2, "kernels": 1}  # every computation counted
+
+# %% tags=["wrong"]
+answer = {"fusions": 5, "whole": 5, "kernels": 1}  # some write only a number a row
+
+# %% tags=["wrong"]
+answer = {"fusions": 5, "whole": 2, "kernels": 5}
+
+# %% tags=["solution"]
+entry = hlo(norm, wide).partition("ENTRY")[2]
+answer = {
+    "fusions": len(re.findall(r" fusion\(", entry)),
+    "whole": len(re.findall(r"= f32\[512,256\]\S* fusion\(", entry)),
+    "kernels": len(steps_of(norm, wide)),
+}
+
+# %% [markdown]
+# Here XLA ends a fusion at each reduction: the mean must be complete before it is subtracted from anything.
+# Our compiler sees that it must be complete *for that row*, and stays on the row. (XLA makes up for some
+# of it. Look which computations subtract the mean: it is cheaper to do it twice than to read the result.)
+# On a GPU, XLA has emitters that keep rows on the chip too; a statement such as "XLA does not fuse
+# reductions" is always one about a device and a version.
+#
+# ### Exercise: who needs fewer steps?
+#
+# For each of these, who has fewer steps (kernels, and calls between them) in one run: `"nbcompile"`,
+# `"xla"`, or is it the `"same"`? `x` has 512 × 256 elements, the 80 tensors have 4096 each.
+#
+# <details><summary>Hint</summary>
+#
+# Notebook 06 has the table of reasons for which we refuse. One of them is a plain limit, which XLA has not.
+#
+# </details>
+
+# %%
+print("\n".join(PROGRAMS))
+
+# %% tags=["exercise"]
+answer = {
+    "torch.relu(x * 2 + 1) - x": ...,
+    "torch.relu(x), torch.exp(x.T)": ...,
+    "torch.cat([x * 2, x + 1], -1) * 3": ...,
+    "torch.cumsum(x, -1) * 2": ...,
+    "the sum of 80 tensors": ...,
+}
+check("others.fewer", answer)
+
+# %% tags=["wrong"]
+answer = {
+    "torch.relu(x * 2 + 1) - x": "same",
+    "torch.relu(x), torch.exp(x.T)": "same",
+    "torch.cat([x * 2, x + 1], -1) * 3": "nbcompile",
+    "torch.cumsum(x, -1) * 2": "nbcompile",
+    "the sum of 80 tensors": "xla",
+}
+
+# %% tags=["wrong"]
+answer = {
+    "torch.relu(x * 2 + 1) - x": "same",
+    "torch.relu(x), torch.exp(x.T)": "nbcompile",
+    "torch.cat([x * 2, x + 1], -1) * 3": "nbcompile",
+    "torch.cumsum(x, -1) * 2": "nbcompile",
+    "the sum of 80 tensors": "same",
+}
+
+# %% tags=["wrong"]
+answer = {
+    "torch.relu(x * 2 + 1) - x": "nbcompile",
+    "torch.relu(x), torch.exp(x.T)": "nbcompile",
+    "torch.cat([x * 2, x + 1], -1) * 3": "nbcompile",
+    "torch.cumsum(x, -1) * 2": "nbcompile",
+    "the sum of 80 tensors": "xla",
+}
+
+# %% tags=["solution"]
+answer = {
+    "torch.relu(x * 2 + 1) - x": "same",  # a chain is a chain
+    "torch.relu(x), torch.exp(x.T)": "nbcompile",  # both read x, and one of the two in another order
+    "torch.cat([x * 2, x + 1], -1) * 3": "nbcompile",
+    "torch.cumsum(x, -1) * 2": "nbcompile",  # a call and a kernel; XLA computes the scan in parts
+    "the sum of 80 tensors": "xla",  # we stop at 64 tensors a kernel
+}
+
+# %% [markdown]
+# ## Who copies your input?
+#
+# The best kernel is no use if its input is copied first. A PyTorch tensor is memory and *strides*, which say
+# how far apart neighbours lie; a transposed tensor is the same memory with its strides exchanged. Not every
+# compiler has strides. XLA takes any memory without gaps, in any order of its axes, and begins its program
+# with the permutation. ONNX Runtime knows one order only. Whoever cannot take a tensor as it lies copies it,
+# at every call, before its own clock starts.
+#
+# `copied` compiles, calls twice, and counts the bytes of the copies in the second call.
+
+
+# %%
+def doubled(x):
+    return torch.softmax(x, -1) * 2
+
+
+here = [name for name in COMPARED if not absent(name)]
+for title, tensor in {"as it was made": wide, "some of its rows": torch.randn(600, 256)[7:519]}.items():
+    print(f"{title:20}", {name: copied(doubled, tensor, name) for name in here})
+
+# %% [markdown]
+# Rows of a larger tensor begin somewhere else and have no gaps, so nobody minds.
+#
+# ### Exercise: who copies?
+#
+# For each of these tensors of 512 × 256 elements, write the set of those that copy it, of `"nbcompile"`,
+# `"xla"` and `"onnxrt"`; `set()` if none does.
+#
+# <details><summary>Hint</summary>
+#
+# The strides are printed below. Where does the next element of a row lie, and is there memory between the
+# elements that is not part of the tensor? And where does the next row of an expanded one lie?
+#
+# </details>
+
+# %%
+layouts = {
+    "transposed": torch.randn(256, 512).T,
+    "every other column": torch.randn(512, 512)[:, ::2],
+    "one row, expanded": torch.randn(1, 256).expand(512, 256),
+}
+for title, tensor in layouts.items():
+    print(f"{title:20} strides {tensor.stride()}, {tensor.untyped_storage().nbytes() / 1e6:.3f} MB of memory")
+
+# %% tags=["exercise"]
+answer = {"transposed": ..., "every other column": ..., "one row, expanded": ...}
+check("others.copies", answer, doubled, layouts)
+
+# %% tags=["wrong"]
+answer = {  # as if XLA had no orders either
+    "transposed": {"xla", "onnxrt"},
+    "every other column": {"xla", "onnxrt"},
+    "one row, expanded": {"xla", "onnxrt"},
+}
+
+# %% tags=["wrong"]
+answer = {
+    "transposed": {"onnxrt"},
+    "every other column": {"xla", "onnxrt"},
+    "one row, expanded": set(),  # 512 rows in the memory of one: nobody but strides can say that
+}
+
+# %% tags=["solution"]
+answer = {
+    "transposed": {"onnxrt"},
+    "every other column": {"xla", "onnxrt"},
+    "one row, expanded": {"xla", "onnxrt"},
+}
+
+# %% [markdown]
+# ## Loops or patterns
+#
+# There are two ways to make one kernel out of several operations. One is what this workshop is about: write
+# them down as loops, and merge loops. The other is to have good kernels ready, and to *look for* the
+# operations that they can stand in for. ONNX Runtime does the second. Its optimised graph says what it has
+# found:
+
+
+# %%
+def spelled_out(x, weight):
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / torch.sqrt((centred**2).mean(-1, keepdim=True) + 1e-5) * weight + weight
+
+
+def without_weight(x):
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / torch.sqrt((centred**2).mean(-1, keepdim=True) + 1e-5)
+
+
+matrix, weight = torch.randn(256, 256), torch.rand(256)
+tried = {
+    "relu(x @ matrix + weight)": (lambda x, m, v: torch.relu(x @ m + v), wide, matrix, weight),
+    "F.layer_norm": (norm, wide),
+    "a layer norm, spelled out": (spelled_out, wide, weight),
+    "the same without a weight": (without_weight, wide),
+}
+found = {}
+for title, (function, *inputs) in tried.items():
+    for backend in ("nbcompile", "onnxrt"):
+        if backend in here:
+            steps = found[title, backend] = steps_of(function, *inputs, backend=backend)
+            print(f"{title:26} {backend:10} {len(steps)}: {', '.join(steps)}")
+assert all(len(steps) == 1 for (title, who), steps in found.items() if who == "nbcompile" and "norm" in title)
+assert absent("onnxrt") or len(found["the same without a weight", "onnxrt"]) > 1
+
+# %% [markdown]
+# A pattern can do what loops cannot: the bias and the ReLU go into the product (`FusedGemm`), which we leave
+# to a library and read back. And it is all or nothing. The layer norm with a weight is recognised, even
+# spelled out; without the weight it is not, and each of its operators makes a trip through memory. Loops
+# are indifferent to how a formula is written.
+#
+# ### Exercise: be recognised
+#
+# Somebody has multiplied out the GELU: `unusual(x)` is `x * (0.5 + 0.5 * torch.erf(x / 2**0.5))`. Write the
+# same function so that ONNX Runtime runs one operator.
+#
+# <details><summary>Hint</summary>
+#
+# A pattern was written by somebody who had seen many models. How is the GELU written in most of them?
+#
+# </details>
+
+# %%
+if not absent("onnxrt"):
+    print(steps_of(unusual, wide, backend="onnxrt"))
+print(steps_of(unusual, wide))
+
+
+# %% tags=["exercise"]
+def known(x):
+    return ...  # the same as unusual(x)
+
+
+check("others.pattern", known)
+
+
+# %% tags=["wrong"]
+def known(x):
+    return x * 0.5 * (torch.erf(x * 0.7071067811865476) + 1)
+
+
+# %% tags=["wrong"]
+def known(x):
+    return 0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3)))
+
+
+# %% tags=["wrong"]
+def known(x):
+    return x * torch.sigmoid(1.702 * x)
+
+
+# %% tags=["solution"]
+def known(x):
+    return 0.5 * x * (1 + torch.erf(x / 2**0.5))  # or F.gelu(x), which says it by name
+
+
+# %% [markdown]
+# ## What to take along
+#
+# Ways of capturing differ in what becomes of the Python: kept, refused, looked at again, or quietly written
+# down. When a graph is captured again follows from what it was made to depend on: arguments for `jax.jit`,
+# whatever was read for `torch.compile`. Behind the graph all compilers save the same thing, trips through
+# memory, and count the same way: kernels, and whole tensors between them. They differ in where a kernel must
+# end, in which memory they can read as it lies, and in whether they merge loops or look for patterns. All of
+# that can be asked, of a compiler and a version; nothing of it need be believed.
+#
+# Next is notebook 16, *Write your own*: an operator, a fusion rule, a backend.
