@@ -6,13 +6,14 @@ own kernels go through; the checkers below use them.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nbcompile.errors import NbcompileError
+from nbcompile.errors import KernelError, NbcompileError
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 
 if TYPE_CHECKING:
@@ -34,23 +35,27 @@ _TYPES = {
 
 def interpret(kernel: Any, *arguments: Any, programs: int, **constants: int) -> None:
     """Run a ``@triton.jit`` function on CPU tensors, ``programs`` times, as a GPU would with that grid. Every
-    access is checked: LaunchError for one outside of its tensor, or if two programs race for an element."""
+    access is checked: EditError, with the kernel's line, for one outside of its tensor, or if two programs
+    race for an element."""
     from nbcompile.runtime.triton_interpret import interpreted
 
     source = _source(kernel, arguments, constants, programs)
-    interpreted(source)[source.entry_points[0]](*arguments)
+    with _by_hand(source):
+        interpreted(source)[source.entry_points[0]](*arguments)
 
 
 def compile_for(chip: str, kernel: Any, *arguments: Any, warps: int = 4, **constants: int) -> Built:
     """Compile a ``@triton.jit`` function for ``chip`` with arguments like these: ``texts`` has each stage,
     ``registers`` and ``spill_bytes`` are a thread's. As Triton does by itself, it is assumed that tensors
-    begin at a multiple of 16 bytes, and that a number divisible by 16 always will be."""
+    begin at a multiple of 16 bytes, and that a number divisible by 16 always will be. EditError, with the
+    kernel's line, if Triton refuses it."""
     from nbcompile.runtime.triton_build import begin
     from nbcompile.targets import parse
 
     source = _source(kernel, arguments, constants, 1, warps)
     (launch,) = source.launches
-    return begin(source, launch, launch.configs[0], parse(chip)).result()
+    with _by_hand(source):
+        return begin(source, launch, launch.configs[0], parse(chip)).result()
 
 
 def readable(text: str) -> str:
@@ -68,8 +73,19 @@ def accesses(ptx: str) -> list[tuple[str, int]]:
 
 
 def message(error: NbcompileError) -> str:
-    """What the interpreter or compiler says of a reader's kernel, with neither its name nor our advice."""
-    return re.sub(r"^kernel \w+, generated line \d+ ", "in ", error.message).rstrip(".")
+    """What the interpreter or compiler says of a reader's kernel, with neither its name nor advice."""
+    return re.sub(r"^kernel \w+ ", "in ", error.message).rstrip(".")
+
+
+@contextlib.contextmanager
+def _by_hand(source: KernelSource) -> Iterator[None]:
+    """What goes wrong with the only kernel of ``source`` is told of the text that its reader wrote."""
+    from nbcompile.runtime.edited import explained
+
+    try:
+        yield
+    except KernelError as error:
+        raise explained(error, source, source.kernels[0].id) from error
 
 
 def _source(
@@ -81,7 +97,7 @@ def _source(
     if not callable(function):
         raise WrongAnswerError(f"A kernel is a function decorated with @triton.jit, and this is {kernel!r}.")
     text = textwrap.dedent(inspect.getsource(function))
-    text = "import triton\nimport triton.language as tl\n\n\n@triton.jit\n" + text[text.index("def ") :]
+    text = "@triton.jit\n" + text[text.index("def ") :]
     names = [name for name in inspect.signature(function).parameters if name not in constants]
     if len(names) != len(arguments):
         raise WrongAnswerError(
@@ -96,7 +112,8 @@ def _source(
         (Config(dict(constants), warps),),
     )
     kernels = (KernelText("k0", function.__name__, text, (), "by hand"),)
-    return KernelSource("by-hand", "triton", text, kernels, "", (function.__name__,), launches=(launch,))
+    file = f"import triton\nimport triton.language as tl\n\n\n{text}"
+    return KernelSource("by-hand", "triton", file, kernels, "", (function.__name__,), launches=(launch,))
 
 
 def _argument(name: str, value: Any) -> Any:
