@@ -10,11 +10,13 @@ import contextlib
 import inspect
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nbcompile.errors import KernelError, NbcompileError
+from nbcompile.view.units import count_text
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
+from nbcompile.workshop.judging import whole_numbers
 
 if TYPE_CHECKING:
     import torch
@@ -143,20 +145,12 @@ UNWRITTEN = -12345.0
 """What a result is filled with before a kernel runs: no right result has this number in it."""
 
 
-def _numbers(answer: Any, names: Iterable[str]) -> None:
-    """WrongAnswerError unless ``answer`` is a dict that has a number for each name."""
-    if not isinstance(answer, Mapping) or set(answer) != set(names):
-        raise WrongAnswerError(f"The answer is a dict with the keys {', '.join(map(repr, names))}.")
-    if not all(isinstance(value, int) for value in answer.values()):
-        raise WrongAnswerError("Each value of the answer is a whole number: write it in place of the dots.")
-
-
 @exercise("triton.grid")
 def grid(answer: Mapping[str, int], who: Any, n: int, block: int) -> str:
     """``who`` stores at each element the program that has it: run, so that there is something to count."""
     import torch
 
-    _numbers(answer, ("programs", "idle"))
+    whole_numbers(answer, ("programs", "idle"))
     owner = torch.full((n,), -1, dtype=torch.int32)
     programs = 0
     while bool((owner < 0).any()):  # one program more, until nothing is left over
@@ -258,7 +252,7 @@ def width(answer: Mapping[str, int], kernel: Any, cases: Mapping[str, tuple[Any,
     """``cases``: a name to (dtype, n, BLOCK, warps)."""
     import torch
 
-    _numbers(answer, cases)
+    whole_numbers(answer, cases)
     told = []
     for name, (dtype, n, block, warps) in cases.items():
         x = torch.empty(1, dtype=dtype)
@@ -288,10 +282,11 @@ def spills(answer: int, kernel: Any, columns: int) -> str:
     def with_warps(warps: int) -> Built:
         return _compiled(kernel, x, x, columns, columns, columns, warps=warps, BLOCK=columns)
 
+    warps = count_text(answer, "warp")
     mine, held = with_warps(answer), columns // (32 * answer)
     if mine.spill_bytes:
         raise WrongAnswerError(
-            f"With {_warps(answer)} a thread has {held} elements of the row, and of them "
+            f"With {warps} a thread has {held} elements of the row, and of them "
             f"{mine.spill_bytes} bytes are in memory."
         )
     if answer == 1:
@@ -299,16 +294,12 @@ def spills(answer: int, kernel: Any, columns: int) -> str:
     fewer = with_warps(answer // 2)
     if not fewer.spill_bytes:
         raise WrongAnswerError(
-            f"{_warps(answer)} do not spill, with {mine.registers} registers, and half would not either."
+            f"{warps} do not spill, with {mine.registers} registers, and half would not either."
         )
     return (
-        f"{_warps(answer)}: {held} elements and {mine.registers} registers a thread. Half as many warps mean "
+        f"{warps}: {held} elements and {mine.registers} registers a thread. Half as many warps mean "
         f"{held * 2} elements, and {fewer.spill_bytes} bytes of a thread's go out to memory and come back."
     )
-
-
-def _warps(count: int) -> str:
-    return f"{count} warp{'s' if count > 1 else ''}"
 
 
 def _try(kernel: Any, arguments: Sequence[Any], programs: int, block: int, what: str) -> None:
