@@ -60,7 +60,9 @@ class Attempt:
         except NbcompileError as error:
             known = any(change.kernel.startswith(f"{aten.id}.") for change in self._changes)
             if known and self._failed is None:
-                self._failed = error if isinstance(error, EditError) else EditError(error.message)
+                self._failed = (
+                    error if isinstance(error, EditError) else EditError(error.message, advice=error.advice)
+                )
             raise
 
     def check(self) -> None:

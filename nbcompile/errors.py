@@ -23,8 +23,13 @@ class NbcompileError(Exception):
 
     def __str__(self) -> str:
         where = f"line {self.line}: " if self.line is not None else ""
-        advice = f" {self.advice}" if self.advice else ""
+        between = "\n" if "\n" in self.message else " "  # a compiler's own lines are left whole
+        advice = f"{between}{self.advice}" if self.advice else ""
         return f"{where}{self.message}{advice}"
+
+
+OUR_BUG = "This is a bug of nbcompile's code generator: please report it with the kernel's source."
+"""Advice for what only a kernel that nbcompile printed can do wrong."""
 
 
 class RecordError(NbcompileError):
@@ -61,8 +66,16 @@ class FusionError(NbcompileError):
     """The fusion pass made something it should not have."""
 
 
-class CodegenError(NbcompileError):
-    """A group of loops cannot be printed as a kernel."""
+class KernelError(NbcompileError):
+    """A kernel fails in Triton. ``function`` is which, and ``file_line`` where in the whole file of generated
+    code, as far as is known."""
+
+    function = ""
+    file_line: int | None = None
+
+
+class CodegenError(KernelError):
+    """A group of loops cannot be printed as a kernel, or what was printed cannot be compiled."""
 
 
 class ToolchainError(NbcompileError):
@@ -71,7 +84,7 @@ class ToolchainError(NbcompileError):
     output = ""
 
 
-class LaunchError(NbcompileError):
+class LaunchError(KernelError):
     """A GPU kernel cannot be loaded or launched, or touches memory that it was not given."""
 
 
@@ -98,7 +111,8 @@ class PlayError(NbcompileError):
 
 
 class EditError(NbcompileError):
-    """An edited kernel does not compile, or fails when run. ``line`` is one of the kernel's own text."""
+    """A kernel that the user wrote or edited does not compile, or fails when run. ``line`` is one of the
+    kernel's own text."""
 
 
 class ExplorerError(NbcompileError):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import difflib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -109,7 +110,7 @@ class Options:
         values: dict[str, Any] = {}
         for name, value in (given or {}).items():
             if name not in names:
-                raise OptionError(f"option {name!r} is unknown.", advice=f"Options: {', '.join(names)}.")
+                raise unknown_option("nbcompile", name, names)
             values[name] = _convert(name, value, names[name].default)
         if mode is not None:
             values["mode"] = mode
@@ -136,6 +137,21 @@ class Options:
                     (field.name, ",".join(map(_typed, value)) if isinstance(value, tuple) else str(value))
                 )
         return tuple(found)
+
+
+_FEW = 20  # options that an error can list
+
+
+def unknown_option(backend: str, name: str, known: Collection[str]) -> OptionError:
+    """What to say of an option that a backend does not have: the names nearest to it, and where all are."""
+    near = difflib.get_close_matches(name.replace("-", "_"), known, 3, 0.6)
+    meant = f"Did you mean {', '.join(near)}? " if near else ""
+    every = (
+        f"Options: {', '.join(known)}."
+        if len(known) <= _FEW
+        else f"See %compile --list-options --backend {backend}."
+    )
+    return OptionError(f"option {name!r} is unknown to {backend}.", advice=meant + every)
 
 
 def _typed(item: str | tuple[str, str]) -> str:

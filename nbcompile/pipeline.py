@@ -17,7 +17,7 @@ from nbcompile.codegen.groups_to_source import groups_to_source
 from nbcompile.codegen.groups_to_triton import groups_to_triton
 from nbcompile.compilation import PassRecord
 from nbcompile.environment import detect
-from nbcompile.errors import EditError
+from nbcompile.errors import EditError, KernelError
 from nbcompile.fuse.loops_to_groups import loops_to_groups
 from nbcompile.fuse.record import parts
 from nbcompile.loop_ir.fused import FusedProgram
@@ -165,8 +165,11 @@ def _changed_for_gpu(
             advice="Compile with --interpret to run them in Triton's interpreter.",
         )
     tuner = Tuner(source, chip, replace(options, mode="default"), recorder)
-    library = triton_build.find_or_build(source, chip, options, recorder, tuner.chosen)
-    library.built()
+    try:
+        library = triton_build.find_or_build(source, chip, options, recorder, tuner.chosen)
+        library.built()
+    except KernelError as error:
+        raise edited.refused(error, source, changed) from error
     return triton_module.on_device(
         source, library, chip, device, aten, constants, recorder, tuner, around=around, empty=empty
     )

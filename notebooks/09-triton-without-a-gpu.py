@@ -16,7 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
-from nbcompile.errors import LaunchError
+from nbcompile.errors import EditError
 from nbcompile.workshop import check
 from nbcompile.workshop.triton import accesses, compile_for, interpret, readable
 
@@ -135,8 +135,8 @@ def unmasked(who, n, BLOCK: tl.constexpr):
 caught = None
 try:
     interpret(unmasked, who, 20, programs=3, BLOCK=8)
-except LaunchError as error:
-    caught = error.message
+except EditError as error:
+    caught = str(error)
 print(caught)
 assert caught is not None and "element 20" in caught
 
@@ -156,8 +156,8 @@ def running_sum(x):
 caught = None
 try:
     interpret(running_sum, torch.ones(6), programs=5)
-except LaunchError as error:
-    caught = error.message
+except EditError as error:
+    caught = str(error)
 print(caught)
 assert caught is not None and "which comes first is not known" in caught
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import subprocess
 import sys
 import traceback
@@ -154,20 +155,35 @@ def test_dynamic_batch_recompiles_once() -> None:
     assert [g.id for g in run.compilation.graphs if g.stage == "fx"] == ["g0.fx", "g1.fx"]
 
 
-def test_recompile_limit_is_told() -> None:
+@pytest.mark.parametrize("level", [logging.WARNING, logging.ERROR], ids=["logged", "log silent"])
+def test_recompile_limit_is_told(level: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Also where the log level keeps Dynamo's warning back."""
+
     def f(x, n):
         return x * n
 
     run = compiled(f, dynamic=False)
-    with torch._dynamo.config.patch(recompile_limit=2):
+    with caplog.at_level(level, "torch._dynamo"), torch._dynamo.config.patch(recompile_limit=2):
         for n in range(4):
             run(torch.ones(2), n)
-    assert not run.ran_compiled
-    assert "recompile_limit" in run.eager_reason
-    run(torch.ones(2), 0)  # an old graph fits
-    assert run.ran_compiled
-    run(torch.ones(2), 3)  # none does, and Dynamo does not even say so
-    assert not run.ran_compiled
+        line = f.__code__.co_firstlineno
+        told = f"Dynamo stopped compiling: recompile_limit (2) reached by 'f' ({__file__}:{line})"
+        assert not run.ran_compiled
+        assert run.eager_reason == told
+        assert run.compilation.notes.count(told) == 1
+        run(torch.ones(2), 0)  # an old graph fits
+        assert run.ran_compiled
+        run(torch.ones(2), 3)  # none does, and Dynamo does not even say so
+        assert not run.ran_compiled
+
+
+def test_a_recompile_limit_that_raises_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
+    run = compiled(lambda x, n: x * n, dynamic=False, fullgraph=True)
+    with caplog.at_level(logging.ERROR, "torch._dynamo"), torch._dynamo.config.patch(recompile_limit=1):
+        run(torch.ones(2), 0)
+        with pytest.raises(torch._dynamo.exc.FailOnRecompileLimitHit):
+            run(torch.ones(2), 1)
+    assert "recompile_limit (1) reached by '<lambda>'" in run.eager_reason
 
 
 def test_a_number_in_a_guard_keeps_its_digits() -> None:

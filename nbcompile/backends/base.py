@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 
 from nbcompile.errors import OptionError
+from nbcompile.options import unknown_option
 from nbcompile.recorder import Recorder
 from nbcompile.stages import FxGraph
 
@@ -90,10 +91,7 @@ class Backend:
             )
         for name in settings.options if self.options else ():
             if not any(fnmatch.fnmatchcase(name, known) for known in self.options):
-                raise OptionError(
-                    f"option {name!r} is unknown to {self.name}.",
-                    advice=f"Options: {', '.join(self.options)}.",
-                )
+                raise unknown_option(self.name, name, self.options)
         return self.compiler(settings)
 
 

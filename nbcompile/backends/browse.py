@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import fnmatch
 import inspect
 import re
@@ -14,7 +13,7 @@ from typing import Any
 
 from nbcompile.backends import registry
 from nbcompile.errors import OptionError
-from nbcompile.options import MODES, REPLAY_MODES, SEARCH_MODES, Options
+from nbcompile.options import MODES, REPLAY_MODES, SEARCH_MODES, Options, unknown_option
 
 
 @dataclass(frozen=True)
@@ -132,16 +131,6 @@ def list_mode_options(mode: str | None = None, backend: str = "nbcompile") -> di
     if mode not in modes:
         raise OptionError(f"backend {backend!r} has no mode {mode!r}.", advice=f"Modes: {', '.join(modes)}.")
     return modes[mode]
-
-
-def unknown_option(backend: str, name: str, known: list[str]) -> OptionError:
-    """What to say of an option that a backend does not have, with the names nearest to it."""
-    near = difflib.get_close_matches(name, known, 3, 0.6)
-    listed = f"Did you mean {', '.join(near)}?" if near else ""
-    return OptionError(
-        f"option {name!r} is unknown to {backend}.",
-        advice=f"{listed} See %compile --list-options --backend {backend}.".strip(),
-    )
 
 
 def _ours() -> tuple[Option, ...]:

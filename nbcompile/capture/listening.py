@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import sys
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch._dynamo
+from torch._dynamo import cache_size, utils
 from torch._dynamo import callback as dynamo_callback
 
 from nbcompile.capture.graph_breaks import break_of_exception, exception_being_logged
@@ -102,8 +104,11 @@ class Session:
             self.breaks.append(found)
             self._pending.append((_frame_id(), found))
 
-    def limit_hit(self, text: str) -> None:
+    def limit_hit(self, limit: str, code: CodeType) -> None:
         """Dynamo gives up on a frame: from now on it runs old graphs or eagerly."""
+        most = getattr(torch._dynamo.config, limit)
+        function = f"'{code.co_name}' ({code.co_filename}:{code.co_firstlineno})"
+        text = f"{limit} ({most}) reached by {function}"
         self.limits[_frame_id()] = text
         self.recorder.add(f"Dynamo stopped compiling: {text}")
 
@@ -169,9 +174,11 @@ def _install() -> None:
             handler.register_start_callback(_on_start)
         if _on_end not in handler.end_callbacks:
             handler.register_end_callback(_on_end)
+        if _on_attempt not in (utils.get_hook_for_recompile_user_context() or ()):
+            utils.register_hook_for_recompile_user_context(_on_attempt)
         logger = logging.getLogger("torch._dynamo.convert_frame")
-        if _LIMITS not in logger.handlers:
-            logger.addHandler(_LIMITS)
+        if _SWALLOWED not in logger.handlers:
+            logger.addHandler(_SWALLOWED)
 
 
 def _frame_id() -> str:
@@ -183,6 +190,32 @@ def _frame_id() -> str:
     except (AttributeError, AssertionError):
         return ""
     return str(getattr(compile_id, "frame_id", "")) if compile_id is not None else ""
+
+
+# -- hook: a frame is about to be compiled (register_hook_for_recompile_user_context, public) -------
+
+
+def _on_attempt() -> str:
+    """Asks what Dynamo asks itself next: was this frame compiled too often? Dynamo tells the answer in a
+    warning only, which a log level may keep from us. Returns nothing to note in Dynamo's own metrics."""
+    session = active_session()
+    if session is not None:
+        about = _attempt()
+        try:
+            exceeded, limit = cache_size.exceeds_recompile_limit(about["cache_size"], about["compile_id"])
+            if exceeded:
+                session.limit_hit(limit, about["code"])
+        except (KeyError, AttributeError, TypeError):
+            pass  # another torch: what Dynamo asks there is not known here
+    return ""
+
+
+def _attempt() -> dict[str, Any]:
+    """The arguments of Dynamo's ``_compile``, which is running the hook; empty where there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "_compile":
+        frame = frame.f_back
+    return frame.f_locals if frame is not None else {}
 
 
 # -- hook: log records (the graph_breaks artifact and convert_frame's warnings) -------------------
@@ -205,20 +238,14 @@ class _Breaks(logging.Handler):
                 self.handleError(record)
 
 
-class _Limits(logging.Handler):
-    """Hears that Dynamo gave up on a frame, or swallowed an error. Prints nothing."""
+class _Swallowed(logging.Handler):
+    """Hears that Dynamo swallowed an error. Prints nothing."""
 
     def emit(self, record: logging.LogRecord) -> None:
         session = active_session()
         if session is None or record.levelno < logging.WARNING:
             return
-        message = record.getMessage()
-        if "torch._dynamo hit config." in message:
-            lines = [line.strip() for line in message.splitlines()]
-            limit = lines[0].removeprefix("torch._dynamo hit config.")
-            function = next((row for row in lines if row.startswith("function:")), "")
-            session.limit_hit(f"{limit} reached by {function.removeprefix('function:').strip()}")
-        elif record.exc_info:
+        if record.exc_info:
             error = record.exc_info[1]
             error = getattr(error, "inner_exception", None) or error  # Dynamo wraps a backend's own
             first = (str(error).strip() or "no message").splitlines()[0]
@@ -234,7 +261,7 @@ class _Repeats(logging.Filter):
 
 
 _BREAKS = _Breaks(logging.DEBUG)
-_LIMITS = _Limits(logging.WARNING)
+_SWALLOWED = _Swallowed(logging.WARNING)
 _REPEATS = _Repeats()
 _listeners = 0
 _undo: list[tuple[logging.Logger, int, bool]] = []

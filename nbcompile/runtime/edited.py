@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from nbcompile.compilation import Kernel, LineLink
-from nbcompile.errors import EditError, NbcompileError, ToolchainError
+from nbcompile.errors import OUR_BUG, EditError, KernelError, NbcompileError, ToolchainError
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
 from nbcompile.runtime import binary
@@ -133,17 +133,36 @@ def note_edits(recorder: Recorder, source: KernelSource, changes: Mapping[str, K
 
 
 def explained(error: NbcompileError, source: KernelSource, kernel: str) -> EditError:
-    """An error that running an edited kernel raised, with the line of its own text where one is named."""
+    """An error that building or running a kernel raised whose text is the user's, with the line of that text
+    where one is known: what would be a bug of ours in a kernel of ours is to be mended there."""
     if isinstance(error, EditError):
         return error
     text = next(item.text for item in source.kernels if item.id == kernel)
-    start = source.source[: source.source.index(text)].count("\n")
-    found = re.search(r", generated line (\d+)", error.message)
-    line = int(found[1]) - start if found else None
-    if line is not None and not 1 <= line <= text.count("\n") + 1:
-        line = None  # in one of the functions that it calls
-    message = error.message.replace(found[0], "") if found else error.message
-    return EditError(message, line=line)
+    message, line = error.message, None
+    if isinstance(error, KernelError) and error.file_line is not None:
+        message = message.replace(f", generated line {error.file_line}", "")
+        line = error.file_line - source.source[: source.source.index(text)].count("\n")
+        if not 1 <= line <= text.count("\n") + 1:
+            line = None  # in one of the functions that it calls
+    return _theirs(message, line, error.advice)
+
+
+def refused(
+    error: KernelError, source: KernelSource, changes: Mapping[str, KernelChange]
+) -> KernelError | EditError:
+    """What Triton's compiler refuses, explained where it is a kernel with an edited text."""
+    for item in source.kernels:
+        change = changes.get(item.id)
+        if change is not None and change.text is not None and error.function in symbols_of(source, item):
+            return explained(error, source, item.id)
+    return error
+
+
+def _theirs(message: str, line: int | None, advice: str) -> EditError:
+    if advice in ("", OUR_BUG):
+        what = f"line {line} of it" if line is not None else "it"
+        advice = f"The error is in the text of the kernel, which is yours: correct {what}, and try again."
+    return EditError(message, line=line, advice=advice)
 
 
 def spoiling(empty: Allocate, changes: Mapping[str, KernelChange]) -> Allocate:
@@ -207,7 +226,7 @@ def _refused_by_c(error: ToolchainError, kernel: KernelText) -> EditError:
     lines = [line for line in output.splitlines() if line.strip()]
     found = re.search(rf"^{KERNEL_FILE}:(\d+):(?:\d+:)? (?:fatal )?error", output, re.MULTILINE)
     line = min(int(found[1]), kernel.text.count("\n") + 1) if found else None
-    return EditError("\n".join(lines[:_MOST_LINES]), line=line)
+    return _theirs("\n".join(lines[:_MOST_LINES]), line, error.advice)
 
 
 def _links(kernel: KernelText, text: str) -> tuple[tuple[int, tuple[str, ...]], ...]:

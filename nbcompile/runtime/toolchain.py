@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from nbcompile.errors import ToolchainError
+from nbcompile.errors import OUR_BUG, ToolchainError
 
 TIMEOUT = 180.0
 """Seconds one compiler run may take."""
@@ -308,4 +308,4 @@ def _advice_for(line: str) -> str:
         return "The compiler is not wholly installed. " + INSTALL_ADVICE
     if "No space left" in line:
         return "The disk is full: free some, or set TMPDIR."
-    return "This is a bug of nbcompile's code generator: please report it with the kernel's source."
+    return OUR_BUG

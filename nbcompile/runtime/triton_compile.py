@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nbcompile.errors import CodegenError, NbcompileError, ToolchainError
+from nbcompile.errors import OUR_BUG, CodegenError, NbcompileError, ToolchainError
 from nbcompile.runtime import libdevice
 from nbcompile.runtime.cache import DiskCache, key
 from nbcompile.runtime.triton_tools import amdgcn_resources, cubin_resources, gpu_target, triton_module
@@ -131,12 +131,12 @@ def read_function(
     does the rest, in any thread, and hardly needs Python's lock. Both raise as that does."""
     triton_module()
     function = _function(load_file(text), launch, config)
-    with _refusal(launch, target):
+    with _refusal(launch, target, text):
         read = _read(function, launch, config, target, assumed)
 
     def finish() -> Built:
         facts: dict[str, Any] = {"num_ctas": 1}  # Triton 3.7 reads it on the way to AMD code
-        with _refusal(launch, target), _VENDOR.of(target.kind):
+        with _refusal(launch, target, text), _VENDOR.of(target.kind):
             try:
                 made = _run_stages(read, launch, target, assemble, facts)
             except _NotInPartError:
@@ -166,17 +166,19 @@ def read_function(
 
 
 @contextlib.contextmanager
-def _refusal(launch: Launch, target: Target) -> Iterator[None]:
+def _refusal(launch: Launch, target: Target, text: str) -> Iterator[None]:
     """Triton's errors as ours."""
     try:
         yield
     except NbcompileError:
         raise
     except Exception as error:
-        raise CodegenError(
-            f"Triton refuses kernel {launch.function} for {target.name}: {_reason(error)}.",
-            advice="This is a bug of nbcompile's code generator: please report it with the kernel's source.",
-        ) from error
+        told, line = _reason(error, text)
+        refused = CodegenError(
+            f"Triton refuses kernel {launch.function} for {target.name}: {told}.", advice=OUR_BUG
+        )
+        refused.function, refused.file_line = launch.function, line
+        raise refused from error
 
 
 @dataclass(frozen=True)
@@ -297,8 +299,9 @@ def _assemble(ptx: str, options: Any, arch: int, function: str) -> bytes:
         return out.read_bytes()
 
 
-def _reason(error: BaseException) -> str:
-    """What went wrong, in one line: of Triton's own errors the innermost, with the line it points at."""
+def _reason(error: BaseException, file: str) -> tuple[str, int | None]:
+    """What went wrong, in one line: of Triton's own errors the innermost, with the line it points at, and the
+    number of that line in the file."""
     cause = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
@@ -308,5 +311,7 @@ def _reason(error: BaseException) -> str:
     if isinstance(text, str) and node is not None and hasattr(node, "lineno"):
         lines = text.splitlines()
         if 0 < node.lineno <= len(lines):
-            return f"{told} (in `{lines[node.lineno - 1].strip()}`)"
-    return told
+            before, found, _ = file.partition(text.rstrip())
+            number = before.count("\n") + node.lineno if found else None
+            return f"{told} (in `{lines[node.lineno - 1].strip()}`)", number
+    return told, None

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nbcompile.errors import CodegenError, LaunchError, NbcompileError, ToolchainError
+from nbcompile.errors import OUR_BUG, CodegenError, KernelError, LaunchError, NbcompileError, ToolchainError
 from nbcompile.runtime.cache import key
 from nbcompile.runtime.triton_builder import ARGUMENT, make_builder, make_reductions
 from nbcompile.runtime.triton_copy import TritonCopy
@@ -323,14 +323,18 @@ class _TakingTurns:
         self.idle = 0
 
 
-def _explained(error: Exception, function: str, code: CodeType) -> NbcompileError:
+def _explained(error: Exception, function: str, code: CodeType) -> KernelError:
     """The error of a kernel, with the line of the generated file where it arose."""
     line, text = _place(error.__traceback__, code.co_filename)
     where = f"kernel {function}, generated line {line} `{text}`" if line else f"kernel {function}"
+    found: KernelError
     if isinstance(error, LaunchError):
-        return LaunchError(f"{where}: {error.message}", advice="This is a bug of nbcompile's code generator.")
-    told = " ".join(f"{type(error).__name__}: {error}".split())
-    return CodegenError(f"{where} cannot be interpreted: {told}.")
+        found = LaunchError(f"{where}: {error.message}", advice=OUR_BUG)
+    else:
+        told = " ".join(f"{type(error).__name__}: {error}".split())
+        found = CodegenError(f"{where} cannot be interpreted: {told}.")
+    found.function, found.file_line = function, line or None
+    return found
 
 
 def _place(trace: TracebackType | None, path: str) -> tuple[int, str]:

@@ -2,8 +2,8 @@
 
 A notebook asks; its reader writes an answer and calls :func:`check`, which says whether it is right and, if
 not, what to look at. Checkers compile and measure: none of them knows an answer by heart that the compiler
-could be asked for. Each module here has the checkers of one notebook; ``docs/workshop.md`` says how to write
-one.
+could be asked for. Each module here has the checkers of one notebook, ``judging`` what they have in common;
+``docs/workshop.md`` says how to write one.
 """
 
 from __future__ import annotations

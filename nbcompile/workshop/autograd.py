@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
+from nbcompile.workshop.judging import function, record_of, whole_numbers
 
 if TYPE_CHECKING:
     import torch
@@ -89,8 +90,7 @@ def count_saved(answer: Mapping[str, int], fn: Function, inputs: Sequence[Any]) 
     record = trained(fn, *inputs)
     new = [tensor for tensor in saved(record) if tensor.new]
     truth = {"tensors": len(new), "bytes": new_bytes(record)}
-    if not isinstance(answer, Mapping) or set(answer) != set(truth):
-        raise WrongAnswerError("I want a dict with two numbers: 'tensors' and 'bytes'.")
+    whole_numbers(answer, truth)
     if answer["tensors"] != truth["tensors"]:
         more = "fewer" if answer["tensors"] > truth["tensors"] else "more"
         raise WrongAnswerError(
@@ -118,8 +118,7 @@ def count_products(
     for name, wanted in cases.items():
         given = [t.detach().requires_grad_(flag) for t, flag in zip(inputs, wanted, strict=True)]
         truth[name] = products(trained(fn, *given).graph("g0.bw"))
-    if not isinstance(answer, Mapping) or set(answer) != set(truth):
-        raise WrongAnswerError(f"I want a dict with a number for each of: {', '.join(truth)}.")
+    whole_numbers(answer, truth)
     for name, number in truth.items():
         if answer[name] != number:
             more = "fewer" if answer[name] > number else "more"
@@ -170,8 +169,7 @@ def _gradients(fn: Function, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tens
 
 @exercise("autograd.fewer")
 def fewer(answer: Function, original: Function, inputs: Sequence[torch.Tensor]) -> str:
-    if not callable(answer):
-        raise WrongAnswerError("I want a function.")
+    function(answer)
     names = ["result", *(f"gradient of argument {place + 1}" for place in range(len(inputs)))]
     for name, got, wanted in zip(
         names, _gradients(answer, inputs), _gradients(original, inputs), strict=True
@@ -200,14 +198,9 @@ def fewer(answer: Function, original: Function, inputs: Sequence[torch.Tensor]) 
 
 @exercise("autograd.writes")
 def writes(answer: Mapping[str, int], fn: Function, inputs: Sequence[torch.Tensor]) -> str:
-    import nbcompile
-
-    compiled = nbcompile.compile(fn)
-    compiled(*(t.clone() for t in inputs))
-    record = compiled.compilation
+    record = record_of(fn, *(t.clone() for t in inputs))
     truth = {"fx": _in_place(record.graph("g0.fx")), "aten": _in_place(record.graph("g0.fw"))}
-    if not isinstance(answer, Mapping) or set(answer) != set(truth):
-        raise WrongAnswerError("I want a dict with two numbers: 'fx' and 'aten'.")
+    whole_numbers(answer, truth)
     if answer["fx"] != truth["fx"]:
         raise WrongAnswerError(
             "'fx' is not right: count the operations in the source that change a tensor. Their names end in "

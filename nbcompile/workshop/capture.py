@@ -7,18 +7,20 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from nbcompile.view.units import count_text
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
+from nbcompile.workshop.judging import captured, function, keyed, returned
 
 if TYPE_CHECKING:
     import torch
 
-    from nbcompile.compilation import Compilation, Graph
+    from nbcompile.compilation import Compilation
 
 Function = Callable[..., Any]
 KINDS = ("input", "baked in")
 
 
-def record_of(fn: Function, calls: Sequence[Sequence[Any]]) -> Compilation:
+def record_of_calls(fn: Function, calls: Sequence[Sequence[Any]]) -> Compilation:
     """The record of ``fn`` compiled and called with each of ``calls`` in turn, silently."""
     import nbcompile
 
@@ -29,18 +31,9 @@ def record_of(fn: Function, calls: Sequence[Sequence[Any]]) -> Compilation:
     return compiled.compilation
 
 
-def captured(record: Compilation) -> list[Graph]:
-    """What Dynamo captured: its FX graphs."""
-    return [graph for graph in record.graphs if graph.stage == "fx"]
-
-
-def plural(count: int, what: str) -> str:
-    return f"{count} {what}" + ("" if count == 1 else "s")
-
-
 @exercise("capture.baked")
 def baked(answer: Mapping[str, str], fn: Function, args: Sequence[Any]) -> str:
-    record = record_of(fn, [args])
+    record = record_of_calls(fn, [args])
     inputs = [node.text for graph in captured(record) for node in graph.nodes if node.kind == "input"]
     names = [*fn.__code__.co_varnames[: fn.__code__.co_argcount], *fn.__code__.co_names]
     guarded = {name for name in names if any(f"['{name}']" in guard.name for guard in record.guards)}
@@ -48,8 +41,7 @@ def baked(answer: Mapping[str, str], fn: Function, args: Sequence[Any]) -> str:
         name: KINDS[0] if any(f"['{name}']" in text for text in inputs) else KINDS[1]
         for name in sorted(guarded - {"torch"})
     }
-    if not isinstance(answer, Mapping) or set(answer) != set(truth):
-        raise WrongAnswerError(f"I want a dict with a word for each of {', '.join(truth)}.")
+    keyed(answer, truth, "a word")
     if any(word not in KINDS for word in answer.values()):
         raise WrongAnswerError("Each is one of two words: 'input' or 'baked in'.")
     wrong = [name for name in truth if answer[name] != truth[name]]
@@ -57,15 +49,15 @@ def baked(answer: Mapping[str, str], fn: Function, args: Sequence[Any]) -> str:
         of_each = [(guard.kind, guard.name) for guard in record.guards if f"['{wrong[0]}']" in guard.name]
         told = ", ".join(f"{kind} on {name}" for kind, name in of_each)
         raise WrongAnswerError(
-            f"{plural(len(wrong), 'name')} in the wrong place, among them {wrong[0]}, "
+            f"{count_text(len(wrong), 'name')} in the wrong place, among them {wrong[0]}, "
             f"whose guards are: {told}. Which of these look at data, and which at a fact?"
         )
     kinds = [node.kind for graph in captured(record) for node in graph.nodes]
     operations = sum(kind not in ("input", "output") for kind in kinds)
     return (
-        f"the graph has {plural(len(inputs), 'input')}, all of them tensors, those of the list too; of "
+        f"the graph has {count_text(len(inputs), 'input')}, all of them tensors, those of the list too; of "
         f"the other {sum(word == KINDS[1] for word in truth.values())} names only values are left, and the "
-        f"loops are unrolled into {plural(operations, 'operation')}."
+        f"loops are unrolled into {count_text(operations, 'operation')}."
     )
 
 
@@ -107,7 +99,7 @@ def disguise(answer: Sequence[Any], fn: Function, first_call: Sequence[Any]) -> 
         for place, (one, other) in enumerate(zip(first_call, answer, strict=True))
         for name in _differences(one, other)
     ]
-    recompiles = record_of(fn, [first_call, answer]).recompiles
+    recompiles = record_of_calls(fn, [first_call, answer]).recompiles
     if not recompiles:
         raise WrongAnswerError("No guard failed: the compiled code of the first call took this one as well.")
     if len(found) != 1:
@@ -128,19 +120,18 @@ def recompiles(answer: Sequence[torch.Tensor], fn: Function) -> str:
         raise WrongAnswerError(f"At most {allowed} calls, and you have {len(answer)}.")
     if any(t.dtype != torch.float32 or t.requires_grad or t.device != answer[0].device for t in answer):
         raise WrongAnswerError("All of them float32, on one device, without requires_grad: sizes must do it.")
-    found = record_of(fn, [(t, 2) for t in answer]).recompiles
+    found = record_of_calls(fn, [(t, 2) for t in answer]).recompiles
     if len(found) != wanted:
         told = "; ".join(item.reason for item in found) or "every guard held"
-        raise WrongAnswerError(f"{plural(len(found), 'recompile')} in {len(answer)} calls: {told}.")
+        raise WrongAnswerError(f"{count_text(len(found), 'recompile')} in {len(answer)} calls: {told}.")
     return f"{wanted} recompiles in {len(answer)} calls: " + "; ".join(item.reason for item in found) + "."
 
 
 @exercise("capture.graphs")
 def graphs(answer: Mapping[str, tuple[int, int]], functions: Mapping[str, Function], x: torch.Tensor) -> str:
-    records = {name: record_of(fn, [(x,)]) for name, fn in functions.items()}
+    records = {name: record_of_calls(fn, [(x,)]) for name, fn in functions.items()}
     truth = {name: (len(captured(record)), len(record.breaks)) for name, record in records.items()}
-    if not isinstance(answer, Mapping) or set(answer) != set(truth):
-        raise WrongAnswerError(f"I want a dict with a pair (graphs, breaks) for each of {', '.join(truth)}.")
+    keyed(answer, truth, "a pair (graphs, breaks)")
     for name, record in records.items():
         given = answer[name]
         if not isinstance(given, tuple | list) or len(given) != 2:
@@ -166,8 +157,7 @@ def graphs(answer: Mapping[str, tuple[int, int]], functions: Mapping[str, Functi
 def mend(answer: Function, original: Function) -> str:
     import torch
 
-    if not callable(answer):
-        raise WrongAnswerError("I want a function.")
+    function(answer)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     generator = torch.Generator().manual_seed(3)
     noise = torch.randn(32, 16, generator=generator).to(device)
@@ -175,21 +165,20 @@ def mend(answer: Function, original: Function) -> str:
     for what, x in inputs.items():
         with contextlib.redirect_stdout(io.StringIO()):
             wanted, got = original(x.clone()), answer(x.clone())
-        if got is None:
-            raise WrongAnswerError("Your function returns None: write its body.")
+        returned(got, "Your function")
         if not isinstance(got, torch.Tensor) or not torch.allclose(got, wanted, rtol=1e-4, atol=1e-4):
             raise WrongAnswerError(f"The result differs from the original's for an input ({what}).")
-    record = record_of(answer, [(x,) for x in inputs.values()])
+    record = record_of_calls(answer, [(x,) for x in inputs.values()])
     if record.breaks or len(captured(record)) != 1:
         item = record.breaks[0] if record.breaks else None
         told = f"The first: {item.reason}. {item.hint}" if item else "Look at its recompiles."
         raise WrongAnswerError(
-            f"The results agree, but it has {plural(len(record.breaks), 'break')} and "
-            f"{plural(len(captured(record)), 'graph')}. {told}"
+            f"The results agree, but it has {count_text(len(record.breaks), 'break')} and "
+            f"{count_text(len(captured(record)), 'graph')}. {told}"
         )
-    old = record_of(original, [(x,) for x in inputs.values()])
+    old = record_of_calls(original, [(x,) for x in inputs.values()])
     return (
         f"one graph and no break, for data that takes either branch; the original needed "
-        f"{plural(len(captured(old)), 'graph')}, {plural(len(old.breaks), 'break')} and "
-        f"{plural(len(old.recompiles), 'recompile')} for the same three calls."
+        f"{count_text(len(captured(old)), 'graph')}, {count_text(len(old.breaks), 'break')} and "
+        f"{count_text(len(old.recompiles), 'recompile')} for the same three calls."
     )

@@ -16,6 +16,7 @@ from nbcompile.errors import NbcompileError
 from nbcompile.measure.timing import interleaved, quiet
 from nbcompile.stages import KernelCall
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
+from nbcompile.workshop.judging import function, record_of, returned
 
 ROWS, WIDTH = 2048, 1000
 FASTER = 8
@@ -64,9 +65,7 @@ def tried(
 
 def kernels(fn: Callable[..., Any], *inputs: torch.Tensor, **options: Any) -> tuple[Kernel, ...]:
     """The record's kernels, after one run."""
-    compiled = nbcompile.compile(fn, options=options)
-    compiled(*inputs)
-    return compiled.compilation.kernels
+    return record_of(fn, *inputs, **options).kernels
 
 
 def text_of(fn: Callable[..., Any], *inputs: torch.Tensor, **options: Any) -> str:
@@ -183,15 +182,12 @@ def lines(answer: Mapping[str, int]) -> str:
 
 @exercise("codegen.offset")
 def offset(answer: Callable[[int, int], int]) -> str:
-    if not callable(answer):
-        raise WrongAnswerError("The answer is a function, offset(i, j).")
+    function(answer, "offset(i, j)")
     base = torch.arange(40 * 30).reshape(40, 30).float()
     view = base[5:, 2::3].t()
     for i in range(view.shape[0]):
         for j in range(view.shape[1]):
-            found: Any = answer(i, j)
-            if found is None or found is ...:
-                raise WrongAnswerError("offset does not return anything yet.")
+            found = returned(answer(i, j), "offset")
             truth = int(view[i, j])  # the elements of base are numbered
             if found != truth:
                 raise WrongAnswerError(

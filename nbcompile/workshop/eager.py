@@ -11,7 +11,9 @@ from typing import Any, Literal
 
 import torch
 
+from nbcompile.view.units import seconds_text
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
+from nbcompile.workshop.judging import function, keyed, number, record_of, returned, traffic
 
 Call = Callable[[], object]
 Bound = Literal["overhead", "memory", "arithmetic"]
@@ -122,22 +124,10 @@ def _within(said: float, measured: float, factor: float) -> bool:
     return measured / factor <= said <= measured * factor
 
 
-def _milliseconds(value: float) -> str:
-    return f"{value * 1e3:.3g} ms"
-
-
-def _number(answer: Any, what: str) -> float:
-    if answer is ...:
-        raise WrongAnswerError(f"{what}: write it in place of the dots.")
-    if isinstance(answer, bool) or not isinstance(answer, int | float):
-        raise WrongAnswerError(f"{what} is to be a number, not {answer!r}.")
-    return float(answer)
-
-
 @exercise("eager.overhead")
 def overhead(answer: float) -> str:
     """Seconds of 400 operations on 16 elements each."""
-    said = _number(answer, "the time in seconds")
+    said = number(answer, "The time in seconds")
     x = torch.full((16,), 0.5, device=device())
 
     def small() -> torch.Tensor:
@@ -151,11 +141,11 @@ def overhead(answer: float) -> str:
     if not _within(said, measured, 2):
         size = "short" if said < measured else "long"
         raise WrongAnswerError(
-            f"{_milliseconds(said)} is too {size}, by more than a factor of 2. Does an operation on 16 "
+            f"{seconds_text(said)} is too {size}, by more than a factor of 2. Does an operation on 16 "
             "elements take longer than one on 4? Look at the left end of the chart."
         )
     return (
-        f"400 operations took {_milliseconds(measured)}, {measured / 400 * 1e6:.1f} µs each. The 16 elements "
+        f"400 operations took {seconds_text(measured)}, {measured / 400 * 1e6:.1f} µs each. The 16 elements "
         "themselves do not show."
     )
 
@@ -165,18 +155,14 @@ def intensity(answer: Callable[[int, int, int], Any]) -> str:
     """Operations a byte of an m × k by k × n product in float32."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    if not callable(answer):
-        raise WrongAnswerError("the answer is to be the function intensity(m, k, n).")
+    function(answer, "intensity(m, k, n)")
     told = []
     for m, k, n in [(64, 64, 64), (1, 256, 512), *[tuple(random.choices(range(2, 200), k=3)) for _ in "ab"]]:
         a, b = torch.ones(m, k), torch.ones(k, n)
         with FlopCounterMode(display=False) as counter:
             c = a @ b
         truth = counter.get_total_flops() / (a.nbytes + b.nbytes + c.nbytes)
-        said = answer(m, k, n)
-        if said is None or said is ...:
-            raise WrongAnswerError("intensity returns nothing yet: write its body in place of the dots.")
-        said = _number(said, "what intensity returns")
+        said = number(returned(answer(m, k, n), "intensity"), "What intensity returns")
         told.append(f"{truth:.3g}")
         if not _within(said, truth, 1.001):
             raise WrongAnswerError(
@@ -204,8 +190,7 @@ def bound(
     answer: Mapping[str, str], programs: Mapping[str, tuple[Callable[..., Any], tuple[Any, ...]]]
 ) -> str:
     """Which of the three bounds each program."""
-    if not isinstance(answer, Mapping) or set(answer) != set(programs):
-        raise WrongAnswerError(f"the answer is a dict with the keys {', '.join(programs)}.")
+    keyed(answer, programs, "a word")
     if any(kind not in ("overhead", "memory", "arithmetic") for kind in answer.values()):
         raise WrongAnswerError("write one of 'overhead', 'memory', 'arithmetic' for each.")
     told = []
@@ -231,23 +216,18 @@ def scaled(x: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor) -> torch.Te
 @exercise("eager.bytes")
 def moved(answer: Mapping[str, float]) -> str:
     """Bytes that ``scaled`` moves, one kernel an operation, and fused."""
-    import nbcompile
-
-    if not isinstance(answer, Mapping) or set(answer) != {"eager", "fused"}:
-        raise WrongAnswerError("the answer is a dict with the keys 'eager' and 'fused'.")
+    keyed(answer, ("eager", "fused"), "a number of bytes")
     x, scale, bias = torch.randn(2048, 1024), torch.randn(1024), torch.randn(1024)
-    truth = {}
-    for name, fuse in (("eager", False), ("fused", True)):
-        compiled = nbcompile.compile(scaled, options={"fuse": fuse})
-        compiled(x, scale, bias)
-        kernels = compiled.compilation.kernels
-        truth[name] = sum(kernel.bytes_read + kernel.bytes_written for kernel in kernels)
+    truth = {
+        name: traffic(record_of(scaled, x, scale, bias, fuse=fuse))
+        for name, fuse in (("eager", False), ("fused", True))
+    }
     hints = {
         "eager": "Go line by line: what does this line read, what does it write? The sum writes little.",
         "fused": "What has to be read from memory at least once, and what has to be there at the end?",
     }
     for name, measured in truth.items():
-        said = _number(answer[name], f"the bytes of {name!r}")
+        said = number(answer[name], f"What is moved for {name!r}")
         if not _within(said, measured, 1.02):
             more = "more" if said > measured else "less"
             raise WrongAnswerError(f"{name}: {said / 1e6:,.1f} MB is {more} than is moved. {hints[name]}")
@@ -273,8 +253,7 @@ def predict(answer: Callable[[int, int, float], Any]) -> str:
     """Seconds of a chain of pointwise operations, eager and fused."""
     import nbcompile
 
-    if not callable(answer):
-        raise WrongAnswerError("the answer is to be the function predict(ops, n, bandwidth).")
+    function(answer, "predict(ops, n, bandwidth)")
     told = []
     for ops in (4, 8):
         place = device()
@@ -288,24 +267,22 @@ def predict(answer: Callable[[int, int, float], Any]) -> str:
         for attempt in range(3):  # a machine that is busy with something else may need another look
             times = measured()
             bandwidth = 2 * x.nbytes / times["one"]
-            said = answer(ops, x.numel(), bandwidth)
-            if said is None or said is ...:
-                raise WrongAnswerError("predict returns nothing yet: write its body in place of the dots.")
+            said = returned(answer(ops, x.numel(), bandwidth), "predict")
             if not isinstance(said, Mapping) or set(said) != {"eager", "fused"}:
                 raise WrongAnswerError("predict returns a dict with the keys 'eager' and 'fused'.")
-            wrong = [n for n in ("eager", "fused") if not _within(_number(said[n], n), times[n], 2)]
+            wrong = [n for n in ("eager", "fused") if not _within(number(said[n], n), times[n], 2)]
             if not wrong:
                 break
             if attempt == 2:
                 name = wrong[0]
                 raise WrongAnswerError(
                     f"{ops} operations on {x.numel():,} elements, {name}: you predict "
-                    f"{_milliseconds(said[name])}, and it took {_milliseconds(times[name])}. How often does "
+                    f"{seconds_text(said[name])}, and it took {seconds_text(times[name])}. How often does "
                     "each element cross the memory bus, and how many bytes is it?"
                 )
         told.append(
-            f"{ops} operations: eager {_milliseconds(said['eager'])} predicted and "
-            f"{_milliseconds(times['eager'])} measured, fused {_milliseconds(said['fused'])} and "
-            f"{_milliseconds(times['fused'])}"
+            f"{ops} operations: eager {seconds_text(said['eager'])} predicted and "
+            f"{seconds_text(times['eager'])} measured, fused {seconds_text(said['fused'])} and "
+            f"{seconds_text(times['fused'])}"
         )
     return "; ".join(told) + "."

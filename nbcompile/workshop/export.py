@@ -19,6 +19,7 @@ from nbcompile.exporting.program import DynamicDim, Program
 from nbcompile.measure.timing import quiet
 from nbcompile.view.units import clip
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
+from nbcompile.workshop.judging import yes_or_no
 
 Dynamic = Mapping[str, Mapping[int, DynamicDim]]
 Loaded = Callable[..., Any]
@@ -91,8 +92,7 @@ SIZES = ((3, 16), (4, 16), (32, 16), (33, 16), (8, 17))
 
 @exercise("export.sizes")
 def sizes(answer: Mapping[tuple[int, int], bool]) -> str:
-    if set(answer) != set(SIZES) or not all(isinstance(value, bool) for value in answer.values()):
-        raise WrongAnswerError("The answer has True or False for each of the five sizes.")
+    yes_or_no(answer, SIZES)
     truth = _accepted()
     wrong = [size for size in SIZES if answer[size] != truth[size]]
     if wrong:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import statistics
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -14,30 +13,16 @@ import torch.nn.functional as F
 import nbcompile
 from nbcompile.compilation import Compilation, Decision
 from nbcompile.editing import Attempt, assembly_of, find_toolchain
-from nbcompile.measure.timing import interleaved, quiet
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
+from nbcompile.workshop.judging import milliseconds, record_of, traffic
 
 Function = Callable[..., Any]
-
-
-def record_of(fn: Function, *inputs: torch.Tensor, backend: str = "nbcompile", **options: Any) -> Compilation:
-    """The record of compiling ``fn`` for these inputs, with these options of the backend."""
-    compiled = nbcompile.compile(fn, backend=backend, dynamic=False, options=options or None)
-    compiled(*inputs)
-    return compiled.compilation
 
 
 def inductor_record_of(fn: Function, *inputs: torch.Tensor) -> Compilation:
     """The record of Inductor compiling ``fn``. Its cache of graphs is left out: from there it would come
     without its stages where something else than this version of nbcompile has filled it."""
     return record_of(fn, *inputs, backend="inductor", fx_graph_cache=False)
-
-
-def milliseconds(calls: Mapping[str, Callable[[], object]], seconds: float = 1.0) -> dict[str, float]:
-    """The median time of each of these calls, measured in turns within about ``seconds`` for all."""
-    with quiet():
-        samples = interleaved(calls, budget=seconds)
-    return {name: statistics.median(times) * 1e3 for name, times in samples.items()}
 
 
 def with_options(
@@ -67,11 +52,6 @@ def told(record: Compilation, decision: Decision) -> str:
     verdict = "fused" if decision.accepted else "refused"
     saved = decision.bytes_saved / 1e6
     return f"{pair_of(record, decision):17} {verdict:8} {saved:6.2f} MB  {decision.code:15} {decision.reason}"
-
-
-def traffic(record: Compilation) -> int:
-    """Bytes that the kernels read and write in one call."""
-    return sum(kernel.bytes_read + kernel.bytes_written for kernel in record.kernels)
 
 
 def groups_of(record: Compilation) -> int:

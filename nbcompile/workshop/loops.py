@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import statistics
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -21,13 +20,13 @@ from nbcompile.loop_ir.index import Axis, IndexExpr, index
 from nbcompile.loop_ir.interpret import interpret
 from nbcompile.loop_ir.nodes import Loop, LoopProgram
 from nbcompile.lower.aten_to_loops import aten_to_loops
-from nbcompile.measure.timing import interleaved, quiet
 from nbcompile.options import Options
 from nbcompile.pipeline import compile_graph
 from nbcompile.recorder import Recorder
 from nbcompile.runtime.toolchain import find_toolchain
 from nbcompile.stages import AtenGraph, CompiledModule
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
+from nbcompile.workshop.judging import milliseconds, returned
 
 
 def loop_program(fn: Callable[..., Any], *inputs: torch.Tensor) -> LoopProgram:
@@ -95,9 +94,7 @@ def milliseconds_in_order(program: LoopProgram, orders: list[str], *inputs: torc
             walk(*pointers)
             assert torch.equal(out.as_strided(expected.shape, expected.stride()), expected)
             calls[order] = lambda walk=walk, pointers=pointers: walk(*pointers)
-        with quiet():
-            samples = interleaved(calls, budget=0.5)
-    return {order: statistics.median(times) * 1e3 for order, times in samples.items()}
+        return milliseconds(calls, 0.5)
 
 
 # The judges ----------------------------------------------------------------------------------------------
@@ -231,9 +228,7 @@ def bytes_of(answer: Callable[..., Any]) -> str:
         program = loop_program(fn, *(torch.randn(shape) for shape in shapes))
         (loop,) = program.statements
         assert isinstance(loop, Loop)
-        given = answer(loop, program.buffers())
-        if given is None or given is ...:
-            raise WrongAnswerError("your function returns nothing yet.")
+        given = returned(answer(loop, program.buffers()), "Your function")
         read, written = _traffic(loop, program)
         if given != read + written:
             kind = "more than" if given > read + written else "less than"
@@ -279,9 +274,7 @@ def inline(answer: Callable[..., Any]) -> str:
         program = loop_program(fn, *inputs)
         producer, consumer = program.statements
         assert isinstance(producer, Loop) and isinstance(consumer, Loop)
-        given = answer(producer, consumer)
-        if given is None or given is ...:
-            raise WrongAnswerError("your function returns nothing yet.")
+        given = returned(answer(producer, consumer), "Your function")
         if not isinstance(given, Loop):
             raise WrongAnswerError(f"your function returns {type(given).__name__}, not a loop.")
         if any(load.buffer == producer.name for load in given.reads()):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
+from nbcompile.workshop.judging import number, returned, whole_numbers
 
 FIGURES: dict[str, dict[str, tuple[float, float]]] = {
     "softmax bf16 8k×8k": {
@@ -96,10 +97,7 @@ def option(answer: Mapping[str, Any]) -> str:
 @exercise("modes.launches")
 def count(answer: Mapping[str, int], fn: Callable[..., Any], *inputs: Any) -> str:
     found = {**launches(fn, *inputs), "replayed": 1}
-    if not isinstance(answer, Mapping) or set(answer) != set(found):
-        raise WrongAnswerError(f"The answer is a dict with the keys {', '.join(map(repr, found))}.")
-    if not all(isinstance(value, int) for value in answer.values()):
-        raise WrongAnswerError("Each value of the answer is a whole number: write it in place of the dots.")
+    whole_numbers(answer, found)
     hints = {
         "eager": "Eagerly, each operator is a launch; one that only views its input is none",
         "default": "Matrix products are library calls, and stay. Between two of them, fusion is at work",
@@ -136,8 +134,7 @@ def copy(answer: float, rows: int, columns: int) -> str:
 
     held = torch.empty(rows, columns, dtype=torch.bfloat16, device="meta")
     moved = 2 * held.numel() * held.element_size() / 1e6
-    if not isinstance(answer, int | float):
-        raise WrongAnswerError("The answer is a number of megabytes.")
+    number(answer, "The number of megabytes")
     if abs(answer - moved / 2) < 0.02 * moved:
         raise WrongAnswerError(
             f"{answer:.0f} MB is the size of the input. What does a copy do with each byte?"
@@ -167,8 +164,7 @@ def payback(fn: Callable[..., Any]) -> str:
             if expected is None:
                 continue
             found = fn(cold, call * 1e-6, other_cold, other_call * 1e-6)
-            if found is None or found is ...:
-                raise WrongAnswerError("calls_to_pay returns nothing yet: return a number, or math.inf.")
+            returned(found, "calls_to_pay", "return a number, or math.inf")
             if not math.isclose(found, expected, rel_tol=1e-3, abs_tol=1.0):
                 raise WrongAnswerError(
                     f"{other} instead of {plain}, {program}: {found:,.0f} calls is not it. It costs "

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
+from nbcompile.workshop.judging import number, record_of
 
 RULE = "workshop-one-reduction"
 
@@ -16,20 +17,19 @@ RULE = "workshop-one-reduction"
 def saved(answer: Any, squareplus: Callable[..., Any]) -> str:
     import torch
 
-    import nbcompile
     from nbcompile.lower.registry import registry
 
     lowerings, target = registry().lowerings, torch.ops.workshop.squareplus.default
     known = lowerings.pop(target, None)  # the question is about the time before it had one
     try:
-        compiled = nbcompile.compile(lambda x: torch.exp(-squareplus(torch.sigmoid(x) * 3, 4.0)) + 1)
-        compiled(torch.randn(2048, 512))
+        record = record_of(
+            lambda x: torch.exp(-squareplus(torch.sigmoid(x) * 3, 4.0)) + 1, torch.randn(2048, 512)
+        )
     finally:
         lowerings.update({} if known is None else {target: known})
-    walls = [item for item in compiled.compilation.decisions if item.code == "library-call"]
+    walls = [item for item in record.decisions if item.code == "library-call"]
     total = sum(item.bytes_saved for item in walls) / 1e6
-    if not isinstance(answer, int | float):
-        raise WrongAnswerError("Give one number, in millions of bytes.")
+    number(answer, "What they would save, in millions of bytes,")
     if not math.isclose(answer, total, rel_tol=0.05):
         raise WrongAnswerError(
             "Another number: there is a refused pair on each side of the operator, and at each a whole "

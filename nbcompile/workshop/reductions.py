@@ -20,6 +20,7 @@ from nbcompile.orders import in_one_order
 from nbcompile.recorder import Recorder
 from nbcompile.stages import AtenGraph, CompiledModule
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
+from nbcompile.workshop.judging import function, keyed, number, record_of, returned, traffic
 
 State = tuple[Any, Any]
 """Of the online softmax: the largest so far, and the sum of exponentials relative to it."""
@@ -99,7 +100,8 @@ _WALKS: dict[str, Callable[[Counted, Counted], None]] = {"three": _three, "two":
 
 
 @exercise("reductions.bytes")
-def traffic(answer: Mapping[str, float]) -> str:
+def walks(answer: Mapping[str, float]) -> str:
+    keyed(answer, _WALKS, "a number of bytes")
     given = torch.randn(TRAFFIC)
     expected = torch.nn.functional.layer_norm(given, TRAFFIC[1:])
     for name, walk in _WALKS.items():
@@ -107,13 +109,7 @@ def traffic(answer: Mapping[str, float]) -> str:
         walk(x, y)
         torch.testing.assert_close(y.tensor, expected, rtol=1e-3, atol=1e-3)
         moved = x.read + y.written
-        if name not in answer:
-            raise WrongAnswerError(
-                f"There is no entry {name!r}: the answer is a dict of {', '.join(_WALKS)}."
-            )
-        said = answer[name]
-        if not isinstance(said, int | float) or isinstance(said, bool):
-            raise WrongAnswerError(f"{name!r} is a number of bytes; this is {type(said).__name__}.")
+        said = number(answer[name], f"What the walk of {name!r} moves")
         if abs(said - moved) > 0.02 * moved:
             factor = said / moved
             hint = "Count how often each element is read, and do not forget the result."
@@ -126,13 +122,10 @@ def traffic(answer: Mapping[str, float]) -> str:
                 if factor > 1
                 else f"The walk of {name!r} moved {1 / factor:.2g} times as much. {hint}"
             )
-    compiled = nbcompile.compile(lambda x: torch.nn.functional.layer_norm(x, TRAFFIC[1:]))
-    compiled(given)
-    kernels = compiled.compilation.kernels
-    counted = sum(item.bytes_read + item.bytes_written for item in kernels)
+    record = record_of(lambda x: torch.nn.functional.layer_norm(x, TRAFFIC[1:]), given)
     return (
-        f"each was walked and counted. Our compiler makes {len(kernels)} kernel of it, which by its record "
-        f"moves {counted / 1e6:.1f} MB: the one-pass figure is what a fused kernel is held to."
+        f"each was walked and counted. Our compiler makes {len(record.kernels)} kernel of it, which by its "
+        f"record moves {traffic(record) / 1e6:.1f} MB: the one-pass figure is what a fused kernel is held to."
     )
 
 
@@ -161,8 +154,7 @@ def _rows() -> dict[str, torch.Tensor]:
 
 
 def _state(value: Any, wrote: str) -> tuple[torch.Tensor, torch.Tensor]:
-    if value is None or value is ... or (isinstance(value, tuple) and any(item is ... for item in value)):
-        raise WrongAnswerError(f"{wrote} does not return anything yet: write its body in place of the dots.")
+    returned(... if isinstance(value, tuple) and any(item is ... for item in value) else value, wrote)
     try:
         largest, total = (torch.as_tensor(item, dtype=torch.float32).reshape(()) for item in value)
     except (TypeError, ValueError, RuntimeError):
@@ -194,7 +186,7 @@ def _hint(row: torch.Tensor, when_finite: str) -> str:
 
 @exercise("reductions.online")
 def online(answer: Callable[[Any, Any, Any], State]) -> str:
-    _callable(answer, "update(m, s, block)")
+    function(answer, "update(m, s, block)")
     rows = _rows()
     for size in (1, 7, 64):
         for name, row in rows.items():
@@ -218,7 +210,7 @@ def online(answer: Callable[[Any, Any, Any], State]) -> str:
 
 @exercise("reductions.merge")
 def merging(answer: Callable[[State, State], State]) -> str:
-    _callable(answer, "merge(a, b)")
+    function(answer, "merge(a, b)")
     rows = _rows()
     cuts = (1, 5, 10, 16)
     for name, row in rows.items():
@@ -276,7 +268,7 @@ def _welford(a: Part, b: Part) -> Part:
 
 @exercise("reductions.welford")
 def welford(answer: Callable[[Part, Part], Part]) -> str:
-    _callable(answer, "merge_moments(a, b)")
+    function(answer, "merge_moments(a, b)")
     random = torch.Generator().manual_seed(11)
     cases = {
         "two halves": (torch.randn(64, generator=random), (32, 32)),
@@ -293,9 +285,7 @@ def welford(answer: Callable[[Part, Part], Part]) -> str:
     for name, (values, lengths) in cases.items():
         state: Part = _part(values[:0])
         for piece in torch.split(values, list(lengths)):
-            found = _called(answer, name, state, _part(piece))
-            if found is None or found is ...:
-                raise WrongAnswerError("merge_moments does not return anything yet.")
+            found = returned(_called(answer, name, state, _part(piece)), "merge_moments")
             if not isinstance(found, tuple | list) or len(found) != 3:
                 raise WrongAnswerError("merge_moments is to return three numbers: (count, mean, m2).")
             state = (int(found[0]), torch.as_tensor(found[1]), torch.as_tensor(found[2]))
@@ -368,11 +358,6 @@ def schedules(answer: Mapping[str, str]) -> str:
 
 
 # -- calling what a reader wrote -------------------------------------------------------------------
-
-
-def _callable(answer: Any, signature: str) -> None:
-    if not callable(answer):
-        raise WrongAnswerError(f"The answer is a function, {signature}.")
 
 
 def _called(function: Callable[..., Any], name: str, *arguments: Any) -> Any:

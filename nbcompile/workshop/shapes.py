@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from nbcompile.view.units import count_text
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
+from nbcompile.workshop.judging import captured, returned
 
 if TYPE_CHECKING:
     from nbcompile.api import Compiled
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
 def graphs(compiled: Compiled) -> int:
     """How often it was compiled: graphs that Dynamo captured."""
-    return sum(graph.stage == "fx" for graph in compiled.compilation.graphs)
+    return len(captured(compiled.compilation))
 
 
 def compiles_of(fn: Callable[..., Any], calls: Sequence[Sequence[int]], **options: Any) -> list[bool]:
@@ -107,9 +109,7 @@ def steps(schedule: Callable[..., Any]) -> str:
     x = torch.arange(4.0)
     kind = ""
     for step in range(count):
-        factor = schedule(step)
-        if factor is None or factor is ...:
-            raise WrongAnswerError("factor(step) returns nothing yet: return what x is multiplied by.")
+        factor = returned(schedule(step), "factor(step)", "return what x is multiplied by")
         kind = type(factor).__name__
         try:
             got = compiled(x, factor)
@@ -145,11 +145,7 @@ def serve(prepare: Callable[..., Any], score: Callable[..., Any]) -> str:
     for length in LENGTHS:
         tokens = torch.randn(length, 16, generator=generator)
         expected = score(tokens, torch.ones(length, dtype=torch.bool))
-        made = prepare(tokens.clone())
-        if made is None or made is ...:
-            raise WrongAnswerError(
-                "prepare(tokens) returns nothing yet: return padded tokens and their mask."
-            )
+        made = returned(prepare(tokens.clone()), "prepare(tokens)", "return padded tokens and their mask")
         if not (isinstance(made, tuple) and len(made) == 2 and made[0].shape[:1] == made[1].shape):
             raise WrongAnswerError(
                 "prepare(tokens) returns two tensors of the same length: tokens and valid."
@@ -168,10 +164,10 @@ def serve(prepare: Callable[..., Any], score: Callable[..., Any]) -> str:
         raise WrongAnswerError(f"{count} compiles for {len(LENGTHS)} requests. The reasons: {reasons}.")
     if computed > 2 * wanted:
         raise WrongAnswerError(
-            f"{count} compile{'s' if count > 1 else ''}, but {computed} rows are computed for {wanted} "
+            f"{count_text(count, 'compile')}, but {computed} rows are computed for {wanted} "
             "tokens: more than half of the work is padding."
         )
     return (
-        f"{count} compile{'s' if count > 1 else ''} for {len(LENGTHS)} requests, and {computed} rows for "
+        f"{count_text(count, 'compile')} for {len(LENGTHS)} requests, and {computed} rows for "
         f"{wanted} tokens: {100 * (computed - wanted) / wanted:.0f}% more work than without padding."
     )

@@ -9,6 +9,7 @@ import torch
 
 from nbcompile.compilation import Compilation
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
+from nbcompile.workshop.judging import function, number, record_of, traffic, whole_numbers
 
 
 def normed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -18,13 +19,9 @@ def normed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return torch.relu(scaled @ w)
 
 
-def _compiled(fn: Callable[..., Any], **options: Any) -> Compilation:
-    import nbcompile
-
-    compiled = nbcompile.compile(fn, options=options)
+def _matrices() -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
-    compiled(torch.randn(2048, 512, generator=generator), torch.randn(512, 512, generator=generator))
-    return compiled.compilation
+    return torch.randn(2048, 512, generator=generator), torch.randn(512, 512, generator=generator)
 
 
 def counts(record: Compilation) -> dict[str, int]:
@@ -38,25 +35,18 @@ def counts(record: Compilation) -> dict[str, int]:
     }
 
 
-def _moved(record: Compilation) -> int:
-    return sum(kernel.bytes_read + kernel.bytes_written for kernel in record.kernels)
-
-
 @exercise("tour.counts")
 def read_counts(answer: Mapping[str, Any]) -> str:
     """Loops, library calls and kernels of ``normed``."""
-    truth = counts(_compiled(normed))
-    if not isinstance(answer, Mapping) or set(answer) != set(truth):
-        raise WrongAnswerError(f"the answer is a dict with the keys {', '.join(truth)}.")
-    if any(value is ... for value in answer.values()):
-        raise WrongAnswerError("write a number in place of each of the dots.")
+    truth = counts(record_of(normed, *_matrices()))
+    whole_numbers(answer, truth)
     where = {
         "loops": "The strip at the top of the account has this number. A library call is no loop of ours.",
         "library calls": "Look for the lines of the cell that are tinted as PyTorch's own library.",
         "kernels": "Each kernel has its own listing in the account. What stands between the two?",
     }
-    for name, number in truth.items():
-        if answer[name] != number:
+    for name, counted in truth.items():
+        if answer[name] != counted:
             raise WrongAnswerError(f"{name}: not {answer[name]}. {where[name]}")
     return (
         f"{truth['loops']} loops became {truth['kernels']} kernels, one before the matrix product and one "
@@ -67,9 +57,8 @@ def read_counts(answer: Mapping[str, Any]) -> str:
 @exercise("tour.bytes")
 def bytes_saved(answer: float) -> str:
     """How many times fewer bytes the kernels of ``normed`` move than one kernel a loop would."""
-    if isinstance(answer, bool) or not isinstance(answer, int | float):
-        raise WrongAnswerError("the answer is one number, the quotient of two numbers of bytes.")
-    fused, apart = _moved(_compiled(normed)), _moved(_compiled(normed, fuse=False))
+    number(answer, "The quotient of the two numbers of bytes")
+    fused, apart = (traffic(record_of(normed, *_matrices(), fuse=fuse)) for fuse in (True, False))
     truth = apart / fused
     if abs(answer - truth) > 0.05 * truth:
         if abs(answer - 1 / truth) < 0.05 / truth:
@@ -86,11 +75,10 @@ def bytes_saved(answer: float) -> str:
 @exercise("tour.write")
 def write(answer: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> str:
     """A function of two matrices with one library call between two kernels, of four loops or more."""
-    if not callable(answer):
-        raise WrongAnswerError("the answer is to be the function program(x, w).")
+    function(answer, "program(x, w)")
     if not isinstance(answer(torch.ones(4, 4), torch.ones(4, 4)), torch.Tensor):
         raise WrongAnswerError("program returns no tensor: write its body in place of the dots.")
-    record = _compiled(answer)
+    record = record_of(answer, *_matrices())
     found = counts(record)
     told = ", ".join(f"{name}: {number}" for name, number in found.items())
     if record.breaks:

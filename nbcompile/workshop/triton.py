@@ -6,14 +6,17 @@ own kernels go through; the checkers below use them.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nbcompile.errors import NbcompileError
+from nbcompile.errors import KernelError, NbcompileError
+from nbcompile.view.units import count_text
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
+from nbcompile.workshop.judging import whole_numbers
 
 if TYPE_CHECKING:
     import torch
@@ -34,23 +37,27 @@ _TYPES = {
 
 def interpret(kernel: Any, *arguments: Any, programs: int, **constants: int) -> None:
     """Run a ``@triton.jit`` function on CPU tensors, ``programs`` times, as a GPU would with that grid. Every
-    access is checked: LaunchError for one outside of its tensor, or if two programs race for an element."""
+    access is checked: EditError, with the kernel's line, for one outside of its tensor, or if two programs
+    race for an element."""
     from nbcompile.runtime.triton_interpret import interpreted
 
     source = _source(kernel, arguments, constants, programs)
-    interpreted(source)[source.entry_points[0]](*arguments)
+    with _by_hand(source):
+        interpreted(source)[source.entry_points[0]](*arguments)
 
 
 def compile_for(chip: str, kernel: Any, *arguments: Any, warps: int = 4, **constants: int) -> Built:
     """Compile a ``@triton.jit`` function for ``chip`` with arguments like these: ``texts`` has each stage,
     ``registers`` and ``spill_bytes`` are a thread's. As Triton does by itself, it is assumed that tensors
-    begin at a multiple of 16 bytes, and that a number divisible by 16 always will be."""
+    begin at a multiple of 16 bytes, and that a number divisible by 16 always will be. EditError, with the
+    kernel's line, if Triton refuses it."""
     from nbcompile.runtime.triton_build import begin
     from nbcompile.targets import parse
 
     source = _source(kernel, arguments, constants, 1, warps)
     (launch,) = source.launches
-    return begin(source, launch, launch.configs[0], parse(chip)).result()
+    with _by_hand(source):
+        return begin(source, launch, launch.configs[0], parse(chip)).result()
 
 
 def readable(text: str) -> str:
@@ -68,8 +75,19 @@ def accesses(ptx: str) -> list[tuple[str, int]]:
 
 
 def message(error: NbcompileError) -> str:
-    """What the interpreter or compiler says of a reader's kernel, with neither its name nor our advice."""
-    return re.sub(r"^kernel \w+, generated line \d+ ", "in ", error.message).rstrip(".")
+    """What the interpreter or compiler says of a reader's kernel, with neither its name nor advice."""
+    return re.sub(r"^kernel \w+ ", "in ", error.message).rstrip(".")
+
+
+@contextlib.contextmanager
+def _by_hand(source: KernelSource) -> Iterator[None]:
+    """What goes wrong with the only kernel of ``source`` is told of the text that its reader wrote."""
+    from nbcompile.runtime.edited import explained
+
+    try:
+        yield
+    except KernelError as error:
+        raise explained(error, source, source.kernels[0].id) from error
 
 
 def _source(
@@ -81,7 +99,7 @@ def _source(
     if not callable(function):
         raise WrongAnswerError(f"A kernel is a function decorated with @triton.jit, and this is {kernel!r}.")
     text = textwrap.dedent(inspect.getsource(function))
-    text = "import triton\nimport triton.language as tl\n\n\n@triton.jit\n" + text[text.index("def ") :]
+    text = "@triton.jit\n" + text[text.index("def ") :]
     names = [name for name in inspect.signature(function).parameters if name not in constants]
     if len(names) != len(arguments):
         raise WrongAnswerError(
@@ -96,7 +114,8 @@ def _source(
         (Config(dict(constants), warps),),
     )
     kernels = (KernelText("k0", function.__name__, text, (), "by hand"),)
-    return KernelSource("by-hand", "triton", text, kernels, "", (function.__name__,), launches=(launch,))
+    file = f"import triton\nimport triton.language as tl\n\n\n{text}"
+    return KernelSource("by-hand", "triton", file, kernels, "", (function.__name__,), launches=(launch,))
 
 
 def _argument(name: str, value: Any) -> Any:
@@ -126,20 +145,12 @@ UNWRITTEN = -12345.0
 """What a result is filled with before a kernel runs: no right result has this number in it."""
 
 
-def _numbers(answer: Any, names: Iterable[str]) -> None:
-    """WrongAnswerError unless ``answer`` is a dict that has a number for each name."""
-    if not isinstance(answer, Mapping) or set(answer) != set(names):
-        raise WrongAnswerError(f"The answer is a dict with the keys {', '.join(map(repr, names))}.")
-    if not all(isinstance(value, int) for value in answer.values()):
-        raise WrongAnswerError("Each value of the answer is a whole number: write it in place of the dots.")
-
-
 @exercise("triton.grid")
 def grid(answer: Mapping[str, int], who: Any, n: int, block: int) -> str:
     """``who`` stores at each element the program that has it: run, so that there is something to count."""
     import torch
 
-    _numbers(answer, ("programs", "idle"))
+    whole_numbers(answer, ("programs", "idle"))
     owner = torch.full((n,), -1, dtype=torch.int32)
     programs = 0
     while bool((owner < 0).any()):  # one program more, until nothing is left over
@@ -241,7 +252,7 @@ def width(answer: Mapping[str, int], kernel: Any, cases: Mapping[str, tuple[Any,
     """``cases``: a name to (dtype, n, BLOCK, warps)."""
     import torch
 
-    _numbers(answer, cases)
+    whole_numbers(answer, cases)
     told = []
     for name, (dtype, n, block, warps) in cases.items():
         x = torch.empty(1, dtype=dtype)
@@ -271,10 +282,11 @@ def spills(answer: int, kernel: Any, columns: int) -> str:
     def with_warps(warps: int) -> Built:
         return _compiled(kernel, x, x, columns, columns, columns, warps=warps, BLOCK=columns)
 
+    warps = count_text(answer, "warp")
     mine, held = with_warps(answer), columns // (32 * answer)
     if mine.spill_bytes:
         raise WrongAnswerError(
-            f"With {_warps(answer)} a thread has {held} elements of the row, and of them "
+            f"With {warps} a thread has {held} elements of the row, and of them "
             f"{mine.spill_bytes} bytes are in memory."
         )
     if answer == 1:
@@ -282,16 +294,12 @@ def spills(answer: int, kernel: Any, columns: int) -> str:
     fewer = with_warps(answer // 2)
     if not fewer.spill_bytes:
         raise WrongAnswerError(
-            f"{_warps(answer)} do not spill, with {mine.registers} registers, and half would not either."
+            f"{warps} do not spill, with {mine.registers} registers, and half would not either."
         )
     return (
-        f"{_warps(answer)}: {held} elements and {mine.registers} registers a thread. Half as many warps mean "
+        f"{warps}: {held} elements and {mine.registers} registers a thread. Half as many warps mean "
         f"{held * 2} elements, and {fewer.spill_bytes} bytes of a thread's go out to memory and come back."
     )
-
-
-def _warps(count: int) -> str:
-    return f"{count} warp{'s' if count > 1 else ''}"
 
 
 def _try(kernel: Any, arguments: Sequence[Any], programs: int, block: int, what: str) -> None:

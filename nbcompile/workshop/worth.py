@@ -14,6 +14,7 @@ from nbcompile.compilation import Compilation, Measurement
 from nbcompile.measure.timing import break_even
 from nbcompile.view.units import seconds_text
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
+from nbcompile.workshop.judging import captured, yes_or_no
 
 WORTH = 2 / 3
 """Compiling is worth it where all calls and the compile take at most this part of eager's time."""
@@ -96,8 +97,7 @@ def break_even_of(answer: float, record: Compilation) -> str:
 @exercise("worth.choose")
 def choose(answer: Mapping[str, bool]) -> str:
     names = workloads()
-    if set(answer) != set(names) or not all(isinstance(value, bool) for value in answer.values()):
-        raise WrongAnswerError(f"The answer has True or False for each of {', '.join(names)}.")
+    yes_or_no(answer, names)
     wrong = {}
     told = []
     for name, (eager, compiled) in _totals().items():
@@ -188,7 +188,7 @@ def lengths(size_for: Callable[[int], int]) -> str:
             raise WrongAnswerError(f"{length} numbers do not fit into {size}.")
         waste = max(waste, size / length)
         compiled(torch.full((4, size), -torch.inf).index_fill_(1, torch.arange(length), 0.0))
-    graphs = sum(graph.stage == "fx" for graph in compiled.compilation.graphs)
+    graphs = len(captured(compiled.compilation))
     if graphs > 4:
         late = "" if compiled.ran_compiled else " At the limit Dynamo stopped, and further sizes ran eagerly."
         raise WrongAnswerError(

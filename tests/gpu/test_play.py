@@ -63,5 +63,6 @@ def test_an_edited_kernel_runs() -> None:
 
 
 def test_an_edit_that_is_no_triton_says_so() -> None:
-    with pytest.raises(EditError):
+    with pytest.raises(EditError, match="no_such_name is not defined") as caught:
         edited("2.0", "no_such_name")
+    assert caught.value.line is not None and f"correct line {caught.value.line} of it" in caught.value.advice

@@ -106,6 +106,7 @@ def test_an_edit_that_does_not_compile_names_its_line(editor: Editor) -> None:
     with pytest.raises(EditError, match="'nothing' undeclared") as caught:
         editor.edit("\n".join(lines))
     assert caught.value.line == place + 1
+    assert caught.value.advice.endswith(f"is yours: correct line {place + 1} of it, and try again.")
     with pytest.raises(EditError, match=r"parameters of .* are not what they were"):
         editor.edit(editor.changed("(const float *x, ", "("))
     with pytest.raises(EditError, match="is no longer there"):
@@ -193,6 +194,7 @@ def test_triton_in_the_interpreter(notebook: Notebook) -> None:
     with pytest.raises(EditError, match="loads element") as caught:
         editor.edit(editor.changed("x_ptr + i*50 + j", "x_ptr + i*51 + j"))
     assert editor.text.split("\n")[caught.value.line - 1].strip().startswith("x = tl.load")
+    assert "The error is in the text of the kernel, which is yours" in str(caught.value)
     with pytest.raises(EditError, match="no Python") as caught:
         editor.edit(editor.changed("tl.sum(", "tl.sum(("))
     assert caught.value.line == next(n for n, s in enumerate(editor.text.split("\n"), 1) if "tl.sum(" in s)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nbcompile.errors import CodegenError, LaunchError
+from nbcompile.errors import OUR_BUG, CodegenError, LaunchError
 from nbcompile.runtime.triton_build import build
 from nbcompile.runtime.triton_interpret import interpreted
 from nbcompile.stages import Argument, Config, KernelText, Launch
@@ -86,8 +86,9 @@ def test_programs_that_wait_for_ever_are_stopped() -> None:
     ],
 )  # fmt: skip
 def test_an_access_outside_the_arguments_is_an_error_with_its_line(body: str, says: str) -> None:
-    with pytest.raises(LaunchError, match=f"kernel f, generated line 7 `tl..*{says}"):
+    with pytest.raises(LaunchError, match=f"kernel f, generated line 7 `tl..*{says}") as caught:
         _run(f"    {body}\n", torch.zeros(6), torch.zeros(8), 8)
+    assert (caught.value.function, caught.value.file_line, caught.value.advice) == ("f", 7, OUR_BUG)
 
 
 @pytest.mark.parametrize(

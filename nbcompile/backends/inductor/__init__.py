@@ -7,7 +7,7 @@ from typing import Any
 
 from nbcompile.backends.base import Backend, GraphCompiler, Settings
 from nbcompile.errors import OptionError
-from nbcompile.options import PEER_MODES
+from nbcompile.options import PEER_MODES, unknown_option
 from nbcompile.recorder import Recorder
 from nbcompile.stages import FxGraph
 
@@ -22,12 +22,11 @@ def _compiler(settings: Settings) -> GraphCompiler:
             patches.update(torch._inductor.list_mode_options(settings.mode, settings.dynamic))
         except RuntimeError as error:  # not every torch has every mode
             raise OptionError(f"torch {torch.__version__}: {error}.") from error
+    known = torch._inductor.list_options()
     for name, value in settings.options.items():
         key = name.replace("-", "_")
-        if key not in torch._inductor.list_options():
-            raise OptionError(
-                f"option {name!r} is unknown to inductor.", advice="See torch._inductor.list_options()."
-            )
+        if key not in known:
+            raise unknown_option("inductor", name, known)
         patches[key] = value
 
     def compiler(graph: FxGraph, example_inputs: Sequence[Any], recorder: Recorder) -> Callable[..., Any]:

@@ -1,0 +1,90 @@
+"""What the judges have in common: the form that an answer must have, and what they ask of the compiler.
+
+A judge calls these with what the reader wrote. What is wrong with its form is a
+:class:`~nbcompile.workshop.exercise.WrongAnswerError`, in the same words in each notebook.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import nbcompile
+from nbcompile.compilation import Compilation, Graph
+from nbcompile.workshop.exercise import WrongAnswerError
+
+# The form of an answer ---------------------------------------------------------------------------
+
+
+def keyed(answer: Any, names: Collection[Any], each: str) -> None:
+    """``answer`` is a dict with these keys; ``each`` is what stands under one of them: ``"a number"``."""
+    if not isinstance(answer, Mapping) or set(answer) != set(names):
+        raise WrongAnswerError(f"The answer is a dict with {each} for each of {', '.join(map(repr, names))}.")
+
+
+def whole_numbers(answer: Any, names: Collection[Any]) -> None:
+    """``answer`` is a dict with a whole number for each name."""
+    keyed(answer, names, "a whole number")
+    if not all(isinstance(value, int) for value in answer.values()):
+        raise WrongAnswerError("Each value of the answer is a whole number: write it in place of the dots.")
+
+
+def yes_or_no(answer: Any, names: Collection[Any]) -> None:
+    """``answer`` is a dict with True or False for each name."""
+    keyed(answer, names, "True or False")
+    if not all(isinstance(value, bool) for value in answer.values()):
+        raise WrongAnswerError("Each value of the answer is True or False: write it in place of the dots.")
+
+
+def number(answer: Any, what: str) -> float:
+    """``answer``, which is a number; ``what`` it is, as a sentence's beginning: ``"The time in seconds"``."""
+    if answer is ...:
+        raise WrongAnswerError(f"{what}: write it in place of the dots.")
+    if isinstance(answer, bool) or not isinstance(answer, int | float):
+        raise WrongAnswerError(f"{what} is to be a number, not {answer!r}.")
+    return float(answer)
+
+
+def function(answer: Any, signature: str = "") -> None:
+    """``answer`` can be called, as ``signature`` says: ``"offset(i, j)"``."""
+    if not callable(answer):
+        raise WrongAnswerError(f"The answer is a function{signature and f', {signature}'}.")
+
+
+def returned(value: Any, name: str, do: str = "write its body in place of the dots") -> Any:
+    """``value``, if the reader's function of this name returned any; ``do`` is what is to be done if not."""
+    if value is None or value is ...:
+        raise WrongAnswerError(f"{name} returns nothing yet: {do}.")
+    return value
+
+
+# What the compiler says --------------------------------------------------------------------------
+
+
+def record_of(
+    fn: Callable[..., Any], *inputs: Any, backend: str = "nbcompile", **options: Any
+) -> Compilation:
+    """The record of compiling ``fn`` for these inputs, with these options of the backend."""
+    compiled = nbcompile.compile(fn, backend=backend, dynamic=False, options=options or None)
+    compiled(*inputs)
+    return compiled.compilation
+
+
+def captured(record: Compilation) -> list[Graph]:
+    """What Dynamo captured: its FX graphs."""
+    return [graph for graph in record.graphs if graph.stage == "fx"]
+
+
+def traffic(record: Compilation) -> int:
+    """Bytes that the kernels read and write in one call."""
+    return sum(kernel.bytes_read + kernel.bytes_written for kernel in record.kernels)
+
+
+def milliseconds(calls: Mapping[str, Callable[[], object]], seconds: float = 1.0) -> dict[str, float]:
+    """The median time of each of these calls, measured in turns within about ``seconds`` for all."""
+    from nbcompile.measure.timing import interleaved, quiet
+
+    with quiet():
+        samples = interleaved(calls, budget=seconds)
+    return {name: statistics.median(times) * 1e3 for name, times in samples.items()}

@@ -1,0 +1,62 @@
+"""An answer of another form is told which form is wanted, in the same words by every judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from nbcompile.workshop import WrongAnswerError, check
+from nbcompile.workshop import judging as j
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("export.sizes", "a dict with True or False for each of (3, 16)"),
+        ("worth.choose", "a dict with True or False for each of 'chain in a server'"),
+        ("training.saved", "a dict with a whole number for each of 'eager', 'compiled'"),
+        ("reductions.bytes", "a dict with a number of bytes for each of 'three', 'two', 'one'"),
+        ("tour.counts", "a dict with a whole number for each of 'loops'"),
+    ],
+)
+def test_an_answer_that_is_no_dict(name: str, wanted: str) -> None:
+    said = check(name, 3)
+    assert not said and said.says.startswith("The answer is ") and wanted in said.says
+
+
+@pytest.mark.parametrize(
+    ("judge", "says"),
+    [
+        (lambda: j.keyed({"a": 1}, ("a", "b"), "a word"), "a dict with a word for each of 'a', 'b'."),
+        (lambda: j.whole_numbers({"a": ...}, ("a",)), "a whole number: write it in place of the dots."),
+        (lambda: j.yes_or_no({"a": 1}, ("a",)), "True or False: write it in place of the dots."),
+        (lambda: j.number(True, "The time"), "The time is to be a number, not True."),
+        (lambda: j.number(..., "The time"), "The time: write it in place of the dots."),
+        (lambda: j.function(3, "f(i)"), "The answer is a function, f(i)."),
+        (lambda: j.function(3), "The answer is a function."),
+        (lambda: j.returned(None, "f"), "f returns nothing yet: write its body in place of the dots."),
+        (lambda: j.returned(..., "f", "return two"), "f returns nothing yet: return two."),
+    ],
+)
+def test_what_is_said_of_a_form(judge: Callable[[], Any], says: str) -> None:
+    with pytest.raises(WrongAnswerError) as caught:
+        judge()
+    assert str(caught.value).endswith(says)
+
+
+def test_an_answer_of_the_form_asked_for() -> None:
+    j.whole_numbers({"a": 1, "b": 0}, ("b", "a"))
+    j.yes_or_no({(3, 16): False}, ((3, 16),))
+    j.function(len)
+    assert j.number(2, "It") == 2.0 and j.returned(0, "f") == 0
+
+
+def test_what_is_asked_of_the_compiler() -> None:
+    x = torch.randn(64, 100)
+    apart = j.record_of(lambda x: torch.relu(x * 2), x, fuse=False)
+    fused = j.record_of(lambda x: torch.relu(x * 2), x)
+    assert (j.traffic(apart), j.traffic(fused)) == (4 * x.nbytes, 2 * x.nbytes)
+    assert [graph.id for graph in j.captured(fused)] == ["g0.fx"]
