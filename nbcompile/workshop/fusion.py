@@ -201,8 +201,8 @@ def reasons(answer: Mapping[str, Any]) -> str:
             raise WrongAnswerError(f"{answer[wrong[0]]!r} is none of {', '.join(CODES)}.")
         raise WrongAnswerError(
             f"{len(REFUSED) - len(wrong)} of {len(REFUSED)} are right. {wrong[0]}: the record gives another "
-            f"reason than {answer[wrong[0]]}. Write down its loops: is there a pair that cannot be one kernel, "
-            "or one that could be and would be slow?"
+            f"reason than {answer[wrong[0]]}. Write down its loops: is there a pair that cannot be one "
+            "kernel, or one that could be and would be slow?"
         )
     said = (f"{name} has {_refusals(name)[answer[name]]}" for name in REFUSED)
     return f"the records say the same. {'; '.join(said)}."

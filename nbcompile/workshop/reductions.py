@@ -301,8 +301,8 @@ def welford(answer: Callable[[Part, Part], Part]) -> str:
             state = (int(found[0]), torch.as_tensor(found[1]), torch.as_tensor(found[2]))
         _same_moments(name, values, state)
     return (
-        f"{len(cases)} ways of cutting, numbers about 10,000 among them: only distances from a mean near them "
-        "are squared, never the numbers themselves."
+        f"{len(cases)} ways of cutting, numbers about 10,000 among them: only distances from a mean near "
+        "them are squared, never the numbers themselves."
     )
 
 
