@@ -23,7 +23,7 @@ _FORMS = (
 
 def _picture() -> Chart:
     drawn, width = "", 162
-    code = 'font-family="monospace" font-size="10.8" xml:space="preserve" fill="#222222"'
+    code = 'font-family="monospace" font-size="11.5" xml:space="preserve" fill="#222222"'
     for place, (title, kind, lines, step) in enumerate(_FORMS):
         left = 10 + place * (width + 52)
         drawn += (
@@ -42,7 +42,7 @@ def _picture() -> Chart:
             )
     style = "font-family:sans-serif;font-size:13px;max-width:100%;height:auto"
     return Chart(
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1040 124" width="1040" height="124"'
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1040 124" width="872" height="104"'
         f' style="{style}"><rect width="1040" height="124" fill="#ffffff"/>{drawn}</svg>',
         " → ".join(title for title, *_ in _FORMS),
     )
