@@ -24,7 +24,6 @@ import time
 import torch
 
 import nbcompile
-from nbcompile.capture.torch_log import unprinted
 from nbcompile.workshop import check
 
 # %load_ext nbcompile
@@ -102,29 +101,21 @@ for guard in blended.compilation.guards:
 #
 # (Each graph also has guards on torch's global state, such as whether gradients are on. They are the same
 # for every graph, so the record leaves them out.)
-#
-# In the explorer the guards are a pane of their own, grouped by kind. Open **Guards** under this cell and
-# point at one: the part of the line that caused it lights up.
-
-# %%
-# %%compile --no-bench --into first
-mixed = blend(x, y, 0.25)
-scaled = mixed / mixed.amax(1, keepdim=True)
 
 # %% [markdown]
 # ### Exercise: input or baked in
 #
-# Here is a function that uses two arguments besides `x`, and two globals. Which of these five names reach
-# the graph as an *input*, so that they may change freely from call to call? Which are *baked in*?
+# `gather_up` below uses two arguments besides `x`, and two globals. Which of these five names bring tensors
+# into the graph as an *input*, whose values may change freely from call to call? Which are *baked in*?
 #
 # <details><summary>Hint</summary>
 #
 # Ask of each: is it a tensor, or is it something that Python alone has used? A list is no tensor; what it
-# holds may be. Which word do you want for a name through which tensors come in?
+# holds may be.
 #
 # </details>
 
-# %%
+# %% tags=["exercise"]
 rate = 0.5
 table = [torch.ones(8, device=device), torch.zeros(8, device=device)]
 
@@ -137,7 +128,6 @@ def gather_up(x, n, name):
     return x.cos() if name == "cos" else x.sin()
 
 
-# %% tags=["exercise"]
 answer = ...  # {"x": "input", "n": ..., "name": ..., "rate": ..., "table": ...}, each "input" or "baked in"
 check("capture.baked", answer, gather_up, (torch.randn(4, 8, device=device), 3, "cos"))
 
@@ -223,47 +213,11 @@ for guard in called.compilation.guards:
         print(f"{guard.kind:14} {guard.name:18} {guard.code[0]}")
 
 # %% [markdown]
-# ### What never settles
+# Not every changing value settles like that. A number that is read from a global, or that selects an element
+# of a list, stays a constant: a step counter used so recompiles at every step, until Dynamo reaches its limit
+# and compiles no more. The cure is to put what changes into a tensor, since values in tensors are free.
+# Notebook 11 has both, the limit and the cure.
 #
-# Not every changing value becomes a symbol. A global number, for instance, is always a constant. A step
-# counter kept in a global then recompiles at every step, until Dynamo reaches its limit (8 by default). From
-# then on it **compiles no more**: a call that none of the eight graphs fits runs in plain Python. Nothing
-# fails, it only gets slow.
-
-# %%
-step = 0
-
-
-def warm_up(x):
-    return x * min(1.0, step / 100)
-
-
-warming = nbcompile.compile(warm_up)
-for step in range(12):
-    with unprinted():  # torch logs the limit in nine lines: the record has it in one
-        warming(x)
-    print(step, warming.eager_reason.partition(" reached")[0] or "compiled")
-assert not warming.ran_compiled and "recompile_limit" in warming.eager_reason
-
-# %% [markdown]
-# The cure is always the same: turn the changing thing into a tensor, or into an argument. Values in tensors
-# are free.
-
-# %%
-step_tensor = torch.zeros((), device=device)
-
-
-def warm_up_tensor(x, step):
-    return x * torch.clamp(step / 100, max=1.0)
-
-
-warming = nbcompile.compile(warm_up_tensor)
-for step in range(12):
-    torch.testing.assert_close(warming(x, step_tensor.fill_(step)), warm_up(x))
-print(f"{len(warming.compilation.recompiles)} recompiles in 12 calls")
-assert warming.ran_compiled and not warming.compilation.recompiles
-
-# %% [markdown]
 # ### Exercise: exactly one guard
 #
 # `scale` was called with the arguments in `first_call`. Write a call that a person would take for the same:
@@ -272,8 +226,8 @@ assert warming.ran_compiled and not warming.compilation.recompiles
 #
 # <details><summary>Hint</summary>
 #
-# `TENSOR_MATCH` checks six things: type, device, dtype, sizes, strides, `requires_grad`. Which of them can
-# differ while shape and elements agree? For the number: is `2` the only thing that equals 2?
+# `TENSOR_MATCH` checks six things; they are listed under the guards above. Which of them can differ while
+# shape and elements agree? For the number: is `2` the only thing that equals 2?
 #
 # </details>
 
@@ -304,7 +258,7 @@ answer = (torch.ones(8, 4, device=device).t(), 2)  # strides (1, 4) in place of 
 # <details><summary>Hint</summary>
 #
 # Four different sizes of one dimension will not do: the second change is absorbed by a symbol. Which size
-# does a symbol not cover? And what about the number of dimensions?
+# does a symbol not cover? What of a tensor's form is no size?
 #
 # </details>
 
@@ -353,7 +307,8 @@ print(fx_graphs(broken))
 # %% [markdown]
 # The value `y` now has to cross from one graph to the next, so it must be written to memory and read again,
 # and the two halves cannot be fused. Count the bytes, and take the time (printing is silenced meanwhile, so
-# that it is not the terminal that is measured):
+# that it is not the terminal that is measured). The bytes double. The time grows by less where the sine and
+# the cosine take most of it, or where a cache holds `y` in between.
 
 
 # %%
@@ -457,10 +412,11 @@ breaking["branches"](x - x.mean() - 1)  # sum < 0
 print("\n" + fx_graphs(breaking["branches"]))
 
 # %% [markdown]
-# In a `%%compile` cell the advice stands at the line. The first break here is inside `loud`, which line 2
-# calls; the second is in the cell itself. Statements of a cell that only Python can do end a graph just as
-# they do in a function. So two breaks make four graphs: two halves of `loud`, the product, the softmax. (A
-# line that calls something with a break in it is compiled by itself.)
+# In a `%%compile` cell the advice stands at the line, and the **Guards** pane of the explorer has each guard
+# with the line that caused it. The first break here is inside `loud`, which line 2 calls; the second is in
+# the cell itself. Statements of a cell that only Python can do end a graph just as they do in a function. So
+# two breaks make four graphs: two halves of `loud`, the product, the softmax. (A line that calls something
+# with a break in it is compiled by itself.)
 
 # %%
 # %%compile --no-bench --into noisy
@@ -470,34 +426,22 @@ print("largest:", b.max().item())
 c = torch.softmax(b, -1)
 
 # %% [markdown]
-# ### The same from torch
+# Without this package, `torch._dynamo.explain(fn)(x)` lists the breaks of a function and their reasons.
 #
-# `torch._dynamo.explain` answers the same question without this package. It is thorough. Here is how it
-# begins for `branches`, and then its length beside that of the entry above:
-
-# %%
-assert len(noisy.breaks) == 2 and sum(graph.stage == "fx" for graph in noisy.graphs) == 4
-explained = torch._dynamo.explain(branches)(x)
-print(str(explained)[:440], "...")
-item = breaking["branches"].compilation.breaks[0]
-print(f"\n{len(str(explained))} characters, and in the record {len(item.reason) + len(item.hint)}")
-assert explained.graph_break_count == len(breaking["branches"].compilation.breaks) == 1
-
-# %% [markdown]
 # ### Exercise: how many graphs
 #
-# Predict, before you compile: how many graphs and how many breaks has each of these two functions, when
+# Predict, before you compile: how many graphs and how many breaks has each of the two functions below, when
 # called with a tensor of shape 64 × 32 whose values are between 1 and 2?
 #
 # <details><summary>Hint</summary>
 #
 # A decision about a *shape* is made by Dynamo itself, at capture. Only instructions that Dynamo cannot
-# do end a graph. And the loop of `second` is no ordinary place for a break.
+# do end a graph. Then look where in each function they stand.
 #
 # </details>
 
 
-# %%
+# %% tags=["exercise"]
 def first(x):
     y = torch.sin(x)
     print("sine taken")
@@ -517,7 +461,6 @@ def second(x):
     return y.exp()
 
 
-# %% tags=["exercise"]
 answer = ...  # {"first": (graphs, breaks), "second": (graphs, breaks)}
 check("capture.graphs", answer, {"first": first, "second": second}, torch.rand(64, 32, device=device) + 1)
 
@@ -540,40 +483,23 @@ answer = {"first": (3, 2), "second": (0, 1)}
 # that is meant to be fast: a break that creeps in later is then found at once and not by its slowness.
 
 # %%
+assert len(noisy.breaks) == 2 and sum(graph.stage == "fx" for graph in noisy.graphs) == 4
 try:
     nbcompile.compile(branches, fullgraph=True)(x)
 except torch._dynamo.exc.Unsupported as error:
-    print("\n".join(str(error).strip().splitlines()[:4]))
+    print("\n".join(str(error).strip().splitlines()[:2]))
 else:
     raise AssertionError("a branch on data should not be one graph")
 
 # %% [markdown]
-# How would `branches` become one graph? There are two ways, and they differ in what is computed.
-#
-# `torch.where` computes both sides, for every element, and chooses. Both sides are pointwise, so they fuse
-# into one kernel and the second side is almost free. It would not be if each side were a large network.
+# How would `branches` become one graph? `torch.where` computes both sides, for every element, and chooses.
+# Both sides are pointwise, so they fuse into one kernel and the second side is almost free. If each side were
+# a large network it would not be: `torch.cond` puts both sides into the graph and runs one of them. Not every
+# backend can compile that; ours leaves such a graph to ATen and says so in a note.
 
 # %%
 # %%compile --no-bench --into chosen
 z = torch.where(x.sum() > 0, x * 2, x - 1)
-
-# %% [markdown]
-# `torch.cond` puts both sides into the graph as two small graphs, and one of them runs. The graph is whole,
-# with no break. Not every backend can compile it, however, and ours cannot yet: it runs this graph in ATen
-# and says so in a note.
-
-
-# %%
-def both_sides(x):
-    return torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - 1, (x,))
-
-
-conditional = nbcompile.compile(both_sides, fullgraph=True)
-for sign in (1, -1):
-    torch.testing.assert_close(conditional(x + sign), branches(x + sign))
-print(fx_graphs(conditional), "\n")
-print("\n".join(conditional.compilation.notes) or "compiled, with no note")
-assert not conditional.compilation.breaks
 
 # %% [markdown]
 # ### Exercise: mend it

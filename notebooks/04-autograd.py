@@ -34,8 +34,8 @@ print("torch", torch.__version__, "on", device)
 # %% [markdown]
 # ## What eager keeps
 #
-# To differentiate `sin(x)` one needs `cos(x)`, so `x` must still be there when backward comes. Every
-# operation keeps something like that: inputs, results, a mask. These are the *saved tensors*, and during
+# To differentiate `sin(x)` one needs `cos(x)`, so `x` must still be there when backward comes. Most
+# operations keep something like that: inputs, results, a mask. These are the *saved tensors*, and during
 # training they are most of the memory in use. Autograd has a hook that sees each of them, so we can count.
 # What is an input anyway is not counted: it costs nothing to keep.
 
@@ -206,7 +206,9 @@ for kernel in again.kernels:
 # again, whatever they weigh: matrix products and convolutions (too much arithmetic), and random numbers (they
 # would be others). A reduction is dear to repeat and its result small, so as a rule it is saved.
 #
-# The trade has a price in time, too. Let us look at both, on a tensor large enough to be measured.
+# The memory is saved for certain. The time is not: an exponential or a sine on a CPU is dear enough that to
+# do it twice may cost what the saved trips bring. Let us look at both, on a tensor large enough to be
+# measured.
 
 
 # %%
@@ -334,7 +336,7 @@ assert done[4] > done[0] == 8
 # <details><summary>Hint</summary>
 #
 # A checkpoint would keep less but do a product again. Which shape has the large tensor, and does the
-# program need it at all? A product of three matrices can be taken in two orders.
+# program need it at all? Write the argument of `tanh` as one formula, without the brackets.
 #
 # </details>
 
@@ -426,7 +428,8 @@ assert "joint" not in stages and "backward" not in stages
 #
 # ### Exercise: count the products
 #
-# `two` has two matrix products in forward. How many has its backward, in each of these cases?
+# `two` has two matrix products in forward. How many has its backward, in each of the cases below? A case says
+# which of `x`, `w1` and `w2` want a gradient.
 #
 # <details><summary>Hint</summary>
 #
@@ -501,17 +504,18 @@ kernels = stepped.compilation.kernels
 print(f"\nloops: {sum(len(kernel.loops) for kernel in kernels)}, kernels: {len(kernels)}")
 
 # %% [markdown]
-# So inside a compiled function a write in place is no cheaper than an expression. It only makes the program
-# harder to read, for you as for the compiler.
+# So inside a compiled function a write in place to a tensor of its own brings nothing over an expression. It
+# only makes the program harder to read, for you as for the compiler.
 #
 # ### Exercise: how many writes
 #
 # How many operations of `tally` change a tensor in the FX graph, and how many are left in the ATen graph?
+# (`y[0] = 0` counts as one.)
 #
 # <details><summary>Hint</summary>
 #
-# In the FX graph, count them in the source. In the ATen graph one `copy_` is left for each tensor that the
-# caller can see to have changed, also through a view.
+# In the FX graph, count them in the source. In the ATen graph, ask which tensors the caller can see to have
+# changed; some are changed twice, or through a view.
 #
 # </details>
 

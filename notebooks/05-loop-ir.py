@@ -92,7 +92,7 @@ print(f"{exp.name}: {exp.points()} points in a random order, the same result")
 
 # %% [markdown]
 # That can be done for all lines. The *interpreter* goes through a program line by line and computes each
-# element as it is written. It is the reference that every generated kernel is tested against, so it is
+# element as it is written. It is the reference that generated kernels are tested against, so it is
 # meant to be obviously right, and it may be slow.
 
 # %%
@@ -221,19 +221,20 @@ print({order: f"{value:.2f} ms" for order, value in times.items()})
 assert times["ji"] > times["ij"], "a stride of 2048 in the innermost loop is slower than one of 1"
 
 # %% [markdown]
-# Same loop, same result, another order of the two `for`s. A processor fetches memory in lines of 64 bytes,
-# 16 elements of float32. With `j` innermost each line is used whole. With `i` innermost each step is on
-# another line.
+# Same loop, same result, another order of the two `for`s. A processor fetches memory in lines, mostly of 64
+# bytes: 16 elements of float32. With `j` innermost each line is used whole. With `i` innermost each step is
+# on another line.
 #
 # ### Exercise: the order of loops
 #
-# In which order should the axes be walked, the outermost first? Note that PyTorch keeps the strides of its
-# input for a pointwise result: `x.t() * 2` is stored as `x` is.
+# In which order should the axes be walked, the outermost first? The axes of a result are named in their
+# order: `i` is dimension 0, `j` is 1, `k` is 2. Note that PyTorch keeps the strides of its input for a
+# pointwise result: `x.t() * 2` is stored as `x` is.
 #
 # <details><summary>Hint</summary>
 #
-# Print `loop.outputs[0].offset(...)`, or write down the stride of each axis. The axis with stride 1 belongs
-# innermost.
+# Write down the stride of each axis of the result. The axis with stride 1 belongs innermost, and that with
+# the largest stride outermost.
 #
 # </details>
 

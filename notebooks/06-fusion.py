@@ -62,7 +62,7 @@ assert bytes_ratio == 2
 
 # %% [markdown]
 # Apart, the intermediate tensor is written once and read once. Fused, it is a number in a register. Two of
-# four tensors' worth of traffic are gone, and with them about half of the time.
+# four tensors' worth of traffic are gone, and with them, as the last line shows, much of the time.
 #
 # ### Exercise: predict the speedup
 #
@@ -250,7 +250,14 @@ print(f"left on the table: {refused / 1e6:.1f} MB a call")
 # ### Exercise: give the reason
 #
 # `x` has 512 rows of 1024, `v` is one row, `table` has 64 rows, `i` has 512 places in it. Each of these has
-# a pair that is refused. Answer with the code.
+# a pair that is refused. Answer with the code. Three of the five are about what is possible, two about cost.
+#
+# <details><summary>Hint</summary>
+#
+# Write the loops down. How often is `exp(v[j])` needed? A sum over all axes is one single row: what does that
+# leave to a second core?
+#
+# </details>
 
 # %% tags=["exercise"]
 answer = {
@@ -430,10 +437,10 @@ assert times["forced"] > times["refused"]
 # %% [markdown]
 # Fewer bytes, and much slower.
 #
-# **Too many values at once.** A processor has a few dozen vector registers. A kernel that has more values
-# in use than that *spills*: it writes some to the stack and reads them again. The next cell makes a kernel
-# that keeps more and more values for later, and counts the instructions that move a vector register to or
-# from the stack.
+# **Too many values at once.** A core of an x86 processor has 16 or 32 vector registers. A kernel that has
+# more values in use than that *spills*: it writes some to the stack and reads them again. The next cell makes
+# a kernel that keeps more and more values for later, and counts in its x86 assembly the instructions that
+# move a vector register to or from the stack.
 
 
 # %%

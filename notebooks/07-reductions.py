@@ -122,8 +122,8 @@ assert naive.isnan().all() and torch.softmax(row, -1).sum().isclose(torch.tensor
 # %% [markdown]
 # With the maximum subtracted, every exponent is at most 0, so no exponential exceeds 1: nothing overflows.
 # One of them is exactly 1, so `s` is at least 1: nothing is divided by zero. Those that vanish were
-# negligible beside it. Any number near the maximum would do as well. What matters is that it is not far
-# *below* it.
+# negligible beside it. Any number near the maximum would do as well. Far below it, exponentials overflow;
+# far above it, all of them vanish, and 0 is divided by 0.
 #
 # Three special values, because kernels get them wrong first:
 #
@@ -245,10 +245,11 @@ wide = torch.randn(4, 40_000)
 #
 # ## Where our compiler uses it
 #
-# A row of 40,000 float32 does not fit into the registers of one program on an H100. There are only four rows
-# here, too few to share each out among programs. So the compiler walks the row in blocks. `--interpret` runs
-# the Triton kernel on the CPU, checked against eager. (Triton, and how to read it, is the subject of
-# notebook 08; here it is enough to look for the update.)
+# On a GPU a kernel runs as many *programs* at once, each with registers of its own. A row of 40,000 float32
+# does not fit into the registers of one program on an H100. There are only four rows here, 640 kB in all, so
+# a second reading finds them in the chip's cache. So the compiler walks the row in blocks, twice.
+# `--interpret` runs the Triton kernel on the CPU, checked against eager. (Triton, and how to read it, is the
+# subject of notebook 08; here it is enough to look for the update in the listing.)
 
 # %%
 # %%compile --interpret --no-bench --into looped
@@ -329,8 +330,8 @@ assert "shared" in shared.schedule
 # one.
 #
 # Welford's method keeps a count `n`, the `mean`, and `m2`, the sum of the squared distances from the mean,
-# and each new element moves all three. Nothing large is subtracted from something large, because distances
-# are always taken from a mean nearby.
+# and each new element moves all three. It squares only distances from a mean nearby, which are small, and
+# never the numbers themselves.
 
 # %%
 values = torch.randn(10_000) + 10_000
@@ -455,11 +456,11 @@ assert len(on_cpu.kernels) == 1 and kernel.bytes_read == kernel.bytes_written ==
 # a pass costs depends on how far away the row has gone in the meantime**, and fusion is what keeps it near.
 #
 # Without fusion, each loop is a kernel over the whole matrix. By the time the next one starts, the first
-# rows have gone.
+# rows have gone from the near caches.
 #
 # The cell times both, and then lists what the compiler does with other reductions. Along the other axis the
-# neighbours in memory belong to different rows, so it takes 64 columns together, one accumulator each. Where
-# a whole tensor becomes one number, each thread keeps a part: a split.
+# neighbours in memory belong to different rows, so it takes a wide tile of columns together, one accumulator
+# each. Where a whole tensor becomes one number, each thread keeps a part: a split.
 
 # %%
 fused = nbcompile.compile(lambda x: torch.softmax(x, -1) * 2)

@@ -61,7 +61,7 @@ y = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * w
 # %%
 def beside(**texts):
     """Texts in columns, with line numbers."""
-    font = "font: 11px/1.4 monospace; white-space: pre; margin: 0"
+    font = "font: 11px/1.4 monospace; white-space: pre-wrap; margin: 0"
     style = "vertical-align: top; text-align: left; padding: 0 12px"
     cells = ""
     for title, text in texts.items():
@@ -156,9 +156,10 @@ for name, fn in views.items():
 
 # %% [markdown]
 # Which of `i` and `j` is which axis, and which loop is the inner one, the compiler chose by memory:
-# neighbours in memory should be neighbours in time. In Triton the same number is added to a pointer, as in
-# `x_ptr + i*1000 + j`. With `j` a tile of 1024 columns, that is a tile of 1024 addresses, and the load
-# fetches all of them.
+# neighbours in memory should be neighbours in time. Where two axes lie in memory without a gap, or with the
+# same gap throughout, one loop walks both: so the first line has no `j`. In Triton the same number is added
+# to a pointer, as in `x_ptr + i*1000 + j`. With `j` a tile of 1024 columns, that is a tile of 1024 addresses,
+# and the load fetches all of them.
 #
 # ### Exercise: the offset of an element
 #
@@ -221,8 +222,8 @@ assert not torch.allclose(changed, norm(x, w), atol=1e-2)
 #
 # ## Masks
 #
-# A tile has a power of two as its size, and the row has 1000 columns. So 24 of the 1024 lanes stand for
-# columns that do not exist. They need two kinds of care:
+# A tile has a power of two as its size, and the row has 1000 columns. So of its 1024 places, called *lanes*,
+# 24 stand for columns that do not exist. They need two kinds of care:
 #
 # - **Memory.** A load without a mask reads what lies behind the row: the next row's beginning, and after the
 #   last row whatever comes then. A store without one overwrites it.
@@ -314,10 +315,10 @@ if widest:
     print(f"\nwidest registers: {widest}, {bits[widest]} bits, {bits[widest] // 32} float32 at once")
 
 # %% [markdown]
-# On the machine on which this notebook was stored, 16 numbers are loaded and squared by one instruction
-# each. Then they are widened to float64, which makes two vectors of 8, and added to **two accumulators**.
-# That is the other half of the story of `reduction(+:sum)`. There is not one running sum but 16, one a lane.
-# They are added up after the loop.
+# Where the registers are `zmm`, as on the machine on which this notebook was stored, 16 numbers are loaded by
+# one instruction and squared by another. Then they are widened to float64, which makes two vectors of 8, and
+# added to **two accumulators**. (With `ymm` all of these are half as wide.) That is the other half of the
+# story of `reduction(+:sum)`. There is not one running sum but one a lane. They are added up after the loop.
 #
 # That is another order of additions than the text has. In floating point it gives another last digit, so a C
 # compiler must not do it unless told that it may: the pragma is that permission. What does it bring?
@@ -335,9 +336,9 @@ print(f"the permission is worth a factor of {fastest['in order'] / fastest['in a
 # %% [markdown]
 # Each addition in order has to wait for the one before it, some cycles each, however wide the vectors are.
 #
-# A GPU has vectors of another kind. 32 threads execute one instruction together, and besides, a thread may
-# load 16 bytes, four float32, at once. Whether it may depends on the width of the rows. Compiled for an
-# H100, which need not be here:
+# A GPU has vectors of another kind. On NVIDIA's, 32 threads execute one instruction together, and besides, a
+# thread may load 16 bytes, four float32, at once. Whether it may depends on the width of the rows. Compiled
+# for an H100, which need not be here:
 
 # %%
 for width in (1000, 1001, 1024):
@@ -465,8 +466,8 @@ answer = f"""{poor.splitlines()[0]}
 
 # %% [markdown]
 # Where could one beat the compiler for good? The copy above moves the same bytes and computes nothing, so it
-# says how much better loops can still bring: hardly anything, where the compiler's kernel takes about as
-# long. What you have and it has not is knowledge: that the weights are all ones, that three digits are
+# is about the least that better loops can come to: what lies between the last two times above is all there is
+# to win. What you have and it has not is knowledge: that the weights are all ones, that three digits are
 # enough, that half of the rows are zero. Such knowledge is worth writing down in the program, where every
 # compiler can use it, before it is written into a kernel.
 #

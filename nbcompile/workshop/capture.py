@@ -50,7 +50,7 @@ def baked(answer: Mapping[str, str], fn: Function, args: Sequence[Any]) -> str:
         told = ", ".join(f"{kind} on {name}" for kind, name in of_each)
         raise WrongAnswerError(
             f"{count_text(len(wrong), 'name')} in the wrong place, among them {wrong[0]}, "
-            f"whose guards are: {told}. Which of these look at data, and which at a fact?"
+            f"whose guards are: {told}. Is there one that checks a stand-in for a tensor?"
         )
     kinds = [node.kind for graph in captured(record) for node in graph.nodes]
     operations = sum(kind not in ("input", "output") for kind in kinds)

@@ -141,8 +141,8 @@ def overhead(answer: float) -> str:
     if not _within(said, measured, 2):
         size = "short" if said < measured else "long"
         raise WrongAnswerError(
-            f"{seconds_text(said)} is too {size}, by more than a factor of 2. Does an operation on 16 "
-            "elements take longer than one on 4? Look at the left end of the chart."
+            f"{seconds_text(said)} is too {size}, by more than a factor of 2. What does one operation cost "
+            "at the left end of the chart, and is your answer in seconds?"
         )
     return (
         f"400 operations took {seconds_text(measured)}, {measured / 400 * 1e6:.1f} µs each. The 16 elements "

@@ -20,7 +20,7 @@ from nbcompile.backends.xla.hlo import parse
 from nbcompile.compilation import Compilation
 from nbcompile.tracers.frameworks import JAX
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.fusion import record_of
+from nbcompile.workshop.judging import record_of
 
 Function = Callable[..., Any]
 Calls = Sequence[tuple[Any, ...]]

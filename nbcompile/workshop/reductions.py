@@ -291,8 +291,8 @@ def welford(answer: Callable[[Part, Part], Part]) -> str:
             state = (int(found[0]), torch.as_tensor(found[1]), torch.as_tensor(found[2]))
         _same_moments(name, values, state)
     return (
-        f"{len(cases)} ways of cutting, numbers about 10,000 among them: the distances are taken from a mean "
-        "near them, so nothing large is subtracted from something large."
+        f"{len(cases)} ways of cutting, numbers about 10,000 among them: only distances from a mean near "
+        "them are squared, never the numbers themselves."
     )
 
 
@@ -314,7 +314,7 @@ def _same_moments(name: str, values: torch.Tensor, state: Part) -> None:
     if not abs(variance - truth) <= 5e-3 * truth:
         raise WrongAnswerError(
             f"For {name} the variance is {variance:.4g}, not {truth:.4g}. What do the squared distances lack "
-            "that were taken from a part's own mean, and is anything large subtracted from something large?"
+            "that were taken from a part's own mean, and is anything squared that is not a distance?"
         )
 
 

@@ -1,4 +1,4 @@
-"""Notebook 00, the tour: the judges of its exercises."""
+"""Notebook 00, the tour: its picture, and the judges of its exercises."""
 
 from __future__ import annotations
 
@@ -8,8 +8,48 @@ from typing import Any
 import torch
 
 from nbcompile.compilation import Compilation
+from nbcompile.workshop.charts import Chart
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 from nbcompile.workshop.judging import function, number, record_of, traffic, whole_numbers
+
+_FORMS = (
+    ("your cell", "Python", ("y = x @ w", "z = F.gelu(y + b)"), ""),
+    ("graph", "operations", ("matmul(x, w)", "add(matmul, b)", "gelu(add)"), "capture"),
+    ("loops", "one for each", ("call mm", "a[i,j] = mm[i,j]+b[j]", "g[i,j] = gelu(a[i,j])"), "lower"),
+    ("fused", "groups of loops", ("call mm", "a, g together:", "a stays in a register"), "fuse"),
+    ("kernels", "C or Triton", ("for i: for j:", "  a = mm[..] + b[j]", "  g[..] = gelu(a)"), "codegen"),
+)
+"""The forms of a program: title, kind, lines, and the step that leads to it."""
+
+
+def _picture() -> Chart:
+    drawn, width = "", 162
+    code = 'font-family="monospace" font-size="11.5" xml:space="preserve" fill="#222222"'
+    for place, (title, kind, lines, step) in enumerate(_FORMS):
+        left = 10 + place * (width + 52)
+        drawn += (
+            f'<rect x="{left}" y="6" width="{width}" height="112" rx="6" fill="#f5f8fc" stroke="#0b6bcb"/>'
+            f'<text x="{left + 10}" y="28" font-weight="bold" fill="#0b3d75">{title}</text>'
+            f'<text x="{left + width - 10}" y="28" text-anchor="end" fill="#666666">{kind}</text>'
+        )
+        for row, line in enumerate(lines):
+            drawn += f'<text x="{left + 10}" y="{56 + 20 * row}" {code}>{line}</text>'
+        if step:
+            arrow = f"M{left - 44} 62 h32 m-7 -5 l8 5 l-8 5"
+            label = 'text-anchor="middle" font-size="11.5" fill="#c2410c"'
+            drawn += (
+                f'<path d="{arrow}" fill="none" stroke="#c2410c" stroke-width="2"/>'
+                f'<text x="{left - 26}" y="48" {label}>{step}</text>'
+            )
+    style = "font-family:sans-serif;font-size:13px;max-width:100%;height:auto"
+    return Chart(
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1040 124" width="872" height="104"'
+        f' style="{style}"><rect width="1040" height="124" fill="#ffffff"/>{drawn}</svg>',
+        " → ".join(title for title, *_ in _FORMS),
+    )
+
+
+PICTURE = _picture()
 
 
 def normed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -76,7 +116,7 @@ def bytes_saved(answer: float) -> str:
 def write(answer: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> str:
     """A function of two matrices with one library call between two kernels, of four loops or more."""
     function(answer, "program(x, w)")
-    if not isinstance(answer(torch.ones(4, 4), torch.ones(4, 4)), torch.Tensor):
+    if not isinstance(answer(torch.ones(2048, 512), torch.ones(512, 512)), torch.Tensor):
         raise WrongAnswerError("program returns no tensor: write its body in place of the dots.")
     record = record_of(answer, *_matrices())
     found = counts(record)
