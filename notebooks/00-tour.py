@@ -56,7 +56,7 @@ PICTURE
 # always. The name after `--into` is where the account of the compile goes.
 
 # %%
-x = torch.randn(512, 64, device=device)
+x = torch.randn(32768 if device == "cuda" else 512, 64, device=device)
 w = torch.randn(64, 1024, device=device) / 8
 b = torch.randn(1024, device=device)
 
@@ -333,7 +333,7 @@ plan = [
     ("", "12-training", "What of the optimiser, mixed precision, several processes?", [C, "ipyparallel"]),
     ("", "13-when-it-helps", "Should I compile this at all?", [C]),
     ("", "14-export", "How do I ship a model without its Python?", [C]),
-    ("Beyond", "15-the-other-compilers", "What do TorchScript, jax.jit and the others bake in?", ["jax"]),
+    ("Beyond", "15-the-other-compilers", "What do XLA, jax.jit, ONNX Runtime and others do?", ["jax"]),
     ("", "16-write-your-own", "How do I add an operator, a fusion rule, a backend?", [C]),
     ("", "17-build-a-compiler", "How does it all fit in one notebook?", [C]),
 ]

@@ -25,7 +25,8 @@ from nbcompile.workshop.fusion import pair_of, told
 
 # %load_ext nbcompile
 torch.manual_seed(0)
-print("torch", torch.__version__, "on", torch.get_num_threads(), "threads")
+device = "cuda" if torch.cuda.is_available() else "cpu"
+print("torch", torch.__version__, "| tensors on", device, "|", torch.get_num_threads(), "threads")
 
 # %% [markdown]
 # ## Three lines
@@ -40,8 +41,8 @@ print("torch", torch.__version__, "on", torch.get_num_threads(), "threads")
 # Inductor, PyTorch's own compiler, which has to start up. Most other cells here say `--no-bench`.)
 
 # %%
-x = torch.randn(8192, 128)
-w = torch.randn(128, 1024) / 128**0.5
+x = torch.randn(8192, 128, device=device)
+w = torch.randn(128, 1024, device=device) / 128**0.5
 
 # %%
 # %%compile --into first
@@ -58,7 +59,8 @@ z[0, :4]
 #   PyTorch's own library (the matrix product), or left to Python.
 # - **Decisions**: each pair of neighbours that could have been fused, whether it was, the reason, and the
 #   memory traffic that it saves. A refusal says what it would have saved.
-# - **Kernels**: the C that was generated, with the cell line that each line of it serves.
+# - **Kernels**: the code that was generated, C or on a GPU Triton, with the cell line that each line of it
+#   serves.
 # - **Times**: eager, ours and Inductor, in turns on the same inputs.
 #
 # ## The record
@@ -84,7 +86,7 @@ assert len(first.kernels) == 1
 # The generated source is for reading. This is the kernel that the softmax and the scale became:
 
 # %%
-print(first.kernels[-1].sources["c"])
+print(next(iter(first.kernels[-1].sources.values())))
 
 # %% [markdown]
 # Compiled code is right only for what it was compiled for. The loops above have 8192 rows of 1024 in them.
@@ -172,10 +174,10 @@ answer = {
 links = Links(first)
 for kernel in first.kernels:
     print(f"{kernel.name}: cell lines {links.lines(kernel.id)}")
-    source = kernel.sources["c"].splitlines()
+    source = next(iter(kernel.sources.values())).splitlines()
     for link in kernel.line_map[:4]:
         lines = links.lines(links.generated(kernel.id, link.line))
-        print(f"    C line {link.line:2}, for cell lines {lines}: {source[link.line - 1].strip()[:60]}")
+        print(f"    its line {link.line:2}, for cell lines {lines}: {source[link.line - 1].strip()[:60]}")
 print("from cell line 2:", ", ".join(links.nodes[id].name for id in links.at_line(2) if id in links.nodes))
 assert links.lines(first.kernels[-1].id) == (3,)
 
@@ -232,12 +234,12 @@ answer = {kernel.name: list(links.lines(kernel.id)) for kernel in mapped.kernels
 # things:
 
 # %%
-weights = torch.rand(128)
+weights = torch.rand(128, device=device)
 
 # %%
 # %%compile --no-bench --show fusion --into four
 n = x.shape[1]
-averaging = torch.full((n, n), 1 / n)
+averaging = torch.full((n, n), 1 / n, device=x.device)
 centred = x - x @ averaging
 r = torch.relu(centred @ torch.diag(weights)) + x
 
@@ -417,7 +419,7 @@ from pydoc_data.topics import topics
 text = "\n\n".join(topics[name] for name in sorted(topics))
 alphabet = sorted(set(text))
 index = {character: place for place, character in enumerate(alphabet)}
-data = torch.tensor([index[character] for character in text])
+data = torch.tensor([index[character] for character in text], device=device)
 print(f"{len(text):,} characters, {len(alphabet)} different ones")
 
 # %%
@@ -466,7 +468,7 @@ class GPT(nn.Module):
 def fresh():
     """The same model, optimiser and batches each time, from one seed."""
     torch.manual_seed(1234)
-    model = GPT()
+    model = GPT().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     starts = torch.randint(len(data) - BLOCK - 1, (STEPS, BATCH))
     batches = [torch.stack([data[i : i + BLOCK + 1] for i in row]) for row in starts]
@@ -584,11 +586,12 @@ class Residual(nn.Module):
 def make_net():
     torch.manual_seed(7)
     head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10)]
-    return nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), Residual(32), *head)
+    return nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), Residual(32), *head).to(device)
 
 
 net = make_net()
-images, labels = torch.randn(16, 3, 32, 32), torch.randint(10, (16,))
+images = torch.randn(16, 3, 32, 32, device=device)
+labels = torch.randint(10, (16,), device=device)
 
 # %%
 # %%compile --train --no-bench --show cell,fusion --into convolution

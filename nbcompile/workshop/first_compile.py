@@ -11,6 +11,7 @@ import nbcompile
 from nbcompile.compilation import Compilation
 from nbcompile.provenance import Links
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
+from nbcompile.workshop.judging import keyed, traffic
 
 BECAME = ("kernels", "library call", "graph break")
 
@@ -21,13 +22,8 @@ def _calls(record: Compilation) -> list[str]:
     return [node.name for node in fused if node.kind in ("library", "fallback")]
 
 
-def _megabytes(record: Compilation) -> float:
-    return sum(kernel.bytes_read + kernel.bytes_written for kernel in record.kernels) / 1e6
-
-
 def _filled_in(answer: Any, keys: Sequence[str]) -> None:
-    if not isinstance(answer, Mapping) or set(answer) != set(keys):
-        raise WrongAnswerError(f"The answer is a dict with the keys {', '.join(map(repr, keys))}.")
+    keyed(answer, keys, "something")
     if missing := [key for key in keys if answer[key] is ...]:
         raise WrongAnswerError(f"Write something in place of the dots: {missing[0]!r} has none yet.")
 
@@ -121,8 +117,8 @@ def one(
         )
     return (
         f"one kernel of {len(record.kernels[0].loops)} loops instead of {len(before.kernels)} kernels and "
-        f"{len(_calls(before))} library calls. Kernels move {_megabytes(record):.1f} MB instead of "
-        f"{_megabytes(before):.1f} MB, and the products' own traffic and arithmetic are gone too."
+        f"{len(_calls(before))} library calls. Kernels move {traffic(record) / 1e6:.1f} MB instead of "
+        f"{traffic(before) / 1e6:.1f} MB, and the products' own traffic and arithmetic are gone too."
     )
 
 

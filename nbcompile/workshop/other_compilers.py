@@ -20,7 +20,7 @@ from nbcompile.backends.xla.hlo import parse
 from nbcompile.compilation import Compilation
 from nbcompile.tracers.frameworks import JAX
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import record_of
+from nbcompile.workshop.judging import keyed, record_of
 
 Function = Callable[..., Any]
 Calls = Sequence[tuple[Any, ...]]
@@ -107,8 +107,7 @@ def copied(fn: Function, x: torch.Tensor, backend: str) -> int:
 @exercise("others.retrace")
 def retrace(answer: Mapping[str, Any], fn: Function, stories: Mapping[str, Calls]) -> str:
     _needs("xla")
-    if not isinstance(answer, Mapping) or set(answer) != set(stories):
-        raise WrongAnswerError(f"The answer is a dict with the keys {', '.join(map(repr, stories))}.")
+    keyed(answer, stories, "two whole numbers")
     told = []
     for name, calls in stories.items():
         given = answer[name]
@@ -146,8 +145,7 @@ def fusions(answer: Mapping[str, Any], fn: Function, x: torch.Tensor) -> str:
         "whole": f"Look at the shape to the right of the =: which fusions have a result of {list(x.shape)}?",
         "kernels": "That one is ours: steps_of(...) says it, or an account.",
     }
-    if not isinstance(answer, Mapping) or set(answer) != set(truth):
-        raise WrongAnswerError(f"The answer is a dict with the keys {', '.join(map(repr, truth))}.")
+    keyed(answer, truth, "a number")
     for name, count in truth.items():
         if answer[name] is ...:
             raise WrongAnswerError(f"Write a number in place of the dots: {name!r} has none yet.")
@@ -196,8 +194,7 @@ def _steps(name: str) -> tuple[int, int]:
 def fewer(answer: Mapping[str, Any]) -> str:
     _needs("xla")
     said = ("same", "nbcompile", "xla")
-    if not isinstance(answer, Mapping) or set(answer) != set(PROGRAMS):
-        raise WrongAnswerError("The answer is a dict with a word for each of the programs.")
+    keyed(answer, PROGRAMS, "a word")
     for name in PROGRAMS:
         if answer[name] not in said:
             raise WrongAnswerError(f"{name}: answer with one of {', '.join(said)}.")
@@ -215,8 +212,7 @@ def fewer(answer: Mapping[str, Any]) -> str:
 @exercise("others.copies")
 def copies(answer: Mapping[str, Any], fn: Function, layouts: Mapping[str, torch.Tensor]) -> str:
     _needs("xla", "onnxrt")
-    if not isinstance(answer, Mapping) or set(answer) != set(layouts):
-        raise WrongAnswerError(f"The answer is a dict with the keys {', '.join(map(repr, layouts))}.")
+    keyed(answer, layouts, "a set")
     told = []
     for name, x in layouts.items():
         if answer[name] is ... or isinstance(answer[name], str):
