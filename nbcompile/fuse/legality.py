@@ -11,10 +11,12 @@ from nbcompile.fuse.alignment import (
     nest_of,
     place_by_equations,
     place_by_shape,
+    place_of,
 )
-from nbcompile.fuse.cost import evaluations, is_expensive, many_loads, touched
+from nbcompile.fuse.cost import is_expensive, many_loads, touched
 from nbcompile.fuse.limits import CPU_LIMITS, Limits
 from nbcompile.fuse.overwriting import reached_by
+from nbcompile.fuse.recompute import times_over
 from nbcompile.fuse.scans import scanning
 from nbcompile.loop_ir.expr import Load
 from nbcompile.loop_ir.fused import Binding, Group, Nest
@@ -146,16 +148,18 @@ def _equations(host: Group, guest: Group) -> Iterable[list[Equation]]:
     for loop, binding in _bound(guest):
         for load in loop.reads():
             if load.buffer in made_by_host:
-                yield list(zip(_at(load, binding), made_by_host[load.buffer], strict=True))
+                yield list(zip(place_of(load, binding), made_by_host[load.buffer], strict=True))
     for loop, binding in _bound(host):
         for load in loop.reads():
             if load.buffer in made_by_guest:
-                yield list(zip(made_by_guest[load.buffer], _at(load, binding), strict=True))
-    host_reads = {load.buffer: _at(load, binding) for loop, binding in _bound(host) for load in loop.reads()}
+                yield list(zip(made_by_guest[load.buffer], place_of(load, binding), strict=True))
+    host_reads = {
+        load.buffer: place_of(load, binding) for loop, binding in _bound(host) for load in loop.reads()
+    }
     for loop, binding in _bound(guest):
         for load in loop.reads():
             if load.buffer in host_reads and load.buffer not in made_by_guest:
-                yield list(zip(_at(load, binding), host_reads[load.buffer], strict=True))
+                yield list(zip(place_of(load, binding), host_reads[load.buffer], strict=True))
 
 
 def _bound(group: Group) -> Iterable[tuple[Loop, Binding]]:
@@ -169,10 +173,6 @@ def _made(group: Group) -> dict[str, tuple[IndexExpr, ...]]:
         if loop.target is None
         for out in loop.outputs
     }
-
-
-def _at(load: Load, binding: Binding) -> tuple[IndexExpr, ...]:
-    return tuple(substitute(place, binding) for place in load.index)
 
 
 def _joined(
@@ -347,7 +347,9 @@ def _lanes(group: Group, uses: Uses) -> set[Axis]:
     makers = {out.name for loop in group.loops for out in loop.outputs}
     axes, found = group.nest.axes, []
     for loop, binding in _bound(group):
-        places = [(load.buffer, _at(load, binding)) for load in loop.reads() if load.buffer not in makers]
+        places = [
+            (load.buffer, place_of(load, binding)) for load in loop.reads() if load.buffer not in makers
+        ]
         if loop.target is None:
             kept = tuple(binding[axis] for axis in loop.kept)
             places += [(out.name, kept) for out in loop.outputs if out.name in group.stored]
@@ -410,7 +412,7 @@ def _check_edges(group: Group, uses: Uses) -> Refusal | None:
             writer = mutated.get(load.buffer)
             if writer is not None:
                 written = _output_index(group, writer)
-                if binding is None or _at(load, binding) != written:
+                if binding is None or place_of(load, binding) != written:
                     return Refusal(
                         "overwritten", f"{load.buffer} is overwritten here, and read at other points"
                     )
@@ -428,7 +430,7 @@ def _check_edges(group: Group, uses: Uses) -> Refusal | None:
             aligned = (
                 binding is not None
                 and maker.id in group.bindings
-                and _at(load, binding) == _output_index(group, maker)
+                and place_of(load, binding) == _output_index(group, maker)
             )
             if aligned:
                 times = _repeats(group, maker)
@@ -437,12 +439,8 @@ def _check_edges(group: Group, uses: Uses) -> Refusal | None:
                 continue
             if not _computable(group, makers, load, binding):
                 return Refusal("other-rows", f"reads {load.buffer} at other rows than those it is made in")
-            times = evaluations(load, loop) / max(maker.points(), 1)
-            costly = is_expensive(maker, makers) or len(maker.reads()) > uses.limits.cheap_loads
-            if costly and not uses.limits.split_alone:  # each of a window's loads counts, guarded or not
-                windows = sum(1 for other in loop.reads() if other.buffer == load.buffer)
-                times = max(times, windows * loop.points() / max(maker.points(), 1)) if windows > 2 else times
-            if times > 1.1 and costly and not uses.forces((maker, loop)):
+            times = times_over(load, loop, maker, group, makers, uses.limits)
+            if times and not uses.forces((maker, loop)):
                 return Refusal("recompute", f"{maker.name} would be computed {times:,.0f} times over")
     return None
 
@@ -477,9 +475,9 @@ def _computable(group: Group, makers: Mapping[str, Loop], load: Load, binding: B
         return (
             binding is not None
             and maker.id in group.bindings
-            and _at(load, binding) == _output_index(group, maker)
+            and place_of(load, binding) == _output_index(group, maker)
         )
-    places = load.index if binding is None else _at(load, binding)
+    places = load.index if binding is None else place_of(load, binding)
     if binding is None and any(makers.get(inner.buffer) is not None for inner in maker.reads()):
         return all(_reduction_free(makers, inner) for inner in maker.reads())
     there = dict(zip(maker.kept, places, strict=True))

@@ -14,8 +14,9 @@ class Limits:
     the rows only (a GPU's kernel shares out any reduction by itself). A row of up to ``shared_row`` points
     can be held by several programs together. Rows that lie across memory go ``columns`` to a program; one
     holds them whole if they have at most ``longest_column`` points. A loop of more than ``cheap_loads`` loads
-    is not computed again for each reader. Kernels of at most ``launch_points`` points that follow
-    the same one are joined: a launch costs more than they do."""
+    is not computed again for each reader; on a CPU ``operations_a_byte`` cost
+    as much as a byte of memory traffic. Kernels of at most ``launch_points`` points that follow the same one
+    are joined: a launch costs more than they do."""
 
     few_rows: int = 8
     serial_points: int = 32_768
@@ -24,6 +25,7 @@ class Limits:
     columns: int = 1
     longest_column: int = 0
     cheap_loads: int = 1 << 30
+    operations_a_byte: int = 3
     launch_points: int = 0
 
 
