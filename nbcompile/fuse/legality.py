@@ -284,7 +284,7 @@ def _prefer_split(group: Group, reduced: Mapping[str, frozenset[Axis]], limits: 
     axes = group.nest.axes
     for name in reduced:
         kept = [axis for axis in axes if axis not in reduced[name]]
-        if _points(kept) < limits.few_rows and _points(axes) > limits.serial_points:
+        if _points(kept) < limits.split_rows and _points(axes) > limits.serial_points:
             return True
         last = axes[-1] if axes else None
         if last not in reduced[name] and axes and axes[0] in reduced[name]:

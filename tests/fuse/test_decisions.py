@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+import nbcompile
 from nbcompile.errors import OptionError
 from nbcompile.fuse.loops_to_groups import loops_to_groups
 from nbcompile.fuse.rules import Candidate, fusion_rule
@@ -75,7 +76,7 @@ CASES = [
     ("scatter", scatter, (ones(10, 8), torch.zeros(4, dtype=torch.int64), ones(4, 8))),
     ("recompute", recompute, (ones(500),)),
     ("overwritten", overwritten, (ones(5000),)),
-    ("few-rows", few_rows, (ones(2, 1 << 16),)),
+    ("few-rows", few_rows, (ones(1, 1 << 16),)),
     ("too-many-buffers", too_many, tuple(ones(16) for _ in range(80))),
     ("cycle", cycle, (ones(40, 40), ones(40, 40))),
     ("other-rows", other_rows, (ones(100, 200),)),
@@ -107,6 +108,27 @@ def test_every_pair_has_one_decision_and_every_producer_is_decided():
                 assert (makers[name], item.id) in pairs
     assert len({item.id for item in program.decisions}) == len(program.decisions)
     assert all(item.bytes_saved >= 0 and item.reason for item in program.decisions)
+
+
+@pytest.mark.parametrize(("threads", "rows"), [(1, 2), (2, 2), (4, 3), (16, 11)])
+def test_how_many_rows_keep_a_cpu_busy_depends_on_its_threads(threads, rows):
+    options = replace(NO_CACHE, threads=threads)
+    assert len(fuse(few_rows, ones(rows, 1 << 16), options=options).groups) == 1
+    assert "few-rows" in refusals(fuse(few_rows, ones(rows - 1, 1 << 16), options=options))
+
+
+def test_another_number_of_threads_is_another_compile():
+    compiled = nbcompile.compile(few_rows, options={"cache": False})
+    before = torch.get_num_threads()
+    try:
+        kernels = []
+        for threads in (1, 8):
+            torch.set_num_threads(threads)
+            assert torch.allclose(compiled(ones(2, 1 << 16)), ones(2, 1 << 16) / (1 << 16))
+            kernels.append(len(compiled.compilation.kernels))
+    finally:
+        torch.set_num_threads(before)
+    assert kernels[0] == 1 and kernels[1] > 2
 
 
 def chain(x):
@@ -170,7 +192,7 @@ def test_a_pair_kept_apart_does_not_meet_through_a_third():
 FORCED = [
     ("recompute", recompute, (ones(500),), "auto"),
     ("recompute", recompute, (ones(500),), "cuda:90"),
-    ("few-rows", few_rows, (ones(2, 1 << 16),), "auto"),
+    ("few-rows", few_rows, (ones(1, 1 << 16),), "auto"),
 ]
 
 
