@@ -16,7 +16,7 @@ from nbcompile.fuse.alignment import (
 from nbcompile.fuse.cost import is_expensive, many_loads, touched
 from nbcompile.fuse.limits import CPU_LIMITS, Limits
 from nbcompile.fuse.overwriting import reached_by
-from nbcompile.fuse.recompute import times_over
+from nbcompile.fuse.recompute import repeats, times_over
 from nbcompile.fuse.scans import scanning
 from nbcompile.loop_ir.expr import Load
 from nbcompile.loop_ir.fused import Binding, Group, Nest
@@ -317,7 +317,18 @@ def _check_roots(group: Group, reduced: Mapping[str, frozenset[Axis]], uses: Use
             return Refusal("different-shape", "they iterate over different shapes")
     if any(name not in group.split for name in reduced):
         return _check_rows(group, uses)
-    return None
+    return None if reduced else _check_walk(group, uses)
+
+
+def _check_walk(group: Group, uses: Uses) -> Refusal | None:
+    """Whether a kernel that keeps something of each row, though it reduces nothing, walks the rest in order:
+    on a CPU what is read once more costs less than to walk across memory."""
+    nest, limits = group.nest, uses.limits
+    if not (limits.split_alone and nest.rows and _points(nest.inner_axes) > limits.few_across):
+        return None
+    if uses.forces(group.loops) or not _lanes(group, uses).isdisjoint(nest.inner):
+        return None
+    return Refusal("other-order", "what is kept of each row lies along memory, and the rows across it")
 
 
 def _check_rows(group: Group, uses: Uses) -> Refusal | None:
@@ -433,7 +444,7 @@ def _check_edges(group: Group, uses: Uses) -> Refusal | None:
                 and place_of(load, binding) == _output_index(group, maker)
             )
             if aligned:
-                times = _repeats(group, maker)
+                times = repeats(group, maker)
                 if times > 1.1 and is_expensive(maker, makers) and not uses.forces((maker, loop)):
                     return Refusal("recompute", f"{maker.name} would be computed {times:,.0f} times over")
                 continue
@@ -443,19 +454,6 @@ def _check_edges(group: Group, uses: Uses) -> Refusal | None:
             if times and not uses.forces((maker, loop)):
                 return Refusal("recompute", f"{maker.name} would be computed {times:,.0f} times over")
     return None
-
-
-def _repeats(group: Group, maker: Loop) -> float:
-    """How often a placed pointwise loop computes each element: again for each step of the axes of the
-    nest that are outside of its own."""
-    if maker.kind != "pointwise":
-        return 1.0
-    own = _axes_of(group.bindings[maker.id].values())
-    if len(own) == len(group.nest.axes):
-        return 1.0
-    order = (*group.nest.rows, *group.nest.inner_axes)
-    depth = max((n + 1 for n, axis in enumerate(order) if axis in own), default=0)
-    return _points(order[:depth]) / max(_points(own), 1)
 
 
 def _output_index(group: Group, loop: Loop) -> tuple[IndexExpr, ...]:

@@ -15,7 +15,8 @@ class Limits:
     any reduction by itself). A row of up to ``shared_row`` points can be held by several programs together.
     Rows that lie across memory go ``columns`` to a program; one holds them whole if they have at most
     ``longest_column`` points. A loop of more than ``cheap_loads`` loads is not computed again for each
-    reader; on a CPU ``operations_a_byte`` cost as much as a byte of memory traffic. Kernels of at most
+    reader; on a CPU ``operations_a_byte`` cost as much as a byte of memory traffic, and more than
+    ``few_across`` points of a row are not walked across memory to spare a read. Kernels of at most
     ``launch_points`` points that follow the same one are joined: a launch costs more than they do."""
 
     few_rows: int = 2
@@ -27,6 +28,7 @@ class Limits:
     longest_column: int = 0
     cheap_loads: int = 1 << 30
     operations_a_byte: int = 3
+    few_across: int = 16
     launch_points: int = 0
 
 

@@ -11,10 +11,23 @@ from nbcompile.fuse.limits import Limits
 from nbcompile.loop_ir.expr import Expr, Guard, Load, walk_index
 from nbcompile.loop_ir.fused import Group
 from nbcompile.loop_ir.index import IndexExpr
-from nbcompile.loop_ir.nodes import Loop
+from nbcompile.loop_ir.nodes import Loop, hint_product
 
 NEARLY_ONCE = 1.1
 """A window's overlap at the edge of a tensor is no second time."""
+
+
+def repeats(group: Group, maker: Loop) -> float:
+    """How often a placed pointwise loop computes each element: again for each step of the axes of the
+    nest that are outside of its own."""
+    if maker.kind != "pointwise":
+        return 1.0
+    own = {axis for place in group.bindings[maker.id].values() for axis in place.axes()}
+    if len(own) == len(group.nest.axes):
+        return 1.0
+    order = (*group.nest.rows, *group.nest.inner_axes)
+    depth = max((n + 1 for n, axis in enumerate(order) if axis in own), default=0)
+    return hint_product(axis.extent for axis in order[:depth]) / max(hint_product(a.extent for a in own), 1)
 
 
 def times_over(

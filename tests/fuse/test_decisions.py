@@ -10,6 +10,7 @@ import torch
 
 import nbcompile
 from nbcompile.errors import OptionError
+from nbcompile.fuse.legality import COST
 from nbcompile.fuse.loops_to_groups import loops_to_groups
 from nbcompile.fuse.rules import Candidate, fusion_rule
 from nbcompile.loop_ir.fused import FusedProgram
@@ -55,6 +56,11 @@ def scatter(x, rows, values):
     return torch.index_put(x, (rows,), values, accumulate=True) * 2
 
 
+def across(x, y):
+    row = x + 1
+    return row, row * y
+
+
 def few_rows(x):
     return torch.softmax(x, 1)
 
@@ -77,6 +83,7 @@ CASES = [
     ("recompute", recompute, (ones(500),)),
     ("overwritten", overwritten, (ones(5000),)),
     ("few-rows", few_rows, (ones(1, 1 << 16),)),
+    ("other-order", across, (ones(64), ones(500, 64))),
     ("too-many-buffers", too_many, tuple(ones(16) for _ in range(80))),
     ("cycle", cycle, (ones(40, 40), ones(40, 40))),
     ("other-rows", other_rows, (ones(100, 200),)),
@@ -129,6 +136,11 @@ def test_another_number_of_threads_is_another_compile():
     finally:
         torch.set_num_threads(before)
     assert kernels[0] == 1 and kernels[1] > 2
+
+
+def test_what_is_kept_of_few_rows_or_of_rows_along_memory_stays_in_one_kernel():
+    assert len(fuse(across, ones(64), ones(4, 64)).groups) == 1
+    assert len(fuse(across, ones(500, 1), ones(500, 64)).groups) == 1
 
 
 def chain(x):
@@ -193,6 +205,7 @@ FORCED = [
     ("recompute", recompute, (ones(500),), "auto"),
     ("recompute", recompute, (ones(500),), "cuda:90"),
     ("few-rows", few_rows, (ones(1, 1 << 16),), "auto"),
+    ("other-order", across, (ones(64), ones(500, 64)), "auto"),
 ]
 
 
@@ -212,7 +225,7 @@ def test_a_pair_refused_for_its_cost_can_be_forced(code, function, inputs, targe
     assert sum(len(group.loops) == 2 for group in both.groups) == 1
 
 
-BY_NATURE = [case for case in CASES if case[0] not in ("recompute", "few-rows")]
+BY_NATURE = [case for case in CASES if case[0] not in COST]
 
 
 @pytest.mark.parametrize("case", BY_NATURE, ids=[code for code, *_ in BY_NATURE])
