@@ -43,6 +43,7 @@ class Options:
               a chip that is not here is shown, and the graph runs eagerly.
     interpret: run the Triton kernels on the CPU, through Triton's interpreter.
     deterministic: no atomics whose order changes a floating-point result.
+    threads:  how many threads the kernels for a CPU are made to keep busy; 0: as many as torch has.
     autotune_seconds: how long a ``max-autotune`` mode may measure candidates, for one graph.
     linear_cross_entropy: run a linear layer and the cross_entropy of its result in chunks of rows, so that
               the logits never exist whole: ``"auto"`` on a GPU where they would take over 256 MiB,
@@ -63,6 +64,7 @@ class Options:
     target: str = "auto"
     interpret: bool = False
     deterministic: bool = False
+    threads: int = 0
     autotune_seconds: float = 30.0
     linear_cross_entropy: Literal["auto", "always", "never"] = "auto"
     channels_last: Literal["auto", "always", "never"] = "auto"
@@ -81,6 +83,8 @@ class Options:
                 raise OptionError(f"{':'.join(pair)} is in both no_fuse and force_fuse.")
         if self.target != "auto":
             targets.parse(self.target)
+        if self.threads < 0:
+            raise OptionError(f"threads={self.threads!r} wants a number of threads.")
         if not self.autotune_seconds >= 0:
             raise OptionError(f"autotune_seconds={self.autotune_seconds!r} wants a number of seconds.")
 
@@ -92,16 +96,24 @@ class Options:
     @property
     def chip(self) -> targets.Target:
         """What code is made for: the CPU unless a GPU is named (see :meth:`for_device`)."""
-        return targets.CPU if self.target == "auto" else targets.parse(self.target)
+        chip = targets.CPU if self.target == "auto" else targets.parse(self.target)
+        return chip if chip.is_gpu else dataclasses.replace(chip, multiprocessors=max(self.threads, 1))
 
     def for_device(self, device: torch.device) -> Options:
-        """These options with ``target="auto"`` replaced by the chip that ``device`` is. The interpreter
+        """These options with ``target="auto"`` replaced by the chip that ``device`` is, and for a CPU with
+        torch's number of threads. (Dynamo compiles a graph again when that number changes.) The interpreter
         runs code for a GPU: without a target named, that of compute capability 9.0."""
-        if self.target != "auto":
-            return self
-        if device.type == "cuda":
-            return dataclasses.replace(self, target=targets.of_device(device.index or 0).name)
-        return dataclasses.replace(self, target="cuda:90" if self.interpret else "cpu")
+        target = self.target
+        if target == "auto" and device.type == "cuda":
+            target = targets.of_device(device.index or 0).name
+        elif target == "auto":
+            target = "cuda:90" if self.interpret else "cpu"
+        threads = self.threads
+        if target == "cpu" and not threads:
+            import torch
+
+            threads = torch.get_num_threads()
+        return dataclasses.replace(self, target=target, threads=threads)
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any] | None, *, mode: str | None = None) -> Options:
@@ -167,9 +179,9 @@ def _convert(name: str, value: Any, default: Any) -> Any:
         if str(value).lower() in ("0", "false", "no", "off"):
             return False
         raise OptionError(f"option {name}={value!r} wants true or false.")
-    if isinstance(default, float):
+    if isinstance(default, int | float):
         try:
-            return float(value)
+            return type(default)(value)
         except ValueError as error:
             raise OptionError(f"option {name}={value!r} wants a number.") from error
     if name == "rules":

@@ -22,7 +22,7 @@ class Target:
     arch: str = ""
     part: str = ""  # the product that the numbers are of
     warp: int = 32
-    multiprocessors: int = 1
+    multiprocessors: int = 1  # of a CPU the threads that a kernel runs with
     registers: int = 65_536  # 32-bit, a multiprocessor
     shared_bytes: int = 0  # the most that one program may have
     l2_bytes: int = 0

@@ -80,6 +80,7 @@ def columns_nest(nests: Nests) -> None:
     for level in range(nests.top_level() + 1):
         _column_level(nests, level, scope, tile)
         scope = _pass(nests, level, scope, tile, count)
+    _overwrite(nests, scope, tile)
     nests.out.close()
     for _ in outer:
         nests.out.close()
@@ -139,10 +140,11 @@ def _per_column(nests: Nests, roots: Sequence[Value], scope: Scope, tile: _Tile)
 
 
 def _column_level(nests: Nests, level: int, scope: Scope, tile: _Tile) -> None:
-    """What is made once per column and needs ``level`` passes: stores and split reductions."""
+    """What is made once per column and needs ``level`` passes: stores, but for what overwrites memory that a
+    later pass reads, and split reductions."""
     stores = [
         item for item in nests.values.stores
-        if not nests.full(item.value.axes, item.place) and nests.level(item.value) == level
+        if not item.last and not nests.is_full(item) and nests.level(item.value) == level
     ]  # fmt: skip
     split = [
         acc for acc in nests.split.values()
@@ -159,6 +161,26 @@ def _column_level(nests: Nests, level: int, scope: Scope, tile: _Tile) -> None:
     for acc in split:
         for line in acc.update(nests.split_target(acc, local), nests.text(acc.item.value, local)):
             nests.out.add(line, [acc.item.loop.id])
+    nests.out.close()
+
+
+def _overwrite(nests: Nests, scope: Scope, tile: _Tile) -> None:
+    """Overwrite memory with what is made once per column, after the last pass: nothing reads it any more, but
+    for the values stored here, which are all made first."""
+    stores = [item for item in nests.values.stores if item.last and not nests.is_full(item)]
+    if not stores:
+        return
+    nests.out.add("#pragma omp simd")
+    tile.open()
+    local = nests.define([item.value for item in stores], {}, scope)
+    for item in stores:
+        if item.value.number not in local and item.value.kind in ("op", "load", "guard"):
+            name = nests.fresh(nests.names.get(item.value.number) or "t")
+            text = strip(nests.text(item.value, local))
+            nests.out.add(f"const {REGISTER_TYPES[item.value.dtype]} {name} = {text};", [item.value.origin])
+            local = {**local, item.value.number: name}
+    for item in stores:
+        nests.store(item, local)
     nests.out.close()
 
 

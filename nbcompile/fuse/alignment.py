@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from nbcompile.loop_ir.expr import Load
 from nbcompile.loop_ir.fused import Binding, Nest
 from nbcompile.loop_ir.index import (
     ONE,
@@ -41,6 +42,11 @@ class Placement:
         if not self.splits:
             return binding
         return {axis: substitute(place, self.splits) for axis, place in binding.items()}
+
+
+def place_of(load: Load, binding: Binding) -> tuple[IndexExpr, ...]:
+    """Where a load of a loop with this binding reads, in the axes of the nest."""
+    return tuple(substitute(place, binding) for place in load.index)
 
 
 def nest_of(axes: Iterable[Axis]) -> tuple[Nest, Binding]:

@@ -11,10 +11,12 @@ from nbcompile.fuse.alignment import (
     nest_of,
     place_by_equations,
     place_by_shape,
+    place_of,
 )
-from nbcompile.fuse.cost import evaluations, is_expensive, many_loads, touched
+from nbcompile.fuse.cost import is_expensive, many_loads, touched
 from nbcompile.fuse.limits import CPU_LIMITS, Limits
 from nbcompile.fuse.overwriting import reached_by
+from nbcompile.fuse.recompute import repeats, times_over
 from nbcompile.fuse.scans import scanning
 from nbcompile.loop_ir.expr import Load
 from nbcompile.loop_ir.fused import Binding, Group, Nest
@@ -146,16 +148,18 @@ def _equations(host: Group, guest: Group) -> Iterable[list[Equation]]:
     for loop, binding in _bound(guest):
         for load in loop.reads():
             if load.buffer in made_by_host:
-                yield list(zip(_at(load, binding), made_by_host[load.buffer], strict=True))
+                yield list(zip(place_of(load, binding), made_by_host[load.buffer], strict=True))
     for loop, binding in _bound(host):
         for load in loop.reads():
             if load.buffer in made_by_guest:
-                yield list(zip(made_by_guest[load.buffer], _at(load, binding), strict=True))
-    host_reads = {load.buffer: _at(load, binding) for loop, binding in _bound(host) for load in loop.reads()}
+                yield list(zip(made_by_guest[load.buffer], place_of(load, binding), strict=True))
+    host_reads = {
+        load.buffer: place_of(load, binding) for loop, binding in _bound(host) for load in loop.reads()
+    }
     for loop, binding in _bound(guest):
         for load in loop.reads():
             if load.buffer in host_reads and load.buffer not in made_by_guest:
-                yield list(zip(_at(load, binding), host_reads[load.buffer], strict=True))
+                yield list(zip(place_of(load, binding), host_reads[load.buffer], strict=True))
 
 
 def _bound(group: Group) -> Iterable[tuple[Loop, Binding]]:
@@ -169,10 +173,6 @@ def _made(group: Group) -> dict[str, tuple[IndexExpr, ...]]:
         if loop.target is None
         for out in loop.outputs
     }
-
-
-def _at(load: Load, binding: Binding) -> tuple[IndexExpr, ...]:
-    return tuple(substitute(place, binding) for place in load.index)
 
 
 def _joined(
@@ -284,7 +284,7 @@ def _prefer_split(group: Group, reduced: Mapping[str, frozenset[Axis]], limits: 
     axes = group.nest.axes
     for name in reduced:
         kept = [axis for axis in axes if axis not in reduced[name]]
-        if _points(kept) < limits.few_rows and _points(axes) > limits.serial_points:
+        if _points(kept) < limits.split_rows and _points(axes) > limits.serial_points:
             return True
         last = axes[-1] if axes else None
         if last not in reduced[name] and axes and axes[0] in reduced[name]:
@@ -317,7 +317,18 @@ def _check_roots(group: Group, reduced: Mapping[str, frozenset[Axis]], uses: Use
             return Refusal("different-shape", "they iterate over different shapes")
     if any(name not in group.split for name in reduced):
         return _check_rows(group, uses)
-    return None
+    return None if reduced else _check_walk(group, uses)
+
+
+def _check_walk(group: Group, uses: Uses) -> Refusal | None:
+    """Whether a kernel that keeps something of each row, though it reduces nothing, walks the rest in order:
+    on a CPU what is read once more costs less than to walk across memory."""
+    nest, limits = group.nest, uses.limits
+    if not (limits.split_alone and nest.rows and _points(nest.inner_axes) > limits.few_across):
+        return None
+    if uses.forces(group.loops) or not _lanes(group, uses).isdisjoint(nest.inner):
+        return None
+    return Refusal("other-order", "what is kept of each row lies along memory, and the rows across it")
 
 
 def _check_rows(group: Group, uses: Uses) -> Refusal | None:
@@ -347,7 +358,9 @@ def _lanes(group: Group, uses: Uses) -> set[Axis]:
     makers = {out.name for loop in group.loops for out in loop.outputs}
     axes, found = group.nest.axes, []
     for loop, binding in _bound(group):
-        places = [(load.buffer, _at(load, binding)) for load in loop.reads() if load.buffer not in makers]
+        places = [
+            (load.buffer, place_of(load, binding)) for load in loop.reads() if load.buffer not in makers
+        ]
         if loop.target is None:
             kept = tuple(binding[axis] for axis in loop.kept)
             places += [(out.name, kept) for out in loop.outputs if out.name in group.stored]
@@ -410,7 +423,7 @@ def _check_edges(group: Group, uses: Uses) -> Refusal | None:
             writer = mutated.get(load.buffer)
             if writer is not None:
                 written = _output_index(group, writer)
-                if binding is None or _at(load, binding) != written:
+                if binding is None or place_of(load, binding) != written:
                     return Refusal(
                         "overwritten", f"{load.buffer} is overwritten here, and read at other points"
                     )
@@ -428,36 +441,19 @@ def _check_edges(group: Group, uses: Uses) -> Refusal | None:
             aligned = (
                 binding is not None
                 and maker.id in group.bindings
-                and _at(load, binding) == _output_index(group, maker)
+                and place_of(load, binding) == _output_index(group, maker)
             )
             if aligned:
-                times = _repeats(group, maker)
+                times = repeats(group, maker)
                 if times > 1.1 and is_expensive(maker, makers) and not uses.forces((maker, loop)):
                     return Refusal("recompute", f"{maker.name} would be computed {times:,.0f} times over")
                 continue
             if not _computable(group, makers, load, binding):
                 return Refusal("other-rows", f"reads {load.buffer} at other rows than those it is made in")
-            times = evaluations(load, loop) / max(maker.points(), 1)
-            costly = is_expensive(maker, makers) or len(maker.reads()) > uses.limits.cheap_loads
-            if costly and not uses.limits.split_alone:  # each of a window's loads counts, guarded or not
-                windows = sum(1 for other in loop.reads() if other.buffer == load.buffer)
-                times = max(times, windows * loop.points() / max(maker.points(), 1)) if windows > 2 else times
-            if times > 1.1 and costly and not uses.forces((maker, loop)):
+            times = times_over(load, loop, maker, group, makers, uses.limits)
+            if times and not uses.forces((maker, loop)):
                 return Refusal("recompute", f"{maker.name} would be computed {times:,.0f} times over")
     return None
-
-
-def _repeats(group: Group, maker: Loop) -> float:
-    """How often a placed pointwise loop computes each element: again for each step of the axes of the
-    nest that are outside of its own."""
-    if maker.kind != "pointwise":
-        return 1.0
-    own = _axes_of(group.bindings[maker.id].values())
-    if len(own) == len(group.nest.axes):
-        return 1.0
-    order = (*group.nest.rows, *group.nest.inner_axes)
-    depth = max((n + 1 for n, axis in enumerate(order) if axis in own), default=0)
-    return _points(order[:depth]) / max(_points(own), 1)
 
 
 def _output_index(group: Group, loop: Loop) -> tuple[IndexExpr, ...]:
@@ -477,9 +473,9 @@ def _computable(group: Group, makers: Mapping[str, Loop], load: Load, binding: B
         return (
             binding is not None
             and maker.id in group.bindings
-            and _at(load, binding) == _output_index(group, maker)
+            and place_of(load, binding) == _output_index(group, maker)
         )
-    places = load.index if binding is None else _at(load, binding)
+    places = load.index if binding is None else place_of(load, binding)
     if binding is None and any(makers.get(inner.buffer) is not None for inner in maker.reads()):
         return all(_reduction_free(makers, inner) for inner in maker.reads())
     there = dict(zip(maker.kept, places, strict=True))

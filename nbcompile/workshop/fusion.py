@@ -197,10 +197,10 @@ COMPARED: dict[str, tuple[Function, tuple[int, int]]] = {
 
 @cache
 def _groups(name: str) -> tuple[int, int]:
-    """Groups of loops of one of these programs: ours, Inductor's."""
+    """Groups of loops of one of these programs: ours for eight threads, Inductor's."""
     fn, shape = COMPARED[name]
     x = torch.randn(shape)
-    return groups_of(record_of(fn, x)), groups_of(inductor_record_of(fn, x))
+    return groups_of(record_of(fn, x, threads=8)), groups_of(inductor_record_of(fn, x))
 
 
 @exercise("fusion.inductor")

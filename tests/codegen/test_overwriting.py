@@ -38,22 +38,36 @@ def swapped(s: torch.Tensor, x: torch.Tensor) -> None:
     [(counter, ()), (counter, (8, 1)), (after_the_row, (8, 1)), (old_value_too, (8, 1)), (swapped, (8, 1))],
 )
 @pytest.mark.parametrize("size", [(8, 16), (8, 40_000)], ids=["short", "long"])
+@pytest.mark.parametrize("across", [False, True], ids=["along", "across"])  # rows along memory, or across it
 def test_new_and_old_values(
     function: Callable[..., torch.Tensor | None],
     shape: tuple[int, ...],
     size: tuple[int, int],
+    across: bool,
     interpret: bool,
 ) -> None:
     if interpret:
         pytest.importorskip("triton")
     torch.manual_seed(0)
-    eager = torch.rand(shape) + 1, torch.randn(size)
+    eager = torch.rand(shape) + 1, torch.randn(size[::-1]).t() if across else torch.randn(size)
     ours = tuple(tensor.clone() for tensor in eager)
     compiled = nbcompile.compile(function, options={"interpret": interpret})
     expected, found = function(*eager), compiled(*ours)
     assert compiled.ran_compiled
     torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-3)
     torch.testing.assert_close(found, expected)
+
+
+def test_a_row_added_to_every_row_is_overwritten_after_them() -> None:
+    def function(row: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        row.add_(1)
+        return x * row
+
+    row, x = torch.randn(2048), torch.randn(64, 2048)
+    ours, expected = row.clone(), row + 1
+    found = nbcompile.compile(function)(ours, x)
+    torch.testing.assert_close(found, x * expected)
+    torch.testing.assert_close(ours, expected)
 
 
 def test_a_compiled_optimizer_does_what_the_optimizer_does() -> None:

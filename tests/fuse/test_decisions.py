@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+import nbcompile
 from nbcompile.errors import OptionError
+from nbcompile.fuse.legality import COST
 from nbcompile.fuse.loops_to_groups import loops_to_groups
 from nbcompile.fuse.rules import Candidate, fusion_rule
 from nbcompile.loop_ir.fused import FusedProgram
@@ -54,6 +56,11 @@ def scatter(x, rows, values):
     return torch.index_put(x, (rows,), values, accumulate=True) * 2
 
 
+def across(x, y):
+    row = x + 1
+    return row, row * y
+
+
 def few_rows(x):
     return torch.softmax(x, 1)
 
@@ -75,7 +82,8 @@ CASES = [
     ("scatter", scatter, (ones(10, 8), torch.zeros(4, dtype=torch.int64), ones(4, 8))),
     ("recompute", recompute, (ones(500),)),
     ("overwritten", overwritten, (ones(5000),)),
-    ("few-rows", few_rows, (ones(2, 1 << 16),)),
+    ("few-rows", few_rows, (ones(1, 1 << 16),)),
+    ("other-order", across, (ones(64), ones(500, 64))),
     ("too-many-buffers", too_many, tuple(ones(16) for _ in range(80))),
     ("cycle", cycle, (ones(40, 40), ones(40, 40))),
     ("other-rows", other_rows, (ones(100, 200),)),
@@ -107,6 +115,32 @@ def test_every_pair_has_one_decision_and_every_producer_is_decided():
                 assert (makers[name], item.id) in pairs
     assert len({item.id for item in program.decisions}) == len(program.decisions)
     assert all(item.bytes_saved >= 0 and item.reason for item in program.decisions)
+
+
+@pytest.mark.parametrize(("threads", "rows"), [(1, 2), (2, 2), (4, 3), (16, 11)])
+def test_how_many_rows_keep_a_cpu_busy_depends_on_its_threads(threads, rows):
+    options = replace(NO_CACHE, threads=threads)
+    assert len(fuse(few_rows, ones(rows, 1 << 16), options=options).groups) == 1
+    assert "few-rows" in refusals(fuse(few_rows, ones(rows - 1, 1 << 16), options=options))
+
+
+def test_another_number_of_threads_is_another_compile():
+    compiled = nbcompile.compile(few_rows, options={"cache": False})
+    before = torch.get_num_threads()
+    try:
+        kernels = []
+        for threads in (1, 8):
+            torch.set_num_threads(threads)
+            assert torch.allclose(compiled(ones(2, 1 << 16)), ones(2, 1 << 16) / (1 << 16))
+            kernels.append(len(compiled.compilation.kernels))
+    finally:
+        torch.set_num_threads(before)
+    assert kernels[0] == 1 and kernels[1] > 2
+
+
+def test_what_is_kept_of_few_rows_or_of_rows_along_memory_stays_in_one_kernel():
+    assert len(fuse(across, ones(64), ones(4, 64)).groups) == 1
+    assert len(fuse(across, ones(500, 1), ones(500, 64)).groups) == 1
 
 
 def chain(x):
@@ -170,7 +204,8 @@ def test_a_pair_kept_apart_does_not_meet_through_a_third():
 FORCED = [
     ("recompute", recompute, (ones(500),), "auto"),
     ("recompute", recompute, (ones(500),), "cuda:90"),
-    ("few-rows", few_rows, (ones(2, 1 << 16),), "auto"),
+    ("few-rows", few_rows, (ones(1, 1 << 16),), "auto"),
+    ("other-order", across, (ones(64), ones(500, 64)), "auto"),
 ]
 
 
@@ -190,7 +225,7 @@ def test_a_pair_refused_for_its_cost_can_be_forced(code, function, inputs, targe
     assert sum(len(group.loops) == 2 for group in both.groups) == 1
 
 
-BY_NATURE = [case for case in CASES if case[0] not in ("recompute", "few-rows")]
+BY_NATURE = [case for case in CASES if case[0] not in COST]
 
 
 @pytest.mark.parametrize("case", BY_NATURE, ids=[code for code, *_ in BY_NATURE])

@@ -13,7 +13,7 @@ def test_list_options(notebook: Notebook) -> None:
     listed = notebook.run("%compile --list-options --backend inductor triton.*").result
     assert isinstance(listed, OptionTable) and listed.backend == "inductor"
     assert len(listed) > 10 and all(option.name.startswith("triton.") for option in listed)
-    assert len(notebook.run("%compile --list-options").result) == 13
+    assert len(notebook.run("%compile --list-options").result) == 14
     assert [o.name for o in notebook.run("%compile --list-options autotune").result] == ["autotune_seconds"]
 
 
