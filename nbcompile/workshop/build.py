@@ -162,29 +162,32 @@ def vector(pragma: Callable[..., Any], compiler: Compiler) -> str:
     import torch
     from torch._dynamo.backends.common import aot_autograd
 
+    from nbcompile.measure.timing import quiet
+
     line = pragma([("amax", "max"), ("sum_1", "sum")])
     if not isinstance(line, str):
         raise WrongAnswerError("Your function returns no text yet: return the line with the pragma.")
     x = torch.randn(2048, 1024)
     calls = []
-    for hint in (lambda reductions: "", pragma):
+    with quiet(threads=1):  # the instructions, without how well a busy machine shares out the rows
+        for hint in (lambda reductions: "", pragma):
 
-        def graph(gm: Any, inputs: Any, hint: Any = hint) -> Any:
-            return compiler["graph"](gm, inputs, hint)
+            def graph(gm: Any, inputs: Any, hint: Any = hint) -> Any:
+                return compiler["graph"](gm, inputs, hint)
 
-        def backend(gm: Any, inputs: Any, graph: Any = graph) -> Any:
-            return aot_autograd(fw_compiler=graph, decompositions=compiler["table"])(gm, inputs)
+            def backend(gm: Any, inputs: Any, graph: Any = graph) -> Any:
+                return aot_autograd(fw_compiler=graph, decompositions=compiler["table"])(gm, inputs)
 
-        try:
-            call, _ = _compiled(backend, x)
-        except Exception as error:
-            raise WrongAnswerError(f"It does not compile: {_why(error)}") from error
-        calls.append(call)
-    if not torch.allclose(calls[1](x), torch.softmax(x, -1), rtol=1e-4, atol=1e-7):
-        raise WrongAnswerError(
-            "Softmax is wrong with this pragma: does it say of each variable how it combines?"
-        )
-    plain, hinted = (min(times) for times in zip(*(_times(calls, x) for _ in range(25)), strict=True))
+            try:
+                call, _ = _compiled(backend, x)
+            except Exception as error:
+                raise WrongAnswerError(f"It does not compile: {_why(error)}") from error
+            calls.append(call)
+        if not torch.allclose(calls[1](x), torch.softmax(x, -1), rtol=1e-4, atol=1e-7):
+            raise WrongAnswerError(
+                "Softmax is wrong with this pragma: does it say of each variable how it combines?"
+            )
+        plain, hinted = (min(times) for times in zip(*(_times(calls, x) for _ in range(25)), strict=True))
     if plain < FASTER * hinted:
         raise WrongAnswerError(
             f"Right, but not faster: {plain * 1e3:.2f} ms without, {hinted * 1e3:.2f} ms with it. Does the "

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 import nbcompile
 from nbcompile.compilation import Compilation, Decision
 from nbcompile.editing import Attempt, assembly_of, find_toolchain
+from nbcompile.measure.timing import quiet
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 from nbcompile.workshop.judging import milliseconds, record_of, traffic
 
@@ -233,7 +234,8 @@ FUSED_WINDOW = {"force_fuse": "tanh:avg_pool2d"}
 def overrule(answer: Mapping[str, Any]) -> str:
     x = torch.randn(1024, 1024)
     fused, yours = "all in one", "yours"
-    times, records = with_options(blurred, (x,), {fused: FUSED_WINDOW, yours: dict(answer)})
+    with quiet(threads=1):  # the work itself, without how well a busy machine shares it out
+        times, records = with_options(blurred, (x,), {fused: FUSED_WINDOW, yours: dict(answer)})
     gain, kernels = times[fused] / times[yours], len(records[yours].kernels)
     if kernels > 2:
         raise WrongAnswerError(
