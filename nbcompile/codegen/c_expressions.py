@@ -50,14 +50,15 @@ HELPERS: dict[str, str] = {
     "in_range": """static inline long in_range(long i, long n) {
   return (unsigned long)i < (unsigned long)n ? i : 0;
 }""",
-    # Two selections, not a || in one: of several in a row gcc makes branches then, and no vectors.
+    # Two selections, not a || in one: of several in a row gcc makes branches then, and no vectors. What is
+    # asked about the second operand is known of a constant, which it is in a relu and a clamp.
     "maximum": """static inline TYPE maximum_SHORT(TYPE a, TYPE b) {
-  TYPE m = a > b ? a : b;
-  return a != a ? a : m;
+  TYPE m = b > a ? b : a;
+  return b != b ? b : m;
 }""",
     "minimum": """static inline TYPE minimum_SHORT(TYPE a, TYPE b) {
-  TYPE m = a < b ? a : b;
-  return a != a ? a : m;
+  TYPE m = b < a ? b : a;
+  return b != b ? b : m;
 }""",
     "fmax": """static inline TYPE fmax_SHORT(TYPE a, TYPE b) {
   TYPE m = a > b ? a : b;

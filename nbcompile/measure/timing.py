@@ -2,7 +2,7 @@
 
 All times are wall-clock seconds of one call. Naive timing goes wrong in five ways, each met here: the
 compile is counted (warm-up calls are not timed), the machine drifts (contestants are interleaved,
-A B C A B C), the clock is too coarse (a sample repeats the call until it lasts about a millisecond),
+A B C B A C), the clock is too coarse (a sample repeats the call until it lasts about a millisecond),
 the garbage collector strikes (it is off while the clock runs), and one number hides the spread (all
 samples are kept).
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -130,6 +131,9 @@ def interleaved(
 ) -> dict[str, tuple[float, ...]]:
     """Steady-state samples, in seconds a call, of every contestant, taken in turns.
 
+    Each round is in another order (random, but the same in each run): what a call leaves in the caches is
+    felt by the next ones, and must not always be the same one's gain or loss.
+
     ``budget`` bounds the timed part in seconds, for all contestants together; at least ``min_rounds``
     rounds are taken, unless all of it, resets included, takes four times the budget. Each contestant's
     call is repeated within a sample until the sample lasts ``sample_seconds``. ``reset`` runs untimed
@@ -148,11 +152,12 @@ def interleaved(
         if repeats[name] > 1:  # one call is close to the clock's own cost: measure again, together
             repeats[name] = max(1, round(sample_seconds / max(_sample(call, repeats[name], reset), 1e-9)))
     samples: dict[str, list[float]] = {name: [] for name in calls}
+    order = random.Random(0)
     spent, rounds = 0.0, 0
     while rounds < _MAX_ROUNDS and (rounds < min_rounds or spent < budget):
         if rounds and time.perf_counter() - begun > _PATIENCE * budget:
             break  # resets, or calls longer than the budget
-        for name, call in calls.items():
+        for name, call in order.sample(list(calls.items()), len(calls)):
             seconds = _sample(call, repeats[name], reset)
             samples[name].append(seconds)
             spent += seconds * repeats[name]

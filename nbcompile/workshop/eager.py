@@ -40,9 +40,10 @@ def in_turns(calls: Mapping[str, Call], *, budget: float = 0.2) -> dict[str, flo
             again = _sample(call, max(1, round(_SAMPLE / max(once, 1e-7))))
             repeats[name] = max(1, round(_SAMPLE / max(again, 1e-7)))
         samples: dict[str, list[float]] = {name: [] for name in calls}
+        order = random.Random(0)  # as in nbcompile.measure.timing.interleaved
         spent, rounds = 0.0, 0
         while rounds < _LEAST or (spent < budget * len(calls) and rounds < _MOST):
-            for name, call in calls.items():
+            for name, call in order.sample(list(calls.items()), len(calls)):
                 each = _sample(call, repeats[name])
                 samples[name].append(each)
                 spent += each * repeats[name]
@@ -270,7 +271,7 @@ def predict(answer: Callable[[int, int, float], Any]) -> str:
             said = returned(answer(ops, x.numel(), bandwidth), "predict")
             if not isinstance(said, Mapping) or set(said) != {"eager", "fused"}:
                 raise WrongAnswerError("predict returns a dict with the keys 'eager' and 'fused'.")
-            wrong = [n for n in ("eager", "fused") if not _within(number(said[n], n), times[n], 2)]
+            wrong = [n for n in ("eager", "fused") if not _within(number(said[n], n), times[n], 3)]
             if not wrong:
                 break
             if attempt == 2:

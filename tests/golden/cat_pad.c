@@ -5,8 +5,8 @@
 // made by nbcompile; header-free C
 
 static inline float maximum_f32(float a, float b) {
-  float m = a > b ? a : b;
-  return a != a ? a : m;
+  float m = b > a ? b : a;
+  return b != b ? b : m;
 }
 
 // cat, constant_pad_nd, relu
