@@ -9,7 +9,7 @@ input, after for a result, where the bytes of that are less than the time it sav
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nbcompile.codegen.accesses import accesses
@@ -71,7 +71,8 @@ class _Pass:
         self.copies = 0
 
     def add(self, item: Item) -> None:
-        turns = _turns(item, self.buffers, self.chip) if isinstance(item, Group) else []
+        updated = self.program.program.updates.values()  # these have the layout of the input
+        turns = _turns(item, self.buffers, self.chip, updated) if isinstance(item, Group) else []
         if not isinstance(item, Group) or not turns:
             self.items.append(item)
             return
@@ -182,11 +183,11 @@ def _alone(loop: Loop) -> Group:
 # -- whether ----------------------------------------------------------------------------------------
 
 
-def _turns(group: Group, buffers: Mapping[str, Buffer], chip: Target) -> list[_Turn]:
+def _turns(group: Group, buffers: Mapping[str, Buffer], chip: Target, updated: Iterable[str]) -> list[_Turn]:
     """What to turn round so that all that is heavy lies in one order; nothing where that does not pay."""
     if not any(loop.reduction for loop in group.loops):
         return []
-    if any(loop.kind in ("scan", "scatter") or loop.mutates for loop in group.loops):
+    if any(loop.kind in ("scan", "scatter") for loop in group.loops) or not group.stored.isdisjoint(updated):
         return []
     if any(axis.extent.constant is None for axis in group.nest.axes):
         return []

@@ -17,11 +17,14 @@ from nbcompile.codegen.groups_to_source import groups_to_source
 from nbcompile.codegen.groups_to_triton import groups_to_triton
 from nbcompile.compilation import PassRecord
 from nbcompile.environment import detect
-from nbcompile.errors import EditError, KernelError
+from nbcompile.errors import EditError, KernelError, VerifyError
+from nbcompile.fuse.limits import limits_of
 from nbcompile.fuse.loops_to_groups import loops_to_groups
 from nbcompile.fuse.record import parts
+from nbcompile.fuse.storage import with_storage
 from nbcompile.loop_ir.fused import FusedProgram
 from nbcompile.loop_ir.verify import verify
+from nbcompile.loop_ir.versions import verify_versions
 from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.lower.registry import from_outside
 from nbcompile.matrix_products import Products, in_two_steps
@@ -229,9 +232,26 @@ def _generated(
                 verify(fused.program)
             fused = products.choose(fused)
     with recorder.step("codegen", f"{aten.id}.fused", f"{aten.id}.source"):
-        source = printer(fused)
+        fused, source = _printed(fused, options, recorder, printer)
     recorder.extend(parts(fused, source, aten))
     return source
+
+
+def _printed(
+    fused: FusedProgram, options: Options, recorder: Recorder, printer: Print
+) -> tuple[FusedProgram, KernelSource]:
+    """The program with a place for each value, and its code. What cannot be proved to read what it means is
+    made anew with new values in memory of their own."""
+    limits = limits_of(options.chip)
+    try:
+        placed = verify_versions(with_storage(fused, limits))
+        return placed, printer(placed)
+    except VerifyError as error:
+        if options.verify:
+            raise
+        recorder.add(f"inputs of {fused.program.graph} are overwritten by copies: {error.message}")
+        placed = verify_versions(with_storage(fused, limits, apart=True))
+        return placed, printer(placed)
 
 
 def _recalled(stored: graph_cache.Stored, aten: AtenGraph, recorder: Recorder) -> KernelSource:

@@ -11,6 +11,7 @@ from nbcompile.codegen.c_expressions import REGISTER_TYPES
 from nbcompile.codegen.cpu_kernel import CACHE_BYTES, TILE, Scope, make_accumulator, strip
 from nbcompile.codegen.values import Value
 from nbcompile.loop_ir.index import Axis, IndexExpr, product
+from nbcompile.loop_ir.versions import Part
 
 if TYPE_CHECKING:
     from nbcompile.codegen.cpu_nests import Nests
@@ -40,12 +41,12 @@ class _Tile:
     def open_tiles(self) -> None:
         """The loop over tiles."""
         out, extent, first = self.nests.out, self.nests.extent(self.axis), self.first
-        out.open(f"for (long {first} = 0; {first} < {extent}; {first} += {self.size})")
+        out.open(f"for (long {first} = 0; {first} < {extent}; {first} += {self.size})", axes=(self.axis,))
         out.add(
             f"const long {self.width} = {extent} - {first} < {self.size} ? {extent} - {first} : {self.size};"
         )
 
-    def open(self, piece: tuple[int, int] | None = None) -> None:
+    def open(self, piece: tuple[int, int] | None = None, part: Part | None = None) -> None:
         """The loop over the columns of the tile, or of what of it lies in ``piece`` of the axis."""
         low, high = "0", self.width
         if piece is not None and piece[0] > 0:
@@ -53,7 +54,8 @@ class _Tile:
         if piece is not None and piece[1] != self.axis.extent.constant:
             most = f"{piece[1]} - {self.first}"
             high = f"({most} < {self.width} ? {most} : {self.width})"
-        self.nests.out.open(f"for (long {self.lane} = {low}; {self.lane} < {high}; {self.lane}++)")
+        head = f"for (long {self.lane} = {low}; {self.lane} < {high}; {self.lane}++)"
+        self.nests.out.open(head, axes=(self.axis,), part=part)
         column = self.nests.axis_names[self.axis.text]
         self.nests.out.add(f"const long {column} = {self.first} + {self.lane};")
 
@@ -204,6 +206,7 @@ def _column_result(nests: Nests, acc: Accumulator, count: IndexExpr, tile: _Tile
         if stored:
             memory = nests.memory(item.output, write=True)
             value = nests.stored(text, nests.buffers[item.output].dtype)
+            nests.out.touch(item.output, item.place, write=True)
             nests.out.add(f"{memory}[{nests.place(item.place, {})}] = {value};", [item.loop.id])
         nests.out.close()
     nests.reduced_text[item.output] = text

@@ -33,6 +33,7 @@ from nbcompile.errors import CodegenError
 from nbcompile.loop_ir.expr import TRANSCENDENTAL
 from nbcompile.loop_ir.index import Atom, Axis, IndexExpr, Size, at_least, product
 from nbcompile.loop_ir.nodes import Buffer
+from nbcompile.loop_ir.versions import Part, Touch, Walk
 
 PARALLEL_WORK = 40_000  # scalar operations below which waking threads costs more than it gives
 TILE = 512  # columns walked together
@@ -73,6 +74,7 @@ class KernelPrinter:
         for item in values.stores:  # the memory has first claim on a buffer's name
             self.memory(item.buffer, write=True)
         self.reduced_text: dict[str, str] = {}
+        self.inlined: dict[int, list[Walk | Touch]] = {}  # what values without a name read
 
     # -- names ---------------------------------------------------------------------------------
 
@@ -110,6 +112,7 @@ class KernelPrinter:
     def text(self, value: Value, scope: Scope) -> str:
         """``value`` as a C expression, using the names in scope."""
         if value.number in scope:
+            self.out.around[-1].body += self.inlined.get(value.number, ())
             return scope[value.number]
         if value.kind == "const":
             return constant(value.literal, value.dtype)
@@ -142,6 +145,7 @@ class KernelPrinter:
 
     def load(self, value: Value, scope: Scope) -> str:
         name = self.memory(value.buffer, write=False)
+        self.out.touch(value.buffer, value.place)
         element = f"{name}[{self.place(value.place, scope)}]"
         dtype = self.buffers[value.buffer].dtype
         if dtype == torch.bfloat16:
@@ -217,7 +221,11 @@ class KernelPrinter:
             if value.kind == "guard":
                 taken = decide(value.bounds, ranges)
                 if taken is not None:
+                    noted = len(self.out.around[-1].body)
                     scope[value.number] = self.text(value.args[0] if taken else value.args[1], scope)
+                    # it has no name: what it reads is read wherever its text will stand
+                    self.inlined[value.number] = self.out.around[-1].body[noted:]
+                    del self.out.around[-1].body[noted:]
                     continue
             if value.number not in certain or value.kind in ("const", "index", "reduced") or not only(value):
                 continue
@@ -241,11 +249,13 @@ class KernelPrinter:
 
     # -- loops -----------------------------------------------------------------------------------
 
-    def for_(self, axis: Axis, low: str = "0", high: str = "", step: int = 1) -> None:
+    def for_(
+        self, axis: Axis, low: str = "0", high: str = "", step: int = 1, part: Part | None = None
+    ) -> None:
         name = self.axis_names[axis.text]
         high = high or self.extent(axis)
         advance = f"{name}++" if step == 1 else f"{name} += {step}"
-        self.out.open(f"for (long {name} = {low}; {name} < {high}; {advance})")
+        self.out.open(f"for (long {name} = {low}; {name} < {high}; {advance})", axes=(axis,), part=part)
 
     def extent(self, axis: Axis) -> str:
         return self.place(axis.extent, {})
@@ -276,6 +286,7 @@ class KernelPrinter:
         name = self.memory(item.buffer, write=True)
         dtype = self.buffers[item.buffer].dtype
         text = strip(self.stored(self.text(item.value, scope), dtype))
+        self.out.touch(item.buffer, item.place, write=True)
         self.out.add(f"{name}[{self.place(item.place, scope)}] = {text};", [item.loop.id])
 
     def checked_index(self, atom: Gathered, scope: Scope) -> str:

@@ -31,6 +31,7 @@ from nbcompile.codegen.values import (
 from nbcompile.loop_ir.fused import Group
 from nbcompile.loop_ir.index import ONE, Axis, IndexExpr, product
 from nbcompile.loop_ir.nodes import Buffer, hint_product
+from nbcompile.loop_ir.versions import Part
 
 FEW_OUTER = 8
 
@@ -91,6 +92,7 @@ class Nests(KernelPrinter):
             tuple((n, link) for n, link in enumerate(links, start=1) if link),
             (Call(symbol, tuple(parameters)),),
             tuple(self.writes),
+            walk=self.out.walk,
         )
 
     def _parameters(self) -> list[Parameter]:
@@ -229,7 +231,7 @@ class Nests(KernelPrinter):
     def innermost(
         self, axis: Axis, stores: Sequence[Store], accumulators: Sequence[Accumulator], scope: Scope,
         *, pragma: str = "", kept: Mapping[int, str] | None = None,
-        header: Callable[[tuple[int, int] | None], None] | None = None,
+        header: Callable[[tuple[int, int] | None, Part], None] | None = None,
         target: Callable[[Accumulator, Scope], str] | None = None, outside: Iterable[str] = (),
     ) -> None:  # fmt: skip
         """The SIMD loop over ``axis``: locals, accumulations, stores. ``kept`` maps values to the row
@@ -246,14 +248,17 @@ class Nests(KernelPrinter):
                 self._declare_operator(acc)
                 clauses += f" reduction({acc.clause}:{partial[acc.name]})"
         simd = "#pragma omp simd" if all(acc.clause for acc in accumulators) else ""
-        for piece in self.segments(axis, roots, {}):
+        division = len(self.out.text)
+        for number, piece in enumerate(self.segments(axis, roots, {})):
+            part = Part(axis, number, division)
             ranges: Range = {} if piece is None else {axis: piece}
             if pragma or simd:
                 self.out.add(f"{pragma or simd}{clauses}")
             if header is not None:
-                header(piece)
+                header(piece, part)
             else:
-                self.for_(axis, *(("0", "") if piece is None else map(str, piece)))
+                low, high = ("0", "") if piece is None else map(str, piece)
+                self.for_(axis, low, high, part=part)
             inner = self.define(roots, ranges, scope)
             order, certain = self.needed(roots, ranges, scope)
             self.report_gathers([value for value in order if value.number in certain], inner)
@@ -489,4 +494,5 @@ class Nests(KernelPrinter):
         if item.output in self.values.group.stored:
             name = self.memory(item.output, write=True)
             value = self.stored(text, self.buffers[item.output].dtype)
+            self.out.touch(item.output, item.place, write=True)
             self.out.add(f"{name}[{self.place(item.place, scope)}] = {value};", [item.loop.id])

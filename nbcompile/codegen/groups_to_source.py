@@ -10,7 +10,8 @@ from nbcompile.codegen.c_expressions import CWriter
 from nbcompile.codegen.cpu_nests import print_kernel
 from nbcompile.codegen.wrapper import library_targets, print_wrapper
 from nbcompile.loop_ir.fused import FusedProgram, Group
-from nbcompile.loop_ir.nodes import Loop
+from nbcompile.loop_ir.nodes import LibraryCall
+from nbcompile.loop_ir.versions import verify_kernel
 from nbcompile.operators import overwrites
 from nbcompile.stages import KernelSource, KernelText
 
@@ -22,6 +23,8 @@ def groups_to_source(program: FusedProgram, vector_math: frozenset[str]) -> Kern
     kernels = {
         group.id: print_kernel(group, buffers, writer, comment_of(group, program)) for group in program.groups
     }
+    for group in program.groups:
+        verify_kernel(group.name, kernels[group.id].walk, group.in_place.values())
     file = "\n\n".join(
         part
         for part in (
@@ -51,11 +54,11 @@ def groups_to_source(program: FusedProgram, vector_math: frozenset[str]) -> Kern
 
 
 def is_repeatable(program: FusedProgram) -> bool:
-    return not any(
-        item.mutates
-        if isinstance(item, Loop)
-        else torch.Tag.nondeterministic_seeded in getattr(item.target, "tags", ()) or overwrites(item.target)
-        for item in program.program.statements
+    """Whether a run that broke off can be done again: nothing is overwritten, and nothing random is drawn."""
+    calls = [item.target for item in program.items if isinstance(item, LibraryCall)]
+    random = torch.Tag.nondeterministic_seeded
+    return not program.program.updates and not any(
+        random in getattr(target, "tags", ()) or overwrites(target) for target in calls
     )
 
 

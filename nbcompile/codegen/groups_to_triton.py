@@ -9,6 +9,7 @@ from nbcompile.codegen.triton_nests import print_kernel
 from nbcompile.codegen.values import HALF
 from nbcompile.codegen.wrapper import library_targets, print_wrapper
 from nbcompile.loop_ir.fused import FusedProgram, Group
+from nbcompile.loop_ir.versions import verify_kernel
 from nbcompile.stages import KernelSource, KernelText
 from nbcompile.targets import Target
 
@@ -22,6 +23,7 @@ def groups_to_triton(program: FusedProgram, target: Target) -> KernelSource:
         writer.precise = not _half_only(group)
         printer = print_kernel if group.product is None else print_product
         printed, title = printer(group, buffers, writer, comment_of(group, program), target)
+        verify_kernel(group.name, printed.walk, group.in_place.values())
         kernels[group.id] = printed
         texts.append(KernelText(group.id, group.name, printed.text, printed.lines, title))
     head = ["# made by nbcompile", "import triton", "import triton.language as tl", *writer.imports.values()]
@@ -44,6 +46,5 @@ def groups_to_triton(program: FusedProgram, target: Target) -> KernelSource:
 
 def _half_only(group: Group) -> bool:
     """Whether everything that a group stores is of a half type, or no floating-point number."""
-    outputs = [(loop, out) for loop in group.loops for out in loop.outputs]
-    types = {out.dtype for loop, out in outputs if loop.mutates or out.name in group.stored}
+    types = {out.dtype for loop in group.loops for out in loop.outputs if out.name in group.stored}
     return all(dtype in HALF or not dtype.is_floating_point for dtype in types)

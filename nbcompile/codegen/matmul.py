@@ -119,14 +119,13 @@ class ProductNest(Nest):
         p.out.add("tile_m, tile_n = tile_of(tl.program_id(0), rows, columns, GROUP_M)")
         self.declare_tile(p, configs)
         p.out.add("acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)", [self.total.loop.id])
-        p.out.add(f"for start in range(0, {self.size(p, self.product.k.extent)}, BLOCK_K):")
-        p.out.depth += 1
+        p.out.enter(f"for start in range(0, {self.size(p, self.product.k.extent)}, BLOCK_K):")
         a = self.block(p, self.left, [self.m, self.depth(p, 1, configs)])
         p.out.add(f"a = {a}", [self.total.loop.id])
         b = self.block(p, self.right, [self.depth(p, 0, configs), self.n])
         p.out.add(f"b = {b}", [self.total.loop.id])
         self.multiply(p)
-        p.out.depth -= 1
+        p.out.leave()
         self.store_all(p, self.values.stores, {})
         grid = [f"{rows} * {columns}".replace("tl.", "")]
         if self.product.batch is not None:
@@ -144,26 +143,24 @@ class ProductNest(Nest):
         a = self.descriptor(p, self.left, self.m)
         b = self.descriptor(p, self.right, self.n)
         p.out.add(f"rows, columns = {rows}, {columns}")
-        p.out.add(
+        p.out.enter(
             "for tile in tl.range(tl.program_id(0), rows * columns, tl.num_programs(0), flatten=FLATTEN, "
             "warp_specialize=WARP_SPECIALIZE):"
         )
-        p.out.depth += 1
         p.out.add("tile_m, tile_n = tile_of(tile, rows, columns, GROUP_M)")
         p.out.add("row, column = tile_m * BLOCK_M, tile_n * BLOCK_N")
         p.out.add("acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)", loop)
-        p.out.add(f"for start in range(0, {depth}, BLOCK_K):")
-        p.out.depth += 1
+        p.out.enter(f"for start in range(0, {depth}, BLOCK_K):")
         p.out.add(
             f"a = {a}.load([row, start])" if self.left.along_k else f"a = {a}.load([start, row]).T", loop
         )
         right = f"{b}.load([column, start]).T" if self.right.along_k else f"{b}.load([start, column])"
         p.out.add(f"b = {right}", loop)
         self.multiply(p)
-        p.out.depth -= 1
+        p.out.leave()
         self.declare_points(p, configs)
         self.store_all(p, self.values.stores, {})
-        p.out.depth -= 1
+        p.out.leave()
         count = f"{rows} * {columns}".replace("tl.", "")
         self.add(self.symbol, p, [f"min({count}, {self.target.multiprocessors} * PROGRAMS)"], configs)
 
@@ -206,6 +203,7 @@ class ProductNest(Nest):
         part.shape = [dim.block for dim in dims]
         part.letters = p.letters | {dim.axes[0].text: dim.name for dim in dims}
         where, mask = part.element(operand.value.buffer, operand.value.place, {}, (), write=False)
+        part.out.touch(operand.value.buffer, operand.value.place)
         return f"tl.load({where}{mask}{', other=0.0' if mask else ''})"
 
     def descriptor(self, p: TilePrinter, operand: Operand, dim: Dim) -> str:

@@ -100,11 +100,10 @@ class Meetings:
         p, results = self.p, self.nest._reduction_stores(split=False)
         if results or short:
             scope = p.define([item.value for item in short], scope)
-            p.out.add("if part == 0:")
-            p.out.depth += 1
+            p.out.enter("if part == 0:", axes=())
             self.nest.store_results(p, results)
             self.nest.store_all(p, short, scope)
-            p.out.depth -= 1
+            p.out.leave()
 
     def _counts(self) -> str:
         """How many points each part has."""

@@ -92,7 +92,7 @@ def _open_chunks(printer: Nests, lane: Axis) -> tuple[str, str]:
         printer.out.add(f"#pragma omp parallel for{clause}")
         printer.checks_bounds = True
     chunk = min(CHUNK, max(16, -(-lane.extent.hint() // 2)))
-    printer.out.open(f"for (long {first} = 0; {first} < {extent}; {first} += {chunk})")
+    printer.out.open(f"for (long {first} = 0; {first} < {extent}; {first} += {chunk})", axes=(lane,))
     printer.out.add(f"const long {last} = {first} + {chunk} < {extent} ? {first} + {chunk} : {extent};")
     return first, last
 
@@ -121,6 +121,7 @@ def _combine(printer: Nests, loop: Loop, where: str, value: str) -> None:
     from nbcompile.codegen.c_expressions import REGISTER_TYPES
     from nbcompile.loop_ir.expr import compute_dtype
 
+    printer.out.touch(loop.name, None, write=True)
     if loop.mode is None or loop.mode == "set":
         printer.out.add(f"{where} = {printer.stored(value, dtype)};", [loop.id])
         return

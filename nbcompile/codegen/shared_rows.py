@@ -54,15 +54,14 @@ class SharedRows:
         p.block_start = f"part * {self.chunk}"
         rows = nest.size(p, x.extent)
         first = f"{nest.program(p, 0)} // {self.parts}"
-        p.out.add(f"for start in range({first}, {rows}, GROUPS):")
-        p.out.depth += 1
+        p.out.enter(f"for start in range({first}, {rows}, GROUPS):", axes=x.axes)
         p.out.add(f"{x.name} = start")
         p.declare_axes(x)
         scope = self._reduce()
         full, short = nest._row_stores()
         nest.store_all(p, full, scope)
         self.meetings.store_short(short, scope)
-        p.out.depth -= 1
+        p.out.leave()
         grid = [f"{self.parts} * GROUPS"]
         nest.add(nest.symbol, p, grid, self.configs).together = True
 

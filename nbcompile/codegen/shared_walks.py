@@ -40,8 +40,9 @@ class SharedWalks(WalkedRows):
         p.out.add(f"part = {program} % {parts}")
         p.out.add(f"first = part * {self.chunk}")
         p.out.add(f"end = tl.minimum(first + {self.chunk}, {nest.size(p, self.r.extent)})")
-        p.out.add(f"for {x.name} in range({program} // {parts}, {nest.size(p, x.extent)}, GROUPS):")
-        p.out.depth += 1
+        p.out.enter(
+            f"for {x.name} in range({program} // {parts}, {nest.size(p, x.extent)}, GROUPS):", axes=x.axes
+        )
         p.declare_axes(x)
         self._find_line()
         full, short = nest._row_stores()
@@ -62,5 +63,5 @@ class SharedWalks(WalkedRows):
                         self.meetings.combine(item)
         p.block_start = ""
         self.meetings.store_short(short, scope)
-        p.out.depth -= 1
+        p.out.leave()
         nest.add(nest.symbol, p, [f"{parts} * GROUPS"], self.configs).together = True

@@ -341,7 +341,9 @@ class TilePrinter:
     ) -> str:
         if chosen is None:
             where, mask = self.element(value.buffer, value.place, scope, under, write=False)
+            self.out.touch(value.buffer, value.place)
         else:
+            self.out.touch(value.buffer, None)
             where, mask = self.element(
                 value.buffer, chosen.start, scope, under, write=False, beyond=chosen.dims
             )
@@ -447,7 +449,9 @@ class TilePrinter:
 
     def store(self, item: Store, scope: Scope, extra: Sequence[str] = ()) -> None:
         where, mask = self.element(item.buffer, item.place, scope, (), write=True, extra=extra)
-        self.out.add(f"tl.store({where}, {bare(self.text(item.value, scope))}{mask})", [item.loop.id])
+        text = bare(self.text(item.value, scope))
+        self.out.touch(item.buffer, item.place, write=True)
+        self.out.add(f"tl.store({where}, {text}{mask})", [item.loop.id])
 
     def full(self, literal: str, dtype: torch.dtype, shape: Sequence[str] | None = None) -> str:
         """A constant tile, of the function's own shape unless another is given (``[]``: one number)."""

@@ -147,8 +147,7 @@ class ListedAxes:
         p = self._printer([], {})
         p.out.add("place = tl.program_id(0)")
         for n, (item, counts, lists) in enumerate(zip(self.listed, self.counts, self.lists, strict=True)):
-            p.out.add(f"if (tl.program_id(1) == {n}) & (place < {item.size}):")
-            p.out.depth += 1
+            p.out.enter(f"if (tl.program_id(1) == {n}) & (place < {item.size}):")
             dim = Dim((item.axis,), nest.letters[item.axis.text], f"BLOCK{n}", 0)
             p.dims, p.shape = [dim], [dim.block]
             nest.declare(p, dim, "", configs)
@@ -161,7 +160,7 @@ class ListedAxes:
             p.out.add(f"tl.store({pointer}, {dim.name}, mask={hit} > 0)", loop)
             pointer = f"{p.pointer(counts.name, write=True)} + place"
             p.out.add(f"tl.store({pointer}, tl.sum({hit}, axis=0))", loop)
-            p.out.depth -= 1
+            p.out.leave()
         grid = [str(max(item.size for item in self.listed)), str(len(self.listed))]
         nest.add(f"{nest.symbol}_list", p, grid, configs)
 
@@ -206,8 +205,7 @@ class ListedAxes:
         depth = p.out.depth
         for (item, _, lists), count in zip(listed[:-1], counts, strict=False):
             number = p.fresh("number")
-            p.out.add(f"for {number} in range(0, {count}):", loop)
-            p.out.depth += 1
+            p.out.enter(f"for {number} in range(0, {count}):", loop)
             place = f"{letters[item.place.text]}*{item.length} + {number}"
             p.out.add(f"{p.letters[item.axis.text]} = tl.load({p.pointer(lists.name)} + {place})", loop)
         item, _, lists = listed[-1]
@@ -215,8 +213,7 @@ class ListedAxes:
         most = counts[-1] if not several else _largest(counts[-1], len(dims) - bool(rest))
         together = 4 if item.length > 2 * item.size else 2
         number = p.fresh("number")
-        p.out.add(f"for {number} in range(0, {most}, {together}):", loop)
-        p.out.depth += 1
+        p.out.enter(f"for {number} in range(0, {most}, {together}):", loop)
         sources = {item.place: item.axis for item in self.listed}
         p.dims = [replace(dim, axes=tuple(sources.get(axis, axis) for axis in dim.axes)) for dim in dims]
         terms = []
@@ -297,10 +294,8 @@ class ListedAxes:
             text = f"tl.load({p.pointer(counts.name)} + {lanes}, mask={lanes} < {item.size}, other=0)"
             p.out.add(f"{name} = tl.max({text}, axis=0)", loop)
             most.append(name)
-        p.out.add(f"if {'*'.join(most)} > {MOST}:", loop)
-        p.out.depth += 1
-        p.out.add(f"for start in range(tl.program_id(0) * XBLOCK, {points}, {programs} * XBLOCK):")
-        p.out.depth += 1
+        p.out.enter(f"if {'*'.join(most)} > {MOST}:", loop)
+        p.out.enter(f"for start in range(tl.program_id(0) * XBLOCK, {points}, {programs} * XBLOCK):")
         p.out.add(f"{x.name} = {p.lanes(x, offset='start')}")
         if points % BLOCK:
             x.mask = p.fresh(f"{x.name}_in")

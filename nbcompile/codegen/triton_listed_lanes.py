@@ -112,8 +112,7 @@ class ListedLanes(ListedAxes):
         """Add up the lines on the list of this program's place, a few under way at once."""
         loop, together = [self.nest.loop.id], 4 if other.length > 2 * other.size else 2
         count, number = self._count(p, one.name, self.counts[0], one), p.fresh("number")
-        p.out.add(f"for {number} in range(0, {count}, {together}):", loop)
-        p.out.depth += 1
+        p.out.enter(f"for {number} in range(0, {count}, {together}):", loop)
         found = []
         for more in range(together):
             at = f"{number} + {more}" if more else number
@@ -125,7 +124,7 @@ class ListedLanes(ListedAxes):
         for name, live in found:
             p.letters[other.axis.text] = name
             self._add(p, line, live, y, r)
-        p.out.depth -= 1
+        p.out.leave()
 
     def _add(self, p: TilePrinter, line: str, live: str, y: Dim, r: Dim) -> None:
         """Add the points of a line for each of the program's rows; ``live``: if there is such a line."""
@@ -154,10 +153,8 @@ class ListedLanes(ListedAxes):
             p.out.add(f"{total} = tl.dot({part}.to(tl.bfloat16), {hit}, {total})", loop)
             if number < 2:
                 p.out.add(f"{rest} -= {part}", loop)
-        p.out.add(f"if tl.max(tl.max((~{finite}).to(tl.int32), axis=1), axis=0) > 0:", loop)
-        p.out.depth += 1
-        p.out.add(f"for {place} in range(0, {self.lanes.size}):", loop)
-        p.out.depth += 1
+        p.out.enter(f"if tl.max(tl.max((~{finite}).to(tl.int32), axis=1), axis=0) > 0:", loop)
+        p.out.enter(f"for {place} in range(0, {self.lanes.size}):", loop)
         own = f"tl.sum(tl.where({named} == {place}, {line}, 0.0), axis=1)[:, None]"
         p.out.add(f"{total} = tl.where(tl.arange(0, XBLOCK)[None, :] == {place}, {own}, {total})", loop)
-        p.out.depth -= 2
+        p.out.leave(2)

@@ -135,11 +135,9 @@ class ListedRows:
         often, slot = p.fresh("often"), p.fresh("slot")
         count = f"tl.load({p.pointer(self.counts.name)} + {row}, mask={inside}, other=0)"
         p.out.add(f"{often} = {count} > {self.most}", loop)
-        p.out.add(f"if tl.max(tl.max({often}.to(tl.int32), axis=1), axis=0) > 0:", loop)
-        p.out.depth += 1
+        p.out.enter(f"if tl.max(tl.max({often}.to(tl.int32), axis=1), axis=0) > 0:", loop)
         p.out.add(f"{slot} = tl.load({p.pointer(self.slot_of.name)} + {row}, mask={often}, other=0)", loop)
-        p.out.add(f"for start in range(0, {rows.length}, XBLOCK):")
-        p.out.depth += 1
+        p.out.enter(f"for start in range(0, {rows.length}, XBLOCK):")
         nest.declare(p, x, "start", configs)
         points.mask = often
         value = self._value(p, {})
@@ -149,7 +147,7 @@ class ListedRows:
         place = f"{slot}*{rows.length} + {x.name} + {shape}"
         value = f"{value} + tl.zeros([PBLOCK, XBLOCK], tl.float32)"
         p.out.add(f'tl.atomic_add({pointer} + {place}, {value}, mask={mask}, sem="relaxed")', loop)
-        p.out.depth -= 2
+        p.out.leave(2)
         nest.add(f"{nest.symbol}_often", p, [f"cdiv({rows.named}, PBLOCK)"], configs)
 
     # -- the table ---------------------------------------------------------------------------------------
@@ -172,8 +170,7 @@ class ListedRows:
         p.out.add(f"{count} = tl.load({p.pointer(self.counts.name)} + table_row{mask})", loop)
         p.out.add(f"{few} = tl.where({count} > {self.most}, 0, {count})", loop)
         p.out.add(f"{total} = tl.full([RBLOCK, XBLOCK], 0.0, tl.float32)", loop)
-        p.out.add(f"for number in range(0, tl.max(tl.max({few}, axis=1), axis=0)):", loop)
-        p.out.depth += 1
+        p.out.enter(f"for number in range(0, tl.max(tl.max({few}, axis=1), axis=0)):", loop)
         here = p.fresh("named")
         p.out.add(f"{here} = number < {few}", loop)
         points = Dim(rows.points, nest.variable(rows.points, "point"), "RBLOCK", 0, here)
@@ -183,7 +180,7 @@ class ListedRows:
         p.declare_axes(points)
         p.out.add(f"{total} += tl.where({here}, {self._value(p, {})}, 0.0)", loop)
         p.dims = [table, x]
-        p.out.depth -= 1
+        p.out.leave()
         if self.slots:
             self._add_often(p, count, total, x)
         kept = tuple(self._kept(own))
@@ -198,15 +195,14 @@ class ListedRows:
         loop = [self.nest.loop.id]
         often, slot = p.fresh("often"), p.fresh("slot")
         p.out.add(f"{often} = {count} > {self.most}", loop)
-        p.out.add(f"if tl.max(tl.max({often}.to(tl.int32), axis=1), axis=0) > 0:", loop)
-        p.out.depth += 1
+        p.out.enter(f"if tl.max(tl.max({often}.to(tl.int32), axis=1), axis=0) > 0:", loop)
         p.out.add(
             f"{slot} = tl.load({p.pointer(self.slot_of.name)} + table_row, mask={often}, other=0)", loop
         )
         mask = f"{often} & {x.mask}" if x.mask else often
         place = f"{slot}*{self.rows.length} + {x.name}"
         p.out.add(f"{total} += tl.load({p.pointer(self.sums.name)} + {place}, mask={mask}, other=0.0)", loop)
-        p.out.depth -= 1
+        p.out.leave()
 
     def _kept(self, own: Axis) -> list[IndexExpr]:
         """The indices of an element of the output."""

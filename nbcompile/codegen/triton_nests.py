@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,6 +18,7 @@ from nbcompile.codegen.values import KernelValues, Reduction, Store, Value
 from nbcompile.loop_ir.fused import Group
 from nbcompile.loop_ir.index import ONE, Axis, IndexExpr, index
 from nbcompile.loop_ir.nodes import Buffer, hint_product
+from nbcompile.loop_ir.versions import Walk
 from nbcompile.stages import Config, Launch
 from nbcompile.targets import Target
 
@@ -34,6 +35,7 @@ class Function:
     printer: TilePrinter
     grid: tuple[str, ...]
     configs: tuple[Config, ...]
+    owned: frozenset[Axis]  # the axes whose points are shared out among the programs
     together: bool = False
 
 
@@ -125,6 +127,7 @@ class Nest:
             tuple(self.workspaces),
             frozenset(self.zeroed),
             tuple(launches),
+            Walk(frozenset(), [Walk(item.owned, item.printer.out.walk.body) for item in self.functions]),
         )
 
     def printer(self, dims: Sequence[Dim]) -> TilePrinter:
@@ -134,9 +137,14 @@ class Nest:
         return self.letters[axes[0].text] if len(axes) == 1 else default
 
     def add(
-        self, name: str, printer: TilePrinter, grid: Sequence[str], configs: Sequence[Config]
-    ) -> Function:
-        function = Function(name, printer, tuple(grid), tuple(configs))
+        self, name: str, printer: TilePrinter, grid: Sequence[str], configs: Sequence[Config],
+        owned: Iterable[Axis] | None = None,
+    ) -> Function:  # fmt: skip
+        """A function that is complete. ``owned``: the axes whose points its programs share out among them;
+        all that its tiles go along unless it is said."""
+        if owned is None:
+            owned = (axis for dim in printer.dims for axis in dim.axes)
+        function = Function(name, printer, tuple(grid), tuple(configs), frozenset(owned))
         self.functions.append(function)
         return function
 
@@ -277,7 +285,7 @@ class Nest:
         scope = self._reduce_at_once(p, r, {})
         self.store_results(p, self._reduction_stores(split=False))
         self.store_all(p, self.values.stores, scope)
-        self.add(self.symbol, p, grid, configs)
+        self.add(self.symbol, p, grid, configs, x.axes)
 
     def _reduce_at_once(self, p: TilePrinter, r: Dim, scope: Scope) -> Scope:
         accumulating = Accumulating(p, r.place or 0)
@@ -317,8 +325,7 @@ class Nest:
         rows = self.size(p, x.extent)
         step = "" if self.plan.one_row else " * XBLOCK"
         bounds = f"{self.program(p, 0)}{step}, {rows}, {slabs}{step}"
-        p.out.add(f"for start in {staged(configs, bounds)}:")
-        p.out.depth += 1
+        p.out.enter(f"for start in {staged(configs, bounds)}:", axes=x.axes)
         if self.plan.one_row:
             p.out.add(f"{x.name} = start")
             p.declare_axes(x)
@@ -334,14 +341,14 @@ class Nest:
             p.out.add(f"{name} = {bare(self.writer.combine(item.kind, name, text, dtype))}", [item.loop.id])
         self.store_results(p, self._reduction_stores(split=False))
         self.store_all(p, [*full, *short], scope)
-        p.out.depth -= 1
+        p.out.leave()
         for item in sums:
             name, dtype = running[item.output], accumulate_dtype(item, self.buffers[item.output].dtype)
             if not self.plan.one_row:
                 reduced = along.kept(self.writer.reduce(item.kind, name, 0, dtype))
                 p.out.add(f"{name} = {reduced}", [item.loop.id])
             self._keep_sum(p, item, name, r)
-        self.add(self.symbol, p, [str(slabs)], configs)
+        self.add(self.symbol, p, [str(slabs)], configs, x.axes)
         self._finish_sums(sums)
 
     def is_row_sum(self, item: Reduction) -> bool:
@@ -434,8 +441,7 @@ class Nest:
             running[item.output] = p.fresh(item.output)
             zero = p.full(self.writer.identity(item.kind, dtype), dtype)
             p.out.add(f"{running[item.output]} = {zero}", [item.loop.id])
-        p.out.add(f"for start in range(0, {self.size(p, count)}, SBLOCK):")
-        p.out.depth += 1
+        p.out.enter(f"for start in range(0, {self.size(p, count)}, SBLOCK):")
         p.out.add(f"slab = {p.lanes(s, offset='start')}")
         masks = [x.mask] if x.mask else []
         if count.constant is None or count.constant % slab_block:
@@ -452,13 +458,13 @@ class Nest:
                 part = f"{part}.to(tl.int1)"
             text = self.writer.combine(item.kind, running[item.output], part, dtype)
             p.out.add(f"{running[item.output]} = {bare(text)}", [item.loop.id])
-        p.out.depth -= 1
+        p.out.leave()
         for item in members:
             dtype = accumulate_dtype(item, self.buffers[item.output].dtype)
             result = f"{self.writer.reduce(item.kind, running[item.output], 1, dtype)}[:, None]"
             where, mask = p.element(item.output, item.place, {}, (), write=True)
             p.out.add(f"tl.store({where}, {result}{mask})", [item.loop.id])
-        self.add(name, p, [f"cdiv({self.size(p, x.extent)}, XBLOCK)"], configs)
+        self.add(name, p, [f"cdiv({self.size(p, x.extent)}, XBLOCK)"], configs, x.axes)
 
     # -- rows walked in blocks ----------------------------------------------------------------------------
 

@@ -185,7 +185,7 @@ class ScanNest(Nest):
         scope = p.hoist([item.value for item in self.values.stores], self.inside, {})
         self._block(p, r, configs, bounds, self.backwards)
         self.store_all(p, self.values.stores, self.scan_all(p, r, scope, carried, last))
-        p.out.depth -= 1
+        p.out.leave()
         self.add(self.symbol, p, grid, configs)
 
     def _block(
@@ -199,8 +199,7 @@ class ScanNest(Nest):
             if start != "0":
                 blocks = f"2 * {start} + (tl.cdiv({end} - {start}, {r.block}) - 1) * {r.block}"
             p.block_start = f"({blocks} - start)"
-        p.out.add(f"for start in {staged(configs, f'{start}, {end}, {r.block}')}:")
-        p.out.depth += 1
+        p.out.enter(f"for start in {staged(configs, f'{start}, {end}, {r.block}')}:", axes=r.axes)
         p.out.add(f"{r.name} = {p.lanes(r, offset=bare(p.block_start))}")
         if not self._whole_blocks(r, configs):
             r.mask = p.fresh(f"{r.name}_in")
@@ -264,7 +263,7 @@ class ScanNest(Nest):
             names = running[scan.name]
             now = self.operands(scan, p, r, scope, masked=True)
             p.out.add(f"{', '.join(names)} = {self.joined(scan, names, now)}", scan.origin)
-        p.out.depth -= 1
+        p.out.leave()
         p.block_start = ""
         mask = f", mask={x.mask}" if x.mask else ""
         for scan in self.scans:

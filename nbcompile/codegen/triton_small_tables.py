@@ -208,29 +208,26 @@ class SmallTable:
         p.out.add(f"{strange} = tl.full([PBLOCK, XBLOCK], 0, tl.int32)", loop)
         start = f"{nest.program(p, 0)} * PBLOCK"
         bounds = f"{start}, {rows.named}, {self.slabs} * PBLOCK"
-        p.out.add(f"for start in {staged(self.configs, bounds)}:")
-        p.out.depth += 1
+        p.out.enter(f"for start in {staged(self.configs, bounds)}:")
         hit, value, finite = self._compared(p, points, x)
         number = f"tl.where({finite}, {value}, 0.0).to({self.half_text})"
         p.out.add(f"{total} = tl.dot({hit}, {number}, {total})", loop)
         p.out.add(f"{strange} = {strange} | (~{finite}).to(tl.int32)", loop)
-        p.out.depth -= 1
+        p.out.leave()
         # asked once, after the walk: lanes would have to wait for each other at every step
-        p.out.add(f"if tl.max(tl.max({strange}, axis=1), axis=0) > 0:", loop)
-        p.out.depth += 1
+        p.out.enter(f"if tl.max(tl.max({strange}, axis=1), axis=0) > 0:", loop)
         upward, downward = p.fresh("upward"), p.fresh("downward")
         for name in (upward, downward):
             p.out.add(f"{name} = tl.full([ROWS, XBLOCK], 0.0, tl.float32)", loop)
-        p.out.add(f"for start in range({bounds}):")
-        p.out.depth += 1
+        p.out.enter(f"for start in range({bounds}):")
         hit, value, finite = self._compared(p, points, x)
         for counted, other in ((upward, "<"), (downward, ">")):
             number = f"tl.where({finite} | ({value} {other} 0.0), 0.0, 1.0).to({self.half_text})"
             p.out.add(f"{counted} = tl.dot({hit}, {number}, {counted})", loop)
-        p.out.depth -= 1
+        p.out.leave()
         p.out.add(f'{total} = tl.where({upward} > 0.0, float("inf"), {total})', loop)
         p.out.add(f'{total} += tl.where({downward} > 0.0, float("-inf"), 0.0)', loop)
-        p.out.depth -= 1
+        p.out.leave()
         p.out.add("table_row = tl.arange(0, ROWS)[:, None]", loop)
         masks = [f"(table_row < {rows.count})"] if rows.count.hint() < self.block else []
         self._store(p, total, masks + ([x.mask] if x.mask else []))
@@ -272,8 +269,7 @@ class SmallTable:
         totals = [self._zeros(p) for _ in range(many)]
         named = product(axis.extent for axis in rows.points)
         step = f"{self.slabs} * XBLOCK"
-        p.out.add(f"for start in range({nest.program(p, 0)} * XBLOCK, {nest.size(p, named)}, {step}):")
-        p.out.depth += 1
+        p.out.enter(f"for start in range({nest.program(p, 0)} * XBLOCK, {nest.size(p, named)}, {step}):")
         p.out.add(f"{x.name} = {p.lanes(x, offset='start')}")
         x.mask = p.fresh(f"{x.name}_in")
         p.out.add(f"{x.mask} = {x.name} < {nest.size(p, named)}")
@@ -284,7 +280,7 @@ class SmallTable:
         for letters, total in zip(places, totals, strict=True):
             p.letters |= letters
             self._accumulate(p, total, hit, scope)
-        p.out.depth -= 1
+        p.out.leave()
         for letters, total in zip(places, totals, strict=True):
             p.letters |= letters
             p.out.add(f"{total} = tl.sum({total}, axis=1)[:, None]", [nest.loop.id])
@@ -324,8 +320,7 @@ class SmallTable:
         nest.declare(p, x, f"{nest.program(p, 1)} * XBLOCK", self.configs)
         total = self._zeros(p)
         step = f"{self.slabs * self.each}"
-        p.out.add(f"for start in range({nest.program(p, 0)} * {self.each}, {rows.named}, {step}):")
-        p.out.depth += 1
+        p.out.enter(f"for start in range({nest.program(p, 0)} * {self.each}, {rows.named}, {step}):")
         found = []
         for number in range(self.each):
             point = p.fresh("point")
@@ -349,7 +344,7 @@ class SmallTable:
         for letters, name, scope in found:
             p.letters = letters
             self._accumulate(p, total, f"{name} == {table.name}", scope)
-        p.out.depth -= 1
+        p.out.leave()
         self._store(p, total, [item for item in (table.mask, x.mask) if item])
         nest.add(nest.symbol, p, [str(self.slabs), str(self.across)], self.configs)
 
@@ -391,14 +386,13 @@ class SmallTable:
         loop = [nest.loop.id]
         total, first = p.fresh("total"), p.fresh("first")
         p.out.add(f"{total} = {p.full('0.0', self.dtype)}", loop)
-        p.out.add(f"for {first} in range(0, {self.slabs}, SBLOCK):")
-        p.out.depth += 1
+        p.out.enter(f"for {first} in range(0, {self.slabs}, SBLOCK):")
         p.out.add(f"slab = {p.lanes(s, offset=first)}")
         masks = [x.mask] if x.mask else []
         masks += [f"(slab < {self.slabs})"] if self.slabs % slabs else []
         mask = f", mask={' & '.join(masks)}, other=0.0" if masks else ""
         p.out.add(f"{total} += tl.load({p.pointer(self.parts.name)} + slab*{size} + {x.name}{mask})", loop)
-        p.out.depth -= 1
+        p.out.leave()
         scope = p.define([value], {})
         where, mask = p.element(nest.out.name, nest.out.offset(kept), scope, (), write=True)
         text = p.text(value, scope)

@@ -176,11 +176,11 @@ class _Resolver:
                 continue
             kept = tuple(binding[axis] for axis in loop.kept)
             for number, out in enumerate(loop.outputs):
-                if out.name in self.group.stored or loop.mutates:
+                if out.name in self.group.stored:
                     value = self._made(loop, kept, number)
-                    memory = loop.mutates or out.name
+                    memory = self.group.in_place.get(out.name, out.name)
                     place = self.buffers[memory].offset(kept)
-                    stores.append(Store(loop, memory, place, value, last=bool(loop.mutates)))
+                    stores.append(Store(loop, memory, place, value, last=memory != out.name))
         return KernelValues(self.group, self.nest, tuple(reductions), (*stores, *self.found), self.names)
 
     def _reduction(self, loop: Loop, binding: Binding) -> list[Reduction]:

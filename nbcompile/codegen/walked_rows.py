@@ -23,6 +23,7 @@ from nbcompile.codegen.tiling import extent_of
 from nbcompile.codegen.values import Reduction, Store, Value
 from nbcompile.loop_ir.index import ONE, Axis, IndexExpr, index
 from nbcompile.loop_ir.nodes import hint_product
+from nbcompile.loop_ir.versions import Part
 from nbcompile.stages import Config
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class WalkedRows:
         for item in self.row_sums:
             self._keep_block(item, scope)
         nest.store_all(p, short, scope)
-        nest.add(nest.symbol, p, grid, self.configs)
+        nest.add(nest.symbol, p, grid, self.configs, self.x.axes)
         sums = [item for item in self.values.reductions if item.split]
         if sums:
             nest._finish_sums(sums)
@@ -149,7 +150,7 @@ class WalkedRows:
         backwards = bool(number % 2) and not self.split and (whole or not moments)
         pieces = self._pieces(bounds, whole)
         for piece in reversed(pieces) if backwards else pieces:
-            self._enter(piece, backwards)
+            self._enter(number, piece, backwards)
             named = [value for value in roots if value.kind not in ("const", "index", "reduced")]
             inner = p.define(named, scope)
             masks = [r.mask] if r.mask else []
@@ -167,7 +168,7 @@ class WalkedRows:
                 else:
                     self._keep_block(item, inner)
             nest.store_all(p, stores, inner)
-            p.out.depth -= 1
+            p.out.leave()
         p.moved = {}
         self._finish_walk(accumulating, plain, moments, bounds)
         for pair in pairs:
@@ -187,15 +188,17 @@ class WalkedRows:
             return [Piece(start, f"tl.minimum({end}, {middle})", True, self.line), rest]
         return [Piece(start, middle, True, self.line), Piece(middle, end, False, self.line)]
 
-    def _enter(self, piece: Piece, backwards: bool) -> None:
-        """The head of the loop over a piece's blocks, with the places and the mask of a block's lanes."""
+    def _enter(self, number: int, piece: Piece, backwards: bool) -> None:
+        """The head of the loop over a piece's blocks in a walk, with the places and the mask of a block's
+        lanes."""
         p, r, line = self.p, self.r, piece.line
         start, end = piece.start, piece.end
         bounds = f"{start}, {end}, RBLOCK"
         ahead = line is None or piece.whole
         blocks = staged(self.configs, bounds) if ahead else f"range({bounds})"
-        p.out.add(f"for start in {f'tl.static_range({bounds})' if self.plan.unrolled else blocks}:")
-        p.out.depth += 1
+        blocks = f"tl.static_range({bounds})" if self.plan.unrolled else blocks
+        part = Part(r.axes[0], int(piece.whole), number) if line else None
+        p.out.enter(f"for start in {blocks}:", axes=r.axes, part=part)
         offset = "start"
         if backwards and ahead:
             offset = f"{end} - RBLOCK - start" if line else f"(tl.cdiv({end}, RBLOCK) - 1) * RBLOCK - start"
@@ -419,7 +422,7 @@ class WalkedRows:
                 p.reduced_text[item.output] = name
         nest.store_results(p, nest._reduction_stores(split=False))
         nest.store_all(p, short, {})
-        nest.add(f"{nest.symbol}_finish", p, [f"cdiv({nest.size(p, x.extent)}, XBLOCK)"], configs)
+        nest.add(f"{nest.symbol}_finish", p, [f"cdiv({nest.size(p, x.extent)}, XBLOCK)"], configs, x.axes)
 
     def _slab_counts(self, p: TilePrinter, s: Dim) -> str:
         """How many values each slab holds: the first function's blocks, shared out."""

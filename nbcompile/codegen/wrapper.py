@@ -57,6 +57,7 @@ class _Wrapper:
         self.names: dict[str, str] = {}
         self.lines: list[str] = []
         self.steps: list[tuple[str, int]] = []
+        self.memory = {name: old for group in program.groups for name, old in group.in_place.items()}
         self.last_use = self._last_uses()
         self.inputs = {item.name for item in self.loops.inputs if isinstance(item, Buffer)}
 
@@ -97,11 +98,7 @@ class _Wrapper:
                 made = {out.name for loop in item.loops for out in loop.outputs}
                 names = {load.buffer for loop in item.loops for load in loop.reads()} - made
                 names |= {loop.base for loop in item.loops if loop.base and loop.base not in made}
-                names |= {loop.mutates for loop in item.loops if loop.mutates}
-                names |= {
-                    name for name in item.stored
-                    if not any(loop.mutates and loop.name == name for loop in item.loops)
-                }  # fmt: skip
+                names |= {item.in_place.get(name, name) for name in item.stored}
             else:
                 names = {view.buffer.name for view in item.views()}
                 names |= {out.name for out in item.outputs if out is not None}
@@ -115,12 +112,8 @@ class _Wrapper:
         }  # fmt: skip
 
     def _alias(self, name: str) -> str:
-        """The input whose memory a mutation's result is, else the name itself."""
-        for item in self.program.items:
-            for loop in item.loops if isinstance(item, Group) else ():
-                if loop.mutates and loop.name == name:
-                    return loop.mutates
-        return name
+        """The buffer in whose memory this one lies: its own, but for an input's new value."""
+        return self.memory.get(name, name)
 
     def _unpack(self) -> None:
         targets = []
@@ -172,7 +165,7 @@ class _Wrapper:
 
     def _kernel(self, group: Group) -> None:
         printed = self.kernels[group.id]
-        outputs = {out.name: out for loop in group.loops for out in loop.outputs if not loop.mutates}
+        outputs = {out.name: out for loop in group.loops for out in loop.outputs}
         for name in printed.writes:
             if name in outputs:
                 self._allocate(outputs[name])
@@ -186,11 +179,9 @@ class _Wrapper:
             self.lines.append(f"del {', '.join(self.name(item.name) for item in printed.workspaces)}")
         if any(parameter.kind == "status" for call in printed.calls for parameter in call.parameters):
             self.lines.append(f"check({group.name!r})")
-        for loop in group.loops:
-            if loop.mutates and loop.name in {
-                output.buffer.name for output in self.loops.outputs if isinstance(output, View)
-            }:
-                self.lines.append(f"{self.name(loop.name)} = {self.name(loop.mutates)}")
+        for name, old in group.in_place.items():
+            if name in self.last_use or name in self._returned():
+                self.lines.append(f"{self.name(name)} = {self.name(old)}")
 
     def _operand(self, parameter: Parameter) -> str:
         if parameter.kind in ("buffer", "aligned"):

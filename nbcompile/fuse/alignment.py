@@ -8,7 +8,7 @@ sees as two dimensions what another sees as one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nbcompile.loop_ir.expr import Load
@@ -23,6 +23,7 @@ from nbcompile.loop_ir.index import (
     floordiv,
     index,
 )
+from nbcompile.loop_ir.nodes import Loop
 from nbcompile.loop_ir.substitution import substitute
 
 Equation = tuple[IndexExpr, IndexExpr]
@@ -47,6 +48,29 @@ class Placement:
 def place_of(load: Load, binding: Binding) -> tuple[IndexExpr, ...]:
     """Where a load of a loop with this binding reads, in the axes of the nest."""
     return tuple(substitute(place, binding) for place in load.index)
+
+
+def places_read(
+    loops: Iterable[Loop], bindings: Mapping[str, Binding], name: str
+) -> list[tuple[IndexExpr, ...]]:
+    """Every index at which a kernel of ``loops`` reads the buffer ``name``, in the axes that ``bindings``
+    lead to: what is computed where it is read, reads there."""
+    loops = tuple(loops)
+    makers = {out.name: loop for loop in loops for out in loop.outputs}
+    found: dict[tuple[IndexExpr, ...], None] = {}
+    pending = [(loop, bindings[loop.id]) for loop in loops if loop.id in bindings]
+    seen: set[tuple[str, tuple[IndexExpr, ...]]] = set()
+    while pending:
+        loop, binding = pending.pop()
+        for load in loop.reads():
+            places = place_of(load, binding)
+            if load.buffer == name:
+                found[places] = None
+            maker = makers.get(load.buffer)
+            if maker is not None and maker.kind == "pointwise" and (maker.id, places) not in seen:
+                seen.add((maker.id, places))
+                pending.append((maker, dict(zip(maker.kept, places, strict=True))))
+    return list(found)
 
 
 def nest_of(axes: Iterable[Axis]) -> tuple[Nest, Binding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from nbcompile.fuse.alignment import (
     Equation,
@@ -15,9 +15,9 @@ from nbcompile.fuse.alignment import (
 )
 from nbcompile.fuse.cost import is_expensive, many_loads, touched
 from nbcompile.fuse.limits import CPU_LIMITS, Limits
-from nbcompile.fuse.overwriting import reached_by
 from nbcompile.fuse.recompute import repeats, times_over
 from nbcompile.fuse.scans import scanning
+from nbcompile.fuse.storage import why_not_in_place
 from nbcompile.loop_ir.expr import Load
 from nbcompile.loop_ir.fused import Binding, Group, Nest
 from nbcompile.loop_ir.index import Axis, IndexExpr
@@ -28,7 +28,7 @@ from nbcompile.loop_ir.substitution import substitute
 SPLIT_KEPT_BYTES = 1 << 20
 MANY_BUFFERS = 64
 MANY_LOOPS = 160  # a kernel nobody reads, and a merge that has to look at every loop again
-COST = frozenset({"recompute", "few-rows", "other-order", "too-many-loops"})
+COST = frozenset({"recompute", "few-rows", "other-order", "too-many-loops", "overwritten"})
 """Refusals of what could be one kernel, and a correct one, but a slow one: the user may overrule these."""
 
 
@@ -42,14 +42,16 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Uses:
-    """Who makes and reads each buffer of a program, by statement id; ``returned`` are outputs. ``forced``:
-    sets of loops (ids) that the user wants in one kernel, whatever it costs."""
+    """Who makes and reads each buffer of a program, by statement id; ``results`` are there at its end,
+    ``updates`` among them (``LoopProgram.updates``). ``forced``: sets of loops (ids) that the user wants in
+    one kernel, whatever it costs."""
 
     makers: Mapping[str, Loop]
     readers: Mapping[str, frozenset[str]]
-    returned: frozenset[str]
+    results: frozenset[str]
     buffers: Mapping[str, Buffer]
     limits: Limits = CPU_LIMITS
+    updates: Mapping[str, str] = field(default_factory=dict)
     forced: tuple[frozenset[str], ...] = ()
 
     def forces(self, loops: Iterable[Loop]) -> bool:
@@ -65,7 +67,7 @@ class Uses:
             out.name
             for loop in loops
             for out in loop.outputs
-            if out.name in self.returned or loop.mutates or not self.readers.get(out.name, frozenset()) <= ids
+            if out.name in self.results or not self.readers.get(out.name, frozenset()) <= ids
         )
 
 
@@ -190,7 +192,7 @@ def _joined(
 def _inline(producer: Group, consumer: Group, stored: frozenset[str], uses: Uses) -> Group | Refusal:
     """The producer's loops computed where the consumer reads them."""
     made = {out.name for loop in producer.loops for out in loop.outputs}
-    if any(loop.kind != "pointwise" or loop.mutates for loop in producer.loops) or made & stored:
+    if any(loop.kind != "pointwise" for loop in producer.loops) or made & stored:
         return Refusal("different-shape", "they iterate over different shapes or in different orders")
     group = replace(
         consumer, loops=producer.loops + consumer.loops, stored=stored, bindings=dict(consumer.bindings)
@@ -416,21 +418,12 @@ def _only_reduces(group: Group) -> bool:
 def _check_edges(group: Group, uses: Uses) -> Refusal | None:
     """Whether every value read inside the group is there, at the index it is read at."""
     makers = {out.name: loop for loop in group.loops for out in loop.outputs}
-    mutated = {loop.mutates: loop for loop in group.loops if loop.mutates}
+    problem = _check_updates(group, uses)
+    if problem is not None:
+        return problem
     for loop in group.loops:
         binding = group.bindings.get(loop.id)
         for load in loop.reads():
-            writer = mutated.get(load.buffer)
-            if writer is not None:
-                written = _output_index(group, writer)
-                if binding is None or place_of(load, binding) != written:
-                    return Refusal(
-                        "overwritten", f"{load.buffer} is overwritten here, and read at other points"
-                    )
-                # On a GPU several programs may hold a row together: one may store before another reads.
-                apart = group.nest.rows if uses.limits.split_alone else group.nest.axes
-                if reached_by(load.buffer, group) & frozenset(apart) - _axes_of(written):
-                    return Refusal("overwritten", f"{load.buffer} is overwritten here, and read by every row")
             maker = makers.get(load.buffer)
             if maker is None:
                 continue
@@ -453,6 +446,17 @@ def _check_edges(group: Group, uses: Uses) -> Refusal | None:
             times = times_over(load, loop, maker, group, makers, uses.limits)
             if times and not uses.forces((maker, loop)):
                 return Refusal("recompute", f"{maker.name} would be computed {times:,.0f} times over")
+    return None
+
+
+def _check_updates(group: Group, uses: Uses) -> Refusal | None:
+    """Whether what the group makes of an input can lie where the input did; else it costs a copy."""
+    if len(group.loops) == 1 or uses.forces(group.loops):
+        return None
+    for name, new in uses.updates.items():
+        why = why_not_in_place(group, name, new, uses.limits)
+        if why:
+            return Refusal("overwritten", why)
     return None
 
 

@@ -18,7 +18,7 @@ from nbcompile.fuse.limits import limits_of
 from nbcompile.fuse.naming import numbered
 from nbcompile.fuse.rules import Candidate, refused, rules
 from nbcompile.loop_ir.fused import FusedProgram, Group
-from nbcompile.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, Statement, View
+from nbcompile.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, Statement
 from nbcompile.options import Options
 
 MIN_SIBLING_BYTES = 1 << 12
@@ -58,11 +58,12 @@ class _Fuser:
         self.decided: set[tuple[str, str]] = set()
 
     def _dependencies(self, item: Statement) -> frozenset[str]:
-        """Statements that must run before this one: makers of what it reads, and, for a loop that
-        overwrites an input, every other reader of that input."""
+        """Statements that run before this one: makers of what it reads, and, of a loop that makes an input's
+        new value, every reader of the old one, so that the new value may take its place."""
         found = {self.makers[name] for name in _reads(item) if name in self.makers}
-        if isinstance(item, Loop) and item.mutates:
-            found |= self.uses.readers.get(item.mutates, frozenset())
+        for name, new in self.program.updates.items():
+            if any(out is not None and out.name == new for out in item.outputs):
+                found |= self.uses.readers.get(name, frozenset())
         found.discard(item.id)
         return frozenset(found)
 
@@ -73,7 +74,7 @@ class _Fuser:
             if maker is not None:
                 buffer = self.uses.buffers[name]
                 others = self.uses.readers.get(name, frozenset()) - {loop.id}
-                kept = name in self.uses.returned or any(
+                kept = name in self.uses.results or any(
                     self.group_of[other] != self.group_of[maker] for other in others
                 )
                 producers.append((bytes_saved(buffer, kept), self.order[maker], maker, buffer))
@@ -332,10 +333,10 @@ def _uses(program: LoopProgram) -> Uses:
             readers.setdefault(name, set()).add(item.id)
         if isinstance(item, Loop):
             makers |= {out.name: item for out in item.outputs}
-    returned = frozenset(item.buffer.name for item in program.outputs if isinstance(item, View))
     return Uses(
         makers,
         {name: frozenset(ids) for name, ids in readers.items()},
-        returned,
+        program.results,
         program.buffers(),
+        updates=program.updates,
     )

@@ -14,7 +14,7 @@ from typing import Literal
 
 import torch
 
-from nbcompile.fuse.alignment import place_by_equations
+from nbcompile.fuse.alignment import place_by_equations, places_read
 from nbcompile.fuse.cost import bytes_saved
 from nbcompile.fuse.legality import Refusal
 from nbcompile.fuse.naming import group_names
@@ -315,10 +315,12 @@ def _with_epilogue(
         return Refusal("one-epilogue", "it is a matrix product itself")
     if any(loop.kind == "reduction" for loop in reader.loops):
         return Refusal("whole-rows", "it reduces, and a tile of the product holds part of each row only")
-    if any(loop.kind == "scatter" or loop.mutates for loop in reader.loops) or reader.nest.inner:
+    if any(loop.kind == "scatter" for loop in reader.loops) or reader.nest.inner:
         return Refusal("not-pointwise", "it is not pointwise over the product's points")
     if not _may_wait(program, call, reader):
         return Refusal("order", "something between them needs one and makes the other")
+    if not reader.stored.isdisjoint(program.program.updates.values()):
+        return Refusal("overwritten", "it overwrites an input, which a kernel of its own can do in place")
     bindings = _placed(parts, reader, name)
     if bindings is None:
         return Refusal("other-points", f"it is not at exactly the points of {name}")
@@ -336,8 +338,7 @@ def _with_epilogue(
 
 
 def _may_wait(program: FusedProgram, call: LibraryCall, reader: Group) -> bool:
-    """Whether the call can run as late as ``reader`` does: nothing before that needs its result, or
-    overwrites what it reads."""
+    """Whether the call can run as late as ``reader`` does: nothing before that needs its result."""
     result = _result(call).name
     operands = {view.buffer.name for view in call.views()}
     start, end = program.items.index(call), program.items.index(reader)
@@ -348,8 +349,8 @@ def _may_wait(program: FusedProgram, call: LibraryCall, reader: Group) -> bool:
             schema = getattr(item.target, "_schema", None)
             if schema is None or schema.is_mutable:
                 return False
-        elif any(loop.mutates in operands for loop in item.loops):
-            return False
+        elif any(program.program.updates.get(name) in item.stored for name in operands):
+            return False  # it could no longer be made where the operand lies
     return start < end
 
 
@@ -367,7 +368,7 @@ def _placed(parts: _Parts, reader: Group, name: str) -> Mapping[str, Binding] | 
     points = parts.points
     if product(axis.extent for axis in reader.nest.axes) != product(axis.extent for axis in points):
         return None
-    reads = _places_read(reader, reader.bindings, name)
+    reads = places_read(reader.loops, reader.bindings, name)
     here = tuple(map(index, points))
     if not reads:
         return None
@@ -393,28 +394,8 @@ def _placed(parts: _Parts, reader: Group, name: str) -> Mapping[str, Binding] | 
         if binding is not None:
             there = {axis: substitute(place, placement.binding) for axis, place in binding.items()}
             found[loop.id] = {axis: substitute(place, back) for axis, place in there.items()}
-    if any(places != here for places in _places_read(reader, found, name)):
+    if any(places != here for places in places_read(reader.loops, found, name)):
         return None
     if any(not place.axes() <= set(points) for binding in found.values() for place in binding.values()):
         return None
     return found
-
-
-def _places_read(reader: Group, bindings: Mapping[str, Binding], name: str) -> list[tuple[IndexExpr, ...]]:
-    """Every index at which the reader's kernel reads ``name``, in the axes that ``bindings`` lead to: what
-    is computed where it is read, reads there."""
-    makers = {out.name: loop for loop in reader.loops for out in loop.outputs}
-    found: dict[tuple[IndexExpr, ...], None] = {}
-    pending = [(loop, bindings[loop.id]) for loop in reader.loops if loop.id in bindings]
-    seen: set[tuple[str, tuple[IndexExpr, ...]]] = set()
-    while pending:
-        loop, binding = pending.pop()
-        for load in loop.reads():
-            places = tuple(substitute(place, binding) for place in load.index)
-            if load.buffer == name:
-                found[places] = None
-            maker = makers.get(load.buffer)
-            if maker is not None and (maker.id, places) not in seen:
-                seen.add((maker.id, places))
-                pending.append((maker, dict(zip(maker.kept, places, strict=True))))
-    return list(found)

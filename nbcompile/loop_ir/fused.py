@@ -65,6 +65,7 @@ class Group:
     split:    ids of reductions over the rows themselves: each thread keeps a partial result, and the
               partial results are combined after the nest.
     stored:   names of buffers that must be written to memory.
+    in_place: buffer that is stored → the input in whose memory it lies (``fuse/storage.py``).
     product:  set where the group is a matrix product of ours with what follows it.
     """
 
@@ -76,6 +77,7 @@ class Group:
     id: str = ""
     name: str = ""
     product: Product | None = None
+    in_place: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def schedule(self) -> str:
@@ -124,5 +126,8 @@ class FusedProgram:
             for loop in item.loops:
                 left, right = loop_text(loop)
                 mark = "→" if any(out.name in item.stored for out in loop.outputs) else " "
-                lines.append(f"  {mark} {left} {right}")
+                place = next(
+                    (item.in_place[out.name] for out in loop.outputs if out.name in item.in_place), ""
+                )
+                lines.append(f"  {mark} {left} {right}" + (f"   in place of {place}" if place else ""))
         return "\n".join(lines)

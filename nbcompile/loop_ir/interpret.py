@@ -51,7 +51,11 @@ class Interpreter:
                 self._call(statement)
             else:
                 self._loop(statement)
-        return tuple(self._value(output) for output in self.program.outputs)
+        new = {name: self.memory[value] for name, value in self.program.updates.items()}
+        outputs = tuple(self._value(output) for output in self.program.outputs)
+        for name, value in new.items():
+            self.memory[name].copy_(value)
+        return outputs
 
     def number(self, expr: IndexExpr) -> int:
         return expr.evaluate(lambda atom: self.sizes[atom.text])
@@ -113,7 +117,7 @@ class Interpreter:
         if loop.scan and loop.scanned:
             results = _scan(loop.scan, value, loop.axes.index(loop.scanned))
         for buffer, result in zip(loop.outputs, results, strict=True):
-            out = self.memory[loop.mutates] if loop.mutates else self.empty(buffer)
+            out = self.empty(buffer)
             out.copy_(result.reshape(out.shape))
             self.memory[buffer.name] = out
 

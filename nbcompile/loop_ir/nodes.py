@@ -2,14 +2,14 @@
 
 A :class:`Loop` says what every element of its output is, never in which order or where it is kept:
 that is decided by fusion and codegen. Programs are in single-assignment form: each buffer is defined
-once, before its first use. The only mutation is a loop with ``mutates``: it overwrites an input of
-the graph, after every other use of it.
+once, before its first use, and never changes. What a graph does to its inputs is said at its end: which
+value each of them holds then (``LoopProgram.updates``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import Any, Literal
@@ -140,7 +140,6 @@ class Loop:
                the axis (last one wins; NaN wins over all).
     scatter:   with ``target`` indices: ``output = copy of base; output[target] (mode)= body`` for
                every point of the domain in row-major order.
-    mutates:   name of the graph input whose memory the output is.
     origins:   ids of the ATen nodes it was lowered from.
     """
 
@@ -155,7 +154,6 @@ class Loop:
     target: tuple[IndexExpr, ...] | None = None
     base: str | None = None
     mode: ScatterMode | None = None
-    mutates: str | None = None
     op: str = ""  # the ATen op, for people: "softmax", "add"
     origins: tuple[str, ...] = ()
 
@@ -244,6 +242,9 @@ class LoopProgram:
     inputs:   in calling order: a Buffer for a tensor, a size's name for a symbolic int, or None for
               an argument nothing reads.
     constants: tensors that the graph holds (``get_attr``), by buffer name.
+    updates:  name of an input that the graph overwrites → name of the buffer with what it holds afterwards,
+              laid out as the input is. Whoever reads the input's name means its old value, wherever it
+              stands; which memory the new value is made in is settled after fusion (``fuse/storage.py``).
     """
 
     graph: str  # id of the AtenGraph
@@ -252,6 +253,14 @@ class LoopProgram:
     outputs: tuple[Output, ...]
     constants: Mapping[str, torch.Tensor]
     spans: Mapping[str, tuple[int, ...]]  # statement id → cell lines, for comments
+    updates: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def results(self) -> frozenset[str]:
+        """The buffers that are there when the program has run: what it returns, and its inputs' new
+        values."""
+        returned = {item.buffer.name for item in self.outputs if isinstance(item, View)}
+        return frozenset(returned.union(self.updates.values()))
 
     def buffers(self) -> dict[str, Buffer]:
         """Every buffer by name."""

@@ -29,6 +29,7 @@ def print_program(program: LoopProgram) -> str:
         f"{left:<{wide}} {right:<{long}}  {types:<16}  {cells}".rstrip()
         for left, right, types, cells in lines
     ]
+    text += [f"{name} becomes {new}" for name, new in program.updates.items()]
     text.append("return " + ", ".join(output_text(output) for output in program.outputs))
     return "\n".join(text)
 
@@ -47,8 +48,6 @@ def statement_text(statement: Statement) -> tuple[str, str]:
 def loop_text(loop: Loop) -> tuple[str, str]:
     names = ", ".join(buffer.name for buffer in loop.outputs)
     kept = ", ".join(axis.name for axis in loop.kept)
-    if loop.mutates:
-        names = f"{loop.mutates} ({names})"
     if loop.target is not None:
         places = ", ".join(map(str, loop.target))
         sign = {"set": "=", "add": "+=", "mul": "*=", "max": "max=", "min": "min="}[loop.mode or "set"]

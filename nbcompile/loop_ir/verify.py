@@ -6,7 +6,6 @@ import torch
 
 from nbcompile.errors import VerifyError
 from nbcompile.loop_ir.expr import COMPARISONS, SCALAR_OPS, Expr, Guard, Load, Op, walk_index
-from nbcompile.loop_ir.index import ONE, ZERO, index
 from nbcompile.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, Statement, View
 from nbcompile.loop_ir.printer import statement_text
 
@@ -15,11 +14,9 @@ def verify(program: LoopProgram) -> LoopProgram:
     """``program`` itself if it is well formed; VerifyError with the neighbourhood otherwise.
 
     Checked: single assignment, definition before use, ranks and dtypes of loads, axes in scope,
-    shapes of outputs, arity and argument types of operations, mutated inputs not read afterwards (nor,
-    while they are overwritten, anywhere but at the element being written).
+    shapes of outputs, arity and argument types of operations, new values of inputs laid out as these are.
     """
     defined: dict[str, Buffer] = {}
-    mutated: set[str] = set()
     for item in program.inputs:
         if isinstance(item, Buffer):
             defined[item.name] = item
@@ -28,7 +25,7 @@ def verify(program: LoopProgram) -> LoopProgram:
             defined[name] = buffer
     for place, statement in enumerate(program.statements):
         try:
-            _statement(statement, defined, mutated)
+            _statement(statement, defined)
         except VerifyError as error:
             raise VerifyError(f"{error.message}\n{_neighbourhood(program, place)}") from None
     for value in program.outputs:
@@ -37,20 +34,35 @@ def verify(program: LoopProgram) -> LoopProgram:
                 raise VerifyError(f"returns {value.buffer.name}, which nothing defines")
             if value.strided() is None:
                 raise VerifyError(f"returns a view of {value.buffer.name} that is not strided")
+            if value.buffer.name in program.updates:
+                raise VerifyError(f"returns {value.buffer.name}, which holds another value by then")
+    _updates(program, defined)
     return program
 
 
-def _statement(statement: Statement, defined: dict[str, Buffer], mutated: set[str]) -> None:
+def _updates(program: LoopProgram, defined: dict[str, Buffer]) -> None:
+    """What inputs hold afterwards: each a value of its own, made by a loop and laid out like the input."""
+    made = {out.name for item in program.statements if isinstance(item, Loop) for out in item.outputs}
+    if len(set(program.updates.values())) < len(program.updates):
+        raise VerifyError("two inputs are to hold one buffer")
+    for name, value in program.updates.items():
+        old, new = _use(name, defined), _use(value, defined)
+        if old.role != "input" or value not in made:
+            raise VerifyError(f"{name} is to become {value}: only an input can, and only what a loop makes")
+        if (old.shape, old.strides, old.dtype) != (new.shape, new.strides, new.dtype):
+            raise VerifyError(f"{value} is not laid out like {name}, which it is to overwrite")
+
+
+def _statement(statement: Statement, defined: dict[str, Buffer]) -> None:
     if isinstance(statement, LibraryCall):
         for view in statement.views():
-            _use(view.buffer.name, defined, mutated)
+            _use(view.buffer.name, defined)
             if view.strided() is None:
                 raise VerifyError(f"argument {view.buffer.name} of a library call is not strided")
     else:
         _domain(statement)
-        _results(statement, defined, mutated)
-        _reads(statement, defined, mutated)
-        _mutation(statement, defined, mutated)
+        _results(statement, defined)
+        _reads(statement, defined)
     for output in statement.outputs:
         if output is None:
             continue
@@ -59,11 +71,9 @@ def _statement(statement: Statement, defined: dict[str, Buffer], mutated: set[st
         defined[output.name] = output
 
 
-def _use(name: str, defined: dict[str, Buffer], mutated: set[str]) -> Buffer:
+def _use(name: str, defined: dict[str, Buffer]) -> Buffer:
     if name not in defined:
         raise VerifyError(f"{name} is read before it is defined")
-    if name in mutated:
-        raise VerifyError(f"{name} is read after it was overwritten")
     return defined[name]
 
 
@@ -85,7 +95,7 @@ def _domain(loop: Loop) -> None:
         raise VerifyError(f"axes {used - axes} are not axes of this loop")
 
 
-def _results(loop: Loop, defined: dict[str, Buffer], mutated: set[str]) -> None:
+def _results(loop: Loop, defined: dict[str, Buffer]) -> None:
     """Outputs: as many as the loop makes, shaped by its axes or, of a scatter, like its base."""
     if (loop.reduction == "welford" or loop.scan in ("max", "min")) != (len(loop.outputs) == 2):
         raise VerifyError("wrong number of outputs")
@@ -96,38 +106,24 @@ def _results(loop: Loop, defined: dict[str, Buffer], mutated: set[str]) -> None:
             if output.shape != tuple(axis.extent for axis in loop.kept):
                 raise VerifyError(f"{output.name} has shape {output.shape}, its axes say otherwise")
         return
-    base, output = _use(loop.base or "", defined, mutated), loop.outputs[0]
+    base, output = _use(loop.base or "", defined), loop.outputs[0]
     fits = (base.shape, base.dtype) == (output.shape, output.dtype)
     if loop.reduction or not fits or len(loop.target) != len(base.shape):
         raise VerifyError("scatter target or base does not fit its output")
 
 
-def _reads(loop: Loop, defined: dict[str, Buffer], mutated: set[str]) -> None:
+def _reads(loop: Loop, defined: dict[str, Buffer]) -> None:
     """Loads: of buffers that are there, by rank and dtype; and well-typed operations on them."""
     _expression(loop.body)
     for place in loop.target or ():
         for value in walk_index(place):
             _expression(value)
     for load in loop.reads():
-        buffer = _use(load.buffer, defined, mutated)
+        buffer = _use(load.buffer, defined)
         if len(load.index) != len(buffer.shape):
             raise VerifyError(f"{load} has {len(load.index)} indices, {buffer.name} {len(buffer.shape)}")
         if load.dtype != buffer.dtype:
             raise VerifyError(f"{load} is typed {load.dtype}, the buffer {buffer.dtype}")
-
-
-def _mutation(loop: Loop, defined: dict[str, Buffer], mutated: set[str]) -> None:
-    """A loop that overwrites an input has its layout and reads of it only what it is about to write."""
-    if not loop.mutates:
-        return
-    old, new = _use(loop.mutates, defined, mutated), loop.outputs[0]
-    if (old.shape, old.strides, old.dtype) != (new.shape, new.strides, new.dtype):
-        raise VerifyError(f"{new.name} is not laid out like {old.name}, which it overwrites")
-    own = tuple(ZERO if axis.extent == ONE else index(axis) for axis in loop.axes)
-    for load in loop.reads():
-        if load.buffer == old.name and load.index != own:
-            raise VerifyError(f"{load} may read what this loop has overwritten already")
-    mutated.add(old.name)
 
 
 def _expression(body: Expr) -> None:

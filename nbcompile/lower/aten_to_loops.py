@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from nbcompile.lower.sizes import SizeTable
 from nbcompile.options import Options
 from nbcompile.stages import STEP_OF, AtenGraph, device_of
 
+aten = torch.ops.aten
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -58,24 +60,30 @@ def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
             builder.begin(node.name, node.meta.get(STEP_OF) or _op_name(node.target), origins, fake)
             values[node] = _lower_node(builder, node, fake, values)
             builder.known.made(node, values[node])
+            if node.target is aten.copy_.default:
+                values[node.args[0]] = values[
+                    node
+                ]  # whoever reads the input from here on sees what was written
         elif node.op == "output":
-            outputs = tuple(_output(builder, item, values) for item in _flat(node.args[0]))
+            outputs = _Outputs(builder, graph, values).of(_flat(node.args[0]))
         else:
             raise LoweringError(f"the graph has a {node.op} node, {node.name}")
 
     spans = {statement.id: _cell_lines(graph, statement) for statement in builder.statements}
-    program = LoopProgram(graph.id, tuple(inputs), tuple(builder.statements), outputs, constants, spans)
+    program = LoopProgram(
+        graph.id, tuple(inputs), tuple(builder.statements), outputs, constants, spans, builder.updates
+    )
     return without_dead_statements(program)
 
 
 def without_dead_statements(program: LoopProgram) -> LoopProgram:
-    """The program less what nothing reads (a mutation of an input always counts as read)."""
-    live = {item.buffer.name for item in program.outputs if isinstance(item, View)}
+    """The program less what nothing reads."""
+    live = set(program.results)
     kept: list[Statement] = []
     for statement in reversed(program.statements):
         names = {buffer.name for buffer in statement.outputs if buffer is not None}
         if isinstance(statement, Loop):
-            if not (names & live or statement.mutates):
+            if not names & live:
                 continue
             live |= {load.buffer for load in statement.reads()}
             if statement.base:
@@ -86,14 +94,8 @@ def without_dead_statements(program: LoopProgram) -> LoopProgram:
             live |= {view.buffer.name for view in statement.views()}
         kept.append(statement)
     statements = tuple(reversed(kept))
-    return LoopProgram(
-        program.graph,
-        program.inputs,
-        statements,
-        program.outputs,
-        program.constants,
-        {item.id: program.spans[item.id] for item in statements if item.id in program.spans},
-    )
+    spans = {item.id: program.spans[item.id] for item in statements if item.id in program.spans}
+    return replace(program, statements=statements, spans=spans)
 
 
 def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.Node, Any]) -> Any:
@@ -176,25 +178,56 @@ def _input(builder: Builder, node: fx.Node, fake: Any, name: str) -> tuple[Any, 
     return None, None
 
 
-def _output(builder: Builder, item: Any, values: Mapping[fx.Node, Any]) -> Output:
-    if not isinstance(item, fx.Node):
-        if item is None or isinstance(item, int | float | bool):
-            return item
-        raise LoweringError(f"the graph returns {item!r}")
-    value = values[item]
-    if not isinstance(value, View):
-        if value is None or isinstance(value, IndexExpr | int | float | bool):
-            return value
-        raise LoweringError(f"the graph returns {value!r}")
-    fake = item.meta["val"]
-    builder.begin(f"{item.name}_out", "copy", (), fake)
-    strided = value.strided()
-    wanted = tuple(builder.size(stride) for stride in fake.stride())
-    if strided is not None and _same_strides(value.shape, strided[0], wanted):
-        return value
-    if strided is not None and value.buffer.dtype not in NATIVE_DTYPES:
-        return value
-    return builder.copy(value)
+class _Outputs:
+    """What a graph returns. Results share memory with each other and with inputs where the graph's own do,
+    and nowhere else: a lowering may show the memory of another value, for values never change, but who gets a
+    result may write to it."""
+
+    def __init__(self, builder: Builder, graph: AtenGraph, values: Mapping[fx.Node, Any]) -> None:
+        self.builder, self.values, self.saved = builder, values, graph.saved
+        self.owners: dict[str, Any] = {}  # buffer → the storage, in the graph, of what it holds
+        for node in graph.module.graph.nodes:
+            if node.op in ("placeholder", "get_attr") and isinstance(values.get(node), View):
+                self.owners[values[node].buffer.name] = _storage(node)
+
+    def of(self, items: Sequence[Any]) -> tuple[Output, ...]:
+        return tuple(self._output(item) for item in items)
+
+    def _output(self, item: Any) -> Output:
+        if not isinstance(item, fx.Node):
+            if item is None or isinstance(item, int | float | bool):
+                return item
+            raise LoweringError(f"the graph returns {item!r}")
+        value = self.values[item]
+        if not isinstance(value, View):
+            if value is None or isinstance(value, IndexExpr | int | float | bool):
+                return value
+            raise LoweringError(f"the graph returns {value!r}")
+        return value if self._as_it_is(item, value) else self._copied(item, value)
+
+    def _as_it_is(self, item: fx.Node, value: View) -> bool:
+        """Whether the memory that ``value`` shows may be handed out, laid out as the graph says."""
+        if value.buffer.name in self.builder.updates:
+            return False  # it holds another value by then
+        strided = value.strided()
+        if strided is None:
+            return False
+        wanted = tuple(self.builder.size(stride) for stride in item.meta["val"].stride())
+        if value.buffer.dtype in NATIVE_DTYPES and not _same_strides(value.shape, strided[0], wanted):
+            return False
+        storage = _storage(item)
+        owner = self.owners.setdefault(value.buffer.name, storage)
+        return owner is storage or owner == storage or item.name in self.saved
+
+    def _copied(self, item: fx.Node, value: View) -> View:
+        self.builder.begin(f"{item.name}_out", "copy", (), item.meta["val"])
+        return self.builder.copy(value)
+
+
+def _storage(node: fx.Node) -> Any:
+    """What two nodes have in common that show one memory."""
+    fake = node.meta.get("val")
+    return fake.untyped_storage()._cdata if isinstance(fake, torch.Tensor) else None
 
 
 def _same_strides(shape: Any, have: Any, want: Any) -> bool:

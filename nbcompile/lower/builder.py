@@ -55,6 +55,7 @@ class Builder:
         self.sizes = sizes
         self.options = options
         self.statements: list[Statement] = []
+        self.updates: dict[str, str] = {}  # input → the buffer with what it holds afterwards
         self.known = KnownTensors()
         self.result: Any = None
         self.origins: tuple[str, ...] = ()
@@ -423,15 +424,17 @@ class Builder:
             Loop(id=f"{self.graph}.l{next(self._counter)}", op=self.op, origins=self.origins, **fields)
         )
 
-    def mutate(self, target: View, value: View) -> View:
-        """Overwrite the graph input that ``target`` shows (all of it) with ``value``."""
+    def update(self, target: View, value: View) -> View:
+        """The new value of the graph input that ``target`` shows (all of it): ``value``, laid out as it
+        is."""
         if target.buffer.role != "input" or not target.is_whole():
             raise LoweringError("only a whole input can be overwritten")
         axes = self.axes(target.shape)
         body = self.element(value, at(axes), compute_dtype(target.dtype))
         old = target.buffer
         buffer = Buffer(self.fresh(f"{old.name}_new"), old.shape, old.strides, old.dtype)
-        self._add(outputs=(buffer,), axes=axes, body=body, mutates=old.name)
+        self._add(outputs=(buffer,), axes=axes, body=body)
+        self.updates[old.name] = buffer.name
         return View.whole(buffer)
 
 

@@ -171,6 +171,4 @@ def copy(b: Builder, x: View, src: View, non_blocking: bool = False) -> View:
 def copy_into_input(b: Builder, x: View, src: View, non_blocking: bool = False) -> View:
     if src.buffer.name == x.buffer.name and src.is_whole():
         return x
-    if src.buffer.name == x.buffer.name:
-        src = b.copy(src)  # read all of it before overwriting any of it
-    return b.mutate(x, src)
+    return b.update(x, src)

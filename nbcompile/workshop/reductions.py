@@ -12,8 +12,10 @@ import nbcompile
 from nbcompile.codegen.groups_to_triton import groups_to_triton
 from nbcompile.compilation import Kernel
 from nbcompile.errors import in_one_line
+from nbcompile.fuse.limits import limits_of
 from nbcompile.fuse.loops_to_groups import loops_to_groups
 from nbcompile.fuse.record import parts
+from nbcompile.fuse.storage import with_storage
 from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.options import Options
 from nbcompile.orders import in_one_order
@@ -59,6 +61,7 @@ def kernels_for(
 
     def only_print(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledModule:
         fused = in_one_order(loops_to_groups(aten_to_loops(aten, options), options), options.chip)
+        fused = with_storage(fused, limits_of(options.chip))
         recorder.extend(parts(fused, groups_to_triton(fused, options.chip), aten))
         return CompiledModule(aten.id, lambda args: aten.module.forward(*args))
 

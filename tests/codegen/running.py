@@ -10,9 +10,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from nbcompile.capture.decompositions import decompositions
 from nbcompile.codegen.groups_to_source import groups_to_source
+from nbcompile.fuse.limits import limits_of
 from nbcompile.fuse.loops_to_groups import loops_to_groups
+from nbcompile.fuse.storage import with_storage
 from nbcompile.loop_ir.nodes import LoopProgram
 from nbcompile.loop_ir.verify import verify
+from nbcompile.loop_ir.versions import verify_versions
 from nbcompile.options import Options
 from nbcompile.pipeline import compile_graph
 from nbcompile.recorder import Recorder
@@ -28,7 +31,8 @@ def compile_program(
 ) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
     """A function of the program's inputs. Programs without library calls only."""
     toolchain = find_toolchain()
-    source = groups_to_source(loops_to_groups(verify(program), options), toolchain.vector_math)
+    fused = with_storage(loops_to_groups(verify(program), options), limits_of(options.chip))
+    source = groups_to_source(verify_versions(fused), toolchain.vector_math)
     library = binary.find_or_build(source, toolchain, options, Recorder(options))
     module = source_to_module.bind(source, library.functions, program.constants, library.from_cache)
     return lambda inputs: tuple(module.call(list(inputs)))

@@ -34,8 +34,10 @@ from nbcompile.codegen.triton_expressions import HELPERS, IMPORTS
 from nbcompile.fuse import loops_to_groups as loops_to_groups_file
 from nbcompile.fuse.limits import limits_of
 from nbcompile.fuse.loops_to_groups import loops_to_groups
+from nbcompile.fuse.storage import with_storage
 from nbcompile.loop_ir.fused import FusedProgram
 from nbcompile.loop_ir.verify import verify
+from nbcompile.loop_ir.versions import verify_versions
 from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.options import Options
 from nbcompile.orders import in_one_order
@@ -75,6 +77,7 @@ def generated(aten: AtenGraph, options: Options = H100) -> tuple[FusedProgram, K
     """The graph's groups and their Triton functions for ``options.target``."""
     fused = in_one_order(loops_to_groups(verify(aten_to_loops(aten, options)), options), options.chip)
     verify(fused.program)
+    fused = verify_versions(with_storage(fused, limits_of(options.chip)))
     return fused, groups_to_triton(fused, options.chip)
 
 

@@ -13,8 +13,11 @@ import torch
 
 import nbcompile
 from nbcompile.codegen.groups_to_source import groups_to_source
+from nbcompile.fuse.limits import limits_of
 from nbcompile.fuse.loops_to_groups import loops_to_groups
+from nbcompile.fuse.storage import with_storage
 from nbcompile.loop_ir.interpret import interpret
+from nbcompile.loop_ir.versions import verify_versions
 from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.options import Options
 from nbcompile.pipeline import compile_graph
@@ -57,6 +60,7 @@ def test_kernels(program: Program, request: pytest.FixtureRequest) -> None:
     graph, compiled = captured(program, inputs)
     loops = aten_to_loops(graph, program.options)
     fused = loops_to_groups(loops, program.options)
+    fused = verify_versions(with_storage(fused, limits_of(program.options.chip)))
     again = [inputs] if not program.dynamic else [inputs, (torch.randn(7, 300),), (torch.randn(90, 2),)]
     for given in again:
         got = results(compiled, [fresh(item) for item in given])

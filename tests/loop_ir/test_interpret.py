@@ -17,11 +17,14 @@ from nbcompile.loop_ir.verify import verify
 F32, I64 = torch.float32, torch.int64
 
 
-def run(statements: list[Any], inputs: dict[str, torch.Tensor], outputs: list[Any], **constants: Any) -> Any:
+def run(
+    statements: list[Any], inputs: dict[str, torch.Tensor], outputs: list[Any],
+    updates: dict[str, str] | None = None, **constants: Any,
+) -> Any:  # fmt: skip
     """Verify and interpret a program over ``inputs``; output buffers are returned whole."""
     held = tuple(buffer_like(name, tensor, "input") for name, tensor in inputs.items())
     shown = tuple(View.whole(item) if isinstance(item, Buffer) else item for item in outputs)
-    made = verify(LoopProgram("g0", held, tuple(statements), shown, constants, {}))
+    made = verify(LoopProgram("g0", held, tuple(statements), shown, constants, {}, updates or {}))
     results = interpret(made, list(inputs.values()))
     return results[0] if len(results) == 1 else results
 
@@ -126,11 +129,12 @@ def test_scatters_take_points_in_order(mode):
     assert torch.equal(x, torch.arange(4.0))
 
 
-def test_mutation_overwrites_the_input_itself():
+def test_an_input_holds_its_new_value_when_all_has_read_the_old_one():
     x = X.clone()
-    new = like("x_new", x)
-    got = run([Loop("l0", (new,), AXES, LOAD * 2.0, mutates="x")], {"x": x}, [new])
-    assert torch.equal(x, X * 2) and got.data_ptr() == x.data_ptr()
+    new, read = like("x_new", x), like("y", x)
+    loops = [Loop("l0", (new,), AXES, LOAD * 2.0), Loop("l1", (read,), AXES, LOAD + 1.0)]
+    got = run(loops, {"x": x}, [read], {"x": "x_new"})
+    assert torch.equal(x, X * 2) and torch.equal(got, X + 1)
 
 
 def test_only_the_chosen_branch_of_a_guard_is_read():

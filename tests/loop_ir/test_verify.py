@@ -37,15 +37,17 @@ def loop(outputs: Any = Y, axes: Any = (ROWS, COLUMNS), body: Any = LOAD, **fiel
     return Loop(fields.pop("id", "l0"), listed, axes, body, **fields)
 
 
-def program(*statements: Any, outputs: Any = ()) -> LoopProgram:
-    return LoopProgram("g0", (X, P), statements, outputs, {}, {})
+def program(*statements: Any, outputs: Any = (), updates: Any = None) -> LoopProgram:
+    return LoopProgram("g0", (X, P), statements, outputs, {}, {}, updates or {})
 
 
 def copy_of(view: View, name: str = "c") -> LibraryCall:
     return LibraryCall("c0", "clone", torch.clone, (view,), {}, (buffer(name, 4, 3),))
 
 
-MUTATION = loop(buffer("x_new", 4, 3), body=LOAD * 2.0, mutates="x", id="l1")
+NEW = buffer("x_new", 4, 3)
+UPDATE = loop(NEW, body=LOAD * 2.0, id="l1")
+BECOMES = {"x": "x_new"}
 BENT = Axis("v0", 2)
 SQUARED = View(X, (BENT,), (index(BENT) * BENT, index(0)))
 
@@ -58,8 +60,12 @@ GOOD = {
     "scan with positions": program(loop((Y, buffer("p0", 4, 3, dtype=I64)), scan="max", scanned=ROWS)),
     "scatter": program(loop(target=(PICKED, j), base="x", mode="add")),
     "library call": program(copy_of(View.whole(X))),
-    "mutation in place": program(MUTATION),
-    "mutation after a read": program(loop(), MUTATION),
+    "an input's new value": program(UPDATE, updates=BECOMES),
+    "a new value that is returned": program(UPDATE, outputs=(View.whole(NEW),), updates=BECOMES),
+    "the old value read after it": program(UPDATE, loop(), updates=BECOMES),
+    "a new value made of others' elements": program(
+        loop(NEW, body=Load("x", (index(3) - i, j), F32)), updates=BECOMES
+    ),
     "a graph that returns its input": program(outputs=(View.whole(X), 3, None, index(4))),
 }
 
@@ -88,11 +94,14 @@ BAD = {
     "scatter target or base": program(loop(target=(PICKED,), base="x", mode="set")),
     "z is read before": program(loop(target=(PICKED, j), base="z", mode="set")),
     "does not fit its output": program(loop(buffer("y", 3, 4), target=(j, i), base="x", mode="set")),
-    "x is read after it was overwritten": program(MUTATION, loop()),
+    "returns x, which holds another value": program(UPDATE, outputs=(View.whole(X),), updates=BECOMES),
+    "x_new is read before it is defined": program(updates=BECOMES),
     "not laid out like": program(
-        loop(buffer("y", 4, 3, dtype=torch.float64), body=LOAD.cast(torch.float64), mutates="x")
+        loop(buffer("y", 4, 3, dtype=torch.float64), body=LOAD.cast(torch.float64)), updates={"x": "y"}
     ),
-    "overwritten already": program(loop(body=Load("x", (index(3) - i, j), F32), mutates="x")),
+    "only an input can": program(loop(), UPDATE, updates={"y": "x_new"}),
+    "only what a loop makes": program(copy_of(View.whole(X)), updates={"x": "c"}),
+    "two inputs are to hold one buffer": program(UPDATE, updates={"x": "x_new", "p": "x_new"}),
     "branches of": program(loop(body=Guard(((i, index(0), index(2)),), LOAD, constant(0, I64)))),
     "unknown operation": program(loop(body=Op("frobnicate", (LOAD,), F32))),
     "wrong number of arguments": program(loop(body=Op("add", (LOAD,), F32))),

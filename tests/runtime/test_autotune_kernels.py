@@ -15,7 +15,9 @@ import torch.nn.functional as F
 
 from nbcompile.codegen.groups_to_triton import groups_to_triton
 from nbcompile.compilation import AutotuneChoice
+from nbcompile.fuse.limits import limits_of
 from nbcompile.fuse.loops_to_groups import loops_to_groups
+from nbcompile.fuse.storage import with_storage
 from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
@@ -63,7 +65,8 @@ def inputs_of(name: str) -> list[torch.Tensor]:
 
 def source_of(name: str) -> KernelSource:
     aten = aten_of(CASES[name][0], *inputs_of(name))
-    return groups_to_triton(loops_to_groups(aten_to_loops(aten, OPTIONS), OPTIONS), CHIP)
+    fused = loops_to_groups(aten_to_loops(aten, OPTIONS), OPTIONS)
+    return groups_to_triton(with_storage(fused, limits_of(CHIP)), CHIP)
 
 
 def expected(name: str) -> tuple[torch.Tensor, ...]:

@@ -12,9 +12,9 @@
 #     add_2[i] = sqrt[i] + 1e-08
 #     div[i] = mul_6[i] / add_2[i]
 #     sub[i] = mul_5[i] - div[i]
-#   → weight (weight_new)[i] = sub[i]
-#   → mean (mean_new)[i] = add[i]
-#   → square (square_new)[i] = add_1[i]
+#   → weight_new[i] = sub[i]   in place of weight
+#   → mean_new[i] = add[i]   in place of mean
+#   → square_new[i] = add_1[i]   in place of square
 # k0_mul_add_sqrt_sub[cdiv(67108864, XBLOCK)](XBLOCK=1024), 4 warps
 # made by nbcompile
 import triton
