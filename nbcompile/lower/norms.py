@@ -289,14 +289,17 @@ def _group_samples(backward: bool) -> list[Sample]:
 
         made.append(Sample(name, make))
 
-    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
         add(str(dtype), (2, 6, 3, 4), 2, dtype)
     add("one group", (2, 6, 5), 1)
     add("a group a channel", (2, 4, 3, 3), 4)
     add("plain", (2, 6, 3, 4), 3, affine=False)
     add("channels last", (2, 6, 3, 4), 3, last=True)
-    if not backward:
-        add("no spatial", (5, 6), 3)
+    add("no spatial", (5, 6), 3)
+    add("no spatial, plain", (5, 6), 1, affine=False)
+    add("no spatial, a group a channel", (5, 6), 6)
+    add("one point", (5, 6, 1, 1), 2)
+    add("one image", (1, 6, 4), 2)
     return made
 
 
