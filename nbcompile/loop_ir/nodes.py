@@ -9,14 +9,14 @@ value each of them holds then (``LoopProgram.updates``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import Any, Literal
 
 import torch
 
-from nbcompile.loop_ir.expr import Expr, Load
+from nbcompile.loop_ir.expr import Expr, Load, constant
 from nbcompile.loop_ir.index import (
     ONE,
     ZERO,
@@ -185,6 +185,13 @@ class Loop:
 
             found += [node for node in walk_index(place) if isinstance(node, Load)]
         return tuple(dict.fromkeys(found))
+
+    def without_reads(self) -> Loop:
+        """The same loop where the domain has no points, so that no body is ever evaluated. What does not
+        vary along an inner axis is loaded outside of it, even if that axis is empty; and there may be
+        no memory to load it from."""
+        target = self.target and (ZERO,) * len(self.target)
+        return replace(self, body=constant(0, self.body.dtype), target=target)
 
     def points(self) -> int:
         """Number of points of the domain, at the hints."""

@@ -420,9 +420,8 @@ class Builder:
         return View(copied.buffer, tuple(copied.axes[n] for n in back), copied.index)
 
     def _add(self, **fields: Any) -> None:
-        self.statements.append(
-            Loop(id=f"{self.graph}.l{next(self._counter)}", op=self.op, origins=self.origins, **fields)
-        )
+        made = Loop(id=f"{self.graph}.l{next(self._counter)}", op=self.op, origins=self.origins, **fields)
+        self.statements.append(made.without_reads() if ZERO in [axis.extent for axis in made.axes] else made)
 
     def update(self, target: View, value: View) -> View:
         """The new value of the graph input that ``target`` shows (all of it): ``value``, laid out as it

@@ -113,6 +113,8 @@ def _row_samples(bias: bool, backward: Callable[..., Any] | None = None) -> list
     add("expanded", lambda g: tensor(g, 3, 1, 9).expand(3, 4, 9))
     add("one", lambda g: tensor(g, 4, 1))
     add("no rows", lambda g: tensor(g, 0, 5))
+    if backward is not None or not bias:  # layer_norm leaves the statistics of such rows uninitialised
+        add("rows of nothing", lambda g: tensor(g, 2, 0, 3), inner=2)
     if backward is None:
         add("far", lambda g: tensor(g, 3, 4, 9) + 200)
         add("special", lambda g: tensor(g, 4, 12, special=True))
@@ -289,14 +291,17 @@ def _group_samples(backward: bool) -> list[Sample]:
 
         made.append(Sample(name, make))
 
-    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
         add(str(dtype), (2, 6, 3, 4), 2, dtype)
     add("one group", (2, 6, 5), 1)
     add("a group a channel", (2, 4, 3, 3), 4)
     add("plain", (2, 6, 3, 4), 3, affine=False)
     add("channels last", (2, 6, 3, 4), 3, last=True)
-    if not backward:
-        add("no spatial", (5, 6), 3)
+    add("no spatial", (5, 6), 3)
+    add("no spatial, plain", (5, 6), 1, affine=False)
+    add("no spatial, a group a channel", (5, 6), 6, torch.float64)
+    add("one point", (5, 6, 1, 1), 2)
+    add("one image", (1, 6, 4), 2)
     return made
 
 

@@ -71,9 +71,10 @@ def spread_out(result: View, x: View, dims: Dims, keepdim: bool = True) -> View:
     return unsqueeze_dims(result, normalize_dims(dims, len(x.axes))) if keepdim else result
 
 
-def counted(x: View, dims: Dims) -> IndexExpr:
-    """How many elements of ``x`` are reduced into one."""
-    return product(x.shape[dim] for dim in normalize_dims(dims, len(x.axes)))
+def counted(x: View, places: Sequence[int]) -> IndexExpr:
+    """How many elements of ``x`` are reduced into one over the dimensions at ``places``: 1 if there are
+    none. (ATen's ``dims``, where an empty list means all, go through ``normalize_dims`` first.)"""
+    return product(x.shape[place] for place in places)
 
 
 def _conversion(x: View, dtype: torch.dtype) -> Callable[..., Expr]:
@@ -196,7 +197,7 @@ def mean_dims(
 ) -> View:
     wide = b.result_dtype()
     compute = compute_dtype(wide)
-    count = counted(x, dims)
+    count = counted(x, normalize_dims(dims, len(x.axes)))
     total = fold(b, "sum", x, dims, dtype=compute, body=_conversion(x, wide), name="sum")
     mean = b.pointwise(lambda total: total / count_value(count, compute), total)
     return spread_out(mean, x, dims, keepdim)
@@ -361,7 +362,7 @@ def moments(b: Builder, x: View, dims: Dims) -> tuple[View, View, IndexExpr]:
     compute = compute_dtype(x.dtype)
     if not compute.is_floating_point:
         raise LoweringError("the variance of integers")
-    count = counted(x, dims)
+    count = counted(x, places)
     if places and count != ZERO:
         return b.welford(x, places)
     if not places:

@@ -1,9 +1,9 @@
 // kernel exp (pointwise) over 1 points:
 //   → exp = exp(x)
 // kernel add (pointwise) over 0 × 5 points:
-//   → add[i, j] = y[i, j] + x
+//   → add[i, j] = 0
 // kernel sum (columns) over 5 points, each of 0:
-//   → sum_1[j] = sum y[i, j]  over i<0
+//   → sum_1[j] = sum 0  over i<0
 // made by nbcompile; header-free C
 
 __attribute__((simd("notinbranch"), const)) float expf(float);
@@ -14,23 +14,20 @@ void k0_exp(const float *x, float *exp_) {
 }
 
 // add
-void k1_add(const float *y, const float *x, float *add) {
-  const float y_ = y[0];
-  const float x_ = x[0];
-  const float add_2 = y_ + x_;
+void k1_add(float *add) {
   #pragma omp simd
   for (long i = 0; i < 0; i++) {
-    add[0] = add_2;
+    add[0] = 0.0f;
   }
 }
 
 // sum
-void k2_sum(const float *y, float *sum_1_2) {
+void k2_sum(float *sum_1_2) {
   for (long j = 0; j < 5; j++) {
     float sum_1 = 0;
     #pragma omp simd reduction(+:sum_1)
     for (long i = 0; i < 0; i++) {
-      sum_1 += y[i*5 + j];
+      sum_1 += 0.0f;
     }
     sum_1_2[j] = sum_1;
   }
