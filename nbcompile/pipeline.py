@@ -13,6 +13,7 @@ import torch
 
 from nbcompile import targets
 from nbcompile.codegen import tile_printer
+from nbcompile.codegen.bounds import verify_bounds
 from nbcompile.codegen.groups_to_source import groups_to_source
 from nbcompile.codegen.groups_to_triton import groups_to_triton
 from nbcompile.compilation import PassRecord
@@ -230,6 +231,8 @@ def _generated(
             if options.verify:
                 verify(fused.program)
             fused = products.choose(fused)
+        if options.verify:
+            verify_bounds(fused, narrow=options.chip.is_gpu)
     with recorder.step("codegen", f"{aten.id}.fused", f"{aten.id}.source"):
         source = printer(fused)
     recorder.extend(parts(fused, source, aten))

@@ -9,6 +9,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from nbcompile.capture.decompositions import decompositions
+from nbcompile.codegen.bounds import verify_bounds
 from nbcompile.codegen.groups_to_source import groups_to_source
 from nbcompile.fuse.loops_to_groups import loops_to_groups
 from nbcompile.loop_ir.nodes import LoopProgram
@@ -28,7 +29,9 @@ def compile_program(
 ) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
     """A function of the program's inputs. Programs without library calls only."""
     toolchain = find_toolchain()
-    source = groups_to_source(loops_to_groups(verify(program), options), toolchain.vector_math)
+    fused = loops_to_groups(verify(program), options)
+    verify_bounds(fused)
+    source = groups_to_source(fused, toolchain.vector_math)
     library = binary.find_or_build(source, toolchain, options, Recorder(options))
     module = source_to_module.bind(source, library.functions, program.constants, library.from_cache)
     return lambda inputs: tuple(module.call(list(inputs)))
