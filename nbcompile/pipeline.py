@@ -13,11 +13,12 @@ import torch
 
 from nbcompile import targets
 from nbcompile.codegen import tile_printer
+from nbcompile.codegen.bounds import verify_bounds
 from nbcompile.codegen.groups_to_source import groups_to_source
 from nbcompile.codegen.groups_to_triton import groups_to_triton
 from nbcompile.compilation import PassRecord
 from nbcompile.environment import detect
-from nbcompile.errors import EditError, KernelError, VerifyError
+from nbcompile.errors import EditError, KernelError, LoweringError, VerifyError
 from nbcompile.fuse.limits import limits_of
 from nbcompile.fuse.loops_to_groups import loops_to_groups
 from nbcompile.fuse.record import parts
@@ -61,12 +62,14 @@ def compile_graph(
     Raises LoweringError for a graph that no program can express, ToolchainError without a working C
     compiler (or Triton, for a GPU); the caller then runs the graph as it is.
     """
-    device = device_of(aten)
+    device = device_of(aten.module)
     options = options.for_device(device)
     triton_module.check_devices(aten, device)
     if options.chip.is_gpu:
         triton_module.guard_index_width(aten, tile_printer.INT32_LIMIT)
         return _for_gpu(aten, device, options, recorder, changes=changes)
+    if device.type != "cpu":
+        raise LoweringError(f"code for a CPU cannot be given the memory of {device}")
     return _for_cpu(aten, options, recorder, changes)
 
 
@@ -243,6 +246,8 @@ def _printed(
     """The program with a place for each value, and its code. What cannot be proved to read what it means is
     made anew with new values in memory of their own."""
     limits = limits_of(options.chip)
+    if options.verify:
+        verify_bounds(fused, narrow=options.chip.is_gpu)
     try:
         placed = verify_versions(with_storage(fused, limits))
         return placed, printer(placed)

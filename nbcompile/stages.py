@@ -65,14 +65,21 @@ class AtenGraph:
         return self.module.print_readable(print_output=False)
 
 
-def device_of(aten: AtenGraph) -> torch.device:
-    """Where a graph works: on the GPU if any of its tensors is there."""
-    for node in aten.module.graph.nodes:
-        value = node.meta.get("val")
+def device_of(module: fx.GraphModule, inputs: Sequence[Any] = ()) -> torch.device:
+    """Where a graph works: on the GPU if any of its tensors, or of its ``inputs``, is there. What a node
+    gives stands in its ``meta`` as ``val``, or, where Dynamo has captured it, as ``example_value``."""
+    made = (node.meta.get("val", node.meta.get("example_value")) for node in module.graph.nodes)
+    for value in (*inputs, *made):
         for item in value if isinstance(value, tuple | list) else (value,):
             if isinstance(item, torch.Tensor) and item.device.type != "cpu":
                 return item.device
     return torch.device("cpu")
+
+
+def least_of(symbol: Any, env: Any) -> int | None:
+    """The least value of a symbolic integer that the guards of its graph let by; None: there is none."""
+    known = getattr(env, "var_to_range", {}).get(symbol)
+    return int(known.lower) if known is not None and known.lower.is_Integer else None
 
 
 @dataclass(frozen=True)

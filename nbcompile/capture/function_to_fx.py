@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import fx
 
 from nbcompile.capture.attention import choose_attention
@@ -17,7 +16,7 @@ from nbcompile.capture.linear_cross_entropy import chunk_linear_cross_entropy
 from nbcompile.compilation import Graph, PassRecord
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
-from nbcompile.stages import FxGraph
+from nbcompile.stages import FxGraph, device_of
 
 Backend = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
@@ -42,7 +41,7 @@ def make_backend(
             found = break_of_subgraph_reason(module, recorder, graph.id)
             if found is not None:
                 recorder.add(found)
-        resolved = options.for_device(_device_of(example_inputs))
+        resolved = options.for_device(device_of(module, example_inputs))
         graph = chunk_linear_cross_entropy(graph, resolved, recorder)
         if chosen := choose_attention(graph.module):
             recorder.add(f"{chosen} masked attention calls of graph {graph.id} go to cuDNN, as in eager mode")
@@ -96,12 +95,6 @@ def record_fx_graph(module: fx.GraphModule, recorder: Recorder) -> FxGraph:
     spent = (time.perf_counter() - start) * 1e3
     recorder.add(PassRecord("capture", before="", after=f"{graph_id}.fx", milliseconds=spent))
     return FxGraph(id=graph_id, module=module, ids=ids, spans=spans)
-
-
-def _device_of(values: Sequence[Any]) -> torch.device:
-    """Where the graph works: on the GPU if any input is there."""
-    found = [value.device for value in values if isinstance(value, torch.Tensor)]
-    return next((device for device in found if device.type == "cuda"), torch.device("cpu"))
 
 
 def _count(module: fx.GraphModule) -> int:

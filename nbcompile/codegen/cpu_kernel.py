@@ -36,6 +36,9 @@ from nbcompile.loop_ir.nodes import Buffer
 from nbcompile.loop_ir.versions import Part, Touch, Walk
 
 PARALLEL_WORK = 40_000  # scalar operations below which waking threads costs more than it gives
+EVERY_BIT = (
+    "every_bit"  # of generated code: a number with all bits set, of which the C compiler knows nothing
+)
 TILE = 512  # columns walked together
 ROW_BUFFER_BYTES = 128 << 10
 CACHE_BYTES = 16 << 20  # wide tiles stream; narrow ones miss in every page of every row
@@ -43,7 +46,7 @@ RESERVED = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if int long "
     "register return short signed sizeof static struct switch typedef union unsigned void volatile while "
     "exp log sin cos tan sqrt pow erf floor ceil trunc fmod abs bad threads main inline restrict bool y0 y1 "
-    "yn j0 j1 jn gamma div signal index remainder status".split()
+    "yn j0 j1 jn gamma div signal index remainder status every_bit".split()
 ) | c_functions()  # fmt: skip
 
 
@@ -71,6 +74,7 @@ class KernelPrinter:
         self.writes: dict[str, None] = {}
         self.sizes: dict[str, None] = {}
         self.checks_bounds = False
+        self.hides_bits = False
         for item in values.stores:  # the memory has first claim on a buffer's name
             self.memory(item.buffer, write=True)
         self.reduced_text: dict[str, str] = {}
@@ -290,8 +294,15 @@ class KernelPrinter:
         self.out.add(f"{name}[{self.place(item.place, scope)}] = {text};", [item.loop.id])
 
     def checked_index(self, atom: Gathered, scope: Scope) -> str:
-        """A gathered index, kept inside its buffer whatever the data says."""
+        """A gathered index, kept inside its buffer whatever the data says.
+
+        gcc (12 and before, at least) takes the vector of bits that a comparison makes for a vector of
+        offsets where an index is a comparison's result as a number, and reads anywhere. An AND with bits that
+        it cannot know stands between the two."""
         text = strip(self.text(atom.value, scope))
+        if may_be_one_bit(atom.value):
+            self.hides_bits = True
+            text = f"({text}) & {EVERY_BIT}"
         return f"{self.writer.helper('in_range')}({text}, {self.place(atom.size, scope)})"
 
     def report_gathers(self, values: Iterable[Value], scope: Scope) -> None:
@@ -308,6 +319,19 @@ class KernelPrinter:
                         self.out.add(
                             f"bad |= (unsigned long)({text}) >= (unsigned long)({size});", [value.origin]
                         )
+
+
+def may_be_one_bit(value: Value) -> bool:
+    """Whether a C compiler could make a comparison's result of an integer: all but what is read from memory,
+    counted, a choice of such numbers, or a sum of them."""
+    if value.dtype == torch.bool:
+        return True
+    if value.kind == "guard" or value.op == "where":
+        chosen = value.args[-2:]
+        return all(arg.kind == "const" for arg in chosen) or any(map(may_be_one_bit, chosen))
+    if value.kind == "op" and value.op in ("cast", "add", "sub"):
+        return any(map(may_be_one_bit, value.args))
+    return value.kind == "op"
 
 
 def strip(text: str) -> str:

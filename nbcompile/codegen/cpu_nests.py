@@ -8,6 +8,7 @@ from nbcompile.codegen.accumulators import NAN_REDUCTIONS, Accumulator
 from nbcompile.codegen.c_expressions import REGISTER_TYPES, CWriter
 from nbcompile.codegen.columns import columns_nest, is_columns
 from nbcompile.codegen.cpu_kernel import (
+    EVERY_BIT,
     PARALLEL_WORK,
     KernelPrinter,
     Scope,
@@ -83,6 +84,11 @@ class Nests(KernelPrinter):
             head_origins = [(), *head_origins]
             tail += ["  if (bad) *status = 1;"]
             tail_origins += [()]
+        if self.hides_bits:
+            declared = (
+                f'  long {EVERY_BIT} = -1; __asm__("" : "+r"({EVERY_BIT})); // no comparison is an index'
+            )
+            head, head_origins = [declared, *head], [(), *head_origins]
         lines = [*(f"// {line}" for line in comment), f"void {symbol}({signature}) {{"]
         start = len(lines)
         text = [*lines, *head, *body, *tail, "}"]

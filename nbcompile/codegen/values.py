@@ -15,19 +15,7 @@ import torch
 from nbcompile.codegen.value_ranges import NARROWED, Ranges, fits, offsets_fit
 from nbcompile.loop_ir.expr import Constant, Expr, Guard, IndexValue, Load, Number, Op, compute_dtype
 from nbcompile.loop_ir.fused import Binding, Group, Nest
-from nbcompile.loop_ir.index import (
-    ZERO,
-    Atom,
-    Axis,
-    FloorDiv,
-    IndexExpr,
-    Indirect,
-    Mod,
-    floordiv,
-    index,
-    mod,
-    product,
-)
+from nbcompile.loop_ir.index import ZERO, Atom, Axis, FloorDiv, IndexExpr, Indirect, Mod, index, product
 from nbcompile.loop_ir.nodes import Buffer, Loop
 from nbcompile.loop_ir.substitution import substitute
 
@@ -49,6 +37,8 @@ class Value:
     """One scalar of the kernel. ``kind`` is const, load, index, op, guard, reduced or scan (``op`` says which
     scan, its argument is what is scanned, ``literal`` which output it is).
 
+    place:    a load's offset in its buffer, or the number that an index is; ``index`` the same for each
+              dimension of a load's buffer.
     axes:     axes of the nest it depends on; reductions: outputs of row reductions it depends on.
     origin:   loop it was made for.
     """
@@ -61,6 +51,7 @@ class Value:
     literal: Number = 0
     buffer: str = ""
     place: IndexExpr = ZERO
+    index: tuple[IndexExpr, ...] = ()
     bounds: tuple[tuple[IndexExpr, IndexExpr, IndexExpr], ...] = ()
     axes: frozenset[Axis] = frozenset()
     reductions: frozenset[str] = frozenset()
@@ -89,6 +80,7 @@ class Reduction:
     output: str  # buffer name, and the name of its result
     split: bool
     place: IndexExpr  # offset of the output, over the kept axes
+    index: tuple[IndexExpr, ...]  # the same for each of its dimensions
     position: Value | None = None  # argmax, argmin: the position counted
     mean: str = ""  # second half of welford: the output that holds the mean
 
@@ -102,6 +94,7 @@ class Store:
     place: IndexExpr
     value: Value
     last: bool = False  # after every read of the memory it overwrites
+    index: tuple[IndexExpr, ...] = ()  # the place for each dimension of the buffer
 
 
 @dataclass(frozen=True)
@@ -142,9 +135,9 @@ def _quotients(values: KernelValues) -> int:
     return sum(1 for place in _places(values) for atom in place.atoms() if isinstance(atom, FloorDiv | Mod))
 
 
-def resolver_of(group: Group, nest: Nest, buffers: Mapping[str, Buffer]) -> _Resolver:
-    """What turns expressions of the group's loops into values for a GPU, numbered anew."""
-    return _Resolver(group, group.bindings, nest, buffers, narrow=True)
+def resolver_of(group: Group, nest: Nest, buffers: Mapping[str, Buffer], *, narrow: bool = True) -> _Resolver:
+    """What turns expressions of the group's loops into values, numbered anew; for a GPU with ``narrow``."""
+    return _Resolver(group, group.bindings, nest, buffers, narrow=narrow)
 
 
 class _Resolver:
@@ -180,7 +173,7 @@ class _Resolver:
                     value = self._made(loop, kept, number)
                     memory = self.group.in_place.get(out.name, out.name)
                     place = self.buffers[memory].offset(kept)
-                    stores.append(Store(loop, memory, place, value, last=memory != out.name))
+                    stores.append(Store(loop, memory, place, value, memory != out.name, kept))
         return KernelValues(self.group, self.nest, tuple(reductions), (*stores, *self.found), self.names)
 
     def _reduction(self, loop: Loop, binding: Binding) -> list[Reduction]:
@@ -203,12 +196,13 @@ class _Resolver:
                 return []
         if kind == "welford":
             # mean first, then the squares about it: the row is still in cache for the second pass
-            total = Reduction(loop, value, "mean", output, split, place)
+            total = Reduction(loop, value, "mean", output, split, place, kept)
             mean = self._reduced(output, value.dtype)
             deviation = self._op("sub", (value, mean), value.dtype)
             square = self._op("mul", (deviation, deviation), value.dtype)
             second = loop.outputs[1]
-            squares = Reduction(loop, square, "sum", second.name, split, second.offset(kept), mean=output)
+            place = second.offset(kept)
+            squares = Reduction(loop, square, "sum", second.name, split, place, kept, mean=output)
             return [total, squares]
         position = None
         if kind in ("argmax", "argmin"):
@@ -216,7 +210,7 @@ class _Resolver:
             for axis in loop.reduced:
                 counted = counted * axis.extent + binding[axis]
             position = self._new("index", torch.int64, place=self._place(counted))
-        return [Reduction(loop, value, kind, output, split, place, position)]
+        return [Reduction(loop, value, kind, output, split, place, kept, position)]
 
     def _one_hot(self, value: Value, axis: Axis | None) -> Value | None:
         """The sum over ``axis`` of a value that is 0 but where the axis equals some number of the row (the
@@ -254,7 +248,7 @@ class _Resolver:
         self.names.setdefault(value.number, name)
         if name in self.group.stored:
             kept = tuple(self.bindings[loop.id][axis] for axis in loop.kept)
-            self.found.append(Store(loop, name, self.buffers[name].offset(kept), value))
+            self.found.append(Store(loop, name, self.buffers[name].offset(kept), value, index=kept))
 
     def _made(self, loop: Loop, kept: tuple[IndexExpr, ...], output: int = 0) -> Value:
         """The value of a pointwise loop (or a reduction of one element) at output index ``kept``, as
@@ -319,9 +313,9 @@ class _Resolver:
                 if isinstance(atom, Indirect):
                     term = term * self._gathered(self.value(atom.value, {}), atom.size)
                 elif isinstance(atom, FloorDiv):
-                    term = term * floordiv(self._place(atom.numerator), self._place(atom.denominator))
+                    term = term * (self._place(atom.numerator) // self._place(atom.denominator))
                 elif isinstance(atom, Mod):
-                    term = term * mod(self._place(atom.numerator), self._place(atom.denominator))
+                    term = term * (self._place(atom.numerator) % self._place(atom.denominator))
                 else:
                     term = term * IndexExpr({(atom,): 1})
             total = total + term
@@ -343,8 +337,8 @@ class _Resolver:
             number = [out.name for out in maker.outputs].index(load.buffer)
             return self._made(maker, places, number)
         buffer = self.buffers[load.buffer]
-        offset = self._place(buffer.offset(places))
-        return self._new("load", compute_dtype(load.dtype), buffer=load.buffer, place=offset)
+        offset, each = self._place(buffer.offset(places)), tuple(map(self._place, places))
+        return self._new("load", compute_dtype(load.dtype), buffer=load.buffer, place=offset, index=each)
 
     def _reduced(self, output: str, dtype: torch.dtype) -> Value:
         return self._new("reduced", compute_dtype(dtype), buffer=output)
@@ -469,9 +463,9 @@ def _collapse(values: KernelValues) -> tuple[Nest, dict[Axis, IndexExpr]]:
             axis = Axis("_".join(item.name for item in run), product(item.extent for item in run))
             step = axis.extent
             for item in run:
-                inner = floordiv(step, item.extent)
-                place = floordiv(index(axis), inner)
-                mapping[item] = place if item is run[0] else mod(place, item.extent)
+                inner = step // item.extent
+                place = index(axis) // inner
+                mapping[item] = place if item is run[0] else place % item.extent
                 step = inner
         merged.append((order[run[0]], axis, run[0] in nest.inner))
     merged.sort(key=lambda item: item[0])

@@ -61,13 +61,14 @@ class Axis(Atom):
 
 
 class Size(Atom):
-    """A symbolic size, at least 1. ``hint`` is the value it had when the graph was captured."""
+    """A symbolic size or another integer known at run time. ``hint`` is the value it had when the graph was
+    captured; it is at least ``least`` (None: any integer), 1 for the extent of a tensor."""
 
-    __slots__ = ("hint",)
+    __slots__ = ("hint", "least")
 
-    def __init__(self, name: str, hint: int) -> None:
+    def __init__(self, name: str, hint: int, least: int | None = 1) -> None:
         super().__init__(name)
-        self.hint = hint
+        self.hint, self.least = hint, least
 
 
 class FloorDiv(Atom):
@@ -268,8 +269,7 @@ def floordiv(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
         return ZERO
     if numerator.constant is not None and denominator.constant is not None:
         return index(numerator.constant // denominator.constant)
-    quotient, rest = _divide(numerator, denominator)
-    quotient, rest = _not_negative(quotient, rest, denominator)
+    quotient, rest = _split(numerator, denominator)
     if within(rest, denominator):
         return quotient
     part = _remainder(rest)
@@ -293,7 +293,7 @@ def mod(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
         return ZERO
     if numerator.constant is not None and denominator.constant is not None:
         return index(numerator.constant % denominator.constant)
-    _, rest = _not_negative(*_divide(numerator, denominator), denominator)
+    _, rest = _split(numerator, denominator)
     if within(rest, denominator):
         return rest
     part = _remainder(rest)
@@ -319,21 +319,18 @@ def within(expr: IndexExpr, bound: IndexExpr) -> bool:
 
 
 def at_least(left: IndexExpr, right: IndexExpr) -> bool:
-    """Whether ``left >= right`` can be proved from the ranges of the axes (sizes are at least 1)."""
+    """Whether ``left >= right`` can be proved from the ranges of the axes and of the sizes."""
     difference = left - right
     if difference.constant is not None:
         return difference.constant >= 0
+    if _may_be_negative(difference):
+        return False
     lowest = ZERO
     for mono, coeff in difference.terms:
         term = index(coeff)
         for atom in mono:
             if isinstance(atom, Size):
                 term = term * atom
-            elif len([a for a in mono if not isinstance(a, Size)]) > 1 and coeff < 0:
-                upper = _upper(atom)
-                if upper is None:
-                    return False
-                term = term * upper
             elif coeff > 0:
                 term = ZERO  # every atom is at least 0, so the term is too
                 break
@@ -345,16 +342,23 @@ def at_least(left: IndexExpr, right: IndexExpr) -> bool:
         lowest = lowest + term
     if lowest.constant is not None:
         return lowest.constant >= 0
-    if any(isinstance(atom, Axis | FloorDiv | Mod | Indirect) for atom in lowest.atoms()):
+    if _may_be_negative(lowest) or not all(isinstance(atom, Size) for atom in lowest.atoms()):
         return False
-    # shift every size by one: if no coefficient is negative then, the value is not either
+    # count every size from its least value: if no coefficient is negative then, the value is not either
     shifted = ZERO
     for mono, coeff in lowest.terms:
         term = index(coeff)
         for atom in mono:
-            term = term * (index(1) + IndexExpr({(atom,): 1}))
+            least = (atom.least or 0) if isinstance(atom, Size) else 0
+            term = term * (index(least) + IndexExpr({(atom,): 1}))
         shifted = shifted + term
     return all(coeff >= 0 for _, coeff in shifted.terms)
+
+
+def _may_be_negative(expr: IndexExpr) -> bool:
+    """Whether an integer that only the run time knows, and that may be below 0, has a part in ``expr``."""
+    sizes = (atom for atom in expr.atoms() if isinstance(atom, Size))
+    return any(size.least is None or size.least < 0 for size in sizes)
 
 
 def _upper(atom: Atom) -> IndexExpr | None:
@@ -378,18 +382,17 @@ def _upper(atom: Atom) -> IndexExpr | None:
     return None
 
 
-def _not_negative(
-    quotient: IndexExpr, rest: IndexExpr, denominator: IndexExpr
-) -> tuple[IndexExpr, IndexExpr]:
-    """Borrow from the quotient until the rest cannot be negative: what is left of ``40*i + j - 3`` over
-    40 is ``j - 3``, and C rounds its quotient and remainder towards 0, not down."""
-    if denominator.constant is None or all(coeff > 0 for _, coeff in rest.terms):
+def _split(numerator: IndexExpr, denominator: IndexExpr) -> tuple[IndexExpr, IndexExpr]:
+    """Quotient and a rest that is as certainly not negative as ``numerator``: kernels round quotients
+    towards 0, not down, so what may be below 0 must not be taken apart."""
+    quotient, rest = _divide(numerator, denominator)
+    if all(coeff > 0 for _, coeff in rest.terms):
         return quotient, rest
-    for borrowed in range(MOST_BORROWED):
+    for borrowed in range(MOST_BORROWED):  # what is left of 40*i + j - 3 over 40 is j - 3: borrow one 40
         lifted = rest + borrowed * denominator
         if at_least(lifted, ZERO):
             return quotient - borrowed, lifted
-    return quotient, rest
+    return ZERO, numerator
 
 
 def _divide(numerator: IndexExpr, denominator: IndexExpr) -> tuple[IndexExpr, IndexExpr]:

@@ -37,7 +37,7 @@ def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
     """Lower every node. LoweringError if the graph holds what no program can (data-dependent sizes,
     higher-order operators, tensor subclasses): the graph is then run as it is."""
     sizes = SizeTable()
-    builder = Builder(graph.id, sizes, options, device_of(graph))
+    builder = Builder(graph.id, sizes, options, device_of(graph.module))
     values: dict[fx.Node, Any] = {}
     inputs: list[Buffer | str | None] = []
     constants: dict[str, torch.Tensor] = {}

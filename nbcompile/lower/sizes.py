@@ -8,6 +8,7 @@ import torch
 
 from nbcompile.errors import LoweringError
 from nbcompile.loop_ir.index import ONE, IndexExpr, Size, floordiv, index, mod
+from nbcompile.stages import least_of
 
 
 class SizeTable:
@@ -68,5 +69,5 @@ class SizeTable:
             hint = values.get(symbol)
             if hint is None:
                 raise LoweringError(f"the size {name} depends on data")
-            self.sizes[name] = Size(name, int(hint))
+            self.sizes[name] = Size(name, int(hint), least_of(symbol, env))
         return self.sizes[name]

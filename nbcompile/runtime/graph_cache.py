@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import torch
 import nbcompile
 from nbcompile.options import Options
 from nbcompile.runtime.cache import DiskCache, key
-from nbcompile.stages import Argument, AtenGraph, Config, KernelSource, KernelText, Launch
+from nbcompile.stages import Argument, AtenGraph, Config, KernelSource, KernelText, Launch, least_of
 
 SOURCE, RECORD = "source.json", "record.json"
 
@@ -108,10 +108,17 @@ def _described(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         sizes = [*value.shape, *value.stride()]
         hints = [item.node.hint for item in sizes if isinstance(item, torch.SymInt)]
-        return f"{value.dtype} {sizes} {hints} {value.device} {value.layout}"
+        return f"{value.dtype} {sizes} {hints} {_least(sizes)} {value.device} {value.layout}"
     if isinstance(value, torch.SymInt):
-        return f"{value} {value.node.hint}"
+        return f"{value} {value.node.hint} {_least([value])}"
     return repr(value) if isinstance(value, int | float | bool | type(None)) else type(value).__name__
+
+
+def _least(sizes: Iterable[Any]) -> dict[str, int | None]:
+    """The least value of every symbol in symbolic sizes: what may be left out of the code depends on it."""
+    nodes = [item.node for item in sizes if isinstance(item, torch.SymInt) and item.node.constant is None]
+    found = {str(each): least_of(each, node.shape_env) for node in nodes for each in node.expr.free_symbols}
+    return dict(sorted(found.items()))
 
 
 @functools.cache

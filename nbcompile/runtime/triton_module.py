@@ -141,7 +141,10 @@ def allocator(device: torch.device) -> Callable[..., torch.Tensor]:
 
 
 def check_devices(aten: AtenGraph, device: torch.device) -> None:
-    """LoweringError if the graph works on two devices (numbers that come in on the CPU are moved)."""
+    """LoweringError if the graph works on two devices (numbers that come in on the CPU are moved), or on one
+    that has no memory that kernels could be given."""
+    if device.type not in ("cpu", "cuda"):
+        raise LoweringError(f"the graph works on {device}")
     for node in aten.module.graph.nodes:
         for item in _tensors(node.meta.get("val")):
             if item.device == device or (node.op in ("placeholder", "get_attr") and item.dim() == 0):

@@ -9,6 +9,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from nbcompile.capture.decompositions import decompositions
+from nbcompile.codegen.bounds import verify_bounds
 from nbcompile.codegen.groups_to_source import groups_to_source
 from nbcompile.fuse.limits import limits_of
 from nbcompile.fuse.loops_to_groups import loops_to_groups
@@ -32,6 +33,7 @@ def compile_program(
     """A function of the program's inputs. Programs without library calls only."""
     toolchain = find_toolchain()
     fused = with_storage(loops_to_groups(verify(program), options), limits_of(options.chip))
+    verify_bounds(fused)
     source = groups_to_source(verify_versions(fused), toolchain.vector_math)
     library = binary.find_or_build(source, toolchain, options, Recorder(options))
     module = source_to_module.bind(source, library.functions, program.constants, library.from_cache)

@@ -29,6 +29,7 @@ from nbcompile.codegen import (
     triton_nests,
     triton_small_tables,
 )
+from nbcompile.codegen.bounds import verify_bounds
 from nbcompile.codegen.groups_to_triton import groups_to_triton
 from nbcompile.codegen.triton_expressions import HELPERS, IMPORTS
 from nbcompile.fuse import loops_to_groups as loops_to_groups_file
@@ -78,6 +79,7 @@ def generated(aten: AtenGraph, options: Options = H100) -> tuple[FusedProgram, K
     fused = in_one_order(loops_to_groups(verify(aten_to_loops(aten, options)), options), options.chip)
     verify(fused.program)
     fused = verify_versions(with_storage(fused, limits_of(options.chip)))
+    verify_bounds(fused, narrow=True)
     return fused, groups_to_triton(fused, options.chip)
 
 

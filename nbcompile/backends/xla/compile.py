@@ -23,7 +23,7 @@ def compile_aten(aten: AtenGraph, recorder: Recorder, flags: Mapping[str, Any]) 
     with recorder.step("split", aten.id):
         check(aten)
         steps = plan(aten)
-    device = device_of(aten)
+    device = device_of(aten.module)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = torch.get_num_threads()
     if device.type == "cpu" and cores != threads:

@@ -85,7 +85,7 @@ class _Maker:
 
     def __post_init__(self) -> None:
         self.names = {node.name for node in self.aten.module.graph.nodes}
-        device = device_of(self.aten)
+        device = device_of(self.aten.module)
         self.target = "cpu"
         if device.type == "cuda":
             major, minor = torch.cuda.get_device_capability(device)
