@@ -18,6 +18,9 @@ from tests.fuzz.execute import Outcome, Runner, widened
 from tests.fuzz.program import Program
 
 RANDOM = re.compile(r"dropout|rand|bernoulli|normal\(|rrelu\(")
+BROKEN = re.compile(
+    r"(?:our compiler could not compile it|our code failed when run): (?!LoweringError|IndexError)(\w+)"
+)
 Backend = Callable[..., Any]
 
 
@@ -81,11 +84,14 @@ def check(program: Program, target: Target) -> Verdict:
     if recorder is not None:
         verdict.graphs = recorder.graph_count
         verdict.eager = list(recorder.ran_eagerly.values())
+        for reason in verdict.eager:  # code that no compiler takes, or that fails when it runs
+            if broken := BROKEN.search(reason):
+                verdict.failures.append(Difference(f"broken code, {broken[1]}", "graph", reason[:300]))
     if found:
         theirs = compiled_outcomes(program, runner, aot_eager())
         also = {item.identity for item in compare_calls(expected, theirs, references)}
         verdict.torch = [item for item in found if item.identity in also]
-        verdict.failures = [item for item in found if item.identity not in also]
+        verdict.failures += [item for item in found if item.identity not in also]
     verdict.seconds = time.perf_counter() - start
     return verdict
 
