@@ -44,6 +44,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--optimize", default="", metavar="LEVEL", help="build the C kernels with -O0 ... -O3")
     made.add_argument("--cc", default="", help="the C compiler of the kernels: gcc, clang")
     made.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="an option of nbcompile")
+    made.add_argument("--backend", default="", help="another compiler than nbcompile: inductor, package.module:function")
     made.add_argument("--worker", help=argparse.SUPPRESS)
     return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import re
 import time
@@ -21,7 +22,7 @@ RANDOM = re.compile(r"dropout|rand|bernoulli|normal\(|rrelu\(")
 BROKEN = re.compile(
     r"(?:our compiler could not compile it|our code failed when run): (?!LoweringError|IndexError)(\w+)"
 )
-Backend = Callable[..., Any]
+Backend = Callable[..., Any] | str
 
 
 @dataclass
@@ -44,11 +45,12 @@ class Verdict:
 @dataclass(frozen=True)
 class Target:
     """Where programs run: ``cpu``, ``interpret`` (Triton's interpreter) or ``cuda``. ``options`` for nbcompile;
-    ``backend`` is another compiler to test in its place."""
+    ``backend`` is another compiler to test in its place: one that torch knows by this name, or
+    ``package.module:function``."""
 
     name: str = "cpu"
     options: tuple[tuple[str, Any], ...] = ()
-    backend: Backend | None = None
+    backend: str = ""
 
     @property
     def device(self) -> str:
@@ -56,8 +58,9 @@ class Target:
 
     def compiler(self) -> tuple[Backend, Any]:
         """A backend for torch.compile, and its recorder (None if it has none)."""
-        if self.backend is not None:
-            return self.backend, None
+        if self.backend:
+            module, _, name = self.backend.rpartition(":")
+            return getattr(importlib.import_module(module), name) if module else self.backend, None
         from nbcompile.backends.nbcompile import nbcompile_backend
         from nbcompile.options import Options
         from nbcompile.recorder import Recorder
@@ -94,6 +97,12 @@ def check(program: Program, target: Target) -> Verdict:
         verdict.failures += [item for item in found if item.identity not in also]
     verdict.seconds = time.perf_counter() - start
     return verdict
+
+
+def agrees(program: Program, target: str = "cpu") -> None:
+    """Assert that a program does, compiled, what it does in eager."""
+    failures = check(program, Target(target)).failures
+    assert not failures, "\n".join([*map(str, failures), program.inputs_source(), program.source()])
 
 
 def aot_eager() -> Backend:

@@ -75,9 +75,11 @@ def differences(expected: Outcome, got: Outcome, noisy: Many, wide: Callable[[],
 
 def describe(error: BaseException) -> str:
     """The innermost exception's class, which is what stays alike while a program is reduced."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return type(error).__name__
+    while True:
+        inner = getattr(error, "inner_exception", None) or error.__cause__  # Dynamo's, of a backend's
+        if inner is None:
+            return type(error).__name__
+        error = inner
 
 
 def described(a: Any, b: Any, place: str, prefix: str = "", strides: bool = True) -> list[Difference]:

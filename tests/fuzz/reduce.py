@@ -53,6 +53,7 @@ def taken(program: Program) -> bool:
 
 def candidates(program: Program) -> Iterator[Program]:
     """Smaller programs, those that leave out most first."""
+    yield from _slices(program)
     for made in _fewer_steps(program):
         yield without_unread_inputs(made)
     yield from _fewer_results(program)
@@ -64,6 +65,27 @@ def candidates(program: Program) -> Iterator[Program]:
 
 
 # -- steps ------------------------------------------------------------------------------------------
+
+
+def _slices(program: Program) -> Iterator[Program]:
+    """One result alone with what it is made from: without what is overwritten, then with all of that."""
+    for name in program.results if len(program.results) > 1 else ():
+        for writing in (False, True):
+            yield _sliced(program, (name,), writing)
+    for writing in (False, True):
+        made = _sliced(program, program.results, writing)
+        if len(made.steps) < len(program.steps):
+            yield made
+
+
+def _sliced(program: Program, results: tuple[str, ...], writing: bool) -> Program:
+    """The steps that ``results`` come from, and those that overwrite, if ``writing``."""
+    wanted, steps = set(results), []
+    for step in reversed(program.steps):
+        if wanted & set(step.results) or (step.writes and (writing or step.writes in wanted)):
+            steps.append(step)
+            wanted |= set(step.operands)
+    return without_unread_inputs(replace(program, steps=tuple(steps[::-1]), results=results))
 
 
 def _fewer_steps(program: Program) -> Iterator[Program]:

@@ -45,7 +45,7 @@ def work(request: dict[str, Any]) -> int:
 def _target(request: dict[str, Any]) -> Any:
     from tests.fuzz.check import Target
 
-    return Target(request["target"], tuple(tuple(pair.split("=", 1)) for pair in request["option"]))
+    return Target(request["target"], tuple(tuple(pair.split("=", 1)) for pair in request["option"]), request.get("backend", ""))
 
 
 def outcome(item: dict[str, Any], request: dict[str, Any], target: Any) -> dict[str, Any]:
@@ -147,8 +147,8 @@ def run(arguments: argparse.Namespace, script: Path, folder: Path) -> int:
     running: list[Worker] = []
     number = 0
     batch = BATCH if arguments.target != "cuda" else 60
-    base = {"target": arguments.target, "option": arguments.option, "reduce": arguments.reduce,
-            "reduce_seconds": arguments.reduce_seconds}  # fmt: skip
+    base = {"target": arguments.target, "option": arguments.option, "backend": arguments.backend,
+            "reduce": arguments.reduce, "reduce_seconds": arguments.reduce_seconds}  # fmt: skip
     try:
         while True:
             out_of_time = end is not None and time.monotonic() > end
@@ -291,7 +291,7 @@ def show(arguments: argparse.Namespace) -> int:
     from tests.fuzz.check import check, prepare
     from tests.fuzz.draw import draw
 
-    target = _target({"target": arguments.target, "option": arguments.option})
+    target = _target(vars(arguments))
     prepare(target)
     program = draw(arguments.show)
     print(described(program))
