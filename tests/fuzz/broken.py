@@ -1,4 +1,5 @@
-"""Compilers with one fault each, which the fuzzer has to find: they run Dynamo's graph as it is, but for that."""
+"""Compilers with one fault each, which the fuzzer has to find: they run Dynamo's graph as it is, but for
+that."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ Backend = Callable[..., Any] | str
 
 @dataclass
 class Verdict:
-    """What came of a program. ``failures`` are ours, ``torch`` those that aot_eager has as well. ``graphs`` were
-    captured, ``eager`` of these did not run our code, for these reasons."""
+    """What came of a program. ``failures`` are ours, ``torch`` those that aot_eager has as well. ``graphs``
+    were captured, ``eager`` of these did not run our code, for these reasons."""
 
     failures: list[Difference] = field(default_factory=list)
     torch: list[Difference] = field(default_factory=list)
@@ -44,8 +44,8 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Target:
-    """Where programs run: ``cpu``, ``interpret`` (Triton's interpreter) or ``cuda``. ``options`` for nbcompile;
-    ``backend`` is another compiler to test in its place: one that torch knows by this name, or
+    """Where programs run: ``cpu``, ``interpret`` (Triton's interpreter) or ``cuda``. ``options`` for
+    nbcompile; ``backend`` is another compiler to test in its place: one that torch knows by this name, or
     ``package.module:function``."""
 
     name: str = "cpu"
@@ -161,7 +161,10 @@ def compare_calls(
     for call, (one, two) in enumerate(zip(expected, got)):
         for more in (False, True):
             found = differences(
-                one, two, functools.partial(references.noisy, call, more), functools.partial(references.wide, call)
+                one,
+                two,
+                functools.partial(references.noisy, call, more),
+                functools.partial(references.wide, call),
             )
             if not any("values" in item.kind for item in found):
                 break

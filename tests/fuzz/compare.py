@@ -1,8 +1,8 @@
 """What differs between two runs of one program, and whether rounding explains it.
 
-Numbers may be off by what eager's own rounding may be off by: the program runs several times with errors of that size
-put into each step, and a compiled value has to lie among what comes out. Where it does not, a run in float64 says
-whether eager was nearer.
+Numbers may be off by what eager's own rounding may be off by: the program runs several times with errors of
+that size put into each step, and a compiled value has to lie among what comes out. Where it does not, a run
+in float64 says whether eager was nearer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ Many = Callable[[], Sequence[Outcome]]
 """Runs with noise, made when they are first needed."""
 
 
-def differences(expected: Outcome, got: Outcome, noisy: Many, wide: Callable[[], Outcome | None]) -> list[Difference]:
+def differences(
+    expected: Outcome, got: Outcome, noisy: Many, wide: Callable[[], Outcome | None]
+) -> list[Difference]:
     """All that differs, but for numbers that rounding explains."""
     if expected.error is not None:
         return []  # whatever it does then: eager refuses it, there or at backward
@@ -60,14 +62,18 @@ def differences(expected: Outcome, got: Outcome, noisy: Many, wide: Callable[[],
         for number, (a, b) in enumerate(zip(one, two)):
             place = f"gradient {number}{' again' if time else ''}"
             if (a is None) != (b is None):
-                found.append(Difference("gradient-none", place, f"eager has {'none' if a is None else 'one'}"))
+                found.append(
+                    Difference("gradient-none", place, f"eager has {'none' if a is None else 'one'}")
+                )
             elif a is not None:
                 found += described(a, b, place, "gradient ", strides=False)
                 found += judge.values(
                     a, b, place, lambda run, t=time, n=number: run.gradients[t][n], "gradient "
                 )
     if len(expected.gradients) != len(got.gradients):
-        found.append(Difference("gradient-none", "all", f"{len(got.gradients)}, eager {len(expected.gradients)}"))
+        found.append(
+            Difference("gradient-none", "all", f"{len(got.gradients)}, eager {len(expected.gradients)}")
+        )
     if not torch.equal(expected.generator, got.generator):
         found.append(Difference("generator", "state"))
     return found
@@ -98,7 +104,9 @@ def described(a: Any, b: Any, place: str, prefix: str = "", strides: bool = True
         if one != two:
             return [Difference(prefix + what, place, f"{two}, eager {one}")]
     if strides and seen_strides(a) != seen_strides(b):
-        return [Difference(prefix + "strides", place, f"{b.stride()}, eager {a.stride()}, shape {tuple(a.shape)}")]
+        return [
+            Difference(prefix + "strides", place, f"{b.stride()}, eager {a.stride()}, shape {tuple(a.shape)}")
+        ]
     return []
 
 
@@ -166,7 +174,9 @@ class Judge:
         if not bool(wrong.any()):
             return []
         where = tuple(wrong.nonzero()[0].tolist()) if wrong.dim() else ()
-        note = f"{int(wrong.sum())} of {wrong.numel()}, at {where}: {b[where].item()}, eager {a[where].item()}"
+        note = (
+            f"{int(wrong.sum())} of {wrong.numel()}, at {where}: {b[where].item()}, eager {a[where].item()}"
+        )
         return [Difference(prefix + "values", place, note)]
 
     def _exact(self, find: Callable[[Outcome], Any]) -> torch.Tensor | None:
@@ -201,7 +211,8 @@ def parts(x: torch.Tensor) -> torch.Tensor:
 
 
 def within(a: torch.Tensor, b: torch.Tensor, others: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Where ``b`` lies among eager's ``a`` and the noisy runs. Of integers, where the noise itself moves them."""
+    """Where ``b`` lies among eager's ``a`` and the noisy runs. Of integers, where the noise itself moves
+    them."""
     runs = torch.stack([a, *others])
     if not (a.is_floating_point() or a.is_complex()):
         return (runs != runs[:1]).any(0)

@@ -1,4 +1,5 @@
-"""Draw a program from a seed: each step is run as it is drawn, so that every program is one that eager takes."""
+"""Draw a program from a seed: each step is run as it is drawn, so that every program is one that eager
+takes."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ SIZES = [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 24, 33, 65, 130]
 SIZE_WEIGHTS = [3, 6, 8, 8, 8, 6, 5, 6, 3, 3, 4, 3, 2, 2, 1.5, 1]
 
 
-class Skip(Exception):
+class Skip(Exception):  # noqa: N818 - no error: another is drawn
     """This operation has nothing to work on here."""
 
 
@@ -235,8 +236,10 @@ class Draw:
         if self.dynamic or self.chance(0.15):
             changing = [name for name in self.dims if self.chance(0.6)]
             for _ in range(choose([1, 2])):
-                again = {name: choose(SIZES, SIZE_WEIGHTS) if name in changing else size
-                         for name, size in self.dims.items()}  # fmt: skip
+                again = {
+                    name: choose(SIZES, SIZE_WEIGHTS) if name in changing else size
+                    for name, size in self.dims.items()
+                }
                 self.sizes.append(again)
         elif self.chance(0.1):
             self.sizes.append(dict(self.dims))
@@ -257,7 +260,9 @@ class Draw:
         item = Input(self._name(), shape, dtype, fill, view, base, grad)
         self.inputs.append(item)
         try:
-            made = [Runner(self._program(()), self.device).arguments(call)[-1] for call in range(len(self.sizes))]
+            made = [
+                Runner(self._program(()), self.device).arguments(call)[-1] for call in range(len(self.sizes))
+            ]
         except Exception as error:
             self.inputs.pop()
             raise Skip from error
@@ -278,9 +283,16 @@ class Draw:
 
     def _program(self, results: Sequence[str]) -> Program:
         return Program(
-            self.seed, tuple(self.inputs), tuple(self.steps), tuple(results), tuple(self.sizes), self.mode,
-            self.autocast, self.inside, self.dynamic,
-        )  # fmt: skip
+            self.seed,
+            tuple(self.inputs),
+            tuple(self.steps),
+            tuple(results),
+            tuple(self.sizes),
+            self.mode,
+            self.autocast,
+            self.inside,
+            self.dynamic,
+        )
 
     def begin(self) -> None:
         """The first arguments, and their tensors."""
@@ -342,10 +354,12 @@ class Draw:
 
     def _usable(self, tensors: list[Any]) -> bool:
         return all(
-            isinstance(item, torch.Tensor) and item.numel() <= MOST_ELEMENTS and item.dim() <= 6
+            isinstance(item, torch.Tensor)
+            and item.numel() <= MOST_ELEMENTS
+            and item.dim() <= 6
             and (self.special or moderate(item))
             for item in tensors
-        )  # fmt: skip
+        )
 
     def _moderate(self) -> bool:
         return self.special or all(moderate(item) for value in self.known for item in value.tensors)
@@ -370,14 +384,18 @@ class Draw:
         return tuple(found)
 
 
-class Restart(Exception):
+class Restart(Exception):  # noqa: N818
     """What was drawn cannot be gone on with."""
 
 
 def moderate(x: torch.Tensor) -> bool:
     """Finite, and not so large that the next steps overflow."""
     if not (x.is_floating_point() or x.is_complex()):
-        return x.dtype in (torch.bool, torch.uint8, torch.int8) or not x.numel() or int(x.detach().abs().max()) < 10**6
+        return (
+            x.dtype in (torch.bool, torch.uint8, torch.int8)
+            or not x.numel()
+            or int(x.detach().abs().max()) < 10**6
+        )
     with torch.no_grad():
         return not x.numel() or float(x.detach().abs().max()) <= LARGEST.get(x.dtype, 1e5)  # False for NaN
 
@@ -425,7 +443,8 @@ def _attempt(d: Draw, least: int) -> Program | None:
 
 
 def _checked(program: Program, device: str, least: int) -> Program | None:
-    """Without what nothing reads, if eager takes it as a whole; without gradients if it refuses only those."""
+    """Without what nothing reads, if eager takes it as a whole; without gradients if it refuses only
+    those."""
     program = without_unread_inputs(program)
     if len(program.steps) < least or not program.results or not program.inputs:
         return None

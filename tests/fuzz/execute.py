@@ -24,10 +24,10 @@ def values(
 ) -> torch.Tensor:
     """A tensor of known contents.
 
-    fill: ``normal``, ``positive`` (0.1 to 2), ``unit`` (0 to 1, open), ``few`` (multiples of a half, many of them
-    alike), ``special`` (normal, with NaN, infinities and both zeros among them), ``index:N`` (0 to N - 1),
-    ``distinct`` (0 .. n - 1 in disorder). Integers are -4 to 4 (0 to 8 without a sign) where nothing else is said.
-    ``"normal of float16"``: what the contents of that type are.
+    fill: ``normal``, ``positive`` (0.1 to 2), ``unit`` (0 to 1, open), ``few`` (multiples of a half, many of
+    them alike), ``special`` (normal, with NaN, infinities and both zeros among them), ``index:N`` (0 to N -
+    1), ``distinct`` (0 .. n - 1 in disorder). Integers are -4 to 4 (0 to 8 without a sign) where nothing else
+    is said. ``"normal of float16"``: what the contents of that type are.
     """
     if " of " in fill:
         fill, narrow = fill.split(" of ")
@@ -46,7 +46,11 @@ def values(
         return torch.randint(low, low + 9, shape, generator=generator).to(dtype).to(device)
     made = torch.randn(shape, generator=generator, dtype=torch.float64)
     if dtype.is_complex:
-        return torch.complex(made, torch.randn(shape, generator=generator, dtype=torch.float64)).to(dtype).to(device)
+        return (
+            torch.complex(made, torch.randn(shape, generator=generator, dtype=torch.float64))
+            .to(dtype)
+            .to(device)
+        )
     if fill == "positive":
         made = made.abs() % 1.9 + 0.1
     elif fill == "unit":
@@ -62,14 +66,16 @@ def values(
 
 def weights(like: torch.Tensor, number: int) -> torch.Tensor:
     """What a result's gradient is multiplied by."""
-    made = values(tuple(like.shape), torch.complex64 if like.dtype.is_complex else torch.float32, seed=500 + number)
+    made = values(
+        tuple(like.shape), torch.complex64 if like.dtype.is_complex else torch.float32, seed=500 + number
+    )
     return made.to(device=like.device, dtype=like.dtype)
 
 
 @dataclass
 class Outcome:
-    """What one call did. ``gradients`` has a list for each time that they were taken. ``error`` is the exception,
-    and ``stage`` where it came: ``call`` or ``backward``."""
+    """What one call did. ``gradients`` has a list for each time that they were taken. ``error`` is the
+    exception, and ``stage`` where it came: ``call`` or ``backward``."""
 
     inputs: tuple[torch.Tensor, ...] = ()
     results: tuple[Any, ...] = ()
@@ -135,18 +141,23 @@ class Runner:
             for number in range(times):
                 outcome.gradients.append(
                     torch.autograd.grad(
-                        [item for item, _ in results], wanted, [weight for _, weight in results],
-                        allow_unused=True, retain_graph=number + 1 < times,
+                        [item for item, _ in results],
+                        wanted,
+                        [weight for _, weight in results],
+                        allow_unused=True,
+                        retain_graph=number + 1 < times,
                     )
-                )  # fmt: skip
+                )
         except Exception as error:
             outcome.error, outcome.stage = error, "backward"
 
     # -- step by step --------------------------------------------------------------------------
 
     def run_noisily(self, call: int, seed: int, size: float) -> Outcome:
-        """One call in which each step that rounds sees operands that are off by up to ``size`` units in the last
-        place: how much the results move tells how far they may be off. Gradients flow back through the same."""
+        """One call in which each step that rounds sees operands that are off by up to ``size`` units in the
+        last
+        place: how much the results move tells how far they may be off. Gradients flow back through the
+        same."""
         noise = Noise(seed, size, self.program.autocast)
         names = [item.name for item in self.program.inputs]
 

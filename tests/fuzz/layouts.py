@@ -8,7 +8,19 @@ if TYPE_CHECKING:
     from tests.fuzz.draw import Draw
 
 FLOATS = ["float32", "float64", "bfloat16", "float16"]
-OTHERS = ["float32", "int64", "bool", "int32", "float64", "bfloat16", "float16", "uint8", "int8", "int16", "complex64"]
+OTHERS = [
+    "float32",
+    "int64",
+    "bool",
+    "int32",
+    "float64",
+    "bfloat16",
+    "float16",
+    "uint8",
+    "int8",
+    "int16",
+    "complex64",
+]
 
 
 def draw(d: Draw) -> tuple[str, str, str, str, str]:
@@ -42,7 +54,14 @@ def layout(d: Draw, terms: list[str]) -> tuple[list[str], str]:
     rank = len(terms)
     kinds = {"plain": 9.0}
     if rank:
-        kinds |= {"steps": 2, "offset": 1.5, "expanded": 1, "overlapping": 0.5, "flat": 0.5, "as_strided": 0.5}
+        kinds |= {
+            "steps": 2,
+            "offset": 1.5,
+            "expanded": 1,
+            "overlapping": 0.5,
+            "flat": 0.5,
+            "as_strided": 0.5,
+        }
     if rank >= 2:
         kinds |= {"permuted": 3, "selected": 0.5, "diagonal": 0.3}
     if rank in (4, 5):
@@ -119,17 +138,40 @@ def _channels_last(d: Draw, terms: list[str]) -> tuple[list[str], str]:
 
 
 LAYOUTS = {
-    "plain": _plain, "steps": _steps, "offset": _offset, "expanded": _expanded, "overlapping": _overlapping,
-    "as_strided": _as_strided, "flat": _flat, "permuted": _permuted, "selected": _selected, "diagonal": _diagonal,
+    "plain": _plain,
+    "steps": _steps,
+    "offset": _offset,
+    "expanded": _expanded,
+    "overlapping": _overlapping,
+    "as_strided": _as_strided,
+    "flat": _flat,
+    "permuted": _permuted,
+    "selected": _selected,
+    "diagonal": _diagonal,
     "channels_last": _channels_last,
-}  # fmt: skip
+}
 
 
 def over_another(d: Draw) -> tuple[str, str, str, str, str]:
     """A view of the memory of an argument that is there: the same elements, or some of them."""
     base = d.choice([item for item in d.inputs if not item.base] or d.inputs)
-    views = [base.view, "b", "b.reshape(-1)", "b.flatten()[1:]", "b[1:]", "b[:-1]", "b[::2]", "b[..., 1:]", "b.mT",
-             "b[..., :1]", "b[0]", "b.unsqueeze(0)", "b[:1]", "b.t()", "b.transpose(0, -1)"]  # fmt: skip
+    views = [
+        base.view,
+        "b",
+        "b.reshape(-1)",
+        "b.flatten()[1:]",
+        "b[1:]",
+        "b[:-1]",
+        "b[::2]",
+        "b[..., 1:]",
+        "b.mT",
+        "b[..., :1]",
+        "b[0]",
+        "b.unsqueeze(0)",
+        "b[:1]",
+        "b.t()",
+        "b.transpose(0, -1)",
+    ]
     return base.shape, base.dtype, base.fill, d.choice(views), base.name
 
 

@@ -1,7 +1,8 @@
 """A random program as data: it goes to JSON and back, and prints as the Python that a user would write.
 
-Values are called ``v0``, ``v1`` ... in order of appearance, inputs first. A step holds the text of its expression,
-so what is drawn, what runs step by step, what torch.compile gets and what a test shows are the same text.
+Values are called ``v0``, ``v1`` ... in order of appearance, inputs first. A step holds the text of its
+expression, so what is drawn, what runs step by step, what torch.compile gets and what a test shows are the
+same text.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Input:
     dtype: ``"float32"`` ...
     fill:  what the base is filled with, see :func:`tests.fuzz.execute.values`.
     view:  Python that makes the argument from the base ``b``: ``"b[:, ::2]"``, ``"b"`` for itself.
-    base:  name of an earlier input whose base this one is a view of; ``shape`` and ``fill`` then mean nothing.
+    base:  name of an earlier input whose base this one is a view of; ``shape`` and ``fill`` then mean
+    nothing.
     grad:  whether it requires a gradient (it is a leaf of its own then, over the same memory).
     """
 
@@ -45,8 +47,8 @@ class Input:
 @dataclass(frozen=True)
 class Step:
     """One statement. ``results`` are the names that it defines (none: it is there for what it overwrites).
-    ``exact``: eager rounds nothing in it, so that it is never a reason for other numbers. ``writes``: the name of
-    the value that it overwrites."""
+    ``exact``: eager rounds nothing in it, so that it is never a reason for other numbers. ``writes``: the
+    name of the value that it overwrites."""
 
     op: str
     code: str

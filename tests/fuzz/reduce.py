@@ -115,15 +115,22 @@ def _without(program: Program, gone: range, pool: dict[str, tuple[object, ...]])
     operands = [name for place in gone for name in program.steps[place].operands]
     exchange: dict[str, str] = {}
     for name in read:
-        like = [other for other in [*operands, *before] if other not in lost and pool.get(other) == pool.get(name)]
+        like = [
+            other for other in [*operands, *before] if other not in lost and pool.get(other) == pool.get(name)
+        ]
         if not like:
             return
         exchange[name] = like[0]
     steps = tuple(_exchanged(step, exchange) for step in kept)
     yield replace(program, steps=steps, results=results or tuple(exchange.values())[:1])
     if results != program.results:
-        yield replace(program, steps=steps, results=tuple(exchange.get(name, name) for name in program.results
-                                                          if name in exchange or name not in lost))  # fmt: skip
+        yield replace(
+            program,
+            steps=steps,
+            results=tuple(
+                exchange.get(name, name) for name in program.results if name in exchange or name not in lost
+            ),
+        )
 
 
 def _exchanged(step: Step, exchange: dict[str, str]) -> Step:
@@ -169,7 +176,9 @@ def _cut(program: Program) -> Iterator[Program]:
             continue
         dtype = str(kind[0]).removeprefix("torch.")
         for fill in ("normal", "index:2") if dtype in ("int64", "int32") else ("normal", "positive"):
-            for grad in (True, False) if program.trains and dtype.startswith(("float", "bfloat")) else (False,):
+            for grad in (
+                (True, False) if program.trains and dtype.startswith(("float", "bfloat")) else (False,)
+            ):
                 fresh = Input(name, _term(program, step, kind[1]), dtype, fill, grad=grad)
                 steps = program.steps[:place] + program.steps[place + 1 :]
                 yield without_unread_inputs(replace(program, inputs=(*program.inputs, fresh), steps=steps))
@@ -203,7 +212,16 @@ def _plainer(code: str) -> Iterator[str]:
         for smaller in ("0", "1"):
             if int(found[0]) > int(smaller) and found[0] != smaller:
                 yield code[: found.start()] + smaller + code[found.end() :]
-    for tail in (", keepdim=True", ", True", ".abs()", ".long()", " + 1", " * 0.5", ", stable=True", ", descending=False"):
+    for tail in (
+        ", keepdim=True",
+        ", True",
+        ".abs()",
+        ".long()",
+        " + 1",
+        " * 0.5",
+        ", stable=True",
+        ", descending=False",
+    ):
         if tail in code:
             yield code.replace(tail, "", 1)
     names = NAME.findall(code)
@@ -234,7 +252,9 @@ def _plainer_circumstances(program: Program) -> Iterator[Program]:
     if program.autocast:
         yield replace(program, autocast="")
     if program.mode != "grad":
-        yield replace(program, mode="grad", inputs=tuple(replace(item, grad=False) for item in program.inputs))
+        yield replace(
+            program, mode="grad", inputs=tuple(replace(item, grad=False) for item in program.inputs)
+        )
         yield replace(program, mode="grad")
         yield replace(program, mode="train")
     if program.inside:
@@ -297,7 +317,9 @@ def _smaller_sizes(program: Program) -> Iterator[Program]:
 def renamed(program: Program) -> Program:
     """With the values numbered in order of appearance."""
     names: dict[str, str] = {}
-    for name in [item.name for item in program.inputs] + [name for step in program.steps for name in step.results]:
+    for name in [item.name for item in program.inputs] + [
+        name for step in program.steps for name in step.results
+    ]:
         names[name] = f"v{len(names)}"
 
     def again(text: str) -> str:
@@ -307,7 +329,12 @@ def renamed(program: Program) -> Program:
         program,
         inputs=tuple(replace(item, name=again(item.name), base=again(item.base)) for item in program.inputs),
         steps=tuple(
-            replace(step, code=again(step.code), results=tuple(map(again, step.results)), writes=again(step.writes))
+            replace(
+                step,
+                code=again(step.code),
+                results=tuple(map(again, step.results)),
+                writes=again(step.writes),
+            )
             for step in program.steps
         ),
         results=tuple(map(again, program.results)),

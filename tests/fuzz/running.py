@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,11 @@ def work(request: dict[str, Any]) -> int:
 def _target(request: dict[str, Any]) -> Any:
     from tests.fuzz.check import Target
 
-    return Target(request["target"], tuple(tuple(pair.split("=", 1)) for pair in request["option"]), request.get("backend", ""))
+    return Target(
+        request["target"],
+        tuple(tuple(pair.split("=", 1)) for pair in request["option"]),
+        request.get("backend", ""),
+    )
 
 
 def outcome(item: dict[str, Any], request: dict[str, Any], target: Any) -> dict[str, Any]:
@@ -63,26 +67,46 @@ def outcome(item: dict[str, Any], request: dict[str, Any], target: Any) -> dict[
         return {"status": "fuzzer", "note": traceback.format_exc()[-900:], "kinds": [type(error).__name__]}
     found: dict[str, Any] = {
         "status": "failure" if verdict.failures else "torch" if verdict.torch else "fine",
-        "kinds": list(dict.fromkeys(item.kind for item in verdict.failures)), "torch": sorted({item.kind for item in verdict.torch}),
-        "differences": [str(item) for item in verdict.failures], "steps": len(program.steps),
-        "graphs": verdict.graphs, "eager": verdict.eager, "refused": verdict.refused, "seconds": verdict.seconds,
+        "kinds": list(dict.fromkeys(item.kind for item in verdict.failures)),
+        "torch": sorted({item.kind for item in verdict.torch}),
+        "differences": [str(item) for item in verdict.failures],
+        "steps": len(program.steps),
+        "graphs": verdict.graphs,
+        "eager": verdict.eager,
+        "refused": verdict.refused,
+        "seconds": verdict.seconds,
         "ops": [step.op for step in program.steps],
-    }  # fmt: skip
+    }
     if verdict.failures:
         found["program"] = program.to_json()
         if request["reduce"]:
-            found["reduced"] = reduced(program, verdict.failures[0].kind, target, request["reduce_seconds"]).to_json()
+            found["reduced"] = reduced(
+                program, verdict.failures[0].kind, target, request["reduce_seconds"]
+            ).to_json()
+    elif request.get("torch"):
+        new = [item.kind for item in verdict.torch if item.kind not in KNOWN]
+        KNOWN.update(new)
+        found["theirs"] = {
+            kind: reduced(program, kind, target, request["reduce_seconds"], theirs=True).to_json()
+            for kind in new
+        }
     return found
 
 
-def reduced(program: Program, kind: str, target: Any, seconds: float) -> Program:
-    """The smallest program found with a failure of this kind."""
+KNOWN: set[str] = set()
+"""Kinds of torch's own differences that this process has reduced."""
+
+
+def reduced(program: Program, kind: str, target: Any, seconds: float, theirs: bool = False) -> Program:
+    """The smallest program found with a failure of this kind; with a difference that is torch's, if
+    ``theirs``."""
     from tests.fuzz.check import check
     from tests.fuzz.reduce import reduce
 
     def fails(candidate: Program) -> bool:
         try:
-            return kind in check(candidate, target).kinds
+            verdict = check(candidate, target)
+            return kind in ([item.kind for item in verdict.torch] if theirs else verdict.kinds)
         except Exception:  # no program at all
             return False
 
@@ -147,8 +171,14 @@ def run(arguments: argparse.Namespace, script: Path, folder: Path) -> int:
     running: list[Worker] = []
     number = 0
     batch = BATCH if arguments.target != "cuda" else 60
-    base = {"target": arguments.target, "option": arguments.option, "backend": arguments.backend,
-            "reduce": arguments.reduce, "reduce_seconds": arguments.reduce_seconds}  # fmt: skip
+    base = {
+        "target": arguments.target,
+        "option": arguments.option,
+        "backend": arguments.backend,
+        "torch": bool(arguments.torch),
+        "reduce": arguments.reduce,
+        "reduce_seconds": arguments.reduce_seconds,
+    }
     try:
         while True:
             out_of_time = end is not None and time.monotonic() > end
@@ -174,8 +204,17 @@ def run(arguments: argparse.Namespace, script: Path, folder: Path) -> int:
                     running.remove(worker)
                     if worker.current is not None or hung:
                         what = "hang" if hung else f"crash {worker.process.returncode}"
-                        tally.add({"done": worker.current, "status": "failure", "kinds": [what], "torch": [],
-                                   "differences": [f"{what}: {worker.last_words()}"], "steps": 0, "ops": []})  # fmt: skip
+                        tally.add(
+                            {
+                                "done": worker.current,
+                                "status": "failure",
+                                "kinds": [what],
+                                "torch": [],
+                                "differences": [f"{what}: {worker.last_words()}"],
+                                "steps": 0,
+                                "ops": [],
+                            }
+                        )
                     elif worker.process.returncode:
                         tally.add({"done": -1, "status": "fuzzer", "note": worker.last_words(), "kinds": []})
                         continue
@@ -242,6 +281,8 @@ class Tally:
         self.uncaptured += message.get("graphs") == 0
         self.fell_back += bool(message.get("eager"))
         self.refused += bool(message.get("refused"))
+        for kind, program in message.get("theirs", {}).items():
+            self._keep_theirs(kind, Program.from_json(program))
         self.eager.update(reason[:110] for reason in message.get("eager", ()))
         if message["status"] in ("failure", "fuzzer", "no program"):
             self._tell(message)
@@ -264,17 +305,33 @@ class Tally:
             with self.arguments.out.open("a") as out:
                 print(json.dumps(message), file=out)
 
+    def _keep_theirs(self, kind: str, program: Program) -> None:
+        """Into the list of what torch itself does otherwise, unless a program as small is there."""
+        path: Path = self.arguments.torch
+        kept = json.loads(path.read_text()) if path.exists() else {}
+        if kind not in kept or len(program.to_json()) < len(json.dumps(kept[kind], sort_keys=True)):
+            kept[kind] = json.loads(program.to_json())
+            path.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+
     def summary(self) -> str:
         spent = time.monotonic() - self.start
         lines = [
-            f"{self.programs} programs of {self.steps} operations ({len(self.ops)} kinds), {self.graphs} graphs, "
-            f"in {spent:.0f} s: {self.statuses['failure']} failures, {self.statuses['torch']} with differences that "
-            f"are torch's own, {self.uncaptured} without a graph, {self.fell_back} where a graph ran eagerly, "
-            f"{self.refused} that eager refused"
+            f"{self.programs} programs of {self.steps} operations ({len(self.ops)} kinds), "
+            f"{self.graphs} graphs, in {spent:.0f} s",
+            f"  {self.statuses['failure']} failures",
+            f"  {self.statuses['torch']} with differences that are torch's own",
+            f"  {self.uncaptured} without a graph, {self.fell_back} where a graph ran eagerly, "
+            f"{self.refused} that eager refused",
         ]
-        for title, counter in (("failures", self.kinds), ("torch's own", self.torch), ("ran eagerly", self.eager)):
+        for title, counter in (
+            ("failures", self.kinds),
+            ("torch's own", self.torch),
+            ("ran eagerly", self.eager),
+        ):
             lines += [f"  {title}: {count:5d} {kind}" for kind, count in counter.most_common(30)]
-        lines += [f"  reduced: {len(seeds):4d} {name}, seeds {seeds[:5]}" for name, seeds in self.signatures.items()]
+        lines += [
+            f"  reduced: {len(seeds):4d} {name}, seeds {seeds[:5]}" for name, seeds in self.signatures.items()
+        ]
         return "\n".join(lines)
 
 
@@ -300,6 +357,3 @@ def show(arguments: argparse.Namespace) -> int:
     if verdict.failures and arguments.reduce:
         print(described(reduced(program, verdict.failures[0].kind, target, arguments.reduce_seconds)))
     return 1 if verdict.failures else 0
-
-
-Request = Callable[[dict[str, Any]], int]

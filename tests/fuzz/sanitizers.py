@@ -1,8 +1,9 @@
-"""The C compiler of the kernels, with other flags than the package's own: through a small command that adds them.
+"""The C compiler of the kernels, with other flags than the package's own: through a small command that adds
+them.
 
-Sanitizers: a kernel built with AddressSanitizer needs its run time in the process first (LD_PRELOAD), where it also
-takes over malloc; so tensors, which torch allocates by posix_memalign, have red zones around them, and a kernel
-that reaches beyond its tensor's memory ends the process with a report.
+Sanitizers: a kernel built with AddressSanitizer needs its run time in the process first (LD_PRELOAD), where
+it also takes over malloc; so tensors, which torch allocates by posix_memalign, have red zones around them,
+and a kernel that reaches beyond its tensor's memory ends the process with a report.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def environment(folder: Path, compiler: str, level: str, sanitize: str) -> dict[
         flags += ["-fno-sanitize=signed-integer-overflow"] if "undefined" in sanitize else []
         libraries = [_library(command, name) for name in _runtimes(command, sanitize)]
         found["LD_PRELOAD"] = " ".join(libraries)
-        found["ASAN_OPTIONS"] = "detect_leaks=0:handle_segv=0:allocator_may_return_null=1:verify_asan_link_order=0"
+        found["ASAN_OPTIONS"] = (
+            "detect_leaks=0:handle_segv=0:allocator_may_return_null=1:verify_asan_link_order=0"
+        )
         found["UBSAN_OPTIONS"] = "print_stacktrace=1"
         if "clang" in compiler and "address" in sanitize:
             flags.append("-shared-libasan")
@@ -41,7 +44,9 @@ def environment(folder: Path, compiler: str, level: str, sanitize: str) -> dict[
 def _runtimes(command: str, sanitize: str) -> list[str]:
     if "clang" in command:
         return ["libclang_rt.asan-x86_64.so"] if "address" in sanitize else []
-    return [name for kind, name in (("address", "libasan.so"), ("undefined", "libubsan.so")) if kind in sanitize]
+    return [
+        name for kind, name in (("address", "libasan.so"), ("undefined", "libubsan.so")) if kind in sanitize
+    ]
 
 
 def _library(command: str, name: str) -> str:

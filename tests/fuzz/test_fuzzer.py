@@ -19,11 +19,16 @@ from tests.fuzz.write import test_source as source_of_test
 
 ROOT = Path(__file__).parents[2]
 FAULTS = {
-    "wrong_numbers": {"values"}, "wrong_edge": {"values"}, "drops_update": {"input values", "values"},
-    "copies_views": {"alias-lost"}, "other_strides": {"strides"}, "other_dtype": {"dtype"},
-    "no_gradient": {"requires_grad", "gradient-none", "gradient values"}, "extra_draw": {"generator"},
+    "wrong_numbers": {"values"},
+    "wrong_edge": {"values"},
+    "drops_update": {"input values", "values"},
+    "copies_views": {"alias-lost"},
+    "other_strides": {"strides"},
+    "other_dtype": {"dtype"},
+    "no_gradient": {"requires_grad", "gradient-none", "gradient values"},
+    "extra_draw": {"generator"},
     "raises": {"raises NotImplementedError"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -58,8 +63,18 @@ def test_a_seed_always_gives_the_same_program() -> None:
 
 def test_workers_that_die_or_hang_are_failures(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    command = [sys.executable, str(ROOT / "scripts" / "fuzz.py"), "--seeds", "0:14", "--timeout", "15",
-               "--backend", "tests.fuzz.broken:dies", "--out", str(out)]  # fmt: skip
+    command = [
+        sys.executable,
+        str(ROOT / "scripts" / "fuzz.py"),
+        "--seeds",
+        "0:14",
+        "--timeout",
+        "15",
+        "--backend",
+        "tests.fuzz.broken:dies",
+        "--out",
+        str(out),
+    ]
     run = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     assert run.returncode == 1, run.stdout + run.stderr
     assert "14 programs" in run.stdout
@@ -98,9 +113,11 @@ def test_a_written_test_is_the_program() -> None:
 
 def test_noise_leaves_exact_steps_alone() -> None:
     program = Program(
-        0, (Input("v0", "(4, 4)", "float32", "few"),),
-        (Step("t", "v0.t()", ("v1",), exact=True), Step("sin", "v1.sin()", ("v2",))), ("v1", "v2"),
-    )  # fmt: skip
+        0,
+        (Input("v0", "(4, 4)", "float32", "few"),),
+        (Step("t", "v0.t()", ("v1",), exact=True), Step("sin", "v1.sin()", ("v2",))),
+        ("v1", "v2"),
+    )
     runner = Runner(program)
     plain, noisy = runner.run(0), runner.run_noisily(0, 0, 1.0)
     assert torch.equal(plain.results[0], noisy.results[0])

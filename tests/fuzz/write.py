@@ -30,7 +30,11 @@ def test_source(program: Program, kind: str, what: str, target: str = "cpu") -> 
     facts += [f"        {_call(item)}," for item in program.inputs]
     facts += ["    ),", "    steps=("]
     facts += [f"        {_call(item)}," for item in program.steps]
-    facts += ["    ),", f"    results={program.results!r},", f"    sizes={tuple(map(dict, program.sizes))!r},"]
+    facts += [
+        "    ),",
+        f"    results={program.results!r},",
+        f"    sizes={tuple(map(dict, program.sizes))!r},",
+    ]
     for name in ("mode", "autocast", "inside", "dynamic"):
         value = getattr(program, name)
         if value not in ("", False, None):

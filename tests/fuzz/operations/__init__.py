@@ -7,9 +7,18 @@ import importlib
 import pkgutil
 
 FAMILIES = {
-    "pointwise": 5.0, "reductions": 3.0, "views": 4.0, "inplace": 3.5, "indexing": 2.5, "joining": 2.0, "nn": 2.5,
-    "losses": 0.6, "matmul": 1.5, "sorting": 1.0, "random": 0.5,
-}  # fmt: skip
+    "pointwise": 5.0,
+    "reductions": 3.0,
+    "views": 4.0,
+    "inplace": 3.5,
+    "indexing": 2.5,
+    "joining": 2.0,
+    "nn": 2.5,
+    "losses": 0.6,
+    "matmul": 1.5,
+    "sorting": 1.0,
+    "random": 0.5,
+}
 
 
 @functools.cache

@@ -23,7 +23,9 @@ def index_along(d: Draw, x: Value, axis: int, length: Sequence[int] | None = Non
     if d.chance(0.4):
         return str(d.new_input([(count,) for count in length], torch.int64, f"index:{least}"))
     if list(length) == sizes and d.chance(0.4):
-        return d.choice([f"torch.arange({d.size(x, axis)} - 1, -1, -1)", f"torch.arange({d.size(x, axis)}) // 2"])
+        return d.choice(
+            [f"torch.arange({d.size(x, axis)} - 1, -1, -1)", f"torch.arange({d.size(x, axis)}) // 2"]
+        )
     if len(set(length)) == 1 and d.chance(0.5):
         return f"torch.tensor({[d.integer(0, least - 1) for _ in range(length[0])]})"
     return str(d.new_input([(count,) for count in length], torch.int64, f"index:{least}"))
@@ -56,9 +58,16 @@ def gather(d: Draw) -> str:
     axis = d.axis(x)
     if d.chance(0.6):
         return f"{x}.gather({axis}, {index_like(d, x, axis, x.shapes)})"
-    y = d.pick(lambda y: y.dim == x.dim and all(
-        a == b or place == axis % x.dim for one, two in zip(x.shapes, y.shapes)
-        for place, (a, b) in enumerate(zip(one, two))))  # fmt: skip
+    y = d.pick(
+        lambda y: (
+            y.dim == x.dim
+            and all(
+                a == b or place == axis % x.dim
+                for one, two in zip(x.shapes, y.shapes)
+                for place, (a, b) in enumerate(zip(one, two))
+            )
+        )
+    )
     return f"torch.gather({x}, {axis}, {index_like(d, x, axis, y.shapes)})"
 
 
@@ -80,7 +89,13 @@ def index(d: Draw) -> str:
         first = index_along(d, x, axis, [length] * len(x.shapes))
         second = index_along(d, x, axis + 1, [length] * len(x.shapes))
         return f"{x}[{':, ' * axis}{first}, {second}]"
-    return d.choice([f"{x}[{':, ' * axis}{first}]", f"{x}[{':, ' * axis}{first}[:, None]]", f"{x}[{':, ' * axis}{first}, ...]"])
+    return d.choice(
+        [
+            f"{x}[{':, ' * axis}{first}]",
+            f"{x}[{':, ' * axis}{first}[:, None]]",
+            f"{x}[{':, ' * axis}{first}, ...]",
+        ]
+    )
 
 
 @operation("indexing", exact=True)
@@ -123,7 +138,9 @@ def scatter(d: Draw) -> Made:
     kind = d.choice(["set", "value", "add", "reduce"])
     if kind == "set":  # of several at one place, none is the right one
         source = d.like(x)
-        return Made(f"{x}.scatter({axis}, {index_like(d, x, axis, x.shapes, distinct=True)}, {source})", exact=True)
+        return Made(
+            f"{x}.scatter({axis}, {index_like(d, x, axis, x.shapes, distinct=True)}, {source})", exact=True
+        )
     if kind == "value":
         index = index_like(d, x, axis, x.shapes)
         return Made(f"torch.scatter({x}, {axis}, {index}, {d.whole()})", exact=True)
@@ -133,7 +150,9 @@ def scatter(d: Draw) -> Made:
     if not x.floating:
         raise Skip
     reduce = d.choice(["sum", "mean", "amax", "amin"])
-    return Made(f"{x}.scatter_reduce({axis}, {index}, {source}, reduce={reduce!r}, include_self={d.boolean()})")
+    return Made(
+        f"{x}.scatter_reduce({axis}, {index}, {source}, reduce={reduce!r}, include_self={d.boolean()})"
+    )
 
 
 @operation("indexing", weight=1.5)
@@ -152,7 +171,8 @@ def index_add(d: Draw) -> str:
     x = d.tensor(1)
     axis = d.integer(0, x.dim - 1)
     source = d.like(x)
-    return f"torch.index_add({x}, {axis}, {index_along(d, x, axis, [shape[axis] for shape in x.shapes])}, {source})"
+    index = index_along(d, x, axis, [shape[axis] for shape in x.shapes])
+    return f"torch.index_add({x}, {axis}, {index}, {source})"
 
 
 @operation("indexing", weight=0.5, exact=True)
@@ -161,10 +181,12 @@ def select_scatter(d: Draw) -> str:
     axis = d.integer(0, x.dim - 1)
     if min(shape[axis] for shape in x.shapes) < 2:
         raise Skip
-    return d.choice([
-        f"torch.select_scatter({x}, {x}.select({axis}, 0), {axis}, 1)",
-        f"torch.slice_scatter({x}, {x}.narrow({axis}, 0, 1), {axis}, 1, 2)",
-    ])  # fmt: skip
+    return d.choice(
+        [
+            f"torch.select_scatter({x}, {x}.select({axis}, 0), {axis}, 1)",
+            f"torch.slice_scatter({x}, {x}.narrow({axis}, 0, 1), {axis}, 1, 2)",
+        ]
+    )
 
 
 @operation("indexing", weight=0.5, exact=True)
@@ -190,5 +212,10 @@ def searchsorted(d: Draw) -> str:
 def arange_like(d: Draw) -> str:
     x = d.tensor(1)
     dtype = d.choice(["int64", "float32", "int32"])
-    return d.choice([f"torch.arange({d.size(x, 0)}, dtype=torch.{dtype})", f"torch.linspace(0, 1, {d.size(x, -1)})",
-                     f"torch.arange({d.size(x, 0)} - 1, -1, -1)"])  # fmt: skip
+    return d.choice(
+        [
+            f"torch.arange({d.size(x, 0)}, dtype=torch.{dtype})",
+            f"torch.linspace(0, 1, {d.size(x, -1)})",
+            f"torch.arange({d.size(x, 0)} - 1, -1, -1)",
+        ]
+    )

@@ -40,14 +40,28 @@ def _view(d: Draw, x: Value) -> str:
     """The value, or a part of it."""
     if not x.dim or d.chance(0.55):
         return str(x)
-    return d.choice([f"{x}[1:]", f"{x}[::2]", f"{x}[..., :-1]", f"{x}[..., 0]", f"{x}.transpose(0, -1)", f"{x}[:1]",
-                     f"{x}.flip(0)[:0]" if d.chance(0.05) else f"{x}[-1]", f"{x}[..., 1:]"])  # fmt: skip
+    return d.choice(
+        [
+            f"{x}[1:]",
+            f"{x}[::2]",
+            f"{x}[..., :-1]",
+            f"{x}[..., 0]",
+            f"{x}.transpose(0, -1)",
+            f"{x}[:1]",
+            f"{x}.flip(0)[:0]" if d.chance(0.05) else f"{x}[-1]",
+            f"{x}[..., 1:]",
+        ]
+    )
 
 
 METHODS = {
-    "add_": "{t}.add_({y})", "sub_": "{t}.sub_({y})", "mul_": "{t}.mul_({y})", "copy_": "{t}.copy_({y})",
-    "div_": "{t}.div_({y}.abs() + 1)", "iadd": "{t} += {y}",
-}  # fmt: skip
+    "add_": "{t}.add_({y})",
+    "sub_": "{t}.sub_({y})",
+    "mul_": "{t}.mul_({y})",
+    "copy_": "{t}.copy_({y})",
+    "div_": "{t}.div_({y}.abs() + 1)",
+    "iadd": "{t} += {y}",
+}
 
 
 def _binary(name: str, text: str) -> None:
@@ -57,9 +71,7 @@ def _binary(name: str, text: str) -> None:
         y = d.partner(x, into=True)
         whole = text.startswith("{t} ") or d.chance(0.6)
         operand = str(y) if d.chance(0.8) else str(d.number() if x.floating else d.whole())
-        if "abs" in text:
-            operand = str(y)
-        elif text.startswith("{t}.copy_"):
+        if "abs" in text or text.startswith("{t}.copy_"):
             operand = str(y)
         code = text.format(t=str(x) if whole else _view(d, x), y=operand)
         return Made(code, 0, x.name)
@@ -73,8 +85,21 @@ for _name, _text in METHODS.items():
 def unary(d: Draw) -> Made:
     x = target(d)
     if x.floating:
-        calls = ["relu_()", "sigmoid_()", "tanh_()", "neg_()", "abs_()", "clamp_(-1, 1)", "mul_(0.5)", "add_(1)",
-                 "sin_()", "zero_()", "fill_(0.5)", "clamp_(min=0.1)", "round_()"]  # fmt: skip
+        calls = [
+            "relu_()",
+            "sigmoid_()",
+            "tanh_()",
+            "neg_()",
+            "abs_()",
+            "clamp_(-1, 1)",
+            "mul_(0.5)",
+            "add_(1)",
+            "sin_()",
+            "zero_()",
+            "fill_(0.5)",
+            "clamp_(min=0.1)",
+            "round_()",
+        ]
     elif x.dtype == torch.bool:
         calls = ["logical_not_()", "zero_()", "fill_(True)"]
     else:
@@ -86,8 +111,17 @@ def unary(d: Draw) -> Made:
 def lerp(d: Draw) -> Made:
     x = target(d, floating=True)
     y = d.like(x)
-    return Made(d.choice([f"{x}.lerp_({y}, 0.25)", f"{x}.addcmul_({y}, {d.like(x)}, value=0.5)",
-                          f"{x}.add_({y}, alpha=-0.5)"]), 0, x.name)  # fmt: skip
+    return Made(
+        d.choice(
+            [
+                f"{x}.lerp_({y}, 0.25)",
+                f"{x}.addcmul_({y}, {d.like(x)}, value=0.5)",
+                f"{x}.add_({y}, alpha=-0.5)",
+            ]
+        ),
+        0,
+        x.name,
+    )
 
 
 @operation("inplace", "set_part", 2.0, exact=True)
@@ -99,7 +133,7 @@ def set_part(d: Draw) -> Made:
     filled = str(d.number() if x.floating else d.whole())
     if d.chance(0.6):
         filled = f"{d.pick(lambda y: y.dim <= x.dim and y.dtype == x.dtype)}"
-    if d.chance(0.3) and not x.dtype == torch.bool:
+    if d.chance(0.3) and x.dtype != torch.bool:
         return Made(f"{x}{part} {d.choice(['+=', '*=', '-='])} {filled}", 0, x.name, exact=False)
     return Made(f"{x}{part} = {filled}", 0, x.name)
 
@@ -153,8 +187,13 @@ def out(d: Draw) -> Made:
         raise Skip
     y = d.like(x, lambda y: not y.now.requires_grad)
     z = d.like(x, lambda z: not z.now.requires_grad)
-    return Made(d.choice([f"torch.add({y}, {z}, out={x})", f"torch.mul({y}, {z}, out={x})", f"torch.sin({y}, out={x})"]),
-                0, x.name)  # fmt: skip
+    return Made(
+        d.choice(
+            [f"torch.add({y}, {z}, out={x})", f"torch.mul({y}, {z}, out={x})", f"torch.sin({y}, out={x})"]
+        ),
+        0,
+        x.name,
+    )
 
 
 @operation("inplace", "metadata", 0.3, exact=True)
@@ -169,11 +208,23 @@ def metadata(d: Draw) -> Made:
 def foreach(d: Draw) -> Made:
     x = target(d, floating=True)
     y = d.like(x)
-    return Made(d.choice([f"torch._foreach_add_([{x}], [{y}])", f"torch._foreach_mul_([{x}], 0.5)"]), 0, x.name)
+    return Made(
+        d.choice([f"torch._foreach_add_([{x}], [{y}])", f"torch._foreach_mul_([{x}], 0.5)"]), 0, x.name
+    )
 
 
 @operation("inplace", "functional_inplace", 0.6)
 def functional(d: Draw) -> Made:
     x = target(d, floating=True)
-    return Made(d.choice([f"F.relu({x}, inplace=True)", f"F.silu({x}, inplace=True)", f"F.hardtanh({x}, inplace=True)",
-                          f"F.leaky_relu({x}, 0.1, inplace=True)"]), 0, x.name)  # fmt: skip
+    return Made(
+        d.choice(
+            [
+                f"F.relu({x}, inplace=True)",
+                f"F.silu({x}, inplace=True)",
+                f"F.hardtanh({x}, inplace=True)",
+                f"F.leaky_relu({x}, 0.1, inplace=True)",
+            ]
+        ),
+        0,
+        x.name,
+    )

@@ -11,8 +11,10 @@ def _others(d: Draw, x: Value, axis: int) -> list[Value]:
 
     def fits(y: Value) -> bool:
         return y.dim == x.dim and all(
-            a == b or place == axis for one, two in zip(x.shapes, y.shapes)
-            for place, (a, b) in enumerate(zip(one, two)))  # fmt: skip
+            a == b or place == axis
+            for one, two in zip(x.shapes, y.shapes)
+            for place, (a, b) in enumerate(zip(one, two))
+        )
 
     return [x if d.chance(0.3) else d.pick(fits) for _ in range(d.integer(1, 3))]
 

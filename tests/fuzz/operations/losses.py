@@ -33,7 +33,9 @@ def bce_with_logits(d: Draw) -> str:
 @operation("losses")
 def bce(d: Draw) -> str:
     x = d.floating(test=_some)
-    return f"F.binary_cross_entropy(torch.sigmoid({x}) * 0.9 + 0.05, torch.sigmoid({d.like(x)}){_reduction(d)})"
+    return (
+        f"F.binary_cross_entropy(torch.sigmoid({x}) * 0.9 + 0.05, torch.sigmoid({d.like(x)}){_reduction(d)})"
+    )
 
 
 @operation("losses")
@@ -76,10 +78,12 @@ def soft_cross_entropy(d: Draw) -> str:
 def margin(d: Draw) -> str:
     x = d.floating(1, 2, _some)
     y = d.like(x)
-    return d.choice([
-        f"F.margin_ranking_loss({x}, {y}, torch.sign({d.like(x)}){_reduction(d)})",
-        f"F.soft_margin_loss({x}, torch.sign({y}){_reduction(d)})",
-        f"F.poisson_nll_loss({x} * 0.5, {y}.abs(){_reduction(d)})",
-        f"F.gaussian_nll_loss({x}, {y}, {d.like(x)}.abs() + 0.5{_reduction(d)})",
-        f"F.triplet_margin_loss({x}, {y}, {d.like(x)} + 1{_reduction(d)})",
-    ])  # fmt: skip
+    return d.choice(
+        [
+            f"F.margin_ranking_loss({x}, {y}, torch.sign({d.like(x)}){_reduction(d)})",
+            f"F.soft_margin_loss({x}, torch.sign({y}){_reduction(d)})",
+            f"F.poisson_nll_loss({x} * 0.5, {y}.abs(){_reduction(d)})",
+            f"F.gaussian_nll_loss({x}, {y}, {d.like(x)}.abs() + 0.5{_reduction(d)})",
+            f"F.triplet_margin_loss({x}, {y}, {d.like(x)} + 1{_reduction(d)})",
+        ]
+    )

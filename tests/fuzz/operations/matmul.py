@@ -10,8 +10,11 @@ def _factor(d: Draw, x: Value, axis: int, rank: int) -> Value:
     place = -2 if rank > 1 else -1
 
     def fits(y: Value) -> bool:
-        return y.dtype == x.dtype and y.dim == rank and all(
-            one[axis] == two[place] for one, two in zip(x.shapes, y.shapes))  # fmt: skip
+        return (
+            y.dtype == x.dtype
+            and y.dim == rank
+            and all(one[axis] == two[place] for one, two in zip(x.shapes, y.shapes))
+        )
 
     if d.chance(0.4):
         outer = d.choice([1, 3, 4, 8])

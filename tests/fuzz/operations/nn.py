@@ -6,7 +6,9 @@ from tests.fuzz.draw import Draw, Made, Skip, Value, operation
 
 
 def _image(d: Draw, least: int = 3, most: int = 5) -> Value:
-    return d.floating(least, most, lambda x: all(all(shape) for shape in x.shapes) and max(x.shape[1:2] or [0]) <= 33)
+    return d.floating(
+        least, most, lambda x: all(all(shape) for shape in x.shapes) and max(x.shape[1:2] or [0]) <= 33
+    )
 
 
 def _channels(d: Draw, x: Value, axis: int = 1, dtype: object = None) -> Value:
@@ -82,7 +84,8 @@ def layer_norm(d: Draw) -> str:
     if d.chance(0.3):
         return f"F.layer_norm({x}, {shape})"
     if d.chance(0.25):
-        return f"F.rms_norm({x}, {shape}, {d.new_input([s[-count:] for s in x.shapes], x.dtype, 'positive')}, 1e-5)"
+        weight = d.new_input([s[-count:] for s in x.shapes], x.dtype, "positive")
+        return f"F.rms_norm({x}, {shape}, {weight}, 1e-5)"
     weight = d.new_input([s[-count:] for s in x.shapes], x.dtype, "positive")
     bias = d.new_input([s[-count:] for s in x.shapes], x.dtype)
     return f"F.layer_norm({x}, {shape}, {weight}, {bias})"
@@ -135,8 +138,11 @@ def local_norm(d: Draw) -> str:
 @operation("nn", weight=1.0)
 def interpolate(d: Draw) -> Made:
     x = _image(d)
-    modes = {3: ["nearest", "linear"], 4: ["nearest", "bilinear", "bicubic", "nearest-exact", "area"],
-             5: ["nearest", "trilinear"]}[x.dim]  # fmt: skip
+    modes = {
+        3: ["nearest", "linear"],
+        4: ["nearest", "bilinear", "bicubic", "nearest-exact", "area"],
+        5: ["nearest", "trilinear"],
+    }[x.dim]
     mode = d.choice(modes)
     corners = ", align_corners=True" if "linear" in mode and d.boolean() else ""
     size = d.choice(["scale_factor=2", "scale_factor=1.5", f"size={d.choice([1, 3, 5])}"])
@@ -145,14 +151,17 @@ def interpolate(d: Draw) -> Made:
 
 @operation("nn", weight=0.3)
 def unfold_image(d: Draw) -> Made:
-    return Made(f"F.unfold({_image(d, 4, 4)}, 2, padding={d.choice([0, 1])}, stride={d.choice([1, 2])})", exact=True)
+    return Made(
+        f"F.unfold({_image(d, 4, 4)}, 2, padding={d.choice([0, 1])}, stride={d.choice([1, 2])})", exact=True
+    )
 
 
 @operation("nn", weight=0.3)
 def grid_sample(d: Draw) -> str:
     x = _image(d, 4, 4)
     grid = d.new_input([(shape[0], 3, 3, 2) for shape in x.shapes], x.dtype, "unit")
-    return f"F.grid_sample({x}, {grid}, align_corners={d.boolean()}, padding_mode='{d.choice(['zeros', 'border'])}')"
+    mode = d.choice(["zeros", "border"])
+    return f"F.grid_sample({x}, {grid}, align_corners={d.boolean()}, padding_mode='{mode}')"
 
 
 @operation("nn", weight=1.0)

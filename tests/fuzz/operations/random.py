@@ -25,15 +25,24 @@ def feature_dropout(d: Draw) -> str:
 @operation("random", weight=1.5)
 def random_like(d: Draw) -> str:
     x = d.floating()
-    return d.choice([f"torch.rand_like({x})", f"torch.randn_like({x})", f"torch.bernoulli(torch.sigmoid({x}.detach()))"])
+    return d.choice(
+        [f"torch.rand_like({x})", f"torch.randn_like({x})", f"torch.bernoulli(torch.sigmoid({x}.detach()))"]
+    )
 
 
 @operation("random", weight=1.0)
 def random_sized(d: Draw) -> str:
     x = d.tensor(1)
     size = d.size(x, -1)
-    return d.choice([f"torch.rand({size})", f"torch.randn({size}, 2)", f"torch.randint(0, 5, ({size},))",
-                     f"torch.randperm({size})", f"torch.normal(0.0, 1.0, ({size},))"])  # fmt: skip
+    return d.choice(
+        [
+            f"torch.rand({size})",
+            f"torch.randn({size}, 2)",
+            f"torch.randint(0, 5, ({size},))",
+            f"torch.randperm({size})",
+            f"torch.normal(0.0, 1.0, ({size},))",
+        ]
+    )
 
 
 @operation("random", weight=0.4)

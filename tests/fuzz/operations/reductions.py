@@ -20,15 +20,22 @@ def _whole(x: Value) -> bool:
 
 # name: (expression, several axes, exact, only numbers with a point)
 REDUCTIONS = {
-    "sum": ("{x}.sum({w})", True, False, False), "mean": ("{x}.mean({w})", True, False, True),
-    "amax": ("{x}.amax({w})", True, True, False), "amin": ("torch.amin({x}, {w})", True, True, False),
-    "prod": ("torch.prod({x}, {w})", False, False, False), "any": ("{x}.any({w})", False, True, False),
-    "all": ("torch.all({x}, {w})", False, True, False), "logsumexp": ("torch.logsumexp({x}, {w})", True, False, True),
-    "var": ("{x}.var({w})", True, False, True), "std": ("torch.std({x}, {w})", True, False, True),
-    "nansum": ("torch.nansum({x}, {w})", True, False, True), "count_nonzero": ("torch.count_nonzero({x})", False, True, False),
-    "argmax": ("{x}.argmax({w})", False, True, False), "argmin": ("torch.argmin({x}, {w})", False, True, False),
+    "sum": ("{x}.sum({w})", True, False, False),
+    "mean": ("{x}.mean({w})", True, False, True),
+    "amax": ("{x}.amax({w})", True, True, False),
+    "amin": ("torch.amin({x}, {w})", True, True, False),
+    "prod": ("torch.prod({x}, {w})", False, False, False),
+    "any": ("{x}.any({w})", False, True, False),
+    "all": ("torch.all({x}, {w})", False, True, False),
+    "logsumexp": ("torch.logsumexp({x}, {w})", True, False, True),
+    "var": ("{x}.var({w})", True, False, True),
+    "std": ("torch.std({x}, {w})", True, False, True),
+    "nansum": ("torch.nansum({x}, {w})", True, False, True),
+    "count_nonzero": ("torch.count_nonzero({x})", False, True, False),
+    "argmax": ("{x}.argmax({w})", False, True, False),
+    "argmin": ("torch.argmin({x}, {w})", False, True, False),
     "nanmean": ("torch.nanmean({x}, {w})", True, False, True),
-}  # fmt: skip
+}
 
 
 def _reduction(name: str, text: str, several: bool, exact: bool, floating: bool) -> None:
@@ -49,7 +56,9 @@ for _name, _entry in REDUCTIONS.items():
 @operation("reductions", exact=True)
 def max_along(d: Draw) -> Made:
     x = d.pick(lambda x: x.dim and not x.dtype.is_complex and _whole(x))
-    return Made(f"torch.{d.choice(['max', 'min'])}({x}, {d.axis(x)}{d.choice([', keepdim=True', ''])})", results=2)
+    return Made(
+        f"torch.{d.choice(['max', 'min'])}({x}, {d.axis(x)}{d.choice([', keepdim=True', ''])})", results=2
+    )
 
 
 @operation("reductions")
@@ -96,7 +105,11 @@ def cumsum(d: Draw) -> str:
 @operation("reductions", weight=0.5)
 def cumprod(d: Draw) -> str:
     x = d.pick(lambda x: x.dim and not x.dtype.is_complex)
-    return f"torch.cumprod(torch.tanh({x}) + 1.1, {d.axis(x)})" if x.floating else f"{x}.sign().cumprod({d.axis(x)})"
+    return (
+        f"torch.cumprod(torch.tanh({x}) + 1.1, {d.axis(x)})"
+        if x.floating
+        else f"{x}.sign().cumprod({d.axis(x)})"
+    )
 
 
 @operation("reductions", weight=0.4, exact=True)

@@ -22,9 +22,7 @@ def _distinct(x: Value, axis: int) -> bool:
 @operation("sorting", weight=1.5, exact=True)
 def sort(d: Draw) -> Made:
     x = d.pick(_comparable)
-    axis = d.axis(x)
-    return Made(f"torch.sort({x}, {axis if axis < 0 else f'dim={axis}'}, descending={d.boolean()}, stable=True)"
-                .replace(f"({x}, -", f"({x}, dim=-"), results=2)  # fmt: skip
+    return Made(f"torch.sort({x}, dim={d.axis(x)}, descending={d.boolean()}, stable=True)", results=2)
 
 
 @operation("sorting", exact=True)

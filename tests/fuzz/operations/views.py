@@ -5,15 +5,21 @@ from __future__ import annotations
 from tests.fuzz.draw import Draw, Made, Skip, Value, operation
 
 
-def view(weight: float = 1.0):  # noqa: ANN201 - the decorator that `operation` returns
+def view(weight: float = 1.0):
     return operation("views", weight=weight, exact=True)
 
 
 @view()
 def transpose(d: Draw) -> str:
     x = d.tensor(2)
-    return d.choice([f"{x}.transpose({d.axis(x)}, {d.axis(x)})", f"{x}.mT", f"{x}.swapaxes(0, -1)",
-                     f"{x}.movedim({d.axis(x)}, {d.axis(x)})"])  # fmt: skip
+    return d.choice(
+        [
+            f"{x}.transpose({d.axis(x)}, {d.axis(x)})",
+            f"{x}.mT",
+            f"{x}.swapaxes(0, -1)",
+            f"{x}.movedim({d.axis(x)}, {d.axis(x)})",
+        ]
+    )
 
 
 @view()
@@ -45,8 +51,10 @@ def slice_(d: Draw) -> str:
     x = d.tensor(1)
     axis = d.integer(0, x.dim - 1)
     step = d.choice(["", "", "::2", "::3", "1::2"])
-    bounds = step or d.choice(["1:", ":-1", "1:-1", ":2", "2:", "-2:", ":1", "0:0", ":-2", "-3:-1"],
-                              [3, 3, 2, 2, 2, 1, 1, 0.1, 1, 1])  # fmt: skip
+    bounds = step or d.choice(
+        ["1:", ":-1", "1:-1", ":2", "2:", "-2:", ":1", "0:0", ":-2", "-3:-1"],
+        [3, 3, 2, 2, 2, 1, 1, 0.1, 1, 1],
+    )
     if d.chance(0.2):
         return f"{x}[..., {bounds}]"
     return f"{x}[{':, ' * axis}{bounds}]"
@@ -65,7 +73,8 @@ def narrow(d: Draw) -> str:
     axis = d.integer(0, x.dim - 1)
     least = min(shape[axis] for shape in x.shapes)
     start = d.integer(0, least)
-    return f"{x}.narrow({axis}, {start}, {d.integer(0 if d.chance(0.1) else min(1, least - start), least - start)})"
+    shortest = 0 if d.chance(0.1) else min(1, least - start)
+    return f"{x}.narrow({axis}, {start}, {d.integer(shortest, least - start)})"
 
 
 @view(1.5)
@@ -93,8 +102,15 @@ def flatten(d: Draw) -> str:
     x = d.tensor(1)
     start = d.integer(0, x.dim - 1)
     end = d.integer(start, x.dim - 1)
-    return d.choice([f"{x}.flatten({start}, {end})", f"{x}.reshape(-1)", f"{x}.flatten()", f"{x}.view(-1)",
-                     f"torch.ravel({x})"])  # fmt: skip
+    return d.choice(
+        [
+            f"{x}.flatten({start}, {end})",
+            f"{x}.reshape(-1)",
+            f"{x}.flatten()",
+            f"{x}.view(-1)",
+            f"torch.ravel({x})",
+        ]
+    )
 
 
 @view(1.5)
@@ -127,7 +143,9 @@ def reshape(d: Draw) -> str:
 
 @view()
 def as_strided(d: Draw) -> str:
-    x = d.pick(lambda x: x.all(lambda item: item.numel() >= 4 and item.is_contiguous() and not item.storage_offset()))
+    x = d.pick(
+        lambda x: x.all(lambda item: item.numel() >= 4 and item.is_contiguous() and not item.storage_offset())
+    )
     least = min(item.numel() for item in x.tensors)
     rows, columns = d.integer(1, 3), d.integer(1, 3)
     strides = d.choice([(1, 1), (2, 1), (1, 2), (columns, 1), (0, 1)])
@@ -179,7 +197,9 @@ def detach(d: Draw) -> str:
 @view(0.2)
 def alias(d: Draw) -> str:
     x = d.tensor()
-    return d.choice([f"{x}.view({x}.shape)", f"{x}[...]", f"{x}.view_as({x})", f"{x}[None]", f"{x}.expand({x}.shape)"])
+    return d.choice(
+        [f"{x}.view({x}.shape)", f"{x}[...]", f"{x}.view_as({x})", f"{x}[None]", f"{x}.expand({x}.shape)"]
+    )
 
 
 @view(0.3)
