@@ -61,6 +61,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--backend", default="", help="another compiler than nbcompile: inductor, package.module:function"
     )
+    made.add_argument(
+        "--fallbacks", action="store_true", help="a graph that we leave to eager is a failure too"
+    )
     made.add_argument("--worker", help=argparse.SUPPRESS)
     return made
 

@@ -22,6 +22,7 @@ RANDOM = re.compile(r"dropout|rand|bernoulli|normal\(|rrelu\(")
 BROKEN = re.compile(
     r"(?:our compiler could not compile it|our code failed when run): (?!LoweringError|IndexError)(\w+)"
 )
+ANY = re.compile(r"(?:our compiler could not compile it|our code failed when run): (.{0,50})")
 Backend = Callable[..., Any] | str
 
 
@@ -46,11 +47,12 @@ class Verdict:
 class Target:
     """Where programs run: ``cpu``, ``interpret`` (Triton's interpreter) or ``cuda``. ``options`` for
     nbcompile; ``backend`` is another compiler to test in its place: one that torch knows by this name, or
-    ``package.module:function``."""
+    ``package.module:function``. ``fallbacks``: a graph that our compiler gives up on is a failure too."""
 
     name: str = "cpu"
     options: tuple[tuple[str, Any], ...] = ()
     backend: str = ""
+    fallbacks: bool = False
 
     @property
     def device(self) -> str:
@@ -88,7 +90,7 @@ def check(program: Program, target: Target) -> Verdict:
         verdict.graphs = recorder.graph_count
         verdict.eager = list(recorder.ran_eagerly.values())
         for reason in verdict.eager:  # code that no compiler takes, or that fails when it runs
-            if broken := BROKEN.search(reason):
+            if broken := (ANY if target.fallbacks else BROKEN).search(reason):
                 verdict.failures.append(Difference(f"broken code, {broken[1]}", "graph", reason[:300]))
     if found:
         theirs = compiled_outcomes(program, runner, aot_eager())

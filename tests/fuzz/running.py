@@ -48,7 +48,8 @@ def _target(request: dict[str, Any]) -> Any:
     return Target(
         request["target"],
         tuple(tuple(pair.split("=", 1)) for pair in request["option"]),
-        request.get("backend", ""),
+        request["backend"],
+        request["fallbacks"],
     )
 
 
@@ -175,6 +176,7 @@ def run(arguments: argparse.Namespace, script: Path, folder: Path) -> int:
         "target": arguments.target,
         "option": arguments.option,
         "backend": arguments.backend,
+        "fallbacks": arguments.fallbacks,
         "torch": bool(arguments.torch),
         "reduce": arguments.reduce,
         "reduce_seconds": arguments.reduce_seconds,
