@@ -6,9 +6,11 @@ import argparse
 import collections
 import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -57,11 +59,16 @@ def outcome(item: dict[str, Any], request: dict[str, Any], target: Any) -> dict[
     """What came of one seed, as plain data."""
     from tests.fuzz.check import check
     from tests.fuzz.draw import draw
+    from tests.fuzz.reduce import reduce
 
     try:
         program = Program.from_json(item["program"]) if item.get("program") else draw(item["seed"])
     except Exception as error:  # the generator's own fault
         return {"status": "no program", "note": "".join(traceback.format_exception_only(error)).strip()[:300]}
+    if item.get("died"):  # in another worker
+        seconds = request["reduce_seconds"]
+        small = reduce(program, functools.partial(dies, target=target, patience=request["timeout"]), seconds)
+        return {"status": "failure", "program": program.to_json(), "reduced": small.to_json(), **item["died"]}
     try:
         verdict = check(program, target)
     except Exception as error:
@@ -112,6 +119,26 @@ def reduced(program: Program, kind: str, target: Any, seconds: float, theirs: bo
             return False
 
     return reduce(program, fails, seconds)
+
+
+def dies(program: Program, target: Any, patience: float) -> bool:
+    """Whether checking a program ends its process, or does not end: tried in a forked one."""
+    from tests.fuzz.check import check
+
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(Exception):
+            check(program, target)
+        os._exit(0)
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return status != 0
+        time.sleep(0.02)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return True
 
 
 # -- the parent -------------------------------------------------------------------------------------
@@ -177,6 +204,7 @@ def run(arguments: argparse.Namespace, script: Path, folder: Path) -> int:
         "option": arguments.option,
         "backend": arguments.backend,
         "fallbacks": arguments.fallbacks,
+        "timeout": min(arguments.timeout, 60.0),
         "torch": bool(arguments.torch),
         "reduce": arguments.reduce,
         "reduce_seconds": arguments.reduce_seconds,
@@ -204,19 +232,13 @@ def run(arguments: argparse.Namespace, script: Path, folder: Path) -> int:
                         worker.process.kill()
                         worker.process.wait()
                     running.remove(worker)
-                    if worker.current is not None or hung:
-                        what = "hang" if hung else f"crash {worker.process.returncode}"
-                        tally.add(
-                            {
-                                "done": worker.current,
-                                "status": "failure",
-                                "kinds": [what],
-                                "torch": [],
-                                "differences": [f"{what}: {worker.last_words()}"],
-                                "steps": 0,
-                                "ops": [],
-                            }
-                        )
+                    if worker.current is not None:
+                        died = _death(worker, hung)
+                        item = next(item for item in worker.work if item["seed"] == worker.current)
+                        if arguments.reduce and not item.get("died"):
+                            waiting.append([{**item, "died": died}])
+                        else:
+                            tally.add({"done": worker.current, "status": "failure", **died})
                     elif worker.process.returncode:
                         tally.add({"done": -1, "status": "fuzzer", "note": worker.last_words(), "kinds": []})
                         continue
@@ -229,6 +251,12 @@ def run(arguments: argparse.Namespace, script: Path, folder: Path) -> int:
             worker.process.kill()
     print(tally.summary())
     return 1 if tally.statuses["failure"] or tally.statuses["fuzzer"] else 0
+
+
+def _death(worker: Worker, hung: bool) -> dict[str, Any]:
+    """What is said of a program whose worker ended, or had to be ended."""
+    what = "hang" if hung else f"crash {worker.process.returncode}"
+    return {"kinds": [what], "differences": [f"{what}: {worker.last_words()}"]}
 
 
 def _share(arguments: argparse.Namespace, batch: int) -> int:
