@@ -1,0 +1,189 @@
+"""Judge one program: eager, compiled, and where they differ aot_eager, which tells whose difference it is."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import re
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from tests.fuzz.compare import Difference, differences
+from tests.fuzz.execute import Outcome, Runner, widened
+from tests.fuzz.program import Program
+
+RANDOM = re.compile(r"dropout|rand|bernoulli|normal\(|rrelu\(")
+BROKEN = re.compile(
+    r"(?:our compiler could not compile it|our code failed when run): (?!LoweringError|IndexError)(\w+)"
+)
+ANY = re.compile(r"(?:our compiler could not compile it|our code failed when run): (.{0,50})")
+Backend = Callable[..., Any] | str
+
+
+@dataclass
+class Verdict:
+    """What came of a program. ``failures`` are ours, ``torch`` those that aot_eager has as well. ``graphs``
+    were captured, ``eager`` of these did not run our code, for these reasons."""
+
+    failures: list[Difference] = field(default_factory=list)
+    torch: list[Difference] = field(default_factory=list)
+    graphs: int = 0
+    eager: list[str] = field(default_factory=list)
+    refused: str = ""  # eager's own exception, if it raises one
+    seconds: float = 0.0
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(sorted({item.kind for item in self.failures}))
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where programs run: ``cpu``, ``interpret`` (Triton's interpreter) or ``cuda``. ``options`` for
+    nbcompile; ``backend`` is another compiler to test in its place: one that torch knows by this name, or
+    ``package.module:function``. ``fallbacks``: a graph that our compiler gives up on is a failure too."""
+
+    name: str = "cpu"
+    options: tuple[tuple[str, Any], ...] = ()
+    backend: str = ""
+    fallbacks: bool = False
+
+    @property
+    def device(self) -> str:
+        return "cuda" if self.name == "cuda" else "cpu"
+
+    def compiler(self) -> tuple[Backend, Any]:
+        """A backend for torch.compile, and its recorder (None if it has none)."""
+        if self.backend:
+            module, _, name = self.backend.rpartition(":")
+            return getattr(importlib.import_module(module), name) if module else self.backend, None
+        from nbcompile.backends.nbcompile import nbcompile_backend
+        from nbcompile.options import Options
+        from nbcompile.recorder import Recorder
+
+        options = {"verify": True, "cache": False, "random": "eager", **dict(self.options)}
+        if self.name == "interpret":
+            options["interpret"] = True
+        recorder = Recorder(Options.from_mapping(options))
+        return functools.partial(nbcompile_backend, options={**options, "recorder": recorder}), recorder
+
+
+def check(program: Program, target: Target) -> Verdict:
+    """Run the program every way and compare, call by call."""
+    start = time.perf_counter()
+    verdict = Verdict()
+    runner = Runner(program, target.device)
+    expected = [runner.run(call) for call in range(len(program.sizes))]
+    if expected[0].error is not None:
+        verdict.refused = f"{type(expected[0].error).__name__}: {expected[0].error}"[:200]
+    backend, recorder = target.compiler()
+    got = compiled_outcomes(program, runner, backend)
+    references = References(program, runner)
+    found = compare_calls(expected, got, references)
+    if recorder is not None:
+        verdict.graphs = recorder.graph_count
+        verdict.eager = list(recorder.ran_eagerly.values())
+        for reason in verdict.eager:  # code that no compiler takes, or that fails when it runs
+            if broken := (ANY if target.fallbacks else BROKEN).search(reason):
+                verdict.failures.append(Difference(f"broken code, {broken[1]}", "graph", reason[:300]))
+    if found:
+        theirs = compiled_outcomes(program, runner, aot_eager())
+        also = {item.identity for item in compare_calls(expected, theirs, references)}
+        verdict.torch = [item for item in found if item.identity in also]
+        verdict.failures += [item for item in found if item.identity not in also]
+    verdict.seconds = time.perf_counter() - start
+    return verdict
+
+
+def agrees(program: Program, target: str = "cpu") -> None:
+    """Assert that a program does, compiled, what it does in eager."""
+    failures = check(program, Target(target)).failures
+    assert not failures, "\n".join([*map(str, failures), program.inputs_source(), program.source()])
+
+
+def aot_eager() -> Backend:
+    from torch._dynamo.backends.debugging import aot_eager as backend
+
+    return backend  # type: ignore[no-any-return]
+
+
+def compiled_outcomes(program: Program, runner: Runner, backend: Backend) -> list[Outcome]:
+    """Each call of the program, compiled once by ``backend``."""
+    torch._dynamo.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compiled = torch.compile(runner.function, backend=backend, dynamic=program.dynamic)
+        found = [runner.run(call, compiled) for call in range(len(program.sizes))]
+    torch._dynamo.reset()
+    return found
+
+
+class References:
+    """The runs that differences are judged by, made when the first is needed."""
+
+    def __init__(self, program: Program, runner: Runner) -> None:
+        self.program = program
+        self.runner = runner
+        self.random = any(RANDOM.search(step.code) for step in program.steps)
+        self._noisy: dict[tuple[int, bool], Sequence[Outcome]] = {}
+        self._wide: dict[int, Outcome | None] = {}
+
+    def noisy(self, call: int, more: bool) -> Sequence[Outcome]:
+        """A few runs with errors of one unit, or many with larger ones."""
+        if (call, more) not in self._noisy:
+            sizes = [1.0] * 6 if not more else [1.0] * 12 + [4.0] * 12
+            self._noisy[call, more] = [
+                self.runner.run_noisily(call, seed, size) for seed, size in enumerate(sizes)
+            ]
+        return self._noisy[call, more]
+
+    def wide(self, call: int) -> Outcome | None:
+        """In float64; None where that would draw other random numbers, or where eager refuses it."""
+        if call not in self._wide:
+            outcome = None
+            if not self.random:
+                try:
+                    outcome = Runner(widened(self.program), self.runner.device).run(call)
+                except Exception:  # a program of other types need not be one that eager takes
+                    outcome = None
+            self._wide[call] = outcome
+        return self._wide[call]
+
+
+def compare_calls(
+    expected: Sequence[Outcome], got: Sequence[Outcome], references: References
+) -> list[Difference]:
+    """Differences of the first call that has any."""
+    for call, (one, two) in enumerate(zip(expected, got)):
+        for more in (False, True):
+            found = differences(
+                one,
+                two,
+                functools.partial(references.noisy, call, more),
+                functools.partial(references.wide, call),
+            )
+            if not any("values" in item.kind for item in found):
+                break
+        if found:
+            return found
+    return []
+
+
+def prepare(target: Target) -> None:
+    """Settings of a process that checks programs."""
+    import logging
+
+    warnings.simplefilter("ignore")
+    logging.getLogger("torch").setLevel(logging.CRITICAL)
+    torch._dynamo.config.recompile_limit = 16
+    if target.name == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.deterministic = True
+    else:
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))

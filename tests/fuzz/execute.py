@@ -1,0 +1,227 @@
+"""Run a program: eagerly, compiled, with rounding errors of its own size put in, or in wide types."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from tests.fuzz.program import Input, Program, Step, function
+
+SEED = 20
+"""Torch's generator before each call."""
+
+
+def values(
+    shape: Sequence[int], dtype: torch.dtype, fill: str = "normal", seed: int = 0, device: str = "cpu"
+) -> torch.Tensor:
+    """A tensor of known contents.
+
+    fill: ``normal``, ``positive`` (0.1 to 2), ``unit`` (0 to 1, open), ``few`` (multiples of a half, many of
+    them alike), ``special`` (normal, with NaN, infinities and both zeros among them), ``index:N`` (0 to N -
+    1), ``distinct`` (0 .. n - 1 in disorder). Integers are -4 to 4 (0 to 8 without a sign) where nothing else
+    is said. ``"normal of float16"``: what the contents of that type are.
+    """
+    if " of " in fill:
+        fill, narrow = fill.split(" of ")
+        return values(shape, getattr(torch, narrow), fill, seed, device).to(dtype)
+    generator = torch.Generator().manual_seed(1000 + seed)
+    shape = tuple(shape)
+    if fill.startswith("index:"):
+        return torch.randint(0, max(int(fill[6:]), 1), shape, generator=generator).to(dtype).to(device)
+    count = torch.Size(shape).numel()
+    if fill == "distinct":
+        return torch.randperm(count, generator=generator).reshape(shape).to(dtype).to(device)
+    if dtype == torch.bool:
+        return (torch.rand(shape, generator=generator) > 0.5).to(device)
+    if not dtype.is_floating_point and not dtype.is_complex:
+        low = 0 if dtype == torch.uint8 else -4
+        return torch.randint(low, low + 9, shape, generator=generator).to(dtype).to(device)
+    made = torch.randn(shape, generator=generator, dtype=torch.float64)
+    if dtype.is_complex:
+        return (
+            torch.complex(made, torch.randn(shape, generator=generator, dtype=torch.float64))
+            .to(dtype)
+            .to(device)
+        )
+    if fill == "positive":
+        made = made.abs() % 1.9 + 0.1
+    elif fill == "unit":
+        made = torch.rand(shape, generator=generator, dtype=torch.float64) * 0.9 + 0.05
+    elif fill == "few":
+        made = (made * 2).round() / 2
+    elif fill == "special" and count:
+        flat = made.view(-1)
+        for number, special in enumerate((float("nan"), float("inf"), -float("inf"), 0.0, -0.0)):
+            flat[(7 * number + seed) % count] = special
+    return made.to(dtype).to(device)
+
+
+def weights(like: torch.Tensor, number: int) -> torch.Tensor:
+    """What a result's gradient is multiplied by."""
+    made = values(
+        tuple(like.shape), torch.complex64 if like.dtype.is_complex else torch.float32, seed=500 + number
+    )
+    return made.to(device=like.device, dtype=like.dtype)
+
+
+@dataclass
+class Outcome:
+    """What one call did. ``gradients`` has a list for each time that they were taken. ``error`` is the
+    exception, and ``stage`` where it came: ``call`` or ``backward``."""
+
+    inputs: tuple[torch.Tensor, ...] = ()
+    results: tuple[Any, ...] = ()
+    gradients: list[tuple[Any, ...]] = field(default_factory=list)
+    generator: torch.Tensor | None = None
+    error: BaseException | None = None
+    stage: str = ""
+
+
+class Runner:
+    """A program on a device: makes the arguments of each call and runs functions on them."""
+
+    def __init__(self, program: Program, device: str = "cpu") -> None:
+        self.program = program
+        self.device = device
+        self.function = function(program.source(device), "program")
+        self._inputs = function(program.inputs_source(device), "inputs", values=values)
+
+    def arguments(self, call: int) -> tuple[torch.Tensor, ...]:
+        return self._inputs(call, **self.program.sizes[call])  # type: ignore[no-any-return]
+
+    @contextlib.contextmanager
+    def surroundings(self, always: bool = False) -> Iterator[None]:
+        """The regions around a call (with ``always`` those that the function has within too)."""
+        with contextlib.ExitStack() as stack:
+            if always or not self.program.inside:
+                for region in self.program.regions(self.device):
+                    stack.enter_context(eval(region, {"torch": torch}))
+            yield
+
+    def run(self, call: int, fn: Callable[..., Any] | None = None) -> Outcome:
+        """One call of ``fn``, by default of the program itself."""
+        arguments = self.arguments(call)
+        outcome = Outcome(arguments)
+        torch.manual_seed(SEED + call)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                with self.surroundings():
+                    outcome.results = tuple((fn or self.function)(*arguments))
+            except Exception as error:
+                outcome.error, outcome.stage = error, "call"
+                return outcome
+            outcome.generator = self.generator_state()
+            if self.program.trains:
+                self._take_gradients(outcome, arguments)
+        return outcome
+
+    def generator_state(self) -> torch.Tensor:
+        return torch.get_rng_state() if self.device == "cpu" else torch.cuda.get_rng_state().cpu()
+
+    def _take_gradients(self, outcome: Outcome, arguments: Sequence[torch.Tensor]) -> None:
+        results = [
+            (item, weights(item.detach(), number))
+            for number, item in enumerate(outcome.results)
+            if isinstance(item, torch.Tensor) and item.requires_grad
+        ]
+        wanted = [item for item in arguments if item.requires_grad]
+        if not results or not wanted:
+            return
+        times = 2 if self.program.mode == "twice" else 1
+        try:
+            for number in range(times):
+                outcome.gradients.append(
+                    torch.autograd.grad(
+                        [item for item, _ in results],
+                        wanted,
+                        [weight for _, weight in results],
+                        allow_unused=True,
+                        retain_graph=number + 1 < times,
+                    )
+                )
+        except Exception as error:
+            outcome.error, outcome.stage = error, "backward"
+
+    # -- step by step --------------------------------------------------------------------------
+
+    def run_noisily(self, call: int, seed: int, size: float) -> Outcome:
+        """One call in which each step that rounds sees operands that are off by up to ``size`` units in the
+        last
+        place: how much the results move tells how far they may be off. Gradients flow back through the
+        same."""
+        noise = Noise(seed, size, self.program.autocast)
+        names = [item.name for item in self.program.inputs]
+
+        def stepwise(*arguments: torch.Tensor) -> tuple[Any, ...]:
+            scope: dict[str, Any] = {"torch": torch, "F": F, **dict(zip(names, arguments))}
+            with self.surroundings(always=True):
+                for step in self.program.steps:
+                    run_step(step, scope, noise)
+            return tuple(scope[name] for name in self.program.results)
+
+        return self.run(call, stepwise)
+
+
+class Noise:
+    """Multiplies by numbers near one."""
+
+    def __init__(self, seed: int, size: float, autocast: str) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+        self.size = size
+        self.least = torch.finfo(getattr(torch, autocast)).eps if autocast else 0.0
+
+    def near(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
+            return value
+        eps = max(torch.finfo(value.dtype).eps, self.least)
+        random = torch.rand(value.shape, generator=self.generator, dtype=torch.float64) * 2 - 1
+        factor = (1 + random * eps * self.size).to(device=value.device, dtype=value.real.dtype)
+        return value * factor
+
+
+def run_step(step: Step, scope: dict[str, Any], noise: Noise | None = None) -> None:
+    """Execute one statement in ``scope``."""
+    if noise is None or step.exact:
+        exec(step.line, scope)
+        return
+    own = dict(scope)
+    for name in step.operands:
+        if name != step.writes:
+            own[name] = noise.near(scope[name])
+    exec(step.line, own)
+    for name in step.results:
+        scope[name] = noise.near(own[name])
+
+
+# -- wide types --------------------------------------------------------------------------------
+
+_WIDE = {"float32": "float64", "float16": "float64", "bfloat16": "float64", "complex64": "complex128"}
+_NARROW = re.compile(r"\b(float32|float16|bfloat16|complex64)\b")
+
+
+def widened(program: Program) -> Program:
+    """The program with float64 for every narrower floating-point type, and no autocast."""
+
+    def wide(text: str) -> str:
+        return _NARROW.sub(lambda found: _WIDE[found[1]], text)
+
+    def wide_input(item: Input) -> Input:
+        if wide(item.dtype) == item.dtype:
+            return item
+        return dataclasses.replace(item, dtype=wide(item.dtype), fill=f"{item.fill} of {item.dtype}")
+
+    return dataclasses.replace(
+        program,
+        inputs=tuple(map(wide_input, program.inputs)),
+        steps=tuple(dataclasses.replace(step, code=wide(step.code)) for step in program.steps),
+        autocast="",
+    )

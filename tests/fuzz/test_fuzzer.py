@@ -1,0 +1,126 @@
+"""The fuzzer itself: it finds faults that were put in, makes them small, and is not fooled by rounding."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.fuzz.check import Target, check
+from tests.fuzz.draw import draw
+from tests.fuzz.execute import Runner
+from tests.fuzz.program import Input, Program, Step
+from tests.fuzz.running import reduced
+from tests.fuzz.write import test_source as source_of_test
+
+ROOT = Path(__file__).parents[2]
+FAULTS = {
+    "wrong_numbers": {"values"},
+    "wrong_edge": {"values"},
+    "drops_update": {"input values", "values"},
+    "copies_views": {"alias-lost"},
+    "other_strides": {"strides"},
+    "other_dtype": {"dtype"},
+    "no_gradient": {"requires_grad", "gradient-none", "gradient values"},
+    "extra_draw": {"generator"},
+    "raises": {"raises NotImplementedError"},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found_and_made_small(fault: str) -> None:
+    target = Target(backend=f"tests.fuzz.broken:{fault}")
+    for seed in range(60):
+        program = draw(seed)
+        kinds = [item.kind for item in check(program, target).failures if item.kind in FAULTS[fault]]
+        if kinds:
+            break
+    else:
+        pytest.fail("not found in 60 programs")
+    assert len(program.steps) >= 12
+    small = reduced(program, kinds[0], target, seconds=60)
+    assert len(small.steps) <= 3, small.source()
+    assert kinds[0] in check(small, target).kinds
+    assert not check(small, Target(backend="eager")).failures
+
+
+def test_nothing_is_found_where_nothing_is_wrong() -> None:
+    for seed in range(40):
+        verdict = check(draw(seed), Target(backend="eager"))
+        assert not verdict.failures, (seed, verdict.failures)
+
+
+def test_a_seed_always_gives_the_same_program() -> None:
+    for seed in range(5):
+        program = draw(seed)
+        assert program == draw(seed)
+        assert Program.from_json(program.to_json()) == program
+
+
+def test_workers_that_die_or_hang_are_failures(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    command = [
+        sys.executable,
+        str(ROOT / "scripts" / "fuzz.py"),
+        "--seeds",
+        "0:14",
+        "--timeout",
+        "15",
+        "--backend",
+        "tests.fuzz.broken:dies",
+        "--out",
+        str(out),
+    ]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+    assert run.returncode == 1, run.stdout + run.stderr
+    assert "14 programs" in run.stdout
+    kinds = {json.loads(line)["kinds"][0] for line in out.read_text().splitlines()}
+    assert kinds == {"crash 11", "hang"}, run.stdout
+
+
+def test_rounding_is_no_failure_and_the_same_size_elsewhere_is() -> None:
+    """A sum that cancels may be off by what its terms round to; a plain copy may not."""
+    cancelled = _program("(v0 * 1000).sum() - (v0 * 1000).sum(0).sum()")
+    copied = _program("v0.clone()", exact=True)
+    slightly = Target(backend="tests.fuzz.test_fuzzer:slightly_off")
+    assert not check(cancelled, slightly).failures
+    assert [item.kind for item in check(copied, Target(backend="tests.fuzz.test_fuzzer:far_off")).failures]
+
+
+def slightly_off(graph: torch.fx.GraphModule, inputs: object) -> object:
+    return lambda *args: [item + 1e-4 for item in graph.forward(*args)]
+
+
+def far_off(graph: torch.fx.GraphModule, inputs: object) -> object:
+    return lambda *args: [item + 1e-4 for item in graph.forward(*args)]
+
+
+def _program(code: str, exact: bool = False) -> Program:
+    return Program(0, (Input("v0", "(40, 40)", "float32"),), (Step("it", code, ("v1",), exact),), ("v1",))
+
+
+def test_a_written_test_is_the_program() -> None:
+    program = draw(3)
+    scope: dict[str, object] = {}
+    exec(source_of_test(program, "values", 'a "reason"'), scope)
+    assert scope["PROGRAM"] == program
+    assert callable(scope["test_values"])
+
+
+def test_noise_leaves_exact_steps_alone() -> None:
+    program = Program(
+        0,
+        (Input("v0", "(4, 4)", "float32", "few"),),
+        (Step("t", "v0.t()", ("v1",), exact=True), Step("sin", "v1.sin()", ("v2",))),
+        ("v1", "v2"),
+    )
+    runner = Runner(program)
+    plain, noisy = runner.run(0), runner.run_noisily(0, 0, 1.0)
+    assert torch.equal(plain.results[0], noisy.results[0])
+    assert noisy.results[0].data_ptr() == noisy.inputs[0].data_ptr()
+    assert not torch.equal(plain.results[1], noisy.results[1])
+    torch.testing.assert_close(plain.results[1], noisy.results[1])
