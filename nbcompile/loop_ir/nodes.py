@@ -244,6 +244,7 @@ class LoopProgram:
     inputs:   in calling order: a Buffer for a tensor, a size's name for a symbolic int, or None for
               an argument nothing reads.
     constants: tensors that the graph holds (``get_attr``), by buffer name.
+    facts:    expressions of sizes that the guards of the graph keep from being negative.
     """
 
     graph: str  # id of the AtenGraph
@@ -252,6 +253,7 @@ class LoopProgram:
     outputs: tuple[Output, ...]
     constants: Mapping[str, torch.Tensor]
     spans: Mapping[str, tuple[int, ...]]  # statement id → cell lines, for comments
+    facts: tuple[IndexExpr, ...] = ()
 
     def buffers(self) -> dict[str, Buffer]:
         """Every buffer by name."""

@@ -64,7 +64,8 @@ def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
             raise LoweringError(f"the graph has a {node.op} node, {node.name}")
 
     spans = {statement.id: _cell_lines(graph, statement) for statement in builder.statements}
-    program = LoopProgram(graph.id, tuple(inputs), tuple(builder.statements), outputs, constants, spans)
+    statements = tuple(builder.statements)
+    program = LoopProgram(graph.id, tuple(inputs), statements, outputs, constants, spans, sizes.facts())
     return without_dead_statements(program)
 
 
@@ -93,6 +94,7 @@ def without_dead_statements(program: LoopProgram) -> LoopProgram:
         program.outputs,
         program.constants,
         {item.id: program.spans[item.id] for item in statements if item.id in program.spans},
+        program.facts,
     )
 
 
