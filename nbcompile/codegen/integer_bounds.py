@@ -65,6 +65,11 @@ def _taken_apart(value: Value, facts: Facts) -> list[Case] | None:
         return _joined([cases_of(value.args[1], yes), cases_of(value.args[2], no)])
     if value.kind != "op" or value.dtype == torch.bool:
         return None
+    if value.op == "remainder":  # whatever it is the remainder of
+        divisors = cases_of(value.args[1], facts)
+        if divisors is None or not all(_holds(each - 1, known) for each, known in divisors):
+            return None
+        return [(IndexExpr({(Gathered(value, each),): 1}), known) for each, known in divisors]
     given = [cases_of(arg, facts) for arg in value.args]
     known = [cases for cases in given if cases is not None]
     if len(known) < len(given):
@@ -110,8 +115,6 @@ def _result(value: Value, args: tuple[IndexExpr, ...], facts: Facts) -> list[Cas
             return [(first, (*facts, second - first)), (second, (*facts, first - second))]
         case "floordiv" | "truncdiv" if proves(second - 1, facts) and proves(first, facts):
             return [(first // second, facts)]
-        case "remainder" if proves(second - 1, facts):
-            return [(IndexExpr({(Gathered(value, second),): 1}), facts)]
     return None
 
 
