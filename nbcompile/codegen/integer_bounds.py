@@ -12,8 +12,8 @@ from itertools import product
 
 import torch
 
-from nbcompile.codegen.values import Gathered, Value
-from nbcompile.loop_ir.index import IndexExpr, index
+from nbcompile.codegen.values import Value
+from nbcompile.loop_ir.index import Atom, IndexExpr, index
 from nbcompile.loop_ir.proofs import Facts, impossible, inside, outside, proves
 
 Case = tuple[IndexExpr, Facts]
@@ -22,6 +22,20 @@ LIMITS = {torch.bool: (0, 1)} | {
     dtype: (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
     for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 }
+
+
+class _Any(Atom):
+    """What of an integer is not known: a number in ``[0, size)``."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, value: Value, size: IndexExpr) -> None:
+        self.size = size
+        super().__init__(f"?{value.number}")
+
+
+def _any(value: Value, size: IndexExpr) -> IndexExpr:
+    return IndexExpr({(_Any(value, size),): 1})
 
 
 def lies_within(value: Value, size: IndexExpr, facts: Facts = ()) -> bool:
@@ -44,8 +58,7 @@ def cases_of(value: Value, facts: Facts = ()) -> list[Case] | None:
         return found
     if value.dtype == torch.int64:
         return None
-    atom = Gathered(value, index(most - least + 1))  # any number of its type
-    return [(IndexExpr({(atom,): 1}) + least, facts)]
+    return [(_any(value, index(most - least + 1)) + least, facts)]
 
 
 def _holds(goal: IndexExpr, facts: Facts) -> bool:
@@ -69,7 +82,7 @@ def _taken_apart(value: Value, facts: Facts) -> list[Case] | None:
         divisors = cases_of(value.args[1], facts)
         if divisors is None or not all(_holds(each - 1, known) for each, known in divisors):
             return None
-        return [(IndexExpr({(Gathered(value, each),): 1}), known) for each, known in divisors]
+        return [(_any(value, each), known) for each, known in divisors]
     given = [cases_of(arg, facts) for arg in value.args]
     known = [cases for cases in given if cases is not None]
     if len(known) < len(given):
