@@ -59,16 +59,18 @@ def verify_bounds(program: FusedProgram, *, narrow: bool = False) -> Counts:
     for an access that is neither proved to be inside its buffer nor kept there."""
     total = Counts()
     for group in program.groups:
-        found = group_bounds(group, program.program.buffers(), narrow=narrow)
+        found = group_bounds(group, program.program.buffers(), program.program.facts, narrow=narrow)
         if found.wrong:
-            raise VerifyError(f"kernel {group.name} may leave its memory:\n" + "\n".join(found.wrong))
+            raise VerifyError(f"kernel {group.name} may leave its memory: " + "\n".join(found.wrong))
         total = total + found
     return total
 
 
-def group_bounds(group: Group, buffers: Mapping[str, Buffer], *, narrow: bool = False) -> Counts:
-    """What can be said of the accesses of one kernel."""
-    walk = _Walk(buffers)
+def group_bounds(
+    group: Group, buffers: Mapping[str, Buffer], facts: Facts = (), *, narrow: bool = False
+) -> Counts:
+    """What can be said of the accesses of one kernel, where ``facts`` are known of its sizes."""
+    walk = _Walk(buffers, facts)
     walk.kernel(kernel_values(group, buffers, narrow=narrow))
     for loop in group.loops:
         if loop.target is not None:
@@ -76,16 +78,11 @@ def group_bounds(group: Group, buffers: Mapping[str, Buffer], *, narrow: bool = 
     return walk.counts()
 
 
-def values_bounds(values: KernelValues, buffers: Mapping[str, Buffer]) -> Counts:
+def values_bounds(values: KernelValues, buffers: Mapping[str, Buffer], facts: Facts = ()) -> Counts:
     """The same of what a kernel was resolved to, but for scatters."""
-    walk = _Walk(buffers)
+    walk = _Walk(buffers, facts)
     walk.kernel(values)
     return walk.counts()
-
-
-def _running(axes: Iterable[Axis]) -> Cases:
-    """What is known where a nest over ``axes`` has points; nothing can be where it never has."""
-    return within_cases([()], [tuple(axis.extent - 1 for axis in axes if axis.extent.constant != 1)])
 
 
 def _axes_of(places: Iterable[IndexExpr]) -> set[Axis]:
@@ -99,12 +96,12 @@ def _scatter(walk: _Walk, group: Group, loop: Loop, *, narrow: bool) -> None:
     resolver.origin = loop.id
     binding = group.bindings[loop.id]
     targets = tuple(resolver.resolved(place, binding) for place in loop.target or ())
-    points = _running(group.nest.axes)
+    points = walk.running(group.nest.axes)
     walk.values([resolver.value(loop.body, binding), *(v for at in targets for v in gathered(at))], points)
     walk.access("writes", out, targets, out.offset(targets), points, loop.id)
     axes = tuple(Axis(f"c{n}", extent) for n, extent in enumerate(out.shape))
     kept = tuple(ZERO if axis.extent == ONE else index(axis) for axis in axes)
-    around = _running(axes)
+    around = walk.running(axes)
     copied = resolver_of(group, group.nest, walk.buffers, narrow=narrow)
     walk.values([copied.value(Load(base.name, kept, base.dtype), {})], around)
     walk.access("writes", out, kept, out.offset(kept), around, loop.id)
@@ -113,25 +110,35 @@ def _scatter(walk: _Walk, group: Group, loop: Loop, *, narrow: bool) -> None:
 class _Walk:
     """Meets every access of a kernel with what is known around it."""
 
-    def __init__(self, buffers: Mapping[str, Buffer]) -> None:
+    def __init__(self, buffers: Mapping[str, Buffer], facts: Facts) -> None:
         self.buffers = buffers
+        self.facts = facts
         self.found: list[Access] = []
         self.wrong: dict[str, None] = {}
         self.seen: set[tuple[int, Cases]] = set()
         self.proofs: dict[tuple[IndexExpr, Cases], bool] = {}
 
+    def running(self, axes: Iterable[Axis]) -> Cases:
+        """What is known where a nest over ``axes`` has points; no case where it never has."""
+        points = (axis.extent - 1 for axis in axes if axis.extent.constant in (None, 0))
+        return within_cases([()], [(*self.facts, *points)])
+
     def kernel(self, values: KernelValues) -> None:
         nest = values.nest
-        rows = _running(nest.rows)
-        points = within_cases(rows, _running(nest.inner_axes))
+        rows = self.running(nest.rows)
+        points = self.running(nest.axes)
         for item in values.reductions:
             self.values([item.value, *([item.position] if item.position else [])], points)
             kept = self.buffers[item.output]
-            around = _running(set(nest.axes) & _axes_of(item.index)) if item.split else rows
+            around = (
+                self.running(axis for axis in nest.axes if axis in _axes_of(item.index))
+                if item.split
+                else rows
+            )
             self.access("writes", kept, item.index, item.place, around, item.loop.id)
         for store in values.stores:
             inner = nest.inner & (store.value.axes | _axes_of(store.index))
-            around = within_cases(rows, _running(inner))
+            around = self.running((*nest.rows, *(axis for axis in nest.inner_axes if axis in inner)))
             self.values([store.value], around)
             memory = self.buffers[store.buffer]
             self.access("writes", memory, store.index, store.place, around, store.loop.id)

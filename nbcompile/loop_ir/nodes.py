@@ -252,6 +252,7 @@ class LoopProgram:
     updates:  name of an input that the graph overwrites → name of the buffer with what it holds afterwards,
               laid out as the input is. Whoever reads the input's name means its old value, wherever it
               stands; which memory the new value is made in is settled after fusion (``fuse/storage.py``).
+    facts:    expressions of sizes that the guards of the graph keep from being negative.
     """
 
     graph: str  # id of the AtenGraph
@@ -261,6 +262,7 @@ class LoopProgram:
     constants: Mapping[str, torch.Tensor]
     spans: Mapping[str, tuple[int, ...]]  # statement id → cell lines, for comments
     updates: Mapping[str, str] = field(default_factory=dict)
+    facts: tuple[IndexExpr, ...] = ()
 
     @property
     def results(self) -> frozenset[str]:

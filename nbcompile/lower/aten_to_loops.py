@@ -70,8 +70,9 @@ def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
             raise LoweringError(f"the graph has a {node.op} node, {node.name}")
 
     spans = {statement.id: _cell_lines(graph, statement) for statement in builder.statements}
+    statements = tuple(builder.statements)
     program = LoopProgram(
-        graph.id, tuple(inputs), tuple(builder.statements), outputs, constants, spans, builder.updates
+        graph.id, tuple(inputs), statements, outputs, constants, spans, builder.updates, sizes.facts()
     )
     return without_dead_statements(program)
 

@@ -1,0 +1,216 @@
+"""The check of kernels' bounds refuses kernels that were broken on purpose, in each way that they can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional as F
+
+from nbcompile.capture.decompositions import decompositions
+from nbcompile.codegen.bounds import Counts, values_bounds, verify_bounds
+from nbcompile.codegen.integer_bounds import lies_within
+from nbcompile.codegen.values import Gathered, KernelValues, kernel_values
+from nbcompile.errors import VerifyError
+from nbcompile.fuse.loops_to_groups import loops_to_groups
+from nbcompile.loop_ir.expr import Expr, Guard, Load
+from nbcompile.loop_ir.fused import FusedProgram, Group
+from nbcompile.loop_ir.index import Axis, FloorDiv, IndexExpr, index
+from nbcompile.loop_ir.nodes import Buffer, Loop
+from nbcompile.lower.aten_to_loops import aten_to_loops
+from nbcompile.stages import AtenGraph
+
+from .running import NO_CACHE
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "pad": lambda x: F.pad(x, (1, 2)) * 2,
+    "roll": lambda x: x - x.roll(-1, 0),
+    "joined": lambda x: torch.cat([x, x[1:] * 2, x[:, :].flip(0)]),
+    "softmax": lambda x: torch.softmax(x, -1),
+    "sums": lambda x: (x.sum(0), x.sum(1)),
+    "strided": lambda x: x[1::2, :-1] + 1,
+    "flat": lambda x: x.t().reshape(-1) * 2,
+    "pooled": lambda x: F.avg_pool1d(x[None], 3, 1, 1)[0],
+    "triangle": lambda x: x.tril(),
+}
+
+
+def fused(fn: Callable[..., Any], *inputs: torch.Tensor, mode: str = "fake") -> FusedProgram:
+    module = make_fx(fn, decompositions(NO_CACHE), tracing_mode=mode)(*inputs)
+    ids = {node.name: f"g0.fw.n{place}" for place, node in enumerate(module.graph.nodes)}
+    return loops_to_groups(aten_to_loops(AtenGraph("g0.fw", "forward", module, ids), NO_CACHE), NO_CACHE)
+
+
+def with_loops(program: FusedProgram, change: Callable[[Loop], Loop]) -> FusedProgram:
+    groups = [
+        replace(item, loops=tuple(map(change, item.loops))) if isinstance(item, Group) else item
+        for item in program.items
+    ]
+    return replace(program, items=tuple(groups))
+
+
+def rewritten(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    children = tuple(rewritten(child, change) for child in expr.children())
+    return change(expr.rebuild(children, expr.indices()))
+
+
+def changed(program: FusedProgram, change: Callable[[Expr], Expr]) -> FusedProgram:
+    return with_loops(program, lambda loop: replace(loop, body=rewritten(loop.body, change)))
+
+
+def shifted(by: int, dim: int) -> Callable[[Expr], Expr]:
+    def change(expr: Expr) -> Expr:
+        if not isinstance(expr, Load) or len(expr.index) <= dim:
+            return expr
+        places = (*expr.index[:dim], expr.index[dim] + by, *expr.index[dim + 1 :])
+        return Load(expr.buffer, places, expr.dtype)
+
+    return change
+
+
+MODES = pytest.mark.parametrize("mode", ["fake", "symbolic"])
+
+
+@MODES
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_kernels_as_they_are_pass(name: str, mode: str) -> None:
+    found = verify_bounds(fused(FUNCTIONS[name], torch.randn(6, 8), mode=mode))
+    assert found.proved > 1 and not found.checked and not found.wrong
+
+
+@MODES
+@pytest.mark.parametrize("by", [1, -1])
+@pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - {"flat"}))
+def test_an_index_that_is_off_by_one(name: str, by: int, mode: str) -> None:
+    program = fused(FUNCTIONS[name], torch.randn(6, 8), mode=mode)
+    by *= 2 if name == "strided" else 1  # it reads every other row
+    with pytest.raises(VerifyError, match="may be negative" if by < 0 else "or more"):
+        verify_bounds(changed(program, shifted(by, 0)))
+
+
+@MODES
+@pytest.mark.parametrize("name", ["pad", "roll", "joined", "pooled"])
+def test_a_guard_that_lacks_a_bound(name: str, mode: str) -> None:
+    program = fused(FUNCTIONS[name], torch.randn(6, 8), mode=mode)
+
+    def wider(expr: Expr) -> Expr:
+        if not isinstance(expr, Guard):
+            return expr
+        ((value, low, high), *others) = expr.bounds
+        return Guard(((value, low, high + 1), *others), expr.inside, expr.outside)
+
+    def bare(expr: Expr) -> Expr:
+        return expr.inside if isinstance(expr, Guard) else expr
+
+    for change in (wider, bare):
+        with pytest.raises(VerifyError, match="reads x"):
+            verify_bounds(changed(program, change))
+
+
+@MODES
+def test_the_sides_of_a_guard_exchanged(mode: str) -> None:
+    def change(expr: Expr) -> Expr:
+        return Guard(expr.bounds, expr.outside, expr.inside) if isinstance(expr, Guard) else expr
+
+    for name in ("pad", "roll", "joined"):
+        with pytest.raises(VerifyError, match="reads x"):
+            verify_bounds(changed(fused(FUNCTIONS[name], torch.randn(6, 8), mode=mode), change))
+
+
+@MODES
+@pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - {"flat", "triangle"}))
+def test_a_buffer_whose_extents_are_swapped(name: str, mode: str) -> None:
+    program = fused(FUNCTIONS[name], torch.randn(6, 8), mode=mode)
+    swap = lambda item: (
+        replace(item, shape=item.shape[::-1]) if isinstance(item, Buffer) and len(item.shape) == 2 else item
+    )
+    inputs = tuple(map(swap, program.program.inputs))
+    with pytest.raises(VerifyError, match="reads x"):
+        verify_bounds(replace(program, program=replace(program.program, inputs=inputs)))
+
+
+@MODES
+def test_a_nest_that_is_longer_than_what_it_writes(mode: str) -> None:
+    program = fused(lambda x: x * 2, torch.randn(6, 8), mode=mode)
+    (group,) = program.groups
+    longer = {axis: Axis(axis.name, axis.extent + 1) for axis in group.nest.axes}
+    nest = replace(group.nest, axes=tuple(longer.values()))
+    bindings = {
+        name: {axis: index(longer[place.axis]) for axis, place in binding.items()}
+        for name, binding in group.bindings.items()
+    }
+    with pytest.raises(VerifyError, match="or more"):
+        verify_bounds(replace(program, items=(replace(group, nest=nest, bindings=bindings),)))
+
+
+def resolved(fn: Callable[..., Any], *inputs: torch.Tensor, narrow: bool = False) -> tuple[KernelValues, Any]:
+    program = fused(fn, *inputs)
+    buffers = program.program.buffers()
+    return kernel_values(program.groups[0], buffers, narrow=narrow), buffers
+
+
+def test_an_offset_that_is_not_the_index() -> None:
+    values, buffers = resolved(lambda x: x.t() + 1, torch.randn(6, 8))
+    assert values_bounds(values, buffers) == Counts(2)
+    (store,) = values.stores
+    moved = replace(values, stores=(replace(store, place=store.place + 1),))
+    assert "is at offset" in values_bounds(moved, buffers).wrong[0]
+
+
+def test_a_quotient_of_what_may_be_negative() -> None:
+    values, buffers = resolved(lambda x: x + 1, torch.randn(6, 8))
+    (store,) = values.stores
+    (axis,) = store.value.axes
+    wrong = IndexExpr({(FloorDiv(index(axis) - 100, index(7)),): 1})
+    number = replace(store.value, kind="index", args=(), place=wrong, op="")
+    found = values_bounds(replace(values, stores=(replace(store, value=number),)), buffers)
+    assert found.wrong and "may be negative" in found.wrong[0]
+
+
+def test_gathered_indices_are_checked_or_sure() -> None:
+    def fn(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return x[rows]
+
+    rows = torch.randint(0, 6, (5,))
+    values, buffers = resolved(fn, torch.randn(6, 8), rows, narrow=True)
+    assert values_bounds(values, buffers) == Counts(proved=2, checked=1)
+
+    def surely(place: IndexExpr) -> IndexExpr:
+        total = index(0)
+        for mono, coeff in place.terms:
+            atoms = (Gathered(a.value, a.size, True) if isinstance(a, Gathered) else a for a in mono)
+            total = total + IndexExpr({tuple(atoms): coeff})
+        return total
+
+    (store,) = values.stores
+    value = store.value
+    claimed = replace(value, place=surely(value.place), index=tuple(map(surely, value.index)))
+    found = values_bounds(replace(values, stores=(replace(store, value=claimed),)), buffers)
+    assert found.wrong and "is not surely in [0, 6)" in found.wrong[0]
+
+
+@pytest.mark.parametrize(
+    ("fn", "size", "least"),
+    [
+        (lambda x: (x > 0).long() * 2 + (x > 1).long(), 4, 3),
+        (lambda x: torch.where(x > 0, 3, 5), 6, 5),
+        (lambda x: torch.arange(8).expand(6, 8) // 3 + 1, 4, 3),
+        (lambda x: (torch.arange(8) - 5).abs().expand(6, 8), 6, 5),
+        (lambda x: x.long() % 7, 7, 6),
+        (lambda x: (7 - torch.arange(8)).clamp(2, 4).expand(6, 8), 5, 4),
+        (lambda x: x.to(torch.uint8).long(), 256, 255),
+        (lambda x: torch.arange(-8, 0).expand(6, 8), 1, 0),
+    ],
+)
+def test_integers_in_their_ranges(fn, size, least):
+    values, _ = resolved(lambda x: fn(x) + 0, torch.randn(6, 8), narrow=True)
+    (store,) = values.stores
+    if size == 1:
+        assert not lies_within(store.value, index(100))
+        return
+    assert lies_within(store.value, index(size))
+    assert not lies_within(store.value, index(least))

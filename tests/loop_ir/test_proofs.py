@@ -1,0 +1,93 @@
+"""What is proved holds at every point, and what accesses rely on is proved."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from nbcompile.loop_ir.index import Axis, Size, index
+from nbcompile.loop_ir.proofs import impossible, inside, outside, proves, within_cases
+
+from .test_index import Tree, built, domain, grown, meaning, points
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_what_is_proved_holds(block: int) -> None:
+    proved = 0
+    for seed in range(block * 60, block * 60 + 60):
+        rng = random.Random(seed)
+        axes, sizes = domain(rng)
+        goal: Tree = ("-", grown(rng, axes, sizes, 2), grown(rng, axes, sizes, 2))
+        known: list[Tree] = [
+            ("-", grown(rng, axes, sizes, 1), grown(rng, axes, sizes, 1))
+            for _ in range(rng.choice([0, 1, 2]))
+        ]
+        facts = tuple(map(built, known))
+        shown, empty = proves(built(goal), facts), impossible(facts)
+        proved += shown
+        for point in points(axes, sizes):
+            if all(meaning(fact, point) >= 0 for fact in known):
+                assert not empty, (seed, known, point)
+                assert not shown or meaning(goal, point) >= 0, (seed, goal, known, point)
+    assert proved > 5  # or nothing was tested
+
+
+S, T = Size("s0", 7, 2), Size("s1", 7, 2)
+s, t = index(S), index(T)
+I_, J, K = Axis("i", S), Axis("j", 12), Axis("k", s * 12)
+i, j, k = map(index, (I_, J, K))
+
+
+@pytest.mark.parametrize(
+    ("goal", "facts"),
+    [
+        (s - 1 - i, ()),
+        (s * 12 - 1 - (12 * i + j), ()),
+        (s - 1 - k // 12, ()),
+        (11 - k // s, ()),
+        (s - 1 - k % s, ()),
+        (i - 2, (i - 2,)),
+        (j - 2, (2 * j - 3,)),
+        (i + s - 3, (i - 3,)),
+        (i - index(3) % s, (i - index(3) % s,)),
+        (s - 1 - (i + s - index(3) % s), (index(3) % s - 1 - i,)),
+        (t - 1 - i, (t - s,)),
+        (s // 2 - 1 - j, (s // 2 - 1 - j,)),
+        (s // 2 - 1, ()),
+        ((s - 1) // 2 - i, (s - 1 - 2 * i,)),
+        (t - 1 - (i + t - s), ()),
+    ],
+    ids=str,
+)
+def test_what_accesses_rely_on_is_proved(goal, facts):
+    assert proves(goal, facts)
+
+
+@pytest.mark.parametrize(
+    ("goal", "facts"),
+    [
+        (s - 2 - i, ()),
+        (i - 1, ()),
+        (t - 1 - i, ()),
+        (t - 1 - i, (s - t,)),
+        (10 - k // s, ()),
+        (s - 2 - k % s, ()),
+        (j - 3, (2 * j - 3,)),
+        (s // 2 - 2, ()),
+        (index(Size("n", 3, None)), ()),
+    ],
+    ids=str,
+)
+def test_what_may_fail_is_not(goal, facts):
+    assert not proves(goal, facts)
+
+
+def test_the_two_sides_of_a_guard():
+    bounds = ((j, index(3), index(9)), (i, index(0), s))
+    assert proves(j - 3, inside(bounds)) and proves(8 - j, inside(bounds))
+    cases = within_cases([()], outside(bounds))
+    assert len(cases) == 2  # i is always in its bounds: j is below 3, or 9 or more
+    assert sorted(proves(2 - j, case) for case in cases) == [False, True]
+    assert sorted(proves(j - 9, case) for case in cases) == [False, True]
+    assert within_cases(cases, [(j - 3, 8 - j)]) == ()
