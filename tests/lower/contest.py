@@ -136,7 +136,7 @@ def run(cases: Sequence[Case], backend: Callable[..., Any] | str | None, wide: b
     else:
         results = program(given)
     ends, grads = [], []
-    for place, (case, result) in enumerate(zip(cases, results, strict=True)):
+    for case, result in zip(cases, results, strict=True):
         for number, leaf in enumerate(tensors(result)):
             if case.graded and leaf.requires_grad:
                 ends.append(leaf)
