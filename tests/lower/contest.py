@@ -327,7 +327,9 @@ def _together(known: list[tuple[Case, Seen, Seen | None]]) -> list[Finding]:
         if len(known) == 1:
             return [_alone(*known[0])]
         half = len(known) // 2
-        return _together(known[:half]) + _together(known[half:])
+        found = _together(known[:half]) + _together(known[half:])
+        together = f"{known[0][0].name} to {known[-1][0].name}"
+        return found or [Finding(together, [seen], company=True)]
     found = []
     for got, (case, eager, wide) in zip(seen, known, strict=True):
         what = differences(got, eager, wide)
