@@ -4,7 +4,7 @@
 
 Each mutation is a copy of the tree with one text replaced, on which tests are run until one fails; what
 passes them all survives, and tells of a test that is missing. Tests that fail as it is on this machine do not
-count. """
+count."""
 
 from __future__ import annotations
 

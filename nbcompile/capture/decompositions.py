@@ -51,6 +51,8 @@ def _table(eager_random: bool, gpu: bool) -> Table:
             table.pop(getattr(packet, overload), None)
     packets = [getattr(aten, name) for name in _ADDED if hasattr(aten, name)]
     table.update(get_decompositions(packets))
+    if aten.baddbmm.default in table:
+        table[aten.baddbmm.default] = functools.partial(_contiguous, table[aten.baddbmm.default])
     if gpu:
         table[aten.convolution.default] = _bias_apart
         table[aten.convolution_backward.default] = _bias_gradient_apart
@@ -84,6 +86,13 @@ def core_table() -> Table:
     except ImportError:
         return dict(torch._decomp.core_aten_decompositions())
     return dict(plain())
+
+
+def _contiguous(rewrite: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
+    """What ``rewrite`` makes, laid out as the operator lays it out. The sum that torch writes for
+    ``baddbmm`` takes the layout of what is added: a ``view`` of the result then finds other strides than it
+    was traced with."""
+    return rewrite(*args, **kwargs).contiguous()
 
 
 def _bias_apart(

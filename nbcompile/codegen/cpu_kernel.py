@@ -128,24 +128,24 @@ class KernelPrinter:
         if value.kind == "reduced":
             return self.reduced_text[value.buffer]
         if value.kind == "guard":
-            tests = [
-                test
-                for item, low, high in value.bounds
-                for test in (
-                    None if at_least(item, low) else f"{self.place(item, scope)} >= {self.place(low, scope)}",
-                    None
-                    if at_least(high - 1, item)
-                    else f"{self.place(item, scope)} < {self.place(high, scope)}",
-                )
-                if test
-            ]
-            if not tests:
+            test = self.guard_test(value, scope)
+            if not test:
                 return self.text(value.args[0], scope)
             inside, outside = (self.text(arg, scope) for arg in value.args)
-            return f"({' && '.join(tests)} ? {inside} : {outside})"
+            return f"({test} ? {inside} : {outside})"
         args = [self.text(arg, scope) for arg in value.args]
         of = value.args[1].dtype if value.op == "where" else value.args[0].dtype
         return self.writer.op(value.op, args, value.dtype, of)
+
+    def guard_test(self, value: Value, scope: Scope) -> str:
+        """The condition under which a guard's first argument is taken; empty if it always is."""
+        tests: list[str] = []
+        for item, low, high in value.bounds:
+            if not at_least(item, low):
+                tests.append(f"{self.place(item, scope)} >= {self.place(low, scope)}")
+            if not at_least(high - 1, item):
+                tests.append(f"{self.place(item, scope)} < {self.place(high, scope)}")
+        return " && ".join(tests)
 
     def load(self, value: Value, scope: Scope) -> str:
         name = self.memory(value.buffer, write=False)
@@ -305,9 +305,35 @@ class KernelPrinter:
             text = f"({text}) & {EVERY_BIT}"
         return f"{self.writer.helper('in_range')}({text}, {self.place(atom.size, scope)})"
 
-    def report_gathers(self, values: Iterable[Value], scope: Scope) -> None:
-        """Note in ``bad`` every gathered index that is out of range (the caller raises IndexError)."""
+    def report_needed(self, roots: Sequence[Value], ranges: Range, before: Scope, scope: Scope) -> None:
+        """Report what is gathered for ``roots`` beyond the scope ``before``; behind a guard that ``ranges``
+        leave open, where its test holds."""
+        order, certain = self.needed(roots, ranges, before)
+        self.report_gathers([value for value in order if value.number in certain], scope)
+        stack = [(value, "") for value in order if value.number in certain and value.kind == "guard"]
+        seen: set[tuple[int, str]] = set()
+        while stack:
+            value, test = stack.pop()
+            if value.number not in certain:
+                self.report_gathers([value], scope, test)
+            inside = ""
+            if value.kind == "guard" and decide(value.bounds, ranges) is None:
+                inside = self.guard_test(value, scope)
+            for place, child in enumerate(self.children(value, ranges)):
+                behind = inside and child in value.args
+                if child.number in before or child.number in certain or not (test or behind):
+                    continue
+                own = (inside if place == 0 else f"!({inside})") if behind else ""
+                both = " && ".join(filter(None, (test, own)))
+                if (child.number, both) not in seen:
+                    seen.add((child.number, both))
+                    stack.append((child, both))
+
+    def report_gathers(self, values: Iterable[Value], scope: Scope, test: str = "") -> None:
+        """Note in ``bad`` every gathered index that is out of range (the caller raises IndexError) where
+        ``test`` holds."""
         seen: set[str] = set()
+        where = f"({test}) && " if test else ""
         for value in values:
             for place in (value.place, *(item for bound in value.bounds for item in bound)):
                 for atom in place.atoms():
@@ -317,7 +343,8 @@ class KernelPrinter:
                         text = strip(self.text(atom.value, scope))
                         size = self.place(atom.size, scope)
                         self.out.add(
-                            f"bad |= (unsigned long)({text}) >= (unsigned long)({size});", [value.origin]
+                            f"bad |= {where}(unsigned long)({text}) >= (unsigned long)({size});",
+                            [value.origin],
                         )
 
 

@@ -167,7 +167,9 @@ class Nests(KernelPrinter):
             by_operator.setdefault(acc.clause, []).append(name)
             self._declare_operator(acc)
         if self._gathers():
-            self.checks_bounds = True  # declared, also where what gathers stands in a guard that is never open
+            self.checks_bounds = (
+                True  # declared, also where what gathers stands in a guard that is never open
+            )
             by_operator.setdefault("|", []).append("bad")
         return "".join(f" reduction({sign}:{', '.join(names)})" for sign, names in by_operator.items())
 
@@ -267,8 +269,7 @@ class Nests(KernelPrinter):
                 low, high = ("0", "") if piece is None else map(str, piece)
                 self.for_(axis, low, high, part=part)
             inner = self.define(roots, ranges, scope)
-            order, certain = self.needed(roots, ranges, scope)
-            self.report_gathers([value for value in order if value.number in certain], inner)
+            self.report_needed(roots, ranges, scope, inner)
             for value in kept_values:
                 inner = self._keep(value, f"{kept[value.number]}[{self.axis_names[axis.text]}]", inner)
             for acc in accumulators:
@@ -327,8 +328,7 @@ class Nests(KernelPrinter):
         roots = [item.value for item in stores] + [acc.item.value for acc in split]
         if not rows:
             only = self.define(roots, {}, {})
-            order, certain = self.needed(roots, {}, {})
-            self.report_gathers([value for value in order if value.number in certain], only)
+            self.report_needed(roots, {}, {}, only)
             for item in stores:
                 self.store(item, only)
             return
@@ -468,8 +468,7 @@ class Nests(KernelPrinter):
             return scope
         roots = [item.value for item in stores] + [acc.item.value for acc in split]
         scope = self.define(roots, {}, scope)
-        order, certain = self.needed(roots, {}, {})
-        self.report_gathers([value for value in order if value.number in certain], scope)
+        self.report_needed(roots, {}, {}, scope)
         for item in stores:
             if not item.last:
                 self.store(item, scope)

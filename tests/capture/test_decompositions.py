@@ -110,3 +110,14 @@ def test_what_lowering_handles_whole_stays_whole() -> None:
 def test_philox_keeps_dropout_for_the_kernels() -> None:
     assert aten.native_dropout.default in decompositions(Options())
     assert aten.native_dropout.default not in decompositions(Options(random="philox"))
+
+
+@pytest.mark.parametrize("beta", [1, 0, 0.5])
+def test_a_sum_with_a_product_has_the_layout_that_it_was_traced_with(beta: float) -> None:
+    def fn(x: torch.Tensor, one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
+        return torch.baddbmm(x, one, two, beta=beta).view(-1)
+
+    args = torch.randn(10, 5, 4).permute(2, 1, 0), torch.randn(4, 5, 3), torch.randn(4, 3, 10)
+    run = compiled(fn)
+    torch.testing.assert_close(run(*args), fn(*args))
+    assert not run.compilation.notes

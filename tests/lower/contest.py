@@ -136,7 +136,7 @@ def run(cases: Sequence[Case], backend: Callable[..., Any] | str | None, wide: b
     else:
         results = program(given)
     ends, grads = [], []
-    for place, (case, result) in enumerate(zip(cases, results, strict=True)):
+    for case, result in zip(cases, results, strict=True):
         for number, leaf in enumerate(tensors(result)):
             if case.graded and leaf.requires_grad:
                 ends.append(leaf)
@@ -189,7 +189,7 @@ def _result(name: str, mine: Any, theirs: Any, wide: Any) -> list[str]:
     if mine.dtype != theirs.dtype or mine.shape != theirs.shape:
         return [f"{name}: {mine.dtype}{[*mine.shape]}, eager {theirs.dtype}{[*theirs.shape]}"]
     found = []
-    if steps(mine) != steps(theirs):
+    if mine.layout == torch.strided and steps(mine) != steps(theirs):
         found.append(f"{name}: strides {mine.stride()}, eager {theirs.stride()} of {tuple(mine.shape)}")
     if mine.is_conj() != theirs.is_conj() or mine.is_neg() != theirs.is_neg():
         found.append(f"{name}: the conjugate or negative bit")
@@ -203,6 +203,11 @@ def steps(x: torch.Tensor) -> list[int]:
 
 def _values(name: str, mine: torch.Tensor, theirs: torch.Tensor, wide: torch.Tensor | None) -> list[str]:
     """Each element must be near eager's or near float64's."""
+    if mine.layout != theirs.layout:
+        return [f"{name}: {mine.layout}, eager {theirs.layout}"]
+    if mine.layout != torch.strided:
+        mine, theirs = mine.to_dense(), theirs.to_dense()
+        wide = wide.to_dense() if wide is not None else None
     if not differentiable(theirs):
         return [] if torch.equal(mine, theirs) else [f"{name}: {_places(mine, theirs, mine != theirs)}"]
     bad = ~_near(mine, theirs, theirs, 0.0)
@@ -327,7 +332,9 @@ def _together(known: list[tuple[Case, Seen, Seen | None]]) -> list[Finding]:
         if len(known) == 1:
             return [_alone(*known[0])]
         half = len(known) // 2
-        return _together(known[:half]) + _together(known[half:])
+        found = _together(known[:half]) + _together(known[half:])
+        together = f"{known[0][0].name} to {known[-1][0].name}"
+        return found or [Finding(together, [seen], company=True)]
     found = []
     for got, (case, eager, wide) in zip(seen, known, strict=True):
         what = differences(got, eager, wide)
@@ -352,8 +359,8 @@ def _judged(case: Case, what: list[str], eager: Seen, wide: Seen | None) -> Find
     try:
         (third,) = run([case], "aot_eager")
     except Exception as error:
-        raised = f"{type(error).__name__}:"
-        return Finding(case.name, what, torchs=what[0].startswith(raised))
+        torchs = what[0].startswith((f"{type(error).__name__}:", "ran eagerly: AOTAutograd"))
+        return Finding(case.name, what, torchs)
     its = {kind(item) for item in differences(third, eager, wide)}
     return Finding(case.name, what, torchs={kind(item) for item in what} <= its)
 

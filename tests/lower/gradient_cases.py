@@ -97,10 +97,15 @@ def samples(op: Any, dtype: torch.dtype) -> list[Case]:
     for place, sample in enumerate(listed):
         args = pytree.tree_map(detached, (sample.input, *sample.args))
         kwargs = pytree.tree_map(detached, dict(sample.kwargs))
-        if sum(item.numel() for item in tensors((args, kwargs))) <= LARGEST:
+        given = list(tensors((args, kwargs)))
+        if sum(item.numel() for item in given) <= LARGEST and all(map(plain, given)):
             name = f"{str(dtype).removeprefix('torch.')} sample {place}"
             found.append(Case(name, op.op, args, kwargs))
     return found
+
+
+def plain(x: torch.Tensor) -> bool:
+    return x.layout is torch.strided and not x.is_nested
 
 
 def detached(leaf: Any) -> Any:
@@ -127,7 +132,7 @@ def _signature(case: Case) -> Any:
 
 
 def cases_of(op: Any, count: int = 8) -> list[Case]:
-    """The cases of one operator of the database: samples, dtypes, layouts, cotangents, used twice, in place."""
+    """The cases of one operator of the database: samples, dtypes, layouts, cotangents, twice, in place."""
     first = spread(samples(op, FIRST), count) if FIRST in op.dtypes else []
     made = list(first)
     more = {dtype: spread(samples(op, dtype), 2) for dtype in DTYPES if dtype in op.dtypes}
@@ -143,9 +148,7 @@ def cases_of(op: Any, count: int = 8) -> list[Case]:
                 for case in listed[:1]
                 if not any(item.is_complex() for item in tensors((case.args, case.kwargs)))
             ]
-    return [
-        replace(case, cotangent=COTANGENTS[place % len(COTANGENTS)]) for place, case in enumerate(made)
-    ]
+    return [replace(case, cotangent=COTANGENTS[place % len(COTANGENTS)]) for place, case in enumerate(made)]
 
 
 # -- the registry's own -------------------------------------------------------------------------
@@ -163,9 +166,7 @@ def cases_of_lowering(entry: Lowering, count: int = 24) -> list[Case]:
         for case in chosen[:1]
         if any(map(differentiable, tensors((case.args, case.kwargs))))
     ]
-    return [
-        replace(case, cotangent=COTANGENTS[place % len(COTANGENTS)]) for place, case in enumerate(chosen)
-    ]
+    return [replace(case, cotangent=COTANGENTS[place % len(COTANGENTS)]) for place, case in enumerate(chosen)]
 
 
 def _few(cases: list[Case], count: int) -> Iterator[Case]:

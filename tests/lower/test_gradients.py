@@ -1,0 +1,110 @@
+"""Every operator of torch's database and every lowering, with its gradient, compiled by us and in eager:
+values (judged by float64), dtypes, strides, shared memory, which gradients there are, what was overwritten.
+
+``make test`` takes a spread of the operators, ``make test-nightly`` all of them. A difference that
+``aot_eager`` has too is torch's; the others that we know of are listed here.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+
+import pytest
+import torch
+
+from nbcompile.lower.registry import registry
+from tests.nightly import one_in
+
+from .contest import Case, Finding, contest
+from .gradient_cases import cases_of, cases_of_lowering, database
+
+# Torch's rewrite of the operator lays its result out otherwise than its kernel does.
+_LAYOUT = r"result \d+: strides"
+
+KNOWN = {
+    "nn.functional.batch_norm": _LAYOUT,
+    "native_batch_norm": _LAYOUT,
+    "_native_batch_norm_legit": _LAYOUT + "|AOTAutograd could not trace it",  # writes to expanded statistics
+    "_batch_norm_with_update": _LAYOUT,
+    "nn.functional.max_unpool2d": _LAYOUT,
+    "nn.functional.max_unpool2d.grad": _LAYOUT,
+    # ATen multiplies by the float32 nearest to 1/6, in float64 too
+    "nn.functional.hardsigmoid": r"gradient 0: ",
+}
+
+
+def unknown(name: str, found: list[Finding]) -> list[str]:
+    """The findings that are neither torch's nor known."""
+    known = re.compile(KNOWN.get(name, r"(?!)"))
+    return [
+        str(finding) for finding in found if not finding.torchs and not all(map(known.search, finding.what))
+    ]
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+    torch.set_num_threads(threads)
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize(("name",), one_in(40, database()))
+def test_operators_of_torch(name):
+    found, _ = contest(cases_of(database()[name]))
+    assert not unknown(name, found)
+
+
+LOWERINGS = {str(target): entry for target, entry in registry().lowerings.items()}
+
+
+@pytest.mark.parametrize(("name",), one_in(40, LOWERINGS))
+def test_lowerings(name):
+    found, _ = contest(cases_of_lowering(LOWERINGS[name]))
+    assert not unknown(name, found)
+
+
+# -- the contest itself sees what differs ----------------------------------------------------------
+
+
+def _case(function, *args, **more):
+    return Case("x", function, args, {}, **more)
+
+
+@pytest.mark.parametrize(
+    ("function", "what"),
+    [
+        (lambda x: x.double() if torch.compiler.is_compiling() else x * 1, "result 0: torch.float64"),
+        (lambda x: x.t() * 1 if torch.compiler.is_compiling() else (x.t() * 1).contiguous(), "strides"),
+        (lambda x: x.view(-1) if torch.compiler.is_compiling() else x.flatten().clone(), "shared memory"),
+        (lambda x: x.detach() * 2 if torch.compiler.is_compiling() else x * 2, "requires_grad"),
+        (lambda x: x.detach() * 2 if torch.compiler.is_compiling() else x * 2, "gradient 0 is None"),
+        (lambda x: x * 3 - x.detach() if torch.compiler.is_compiling() else x * 2, "gradient 0: 12 of 12"),
+        (lambda x: x * 2 + 1e-3 if torch.compiler.is_compiling() else x * 2, "result 0: 12 of 12"),
+        (lambda x: (x, 1) if torch.compiler.is_compiling() else (x, 2), "result 1: 1, eager 2"),
+    ],
+)
+def test_what_differs_is_found(function, what):
+    found, _ = contest([_case(function, torch.randn(3, 4)), _case(torch.sin, torch.randn(3))])
+    assert len(found) == 1 and what in str(found[0])
+    assert found[0].torchs  # aot_eager traces the same function
+
+
+def test_random_results_and_calls_that_eager_refuses_are_left_out():
+    cases = [
+        _case(torch.rand_like, torch.randn(3, 4)),
+        _case(torch.mm, torch.randn(3, 4), torch.randn(3, 4)),
+        _case(torch.sign, torch.randn(3, 4)),
+    ]
+    assert contest(cases) == ([], 1)
+
+
+def test_a_known_difference_excuses_nothing_else():
+    strides = Finding("x", ["result 0: strides (1, 2), eager (2, 1) of (2, 2)"])
+    both = Finding("x", [*strides.what, "gradient 0: 1 of 4 elements"])
+    assert not unknown("native_batch_norm", [strides]) and unknown("native_batch_norm", [both])
+    assert unknown("sin", [strides]) and not unknown("sin", [Finding("x", both.what, torchs=True)])
