@@ -42,8 +42,8 @@ Many = Callable[[], Sequence[Outcome]]
 def differences(
     expected: Outcome, got: Outcome, noisy: Many, wide: Callable[[], Outcome | None], largest: float = 0.0
 ) -> list[Difference]:
-    """All that differs, but for numbers that rounding explains: also that of a number as large as ``largest``,
-    of which nothing may be left in the result."""
+    """All that differs, but for numbers that rounding explains, be it that of a number as large as
+    ``largest`` of which nothing is left in the result."""
     if expected.error is not None:
         return []  # whatever it does then: eager refuses it, there or at backward
     if got.error is not None:
@@ -206,7 +206,8 @@ def largest(outcome: Outcome) -> float:
             and item.numel()
         ):
             size = plain(item).abs().double()
-            found = max(found, float(torch.where(size.isfinite(), size, torch.zeros(())).max()))
+            size = size[size.isfinite()]
+            found = max(found, float(size.max()) if size.numel() else 0.0)
     return found
 
 
