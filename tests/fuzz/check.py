@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from tests.fuzz.compare import Difference, differences
+from tests.fuzz.compare import Difference, differences, largest
 from tests.fuzz.execute import Outcome, Runner, widened
 from tests.fuzz.program import Program
 
@@ -167,6 +167,7 @@ def compare_calls(
                 two,
                 functools.partial(references.noisy, call, more),
                 functools.partial(references.wide, call),
+                largest(one) if more else 0.0,
             )
             if not any("values" in item.kind for item in found):
                 break

@@ -40,9 +40,10 @@ Many = Callable[[], Sequence[Outcome]]
 
 
 def differences(
-    expected: Outcome, got: Outcome, noisy: Many, wide: Callable[[], Outcome | None]
+    expected: Outcome, got: Outcome, noisy: Many, wide: Callable[[], Outcome | None], largest: float = 0.0
 ) -> list[Difference]:
-    """All that differs, but for numbers that rounding explains."""
+    """All that differs, but for numbers that rounding explains, be it that of a number as large as
+    ``largest`` of which nothing is left in the result."""
     if expected.error is not None:
         return []  # whatever it does then: eager refuses it, there or at backward
     if got.error is not None:
@@ -50,7 +51,7 @@ def differences(
     if len(expected.results) != len(got.results):
         return [Difference("count", "results", f"{len(got.results)}, eager has {len(expected.results)}")]
     found: list[Difference] = []
-    judge = Judge(noisy, wide)
+    judge = Judge(noisy, wide, largest)
     for number, (a, b) in enumerate(zip(expected.results, got.results)):
         found += described(a, b, f"result {number}")
         found += judge.values(a, b, f"result {number}", lambda run, n=number: run.results[n])
@@ -148,8 +149,9 @@ def memory(outcome: Outcome) -> dict[str, tuple[int, int]]:
 class Judge:
     """Decides whether numbers are as near as they have to be."""
 
-    def __init__(self, noisy: Many, wide: Callable[[], Outcome | None]) -> None:
+    def __init__(self, noisy: Many, wide: Callable[[], Outcome | None], largest: float) -> None:
         self.noisy = noisy
+        self.largest = largest
         self.wide = wide
 
     def values(
@@ -165,7 +167,7 @@ class Judge:
             other = self._find(run, find)
             if other is not None and other.shape == a.shape:
                 others.append(plain(other))
-        wrong = ~same(a, b) & ~within(a, b, others)
+        wrong = ~same(a, b) & ~within(a, b, others, self.largest)
         if not bool(wrong.any()):
             return []
         exact = self._exact(find)
@@ -194,6 +196,21 @@ class Judge:
         return found if isinstance(found, torch.Tensor) else None
 
 
+def largest(outcome: Outcome) -> float:
+    """The largest finite number among the arguments and results; at least one."""
+    found = 1.0
+    for item in (*outcome.inputs, *outcome.results):
+        if (
+            isinstance(item, torch.Tensor)
+            and (item.is_floating_point() or item.is_complex())
+            and item.numel()
+        ):
+            size = plain(item).abs().double()
+            size = size[size.isfinite()]
+            found = max(found, float(size.max()) if size.numel() else 0.0)
+    return found
+
+
 def plain(x: torch.Tensor) -> torch.Tensor:
     return x.detach().cpu().resolve_conj().resolve_neg().clone()
 
@@ -210,7 +227,9 @@ def parts(x: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(x).double() if x.is_complex() else x.double()
 
 
-def within(a: torch.Tensor, b: torch.Tensor, others: Sequence[torch.Tensor]) -> torch.Tensor:
+def within(
+    a: torch.Tensor, b: torch.Tensor, others: Sequence[torch.Tensor], largest: float = 0.0
+) -> torch.Tensor:
     """Where ``b`` lies among eager's ``a`` and the noisy runs. Of integers, where the noise itself moves
     them."""
     runs = torch.stack([a, *others])
@@ -221,7 +240,9 @@ def within(a: torch.Tensor, b: torch.Tensor, others: Sequence[torch.Tensor]) -> 
     low, high = seen.amin(0), seen.amax(0)  # NaN wherever one run has it
     eps = torch.finfo(a.dtype).eps
     scale = finite.abs().amax() if finite.numel() else torch.zeros(())
-    slack = SLACK * (high - low) + ULPS * eps * (scale + seen.abs().amax(0)) + torch.finfo(a.dtype).tiny
+    slack = (
+        SLACK * (high - low) + ULPS * eps * (scale + largest + seen.abs().amax(0)) + torch.finfo(a.dtype).tiny
+    )
     fine = (at >= low - slack) & (at <= high + slack)
     odd = ~seen.isfinite()
     fine |= odd.any(0) & ~odd.all(0)  # it overflows in some runs: a matter of rounding

@@ -35,10 +35,10 @@ def test_source(program: Program, kind: str, what: str, target: str = "cpu") -> 
         f"    results={program.results!r},",
         f"    sizes={tuple(map(dict, program.sizes))!r},",
     ]
-    for name in ("mode", "autocast", "inside", "dynamic"):
-        value = getattr(program, name)
-        if value not in ("", False, None):
-            facts.append(f"    {name}={value!r},")
+    usual = {"mode": "grad", "autocast": "", "inside": False, "dynamic": None}
+    for name, value in usual.items():
+        if getattr(program, name) != value:  # None is not False
+            facts.append(f"    {name}={getattr(program, name)!r},")
     lines = [
         f'"""Found by scripts/fuzz.py: {said[:70].strip()}."""',
         "",
