@@ -129,9 +129,11 @@ def _per_column(nests: Nests, roots: Sequence[Value], scope: Scope, tile: _Tile)
     names = {value.number: nests.fresh(nests.names.get(value.number) or "t") for value in wanted}
     for value in wanted:
         tile.array(REGISTER_TYPES[value.dtype], names[value.number], value.origin)
-    nests.out.add("#pragma omp simd")
+    nests.out.add(f"#pragma omp simd{nests.clauses([], arrays=False)}")
     tile.open()
     local = nests.define(wanted, {}, scope)
+    order, certain = nests.needed(wanted, {}, scope)
+    nests.report_gathers([value for value in order if value.number in certain], local)
     for value in wanted:
         element = f"{names[value.number]}[{tile.lane}]"
         nests.out.add(f"{element} = {strip(nests.text(value, local))};", [value.origin])
@@ -156,6 +158,8 @@ def _column_level(nests: Nests, level: int, scope: Scope, tile: _Tile) -> None:
     nests.out.add(f"#pragma omp simd{nests.clauses(split, arrays=False)}")
     tile.open()
     local = nests.define(roots, {}, scope)
+    order, certain = nests.needed(roots, {}, scope)
+    nests.report_gathers([value for value in order if value.number in certain], local)
     for item in stores:
         nests.store(item, local)
     for acc in split:

@@ -74,6 +74,7 @@ class KernelPrinter:
         self.sizes: dict[str, None] = {}
         self.checks_bounds = False
         self.hides_bits = False
+        self.guards = 0  # around the expression that is being written
         for item in values.stores:  # the memory has first claim on a buffer's name
             self.memory(item.buffer, write=True)
         self.reduced_text: dict[str, str] = {}
@@ -138,7 +139,9 @@ class KernelPrinter:
             ]
             if not tests:
                 return self.text(value.args[0], scope)
+            self.guards += 1
             inside, outside = (self.text(arg, scope) for arg in value.args)
+            self.guards -= 1
             return f"({' && '.join(tests)} ? {inside} : {outside})"
         args = [self.text(arg, scope) for arg in value.args]
         of = value.args[1].dtype if value.op == "where" else value.args[0].dtype
@@ -292,7 +295,12 @@ class KernelPrinter:
         if may_be_one_bit(atom.value):
             self.hides_bits = True
             text = f"({text}) & {EVERY_BIT}"
-        return f"{self.writer.helper('in_range')}({text}, {self.place(atom.size, scope)})"
+        size = self.place(atom.size, scope)
+        kept = f"{self.writer.helper('in_range')}({text}, {size})"
+        if not self.guards:
+            return kept  # reported by a statement of its own
+        self.checks_bounds = True
+        return f"({out_of_range(text, size)}, {kept})"
 
     def report_gathers(self, values: Iterable[Value], scope: Scope) -> None:
         """Note in ``bad`` every gathered index that is out of range (the caller raises IndexError)."""
@@ -305,9 +313,12 @@ class KernelPrinter:
                         self.checks_bounds = True
                         text = strip(self.text(atom.value, scope))
                         size = self.place(atom.size, scope)
-                        self.out.add(
-                            f"bad |= (unsigned long)({text}) >= (unsigned long)({size});", [value.origin]
-                        )
+                        self.out.add(f"{out_of_range(text, size)};", [value.origin])
+
+
+def out_of_range(text: str, size: str) -> str:
+    """What notes that an index is not in ``[0, size)``."""
+    return f"bad |= (unsigned long)({text}) >= (unsigned long)({size})"
 
 
 def may_be_one_bit(value: Value) -> bool:
