@@ -75,6 +75,7 @@ class KernelPrinter:
         self.sizes: dict[str, None] = {}
         self.checks_bounds = False
         self.hides_bits = False
+        self.guards = 0  # around the expression that is being written
         for item in values.stores:  # the memory has first claim on a buffer's name
             self.memory(item.buffer, write=True)
         self.reduced_text: dict[str, str] = {}
@@ -131,7 +132,9 @@ class KernelPrinter:
             test = self.guard_test(value, scope)
             if not test:
                 return self.text(value.args[0], scope)
+            self.guards += 1
             inside, outside = (self.text(arg, scope) for arg in value.args)
+            self.guards -= 1
             return f"({test} ? {inside} : {outside})"
         args = [self.text(arg, scope) for arg in value.args]
         of = value.args[1].dtype if value.op == "where" else value.args[0].dtype
@@ -303,37 +306,22 @@ class KernelPrinter:
         if may_be_one_bit(atom.value):
             self.hides_bits = True
             text = f"({text}) & {EVERY_BIT}"
-        return f"{self.writer.helper('in_range')}({text}, {self.place(atom.size, scope)})"
+        size = self.place(atom.size, scope)
+        kept = f"{self.writer.helper('in_range')}({text}, {size})"
+        if not self.guards:
+            return kept  # reported by a statement of its own
+        self.checks_bounds = True
+        return f"({out_of_range(text, size)}, {kept})"
 
     def report_needed(self, roots: Sequence[Value], ranges: Range, before: Scope, scope: Scope) -> None:
-        """Report what is gathered for ``roots`` beyond the scope ``before``; behind a guard that ``ranges``
-        leave open, where its test holds."""
+        """Report what is surely gathered for ``roots`` beyond the scope ``before``; what stands behind a
+        guard that ``ranges`` leave open is reported where it stands."""
         order, certain = self.needed(roots, ranges, before)
         self.report_gathers([value for value in order if value.number in certain], scope)
-        stack = [(value, "") for value in order if value.number in certain and value.kind == "guard"]
-        seen: set[tuple[int, str]] = set()
-        while stack:
-            value, test = stack.pop()
-            if value.number not in certain:
-                self.report_gathers([value], scope, test)
-            inside = ""
-            if value.kind == "guard" and decide(value.bounds, ranges) is None:
-                inside = self.guard_test(value, scope)
-            for place, child in enumerate(self.children(value, ranges)):
-                behind = inside and child in value.args
-                if child.number in before or child.number in certain or not (test or behind):
-                    continue
-                own = (inside if place == 0 else f"!({inside})") if behind else ""
-                both = " && ".join(filter(None, (test, own)))
-                if (child.number, both) not in seen:
-                    seen.add((child.number, both))
-                    stack.append((child, both))
 
-    def report_gathers(self, values: Iterable[Value], scope: Scope, test: str = "") -> None:
-        """Note in ``bad`` every gathered index that is out of range (the caller raises IndexError) where
-        ``test`` holds."""
+    def report_gathers(self, values: Iterable[Value], scope: Scope) -> None:
+        """Note in ``bad`` every gathered index that is out of range (the caller raises IndexError)."""
         seen: set[str] = set()
-        where = f"({test}) && " if test else ""
         for value in values:
             for place in (value.place, *(item for bound in value.bounds for item in bound)):
                 for atom in place.atoms():
@@ -341,11 +329,12 @@ class KernelPrinter:
                         seen.add(atom.text)
                         self.checks_bounds = True
                         text = strip(self.text(atom.value, scope))
-                        size = self.place(atom.size, scope)
-                        self.out.add(
-                            f"bad |= {where}(unsigned long)({text}) >= (unsigned long)({size});",
-                            [value.origin],
-                        )
+                        self.out.add(f"{out_of_range(text, self.place(atom.size, scope))};", [value.origin])
+
+
+def out_of_range(text: str, size: str) -> str:
+    """What notes that an index is not in ``[0, size)``."""
+    return f"bad |= (unsigned long)({text}) >= (unsigned long)({size})"
 
 
 def may_be_one_bit(value: Value) -> bool:

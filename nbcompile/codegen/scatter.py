@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbcompile.codegen.values import Store, _Resolver
+from nbcompile.codegen.cpu_kernel import out_of_range, strip
+from nbcompile.codegen.values import Gathered, Store, Value, _Resolver, gathered, walk_values
 from nbcompile.loop_ir.index import ONE, ZERO, Axis, IndexExpr, index
 from nbcompile.loop_ir.nodes import Loop
 
@@ -39,7 +40,7 @@ def scatter_nest(printer: Nests) -> None:
     for axis in axes:
         printer.for_(axis)
     if lane is not None:
-        printer.out.add("#pragma omp simd" + (" reduction(|:bad)" if _has_gather(place, printer) else ""))
+        printer.out.add("#pragma omp simd" + _clause(printer, place, value))
         printer.for_(lane, low, high)
     scope = printer.define([value], {}, {})
     order, certain = printer.needed([value], {}, {})
@@ -72,9 +73,11 @@ def _copy_base(printer: Nests, loop: Loop) -> None:
     printer.names = resolver.names
     for n, axis in enumerate(axes):
         if n == 0 and out.bytes_hint() > (1 << 16):
-            printer.out.add("#pragma omp parallel for")
+            printer.out.add("#pragma omp parallel for" + _clause(printer, ZERO, value))
         printer.for_(axis)
     scope = printer.define([value], {}, {})
+    order, certain = printer.needed([value], {}, {})
+    printer.report_gathers([item for item in order if item.number in certain], scope)
     printer.store(Store(loop, loop.name, out.offset(tuple(kept)), value), scope)
     for _ in axes:
         printer.out.close()
@@ -97,23 +100,21 @@ def _open_chunks(printer: Nests, lane: Axis) -> tuple[str, str]:
     return first, last
 
 
-def _has_gather(place: IndexExpr, printer: Nests) -> bool:
-    from nbcompile.codegen.values import gathered
-
-    found = bool(gathered(place))
-    printer.checks_bounds = printer.checks_bounds or found
-    return found
+def _clause(printer: Nests, place: IndexExpr, value: Value) -> str:
+    """What a loop is told whose statements note indices that are out of range."""
+    places = (place, *(item.place for item in walk_values([value, *gathered(place)])))
+    if not any(map(gathered, places)):
+        return ""
+    printer.checks_bounds = True
+    return " reduction(|:bad)"
 
 
 def _report_place(printer: Nests, place: IndexExpr, loop: Loop, scope: dict[int, str]) -> None:
-    from nbcompile.codegen.cpu_kernel import strip
-    from nbcompile.codegen.values import Gathered
-
     for atom in sorted(place.atoms(), key=lambda atom: atom.text):
         if isinstance(atom, Gathered):
             printer.checks_bounds = True
             text, size = strip(printer.text(atom.value, scope)), printer.place(atom.size, scope)
-            printer.out.add(f"bad |= (unsigned long)({text}) >= (unsigned long)({size});", [loop.id])
+            printer.out.add(f"{out_of_range(text, size)};", [loop.id])
 
 
 def _combine(printer: Nests, loop: Loop, where: str, value: str) -> None:

@@ -10,10 +10,11 @@ import torch
 
 from nbcompile.errors import LoweringError
 from nbcompile.loop_ir.expr import Expr, Guard, compute_dtype
-from nbcompile.loop_ir.index import ONE, ZERO, IndexExpr, floordiv, mod
+from nbcompile.loop_ir.index import ONE, ZERO, IndexExpr, at_least, floordiv, mod
 from nbcompile.loop_ir.nodes import View
 from nbcompile.lower.assembly import Bound, on_diagonal, only_where
 from nbcompile.lower.builder import Builder, is_dense
+from nbcompile.lower.fitting import require
 from nbcompile.lower.registry import lowering
 from nbcompile.lower.samples import call, calls
 from nbcompile.lower.shape import expand_to, first_index, place_in_memory, wrap_dim
@@ -42,6 +43,7 @@ def slice_scatter(
     dim = wrap_dim(dim, len(x.axes))
     begin, pace = first_index(b, start, x.shape[dim]), b.size(step)
     count = src.shape[dim]
+    require(b, src.shape, (*x.shape[:dim], count, *x.shape[dim + 1 :]), "a source")
     # so many steps fit before the start: with them no numerator is negative
     earlier = floordiv(begin + pace - 1, pace)
 
@@ -73,6 +75,7 @@ def slice_scatter(
 def select_scatter(b: Builder, x: View, src: View, dim: int, place: Any) -> View:
     dim = wrap_dim(dim, len(x.axes))
     chosen = first_index(b, place, x.shape[dim])
+    require(b, src.shape, (*x.shape[:dim], *x.shape[dim + 1 :]), "a source")
 
     def body(*where: IndexExpr) -> Expr:
         inside = b.element(src, where[:dim] + where[dim + 1 :], compute_dtype(x.dtype))
@@ -95,6 +98,10 @@ def select_scatter(b: Builder, x: View, src: View, dim: int, place: Any) -> View
 )
 def diagonal_scatter(b: Builder, x: View, src: View, offset: int = 0, dim1: int = 0, dim2: int = 1) -> View:
     dims = wrap_dim(dim1, len(x.axes)), wrap_dim(dim2, len(x.axes))
+    rows, columns = x.shape[dims[0]] + min(offset, 0), x.shape[dims[1]] - max(offset, 0)
+    shorter = rows if at_least(columns, rows) else columns
+    others = [extent for n, extent in enumerate(x.shape) if n not in dims]
+    require(b, src.shape, (*others, shorter), "a source")
 
     def body(*where: IndexExpr) -> Expr:
         bound, along = on_diagonal(offset, where[dims[0]], where[dims[1]])

@@ -17,6 +17,7 @@ from nbcompile.loop_ir.expr import where as choose
 from nbcompile.loop_ir.index import ONE, ZERO, IndexExpr, product
 from nbcompile.loop_ir.nodes import ScatterMode, View
 from nbcompile.lower.builder import Builder
+from nbcompile.lower.fitting import require, require_slices
 from nbcompile.lower.gather import along, indexed, position, some
 from nbcompile.lower.inverted import scattered
 from nbcompile.lower.registry import Sample, lowering
@@ -76,6 +77,7 @@ def index_put(
     if len(given) == 1 and given[0][1].dtype == torch.bool:
         return _masked_put(b, x, *given[0], values, accumulate)
     shape, place = indexed(b, x.shape, indices)
+    require(b, values.shape, shape, "values", broadcast=True)
     shown = expand_to(b, values, shape)
     return scattered(
         b,
@@ -119,6 +121,7 @@ def _masked_put(b: Builder, x: View, dim: int, mask: View, values: View, accumul
 )
 def put(b: Builder, x: View, picked: View, source: View, accumulate: bool = False) -> View:
     size = product(x.shape)
+    require(b, (product(source.shape),), (product(picked.shape),), "a source")
     return scattered(
         b,
         x,
@@ -385,6 +388,7 @@ def index_add(b: Builder, x: View, dim: int, picked: View, source: View, *, alph
         return element if alpha == 1 else element * alpha
 
     dim = wrap_dim(dim, len(x.axes))
+    require_slices(b, x, dim, picked, source)
     return scattered(b, x, source.shape, "add", _slices(b, x, dim, picked), value)
 
 
@@ -422,6 +426,7 @@ def index_reduce(
     b: Builder, x: View, dim: int, picked: View, source: View, reduce: str, *, include_self: bool = True
 ) -> View:
     dim = wrap_dim(dim, len(x.axes))
+    require_slices(b, x, dim, picked, source)
     return reduced(
         b, x, source.shape, reduce, include_self,
         _slices(b, x, dim, picked),

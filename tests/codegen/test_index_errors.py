@@ -1,0 +1,96 @@
+"""What eager refuses when it runs, compiled code on a CPU refuses too: indices that are out of range, in
+every schedule and under guards, and sources whose extents no shape function compares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import nbcompile
+
+OPTIONS = {"cache": False, "verify": True}
+Program = Callable[[torch.Tensor, torch.Tensor], Any]
+
+ROWS: dict[str, Program] = {  # of six, counted from the end too
+    "points": lambda x, i: x[i] * 2,
+    "rows": lambda x, i: torch.softmax(x[i], -1),
+    "columns": lambda x, i: x[i].sum(0),
+    "row sums": lambda x, i: x[i].sum(1),
+    "total": lambda x, i: x[i].sum(),
+    "positions": lambda x, i: x[i].argmax(1),
+    "scan": lambda x, i: x[i].cumsum(1),
+    "joined": lambda x, i: torch.cat([x, x[i]]),
+    "joined rows": lambda x, i: torch.cat([x, x[i]]).sum(1),
+    "joined softmax": lambda x, i: torch.softmax(torch.cat([x[:2], x[i]], 1), -1),
+    "joined columns": lambda x, i: torch.cat([x[:2], x[i]], 1).sum(0),
+    "padded": lambda x, i: F.pad(x[i], (1, 1)),
+    "index_put": lambda x, i: x.index_put((i,), torch.ones(2, 8)),
+    "index_put of a sum": lambda x, i: (x + x[i].sum(0)).index_put((i,), x[i], accumulate=True),
+    "index_fill": lambda x, i: x.index_fill(0, i, 2.0),
+    "take_along_dim": lambda x, i: torch.take_along_dim(x, i[:, None], 0),
+}
+POSITIONS: dict[str, Program] = {  # of six, none negative
+    "gather": lambda x, i: x.gather(0, i[:, None]),
+    "index_select": lambda x, i: x.index_select(0, i) + 1,
+    "embedding": lambda x, i: F.embedding(i, x),
+    "scatter": lambda x, i: x.scatter(0, i[:, None], 1.0),
+    "scatter_add": lambda x, i: x.scatter_add(0, i[:, None], x[:2, :1]),
+    "scatter_reduce": lambda x, i: x.scatter_reduce(0, i[:, None], x[:2, :1], "amax"),
+    "index_add": lambda x, i: x.index_add(0, i, x[:2] * 3),
+    "index_copy": lambda x, i: x.index_copy(0, i, x[2:4]),
+    "scattered gather": lambda x, i: x.scatter_add(0, (i % 6)[:, None], x.gather(0, i[:, None])),
+}
+ELEMENTS: dict[str, Program] = {  # of 48, counted from the end too
+    "take": lambda x, i: x.take(i) * 2,
+    "put": lambda x, i: x.put(i, x[0, :2]),
+}
+CASES = [
+    *((name, fn, [6, -7], -1) for name, fn in ROWS.items()),
+    *((name, fn, [6, -1], 5) for name, fn in POSITIONS.items()),
+    *((name, fn, [48, -49], -1) for name, fn in ELEMENTS.items()),
+]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(("name", "fn", "bad", "good"), CASES, ids=[case[0] for case in CASES])
+def test_indices_out_of_range(name: str, fn: Program, bad: list[int], good: int, dynamic: bool) -> None:
+    run = nbcompile.compile(fn, options=OPTIONS, dynamic=dynamic)
+    x = torch.randn(6, 8)
+    for index in (torch.tensor([0, 1]), torch.tensor([0, good])):
+        torch.testing.assert_close(run(x, index), fn(x, index))
+    for number in (*bad, 2**40, -(2**40), 2**63 - 1, -(2**63)):
+        for index in (torch.tensor([0, number]), torch.tensor([number, 1])):
+            with pytest.raises(IndexError, match="out of"):
+                run(x, index)
+    assert run.ran_compiled, run.eager_reason
+
+
+SOURCES: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "index_add": lambda x, s: x.index_add(0, torch.tensor([0, 1]), s),
+    "index_reduce": lambda x, s: x.index_reduce(0, torch.tensor([0, 1]), s, "amax"),
+    "index_put": lambda x, s: x.index_put((torch.tensor([0, 1]),), s),
+    "slice_scatter": lambda x, s: x.slice_scatter(s, 0, 0, 2),
+    "diagonal_scatter": lambda x, s: x.diagonal_scatter(s[0]),
+}
+
+
+@pytest.mark.parametrize("columns", [8, 3])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", SOURCES)
+def test_sources_of_other_extents(name: str, dynamic: bool, columns: int) -> None:
+    fn = SOURCES[name]
+    run = nbcompile.compile(fn, options=OPTIONS, dynamic=dynamic)
+    x, fits, other = torch.randn(6, 4), torch.randn(2, 4), torch.randn(2, columns)
+    with pytest.raises(RuntimeError):
+        fn(x, other)
+    with pytest.raises(RuntimeError):
+        run(x, other)
+    again = nbcompile.compile(fn, options=OPTIONS, dynamic=dynamic)
+    torch.testing.assert_close(again(x, fits), fn(x, fits))
+    assert again.ran_compiled, again.eager_reason
+    with pytest.raises(RuntimeError):
+        again(x, other)
