@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from nbcompile.options import Options
@@ -158,12 +159,14 @@ def run(cases: Sequence[Case], backend: Callable[..., Any] | str | None, wide: b
 def differences(got: Seen, eager: Seen, wide: Seen | None) -> list[str]:
     """What a program could tell apart, in words; empty if nothing."""
     found: list[str] = []
+    every = tensors((eager.inputs, eager.results))
+    rtol = max((_RTOL.get(item.dtype, 1e-4) for item in every if differentiable(item)), default=0.0)
     if len(got.results) != len(eager.results):
         return [f"{len(got.results)} results, eager has {len(eager.results)}"]
     for n, (mine, theirs) in enumerate(zip(got.results, eager.results, strict=True)):
-        found += _result(f"result {n}", mine, theirs, wide.results[n] if wide else None)
+        found += _result(f"result {n}", mine, theirs, wide.results[n] if wide else None, rtol)
     for n, (mine, theirs) in enumerate(zip(got.inputs, eager.inputs, strict=True)):
-        found += _result(f"input {n} afterwards", mine, theirs, wide.inputs[n] if wide else None)
+        found += _result(f"input {n} afterwards", mine, theirs, wide.inputs[n] if wide else None, rtol)
     if got.needs != eager.needs:
         found.append(f"requires_grad of the results {got.needs}, in eager {eager.needs}")
     if got.shared != eager.shared:
@@ -178,11 +181,11 @@ def differences(got: Seen, eager: Seen, wide: Seen | None) -> list[str]:
         if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
             found.append(f"gradient {n}: {mine.dtype}{[*mine.shape]}, eager {theirs.dtype}{[*theirs.shape]}")
             continue
-        found += _values(f"gradient {n}", mine, theirs, wide.gradients[n] if wide else None)
+        found += _values(f"gradient {n}", mine, theirs, wide.gradients[n] if wide else None, rtol)
     return found
 
 
-def _result(name: str, mine: Any, theirs: Any, wide: Any) -> list[str]:
+def _result(name: str, mine: Any, theirs: Any, wide: Any, rtol: float) -> list[str]:
     if not isinstance(theirs, torch.Tensor):
         same = type(mine) is type(theirs) and (mine == theirs or mine != mine)
         return [] if same else [f"{name}: {mine!r}, eager {theirs!r}"]
@@ -193,7 +196,7 @@ def _result(name: str, mine: Any, theirs: Any, wide: Any) -> list[str]:
         found.append(f"{name}: strides {mine.stride()}, eager {theirs.stride()} of {tuple(mine.shape)}")
     if mine.is_conj() != theirs.is_conj() or mine.is_neg() != theirs.is_neg():
         found.append(f"{name}: the conjugate or negative bit")
-    return found + _values(name, mine, theirs, wide)
+    return found + _values(name, mine, theirs, wide, rtol)
 
 
 def steps(x: torch.Tensor) -> list[int]:
@@ -201,8 +204,11 @@ def steps(x: torch.Tensor) -> list[int]:
     return [step for step, extent in zip(x.stride(), x.shape, strict=True) if extent > 1 and x.numel()]
 
 
-def _values(name: str, mine: torch.Tensor, theirs: torch.Tensor, wide: torch.Tensor | None) -> list[str]:
-    """Each element must be near eager's or near float64's."""
+def _values(
+    name: str, mine: torch.Tensor, theirs: torch.Tensor, wide: torch.Tensor | None, rtol: float
+) -> list[str]:
+    """Each element must be near eager's or near float64's, as near as the roughest dtype of the case allows:
+    eager rounds each step in half types, we only what is stored."""
     if mine.layout != theirs.layout:
         return [f"{name}: {mine.layout}, eager {theirs.layout}"]
     if mine.layout != torch.strided:
@@ -210,17 +216,18 @@ def _values(name: str, mine: torch.Tensor, theirs: torch.Tensor, wide: torch.Ten
         wide = wide.to_dense() if wide is not None else None
     if not differentiable(theirs):
         return [] if torch.equal(mine, theirs) else [f"{name}: {_places(mine, theirs, mine != theirs)}"]
-    bad = ~_near(mine, theirs, theirs, 0.0)
+    bad = ~_near(mine, theirs, theirs, rtol, 0.0)
     if bad.any() and wide is not None and wide.shape == theirs.shape:
         rounded = wide.to(theirs.dtype)
         # what eager is wrong by, we may be as well
         finite = (rounded - theirs).abs().nan_to_num(0.0, 0.0, 0.0)
-        bad &= ~_near(mine, rounded, theirs, 4 * finite.max().item())
+        bad &= ~_near(mine, rounded, theirs, rtol, 4 * finite.max().item())
     return [f"{name}: {_places(mine, theirs, bad, wide)}"] if bad.any() else []
 
 
-def _near(mine: torch.Tensor, other: torch.Tensor, scale: torch.Tensor, more: float) -> torch.Tensor:
-    rtol = _RTOL.get(mine.dtype, 1e-4)
+def _near(
+    mine: torch.Tensor, other: torch.Tensor, scale: torch.Tensor, rtol: float, more: float
+) -> torch.Tensor:
     size = scale.abs().double()
     largest = torch.where(size.isfinite(), size, 0.0).max().item() if size.numel() else 0.0
     atol = rtol * 0.1 * max(largest, 1.0) + more
@@ -244,7 +251,7 @@ def _places(mine: torch.Tensor, theirs: torch.Tensor, bad: torch.Tensor, wide: A
 
 @dataclass
 class Finding:
-    """A case that differs from eager. ``torchs``: ``aot_eager`` differs in the same way."""
+    """A case that differs from eager. ``torchs``: ``aot_eager`` or fake tensors differ in the same way."""
 
     case: str
     what: list[str]
@@ -252,7 +259,7 @@ class Finding:
     company: bool = False  # only beside the others, not alone
 
     def __str__(self) -> str:
-        note = " (aot_eager too)" if self.torchs else " (only beside other cases)" if self.company else ""
+        note = " (torch itself)" if self.torchs else " (only beside other cases)" if self.company else ""
         return f"{self.case}{note}: " + "; ".join(self.what)
 
 
@@ -361,8 +368,27 @@ def _judged(case: Case, what: list[str], eager: Seen, wide: Seen | None) -> Find
     except Exception as error:
         torchs = what[0].startswith((f"{type(error).__name__}:", "ran eagerly: AOTAutograd"))
         return Finding(case.name, what, torchs)
-    its = {kind(item) for item in differences(third, eager, wide)}
+    its = {kind(item) for item in differences(third, eager, wide)} | misplaced(case, eager)
     return Finding(case.name, what, torchs={kind(item) for item in what} <= its)
+
+
+def misplaced(case: Case, eager: Seen) -> set[str]:
+    """The kinds of difference that a compiler cannot but have: torch's fake tensors, which are all that it
+    sees, have other strides than the operator's results."""
+    args, kwargs = copied(case)
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    fakes = pytree.tree_map_only(torch.Tensor, mode.from_tensor, (args, kwargs))
+    try:
+        with mode:
+            results = pytree.tree_leaves(case(*fakes))
+    except Exception:
+        return set()
+    pairs = enumerate(zip(results, eager.results, strict=True))
+    return {
+        f"result {n}:strides"
+        for n, (fake, real) in pairs
+        if isinstance(real, torch.Tensor) and real.layout == torch.strided and steps(fake) != steps(real)
+    }
 
 
 def kind(difference: str) -> str:
