@@ -31,7 +31,6 @@ ROWS: dict[str, Program] = {  # of six, counted from the end too
     "index_put": lambda x, i: x.index_put((i,), torch.ones(2, 8)),
     "index_put of a sum": lambda x, i: (x + x[i].sum(0)).index_put((i,), x[i], accumulate=True),
     "index_fill": lambda x, i: x.index_fill(0, i, 2.0),
-    "take_along_dim": lambda x, i: torch.take_along_dim(x, i[:, None], 0),
 }
 POSITIONS: dict[str, Program] = {  # of six, none negative
     "gather": lambda x, i: x.gather(0, i[:, None]),
