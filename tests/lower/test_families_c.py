@@ -183,7 +183,7 @@ SYMBOLIC: dict[str, Callable[..., Any]] = {
     "index": lambda x: x[torch.arange(x.shape[0] - 1), :, -2],
     "gather": lambda x: x.gather(1, torch.zeros_like(x[:, :1], dtype=torch.int64)),
     "take": lambda x: x.take(torch.arange(5) * 2 - 6),
-    "index_put": lambda x: x.index_put((torch.arange(2) - 2,), torch.ones(4), accumulate=True),
+    "index_put": lambda x: x.index_put((torch.arange(2) - 2,), torch.ones(x.shape[2]), accumulate=True),
     "index_add": lambda x: x.index_add(1, torch.tensor([0, 2, 0]), x[:, :3], alpha=2),
     "scatter": lambda x: x.scatter_add(0, torch.zeros_like(x, dtype=torch.int64), x),
 }  # fmt: skip
