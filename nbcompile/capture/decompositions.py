@@ -29,7 +29,9 @@ _KEPT = (
     "index_add index_copy index_fill _softmax_backward_data _log_softmax_backward_data "
     "native_layer_norm_backward select_backward slice_backward native_group_norm native_group_norm_backward "
     "_native_batch_norm_legit _native_batch_norm_legit_functional _native_batch_norm_legit_no_training "
-    "native_batch_norm_backward batch_norm_backward _fused_rms_norm _fused_rms_norm_backward _safe_softmax"
+    "native_batch_norm_backward batch_norm_backward _fused_rms_norm _fused_rms_norm_backward _safe_softmax "
+    # torch's rewrites differ from its kernels: at NaN these, in the result's dtype the last
+    "hardtanh_backward hardswish_backward elu_backward select_scatter"
 ).split()
 
 # Rewritten although not in the core table, so that it fuses with what stands around it.

@@ -14,6 +14,7 @@ from nbcompile.loop_ir.nodes import View
 from nbcompile.lower.builder import Builder
 from nbcompile.lower.registry import lowering
 from nbcompile.lower.samples import call, calls
+from nbcompile.lower.shape import first_index
 
 aten = torch.ops.aten
 
@@ -58,6 +59,9 @@ def select_backward(b: Builder, grad: View, sizes: Sequence[Any], dim: int, posi
         negative=lambda draw: call(draw(4, 3), [4, 7], 1, -4, -1, 1),
         whole=lambda draw: call(draw(4, 7), [4, 7], 1, 0, 9223372036854775807, 1),
         half=lambda draw: call(draw(4, 3, dtype=torch.float16), [4, 7], -1, 4, 9223372036854775807, 1),
+        before=lambda draw: call(draw(2, 7), [4, 7], 0, -100, 2, 1),
+        all_before=lambda draw: call(draw(0, 7), [4, 7], 0, -100, -50, 1),
+        behind=lambda draw: call(draw(4, 0), [4, 7], 1, 100, 200, 1),
     ),
 )
 def slice_backward(
@@ -66,9 +70,7 @@ def slice_backward(
     if step != 1:
         raise LoweringError("a slice with a step: its gradient is strided")
     dim %= len(sizes)
-    first = b.size(start)
-    if not at_least(first, index(0)):
-        first = first + b.size(sizes[dim])
+    first = first_index(b, start, b.size(sizes[dim]))  # may be before the beginning: x[-100:]
     return _inside(
         b, grad, sizes, (dim, first, first + grad.shape[dim]),
         lambda where: (*where[:dim], where[dim] - first, *where[dim + 1 :]),

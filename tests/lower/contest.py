@@ -192,10 +192,10 @@ def _result(name: str, mine: Any, theirs: Any, wide: Any, rtol: float) -> list[s
     if mine.dtype != theirs.dtype or mine.shape != theirs.shape:
         return [f"{name}: {mine.dtype}{[*mine.shape]}, eager {theirs.dtype}{[*theirs.shape]}"]
     found = []
-    if mine.layout == torch.strided and steps(mine) != steps(theirs):
+    # What ATen conjugates or negates only when it is read (some of torch.fft's results) we hand out as read.
+    same_bits = mine.is_conj() == theirs.is_conj() and mine.is_neg() == theirs.is_neg()
+    if mine.layout == torch.strided and same_bits and steps(mine) != steps(theirs):
         found.append(f"{name}: strides {mine.stride()}, eager {theirs.stride()} of {tuple(mine.shape)}")
-    if mine.is_conj() != theirs.is_conj() or mine.is_neg() != theirs.is_neg():
-        found.append(f"{name}: the conjugate or negative bit")
     return found + _values(name, mine, theirs, wide, rtol)
 
 

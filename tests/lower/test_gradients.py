@@ -64,6 +64,19 @@ def test_lowerings(name):
     assert not unknown(name, found)
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x[-100:2] * 1,
+        lambda x: x[:, -100:] * 1,
+        lambda x: x[1:100] * 1,
+        lambda x: torch.select_scatter(x > 0, torch.arange(5), 0, 1),
+    ],
+)
+def test_slices_beyond_the_ends_and_other_dtypes(program):
+    assert contest([Case("x", program, (torch.randn(4, 5),), {})]) == ([], 1)
+
+
 # -- the contest itself sees what differs ----------------------------------------------------------
 
 
