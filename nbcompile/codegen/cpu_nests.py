@@ -167,9 +167,7 @@ class Nests(KernelPrinter):
             by_operator.setdefault(acc.clause, []).append(name)
             self._declare_operator(acc)
         if self._gathers():
-            self.checks_bounds = (
-                True  # declared, also where what gathers stands in a guard that is never open
-            )
+            self.checks_bounds = True  # so that it is declared, though no guard with a gather be open
             by_operator.setdefault("|", []).append("bad")
         return "".join(f" reduction({sign}:{', '.join(names)})" for sign, names in by_operator.items())
 

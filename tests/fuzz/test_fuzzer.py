@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,7 @@ from tests.fuzz.draw import draw
 from tests.fuzz.execute import Runner
 from tests.fuzz.program import Input, Program, Step
 from tests.fuzz.running import reduced
+from tests.fuzz.sanitizers import environment
 from tests.fuzz.write import test_source as source_of_test
 
 ROOT = Path(__file__).parents[2]
@@ -89,19 +92,36 @@ def test_workers_that_die_or_hang_are_failures(tmp_path: Path) -> None:
 
 def test_rounding_is_no_failure_and_the_same_size_elsewhere_is() -> None:
     """A sum that cancels may be off by what its terms round to; a plain copy may not."""
-    cancelled = _program("(v0 * 1000).sum() - (v0 * 1000).sum(0).sum()")
-    copied = _program("v0.clone()", exact=True)
-    slightly = Target(backend="tests.fuzz.test_fuzzer:slightly_off")
-    assert not check(cancelled, slightly).failures
-    assert [item.kind for item in check(copied, Target(backend="tests.fuzz.test_fuzzer:far_off")).failures]
+    off = Target(backend="tests.fuzz.broken:slightly_off")
+    assert not check(_program("(v0 * 1000).sum() - (v0 * 1000).sum(0).sum()"), off).failures
+    assert [item.kind for item in check(_program("v0.clone()", exact=True), off).failures] == ["values"]
 
 
-def slightly_off(graph: torch.fx.GraphModule, inputs: object) -> object:
-    return lambda *args: [item + 1e-4 for item in graph.forward(*args)]
-
-
-def far_off(graph: torch.fx.GraphModule, inputs: object) -> object:
-    return lambda *args: [item + 1e-4 for item in graph.forward(*args)]
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+def test_a_kernel_that_reaches_beyond_its_tensor_is_caught(tmp_path: Path) -> None:
+    """With --sanitize: torch's tensors lie between red zones."""
+    program = (
+        "import ctypes, torch, pathlib\n"
+        "from nbcompile.runtime.toolchain import find_toolchain\n"
+        f"out = pathlib.Path({str(tmp_path)!r}) / 'k.so'\n"
+        "find_toolchain().compile('void f(float *x, long n) { x[n] = 1; }', out)\n"
+        "x = torch.zeros(100)\n"
+        "for n in (99, 100):\n"
+        "    print(n, flush=True)\n"
+        "    ctypes.CDLL(str(out)).f(ctypes.c_void_p(x.data_ptr()), ctypes.c_long(n))\n"
+    )
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment(tmp_path, "gcc", "O1", "address")}
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode != 0
+    assert run.stdout.split() == ["99", "100"], run.stderr[-2000:]
+    assert "heap-buffer-overflow" in run.stderr
 
 
 def _program(code: str, exact: bool = False) -> Program:
