@@ -192,7 +192,7 @@ class _Resolver:
         if kind not in ("welford", "argmax", "argmin") and not split:
             same = self.reduced.setdefault((kind, value.number, loop.outputs[0].dtype), output)
             if same != output:  # it is known already, under another name
-                self._found(loop, self._reduced(same, loop.outputs[0].dtype))
+                self._found(loop, self._result(loop, same))
                 return []
         if kind == "welford":
             # mean first, then the squares about it: the row is still in cache for the second pass
@@ -332,13 +332,21 @@ class _Resolver:
         maker = self.makers.get(load.buffer)
         if maker is not None and maker.reduction and not _trivial(maker):
             known = self.results.get(load.buffer)
-            return self._reduced(load.buffer, maker.outputs[0].dtype) if known is None else known
+            return self._result(maker, load.buffer) if known is None else known
         if maker is not None and maker.kind != "scatter":
             number = [out.name for out in maker.outputs].index(load.buffer)
             return self._made(maker, places, number)
         buffer = self.buffers[load.buffer]
         offset, each = self._place(buffer.offset(places)), tuple(map(self._place, places))
         return self._new("load", compute_dtype(load.dtype), buffer=load.buffer, place=offset, index=each)
+
+    def _result(self, loop: Loop, output: str) -> Value:
+        """What a reduction like that of ``loop`` has found, of the type that memory has for it: a truth is one
+        while it is worked with, though ``any`` of uint8 is of that type."""
+        dtype = loop.outputs[0].dtype
+        if loop.reduction in ("any", "all"):
+            return self._cast(self._reduced(output, torch.bool), dtype)
+        return self._reduced(output, dtype)
 
     def _reduced(self, output: str, dtype: torch.dtype) -> Value:
         return self._new("reduced", compute_dtype(dtype), buffer=output)

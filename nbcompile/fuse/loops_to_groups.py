@@ -7,6 +7,7 @@ stores what passes between them), then to groups that read what it reads. Each p
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
@@ -18,7 +19,7 @@ from nbcompile.fuse.limits import limits_of
 from nbcompile.fuse.naming import numbered
 from nbcompile.fuse.rules import Candidate, refused, rules
 from nbcompile.loop_ir.fused import FusedProgram, Group
-from nbcompile.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, Statement
+from nbcompile.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, Statement, has_effect
 from nbcompile.options import Options
 
 MIN_SIBLING_BYTES = 1 << 12
@@ -49,6 +50,8 @@ class _Fuser:
             out.name: item.id for item in program.statements for out in item.outputs if out is not None
         }
         self.before = {item.id: self._dependencies(item) for item in program.statements}
+        for earlier, later in itertools.pairwise(filter(has_effect, program.statements)):
+            self.before[later.id] |= {earlier.id}  # random numbers are drawn in the order of the program
         self.group_of: dict[str, int] = {}
         self.groups: dict[int, Group | LibraryCall] = {}
         for number, item in enumerate(program.statements):

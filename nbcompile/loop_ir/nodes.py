@@ -238,6 +238,17 @@ def _collect(value: Any, found: list[View]) -> None:
 
 
 Statement = Loop | LibraryCall
+
+
+def has_effect(statement: Statement) -> bool:
+    """Whether a statement does more than make its outputs: random numbers move torch's generator, so the call
+    must happen even if nothing reads it, and after those before it."""
+    if isinstance(statement, Loop):
+        return False
+    tags = getattr(statement.target, "tags", ())
+    return torch.Tag.nondeterministic_seeded in tags or not any(statement.outputs)
+
+
 Output = View | IndexExpr | int | float | bool | None
 """What a graph returns: a tensor, a symbolic or plain number, or nothing."""
 

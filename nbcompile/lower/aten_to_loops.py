@@ -14,13 +14,13 @@ from nbcompile.errors import LoweringError
 from nbcompile.loop_ir.index import IndexExpr
 from nbcompile.loop_ir.nodes import (
     Buffer,
-    LibraryCall,
     Loop,
     LoopProgram,
     Output,
     Statement,
     View,
     buffer_like,
+    has_effect,
 )
 from nbcompile.lower.builder import NATIVE_DTYPES, Builder
 from nbcompile.lower.padded_products import padded_product
@@ -90,7 +90,7 @@ def without_dead_statements(program: LoopProgram) -> LoopProgram:
             if statement.base:
                 live.add(statement.base)
         else:
-            if not (names & live) and not _has_effect(statement):
+            if not (names & live) and not has_effect(statement):
                 continue
             live |= {view.buffer.name for view in statement.views()}
         kept.append(statement)
@@ -187,6 +187,7 @@ class _Outputs:
     def __init__(self, builder: Builder, graph: AtenGraph, values: Mapping[fx.Node, Any]) -> None:
         self.builder, self.values, self.saved = builder, values, graph.saved
         self.owners: dict[str, Any] = {}  # buffer → the storage, in the graph, of what it holds
+        self.copies: dict[tuple[str, Any], Buffer] = {}  # of a buffer, for what has a storage of its own
         for node in graph.module.graph.nodes:
             if node.op in ("placeholder", "get_attr") and isinstance(values.get(node), View):
                 self.owners[values[node].buffer.name] = _storage(node)
@@ -204,25 +205,33 @@ class _Outputs:
             if value is None or isinstance(value, IndexExpr | int | float | bool):
                 return value
             raise LoweringError(f"the graph returns {value!r}")
-        return value if self._as_it_is(item, value) else self._copied(item, value)
+        if not self._laid_out(item, value):
+            self.builder.begin(f"{item.name}_out", "copy", (), item.meta["val"])
+            return self.builder.copy(value)
+        if value.buffer.dtype not in NATIVE_DTYPES or self._may_show(item, value.buffer):
+            return value
+        key = value.buffer.name, _storage(item)
+        if key not in self.copies:
+            self.builder.begin(f"{item.name}_out", "copy", (), item.meta["val"])
+            self.copies[key] = self.builder.laid_out_like(value.buffer, View.whole(value.buffer))
+        return replace(value, buffer=self.copies[key])
 
-    def _as_it_is(self, item: fx.Node, value: View) -> bool:
-        """Whether the memory that ``value`` shows may be handed out, laid out as the graph says."""
-        if value.buffer.name in self.builder.updates:
-            return False  # it holds another value by then
+    def _laid_out(self, item: fx.Node, value: View) -> bool:
+        """Whether the memory that ``value`` shows has the strides that the graph says."""
         strided = value.strided()
         if strided is None:
             return False
         wanted = tuple(self.builder.size(stride) for stride in item.meta["val"].stride())
-        if value.buffer.dtype in NATIVE_DTYPES and not _same_strides(value.shape, strided[0], wanted):
+        return value.buffer.dtype not in NATIVE_DTYPES or _same_strides(value.shape, strided[0], wanted)
+
+    def _may_show(self, item: fx.Node, buffer: Buffer) -> bool:
+        """Whether a result may show this memory: it still holds the value by then, and in the graph the two
+        share theirs, or nothing else shows it."""
+        if buffer.name in self.builder.updates:
             return False
         storage = _storage(item)
-        owner = self.owners.setdefault(value.buffer.name, storage)
-        return owner is storage or owner == storage or item.name in self.saved
-
-    def _copied(self, item: fx.Node, value: View) -> View:
-        self.builder.begin(f"{item.name}_out", "copy", (), item.meta["val"])
-        return self.builder.copy(value)
+        owner = self.owners.setdefault(buffer.name, storage)
+        return owner == storage or item.name in self.saved
 
 
 def _storage(node: fx.Node) -> Any:
@@ -277,12 +286,6 @@ def _copying_form(target: Any) -> Any:
         return None
     packet = getattr(torch.ops.aten, target._schema.name.removeprefix("aten::") + "_copy", None)
     return getattr(packet, target._overloadname, None)
-
-
-def _has_effect(call: LibraryCall) -> bool:
-    """Random numbers move torch's generator: the call must happen even if nothing reads it."""
-    tags = getattr(call.target, "tags", ())
-    return torch.Tag.nondeterministic_seeded in tags or not any(call.outputs)
 
 
 def _cell_lines(graph: AtenGraph, statement: Statement) -> tuple[int, ...]:

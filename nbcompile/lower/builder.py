@@ -428,13 +428,17 @@ class Builder:
         is."""
         if target.buffer.role != "input" or not target.is_whole():
             raise LoweringError("only a whole input can be overwritten")
-        axes = self.axes(target.shape)
-        body = self.element(value, at(axes), compute_dtype(target.dtype))
-        old = target.buffer
-        buffer = Buffer(self.fresh(f"{old.name}_new"), old.shape, old.strides, old.dtype)
+        new = self.laid_out_like(target.buffer, value, f"{target.buffer.name}_new")
+        self.updates[target.buffer.name] = new.name
+        return View.whole(new)
+
+    def laid_out_like(self, like: Buffer, value: View, hint: str = "") -> Buffer:
+        """A new buffer with ``value``, of the shape, strides and dtype of ``like``."""
+        axes = self.axes(like.shape)
+        body = self.element(value, at(axes), compute_dtype(like.dtype))
+        buffer = Buffer(self.fresh(hint), like.shape, like.strides, like.dtype)
         self._add(outputs=(buffer,), axes=axes, body=body)
-        self.updates[old.name] = buffer.name
-        return View.whole(buffer)
+        return buffer
 
 
 def check_dtype(dtype: torch.dtype) -> None:
