@@ -341,8 +341,8 @@ class _Resolver:
         return self._new("load", compute_dtype(load.dtype), buffer=load.buffer, place=offset, index=each)
 
     def _result(self, loop: Loop, output: str) -> Value:
-        """What a reduction like that of ``loop`` has found, of the type that memory has for it: a truth is one
-        while it is worked with, though ``any`` of uint8 is of that type."""
+        """What a reduction like that of ``loop`` has found, of the type that memory has for it: a truth is
+        one while it is worked with, though ``any`` of uint8 is of that type."""
         dtype = loop.outputs[0].dtype
         if loop.reduction in ("any", "all"):
             return self._cast(self._reduced(output, torch.bool), dtype)

@@ -21,7 +21,7 @@ from nbcompile.fuse.limits import Limits
 from nbcompile.fuse.naming import numbered
 from nbcompile.loop_ir.expr import Load
 from nbcompile.loop_ir.fused import FusedProgram, Group, Item
-from nbcompile.loop_ir.index import ONE, Axis, index
+from nbcompile.loop_ir.index import Axis, index
 from nbcompile.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, Output, View
 
 
@@ -62,8 +62,6 @@ def why_not_in_place(group: Group, old: str, new: str, limits: Limits) -> str:
         return ""
     if group.product is not None:
         return f"a kernel of a matrix product reads {old} in an order of its own"
-    if _meets_itself(maker.outputs[0]):
-        return f"elements of {old} share memory"
     binding = group.bindings[maker.id]
     written = tuple(binding[axis] for axis in maker.kept)
     if any(place != written for place in places):
@@ -86,18 +84,6 @@ def _reached_by(buffer: str, group: Group) -> frozenset[Axis]:
                 for place in group.bindings.get(loop.id, {}).values():
                     axes |= place.axes()
     return axes
-
-
-def _meets_itself(buffer: Buffer) -> bool:
-    """Whether two elements may lie at one place: unless each dimension, from the innermost, steps over all
-    that is within it."""
-    within = 1
-    dims = [(abs(stride.hint()), extent) for stride, extent in zip(buffer.strides, buffer.shape, strict=True)]
-    for stride, extent in sorted((dim for dim in dims if dim[1] != ONE), key=lambda dim: dim[0]):
-        if stride < within:
-            return True
-        within = stride * extent.hint()
-    return False
 
 
 def _needed_after(items: list[Item], place: int, old: str) -> str:

@@ -55,6 +55,18 @@ class Buffer:
         pairs = zip(self.shape, self.strides, strict=True)
         return 1 + sum((extent.hint() - 1) * abs(stride.hint()) for extent, stride in pairs)
 
+    def meets_itself(self) -> bool:
+        """Whether two elements may lie at one place: unless each dimension, from the innermost, steps over
+        all that is within it (at the hints)."""
+        within = 1
+        places = zip(self.strides, self.shape, strict=True)
+        steps = sorted((abs(stride.hint()), extent.hint()) for stride, extent in places if extent.hint() > 1)
+        for step, extent in steps:
+            if step < within:
+                return True
+            within = step * extent
+        return False
+
     def offset(self, indices: tuple[IndexExpr, ...]) -> IndexExpr:
         """Elements from the buffer's start to the element at ``indices``."""
         total = ZERO

@@ -208,6 +208,7 @@ class _Outputs:
         if not self._laid_out(item, value):
             self.builder.begin(f"{item.name}_out", "copy", (), item.meta["val"])
             return self.builder.copy(value)
+        self._check_offset(item, value)
         if value.buffer.dtype not in NATIVE_DTYPES or self._may_show(item, value.buffer):
             return value
         key = value.buffer.name, _storage(item)
@@ -215,6 +216,16 @@ class _Outputs:
             self.builder.begin(f"{item.name}_out", "copy", (), item.meta["val"])
             self.copies[key] = self.builder.laid_out_like(value.buffer, View.whole(value.buffer))
         return replace(value, buffer=self.copies[key])
+
+    def _check_offset(self, item: fx.Node, value: View) -> None:
+        """A result that shows part of an overwritten input is made anew from that input by AOTAutograd, which
+        asks the graph's result where in the storage it lies: ATen's copy of a part of a storage lies as its
+        source."""
+        if not self.builder.updates or value.buffer.role != "temporary" or item.name in self.saved:
+            return
+        strided, offset = value.strided(), self.builder.size(item.meta["val"].storage_offset())
+        if strided is not None and offset != strided[1]:
+            raise LoweringError(f"{item.name} shows a part of an input, and is known by its place in that")
 
     def _laid_out(self, item: fx.Node, value: View) -> bool:
         """Whether the memory that ``value`` shows has the strides that the graph says."""

@@ -428,6 +428,10 @@ class Builder:
         is."""
         if target.buffer.role != "input" or not target.is_whole():
             raise LoweringError("only a whole input can be overwritten")
+        if target.buffer.meets_itself():
+            raise LoweringError(
+                f"elements of {target.buffer.name} share memory: to write one is to write others"
+            )
         new = self.laid_out_like(target.buffer, value, f"{target.buffer.name}_new")
         self.updates[target.buffer.name] = new.name
         return View.whole(new)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.fuzz.program import Input, Program, Step, function
 
@@ -116,13 +117,26 @@ class Runner:
             try:
                 with self.surroundings():
                     outcome.results = tuple((fn or self.function)(*arguments))
+            except torch.AcceleratorError:
+                raise  # nothing that this process does on its GPU works any more
             except Exception as error:
                 outcome.error, outcome.stage = error, "call"
                 return outcome
             outcome.generator = self.generator_state()
             if self.program.trains:
                 self._take_gradients(outcome, arguments)
+        if self.device != "cpu":
+            torch.cuda.synchronize()  # whose fault an access outside of memory is
         return outcome
+
+    def fake_results(self, call: int) -> tuple[Any, ...]:
+        """What one call returns of fake tensors, which know shapes and strides as compilers are told them;
+        nothing where these cannot take the program."""
+        try:
+            with FakeTensorMode() as mode, self.surroundings():
+                return tuple(self.function(*map(mode.from_tensor, self.arguments(call))))
+        except Exception:
+            return ()
 
     def generator_state(self) -> torch.Tensor:
         return torch.get_rng_state() if self.device == "cpu" else torch.cuda.get_rng_state().cpu()
@@ -148,6 +162,8 @@ class Runner:
                         retain_graph=number + 1 < times,
                     )
                 )
+        except torch.AcceleratorError:
+            raise
         except Exception as error:
             outcome.error, outcome.stage = error, "backward"
 

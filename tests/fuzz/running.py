@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tests.fuzz.program import Program
 
 BATCH = 250  # programs of one process: what Dynamo and the C libraries keep stays small
@@ -71,6 +73,9 @@ def outcome(item: dict[str, Any], request: dict[str, Any], target: Any) -> dict[
         return {"status": "failure", "program": program.to_json(), "reduced": small.to_json(), **item["died"]}
     try:
         verdict = check(program, target)
+    except torch.AcceleratorError:
+        traceback.print_exc()
+        os._exit(POISONED)  # another worker takes this one's place
     except Exception as error:
         return {"status": "fuzzer", "note": traceback.format_exc()[-900:], "kinds": [type(error).__name__]}
     found: dict[str, Any] = {
@@ -101,6 +106,8 @@ def outcome(item: dict[str, Any], request: dict[str, Any], target: Any) -> dict[
     return found
 
 
+POISONED = 86
+"""The exit status of a worker whose GPU has met an error: nothing works there any more."""
 KNOWN: set[str] = set()
 """Kinds of torch's own differences that this process has reduced."""
 

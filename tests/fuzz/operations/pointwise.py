@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from tests.fuzz.draw import Draw, Made, Skip, Value, operation
 
 # name: expression, and what has to hold of the operand: the numbers between which it lies
@@ -94,13 +96,20 @@ EXACT_UNARY = {
 INEXACT_EXTRA = {"softshrink": "F.softshrink({x}, 0.3)", "leaky_relu": "F.leaky_relu({x}, 0.1)"}
 
 
+BY_A_SIXTH = ("hardswish", "hardsigmoid")
+"""ATen multiplies by the sixth of float32 here, in float64 too: it is off by more than a rounding."""
+
+
 def _unary(name: str, entry: str | tuple[str, float, float], exact: bool) -> None:
     text, low, high = entry if isinstance(entry, tuple) else (entry, -1e30, 1e30)
 
     @operation("pointwise", name, 0.3, exact)
     def make(d: Draw) -> str:
         wide = entry is text
-        x = d.pick(lambda x: (exact or x.floating) and (wide or d.special or x.within(low, high)))
+        x = d.pick(
+            lambda x: (exact or x.floating) and (wide or d.special or x.within(low, high))
+            and not (name in BY_A_SIXTH and x.dtype == torch.float64)
+        )  # fmt: skip
         return text.format(x=x)
 
 
