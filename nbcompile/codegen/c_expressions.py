@@ -169,6 +169,8 @@ class CWriter:
 
     def op(self, name: str, args: list[str], dtype: torch.dtype, of: torch.dtype) -> str:
         """C for an operation on arguments of register type ``of`` with a result of type ``dtype``."""
+        if name in ("neg", "abs") and args[0].startswith("-"):
+            args = [f"({args[0]})"]  # two signs in a row would be a decrement
         if name in _INFIX and not (dtype == torch.bool and name in ("add", "sub", "mul")):
             return f"({args[0]} {_INFIX[name]} {args[1]})"
         if name == "cast":

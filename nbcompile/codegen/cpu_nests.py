@@ -178,7 +178,7 @@ class Nests(KernelPrinter):
 
     def _gathers(self) -> bool:
         if self._gathers_memo is None:
-            roots = self._roots()
+            roots = self.values.roots
             self._gathers_memo = any(
                 gathered(place)
                 for value in walk_values(roots)
@@ -257,15 +257,14 @@ class Nests(KernelPrinter):
         simd = "#pragma omp simd" if all(acc.clause for acc in accumulators) else ""
         division = len(self.out.text)
         for number, piece in enumerate(self.segments(axis, roots, {})):
-            part = Part(axis, number, division)
             ranges: Range = {} if piece is None else {axis: piece}
             if pragma or simd:
                 self.out.add(f"{pragma or simd}{clauses}")
             if header is not None:
-                header(piece, part)
+                header(piece, Part(axis, number, division))
             else:
                 low, high = ("0", "") if piece is None else map(str, piece)
-                self.for_(axis, low, high, part=part)
+                self.for_(axis, low, high, part=Part(axis, number, division))
             inner = self.define(roots, ranges, scope)
             self.report_needed(roots, ranges, scope, inner)
             for value in kept_values:
@@ -350,13 +349,9 @@ class Nests(KernelPrinter):
         best = max(rows, key=lambda axis: (scores[axis], rows.index(axis)))
         return (*(axis for axis in rows if axis is not best), best)
 
-    def _roots(self) -> list[Value]:
-        work = self.values
-        return [item.value for item in work.reductions] + [item.value for item in work.stores]
-
     def contiguous(self, axis: Axis) -> int:
         """Bytes walked with stride one along ``axis``, less those walked with a larger stride."""
-        roots = self._roots()
+        roots = self.values.roots
         places = [(value.place, value.buffer) for value in walk_values(roots) if value.kind == "load"]
         places += [(item.place, item.buffer) for item in self.values.stores] * 2
         score = 0

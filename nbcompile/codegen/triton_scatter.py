@@ -156,7 +156,11 @@ class ScatterNest(Nest):
             p, grid, configs = self.printer([]), ["1"], (Config({}, 1),)
             p.names = self.resolver.names
         scope = p.define([value, *gathered(place)], {})
-        where, mask = p.element(self.memory.name, place, scope, (), write=True)
+        # each point takes part, also where the place is one for all of them
+        lanes = frozenset({0}) if axes else frozenset()
+        where, mask = p.element(self.memory.name, place, scope, (), write=True, beyond=lanes)
+        if lanes and not p.dims_of(place.axes().union(*(item.axes for item in gathered(place)))):
+            where = f"{where} + tl.zeros({p.shape_text()}, tl.int32)"
         text = p.text(value, scope)
         if loop.mode in (None, "set"):
             p.out.add(f"tl.store({where}, {bare(text)}{mask})", [loop.id])

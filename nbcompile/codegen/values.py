@@ -170,8 +170,10 @@ class _Resolver:
             kept = tuple(binding[axis] for axis in loop.kept)
             for number, out in enumerate(loop.outputs):
                 if out.name in self.group.stored:
-                    value = self._made(loop, kept, number)
-                    memory = self.group.in_place.get(out.name, out.name)
+                    value, memory = (
+                        self._made(loop, kept, number),
+                        self.group.in_place.get(out.name, out.name),
+                    )
                     place = self.buffers[memory].offset(kept)
                     stores.append(Store(loop, memory, place, value, memory != out.name, kept))
         return KernelValues(self.group, self.nest, tuple(reductions), (*stores, *self.found), self.names)
@@ -341,8 +343,7 @@ class _Resolver:
         return self._new("load", compute_dtype(load.dtype), buffer=load.buffer, place=offset, index=each)
 
     def _result(self, loop: Loop, output: str) -> Value:
-        """What a reduction like that of ``loop`` has found, of the type that memory has for it: a truth is
-        one while it is worked with, though ``any`` of uint8 is of that type."""
+        """What a reduction like that of ``loop`` finds: ``any`` of uint8 is a truth until it is stored."""
         dtype = loop.outputs[0].dtype
         if loop.reduction in ("any", "all"):
             return self._cast(self._reduced(output, torch.bool), dtype)

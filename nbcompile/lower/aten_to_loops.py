@@ -187,13 +187,24 @@ class _Outputs:
     def __init__(self, builder: Builder, graph: AtenGraph, values: Mapping[fx.Node, Any]) -> None:
         self.builder, self.values, self.saved = builder, values, graph.saved
         self.owners: dict[str, Any] = {}  # buffer → the storage, in the graph, of what it holds
+        self.inputs: set[Any] = set()  # the storages of inputs
         self.copies: dict[tuple[str, Any], Buffer] = {}  # of a buffer, for what has a storage of its own
         for node in graph.module.graph.nodes:
             if node.op in ("placeholder", "get_attr") and isinstance(values.get(node), View):
                 self.owners[values[node].buffer.name] = _storage(node)
+                self.inputs.add(_storage(node))
 
     def of(self, items: Sequence[Any]) -> tuple[Output, ...]:
-        return tuple(self._output(item) for item in items)
+        found = tuple(self._output(item) for item in items)
+        shown: dict[Any, str] = {}  # storage in the graph → the buffer that results show of it
+        for item, value in zip(items, found, strict=True):
+            if not isinstance(value, View) or item.name in self.saved or _storage(item) in self.inputs:
+                continue
+            if shown.setdefault(_storage(item), value.buffer.name) != value.buffer.name:
+                raise LoweringError(
+                    f"{item.name} shares memory with another result, in another type or layout"
+                )
+        return found
 
     def _output(self, item: Any) -> Output:
         if not isinstance(item, fx.Node):

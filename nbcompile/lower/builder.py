@@ -27,6 +27,7 @@ from nbcompile.loop_ir.nodes import (
 )
 from nbcompile.lower.known import KnownTensors
 from nbcompile.lower.sizes import SizeTable
+from nbcompile.lower.strides import contiguous_strides, is_dense
 from nbcompile.options import Options
 
 NATIVE_DTYPES = frozenset(
@@ -387,7 +388,7 @@ class Builder:
             self._seed = self.call(
                 torch.ops.aten.randint.low,
                 (limits.min, limits.max, [1]),
-                {"dtype": torch.int64, **self._on_device()},
+                {"dtype": torch.int64, **self.on_device()},
                 result=torch.empty(1, dtype=torch.int64),
                 reason="one seed for the whole graph",
                 name="philox_seed",
@@ -396,7 +397,7 @@ class Builder:
         self._random_words = first + 4 * floordiv(count + 3, index(4))  # whole blocks of four words
         return self._seed, first
 
-    def _on_device(self) -> dict[str, Any]:
+    def on_device(self) -> dict[str, Any]:
         """The argument that makes a tensor where the graph works."""
         return {} if self.device.type == "cpu" else {"device": self.device}
 
@@ -482,28 +483,3 @@ def broadcast(shapes: Sequence[Sequence[IndexExpr]]) -> tuple[IndexExpr, ...]:
             if extent != ONE:
                 result[n] = extent
     return tuple(result)
-
-
-def contiguous_strides(shape: Sequence[IndexExpr]) -> tuple[IndexExpr, ...]:
-    """Row-major strides; an extent of 0 counts as 1, as in torch."""
-    strides: list[IndexExpr] = []
-    step = ONE
-    for extent in reversed(shape):
-        strides.append(step)
-        step = step * (ONE if extent == ZERO else extent)
-    return tuple(reversed(strides))
-
-
-def is_dense(shape: tuple[IndexExpr, ...], strides: tuple[IndexExpr, ...]) -> bool:
-    """Whether some permutation of the dimensions is row-major without gaps or overlap."""
-    dims = [(stride, extent) for stride, extent in zip(strides, shape, strict=True) if extent != ONE]
-    if any(extent == ZERO for _, extent in dims):
-        return True
-    step = ONE
-    while dims:
-        match = next((item for item in dims if item[0] == step), None)
-        if match is None:
-            return False
-        dims.remove(match)
-        step = step * match[1]
-    return True

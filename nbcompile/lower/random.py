@@ -17,9 +17,10 @@ from nbcompile.errors import LoweringError
 from nbcompile.loop_ir.expr import Expr, compute_dtype, constant, index_value, op, where
 from nbcompile.loop_ir.index import ZERO, IndexExpr, index, product
 from nbcompile.loop_ir.nodes import View
-from nbcompile.lower.builder import NATIVE_DTYPES, Builder, Operand, contiguous_strides
+from nbcompile.lower.builder import NATIVE_DTYPES, Builder, Operand
 from nbcompile.lower.registry import Function, Sample, library, lowering, overload
 from nbcompile.lower.samples import call, calls
+from nbcompile.lower.strides import contiguous_strides
 
 aten = torch.ops.aten
 Where = tuple[IndexExpr, ...]
@@ -238,7 +239,7 @@ def _same_numbers(b: Builder, x: View, p: float, generator: Any = None) -> View:
         drawn: View = b.call(aten.bernoulli.p, (x, p), {"generator": generator}, reason=EAGER)
         return drawn
     one = b.call(
-        aten.empty.memory_format, ([1],), {"dtype": x.dtype},
+        aten.empty.memory_format, ([1],), {"dtype": x.dtype, **b.on_device()},
         result=torch.empty(1, dtype=x.dtype), reason="only its dtype is read",
     )  # fmt: skip
     like = b.view(one, x.shape, lambda *at: (ZERO,))

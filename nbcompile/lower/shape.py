@@ -10,9 +10,10 @@ import torch
 from nbcompile.errors import LoweringError
 from nbcompile.loop_ir.index import ONE, ZERO, Index, IndexExpr, at_least, floordiv, index, mod, product
 from nbcompile.loop_ir.nodes import View
-from nbcompile.lower.builder import Builder, contiguous_strides, is_dense
+from nbcompile.lower.builder import Builder
 from nbcompile.lower.registry import lowered, lowering, overload
 from nbcompile.lower.samples import of_view
+from nbcompile.lower.strides import contiguous_strides, is_dense
 
 aten = torch.ops.aten
 Place = tuple[IndexExpr, ...]

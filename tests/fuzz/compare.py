@@ -100,7 +100,11 @@ def described(a: Any, b: Any, place: str, prefix: str = "", strides: bool = True
         ("device", a.device, b.device),
         ("requires_grad", a.requires_grad, b.requires_grad),
         ("inference", a.is_inference(), b.is_inference()),
-        ("conjugate", a.is_conj(), b.is_conj()),
+        (
+            "conjugate",
+            a.is_conj() and not prefix,
+            b.is_conj() and not prefix,
+        ),  # of a result; a gradient may be
     ):
         if one != two:
             return [Difference(prefix + what, place, f"{two}, eager {one}")]

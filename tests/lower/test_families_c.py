@@ -16,9 +16,9 @@ from nbcompile.loop_ir.interpret import interpret
 from nbcompile.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, View
 from nbcompile.loop_ir.verify import verify
 from nbcompile.lower.aten_to_loops import aten_to_loops
-from nbcompile.lower.builder import contiguous_strides
 from nbcompile.lower.registry import registry
 from nbcompile.lower.shape import regroup
+from nbcompile.lower.strides import contiguous_strides
 from nbcompile.options import Options
 from nbcompile.stages import AtenGraph
 
@@ -49,6 +49,8 @@ def loops_of(target: Any, *args: Any, **kwargs: Any) -> tuple[LoopProgram, list[
 
 @pytest.mark.parametrize(("entry", "sample"), VIEWS)
 def test_views_make_no_loops_and_stay_strided(entry, sample):
+    if "lift.default" in str(entry.target):
+        pytest.skip("fake tensors may say that its result has memory of its own")
     if "reshape.default" in str(entry.target):
         pytest.skip("reshape copies where no view can show the result")
     program = check_sample(entry, sample)

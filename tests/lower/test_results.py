@@ -1,0 +1,152 @@
+"""What a graph returns: memory shared with others just where eager shares it, numbers in its order."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import nbcompile
+
+Tensor = torch.Tensor
+
+
+def storages(tensors: Any) -> list[int]:
+    return [item.untyped_storage().data_ptr() for item in tensors]
+
+
+def both(function: Callable[..., Any], *inputs: Tensor, **options: Any) -> tuple[Any, Any, Any]:
+    """Results and inputs of eager and ours, and ours compiled."""
+    torch._dynamo.reset()
+    compiled = nbcompile.compile(function, options={"cache": False, "verify": True, **options})
+    found = []
+    for run in (function, compiled):
+        held = {item.untyped_storage().data_ptr(): item.untyped_storage().clone() for item in inputs}
+        given = [
+            torch.empty(0, dtype=item.dtype).set_(
+                held[item.untyped_storage().data_ptr()], item.storage_offset(), item.shape, item.stride()
+            )
+            for item in inputs
+        ]
+        torch.manual_seed(1)
+        results = run(*given)
+        found.append((*(results if isinstance(results, tuple) else (results,)), *given))
+    return (*found, compiled)
+
+
+def agree(function: Callable[..., Any], *inputs: Tensor, **options: Any) -> Any:
+    expected, found, compiled = both(function, *inputs, **options)
+    torch.testing.assert_close(found, expected)
+    assert [item.stride() for item in found] == [item.stride() for item in expected]
+    for left, right in itertools.combinations(range(len(expected)), 2):
+        one, two = storages(expected), storages(found)
+        assert (one[left] == one[right]) == (two[left] == two[right]), (left, right)
+    return compiled
+
+
+def blank_copy(x: Tensor) -> Tensor:
+    y = torch.empty_like(x)
+    y.copy_(x)
+    return y
+
+
+def old_and_new(x: Tensor) -> tuple[Tensor, Tensor]:
+    old = x.clone()
+    return old, x.add_(1)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        blank_copy,
+        old_and_new,
+        lambda x: x.clone(),
+        lambda x: (y := x * 2, y.clone()),
+        lambda x: (y := x * 2, y[1:], y.t()),
+        lambda x: torch.diff(x, n=0),
+        lambda x: x.copy_(x.flip(0)),
+        lambda x: (x.mul_(2), x[0]),
+        lambda x: (y := x * 2, y.view(torch.int32)),
+    ],
+)
+def test_results_share_memory_as_in_eager(function: Callable[[Tensor], Any]) -> None:
+    agree(function, torch.randn(5, 6))
+
+
+def test_an_expanded_result_of_an_input_that_is_copied_onto_itself() -> None:
+    def function(x: Tensor) -> Tensor:
+        x.copy_(x)
+        return torch.meshgrid(x, x, indexing="ij")[0]
+
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="nbcompile", dynamic=True)
+    for size in (3, 7):
+        x = torch.randn(size)
+        found = compiled(x)
+        assert found.stride() == (1, 0)
+        torch.testing.assert_close(found, function(x))
+
+
+def test_elements_that_share_memory_are_written_as_in_eager() -> None:
+    def function(x: Tensor) -> Tensor:
+        x[0] = 0
+        return x.amax(0)
+
+    agree(function, torch.arange(1.0, 9.0).as_strided((4, 4), (1, 1)))
+
+
+def test_a_result_that_shows_part_of_an_overwritten_part_of_a_tensor() -> None:
+    def function(x: Tensor) -> Tensor:
+        parts = x.view(3, x.shape[0]).unbind(0)
+        parts[2].neg_()
+        return parts[1]
+
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="nbcompile", dynamic=True)
+    for size in (2, 5):
+        whole = torch.randn(3, size, 3)
+        ours = whole.clone()
+        torch.testing.assert_close(compiled(ours.select(0, 1)), function(whole.select(0, 1)))
+        torch.testing.assert_close(ours, whole)
+
+
+def test_random_numbers_are_drawn_in_the_order_of_the_program() -> None:
+    def function(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        first = F.dropout(x, 0.3)
+        second = torch.rand(4, 3)
+        third = F.dropout(y, 0.5)
+        return third.exp(), second, (first @ third).relu()
+
+    expected, found, _ = both(function, torch.randn(6, 5), torch.randn(5, 4), random="eager")
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("interpret", [False, True], ids=["c", "triton"])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.bool])
+def test_a_truth_is_a_number_where_eager_makes_it_one(dtype: torch.dtype, interpret: bool) -> None:
+    if interpret:
+        pytest.importorskip("triton")
+    x = torch.tensor([[1, 0, 3], [0, 0, 0]]).to(dtype)
+    agree(lambda x: x.any(1) + x.any(1) + x.all(1), x, interpret=interpret)
+
+
+@pytest.mark.parametrize("interpret", [False, True], ids=["c", "triton"])
+def test_points_that_all_meet_in_one_element(interpret: bool) -> None:
+    if interpret:
+        pytest.importorskip("triton")
+    zeros = torch.zeros(300, dtype=torch.long)
+    x, v = torch.randn(1), torch.randn(300)
+    agree(lambda x, v: x.scatter_add(0, zeros, v), x, v, interpret=interpret)
+    agree(lambda x: x.scatter_add(0, zeros, torch.ones(300)), x, interpret=interpret)
+    agree(lambda x, v: x.index_put((zeros,), v, accumulate=True), x, v, interpret=interpret)
+
+
+def test_a_negative_constant_is_negated() -> None:
+    compiled = agree(
+        lambda x: -F.pad(x, (0, 1), value=-2) + F.pad(x, (1, 0), value=-3).abs(), torch.tensor([3])
+    )
+    assert compiled.ran_compiled
