@@ -170,12 +170,9 @@ class _Resolver:
             kept = tuple(binding[axis] for axis in loop.kept)
             for number, out in enumerate(loop.outputs):
                 if out.name in self.group.stored:
-                    value, memory = (
-                        self._made(loop, kept, number),
-                        self.group.in_place.get(out.name, out.name),
-                    )
-                    place = self.buffers[memory].offset(kept)
-                    stores.append(Store(loop, memory, place, value, memory != out.name, kept))
+                    memory = self.group.in_place.get(out.name, out.name)
+                    place, made = self.buffers[memory].offset(kept), self._made(loop, kept, number)
+                    stores.append(Store(loop, memory, place, made, memory != out.name, kept))
         return KernelValues(self.group, self.nest, tuple(reductions), (*stores, *self.found), self.names)
 
     def _reduction(self, loop: Loop, binding: Binding) -> list[Reduction]:
