@@ -55,6 +55,7 @@ def _table(eager_random: bool, gpu: bool) -> Table:
     table.update(get_decompositions(packets))
     if aten.baddbmm.default in table:
         table[aten.baddbmm.default] = functools.partial(_contiguous, table[aten.baddbmm.default])
+    table[aten.native_group_norm.default] = _group_norm_of_mixed_types
     if gpu:
         table[aten.convolution.default] = _bias_apart
         table[aten.convolution_backward.default] = _bias_gradient_apart
@@ -95,6 +96,18 @@ def _contiguous(rewrite: Callable[..., torch.Tensor], *args: Any, **kwargs: Any)
     ``baddbmm`` takes the layout of what is added: a ``view`` of the result then finds other strides than it
     was traced with."""
     return rewrite(*args, **kwargs).contiguous()
+
+
+def _group_norm_of_mixed_types(
+    input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, *how: Any
+) -> tuple[torch.Tensor, ...]:
+    """For half-precision numbers with float32 weights ATen's kernel keeps the means and deviations that
+    backward uses in float32, while fake tensors say that they are halves."""
+    of = weight if weight is not None else bias
+    if of is None or of.dtype == input.dtype:
+        return NotImplemented  # type: ignore[no-any-return]  # the op stays as it is
+    result, mean, rstd = aten.native_group_norm.default(input.to(of.dtype), weight, bias, *how)
+    return result.to(input.dtype), mean, rstd
 
 
 def _bias_apart(

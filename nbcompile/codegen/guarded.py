@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from nbcompile.codegen.ranges import decide
 from nbcompile.codegen.value_ranges import Ranges, fits
 from nbcompile.codegen.values import Value, gathered, walk_values
 
@@ -41,17 +40,10 @@ def needed(p: TilePrinter, roots: Sequence[Value], scope: Scope) -> tuple[list[V
         if sure:
             certain.add(value.number)
         stack.append((value, around, True))
-        side = side_of(value) if value.kind == "guard" else None
-        inner = _within(p, value, around) if value.kind == "guard" and side is None else around
-        for child in reversed(value.inputs() if side is None else (side,)):
+        inner = _within(p, value, around) if value.kind == "guard" else around
+        for child in reversed(value.inputs()):
             stack.append((child, inner if child in value.args else around, False))
     return list(order.values()), certain
-
-
-def side_of(guard: Value) -> Value | None:
-    """The side that every point takes; None if some take one and some the other."""
-    holds = decide(guard.bounds, {})
-    return None if holds is None else guard.args[0 if holds else 1]
 
 
 def _within(p: TilePrinter, guard: Value, around: Around) -> Around:

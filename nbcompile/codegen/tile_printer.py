@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from nbcompile.codegen.aligned_rows import whole_groups
-from nbcompile.codegen.guarded import needed, side_of
+from nbcompile.codegen.guarded import needed
 from nbcompile.codegen.printed import Lines
 from nbcompile.codegen.random_blocks import four_at_once, four_coins
 from nbcompile.codegen.triton_expressions import POINTER_TYPES, TRITON_TYPES, TritonWriter, reserved_names
@@ -280,9 +280,6 @@ class TilePrinter:
         return self.writer.op(name, args, value.dtype, of)
 
     def guard(self, value: Value, scope: Scope, under: Sequence[Condition]) -> str:
-        side = side_of(value)
-        if side is not None:
-            return self.text(side, scope, under)
         test, axes = self.test(value, scope, under)
         if not test:
             return self.text(value.args[0], scope, under)
@@ -322,9 +319,6 @@ class TilePrinter:
             return Chosen(value, start, str((value.place - start).constant), frozenset())
         if value.kind != "guard":
             return None
-        side = side_of(value)
-        if side is not None:
-            return self.chosen(side, scope, under)
         inside, outside = (self.chosen(arg, scope, under) for arg in value.args)
         if inside is None or outside is None or inside.load.buffer != outside.load.buffer:
             return None

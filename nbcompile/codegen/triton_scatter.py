@@ -171,5 +171,7 @@ class ScatterNest(Nest):
             if not value.axes or value.kind == "const":
                 shape = p.shape_text() if p.shape else "()"
                 text = f"tl.full({shape}, {bare(text)}, {TRITON_TYPES[register]})"
+            if mask == ", mask=False":  # of an empty tensor; atomics take no mask that is one number
+                mask = f", mask=tl.full({p.shape_text() if p.shape else '()'}, False, tl.int1)"
             p.out.add(f'tl.atomic_{loop.mode}({where}, {bare(text)}{mask}, sem="relaxed")', [loop.id])
         self.add(self.symbol, p, grid, configs)

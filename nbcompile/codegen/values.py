@@ -7,11 +7,13 @@ held in float32 here: only loads, stores and explicit casts know of them.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
 
+from nbcompile.codegen.ranges import decide
 from nbcompile.codegen.value_ranges import NARROWED, Ranges, fits, offsets_fit
 from nbcompile.loop_ir.expr import Constant, Expr, Guard, IndexValue, Load, Number, Op, compute_dtype
 from nbcompile.loop_ir.fused import Binding, Group, Nest
@@ -279,14 +281,15 @@ class _Resolver:
         if isinstance(expr, Constant):
             return self._new("const", compute_dtype(expr.dtype), literal=expr.value)
         if isinstance(expr, IndexValue):
-            return self._new("index", expr.dtype, place=self._place(self._bind(expr.value, binding)))
+            return self._new("index", expr.dtype, place=self._place(substitute(expr.value, binding)))
         if isinstance(expr, Load):
             return self._load(expr, binding)
         if isinstance(expr, Guard):
+            at = functools.partial(self.resolved, binding=binding)
+            bounds = tuple((at(value), at(low), at(high)) for value, low, high in expr.bounds)
+            if (holds := decide(bounds, {})) is not None:
+                return self.value(expr.inside if holds else expr.outside, binding)
             inside, outside = self.value(expr.inside, binding), self.value(expr.outside, binding)
-            bounds = tuple(
-                tuple(self._place(self._bind(item, binding)) for item in bound) for bound in expr.bounds
-            )
             return self._new("guard", inside.dtype, args=(inside, outside), bounds=bounds)
         assert isinstance(expr, Op)
         args = tuple(self.value(arg, binding) for arg in expr.args)
@@ -296,10 +299,7 @@ class _Resolver:
 
     def resolved(self, place: IndexExpr, binding: Binding) -> IndexExpr:
         """An index of a loop in the nest's axes, its gathers' values resolved."""
-        return self._place(self._bind(place, binding))
-
-    def _bind(self, place: IndexExpr, binding: Binding) -> IndexExpr:
-        return substitute(place, binding)
+        return self._place(substitute(place, binding))
 
     def _place(self, place: IndexExpr) -> IndexExpr:
         """An index with its gathers' values resolved. The binding has been applied already."""
@@ -327,7 +327,7 @@ class _Resolver:
         return IndexExpr({(Gathered(self._narrow(value) or value, size, sure),): 1})
 
     def _load(self, load: Load, binding: Binding) -> Value:
-        places = tuple(self._bind(place, binding) for place in load.index)
+        places = tuple(substitute(place, binding) for place in load.index)
         maker = self.makers.get(load.buffer)
         if maker is not None and maker.reduction and not _trivial(maker):
             known = self.results.get(load.buffer)

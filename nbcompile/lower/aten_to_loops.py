@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from nbcompile.errors import LoweringError
-from nbcompile.loop_ir.index import IndexExpr
+from nbcompile.loop_ir.index import ONE, ZERO, IndexExpr
 from nbcompile.loop_ir.nodes import (
     Buffer,
     Loop,
@@ -26,6 +26,7 @@ from nbcompile.lower.builder import NATIVE_DTYPES, Builder
 from nbcompile.lower.padded_products import padded_product
 from nbcompile.lower.registry import registry
 from nbcompile.lower.sizes import SizeTable
+from nbcompile.lower.strides import has_own_places
 from nbcompile.options import Options
 from nbcompile.stages import STEP_OF, AtenGraph, device_of
 
@@ -217,8 +218,7 @@ class _Outputs:
                 return value
             raise LoweringError(f"the graph returns {value!r}")
         if not self._laid_out(item, value):
-            self.builder.begin(f"{item.name}_out", "copy", (), item.meta["val"])
-            return self.builder.copy(value)
+            return self._copied(item, value)
         self._check_offset(item, value)
         if value.buffer.dtype not in NATIVE_DTYPES or self._may_show(item, value.buffer):
             return value
@@ -227,6 +227,27 @@ class _Outputs:
             self.builder.begin(f"{item.name}_out", "copy", (), item.meta["val"])
             self.copies[key] = self.builder.laid_out_like(value.buffer, View.whole(value.buffer))
         return replace(value, buffer=self.copies[key])
+
+    def _copied(self, item: fx.Node, value: View) -> View:
+        """``value`` in memory of its own with the strides that the graph says, gaps between its elements
+        included: backward reads what was saved for it by these."""
+        b, fake = self.builder, item.meta["val"]
+        b.begin(f"{item.name}_out", "copy", (), fake)
+        strides = tuple(b.size(stride) for stride in fake.stride())
+        held = tuple(
+            ONE if stride == ZERO else extent for extent, stride in zip(value.shape, strides, strict=True)
+        )
+        if not has_own_places(held, strides):
+            raise LoweringError(f"the elements of {item.name} may share memory, by the strides it is to have")
+        one = b.view(value, held, lambda *where: where)
+        made = View.whole(b.laid_out_like(Buffer("", held, strides, value.dtype), one))
+        if held == value.shape:
+            return made
+
+        def first(*where: IndexExpr) -> list[IndexExpr]:
+            return [ZERO if stride == ZERO else at for at, stride in zip(where, strides, strict=True)]
+
+        return b.view(made, value.shape, first)
 
     def _check_offset(self, item: fx.Node, value: View) -> None:
         """A result that shows part of an overwritten input is made anew from that input by AOTAutograd, which

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nbcompile.loop_ir.index import ONE, ZERO, IndexExpr
+from nbcompile.loop_ir.index import ONE, ZERO, IndexExpr, at_least
 
 
 def contiguous_strides(shape: Sequence[IndexExpr]) -> tuple[IndexExpr, ...]:
@@ -29,4 +29,17 @@ def is_dense(shape: tuple[IndexExpr, ...], strides: tuple[IndexExpr, ...]) -> bo
             return False
         dims.remove(match)
         step = step * match[1]
+    return True
+
+
+def has_own_places(shape: Sequence[IndexExpr], strides: Sequence[IndexExpr]) -> bool:
+    """Whether each element surely has memory of its own: each step is longer than all below it reach."""
+    dims = [
+        (stride, extent) for stride, extent in zip(strides, shape, strict=True) if extent not in (ZERO, ONE)
+    ]
+    reach = ZERO
+    for stride, extent in sorted(dims, key=lambda item: item[0].hint()):
+        if not at_least(stride - 1, reach):
+            return False
+        reach = reach + stride * (extent - 1)
     return True

@@ -22,6 +22,7 @@ from typing import Any
 from nbcompile.errors import OUR_BUG, CodegenError, NbcompileError, ToolchainError
 from nbcompile.runtime import libdevice
 from nbcompile.runtime.cache import DiskCache, key
+from nbcompile.runtime.ptx_halves import one_by_one
 from nbcompile.runtime.triton_tools import amdgcn_resources, cubin_resources, gpu_target, triton_module
 from nbcompile.stages import Config, Launch
 from nbcompile.targets import Target
@@ -242,6 +243,8 @@ def _run_stages(
             value = _assemble(value, read.options, int(target.arch), launch.function)
         else:
             value = step(value, facts)
+        if kind == "ptx":
+            value = one_by_one(value)
         made[kind] = value if isinstance(value, bytes) else str(value)
         if kind == "llir" and read.part and libdevice.is_missing(made[kind]):
             raise _NotInPartError

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from nbcompile.runtime import triton_build
+from nbcompile.targets import parse
+
 from ..lower.harness import as_list, compare
 from ..nightly import one_in
 from .running import aten_of
@@ -333,3 +336,16 @@ def test_values_along_some_listed_axes(shape):
     x, rows, columns = torch.randn(3, 18, 4, 6), torch.randint(4, (10,)), torch.randint(6, (14,))
     fn = lambda x, rows, columns, src: put(x, rows, columns, src.expand(3, 18, 10, 14))
     check(fn, x, rows, columns, lanes(*shape), title=AXES, **ANY_SIZE)
+
+
+def test_nothing_is_added_to_an_empty_table() -> None:
+    """Triton's atomics take no mask that is one number for a whole tile."""
+    pytest.importorskip("triton")
+    graph = aten_of(lambda v, at: v.index_add(1, at, v), torch.randn(0, 2), torch.tensor([0, 1]))
+    _, source = generated(graph)
+    assert triton_build.build(source, parse("cuda:90"))
+    compare(
+        run_interpreted(source, graph, [torch.randn(0, 2), torch.tensor([0, 1])], 0),
+        [torch.randn(0, 2)],
+        None,
+    )

@@ -150,3 +150,36 @@ def test_a_negative_constant_is_negated() -> None:
         lambda x: -F.pad(x, (0, 1), value=-2) + F.pad(x, (1, 0), value=-3).abs(), torch.tensor([3])
     )
     assert compiled.ran_compiled
+
+
+def test_what_backward_reads_lies_as_forward_left_it() -> None:
+    """A saved value with gaps between its rows, as its input has them: backward reads it by these strides."""
+
+    def step(x: Tensor, w: Tensor) -> Tensor:
+        x[::1].relu_()
+        return F.batch_norm(x, None, None, w, w, training=True)
+
+    found = []
+    for run in (step, nbcompile.compile(step, options={"cache": False, "verify": True})):
+        torch.manual_seed(0)
+        base, w = torch.randn(15, 5), torch.randn(5).requires_grad_()
+        out = run(base[::3], w)
+        out.backward(torch.arange(25.0).view(5, 5))
+        found.append((out, w.grad, base))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("dim", [0, 2])
+def test_a_result_keeps_the_gaps_of_what_it_is_made_from(dim: int) -> None:
+    def put(x: Tensor) -> Tensor:
+        return torch.select_scatter(x, x.select(dim, 1) * 2, dim, 0)
+
+    agree(put, torch.randn(3, 3, 3, 2).diagonal())
+    agree(put, torch.randn(8, 3, 6)[::2, :, ::3])
+
+
+def test_a_result_that_shows_one_element_everywhere() -> None:
+    def seen(x: Tensor) -> Tensor:
+        return torch.prod(x).expand(4).view(torch.int32).view(torch.float32)
+
+    agree(seen, torch.rand(3))
