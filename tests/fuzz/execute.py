@@ -170,10 +170,9 @@ class Runner:
     # -- step by step --------------------------------------------------------------------------
 
     def run_noisily(self, call: int, seed: int, size: float) -> Outcome:
-        """One call in which each step that rounds sees operands that are off by up to ``size`` units in the
-        last
-        place: how much the results move tells how far they may be off. Gradients flow back through the
-        same."""
+        """One call in which each step that rounds sees operands that are off by up to ``size`` units in
+        the last place: how much the results move tells how far they may be off. Gradients flow back
+        through the same."""
         noise = Noise(seed, size, self.program.autocast)
         names = [item.name for item in self.program.inputs]
 
@@ -209,11 +208,18 @@ def run_step(step: Step, scope: dict[str, Any], noise: Noise | None = None) -> N
     if noise is None or step.exact:
         exec(step.line, scope)
         return
-    own = dict(scope)
+    own, line = dict(scope), step.line
     for name in step.operands:
-        if name != step.writes:
-            own[name] = noise.near(scope[name])
-    exec(step.line, own)
+        if name == step.writes:
+            continue
+        own[name] = noise.near(scope[name])
+        # each mention has an error of its own: a compiler may compute a value anew where it is used, rounded
+        # otherwise, and then ``v - v`` is not 0
+        places = list(re.finditer(rf"\b{name}\b", line))
+        for number, place in reversed(list(enumerate(places))[1:]):
+            own[f"{name}_{number}"] = noise.near(scope[name])
+            line = f"{line[: place.start()]}{name}_{number}{line[place.end() :]}"
+    exec(line, own)
     for name in step.results:
         scope[name] = noise.near(own[name])
 
