@@ -106,9 +106,7 @@ def torchs_own(
 ) -> set[tuple[str, str]]:  # fmt: skip
     """Which differences torch has without us: through AOTAutograd alone, through its own decompositions and
     partitioner, or in the strides that fake tensors say a result has."""
-    contestants = [aot_eager(), aot_or_eager]
-    if not references.random:  # torch's decompositions draw other random numbers
-        contestants.append("aot_eager_decomp_partition")
+    contestants = [aot_eager(), aot_or_eager, aot_rewritten]
     also: set[tuple[str, str]] = set()
     for backend in contestants:
         theirs = compiled_outcomes(program, runner, backend)
@@ -146,6 +144,23 @@ def aot_eager() -> Backend:
     return backend  # type: ignore[no-any-return]
 
 
+def aot_rewritten(graph: Any, inputs: Any) -> Any:
+    """``aot_eager_decomp_partition``, but that its rewrites draw the random numbers that eager draws."""
+    from functorch.compile import min_cut_rematerialization_partition
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.compilers import nop
+
+    from nbcompile.capture.decompositions import core_table, drawing_as_eager
+
+    compiler = aot_autograd(
+        fw_compiler=nop,
+        bw_compiler=nop,
+        decompositions=drawing_as_eager(core_table()),
+        partition_fn=functools.partial(min_cut_rematerialization_partition, compiler="inductor"),
+    )
+    return compiler(graph, inputs)
+
+
 def compiled_outcomes(program: Program, runner: Runner, backend: Backend) -> list[Outcome]:
     """Each call of the program, compiled once by ``backend``."""
     torch._dynamo.reset()
@@ -164,6 +179,9 @@ class References:
         self.program = program
         self.runner = runner
         self.random = any(RANDOM.search(step.code) for step in program.steps)
+        said = program.source() + program.inputs_source() + program.autocast
+        halves = [getattr(torch, name) for name in ("bfloat16", "float16") if name in said]
+        self.coarsest = max((torch.finfo(dtype).eps for dtype in halves), default=0.0)
         self._noisy: dict[tuple[int, bool], Sequence[Outcome]] = {}
         self._wide: dict[int, Outcome | None] = {}
 
@@ -201,6 +219,7 @@ def compare_calls(
                 functools.partial(references.noisy, call, more),
                 functools.partial(references.wide, call),
                 largest(one) if more else 0.0,
+                references.coarsest,
             )
             if not any("values" in item.kind for item in found):
                 break

@@ -40,10 +40,12 @@ Many = Callable[[], Sequence[Outcome]]
 
 
 def differences(
-    expected: Outcome, got: Outcome, noisy: Many, wide: Callable[[], Outcome | None], largest: float = 0.0
-) -> list[Difference]:
+    expected: Outcome, got: Outcome, noisy: Many, wide: Callable[[], Outcome | None], largest: float = 0.0,
+    coarsest: float = 0.0,
+) -> list[Difference]:  # fmt: skip
     """All that differs, but for numbers that rounding explains, be it that of a number as large as
-    ``largest`` of which nothing is left in the result."""
+    ``largest`` of which nothing is left in the result. ``coarsest``: the unit of the last place of the
+    shortest type that gradients may have been added up in."""
     if expected.error is not None:
         return []  # whatever it does then: eager refuses it, there or at backward
     if got.error is not None:
@@ -51,7 +53,7 @@ def differences(
     if len(expected.results) != len(got.results):
         return [Difference("count", "results", f"{len(got.results)}, eager has {len(expected.results)}")]
     found: list[Difference] = []
-    judge = Judge(noisy, wide, largest)
+    judge, back = Judge(noisy, wide, largest), Judge(noisy, wide, largest, coarsest)
     for number, (a, b) in enumerate(zip(expected.results, got.results)):
         found += described(a, b, f"result {number}")
         found += judge.values(a, b, f"result {number}", lambda run, n=number: run.results[n])
@@ -68,7 +70,7 @@ def differences(
                 )
             elif a is not None:
                 found += described(a, b, place, "gradient ", strides=False)
-                found += judge.values(
+                found += back.values(
                     a, b, place, lambda run, t=time, n=number: run.gradients[t][n], "gradient "
                 )
     if len(expected.gradients) != len(got.gradients):
@@ -153,9 +155,12 @@ def memory(outcome: Outcome) -> dict[str, tuple[int, int]]:
 class Judge:
     """Decides whether numbers are as near as they have to be."""
 
-    def __init__(self, noisy: Many, wide: Callable[[], Outcome | None], largest: float) -> None:
+    def __init__(
+        self, noisy: Many, wide: Callable[[], Outcome | None], largest: float, coarsest: float = 0.0
+    ) -> None:
         self.noisy = noisy
         self.largest = largest
+        self.coarsest = coarsest
         self.wide = wide
 
     def values(
@@ -171,7 +176,7 @@ class Judge:
             other = self._find(run, find)
             if other is not None and other.shape == a.shape:
                 others.append(plain(other))
-        wrong = ~same(a, b) & ~within(a, b, others, self.largest)
+        wrong = ~same(a, b) & ~within(a, b, others, self.largest, self.coarsest)
         if not bool(wrong.any()):
             return []
         exact = self._exact(find)
@@ -232,8 +237,9 @@ def parts(x: torch.Tensor) -> torch.Tensor:
 
 
 def within(
-    a: torch.Tensor, b: torch.Tensor, others: Sequence[torch.Tensor], largest: float = 0.0
-) -> torch.Tensor:
+    a: torch.Tensor, b: torch.Tensor, others: Sequence[torch.Tensor], largest: float = 0.0,
+    coarsest: float = 0.0,
+) -> torch.Tensor:  # fmt: skip
     """Where ``b`` lies among eager's ``a`` and the noisy runs. Of integers, where the noise itself moves
     them."""
     runs = torch.stack([a, *others])
@@ -245,7 +251,10 @@ def within(
     eps = torch.finfo(a.dtype).eps
     scale = finite.abs().amax() if finite.numel() else torch.zeros(())
     slack = (
-        SLACK * (high - low) + ULPS * eps * (scale + largest + seen.abs().amax(0)) + torch.finfo(a.dtype).tiny
+        SLACK * (high - low)
+        + ULPS * eps * (scale + largest + seen.abs().amax(0))
+        + coarsest * scale
+        + torch.finfo(a.dtype).tiny
     )
     fine = (at >= low - slack) & (at <= high + slack)
     odd = ~seen.isfinite()

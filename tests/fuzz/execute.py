@@ -200,7 +200,11 @@ class Noise:
         eps = max(torch.finfo(value.dtype).eps, self.least)
         random = torch.rand(value.shape, generator=self.generator, dtype=torch.float64) * 2 - 1
         factor = (1 + random * eps * self.size).to(device=value.device, dtype=value.real.dtype)
-        return value * factor
+        if self.size <= 1 or not value.numel():
+            return value * factor
+        # where nothing is left of larger numbers, another order of rounding leaves a little of either sign
+        left = value.detach().abs().nan_to_num(0, 0, 0).amax() * (factor - 1) * eps
+        return value * factor + torch.where(value.detach() == 0, left, torch.zeros_like(left))
 
 
 def run_step(step: Step, scope: dict[str, Any], noise: Noise | None = None) -> None:
