@@ -1,0 +1,287 @@
+"""Refutations: sums of known inequalities that leave a negative number.
+
+What is known are polynomials that are not negative, in atoms that are not negative either (a size is counted
+from its least value). Multiplying one by such an atom gives another, so does any sum of them with factors that
+are not negative. If one of these sums is a negative number less what cannot be negative, no point has all that
+was said to be known. The products to try are those that may cancel something; the factors come from a simplex
+tableau of whole numbers, and the sum is then computed again from what it is made of: it is right however it
+was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from math import gcd
+
+from nbcompile.loop_ir.index import Atom, Axis, FloorDiv, IndexExpr, Mod, Size, index
+
+Monomial = tuple[int, ...]
+"""Numbers of atoms, sorted."""
+Polynomial = dict[Monomial, int]
+
+ROUNDS = 5
+MOST_KNOWN = (60, 120, 200)
+"""Of inequalities, in each stage."""
+MOST_PIVOTS = 150
+
+
+def refuted(seeds: Iterable[IndexExpr], known: Iterable[IndexExpr] = ()) -> bool:
+    """Whether no point has all of ``seeds`` and ``known`` not negative, as far as can be shown. Some of the
+    seeds have a part in it: where they say nothing, nothing is tried. Quotients are taken to have numerators
+    that are not negative and positive denominators."""
+    return _System(seeds, known).refuted()
+
+
+class _System:
+    """Inequalities, and those that may be made of them."""
+
+    def __init__(self, seeds: Iterable[IndexExpr], known: Iterable[IndexExpr]) -> None:
+        self.numbers: dict[Atom, int] = {}
+        self.free: set[int] = set()  # atoms of any sign
+        self.rules: list[Polynomial] = []  # what products are made of
+        self.found: dict[tuple[tuple[Monomial, int], ...], Polynomial] = {}
+        self.pending: list[Atom] = []
+        self.tried: set[tuple[int, Monomial]] = set()
+        for fact in known:
+            for form in _forms(fact):
+                self._rule(self._polynomial(form))
+        self.pending.clear()  # the atoms of facts count once one of the facts is used
+        self.waiting = set(self.numbers.values())
+        for seed in seeds:
+            for form in _forms(seed):
+                made = self._polynomial(form)
+                self._rule(made)
+                self.found[tuple(sorted(made.items()))] = made
+        self.degree = 1 + max((len(mono) for made in self.found.values() for mono in made), default=0)
+
+    def refuted(self) -> bool:
+        for stage, most in enumerate(MOST_KNOWN):
+            for _ in range(ROUNDS):
+                before = len(self.found)
+                self._grow(stage, most)
+                if len(self.found) == before:
+                    break
+                if self._contradiction(list(self.found.values())):
+                    return True
+        return False
+
+    # -- polynomials -----------------------------------------------------------------------------
+
+    def _number(self, atom: Atom) -> int:
+        if atom not in self.numbers:
+            self.numbers[atom] = len(self.numbers)
+            if isinstance(atom, Size) and atom.least is None:
+                self.free.add(self.numbers[atom])
+            self.pending.append(atom)
+        return self.numbers[atom]
+
+    def _polynomial(self, expr: IndexExpr) -> Polynomial:
+        total: Polynomial = {}
+        for atoms, coeff in expr.terms:
+            part: Polynomial = {(): coeff}
+            for atom in atoms:
+                moved = _times(part, (self._number(atom),))
+                least = (atom.least or 0) if isinstance(atom, Size) else 0
+                for mono, factor in part.items():
+                    moved[mono] = moved.get(mono, 0) + factor * least
+                part = moved
+            for mono, factor in part.items():
+                total[mono] = total.get(mono, 0) + factor
+        return _tight(total)
+
+    def _rule(self, made: Polynomial) -> None:
+        if any(mono for mono in made) or made.get((), 0) < 0:
+            self.rules.append(made)
+
+    # -- what may be of use ------------------------------------------------------------------------
+
+    def _grow(self, stage: int, most: int) -> None:
+        """Add the products that have a term of what was found with the sign that cancels it: where that is
+        positive, from the second stage on a number may be that term, and in the third stage all are wanted.
+        """
+        wanted: dict[Monomial, set[bool]] = {}
+        for made in self.found.values():
+            for mono, coeff in made.items():
+                if stage < 2 and coeff < 0 and self.free.isdisjoint(mono):
+                    continue
+                if mono or stage == 2:
+                    wanted.setdefault(mono, set()).add(coeff > 0)
+        for mono in wanted:
+            self._meet(mono)
+        made = {}
+        for place, rule in enumerate(self.rules):
+            for left, coeff in rule.items():
+                for mono, signs in wanted.items():
+                    if (coeff < 0) not in signs or (not left and not (mono and stage)):
+                        continue
+                    cofactor = _without(mono, left)
+                    if cofactor is not None and self.free.isdisjoint(cofactor):
+                        made[place, cofactor] = None
+        fresh = sorted(made.keys() - self.tried, key=lambda item: (len(item[1]), item))
+        for place, cofactor in fresh[: most - len(self.found)]:
+            self.tried.add((place, cofactor))
+            product = _times(self.rules[place], cofactor)
+            if max(map(len, product)) <= self.degree:
+                self.found.setdefault(tuple(sorted(product.items())), product)
+
+    def _meet(self, mono: Monomial) -> None:
+        """The ranges of the atoms of a monomial become rules."""
+        if not self.waiting.isdisjoint(mono):
+            self.pending += [atom for atom, number in self.numbers.items() if number in self.waiting & set(mono)]
+            self.waiting -= set(mono)
+        while self.pending:
+            for bound in _ranges(self.pending.pop()):
+                self._rule(self._polynomial(bound))
+
+    # -- the sum -----------------------------------------------------------------------------------
+
+    def _contradiction(self, rows: list[Polynomial]) -> bool:
+        """Whether a sum of multiples of ``rows`` is a negative number less what is not negative."""
+        kept = self._of_use(rows)
+        if not any(row.get((), 0) < 0 for row in kept):
+            return False
+        factors = _ray(kept, self.free)
+        if factors is None:
+            return False
+        total: Polynomial = {}
+        for row, factor in zip(kept, factors, strict=True):
+            assert factor >= 0
+            for mono, coeff in row.items():
+                total[mono] = total.get(mono, 0) + factor * coeff
+        free = any(coeff and not self.free.isdisjoint(mono) for mono, coeff in total.items())
+        return not free and total.pop((), 0) < 0 and all(coeff <= 0 for coeff in total.values())
+
+    def _of_use(self, rows: list[Polynomial]) -> list[Polynomial]:
+        """Less those with a term that nothing cancels."""
+        while True:
+            signs = {(mono, coeff > 0) for row in rows for mono, coeff in row.items()}
+            kept = [
+                row
+                for row in rows
+                if all(
+                    not mono or (mono, coeff < 0) in signs or (coeff < 0 and self.free.isdisjoint(mono))
+                    for mono, coeff in row.items()
+                )
+            ]
+            if len(kept) == len(rows):
+                return kept
+            rows = kept
+
+
+def _forms(fact: IndexExpr) -> Iterator[IndexExpr]:
+    """A fact, and what it says of numerators: ``n//d >= r`` just where ``n >= r*d``."""
+    yield fact
+    quotients = [
+        (mono[0], coeff)
+        for mono, coeff in fact.terms
+        if len(mono) == 1 and abs(coeff) == 1 and isinstance(mono[0], FloorDiv)
+    ]
+    for atom, sign in quotients:
+        if any(atom in IndexExpr({mono: 1}).atoms() for mono, _ in fact.terms if mono != (atom,)):
+            continue
+        rest = fact - IndexExpr({(atom,): sign})
+        if sign > 0:
+            yield from _forms(atom.numerator + rest * atom.denominator)
+        else:  # n//d <= rest
+            yield from _forms((rest + 1) * atom.denominator - 1 - atom.numerator)
+        return
+
+
+def _ranges(atom: Atom) -> Iterator[IndexExpr]:
+    """What is not negative whatever an atom's value, besides itself."""
+    this = IndexExpr({(atom,): 1})
+    if isinstance(atom, Size):
+        return
+    if isinstance(atom, Axis):
+        yield atom.extent - 1 - this
+    elif isinstance(atom, FloorDiv):
+        rest = atom.numerator - atom.denominator * this
+        yield rest
+        yield atom.denominator - 1 - rest
+        if atom.denominator.constant is None:
+            yield atom.denominator - 1
+    elif isinstance(atom, Mod):
+        whole = IndexExpr({(FloorDiv(atom.numerator, atom.denominator),): 1}) * atom.denominator
+        yield atom.denominator - 1 - this
+        yield atom.numerator - this
+        yield atom.numerator - whole - this
+        yield whole + this - atom.numerator
+    else:  # a gathered index, which codegen keeps inside what it indexes
+        size: IndexExpr = atom.size  # type: ignore[attr-defined]
+        yield size - 1 - this
+
+
+def _times(poly: Polynomial, cofactor: Monomial) -> Polynomial:
+    if not cofactor:
+        return dict(poly)
+    return {tuple(sorted(mono + cofactor)): coeff for mono, coeff in poly.items()}
+
+
+def _without(mono: Monomial, part: Monomial) -> Monomial | None:
+    """``mono / part``; None if that does not divide it."""
+    left = list(mono)
+    for atom in part:
+        if atom not in left:
+            return None
+        left.remove(atom)
+    return tuple(left)
+
+
+def _tight(poly: Polynomial) -> Polynomial:
+    """A polynomial that is not negative just where ``poly`` is not, with the least coefficients."""
+    common = gcd(*(coeff for mono, coeff in poly.items() if mono)) or 1
+    return {mono: coeff // common for mono, coeff in poly.items() if coeff // common}
+
+
+def _ray(rows: Sequence[Polynomial], free: set[int]) -> list[int] | None:
+    """Factors of ``rows``, not negative, with which their sum has a negative constant and no positive term
+    (no term at all of what may have any sign). None if there are none, or finding them takes too long.
+
+    The simplex method from no factors at all: what is sought is a direction to go on in for ever.
+    """
+    count = len(rows)
+    table: dict[int, dict[int, int]] = {}  # basic column: its line, a positive number in that column
+    lines: dict[tuple[Monomial, int], dict[int, int]] = {}
+    for column, row in enumerate(rows):
+        for mono, coeff in row.items():
+            for sign in (1,) if free.isdisjoint(mono) else (1, -1):
+                lines.setdefault((mono, sign), {})[column] = coeff * sign
+    cost = lines.pop(((), 1), {})
+    for place, line in enumerate(lines.values()):
+        table[count + place] = {**line, count + place: 1}
+    for _ in range(MOST_PIVOTS):
+        entering = min((column for column, coeff in cost.items() if coeff < 0), default=None)
+        if entering is None:
+            return None
+        leaving = min((basic for basic, line in table.items() if line.get(entering, 0) > 0), default=None)
+        if leaving is None:
+            scale = 1
+            for basic, line in table.items():
+                if entering in line:
+                    scale = scale * line[basic] // gcd(scale, line[basic])
+            found = {basic: -line.get(entering, 0) * scale // line[basic] for basic, line in table.items()}
+            found[entering] = scale
+            return [found.get(column, 0) for column in range(count)]
+        pivot = table.pop(leaving)
+        cost = _cleared(cost, pivot, entering)
+        table = {basic: _cleared(line, pivot, entering) for basic, line in table.items()}
+        table[entering] = pivot
+    return None
+
+
+def _cleared(line: dict[int, int], pivot: dict[int, int], column: int) -> dict[int, int]:
+    """A line less what multiple of ``pivot`` takes ``column`` out of it, times a positive number."""
+    share = line.get(column, 0)
+    if not share:
+        return line
+    common = gcd(share, pivot[column])
+    times, less = pivot[column] // common, share // common
+    made = {place: coeff * times for place, coeff in line.items()}
+    for place, coeff in pivot.items():
+        value = made.get(place, 0) - coeff * less
+        if value:
+            made[place] = value
+        else:
+            made.pop(place, None)
+    common = gcd(*made.values()) or 1
+    return made if common == 1 else {place: coeff // common for place, coeff in made.items()}
