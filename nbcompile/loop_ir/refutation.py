@@ -55,6 +55,8 @@ class _System:
         self.degree = 1 + max((len(mono) for made in self.found.values() for mono in made), default=0)
 
     def refuted(self) -> bool:
+        if self._contradiction(list(self.found.values())):
+            return True
         for stage, most in enumerate(MOST_KNOWN):
             for _ in range(ROUNDS):
                 before = len(self.found)
