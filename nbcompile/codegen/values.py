@@ -8,7 +8,7 @@ held in float32 here: only loads, stores and explicit casts know of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -106,6 +106,7 @@ class KernelValues:
     reductions: tuple[Reduction, ...]
     stores: tuple[Store, ...]
     names: Mapping[int, str]  # value number → name of the loop output it is
+    ways: Mapping[int, Iterable[tuple[IndexExpr, ...]]] = field(default_factory=dict)  # to index each load
 
     @property
     def roots(self) -> tuple[Value, ...]:
@@ -154,6 +155,7 @@ class _Resolver:
         self.names: dict[int, str] = {}
         self.results: dict[str, Value] = {}  # of reductions that need no walk
         self.reduced: dict[tuple[str, int, torch.dtype], str] = {}  # outputs of others, by kind and value
+        self.ways: dict[int, dict[tuple[IndexExpr, ...], None]] = {}  # one value, where they lead to one place
         self.found: list[Store] = []
         self.origin = ""
 
@@ -173,7 +175,8 @@ class _Resolver:
                     memory = self.group.in_place.get(out.name, out.name)
                     place, made = self.buffers[memory].offset(kept), self._made(loop, kept, number)
                     stores.append(Store(loop, memory, place, made, memory != out.name, kept))
-        return KernelValues(self.group, self.nest, tuple(reductions), (*stores, *self.found), self.names)
+        every = (*stores, *self.found)
+        return KernelValues(self.group, self.nest, tuple(reductions), every, self.names, self.ways)
 
     def _reduction(self, loop: Loop, binding: Binding) -> list[Reduction]:
         self.origin = loop.id
@@ -279,13 +282,13 @@ class _Resolver:
         if isinstance(expr, Constant):
             return self._new("const", compute_dtype(expr.dtype), literal=expr.value)
         if isinstance(expr, IndexValue):
-            return self._new("index", expr.dtype, place=self._place(self._bind(expr.value, binding)))
+            return self._new("index", expr.dtype, place=self._place(substitute(expr.value, binding)))
         if isinstance(expr, Load):
             return self._load(expr, binding)
         if isinstance(expr, Guard):
             inside, outside = self.value(expr.inside, binding), self.value(expr.outside, binding)
             bounds = tuple(
-                tuple(self._place(self._bind(item, binding)) for item in bound) for bound in expr.bounds
+                tuple(self._place(substitute(item, binding)) for item in bound) for bound in expr.bounds
             )
             return self._new("guard", inside.dtype, args=(inside, outside), bounds=bounds)
         assert isinstance(expr, Op)
@@ -296,10 +299,7 @@ class _Resolver:
 
     def resolved(self, place: IndexExpr, binding: Binding) -> IndexExpr:
         """An index of a loop in the nest's axes, its gathers' values resolved."""
-        return self._place(self._bind(place, binding))
-
-    def _bind(self, place: IndexExpr, binding: Binding) -> IndexExpr:
-        return substitute(place, binding)
+        return self._place(substitute(place, binding))
 
     def _place(self, place: IndexExpr) -> IndexExpr:
         """An index with its gathers' values resolved. The binding has been applied already."""
@@ -327,7 +327,7 @@ class _Resolver:
         return IndexExpr({(Gathered(self._narrow(value) or value, size, sure),): 1})
 
     def _load(self, load: Load, binding: Binding) -> Value:
-        places = tuple(self._bind(place, binding) for place in load.index)
+        places = tuple(substitute(place, binding) for place in load.index)
         maker = self.makers.get(load.buffer)
         if maker is not None and maker.reduction and not _trivial(maker):
             known = self.results.get(load.buffer)
@@ -337,7 +337,9 @@ class _Resolver:
             return self._made(maker, places, number)
         buffer = self.buffers[load.buffer]
         offset, each = self._place(buffer.offset(places)), tuple(map(self._place, places))
-        return self._new("load", compute_dtype(load.dtype), buffer=load.buffer, place=offset, index=each)
+        found = self._new("load", compute_dtype(load.dtype), buffer=load.buffer, place=offset, index=each)
+        self.ways.setdefault(found.number, {})[each] = None
+        return found
 
     def _result(self, loop: Loop, output: str) -> Value:
         """What a reduction like that of ``loop`` finds: ``any`` of uint8 is a truth until it is stored."""
@@ -439,9 +441,7 @@ def walk_values(roots: Iterable[Value]) -> list[Value]:
             order[value.number] = value
             continue
         stack.append((value, True))
-        for item in reversed(value.inputs()):
-            if item.number not in order:
-                stack.append((item, False))
+        stack += [(item, False) for item in reversed(value.inputs()) if item.number not in order]
     return list(order.values())
 
 
@@ -484,8 +484,7 @@ def _places(values: KernelValues) -> list[IndexExpr]:
     roots = [*values.roots, *(item.position for item in values.reductions if item.position is not None)]
     places = [item.place for item in values.reductions] + [item.place for item in values.stores]
     for value in walk_values(roots):
-        places.append(value.place)
-        places += [item for bound in value.bounds for item in bound]
+        places += [value.place, *(item for bound in value.bounds for item in bound)]
     return list(dict.fromkeys(places))
 
 

@@ -42,11 +42,18 @@ class _System:
         self.found: dict[tuple[tuple[Monomial, int], ...], Polynomial] = {}
         self.pending: list[Atom] = []
         self.tried: set[tuple[int, Monomial]] = set()
+        self.ranged: set[Atom] = set()
         for fact in known:
             for form in _forms(fact):
                 self._rule(self._polynomial(form))
-        self.pending.clear()  # the atoms of facts count once one of the facts is used
-        self.waiting = set(self.numbers.values())
+        # the atoms of facts count once they are met, or what they are quotients of is
+        self.waiting: dict[int, list[Atom]] = {}
+        for atom in self.pending:
+            self.waiting.setdefault(self.numbers[atom], []).append(atom)
+            if isinstance(atom, FloorDiv | Mod):
+                for inner in atom.numerator.atoms() | atom.denominator.atoms():
+                    self.waiting.setdefault(self._number(inner), []).append(atom)
+        self.pending.clear()
         for seed in seeds:
             for form in _forms(seed):
                 made = self._polynomial(form)
@@ -128,12 +135,14 @@ class _System:
 
     def _meet(self, mono: Monomial) -> None:
         """The ranges of the atoms of a monomial become rules."""
-        if not self.waiting.isdisjoint(mono):
-            self.pending += [atom for atom, number in self.numbers.items() if number in self.waiting & set(mono)]
-            self.waiting -= set(mono)
+        for number in mono:
+            self.pending += self.waiting.pop(number, ())
         while self.pending:
-            for bound in _ranges(self.pending.pop()):
-                self._rule(self._polynomial(bound))
+            atom = self.pending.pop()
+            if atom not in self.ranged:
+                self.ranged.add(atom)
+                for bound in _ranges(atom):
+                    self._rule(self._polynomial(bound))
 
     # -- the sum -----------------------------------------------------------------------------------
 
