@@ -32,7 +32,7 @@ def proves(goal: IndexExpr, facts: Facts = ()) -> bool:
 
 def impossible(facts: Facts, known: Facts = ()) -> bool:
     """Whether no point has all of ``facts`` where some have ``known``, as far as can be shown."""
-    return refuted(facts, known)
+    return refuted(facts, known, stages=2)
 
 
 def quotients(*places: IndexExpr) -> Iterator[IndexExpr]:

@@ -11,7 +11,7 @@ was found.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from math import gcd
+from math import gcd, lcm
 
 from nbcompile.loop_ir.index import Atom, Axis, FloorDiv, IndexExpr, Mod, Size, index
 
@@ -22,14 +22,15 @@ Polynomial = dict[Monomial, int]
 ROUNDS = 5
 MOST_KNOWN = (60, 120, 200)
 """Of inequalities, in each stage."""
-MOST_PIVOTS = 150
+MOST_WORK = 40_000
+"""Of entries of tableaus that are computed, in all."""
 
 
-def refuted(seeds: Iterable[IndexExpr], known: Iterable[IndexExpr] = ()) -> bool:
+def refuted(seeds: Iterable[IndexExpr], known: Iterable[IndexExpr] = (), stages: int = 3) -> bool:
     """Whether no point has all of ``seeds`` and ``known`` not negative, as far as can be shown. Some of the
     seeds have a part in it: where they say nothing, nothing is tried. Quotients are taken to have numerators
-    that are not negative and positive denominators."""
-    return _System(seeds, known).refuted()
+    that are not negative and positive denominators. With fewer ``stages`` less is tried."""
+    return _System(seeds, known).refuted(stages)
 
 
 class _System:
@@ -39,10 +40,12 @@ class _System:
         self.numbers: dict[Atom, int] = {}
         self.free: set[int] = set()  # atoms of any sign
         self.rules: list[Polynomial] = []  # what products are made of
+        self.having: dict[tuple[Monomial, bool], list[int]] = {}  # rules by a term, and whether it is positive
         self.found: dict[tuple[tuple[Monomial, int], ...], Polynomial] = {}
         self.pending: list[Atom] = []
         self.tried: set[tuple[int, Monomial]] = set()
         self.ranged: set[Atom] = set()
+        self.work = MOST_WORK  # that is left
         for fact in known:
             for form in _forms(fact):
                 self._rule(self._polynomial(form))
@@ -61,14 +64,14 @@ class _System:
                 self.found[tuple(sorted(made.items()))] = made
         self.degree = 1 + max((len(mono) for made in self.found.values() for mono in made), default=0)
 
-    def refuted(self) -> bool:
+    def refuted(self, stages: int) -> bool:
         if self._contradiction(list(self.found.values())):
             return True
-        for stage, most in enumerate(MOST_KNOWN):
+        for stage, most in enumerate(MOST_KNOWN[:stages]):
             for _ in range(ROUNDS):
                 before = len(self.found)
                 self._grow(stage, most)
-                if len(self.found) == before:
+                if len(self.found) == before or self.work <= 0:
                     break
                 if self._contradiction(list(self.found.values())):
                     return True
@@ -100,6 +103,8 @@ class _System:
 
     def _rule(self, made: Polynomial) -> None:
         if any(mono for mono in made) or made.get((), 0) < 0:
+            for mono, coeff in made.items():
+                self.having.setdefault((mono, coeff > 0), []).append(len(self.rules))
             self.rules.append(made)
 
     # -- what may be of use ------------------------------------------------------------------------
@@ -117,16 +122,12 @@ class _System:
                     wanted.setdefault(mono, set()).add(coeff > 0)
         for mono in wanted:
             self._meet(mono)
-        made = {}
-        for place, rule in enumerate(self.rules):
-            for left, coeff in rule.items():
-                for mono, signs in wanted.items():
-                    if (coeff < 0) not in signs or (not left and not (mono and stage)):
-                        continue
-                    cofactor = _without(mono, left)
-                    if cofactor is not None and self.free.isdisjoint(cofactor):
-                        made[place, cofactor] = None
-        fresh = sorted(made.keys() - self.tried, key=lambda item: (len(item[1]), item))
+        made = set()
+        for mono, signs in wanted.items():
+            for left, cofactor in _parts(mono):
+                if (left or (mono and stage)) and self.free.isdisjoint(cofactor):
+                    made |= {(place, cofactor) for sign in signs for place in self.having.get((left, not sign), ())}
+        fresh = sorted(made - self.tried, key=lambda item: (len(item[1]), item))
         for place, cofactor in fresh[: most - len(self.found)]:
             self.tried.add((place, cofactor))
             product = _times(self.rules[place], cofactor)
@@ -151,7 +152,7 @@ class _System:
         kept = self._of_use(rows)
         if not any(row.get((), 0) < 0 for row in kept):
             return False
-        factors = _ray(kept, self.free)
+        factors = self._ray(kept)
         if factors is None:
             return False
         total: Polynomial = {}
@@ -177,6 +178,41 @@ class _System:
             if len(kept) == len(rows):
                 return kept
             rows = kept
+
+    def _ray(self, rows: Sequence[Polynomial]) -> list[int] | None:
+        """Factors of ``rows``, not negative, with which their sum has a negative constant and no positive
+        term (no term at all of what may have any sign). None if there are none, or finding them takes too
+        long.
+
+        The simplex method from no factors at all: what is sought is a direction to go on in for ever.
+        """
+        count = len(rows)
+        lines: dict[tuple[Monomial, int], dict[int, int]] = {}
+        for column, row in enumerate(rows):
+            for mono, coeff in row.items():
+                for sign in (1,) if self.free.isdisjoint(mono) else (1, -1):
+                    lines.setdefault((mono, sign), {})[column] = coeff * sign
+        cost = lines.pop(((), 1), {})
+        # basic column: its line, with a positive number in that column
+        table = {count + place: {**line, count + place: 1} for place, line in enumerate(lines.values())}
+        while self.work > 0:
+            entering = min((column for column, coeff in cost.items() if coeff < 0), default=None)
+            if entering is None:
+                return None
+            leaving = min((basic for basic, line in table.items() if line.get(entering, 0) > 0), default=None)
+            if leaving is None:
+                scale = lcm(*(line[basic] for basic, line in table.items() if entering in line))
+                found = {b: -line.get(entering, 0) * scale // line[b] for b, line in table.items()}
+                found[entering] = scale
+                return [found.get(column, 0) for column in range(count)]
+            pivot = table.pop(leaving)
+            cost = _cleared(cost, pivot, entering)
+            for basic, line in table.items():
+                if entering in line:
+                    table[basic] = _cleared(line, pivot, entering)
+                    self.work -= len(line) + len(pivot)
+            table[entering] = pivot
+        return None
 
 
 def _forms(fact: IndexExpr) -> Iterator[IndexExpr]:
@@ -228,56 +264,20 @@ def _times(poly: Polynomial, cofactor: Monomial) -> Polynomial:
     return {tuple(sorted(mono + cofactor)): coeff for mono, coeff in poly.items()}
 
 
-def _without(mono: Monomial, part: Monomial) -> Monomial | None:
-    """``mono / part``; None if that does not divide it."""
-    left = list(mono)
-    for atom in part:
-        if atom not in left:
-            return None
-        left.remove(atom)
-    return tuple(left)
+def _parts(mono: Monomial) -> set[tuple[Monomial, Monomial]]:
+    """Each product of some of the atoms, and that of the others."""
+    parts: set[tuple[Monomial, Monomial]] = {((), ())}
+    for atom in mono:
+        parts = {
+            pair for left, rest in parts for pair in (((*left, atom), rest), (left, (*rest, atom)))
+        }
+    return parts
 
 
 def _tight(poly: Polynomial) -> Polynomial:
     """A polynomial that is not negative just where ``poly`` is not, with the least coefficients."""
     common = gcd(*(coeff for mono, coeff in poly.items() if mono)) or 1
     return {mono: coeff // common for mono, coeff in poly.items() if coeff // common}
-
-
-def _ray(rows: Sequence[Polynomial], free: set[int]) -> list[int] | None:
-    """Factors of ``rows``, not negative, with which their sum has a negative constant and no positive term
-    (no term at all of what may have any sign). None if there are none, or finding them takes too long.
-
-    The simplex method from no factors at all: what is sought is a direction to go on in for ever.
-    """
-    count = len(rows)
-    table: dict[int, dict[int, int]] = {}  # basic column: its line, a positive number in that column
-    lines: dict[tuple[Monomial, int], dict[int, int]] = {}
-    for column, row in enumerate(rows):
-        for mono, coeff in row.items():
-            for sign in (1,) if free.isdisjoint(mono) else (1, -1):
-                lines.setdefault((mono, sign), {})[column] = coeff * sign
-    cost = lines.pop(((), 1), {})
-    for place, line in enumerate(lines.values()):
-        table[count + place] = {**line, count + place: 1}
-    for _ in range(MOST_PIVOTS):
-        entering = min((column for column, coeff in cost.items() if coeff < 0), default=None)
-        if entering is None:
-            return None
-        leaving = min((basic for basic, line in table.items() if line.get(entering, 0) > 0), default=None)
-        if leaving is None:
-            scale = 1
-            for basic, line in table.items():
-                if entering in line:
-                    scale = scale * line[basic] // gcd(scale, line[basic])
-            found = {basic: -line.get(entering, 0) * scale // line[basic] for basic, line in table.items()}
-            found[entering] = scale
-            return [found.get(column, 0) for column in range(count)]
-        pivot = table.pop(leaving)
-        cost = _cleared(cost, pivot, entering)
-        table = {basic: _cleared(line, pivot, entering) for basic, line in table.items()}
-        table[entering] = pivot
-    return None
 
 
 def _cleared(line: dict[int, int], pivot: dict[int, int], column: int) -> dict[int, int]:
