@@ -126,8 +126,8 @@ class _Walk:
 
     def running(self, axes: Iterable[Axis]) -> Cases:
         """What is known where a nest over ``axes`` has points; no case where it never has."""
-        points = (axis.extent - 1 for axis in axes if axis.extent.constant in (None, 0))
-        return within_cases([()], [(*self.facts, *points)])
+        points = tuple(axis.extent - 1 for axis in axes if axis.extent.constant in (None, 0))
+        return within_cases([self.facts], [points])
 
     def kernel(self, values: KernelValues) -> None:
         nest = values.nest

@@ -28,7 +28,7 @@ def scatter_nest(printer: Nests) -> None:
     binding = group.bindings[loop.id]
     resolver.origin = loop.id
     value = resolver.value(loop.body, binding)
-    targets = tuple(resolver._place(resolver._bind(place, binding)) for place in loop.target or ())
+    targets = tuple(resolver.resolved(place, binding) for place in loop.target or ())
     out = printer.buffers[loop.name]
     place = out.offset(targets)
     printer.names = resolver.names  # this part numbers its values anew

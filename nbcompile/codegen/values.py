@@ -155,7 +155,9 @@ class _Resolver:
         self.names: dict[int, str] = {}
         self.results: dict[str, Value] = {}  # of reductions that need no walk
         self.reduced: dict[tuple[str, int, torch.dtype], str] = {}  # outputs of others, by kind and value
-        self.ways: dict[int, dict[tuple[IndexExpr, ...], None]] = {}  # one value, where they lead to one place
+        self.ways: dict[
+            int, dict[tuple[IndexExpr, ...], None]
+        ] = {}  # one value, where they lead to one place
         self.found: list[Store] = []
         self.origin = ""
 
@@ -456,8 +458,7 @@ def _collapse(values: KernelValues) -> tuple[Nest, dict[Axis, IndexExpr]]:
             if run and _adjacent(nest, run[-1], axis) and all(_one_walk(p, run[-1], axis) for p in places):
                 run.append(axis)
             else:
-                run = [axis]
-                runs.append(run)
+                runs.append(run := [axis])
     if all(len(run) == 1 for run in runs):
         return nest, {}
     order = {axis: place for place, axis in enumerate(nest.axes)}

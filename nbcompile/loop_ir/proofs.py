@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from nbcompile.loop_ir.index import FloorDiv, IndexExpr, Mod
+from nbcompile.loop_ir.index import ZERO, FloorDiv, IndexExpr, Mod, at_least
 from nbcompile.loop_ir.refutation import refuted
 
 Facts = tuple[IndexExpr, ...]
@@ -43,6 +43,22 @@ def quotients(*places: IndexExpr) -> Iterator[IndexExpr]:
             if isinstance(atom, FloorDiv | Mod):
                 yield atom.numerator
                 yield atom.denominator - 1
+
+
+def well_defined(facts: Iterable[IndexExpr]) -> Facts:
+    """The facts less those with quotients of what may be negative, which are not what proofs take them for.
+    That no denominator is 0 is left to what has found the facts to be right."""
+    given = tuple(facts)
+    goals = {fact: [*quotients(fact)] for fact in given}
+    plain = tuple(fact for fact in given if not goals[fact])
+
+    def sure(goal: IndexExpr) -> bool:
+        return at_least(goal, ZERO) or proves(goal, plain)
+
+    def right(numerator: IndexExpr, less: IndexExpr) -> bool:
+        return sure(numerator) and sure(less + 1)
+
+    return tuple(fact for fact in given if all(map(right, goals[fact][::2], goals[fact][1::2])))
 
 
 def inside(bounds: Bounds) -> Facts:

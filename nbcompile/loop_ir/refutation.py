@@ -1,11 +1,11 @@
 """Refutations: sums of known inequalities that leave a negative number.
 
-What is known are polynomials that are not negative, in atoms that are not negative either (a size is counted
-from its least value). Multiplying one by such an atom gives another, so does any sum of them with factors that
-are not negative. If one of these sums is a negative number less what cannot be negative, no point has all that
-was said to be known. The products to try are those that may cancel something; the factors come from a simplex
-tableau of whole numbers, and the sum is then computed again from what it is made of: it is right however it
-was found.
+What is known are polynomials that are not negative, in atoms that are not negative either (a size is
+counted from its least value). Multiplying one by such an atom gives another, so does any sum of them with
+factors that are not negative. If one of these sums is a negative number less what cannot be negative, no
+point has all that was said to be known. The products to try are those that may cancel something; the factors
+come from a simplex tableau of whole numbers, and the sum is then computed again from what it is made of: it
+is right however it was found.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from math import gcd, lcm
 
-from nbcompile.loop_ir.index import Atom, Axis, FloorDiv, IndexExpr, Mod, Size, index
+from nbcompile.loop_ir.index import ONE, Atom, Axis, FloorDiv, IndexExpr, Mod, Size
 
 Monomial = tuple[int, ...]
 """Numbers of atoms, sorted."""
@@ -22,6 +22,8 @@ Polynomial = dict[Monomial, int]
 ROUNDS = 5
 MOST_KNOWN = (60, 120, 200)
 """Of inequalities, in each stage."""
+MOST_RULES = 200
+MOST_PRODUCTS = 2_000
 MOST_WORK = 40_000
 """Of entries of tableaus that are computed, in all."""
 
@@ -40,7 +42,9 @@ class _System:
         self.numbers: dict[Atom, int] = {}
         self.free: set[int] = set()  # atoms of any sign
         self.rules: list[Polynomial] = []  # what products are made of
-        self.having: dict[tuple[Monomial, bool], list[int]] = {}  # rules by a term, and whether it is positive
+        self.having: dict[
+            tuple[Monomial, bool], list[int]
+        ] = {}  # rules by a term, and whether it is positive
         self.found: dict[tuple[tuple[Monomial, int], ...], Polynomial] = {}
         self.pending: list[Atom] = []
         self.tried: set[tuple[int, Monomial]] = set()
@@ -48,7 +52,7 @@ class _System:
         self.work = MOST_WORK  # that is left
         for fact in known:
             for form in _forms(fact):
-                self._rule(self._polynomial(form))
+                self._rule(_tight(self._polynomial(form)))
         # the atoms of facts count once they are met, or what they are quotients of is
         self.waiting: dict[int, list[Atom]] = {}
         for atom in self.pending:
@@ -59,7 +63,7 @@ class _System:
         self.pending.clear()
         for seed in seeds:
             for form in _forms(seed):
-                made = self._polynomial(form)
+                made = _tight(self._polynomial(form))
                 self._rule(made)
                 self.found[tuple(sorted(made.items()))] = made
         self.degree = 1 + max((len(mono) for made in self.found.values() for mono in made), default=0)
@@ -99,10 +103,10 @@ class _System:
                 part = moved
             for mono, factor in part.items():
                 total[mono] = total.get(mono, 0) + factor
-        return _tight(total)
+        return total
 
     def _rule(self, made: Polynomial) -> None:
-        if any(mono for mono in made) or made.get((), 0) < 0:
+        if len(self.rules) < MOST_RULES and (any(mono for mono in made) or made.get((), 0) < 0):
             for mono, coeff in made.items():
                 self.having.setdefault((mono, coeff > 0), []).append(len(self.rules))
             self.rules.append(made)
@@ -122,12 +126,16 @@ class _System:
                     wanted.setdefault(mono, set()).add(coeff > 0)
         for mono in wanted:
             self._meet(mono)
-        made = set()
+        products: set[tuple[int, Monomial]] = set()
         for mono, signs in wanted.items():
             for left, cofactor in _parts(mono):
                 if (left or (mono and stage)) and self.free.isdisjoint(cofactor):
-                    made |= {(place, cofactor) for sign in signs for place in self.having.get((left, not sign), ())}
-        fresh = sorted(made - self.tried, key=lambda item: (len(item[1]), item))
+                    products |= {
+                        (place, cofactor) for sign in signs for place in self.having.get((left, not sign), ())
+                    }
+            if len(products) > MOST_PRODUCTS:
+                break
+        fresh = sorted(products - self.tried, key=lambda item: (len(item[1]), item))
         for place, cofactor in fresh[: most - len(self.found)]:
             self.tried.add((place, cofactor))
             product = _times(self.rules[place], cofactor)
@@ -142,8 +150,11 @@ class _System:
             atom = self.pending.pop()
             if atom not in self.ranged:
                 self.ranged.add(atom)
-                for bound in _ranges(atom):
-                    self._rule(self._polynomial(bound))
+                for more, less in _ranges(atom):
+                    made = self._polynomial(more)
+                    for mono, coeff in self._polynomial(less).items():
+                        made[mono] = made.get(mono, 0) - coeff
+                    self._rule(_tight(made))
 
     # -- the sum -----------------------------------------------------------------------------------
 
@@ -234,28 +245,28 @@ def _forms(fact: IndexExpr) -> Iterator[IndexExpr]:
         return
 
 
-def _ranges(atom: Atom) -> Iterator[IndexExpr]:
-    """What is not negative whatever an atom's value, besides itself."""
+def _ranges(atom: Atom) -> Iterator[tuple[IndexExpr, IndexExpr]]:
+    """What holds whatever an atom's value, besides that it is not negative: the first is at least the second.
+    (Their difference would be simplified to nothing where it says what a remainder is.)"""
     this = IndexExpr({(atom,): 1})
-    if isinstance(atom, Size):
-        return
     if isinstance(atom, Axis):
-        yield atom.extent - 1 - this
+        yield atom.extent - 1, this
     elif isinstance(atom, FloorDiv):
-        rest = atom.numerator - atom.denominator * this
-        yield rest
-        yield atom.denominator - 1 - rest
-        if atom.denominator.constant is None:
-            yield atom.denominator - 1
+        whole = atom.denominator * this
+        yield atom.numerator, whole
+        yield whole + atom.denominator - 1, atom.numerator
+        yield atom.denominator, ONE
     elif isinstance(atom, Mod):
-        whole = IndexExpr({(FloorDiv(atom.numerator, atom.denominator),): 1}) * atom.denominator
-        yield atom.denominator - 1 - this
-        yield atom.numerator - this
-        yield atom.numerator - whole - this
-        yield whole + this - atom.numerator
-    else:  # a gathered index, which codegen keeps inside what it indexes
+        rest = (
+            atom.numerator - IndexExpr({(FloorDiv(atom.numerator, atom.denominator),): 1}) * atom.denominator
+        )
+        yield atom.denominator - 1, this
+        yield atom.numerator, this
+        yield rest, this
+        yield this, rest
+    elif not isinstance(atom, Size):  # a gathered index, which codegen keeps inside what it indexes
         size: IndexExpr = atom.size  # type: ignore[attr-defined]
-        yield size - 1 - this
+        yield size - 1, this
 
 
 def _times(poly: Polynomial, cofactor: Monomial) -> Polynomial:
@@ -268,9 +279,7 @@ def _parts(mono: Monomial) -> set[tuple[Monomial, Monomial]]:
     """Each product of some of the atoms, and that of the others."""
     parts: set[tuple[Monomial, Monomial]] = {((), ())}
     for atom in mono:
-        parts = {
-            pair for left, rest in parts for pair in (((*left, atom), rest), (left, (*rest, atom)))
-        }
+        parts = {pair for left, rest in parts for pair in (((*left, atom), rest), (left, (*rest, atom)))}
     return parts
 
 

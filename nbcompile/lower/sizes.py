@@ -9,6 +9,7 @@ import torch
 
 from nbcompile.errors import LoweringError
 from nbcompile.loop_ir.index import ONE, IndexExpr, Size, floordiv, index, mod
+from nbcompile.loop_ir.proofs import well_defined
 from nbcompile.stages import guards_of, least_of, most_of
 
 _RELATIONS: dict[str, Callable[[IndexExpr, IndexExpr], tuple[IndexExpr, ...]]] = {
@@ -56,7 +57,7 @@ class SizeTable:
                 found += self._from_relation(relation)
             except LoweringError:
                 continue  # no index expression says it
-        return tuple(fact for fact in dict.fromkeys(found) if fact.constant is None)
+        return well_defined(fact for fact in dict.fromkeys(found) if fact.constant is None)
 
     def _number(self, expr: Any) -> int | None:
         """What a guard says an expression is, if it is always the same number: an extent that is surely 1
