@@ -32,7 +32,13 @@ def refuted(seeds: Iterable[IndexExpr], known: Iterable[IndexExpr] = (), stages:
     """Whether no point has all of ``seeds`` and ``known`` not negative, as far as can be shown. Some of the
     seeds have a part in it: where they say nothing, nothing is tried. Quotients are taken to have numerators
     that are not negative and positive denominators. With fewer ``stages`` less is tried."""
-    return _System(seeds, known).refuted(stages)
+    seeds, known = tuple(seeds), tuple(known)
+    met = {atom for seed in seeds for atom in seed.atoms()}
+    met |= {atom for axis in met if isinstance(axis, Axis) for atom in axis.extent.atoms()}
+    near = tuple(fact for fact in known if fact.atoms() <= met)  # most often it takes no more than these
+    if _System(seeds, near).refuted(stages):
+        return True
+    return len(near) < len(known) and _System(seeds, known).refuted(stages)
 
 
 class _System:
@@ -114,25 +120,25 @@ class _System:
     # -- what may be of use ------------------------------------------------------------------------
 
     def _grow(self, stage: int, most: int) -> None:
-        """Add the products that have a term of what was found with the sign that cancels it: where that is
-        positive, from the second stage on a number may be that term, and in the third stage all are wanted.
+        """Add what has a term of what was found with the sign that cancels it: as it is, and as products
+        where that is positive. From the second stage on the term may be a number times the cofactor, in the
+        third stage products are also made for what is negative.
         """
         wanted: dict[Monomial, set[bool]] = {}
         for made in self.found.values():
             for mono, coeff in made.items():
-                if stage < 2 and coeff < 0 and self.free.isdisjoint(mono):
-                    continue
-                if mono or stage == 2:
-                    wanted.setdefault(mono, set()).add(coeff > 0)
+                wanted.setdefault(mono, set()).add(coeff > 0)
         for mono in wanted:
             self._meet(mono)
         products: set[tuple[int, Monomial]] = set()
         for mono, signs in wanted.items():
+            widely = stage == 2 or not self.free.isdisjoint(mono)
             for left, cofactor in _parts(mono):
-                if (left or (mono and stage)) and self.free.isdisjoint(cofactor):
-                    products |= {
-                        (place, cofactor) for sign in signs for place in self.having.get((left, not sign), ())
-                    }
+                if (cofactor and not left and not stage) or not self.free.isdisjoint(cofactor):
+                    continue
+                for sign in signs:
+                    if sign or widely or not cofactor:
+                        products |= {(place, cofactor) for place in self.having.get((left, not sign), ())}
             if len(products) > MOST_PRODUCTS:
                 break
         fresh = sorted(products - self.tried, key=lambda item: (len(item[1]), item))
