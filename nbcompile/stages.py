@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -80,6 +80,19 @@ def least_of(symbol: Any, env: Any) -> int | None:
     """The least value of a symbolic integer that the guards of its graph let by; None: there is none."""
     known = getattr(env, "var_to_range", {}).get(symbol)
     return int(known.lower) if known is not None and known.lower.is_Integer else None
+
+
+def most_of(symbol: Any, env: Any) -> int | None:
+    """The greatest value of a symbolic integer that the guards of its graph let by; None: there is none."""
+    known = getattr(env, "var_to_range", {}).get(symbol)
+    return int(known.upper) if known is not None and known.upper.is_Integer else None
+
+
+def guards_of(env: Any, names: Collection[str]) -> list[Any]:
+    """What the guards of a graph say of the sizes of these names alone: sympy's relations."""
+    said = (env.replace(guard.expr) for guard in getattr(env, "guards", ()))
+    symbols = [(each, {str(symbol) for symbol in each.free_symbols}) for each in said]
+    return [each for each, found in symbols if found and found.issubset(names)]
 
 
 @dataclass(frozen=True)

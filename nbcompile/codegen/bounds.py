@@ -22,10 +22,14 @@ from nbcompile.loop_ir.proofs import Facts, inside, outside, proves, quotients, 
 Cases = tuple[Facts, ...]
 """What may be known at a place: one of these, and it has to be right in each."""
 
+Ways = Mapping[int, Iterable[tuple[IndexExpr, ...]]]
+"""The indices that lead to the place of each load."""
+
 
 @dataclass(frozen=True)
 class Access:
-    """``buffer[index]`` is read or written wherever one of ``cases`` holds; ``place`` is its offset."""
+    """``buffer[index]`` is read or written wherever one of ``cases`` holds; ``place`` is its offset, and
+    ``others`` are more indices that lead there."""
 
     verb: str
     buffer: Buffer
@@ -33,6 +37,7 @@ class Access:
     place: IndexExpr
     cases: Cases
     loop: str
+    others: tuple[tuple[IndexExpr, ...], ...] = ()
 
     def __str__(self) -> str:
         found = f"{self.verb} {self.buffer.name}[{', '.join(map(str, self.index))}]"
@@ -97,13 +102,14 @@ def _scatter(walk: _Walk, group: Group, loop: Loop, *, narrow: bool) -> None:
     binding = group.bindings[loop.id]
     targets = tuple(resolver.resolved(place, binding) for place in loop.target or ())
     points = walk.running(group.nest.axes)
-    walk.values([resolver.value(loop.body, binding), *(v for at in targets for v in gathered(at))], points)
+    roots = [resolver.value(loop.body, binding), *(v for at in targets for v in gathered(at))]
+    walk.values(roots, points, resolver.ways)
     walk.access("writes", out, targets, out.offset(targets), points, loop.id)
     axes = tuple(Axis(f"c{n}", extent) for n, extent in enumerate(out.shape))
     kept = tuple(ZERO if axis.extent == ONE else index(axis) for axis in axes)
     around = walk.running(axes)
     copied = resolver_of(group, group.nest, walk.buffers, narrow=narrow)
-    walk.values([copied.value(Load(base.name, kept, base.dtype), {})], around)
+    walk.values([copied.value(Load(base.name, kept, base.dtype), {})], around, copied.ways)
     walk.access("writes", out, kept, out.offset(kept), around, loop.id)
 
 
@@ -120,15 +126,16 @@ class _Walk:
 
     def running(self, axes: Iterable[Axis]) -> Cases:
         """What is known where a nest over ``axes`` has points; no case where it never has."""
-        points = (axis.extent - 1 for axis in axes if axis.extent.constant in (None, 0))
-        return within_cases([()], [(*self.facts, *points)])
+        points = tuple(axis.extent - 1 for axis in axes if axis.extent.constant in (None, 0))
+        return within_cases([self.facts], [points])
 
     def kernel(self, values: KernelValues) -> None:
         nest = values.nest
         rows = self.running(nest.rows)
         points = self.running(nest.axes)
         for item in values.reductions:
-            self.values([item.value, *([item.position] if item.position else [])], points)
+            roots = [item.value, *([item.position] if item.position else [])]
+            self.values(roots, points, values.ways)
             kept = self.buffers[item.output]
             around = (
                 self.running(axis for axis in nest.axes if axis in _axes_of(item.index))
@@ -139,12 +146,12 @@ class _Walk:
         for store in values.stores:
             inner = nest.inner & (store.value.axes | _axes_of(store.index))
             around = self.running((*nest.rows, *(axis for axis in nest.inner_axes if axis in inner)))
-            self.values([store.value], around)
+            self.values([store.value], around, values.ways)
             memory = self.buffers[store.buffer]
             self.access("writes", memory, store.index, store.place, around, store.loop.id)
 
-    def values(self, roots: Iterable[Value], cases: Cases) -> None:
-        """Whatever the roots need, where one of ``cases`` holds."""
+    def values(self, roots: Iterable[Value], cases: Cases, ways: Ways) -> None:
+        """Whatever the roots need, where one of ``cases`` holds; ``ways`` to index each load."""
         self.seen = set()  # values are numbered anew by each resolver
         pending = [(value, cases) for value in roots]
         while pending:
@@ -154,7 +161,8 @@ class _Walk:
             self.seen.add((value.number, known))
             if value.kind == "load":
                 buffer = self.buffers[value.buffer]
-                self.access("reads", buffer, value.index, value.place, known, value.origin)
+                others = tuple(way for way in ways.get(value.number, ()) if way != value.index)
+                self.access("reads", buffer, value.index, value.place, known, value.origin, others)
             places = (value.place, *(item for bound in value.bounds for item in bound))
             self.defined(places, known, value.origin)
             pending += [(child, around) for child, around in _children(value, known)]
@@ -167,10 +175,11 @@ class _Walk:
         place: IndexExpr,
         cases: Cases,
         loop: str,
+        others: tuple[tuple[IndexExpr, ...], ...] = (),
     ) -> None:
         """Note an access; its indices' quotients have to be what they say."""
-        self.found.append(Access(verb, buffer, index, place, cases, loop))
-        self.defined((*index, place), cases, loop)
+        self.found.append(Access(verb, buffer, index, place, cases, loop, others))
+        self.defined((place,) if others else (*index, place), cases, loop)
 
     def defined(self, places: Iterable[IndexExpr], cases: Cases, loop: str) -> None:
         """Note quotients that C would round otherwise, and indices that are wrongly held to be inside."""
@@ -207,14 +216,31 @@ class _Walk:
             return f"{item} has {len(item.index)} indices"
         if item.buffer.offset(item.index) != item.place:
             return f"{item} is at offset {item.place}, not {item.buffer.offset(item.index)}"
-        for each, extent, stride in zip(item.index, item.buffer.shape, item.buffer.strides, strict=True):
+        reason = self.leaves(item.buffer, item.index, item.cases)
+        if reason is None or self.led_inside(item):
+            return None
+        return f"{item}: {reason}"
+
+    def leaves(self, buffer: Buffer, index: tuple[IndexExpr, ...], cases: Cases) -> str | None:
+        """Which index may be outside of its dimension, and where; None if none is."""
+        for each, extent, stride in zip(index, buffer.shape, buffer.strides, strict=True):
             if stride == ZERO:
                 continue  # all lie at one place, and reads of any of them are one value
-            if not self.proved(each, item.cases):
-                return f"{item}: {each} may be negative"
-            if not self.proved(extent - 1 - each, item.cases):
-                return f"{item}: {each} may be {extent} or more"
+            if not self.proved(each, cases):
+                return f"{each} may be negative"
+            if not self.proved(extent - 1 - each, cases):
+                return f"{each} may be {extent} or more"
         return None
+
+    def led_inside(self, item: Access) -> bool:
+        """Whether in each case one of the indices that lead to the place does so within the buffer."""
+        ways = [way for way in (item.index, *item.others) if item.buffer.offset(way) == item.place]
+
+        def inside(way: tuple[IndexExpr, ...], case: Cases) -> bool:
+            whole = all(self.proved(goal, case) for goal in quotients(*way))
+            return whole and self.leaves(item.buffer, way, case) is None
+
+        return bool(item.others) and all(any(inside(way, (case,)) for way in ways) for case in item.cases)
 
 
 def _children(value: Value, cases: Cases) -> Iterator[tuple[Value, Cases]]:

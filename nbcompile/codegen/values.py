@@ -7,9 +7,9 @@ held in float32 here: only loads, stores and explicit casts know of them.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -108,6 +108,7 @@ class KernelValues:
     reductions: tuple[Reduction, ...]
     stores: tuple[Store, ...]
     names: Mapping[int, str]  # value number → name of the loop output it is
+    ways: Mapping[int, Iterable[tuple[IndexExpr, ...]]] = field(default_factory=dict)  # to index each load
 
     @property
     def roots(self) -> tuple[Value, ...]:
@@ -156,6 +157,7 @@ class _Resolver:
         self.names: dict[int, str] = {}
         self.results: dict[str, Value] = {}  # of reductions that need no walk
         self.reduced: dict[tuple[str, int, torch.dtype], str] = {}  # outputs of others, by kind and value
+        self.ways: dict[int, dict[tuple[IndexExpr, ...], None]] = {}  # one value if they lead to one place
         self.found: list[Store] = []
         self.origin = ""
 
@@ -175,7 +177,8 @@ class _Resolver:
                     memory = self.group.in_place.get(out.name, out.name)
                     place, made = self.buffers[memory].offset(kept), self._made(loop, kept, number)
                     stores.append(Store(loop, memory, place, made, memory != out.name, kept))
-        return KernelValues(self.group, self.nest, tuple(reductions), (*stores, *self.found), self.names)
+        every = (*stores, *self.found)
+        return KernelValues(self.group, self.nest, tuple(reductions), every, self.names, self.ways)
 
     def _reduction(self, loop: Loop, binding: Binding) -> list[Reduction]:
         self.origin = loop.id
@@ -285,8 +288,7 @@ class _Resolver:
         if isinstance(expr, Load):
             return self._load(expr, binding)
         if isinstance(expr, Guard):
-            at = functools.partial(self.resolved, binding=binding)
-            bounds = tuple((at(value), at(low), at(high)) for value, low, high in expr.bounds)
+            bounds: Any = tuple(tuple(self.resolved(item, binding) for item in each) for each in expr.bounds)
             if (holds := decide(bounds, {})) is not None:
                 return self.value(expr.inside if holds else expr.outside, binding)
             inside, outside = self.value(expr.inside, binding), self.value(expr.outside, binding)
@@ -337,7 +339,9 @@ class _Resolver:
             return self._made(maker, places, number)
         buffer = self.buffers[load.buffer]
         offset, each = self._place(buffer.offset(places)), tuple(map(self._place, places))
-        return self._new("load", compute_dtype(load.dtype), buffer=load.buffer, place=offset, index=each)
+        found = self._new("load", compute_dtype(load.dtype), buffer=load.buffer, place=offset, index=each)
+        self.ways.setdefault(found.number, {})[each] = None
+        return found
 
     def _result(self, loop: Loop, output: str) -> Value:
         """What a reduction like that of ``loop`` finds: ``any`` of uint8 is a truth until it is stored."""
@@ -439,9 +443,7 @@ def walk_values(roots: Iterable[Value]) -> list[Value]:
             order[value.number] = value
             continue
         stack.append((value, True))
-        for item in reversed(value.inputs()):
-            if item.number not in order:
-                stack.append((item, False))
+        stack += [(item, False) for item in reversed(value.inputs()) if item.number not in order]
     return list(order.values())
 
 
@@ -456,8 +458,7 @@ def _collapse(values: KernelValues) -> tuple[Nest, dict[Axis, IndexExpr]]:
             if run and _adjacent(nest, run[-1], axis) and all(_one_walk(p, run[-1], axis) for p in places):
                 run.append(axis)
             else:
-                run = [axis]
-                runs.append(run)
+                runs.append(run := [axis])
     if all(len(run) == 1 for run in runs):
         return nest, {}
     order = {axis: place for place, axis in enumerate(nest.axes)}
@@ -484,8 +485,7 @@ def _places(values: KernelValues) -> list[IndexExpr]:
     roots = [*values.roots, *(item.position for item in values.reductions if item.position is not None)]
     places = [item.place for item in values.reductions] + [item.place for item in values.stores]
     for value in walk_values(roots):
-        places.append(value.place)
-        places += [item for bound in value.bounds for item in bound]
+        places += [value.place, *(item for bound in value.bounds for item in bound)]
     return list(dict.fromkeys(places))
 
 

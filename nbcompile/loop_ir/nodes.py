@@ -294,6 +294,13 @@ class LoopProgram:
         returned = {item.buffer.name for item in self.outputs if isinstance(item, View)}
         return frozenset(returned.union(self.updates.values()))
 
+    @property
+    def is_symbolic(self) -> bool:
+        """Whether it is for more than one size."""
+        return any(
+            extent.constant is None for buffer in self.buffers().values() for extent in buffer.shape
+        ) or any(isinstance(item, str) for item in self.inputs)
+
     def buffers(self) -> dict[str, Buffer]:
         """Every buffer by name."""
         found = {item.name: item for item in self.inputs if isinstance(item, Buffer)}

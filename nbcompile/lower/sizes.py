@@ -9,7 +9,8 @@ import torch
 
 from nbcompile.errors import LoweringError
 from nbcompile.loop_ir.index import ONE, IndexExpr, Size, floordiv, index, mod
-from nbcompile.stages import least_of
+from nbcompile.loop_ir.proofs import well_defined
+from nbcompile.stages import guards_of, least_of, most_of
 
 _RELATIONS: dict[str, Callable[[IndexExpr, IndexExpr], tuple[IndexExpr, ...]]] = {
     "LessThan": lambda left, right: (right - left,),
@@ -26,6 +27,9 @@ class SizeTable:
     def __init__(self) -> None:
         self.sizes: dict[str, Size] = {}
         self._env: Any = None
+        self._symbols: list[Any] = []
+        self._numbers: dict[Any, int] = {}
+        self._guards = 0  # how many of them _numbers is from
 
     def to_index(self, value: Any) -> IndexExpr:
         """An int, SymInt or IndexExpr as an IndexExpr. LoweringError for data-dependent sizes and
@@ -44,30 +48,60 @@ class SizeTable:
     def facts(self) -> tuple[IndexExpr, ...]:
         """What the guards of the graph say of its sizes alone: expressions that are not negative."""
         found: list[IndexExpr] = []
-        for guard in getattr(self._env, "guards", ()):
-            if not {str(symbol) for symbol in guard.expr.free_symbols} <= self.sizes.keys():
-                continue
+        for symbol in self._symbols:
+            most = most_of(symbol, self._env)
+            if most is not None:
+                found.append(most - index(self.sizes[str(symbol)]))
+        for relation in guards_of(self._env, self.sizes.keys()):
             try:
-                found += self._from_relation(guard.expr)
+                found += self._from_relation(relation)
             except LoweringError:
                 continue  # no index expression says it
-        return tuple(dict.fromkeys(found))
+        return well_defined(fact for fact in dict.fromkeys(found) if fact.constant is None)
+
+    def _number(self, expr: Any) -> int | None:
+        """What a guard says an expression is, if it is always the same number: an extent that is surely 1
+        has to be seen to be, for what is broadcast."""
+        guards = len(getattr(self._env, "guards", ()))
+        if guards != self._guards:
+            self._guards = guards
+            for guard in self._env.guards:
+                relation = self._env.replace(guard.expr)
+                sides = relation.args if type(relation).__name__ == "Equality" else ()
+                for one, other in zip(sides, sides[::-1], strict=True):
+                    if other.is_Integer and one.free_symbols:
+                        self._numbers[one] = int(other)
+                self._read_bound(relation)
+        return self._numbers.get(expr)
+
+    def _read_bound(self, relation: Any) -> None:
+        """``Max(1, s0//2) <= 1`` is what torch guards of a stride: ``s0//2`` is 1, unless it may be 0."""
+        if type(relation).__name__ != "LessThan" or not relation.args[1].is_Integer:
+            return
+        value, most = relation.args[0], int(relation.args[1])
+        for item in value.args if type(value).__name__ == "Max" else (value,):
+            if item.free_symbols and self._env.bound_sympy(item).lower >= most:
+                self._numbers[item] = most
 
     def _from_relation(self, relation: Any) -> tuple[IndexExpr, ...]:
         """What of a sympy relation can be said by expressions that are not negative."""
         kind = type(relation).__name__
         if kind not in _RELATIONS:
             return ()
-        left, right = (self._from_sympy(side, self._env) for side in relation.args)
+        left, right = (self._from_sympy(side, self._env, plain=True) for side in relation.args)
         return _RELATIONS[kind](left, right)
 
-    def _from_sympy(self, expr: Any, env: Any) -> IndexExpr:
+    def _from_sympy(self, expr: Any, env: Any, plain: bool = False) -> IndexExpr:
+        """The same as an index expression; ``plain``: as it is written, whatever the guards say of it."""
         kind = type(expr).__name__
+        self._env = env
+        if not plain and (number := self._number(expr)) is not None:
+            return index(number)
         if expr.is_Integer:
             return index(int(expr))
         if expr.is_Symbol:
             return index(self._size(expr, env))
-        parts = [self._from_sympy(part, env) for part in expr.args]
+        parts = [self._from_sympy(part, env, plain) for part in expr.args]
         if kind == "Add":
             total = parts[0]
             for part in parts[1:]:
@@ -93,12 +127,12 @@ class SizeTable:
         raise LoweringError(f"no index arithmetic for the symbolic size {expr}")
 
     def _size(self, symbol: Any, env: Any) -> Size:
-        self._env = env
         name = str(symbol)
         if name not in self.sizes:
             values = getattr(env, "backed_var_to_val", None) or getattr(env, "var_to_val", {})
             hint = values.get(symbol)
             if hint is None:
                 raise LoweringError(f"the size {name} depends on data")
+            self._symbols.append(symbol)
             self.sizes[name] = Size(name, int(hint), least_of(symbol, env))
         return self.sizes[name]

@@ -17,11 +17,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils import _pytree
 
 import nbcompile
 from nbcompile.options import Options
 from nbcompile.runtime.cache import DiskCache, key
-from nbcompile.stages import Argument, AtenGraph, Config, KernelSource, KernelText, Launch, least_of
+from nbcompile.stages import (
+    Argument,
+    AtenGraph,
+    Config,
+    KernelSource,
+    KernelText,
+    Launch,
+    guards_of,
+    least_of,
+    most_of,
+)
 
 SOURCE, RECORD = "source.json", "record.json"
 
@@ -46,7 +57,7 @@ def graph_key(aten: AtenGraph, options: Options, compiler: Sequence[object]) -> 
         for node in aten.module.graph.nodes
     ]  # fmt: skip
     return key(
-        "graph", aten.id, aten.stage, nodes, options.to_dict(), list(compiler),
+        "graph", aten.id, aten.stage, nodes, _known(aten), options.to_dict(), list(compiler),
         torch.__version__, code_version(),
     )  # fmt: skip
 
@@ -119,6 +130,23 @@ def _least(sizes: Iterable[Any]) -> dict[str, int | None]:
     nodes = [item.node for item in sizes if isinstance(item, torch.SymInt) and item.node.constant is None]
     found = {str(each): least_of(each, node.shape_env) for node in nodes for each in node.expr.free_symbols}
     return dict(sorted(found.items()))
+
+
+def _known(aten: AtenGraph) -> list[str]:
+    """What the guards say of a graph's sizes: what it is lowered to depends on that too."""
+    values = _pytree.tree_leaves([node.meta.get("val") for node in aten.module.graph.nodes])
+    sizes = [
+        size
+        for value in values
+        for size in ((*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,))
+        if isinstance(size, torch.SymInt) and size.node.constant is None
+    ]
+    if not sizes:
+        return []
+    env = sizes[0].node.shape_env
+    symbols = {str(each): each for size in sizes for each in size.node.expr.free_symbols}
+    most = [f"{name} <= {most_of(each, env)}" for name, each in symbols.items()]
+    return sorted([*most, *map(str, guards_of(env, symbols.keys()))])
 
 
 @functools.cache

@@ -92,6 +92,63 @@ def test_an_index_that_is_off_by_one(name: str, by: int, mode: str) -> None:
         verify_bounds(changed(program, shifted(by, 0)))
 
 
+@pytest.mark.parametrize("by", [0, 1, -1])
+def test_indices_that_lead_to_one_place(by: int) -> None:
+    """x[i - 2, j] and x[i, j - 8] are one value: where it is read, one of the two is inside."""
+    program = fused(lambda x: torch.cat([torch.cat([x, x])] * 3, 1), torch.randn(2, 4))
+    (kernel,) = program.groups
+    ways = kernel_values(kernel, program.program.buffers()).ways
+    assert max(len(tuple(each)) for each in ways.values()) == 2
+    if not by:
+        assert verify_bounds(program).proved > 1
+        return
+    with pytest.raises(VerifyError, match="reads x"):
+        verify_bounds(changed(program, shifted(by, 0)))
+
+
+def test_an_extent_that_a_guard_says_is_one() -> None:
+    """It is broadcast, though it is written as a quotient."""
+    program = fused(
+        lambda x, y: x.unflatten(0, (5, -1)).expand(-1, 4) + y,
+        torch.randn(5), torch.randn(5, 4), mode="symbolic",
+    )  # fmt: skip
+    assert verify_bounds(program).proved == 3
+
+
+def test_what_is_known_of_a_size_that_a_guard_made_a_number() -> None:
+    """The guard that compares the two was there first."""
+
+    def fn(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        found = x.gather(1, rows)
+        return found + 1 if x.shape[0] == 7 else found
+
+    program = fused(fn, torch.randn(7, 8), torch.randint(0, 8, (5, 3)), mode="symbolic")
+    assert any("7" in str(fact) for fact in program.program.facts)
+    assert verify_bounds(program).checked == 1
+
+
+SPLITS: dict[str, Callable[..., Any]] = {
+    "rows": lambda x: x.unflatten(0, (x.shape[0] // 2, -1)).exp(),
+    "groups": lambda x: F.group_norm(x[None], 3)[0],
+    "halves": lambda x: torch.cat([x[: x.shape[0] // 2] * 2, x[x.shape[0] // 2 :]]),
+    "flat": lambda x: x.exp().t().reshape(-1, 2).flip(0),
+    "scattered": lambda x: torch.slice_scatter(x, x[: x.shape[0] // 3] * 2, 0, 0, x.shape[0] // 3),
+}
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_divided_sizes(name: str) -> None:
+    found = verify_bounds(fused(SPLITS[name], torch.randn(12, 8), mode="symbolic"))
+    assert found.proved > 1 and not found.checked
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_divided_sizes_off_by_one(name: str) -> None:
+    program = fused(SPLITS[name], torch.randn(12, 8), mode="symbolic")
+    with pytest.raises(VerifyError, match="or more"):
+        verify_bounds(changed(program, shifted(1, 0)))
+
+
 @MODES
 @pytest.mark.parametrize("name", ["pad", "roll", "joined", "pooled"])
 def test_a_guard_that_lacks_a_bound(name: str, mode: str) -> None:

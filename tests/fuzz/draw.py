@@ -433,8 +433,7 @@ def _even(program: Program) -> Program:
     if not program.trains or UNEVEN.isdisjoint(step.op for step in program.steps):
         return program
     inputs = tuple(
-        replace(item, fill="normal") if item.fill == "special" else item
-        for item in program.inputs
+        replace(item, fill="normal") if item.fill == "special" else item for item in program.inputs
     )
     return replace(program, inputs=inputs)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
-from nbcompile.loop_ir.index import Axis, Size, index
-from nbcompile.loop_ir.proofs import impossible, inside, outside, proves, within_cases
+from nbcompile.loop_ir.index import Axis, FloorDiv, IndexExpr, Size, index
+from nbcompile.loop_ir.proofs import impossible, inside, outside, proves, well_defined, within_cases
 
 from .test_index import Tree, built, domain, grown, meaning, points
 
@@ -37,6 +38,8 @@ S, T = Size("s0", 7, 2), Size("s1", 7, 2)
 s, t = index(S), index(T)
 I_, J, K = Axis("i", S), Axis("j", 12), Axis("k", s * 12)
 i, j, k = map(index, (I_, J, K))
+HALF, FIFTH = s // 2, s // 5
+SPLIT = s // HALF  # what a view of s as (s // 2, -1) has in each row
 
 
 @pytest.mark.parametrize(
@@ -57,6 +60,13 @@ i, j, k = map(index, (I_, J, K))
         (s // 2 - 1, ()),
         ((s - 1) // 2 - i, (s - 1 - 2 * i,)),
         (t - 1 - (i + t - s), ()),
+        (s - 1 - (SPLIT * index(Axis("p", HALF)) + index(Axis("q", SPLIT * t)) // t), ()),
+        (s - 1 - (FIFTH * index(Axis("p", 5)) + index(Axis("q", FIFTH))), ()),
+        (5 - i // (s // 6), (-(s % 6),)),
+        (s // 3 - 1, (3 * (s // 3) * t - s * t,)),
+        (t - 1 - (i + j), (t - s * 12, s - 2)),
+        (s * t - 1 - (i * t + index(Axis("p", t))), ()),
+        (index(-1), (s - t, t - s - 1)),
     ],
     ids=str,
 )
@@ -76,6 +86,11 @@ def test_what_accesses_rely_on_is_proved(goal, facts):
         (j - 3, (2 * j - 3,)),
         (s // 2 - 2, ()),
         (index(Size("n", 3, None)), ()),
+        (5 - i // (s // 6), ()),
+        (s - 1 - (SPLIT * index(Axis("p", HALF)) + index(Axis("q", SPLIT * t + 1)) // t), ()),
+        (s - 1 - ((FIFTH + 1) * index(Axis("p", 5)) + index(Axis("q", FIFTH))), ()),
+        (s // 3 - 1, (s * t - 3 * (s // 3) * t,)),
+        (index(-1), (s - t, t - s)),
     ],
     ids=str,
 )
@@ -91,3 +106,18 @@ def test_the_two_sides_of_a_guard():
     assert sorted(proves(2 - j, case) for case in cases) == [False, True]
     assert sorted(proves(j - 9, case) for case in cases) == [False, True]
     assert within_cases(cases, [(j - 3, 8 - j)]) == ()
+
+
+def test_facts_whose_quotients_may_be_rounded_otherwise_are_left_out():
+    below = IndexExpr({(FloorDiv(s - 5, index(2)),): 1})
+    assert well_defined((below, s // t - 1, s - t)) == (s // t - 1, s - t)
+    assert well_defined((below, s - 5)) == (below, s - 5)
+    assert not proves(s - 5, well_defined((below,)))
+
+
+def test_a_proof_that_takes_too_long_is_none():
+    sizes = [index(Size(f"n{place}", 3, 2)) for place in range(6)]
+    facts = tuple(a * b // c - c // b * a for a in sizes for b in sizes for c in sizes if len({a, b, c}) == 3)
+    start = time.perf_counter()
+    assert not proves(sizes[0] * sizes[1] - sizes[2] * sizes[3], facts)
+    assert time.perf_counter() - start < 5
