@@ -24,14 +24,16 @@ from typing import TextIO
 
 ROOT = Path(__file__).resolve().parent.parent
 NEEDED = ("nbcompile", "tests", "scripts", "pyproject.toml", "constraints.txt", "README.md")
-SUITES = (  # the quickest that refuse most come first; golden kernels, which tell of any change, last
+SUITES = (  # the quickest that refuse most come first
     ["tests/codegen/test_overwriting.py", "tests/codegen/test_overwritten_then_read.py", "tests/fuse"],
-    ["tests/loop_ir", "tests/codegen"],
-    ["tests/lower", "tests/fuzz"],
-    ["tests/capture", "tests/runtime"],
+    ["tests/loop_ir", "tests/fuzz"],
     ["tests/golden"],
+    ["tests/codegen"],
+    ["tests/lower"],
+    ["tests/capture", "tests/runtime"],
 )
 """Arguments of pytest, run one after the other until a test fails."""
+QUICK = 3
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="parts of names")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--quick", action="store_true", help="not the last of the suites, which take longest")
     parser.add_argument("--passing", action="store_true", help="all tests are known to pass here as it is")
     parser.add_argument(
         "--timeout", type=float, default=900, help="seconds a suite may take; longer is refused"
@@ -184,7 +187,7 @@ def main() -> None:
         flush=True,
     )
     with ThreadPoolExecutor(args.jobs) as pool, args.out.open("w") as out:
-        found = list(pool.map(lambda item: _report(item, args.timeout, known, out), chosen))
+        found = list(pool.map(lambda item: _report(item, args.timeout, known, out, args.quick), chosen))
     refused = sum(found)
     print(f"{refused} of {len(found)} mutations refused")
     sys.exit(refused < len(found))
@@ -199,9 +202,9 @@ def failing(jobs: int) -> frozenset[str]:
     return frozenset(line.split()[1] for line in lines if line.startswith(("FAILED", "ERROR")))
 
 
-def _report(item: Mutation, timeout: float, known: frozenset[str], out: TextIO) -> bool:
+def _report(item: Mutation, timeout: float, known: frozenset[str], out: TextIO, quick: bool) -> bool:
     start = time.perf_counter()
-    by = refused_by(item, timeout, known)
+    by = refused_by(item, timeout, known, quick)
     seconds = time.perf_counter() - start
     print(
         f"{'refused' if by else 'SURVIVED':<9} {seconds:5.0f} s  {item.name}: {by or 'no test fails'}",
@@ -211,14 +214,16 @@ def _report(item: Mutation, timeout: float, known: frozenset[str], out: TextIO) 
     return bool(by)
 
 
-def refused_by(item: Mutation, timeout: float, known: frozenset[str]) -> str:
+def refused_by(item: Mutation, timeout: float, known: frozenset[str], quick: bool) -> str:
     """The first test that fails with the mutation, or what else ends the run; empty if nothing does."""
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
         tree = _tree(Path(folder))
         file = tree / "nbcompile" / item.file
         file.write_text(_mutated(file.read_text(), item))
         less = [f"--deselect={name}" for name in known]
-        for suite in SUITES:
+        for suite in (_near(tree, item), *SUITES[: QUICK if quick else None]):
+            if not suite:
+                continue
             try:
                 run = _tests(tree, suite, ["-xq", *less], timeout)
             except subprocess.TimeoutExpired:
@@ -231,6 +236,16 @@ def refused_by(item: Mutation, timeout: float, known: frozenset[str]) -> str:
                     (line for line in lines if line.startswith(("FAILED", "ERROR"))), run.stdout[-200:]
                 )
     return ""
+
+
+def _near(tree: Path, item: Mutation) -> list[str]:
+    """The test files that speak of the module that is changed, smallest first."""
+    module = item.file.removesuffix(".py")
+    named = (module.replace("/", "."), f"test_{Path(module).name}")
+    files = [path for path in (tree / "tests").rglob("test_*.py") if "notebooks" not in path.parts]
+    files = [path for path in files if path.parent.name != "golden"]
+    near = [path for path in files if named[1] in path.name or named[0] in path.read_text()]
+    return [str(path.relative_to(tree)) for path in sorted(near, key=lambda path: path.stat().st_size)]
 
 
 def _tree(folder: Path) -> Path:

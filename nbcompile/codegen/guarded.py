@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nbcompile.codegen.value_ranges import Ranges, fits
-from nbcompile.codegen.values import Value, gathered, walk_values
+from nbcompile.codegen.values import Gathered, Value, gathered, walk_values
+from nbcompile.loop_ir.index import Axis
 
 if TYPE_CHECKING:
     from nbcompile.codegen.tile_printer import Scope, TilePrinter
@@ -46,9 +47,20 @@ def needed(p: TilePrinter, roots: Sequence[Value], scope: Scope) -> tuple[list[V
     return list(order.values()), certain
 
 
+def varies_along(guard: Value) -> set[Axis]:
+    """The axes that a guard's test depends on."""
+    axes: set[Axis] = set()
+    for item, low, high in guard.bounds:
+        axes |= item.axes() | low.axes() | high.axes()
+        for atom in item.atoms():
+            if isinstance(atom, Gathered):
+                axes |= atom.value.axes
+    return axes
+
+
 def _within(p: TilePrinter, guard: Value, around: Around) -> Around:
     """What is around the two sides of a guard."""
-    dims = p.dims_of(p.test(guard, {}, ())[1])
+    dims = p.dims_of(varies_along(guard))
     return around | dims if dims and around is not None else None
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from nbcompile.codegen.aligned_rows import whole_groups
-from nbcompile.codegen.guarded import needed
+from nbcompile.codegen.guarded import needed, varies_along
 from nbcompile.codegen.printed import Lines
 from nbcompile.codegen.random_blocks import four_at_once, four_coins
 from nbcompile.codegen.triton_expressions import POINTER_TYPES, TRITON_TYPES, TritonWriter, reserved_names
@@ -294,18 +294,13 @@ class TilePrinter:
     def test(self, guard: Value, scope: Scope, under: Sequence[Condition]) -> tuple[str, set[Axis]]:
         """What of a guard's bounds is not known to hold, and the axes it depends on."""
         tests: list[str] = []
-        axes: set[Axis] = set()
         for item, low, high in guard.bounds:
             above, below = at_least(item, low), at_least(high - 1, item)
             for holds, sign, bound in ((above, ">=", low), (below, "<", high)):
                 if not holds:
                     left, right = self.place(item, scope, under), self.place(bound, scope, under)
                     tests.append(f"({left} {sign} {right})")
-            axes |= item.axes() | low.axes() | high.axes()
-            for atom in item.atoms():
-                if isinstance(atom, Gathered):
-                    axes |= atom.value.axes
-        return " & ".join(tests), axes
+        return " & ".join(tests), varies_along(guard)
 
     def chosen(self, value: Value, scope: Scope, under: Sequence[Condition]) -> Chosen | None:
         """Both sides of a guard as one load, if they read one buffer at places a constant apart: then the
