@@ -183,3 +183,23 @@ def test_a_result_that_shows_one_element_everywhere() -> None:
         return torch.prod(x).expand(4).view(torch.int32).view(torch.float32)
 
     agree(seen, torch.rand(3))
+
+
+def largest_of_all(x: Tensor) -> Tensor:
+    mean = torch.nanmean(x, 0, True)
+    return torch.linalg.vector_norm(torch.lerp(mean, mean, mean) + 0.01, float("inf"), (3, 0, 1, 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("seed", [0, 2])
+def test_halves_are_used_as_they_are_kept_for_backward(seed: int, dtype: torch.dtype) -> None:
+    """Computed anew in backward from what was kept, the largest number has to be one of them: unrounded in
+    forward, the gradient was 0/0."""
+    torch.manual_seed(seed)
+    x = torch.rand(2, 3, 4, 4).to(dtype).permute(3, 2, 0, 1)
+    found = []
+    for run in (largest_of_all, nbcompile.compile(largest_of_all, options={"cache": False, "verify": True})):
+        given = x.clone().requires_grad_()
+        run(given).backward()
+        found.append(given.grad)
+    torch.testing.assert_close(found[1], found[0], rtol=0.02, atol=0.05)

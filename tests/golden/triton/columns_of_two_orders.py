@@ -2,9 +2,9 @@
 #   → first_turned[i0, i1, i2, i3] = first[i0, i1, i2, i3]
 # kernel add_mul_sum (rows) over 768 points, each of 64 × 7 × 7:
 #   → add_turned[i, j, k, l] = float32(first_turned[i, j, k, l]) + float32(second[i, j, k, l])
-#     mul[i, j, k, l] = float32(add_turned[i, j, k, l]) * float32(x[i, j, k, l])
+#     mul[i, j, k, l] = float32(bfloat16(add_turned[i, j, k, l])) * float32(x[i, j, k, l])
 #   → sum_1[j] = sum float32(mul[i, j, k, l])  over i<64, k<7, l<7
-#     mul_1[i, j, k, l] = float32(add_turned[i, j, k, l]) * float32(scale[j, 0, 0])
+#     mul_1[i, j, k, l] = float32(bfloat16(add_turned[i, j, k, l])) * float32(scale[j, 0, 0])
 #   → clone[i, j, k, l] = mul_1[i, l, j, k]
 # kernel copy_2 (pointwise) over 64 × 768 × 7 × 7 points:
 #   → add[i0, i1, i2, i3] = add_turned[i0, i1, i2, i3]
@@ -48,10 +48,11 @@ def k1_add_mul_sum(scale_ptr, first_turned_ptr, second_ptr, x_ptr, add_turned_pt
         first_turned = tl.load(first_turned_ptr + i*768 + j).to(tl.float32)
         second = tl.load(second_ptr + i*768 + j).to(tl.float32)
         add_turned = first_turned + second
+        t = add_turned.to(tl.bfloat16).to(tl.float32)
         x = tl.load(x_ptr + i*768 + j).to(tl.float32)
-        sum_1 = sum_1 + (add_turned * x)
+        sum_1 = sum_1 + (t * x)
         tl.store(add_turned_ptr + i*768 + j, add_turned)
-        tl.store(clone_ptr + i*768 + j, add_turned * scale)
+        tl.store(clone_ptr + i*768 + j, t * scale)
     sum_1 = tl.sum(sum_1, axis=1)[:, None]
     tl.store(sum_1_parts_ptr + slab * 768 + j, sum_1)
 
