@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch._decomp import get_decompositions
 
+from nbcompile.capture import losses
 from nbcompile.options import Options
 
 aten = torch.ops.aten
@@ -56,6 +57,9 @@ def _table(eager_random: bool, gpu: bool) -> Table:
     if aten.baddbmm.default in table:
         table[aten.baddbmm.default] = functools.partial(_contiguous, table[aten.baddbmm.default])
     table[aten.native_group_norm.default] = _group_norm_of_mixed_types
+    table[aten.smooth_l1_loss_backward.default] = losses.smooth_l1_loss_backward
+    table[aten.nll_loss_backward.default] = losses.nll_loss_backward
+    table[aten.nll_loss2d_backward.default] = losses.nll_loss_backward
     if gpu:
         table[aten.convolution.default] = _bias_apart
         table[aten.convolution_backward.default] = _bias_gradient_apart
