@@ -32,7 +32,9 @@ _KEPT = (
     "_native_batch_norm_legit _native_batch_norm_legit_functional _native_batch_norm_legit_no_training "
     "native_batch_norm_backward batch_norm_backward _fused_rms_norm _fused_rms_norm_backward _safe_softmax "
     # torch's rewrites differ from its kernels: at NaN these, in the result's dtype the last
-    "hardtanh_backward hardswish_backward elu_backward select_scatter"
+    "hardtanh_backward hardswish_backward elu_backward select_scatter "
+    # the rewrite divides a complex number by its size as a complex number: NaN where that is subnormal
+    "sgn"
 ).split()
 
 # Rewritten although not in the core table, so that it fuses with what stands around it.
