@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch._decomp import get_decompositions
 
+from nbcompile.capture import losses
 from nbcompile.options import Options
 
 aten = torch.ops.aten
@@ -31,7 +32,9 @@ _KEPT = (
     "_native_batch_norm_legit _native_batch_norm_legit_functional _native_batch_norm_legit_no_training "
     "native_batch_norm_backward batch_norm_backward _fused_rms_norm _fused_rms_norm_backward _safe_softmax "
     # torch's rewrites differ from its kernels: at NaN these, in the result's dtype the last
-    "hardtanh_backward hardswish_backward elu_backward select_scatter"
+    "hardtanh_backward hardswish_backward elu_backward select_scatter "
+    # the rewrite divides a complex number by its size as a complex number: NaN where that is subnormal
+    "sgn"
 ).split()
 
 # Rewritten although not in the core table, so that it fuses with what stands around it.
@@ -56,6 +59,9 @@ def _table(eager_random: bool, gpu: bool) -> Table:
     if aten.baddbmm.default in table:
         table[aten.baddbmm.default] = functools.partial(_contiguous, table[aten.baddbmm.default])
     table[aten.native_group_norm.default] = _group_norm_of_mixed_types
+    table[aten.smooth_l1_loss_backward.default] = losses.smooth_l1_loss_backward
+    table[aten.nll_loss_backward.default] = losses.nll_loss_backward
+    table[aten.nll_loss2d_backward.default] = losses.nll_loss_backward
     if gpu:
         table[aten.convolution.default] = _bias_apart
         table[aten.convolution_backward.default] = _bias_gradient_apart

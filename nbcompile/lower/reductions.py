@@ -310,6 +310,8 @@ def _truth(b: Builder, kind: ReductionKind, x: View, dims: Dims, keepdim: bool) 
     def body(value: Expr, *where: IndexExpr) -> Expr:
         return value if value.dtype == torch.bool else value.ne(0)
 
+    if isinstance(dims, Sequence) and not dims:  # nothing is reduced then, though None is all dimensions
+        return b.pointwise(body, x, compute=compute_dtype(x.dtype))
     return fold(b, kind, x, dims, keepdim=keepdim, body=body)
 
 
@@ -332,7 +334,7 @@ def any_dim(b: Builder, x: View, dim: int, keepdim: bool = False) -> View:
     return _truth(b, "any", x, dim, keepdim)
 
 
-@lowering(aten.any.dims, samples=_truth_samples(_DIMS[:5], ([0],), [([1],)]))
+@lowering(aten.any.dims, samples=_truth_samples(_DIMS, ([0],), [([1],)]))
 def any_dims(b: Builder, x: View, dim: Dims = None, keepdim: bool = False) -> View:
     return _truth(b, "any", x, dim, keepdim)
 
@@ -347,7 +349,7 @@ def all_dim(b: Builder, x: View, dim: int, keepdim: bool = False) -> View:
     return _truth(b, "all", x, dim, keepdim)
 
 
-@lowering(aten.all.dims, samples=_truth_samples(_DIMS[:5], ([0],), [([1],)]))
+@lowering(aten.all.dims, samples=_truth_samples(_DIMS, ([0],), [([1],)]))
 def all_dims(b: Builder, x: View, dim: Dims = None, keepdim: bool = False) -> View:
     return _truth(b, "all", x, dim, keepdim)
 

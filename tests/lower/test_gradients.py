@@ -77,6 +77,19 @@ def test_slices_beyond_the_ends_and_other_dtypes(program):
     assert contest([Case("x", program, (torch.randn(4, 5),), {})]) == ([], 1)
 
 
+@pytest.mark.parametrize("truth", [torch.any, torch.all])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_an_empty_list_of_dimensions_reduces_no_truth(truth, dtype, keepdim):
+    x = torch.tensor([[1, 0, 3], [0, 0, 2]], dtype=dtype)
+    assert contest([Case("x", truth, (x,), {"dim": (), "keepdim": keepdim})]) == ([], 1)
+
+
+def test_the_sign_of_a_subnormal_complex_number():
+    x = torch.tensor([3e-39 + 4e-39j, 1e-40j, 1e-40, 0j, 3 + 4j]).repeat(16)  # ATen's vectors differ
+    assert contest([Case("x", torch.sgn, (x,), {})]) == ([], 1)
+
+
 # -- the contest itself sees what differs ----------------------------------------------------------
 
 
