@@ -43,6 +43,10 @@ class Verdict:
         return tuple(sorted({item.kind for item in self.failures}))
 
 
+class EagerDiesError(Exception):
+    """Eager's own kernels fail on the GPU, which is of no use to this process any more."""
+
+
 @dataclass(frozen=True)
 class Target:
     """Where programs run: ``cpu``, ``interpret`` (Triton's interpreter) or ``cuda``. ``options`` for
@@ -79,7 +83,10 @@ def check(program: Program, target: Target) -> Verdict:
     start = time.perf_counter()
     verdict = Verdict()
     runner = Runner(program, target.device)
-    expected = [runner.run(call) for call in range(len(program.sizes))]
+    try:
+        expected = [runner.run(call) for call in range(len(program.sizes))]
+    except torch.AcceleratorError as error:
+        raise EagerDiesError(str(error)[:120]) from error
     if expected[0].error is not None:
         verdict.refused = f"{type(expected[0].error).__name__}: {expected[0].error}"[:200]
     backend, recorder = target.compiler()

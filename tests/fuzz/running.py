@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,11 @@ def work(request: dict[str, Any]) -> int:
         if os.getppid() != parent:
             return 1
         print(json.dumps({"start": item["seed"]}), file=out)
-        print(json.dumps({"done": item["seed"], **outcome(item, request, target)}), file=out)
+        drawn = functools.partial(print, json.dumps({"drawn": item["seed"]}), file=out)
+        found = outcome(item, request, target, drawn)
+        print(json.dumps({"done": item["seed"], **found}), file=out)
+        if found.get("poisoned"):
+            os._exit(POISONED)
     return 0
 
 
@@ -57,9 +61,11 @@ def _target(request: dict[str, Any]) -> Any:
     )
 
 
-def outcome(item: dict[str, Any], request: dict[str, Any], target: Any) -> dict[str, Any]:
-    """What came of one seed, as plain data."""
-    from tests.fuzz.check import check
+def outcome(
+    item: dict[str, Any], request: dict[str, Any], target: Any, drawn: Callable[[], None]
+) -> dict[str, Any]:
+    """What came of one seed, as plain data. ``drawn`` is called when there is a program."""
+    from tests.fuzz.check import EagerDiesError, check
     from tests.fuzz.draw import draw
     from tests.fuzz.reduce import reduce
 
@@ -67,12 +73,15 @@ def outcome(item: dict[str, Any], request: dict[str, Any], target: Any) -> dict[
         program = Program.from_json(item["program"]) if item.get("program") else draw(item["seed"])
     except Exception as error:  # the generator's own fault
         return {"status": "no program", "note": "".join(traceback.format_exception_only(error)).strip()[:300]}
+    drawn()
     if item.get("died"):  # in another worker
         seconds = request["reduce_seconds"]
         small = reduce(program, functools.partial(dies, target=target, patience=request["timeout"]), seconds)
         return {"status": "failure", "program": program.to_json(), "reduced": small.to_json(), **item["died"]}
     try:
         verdict = check(program, target)
+    except EagerDiesError:
+        return {"status": "torch", "torch": ["eager dies"], "poisoned": True}
     except torch.AcceleratorError:
         traceback.print_exc()
         os._exit(POISONED)  # another worker takes this one's place
@@ -160,6 +169,7 @@ class Worker:
         self.messages = folder / f"errors-{number}.txt"
         self.done: dict[int, dict[str, Any]] = {}
         self.current: int | None = None
+        self.drawn = False  # the present program: until then only eager is at work
         self.since = time.monotonic()
         self._read = 0
         with self.answers.open("w") as out, self.messages.open("w") as errors:
@@ -179,7 +189,9 @@ class Worker:
             message = json.loads(line)
             self.since = time.monotonic()
             if "start" in message:
-                self.current = message["start"]
+                self.current, self.drawn = message["start"], False
+            elif "drawn" in message:
+                self.drawn = True
             else:
                 self.done[message["done"]] = message
                 self.current = None
@@ -240,13 +252,8 @@ def run(arguments: argparse.Namespace, script: Path, folder: Path) -> int:
                         worker.process.wait()
                     running.remove(worker)
                     if worker.current is not None:
-                        died = _death(worker, hung)
-                        item = next(item for item in worker.work if item["seed"] == worker.current)
-                        if arguments.reduce and not item.get("died"):
-                            waiting.append([{**item, "died": died}])
-                        else:
-                            tally.add({"done": worker.current, "status": "failure", **died})
-                    elif worker.process.returncode:
+                        waiting += _settled(worker, hung, arguments.reduce, tally)
+                    elif worker.process.returncode not in (0, POISONED):
                         tally.add({"done": -1, "status": "fuzzer", "note": worker.last_words(), "kinds": []})
                         continue
                     if worker.left():
@@ -258,6 +265,19 @@ def run(arguments: argparse.Namespace, script: Path, folder: Path) -> int:
             worker.process.kill()
     print(tally.summary())
     return 1 if tally.statuses["failure"] or tally.statuses["fuzzer"] else 0
+
+
+def _settled(worker: Worker, hung: bool, reduce: bool, tally: Tally) -> list[list[dict[str, Any]]]:
+    """Tell of the program at which a worker ended; work that is left to do for it."""
+    if not worker.drawn and not hung:
+        tally.add({"done": worker.current, "status": "torch", "torch": ["eager dies"]})
+        return []
+    died = _death(worker, hung)
+    item = next(item for item in worker.work if item["seed"] == worker.current)
+    if reduce and not item.get("died"):
+        return [[{**item, "died": died}]]
+    tally.add({"done": worker.current, "status": "failure", **died})
+    return []
 
 
 def _death(worker: Worker, hung: bool) -> dict[str, Any]:
