@@ -143,6 +143,11 @@ def read_function(
             except _NotInPartError:
                 whole = _read(function, launch, config, target, assumed, part=False)
                 made = _run_stages(whole, launch, target, assemble, facts)
+        shared, stages = int(facts.get("shared") or 0), int(config.constants.get("STAGES", 1))
+        if 0 < target.shared_bytes < shared and stages > 1:
+            # it could not be launched; with fewer blocks under way it computes the same
+            less = replace(config, constants={**config.constants, "STAGES": stages - 1})
+            return compile_function(text, launch, less, target, assumed, assemble)
         kind = "cubin" if target.kind == "cuda" else "hsaco"
         binary = made.pop(kind)
         resources = cubin_resources(binary) if kind == "cubin" else amdgcn_resources(made["amdgcn"])
@@ -156,7 +161,7 @@ def read_function(
             config=replace(config, constants=dict(config.constants)),
             assumed=assumed,
             warps=int(facts.get("num_warps") or config.warps),
-            shared_bytes=int(facts.get("shared") or 0),
+            shared_bytes=shared,
             registers=resources.registers,
             spill_bytes=resources.spill_bytes,
             scratch_bytes=int(facts.get("global_scratch_size") or 0),

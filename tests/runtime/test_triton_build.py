@@ -71,6 +71,31 @@ def test_spills_are_read_from_the_binary() -> None:
     assert triton_tools.cubin_resources(b"\x7fELF, but no more") == triton_tools.Resources(None, None)
 
 
+WALK = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def walk(x, y, n, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
+    total = tl.full([RBLOCK], 0.0, tl.float64)
+    for start in tl.range(0, n, RBLOCK, num_stages=STAGES):
+        at = start + tl.arange(0, RBLOCK)
+        total += tl.load(x + at, mask=at < n, other=0.0)
+    tl.store(y, tl.sum(total))
+"""
+
+
+def test_a_walk_keeps_no_more_under_way_than_there_is_room_for() -> None:
+    arguments = (Argument("x", "*fp64"), Argument("y", "*fp64", ours=True), Argument("n", "i32", hint=99999))
+    config = Config({"RBLOCK": 2048, "STAGES": 4})
+    launch = Launch("walk", "g0.fw.k0", arguments, ("1",), (config,))
+    roomy = build(sample(text=WALK, launches=(launch,)), HOPPER)["walk"]
+    assert roomy.config.constants["STAGES"] == 4 and roomy.shared_bytes > 2 * 2048 * 8
+    small = replace(HOPPER, shared_bytes=roomy.shared_bytes - 1)
+    less = build(sample(text=WALK, launches=(launch,)), small)["walk"]
+    assert less.config.constants["STAGES"] < 4 and less.shared_bytes <= small.shared_bytes
+
+
 def test_registers_agree_with_nvidias_own_tool() -> None:
     tool = triton_tools.find_disassembler()
     dump = Path(tool or "").with_name("cuobjdump")
