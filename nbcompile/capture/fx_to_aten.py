@@ -20,6 +20,7 @@ from torch._dynamo.exc import TorchDynamoException
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nbcompile.capture.decompositions import Table, decompositions
+from nbcompile.capture.extremes import keep_compared
 from nbcompile.capture.graph_record import record_nodes
 from nbcompile.capture.index_tensors import make_again, split
 from nbcompile.capture.layout import run_channels_last
@@ -98,9 +99,10 @@ def compile_fx_graph(
 
 
 def rewritten(joint: fx.GraphModule, forward_outputs: int) -> bool:
-    """Rewrite a joint graph so that less has to be saved for backward. Returns what :func:`split` is to be
-    told as ``again``."""
+    """Rewrite a joint graph so that less has to be saved for backward, and what must be is. Returns what
+    :func:`split` is to be told as ``again``."""
     write_out(joint)
+    keep_compared(joint)
     return make_again(joint, forward_outputs)
 
 

@@ -16,7 +16,7 @@ from nbcompile.fuse.alignment import (
 from nbcompile.fuse.cost import is_expensive, many_loads, touched
 from nbcompile.fuse.limits import CPU_LIMITS, Limits
 from nbcompile.fuse.recompute import repeats, times_over
-from nbcompile.fuse.scans import scanning
+from nbcompile.fuse.scans import counts_up, scanning
 from nbcompile.fuse.storage import why_not_in_place
 from nbcompile.loop_ir.expr import Load
 from nbcompile.loop_ir.fused import Binding, Group, Nest
@@ -210,6 +210,8 @@ def _schedule(group: Group, uses: Uses) -> Group | Refusal:
         if isinstance(turned, str):
             return Refusal("scan", turned)
         return _check_edges(turned, uses) or turned
+    if not all(counts_up(group, loop) for loop in group.loops if loop.id in group.bindings):
+        return Refusal("different-shape", "of equal numbers the first is wanted, which would come later here")
     reduced = {
         loop.id: _axes_of(binding[axis] for axis in loop.reduced)
         for loop, binding in _bound(group)

@@ -14,6 +14,7 @@ from typing import Literal
 
 from nbcompile.compilation import Decision
 from nbcompile.fuse.cost import bytes_saved
+from nbcompile.fuse.halves import read_as_stored
 from nbcompile.fuse.legality import COST, Refusal, Uses, merge, single
 from nbcompile.fuse.limits import limits_of
 from nbcompile.fuse.naming import numbered
@@ -34,7 +35,7 @@ def loops_to_groups(program: LoopProgram, options: Options) -> FusedProgram:
         fuser.offer_to_siblings(loop)
     for loop in fuser.loops:
         fuser.offer_to_small(loop)
-    return fuser.finish()
+    return read_as_stored(fuser.finish())
 
 
 class _Fuser:

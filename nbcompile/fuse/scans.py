@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nbcompile.loop_ir.fused import Group, Nest
-from nbcompile.loop_ir.index import ZERO, Axis
+from nbcompile.loop_ir.index import ZERO, Axis, IndexExpr
 from nbcompile.loop_ir.nodes import Loop
 
 
@@ -37,11 +37,27 @@ def _way(group: Group, loop: Loop) -> tuple[frozenset[Axis], int] | None:
     it jumps about in them."""
     assert loop.scanned is not None
     place = group.bindings[loop.id][loop.scanned]
-    inner = frozenset(place.axes())
-    counted = ZERO
-    for axis in group.nest.axes:
-        if axis in inner:
-            counted = counted * axis.extent + axis
+    inner, counted = frozenset(place.axes()), _counted(group, place)
     if place == counted:
         return inner, 1
     return (inner, -1) if place == loop.scanned.extent - 1 - counted else None
+
+
+def _counted(group: Group, place: IndexExpr) -> IndexExpr:
+    """The number of a point among those that the nest goes through along the axes of ``place``."""
+    counted = ZERO
+    for axis in group.nest.axes:
+        if axis in place.axes():
+            counted = counted * axis.extent + axis
+    return counted
+
+
+def counts_up(group: Group, loop: Loop) -> bool:
+    """Whether the nest meets the numbers that argmax or argmin look through in the order of their positions:
+    of equal ones the first is the result."""
+    if loop.reduction not in ("argmax", "argmin"):
+        return True
+    place = ZERO
+    for axis in loop.reduced:
+        place = place * axis.extent + group.bindings[loop.id][axis]
+    return place == _counted(group, place)

@@ -23,7 +23,6 @@ from nbcompile.loop_ir.nodes import (
     has_effect,
 )
 from nbcompile.lower.builder import NATIVE_DTYPES, Builder
-from nbcompile.lower.halves import read_as_stored
 from nbcompile.lower.padded_products import padded_product
 from nbcompile.lower.registry import registry
 from nbcompile.lower.sizes import SizeTable
@@ -76,7 +75,7 @@ def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
     program = LoopProgram(
         graph.id, tuple(inputs), statements, outputs, constants, spans, builder.updates, sizes.facts()
     )
-    return read_as_stored(without_dead_statements(program))
+    return without_dead_statements(program)
 
 
 def without_dead_statements(program: LoopProgram) -> LoopProgram:

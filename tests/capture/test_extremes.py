@@ -1,0 +1,41 @@
+"""The gradient of an extreme goes where it was found, whatever backward computes anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import nbcompile
+
+Tensor = torch.Tensor
+
+
+def smallest_of_pools(x: Tensor) -> Tensor:
+    pooled = torch.erf(F.avg_pool1d(x, 3, stride=2, padding=1, ceil_mode=True))
+    return torch.amin(pooled, 1, True).sum(0, True) ** -2
+
+
+CASES: dict[str, Callable[[Tensor], Tensor]] = {
+    "amin": smallest_of_pools,
+    "amax": lambda x: torch.erf(x * 0.3 + 0.1).sin().amax((0, 2)),
+    "max": lambda x: torch.erf(x * 0.3 + 0.1).tanh().max(),
+    "norm": lambda x: torch.linalg.vector_norm(torch.erf(x * 0.3) + 0.01, float("inf"), (0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_some_element_is_the_extreme(name: str) -> None:
+    function = CASES[name]
+    compiled = nbcompile.compile(function, options={"cache": False, "verify": True})
+    for seed in range(3):
+        torch.manual_seed(seed)
+        x = torch.randn(12, 3, 8)[3:6]
+        found = []
+        for run in (function, compiled):
+            given = x.clone().requires_grad_()
+            run(given).sum().backward()
+            found.append(given.grad)
+        torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-4)
