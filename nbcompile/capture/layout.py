@@ -80,7 +80,9 @@ def run_channels_last(module: fx.GraphModule, options: Options, recorder: Record
     if asked == "never" or (asked == "auto" and options.chip.kind != "cuda"):
         return
     convolutions = [node for node in module.graph.nodes if is_convolution(node)]
-    chosen = frozenset(node for node in convolutions if asked == "always" or is_worth_it(node))
+    chosen = frozenset(
+        node for node in convolutions if is_right(node) and (asked == "always" or is_worth_it(node))
+    )
     mode = fake_mode(module.graph) if chosen else None
     if mode is None:
         return
@@ -96,6 +98,13 @@ def run_channels_last(module: fx.GraphModule, options: Options, recorder: Record
     note = f"{which} convolution{'s' if of != 1 else ''} {'run' if of != 1 else 'runs'} channels-last"
     recorder.add(note)
     recorder.add(PassRecord("rewrite", id, id, (time.perf_counter() - start) * 1e3, note))
+
+
+def is_right(node: fx.Node) -> bool:
+    """Whether cuDNN does it rightly: of a transposed convolution of one pixel to one channel, whose weight
+    could be of either layout, it finds another gradient of the weight (torch 2.11 on an H200)."""
+    weight: torch.Tensor = node.args[_OPERANDS[node.target] - 1].meta["val"]  # type: ignore[union-attr]
+    return not (_groups(node)[1] and all(hint(extent) == 1 for extent in weight.shape[1:]))
 
 
 def is_worth_it(node: fx.Node) -> bool:

@@ -389,3 +389,16 @@ def test_kernels_agree_in_the_interpreter(name: str) -> None:
 def test_an_option_that_is_no_choice_is_refused() -> None:
     with pytest.raises(errors.OptionError, match="channels_last"):
         Options(channels_last="sometimes")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("choice", ["auto", "always"])
+def test_a_weight_that_cudnn_finds_no_gradient_of_stays(choice: str) -> None:
+    """Channels-last images and a transposed convolution of one pixel to one channel: on an H200 the weight's
+    gradient was another number."""
+    graphs = Graphs()
+    options = {"target": "cuda:90", "channels_last": choice}
+    net = nn.ConvTranspose2d(2, 1, 1, stride=2, bias=False)
+    _check(net, torch.randn(3, 2, 4, 9), 1e-4, options=options, compile_aten=graphs)
+    assert not graphs.copies()
+    _check(nn.ConvTranspose2d(2, 1, 3), torch.randn(3, 2, 4, 9), 1e-4, options=options, compile_aten=graphs)
+    assert graphs.copies()
