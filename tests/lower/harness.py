@@ -125,9 +125,11 @@ def compare(got: list[Any], eager: list[Any], reference: list[Any] | None) -> No
         except AssertionError:
             if reference is None or not reference[n].is_floating_point():
                 raise
-            torch.testing.assert_close(
-                mine.double(), reference[n].double(), rtol=rtol, atol=atol, equal_nan=True
-            )
+            right = reference[n].double()
+            if theirs.dtype.itemsize == 2:  # eager rounds after each step, we where a value is stored
+                off = (theirs.double() - right).abs().nan_to_num(0, 0, 0)
+                atol = max(atol, 1.5 * float(off.max()) if off.numel() else 0.0)
+            torch.testing.assert_close(mine.double(), right, rtol=rtol, atol=atol, equal_nan=True)
 
 
 def as_list(value: Any) -> list[Any]:
