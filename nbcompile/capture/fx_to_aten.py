@@ -20,6 +20,7 @@ from torch._dynamo.exc import TorchDynamoException
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nbcompile.capture.decompositions import Table, decompositions
+from nbcompile.capture.devices import gather
 from nbcompile.capture.extremes import keep_compared
 from nbcompile.capture.graph_record import record_nodes
 from nbcompile.capture.index_tensors import make_again, split
@@ -217,10 +218,11 @@ class _Trace:
         return frozenset(static)
 
     def lay_out(self, module: fx.GraphModule, suffix: str) -> None:
-        """Choose the memory layout of a graph's images before anything is recorded of it."""
+        """Choose where a graph's tensors lie and how its images are laid out, before it is recorded."""
         if not self.ours:
             return
         start = time.perf_counter()
+        gather(module)
         run_channels_last(module, self.options, self.recorder, f"{self.graph.id}.{suffix}")
         self.below += (time.perf_counter() - start) * 1e3
 

@@ -270,7 +270,7 @@ TRANSCENDENTAL = frozenset(
 """Operations that cost many instructions: worth keeping rather than computing again."""
 
 
-def op(name: str, *args: Expr | Number, dtype: torch.dtype | None = None) -> Expr:
+def op(name: str, *args: Expr | Number | SizeNumber, dtype: torch.dtype | None = None) -> Expr:
     """The operation ``name`` on ``args``; plain numbers take the dtype of the first expression.
 
     The result has ``dtype``, or bool for comparisons, or else the dtype of the arguments.
@@ -315,8 +315,18 @@ def constant(value: Number, dtype: torch.dtype) -> Constant:
     return Constant(number, dtype)
 
 
-def scalar(value: Number | IndexExpr, dtype: torch.dtype) -> Expr:
-    """A number, or a symbolic size, as an expression of ``dtype``."""
+@dataclass(frozen=True)
+class SizeNumber:
+    """A number that is computed of symbolic sizes: ``value``, in float64 as Python has it. It stands where a
+    plain number would."""
+
+    value: Expr
+
+
+def scalar(value: Number | IndexExpr | SizeNumber, dtype: torch.dtype) -> Expr:
+    """A number, a symbolic size, or a number computed of such, as an expression of ``dtype``."""
+    if isinstance(value, SizeNumber):
+        return cast(value.value, dtype)
     return index_value(value, dtype) if isinstance(value, IndexExpr) else constant(value, dtype)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from nbcompile.errors import LoweringError
-from nbcompile.loop_ir.expr import Constant, Expr, compute_dtype, constant, op, where
+from nbcompile.loop_ir.expr import Constant, Expr, SizeNumber, compute_dtype, constant, op, where
 from nbcompile.loop_ir.nodes import View
 from nbcompile.lower.builder import Builder, Operand
 from nbcompile.lower.registry import lowering
@@ -150,6 +150,8 @@ def pow_number(b: Builder, x: View, exponent: Any) -> View:
 
 
 def _power(x: Expr, exponent: Any) -> Expr:
+    if isinstance(exponent, SizeNumber):
+        return op("pow", x, exponent)
     if exponent in range(5):
         return _whole_power(x, int(exponent))
     if -exponent in range(5) and x.dtype.is_floating_point:

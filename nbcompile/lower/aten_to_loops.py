@@ -106,7 +106,7 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
         source, place = node.args
         return _resolve(source, values)[place]
     if isinstance(fake, _SYMBOLIC):
-        return builder.size(fake)
+        return builder.number(fake)
     args = _resolve(node.args, values)
     kwargs = _resolve(dict(node.kwargs), values)
     if getattr(target, "__name__", "") == "with_effects":

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from nbcompile.errors import LoweringError
-from nbcompile.loop_ir.expr import Expr, Number, compute_dtype, scalar
+from nbcompile.loop_ir.expr import Expr, Number, SizeNumber, compute_dtype, scalar
 from nbcompile.loop_ir.index import ONE, ZERO, Axis, Index, IndexExpr, floordiv, index, product
 from nbcompile.loop_ir.nodes import (
     Buffer,
@@ -37,7 +37,7 @@ NATIVE_DTYPES = frozenset(
     }
 )  # fmt: skip
 
-Operand = View | Number | IndexExpr
+Operand = View | Number | IndexExpr | SizeNumber
 _NAMES = "ijklmnopqrstuvwxyz"
 
 
@@ -90,6 +90,10 @@ class Builder:
     def size(self, value: Any) -> IndexExpr:
         """An int, SymInt or IndexExpr as an IndexExpr."""
         return self.sizes.to_index(value)
+
+    def number(self, value: Any) -> IndexExpr | SizeNumber:
+        """A SymInt as an IndexExpr, a SymFloat as what computes it."""
+        return self.sizes.to_number(value) if isinstance(value, torch.SymFloat) else self.size(value)
 
     def shape(self, value: torch.Tensor) -> tuple[IndexExpr, ...]:
         """Shape of a fake tensor."""
@@ -210,7 +214,7 @@ class Builder:
         fakes: list[Any] = [
             torch.empty((1,) * min(len(item.axes), 1), dtype=item.dtype, device="meta")
             if isinstance(item, View)
-            else (1 if isinstance(item, IndexExpr) else item)
+            else (1 if isinstance(item, IndexExpr) else 1.0 if isinstance(item, SizeNumber) else item)
             for item in operands
         ]
         state = fakes[0]
@@ -406,6 +410,8 @@ class Builder:
             return value if value.strided() is not None else self._copied_in_order(value)
         if isinstance(value, list | tuple):
             return type(value)(self._viewable(item) for item in value)
+        if isinstance(value, SizeNumber):
+            raise LoweringError("a library is called with a number that is computed of sizes")
         return value
 
     def _copied_in_order(self, value: View) -> View:

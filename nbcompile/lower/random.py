@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from nbcompile.errors import LoweringError
-from nbcompile.loop_ir.expr import Expr, compute_dtype, constant, index_value, op, where
+from nbcompile.loop_ir.expr import Expr, SizeNumber, compute_dtype, constant, index_value, op, where
 from nbcompile.loop_ir.index import ZERO, IndexExpr, index, product
 from nbcompile.loop_ir.nodes import View
 from nbcompile.lower.builder import NATIVE_DTYPES, Builder, Operand
@@ -161,7 +161,7 @@ def randn_like(b: Builder, x: View, **options: Any) -> View:
 
 
 def _normal(b: Builder, mean: Operand, std: Operand) -> View:
-    if not isinstance(std, View) and (isinstance(std, IndexExpr) or std < 0):
+    if not isinstance(std, View) and (isinstance(std, IndexExpr | SizeNumber) or std < 0):
         raise LoweringError("a normal distribution with a negative deviation raises")
     return _generate(b, 2, lambda u, v, mean, std: _gauss(u, v) * std + mean, mean, std)
 

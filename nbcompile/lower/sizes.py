@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
+from functools import partial, reduce
 from typing import Any
 
 import torch
 
 from nbcompile.errors import LoweringError
+from nbcompile.loop_ir.expr import Expr, SizeNumber, constant, index_value, op
 from nbcompile.loop_ir.index import ONE, IndexExpr, Size, floordiv, index, mod
 from nbcompile.loop_ir.proofs import well_defined
 from nbcompile.stages import guards_of, least_of, most_of
 
+_EXACT = 1 << 12
+"""Fractions with a denominator up to this, times a size, are a float64 without rounding."""
 _RELATIONS: dict[str, Callable[[IndexExpr, IndexExpr], tuple[IndexExpr, ...]]] = {
     "LessThan": lambda left, right: (right - left,),
     "StrictLessThan": lambda left, right: (right - left - 1,),
@@ -19,6 +24,11 @@ _RELATIONS: dict[str, Callable[[IndexExpr, IndexExpr], tuple[IndexExpr, ...]]] =
     "StrictGreaterThan": lambda left, right: (left - right - 1,),
     "Equality": lambda left, right: (left - right, right - left),
 }
+_FUNCTIONS = {
+    "Add": "add", "Mul": "mul", "ToFloat": "", "IntTrueDiv": "div", "FloatTrueDiv": "div",
+    "FloatPow": "pow", "OpaqueUnaryFn_sqrt": "sqrt",
+}  # fmt: skip
+"""sympy's and torch's functions of numbers, by the names of ours; ToFloat changes nothing."""
 
 
 class SizeTable:
@@ -44,6 +54,26 @@ class SizeTable:
         if isinstance(value, torch.SymFloat | torch.SymBool):
             raise LoweringError("a symbolic number that is not an integer")
         return index(int(value))
+
+    def to_number(self, value: torch.SymFloat) -> SizeNumber:
+        """A number that is computed of sizes, as Python computes it: in float64. LoweringError for one that
+        depends on data, and for functions that we do not have."""
+        node = value.node
+        if node.constant is not None:
+            return SizeNumber(constant(float(node.constant), torch.float64))
+        return SizeNumber(self._float(node.expr, node.shape_env))
+
+    def _float(self, expr: Any, env: Any) -> Expr:
+        kind = type(expr).__name__
+        if expr.is_integer:
+            return index_value(self._from_sympy(expr, env), torch.float64)
+        if expr.is_number and expr.is_real:
+            return constant(float(expr), torch.float64)
+        if kind not in _FUNCTIONS:
+            raise LoweringError(f"no arithmetic for the symbolic number {expr}")
+        parts = [self._float(part, env) for part in expr.args]
+        name = _FUNCTIONS[kind]
+        return reduce(partial(op, name), parts) if len(parts) > 1 else op(name, *parts) if name else parts[0]
 
     def facts(self) -> tuple[IndexExpr, ...]:
         """What the guards of the graph say of its sizes alone: expressions that are not negative."""
@@ -101,6 +131,10 @@ class SizeTable:
             return index(int(expr))
         if expr.is_Symbol:
             return index(self._size(expr, env))
+        if kind in ("TruncToInt", "FloorToInt"):
+            scaled = self._scaled(expr.args[0], env, plain)
+            if scaled is not None:
+                return scaled
         parts = [self._from_sympy(part, env, plain) for part in expr.args]
         if kind == "Add":
             total = parts[0]
@@ -125,6 +159,17 @@ class SizeTable:
         if kind in ("Mod", "PythonMod"):
             return mod(parts[0], parts[1])
         raise LoweringError(f"no index arithmetic for the symbolic size {expr}")
+
+    def _scaled(self, expr: Any, env: Any, plain: bool) -> IndexExpr | None:
+        """``1.5 * ToFloat(s0)`` rounded down, which is what resampling by a factor makes of a size."""
+        factors = [item for item in expr.args if item.is_Float] if type(expr).__name__ == "Mul" else []
+        sizes = [item.args[0] for item in expr.args if type(item).__name__ == "ToFloat"]
+        if len(factors) != 1 or len(sizes) != 1 or len(expr.args) != 2:
+            return None
+        ratio = Fraction(float(factors[0]))
+        if ratio <= 0 or ratio.denominator > _EXACT or env.bound_sympy(sizes[0]).lower < 0:
+            return None
+        return floordiv(self._from_sympy(sizes[0], env, plain) * ratio.numerator, index(ratio.denominator))
 
     def _size(self, symbol: Any, env: Any) -> Size:
         name = str(symbol)

@@ -25,6 +25,7 @@ from nbcompile.runtime.triton_grid import grid_of, hints_of
 from nbcompile.stages import AtenGraph, CompiledModule, KernelSource
 from nbcompile.targets import Target
 
+_COPY = torch.ops.aten._to_copy.default
 Functions = Mapping[str, Callable[..., None]]
 
 
@@ -141,13 +142,15 @@ def allocator(device: torch.device) -> Callable[..., torch.Tensor]:
 
 
 def check_devices(aten: AtenGraph, device: torch.device) -> None:
-    """LoweringError if the graph works on two devices (numbers that come in on the CPU are moved), or on one
-    that has no memory that kernels could be given."""
+    """LoweringError if the graph works on two devices (numbers that come in on the CPU are moved, and so is
+    what is only read as a copy there), or on one that has no memory that kernels could be given."""
     if device.type not in ("cpu", "cuda"):
         raise LoweringError(f"the graph works on {device}")
     for node in aten.module.graph.nodes:
         for item in _tensors(node.meta.get("val")):
             if item.device == device or (node.op in ("placeholder", "get_attr") and item.dim() == 0):
+                continue
+            if node.op == "placeholder" and all(user.target is _COPY for user in node.users):
                 continue
             raise LoweringError(f"{node.name} is on {item.device}, and the graph works on {device}")
 
@@ -190,7 +193,8 @@ def _with_scalars_there(
 
     def moving(args: list[Any]) -> Any:
         for place in places:
-            args[place] = args[place].to(device, non_blocking=True)
+            # The memory of a pinned tensor may hold something else before the GPU has read it.
+            args[place] = args[place].to(device, non_blocking=not args[place].is_pinned())
         return call(args)
 
     return moving

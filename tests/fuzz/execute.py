@@ -102,6 +102,8 @@ class Runner:
     def surroundings(self, always: bool = False) -> Iterator[None]:
         """The regions around a call (with ``always`` those that the function has within too)."""
         with contextlib.ExitStack() as stack:
+            if self.device != "cpu" and not self.program.mixes_devices:
+                stack.enter_context(torch.device(self.device))
             if always or not self.program.inside:
                 for region in self.program.regions(self.device):
                     stack.enter_context(eval(region, {"torch": torch}))
@@ -198,7 +200,7 @@ class Noise:
         if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
             return value
         eps = max(torch.finfo(value.dtype).eps, self.least)
-        random = torch.rand(value.shape, generator=self.generator, dtype=torch.float64) * 2 - 1
+        random = torch.rand(value.shape, generator=self.generator, dtype=torch.float64, device="cpu") * 2 - 1
         factor = (1 + random * eps * self.size).to(device=value.device, dtype=value.real.dtype)
         if self.size <= 1 or not value.numel():
             return value * factor

@@ -106,6 +106,11 @@ class Program:
     def trains(self) -> bool:
         return self.mode in ("train", "twice")
 
+    @property
+    def mixes_devices(self) -> bool:
+        """Whether, on a GPU, what the steps make from nothing is made on the CPU: a program in four."""
+        return (len(self.steps) + len(self.inputs)) % 4 == 0
+
     # -- as text -------------------------------------------------------------------------------
 
     def inputs_source(self, device: str = "cpu") -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
 import nbcompile
 from nbcompile.options import Options
+from tests.capture.test_devices import GOING
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
 
@@ -50,3 +53,37 @@ def test_indices_and_rolls_stay_inside() -> None:
     for rows in (64, 7, 130):
         x = torch.randn(rows, 33, device="cuda")
         torch.testing.assert_close(run(x), x.gather(1, (x > 0).long()) - x.roll(-1, 0))
+
+
+@pytest.mark.parametrize("name", GOING)
+def test_what_a_program_makes_on_the_cpu_is_made_there(name: str) -> None:
+    function, *inputs = GOING[name][0], *GOING[name][1]
+    made = [
+        torch.arange(math.prod(shape))
+        .reshape(shape)
+        .to(device, dtype)
+        .requires_grad_(dtype.is_floating_point)
+        for shape, dtype, device in inputs
+    ]
+    run = nbcompile.compile(function, options={"cache": False, "verify": True})
+    got, wanted = run(*made), function(*made)
+    torch.testing.assert_close(got, wanted)
+    trained = [item for item in made if item.requires_grad]
+    torch.testing.assert_close(
+        torch.autograd.grad(got.sum(), trained), torch.autograd.grad(wanted.sum(), trained)
+    )
+    assert run.ran_compiled, run.compilation
+
+
+def test_a_pinned_number_is_read_when_the_call_is_made() -> None:
+    x, number = torch.ones(1 << 24, device="cuda"), torch.tensor(2.0).pin_memory()
+    run = nbcompile.compile(lambda x, n: x.sin() * n, options={"cache": False})
+    run(x, number)
+    wanted = x.sin() * 2.0
+    torch.cuda.synchronize()
+    for _ in range(20):
+        x.sin_().asin_()  # the GPU is busy
+    x.fill_(1.0)
+    got = run(x, number)
+    number.fill_(3.0)
+    torch.testing.assert_close(got, wanted)
