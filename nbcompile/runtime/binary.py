@@ -39,7 +39,7 @@ def find_or_build(source: KernelSource, toolchain: Toolchain, options: Options, 
         return Binary(dict, from_cache=False)
     cache = DiskCache.shared()
     name = key(
-        without_comments(source.source), toolchain.fingerprint, EXTRA_FLAGS, options.target, "nbcompile-c-1"
+        without_comments(source.source), toolchain.fingerprint, EXTRA_FLAGS, options.target, "nbcompile-c-2"
     )
     entry = cache.get(name) if options.cache else None
     if entry is not None:

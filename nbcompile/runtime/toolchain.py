@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Literal
 
 from nbcompile.errors import OUR_BUG, ToolchainError
+from nbcompile.runtime.one_result import widest, with_one_result
 
 TIMEOUT = 180.0
 """Seconds one compiler run may take."""
@@ -60,6 +61,8 @@ class Toolchain:
     openmp:      whether ``#pragma omp parallel`` makes threads; without it kernels run serially.
     vector_math: C functions (``"expf"``, ``"pow"``) of which the C library has a SIMD version in every
                  width the compiler may pick, so that declaring them ``simd`` links.
+    widest:      the letter of the widest of these versions (``"d"`` is AVX2's), which the others are sent
+                 to; empty: each is its own.
     processor:   identifies the instruction set that ``-march=native`` stood for, so that a cache on a
                  shared home never hands one machine another's binary.
     """
@@ -72,6 +75,7 @@ class Toolchain:
     openmp: bool
     vector_math: frozenset[str]
     processor: str
+    widest: str = ""
 
     @property
     def fingerprint(self) -> tuple[str, ...]:
@@ -84,7 +88,8 @@ class Toolchain:
         ``timeout`` is in seconds. Raises ToolchainError with the compiler's first error line if the
         compiler refuses, takes too long, has gone, or cannot write ``out``.
         """
-        self._make(out, [*self.flags, *extra, "-x", "c", "-"], source, timeout)
+        text = with_one_result(source, self.widest)
+        self._make(out, [*self.flags, *extra, "-x", "c", "-"], text, timeout)
 
     def link(self, objects: Sequence[Path], out: Path, *, timeout: float = TIMEOUT) -> None:
         """Link object files (made by :meth:`compile` with ``-c``) to the shared library ``out``; raises
@@ -202,6 +207,7 @@ def _describe(command: tuple[str, ...], version: str, kind: Literal["gcc", "clan
         openmp=openmp,
         vector_math=vector_math,
         processor=_processor(machine, features),
+        widest=widest(machine, features) if vector_math else "",
     )
 
 
