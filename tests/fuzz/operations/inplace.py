@@ -20,7 +20,10 @@ def dense(x: torch.Tensor) -> bool:
 
 def writable(d: Draw, x: Value) -> bool:
     """Whether eager lets this be overwritten."""
-    fixed = d.mode in ("train", "twice", "grad") and x.now.requires_grad and x.now.is_leaf
+    try:
+        fixed = d.mode in ("train", "twice", "grad") and x.now.requires_grad and x.now.is_leaf
+    except RuntimeError:  # one of several views whose base has been written to
+        return False
     return not fixed and x.all(dense)
 
 
