@@ -243,7 +243,7 @@ def _near(tree: Path, item: Mutation) -> list[str]:
     module = item.file.removesuffix(".py")
     named = (module.replace("/", "."), f"test_{Path(module).name}")
     files = [path for path in (tree / "tests").rglob("test_*.py") if "notebooks" not in path.parts]
-    files = [path for path in files if path.parent.name != "golden"]
+    files = [path for path in files if path.parent.name != "golden" and path.name != "test_docs.py"]
     near = [path for path in files if named[1] in path.name or named[0] in path.read_text()]
     return [str(path.relative_to(tree)) for path in sorted(near, key=lambda path: path.stat().st_size)]
 

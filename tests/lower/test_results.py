@@ -203,3 +203,18 @@ def test_halves_are_used_as_they_are_kept_for_backward(seed: int, dtype: torch.d
         run(given).backward()
         found.append(given.grad)
     torch.testing.assert_close(found[1], found[0], rtol=0.02, atol=0.05)
+
+
+def test_a_result_that_holds_what_an_input_held_before() -> None:
+    def before(x: Tensor) -> tuple[Tensor, Tensor]:
+        kept, part = x.new_empty(x.shape).copy_(x), torch.empty(3)
+        part[:] = x[1]
+        x.add_(1)
+        return kept, part
+
+    run = nbcompile.compile(before, options={"cache": False})
+    x, y = torch.arange(6.0).reshape(2, 3), torch.arange(6.0).reshape(2, 3)
+    got, wanted = run(x), before(y)
+    assert run.ran_compiled, run.eager_reason
+    assert torch.equal(x, y)
+    assert all(map(torch.equal, got, wanted))
