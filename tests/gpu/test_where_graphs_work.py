@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import nbcompile
+from nbcompile.backends.nbcompile import nbcompile_backend
 from nbcompile.options import Options
 from tests.capture.test_devices import GOING
 
@@ -20,7 +21,7 @@ def waves(device: str | None = None) -> torch.Tensor:
 
 def test_a_named_device() -> None:
     torch._dynamo.reset()
-    got = torch.compile(lambda: waves("cuda"), backend="nbcompile")()
+    got = torch.compile(lambda: waves("cuda"), backend=nbcompile_backend)()
     assert got.device.type == "cuda"
     torch.testing.assert_close(got, waves("cuda"))
 
@@ -28,7 +29,7 @@ def test_a_named_device() -> None:
 def test_the_default_device() -> None:
     torch._dynamo.reset()
     with torch.device("cuda"):
-        got = torch.compile(waves, backend="nbcompile")()
+        got = torch.compile(waves, backend=nbcompile_backend)()
         assert got.device.type == "cuda"
         torch.testing.assert_close(got, waves())
 
@@ -36,7 +37,7 @@ def test_the_default_device() -> None:
 def test_kernels_are_made_for_the_gpu() -> None:
     run = nbcompile.compile(lambda: waves("cuda"), options={"cache": False, "verify": True})
     torch.testing.assert_close(run(), waves("cuda"))
-    assert run.ran_compiled and run.compilation.environment.target.startswith("cuda")
+    assert run.ran_compiled and run.compilation.environment.device.startswith("cuda")
 
 
 def test_code_for_the_cpu_leaves_tensors_of_a_gpu_alone() -> None:
@@ -62,7 +63,7 @@ def test_what_a_program_makes_on_the_cpu_is_made_there(name: str) -> None:
         torch.arange(math.prod(shape))
         .reshape(shape)
         .to(device, dtype)
-        .requires_grad_(dtype.is_floating_point)
+        .requires_grad_(dtype.is_floating_point and device != "cpu")
         for shape, dtype, device in inputs
     ]
     run = nbcompile.compile(function, options={"cache": False, "verify": True})
@@ -72,7 +73,7 @@ def test_what_a_program_makes_on_the_cpu_is_made_there(name: str) -> None:
     torch.testing.assert_close(
         torch.autograd.grad(got.sum(), trained), torch.autograd.grad(wanted.sum(), trained)
     )
-    assert run.ran_compiled, run.compilation
+    assert run.ran_compiled, run.eager_reason
 
 
 def test_a_pinned_number_is_read_when_the_call_is_made() -> None:
