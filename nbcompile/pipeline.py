@@ -65,12 +65,13 @@ def compile_graph(
     device = device_of(aten.module)
     options = options.for_device(device)
     triton_module.check_devices(aten, device)
-    if options.chip.is_gpu:
-        triton_module.guard_index_width(aten, tile_printer.INT32_LIMIT)
-        return _for_gpu(aten, device, options, recorder, changes=changes)
-    if device.type != "cpu":
-        raise LoweringError(f"code for a CPU cannot be given the memory of {device}")
-    return _for_cpu(aten, options, recorder, changes)
+    with torch.device("cpu"):  # what is computed on the way, whatever device is the default around the call
+        if options.chip.is_gpu:
+            triton_module.guard_index_width(aten, tile_printer.INT32_LIMIT)
+            return _for_gpu(aten, device, options, recorder, changes=changes)
+        if device.type != "cpu":
+            raise LoweringError(f"code for a CPU cannot be given the memory of {device}")
+        return _for_cpu(aten, options, recorder, changes)
 
 
 def _for_cpu(

@@ -136,13 +136,27 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
     copying = _copying_form(target)
     if copying is not None:
         copies = [item.contiguous() for item in fake] if isinstance(fake, list | tuple) else fake.contiguous()
-        return builder.call(
+        made = builder.call(
             copying, args, kwargs, result=copies, fallback=reason is None, reason=reason or why
         )
+        return _laid_out_as_traced(builder, fake, made)
     padded = padded_product(builder, target, args, kwargs)
     if padded is not None:
         return padded
     return builder.call(target, args, kwargs, fallback=reason is None, reason=reason or why)
+
+
+def _laid_out_as_traced(builder: Builder, fake: Any, made: Any) -> Any:
+    """The contiguous copy of a view that is no view of ours, in the order of that view's memory: random
+    numbers are drawn for elements in that order."""
+    if (
+        not isinstance(fake, torch.Tensor)
+        or fake.dtype not in NATIVE_DTYPES
+        or not builder.options.eager_random
+    ):
+        return made
+    strides = builder.result_strides(made.shape)
+    return made if strides in (None, made.buffer.strides) else builder.copy(made)
 
 
 def _check_scatters(statements: Sequence[Statement], options: Options) -> None:

@@ -12,6 +12,7 @@ from collections import OrderedDict
 
 import torch
 
+_CPU = torch.device("cpu")  # another may be the default
 SMALL = 128 << 10
 """Bytes below which malloc's own free lists do as well."""
 DEFAULT_LIMIT = 4 << 30
@@ -36,15 +37,15 @@ class BufferPool:
         for extent, stride in zip(shape, strides, strict=True):
             elements += (extent - 1) * stride
             if extent == 0:
-                return torch.empty_strided(shape, strides, dtype=dtype)
+                return torch.empty_strided(shape, strides, dtype=dtype, device=_CPU)
         size = elements * dtype.itemsize
         if size < SMALL or self._use_count is None:
-            return torch.empty_strided(shape, strides, dtype=dtype)
+            return torch.empty_strided(shape, strides, dtype=dtype, device=_CPU)
         with self._lock:  # a storage is free until a tensor holds it: two threads must not take one
             storage = self._take(size)
             if storage is not None:
-                return torch.empty(0, dtype=dtype).set_(storage, 0, shape, strides)
-            tensor = torch.empty_strided(shape, strides, dtype=dtype)
+                return torch.empty(0, dtype=dtype, device=_CPU).set_(storage, 0, shape, strides)
+            tensor = torch.empty_strided(shape, strides, dtype=dtype, device=_CPU)
             self._keep(size, tensor.untyped_storage())
             return tensor
 

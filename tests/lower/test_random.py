@@ -4,8 +4,10 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import nbcompile
 from nbcompile.loop_ir.interpret import interpret
 from nbcompile.loop_ir.nodes import LibraryCall
 from nbcompile.loop_ir.verify import verify
@@ -134,3 +136,23 @@ def test_eager_bernoulli_reads_no_memory_and_draws_the_same():
     torch.manual_seed(5)
     dropped = torch.nn.functional.dropout(torch.ones(50, 70), 0.4)
     assert torch.equal(got, dropped != 0)  # what eager dropout keeps
+
+
+@pytest.mark.parametrize("kind", ("permuted", "part"))
+def test_numbers_land_where_eager_has_them_in_a_view_of_an_overwritten_input(kind: str) -> None:
+    """A view that becomes a copy, for the input is overwritten, is laid out as the view was."""
+
+    def drawn(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        view = x.permute(1, 0) if kind == "permuted" else x[1:].t()
+        kept = F.dropout(view, 0.5)
+        y.mul_(2)
+        return kept * 3, torch.rand_like(view) + 1
+
+    found = []
+    run = nbcompile.compile(drawn, options={"cache": False, "random": "eager"})
+    for function in (run, drawn):
+        base = torch.arange(1.0, 41.0)
+        x, y = base.as_strided((9, 4), (4, 1), 2), base[4:20]
+        torch.manual_seed(3)
+        found.append((*function(x, y), base))
+    torch.testing.assert_close(*found)
