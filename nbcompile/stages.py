@@ -88,6 +88,29 @@ def most_of(symbol: Any, env: Any) -> int | None:
     return int(known.upper) if known is not None and known.upper.is_Integer else None
 
 
+def is_fixed(symbol: Any, env: Any) -> bool:
+    """Whether a symbol is the extent of a constant of the graph, which torch may trace as if it could be
+    another: no input says what it is, and a guard that names it cannot be written down."""
+    sources = getattr(env, "var_to_sources", {}).get(symbol, ())
+    return bool(sources) and all(type(_root(source)).__name__ == "ConstantSource" for source in sources)
+
+
+def _root(source: Any) -> Any:
+    while hasattr(source, "base"):
+        source = source.base
+    return source
+
+
+def hint_of(symbol: Any, env: Any) -> int | None:
+    """The value of a symbolic integer that its graph was traced with; None: it depends on data."""
+    value = _hints(env).get(symbol)
+    return None if value is None else int(value)
+
+
+def _hints(env: Any) -> Any:
+    return getattr(env, "backed_var_to_val", None) or getattr(env, "var_to_val", {})
+
+
 def guards_of(env: Any, names: Collection[str]) -> list[Any]:
     """What the guards of a graph say of the sizes of these names alone: sympy's relations."""
     said = (env.replace(guard.expr) for guard in getattr(env, "guards", ()))

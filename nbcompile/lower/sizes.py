@@ -13,7 +13,7 @@ from nbcompile.errors import LoweringError
 from nbcompile.loop_ir.expr import Expr, SizeNumber, constant, index_value, op
 from nbcompile.loop_ir.index import ONE, IndexExpr, Size, floordiv, index, mod
 from nbcompile.loop_ir.proofs import well_defined
-from nbcompile.stages import guards_of, least_of, most_of
+from nbcompile.stages import guards_of, hint_of, is_fixed, least_of, most_of
 
 _EXACT = 1 << 12
 """Fractions with a denominator up to this, times a size, are a float64 without rounding."""
@@ -130,7 +130,8 @@ class SizeTable:
         if expr.is_Integer:
             return index(int(expr))
         if expr.is_Symbol:
-            return index(self._size(expr, env))
+            fixed = hint_of(expr, env) if is_fixed(expr, env) else None
+            return index(self._size(expr, env) if fixed is None else fixed)
         if kind in ("TruncToInt", "FloorToInt"):
             scaled = self._scaled(expr.args[0], env, plain)
             if scaled is not None:
@@ -174,10 +175,9 @@ class SizeTable:
     def _size(self, symbol: Any, env: Any) -> Size:
         name = str(symbol)
         if name not in self.sizes:
-            values = getattr(env, "backed_var_to_val", None) or getattr(env, "var_to_val", {})
-            hint = values.get(symbol)
+            hint = hint_of(symbol, env)
             if hint is None:
                 raise LoweringError(f"the size {name} depends on data")
             self._symbols.append(symbol)
-            self.sizes[name] = Size(name, int(hint), least_of(symbol, env))
+            self.sizes[name] = Size(name, hint, least_of(symbol, env))
         return self.sizes[name]

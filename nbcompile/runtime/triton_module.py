@@ -22,7 +22,7 @@ from nbcompile.runtime.source_to_module import Allocate, Wrap, bind
 from nbcompile.runtime.stopwatch import Stopwatch
 from nbcompile.runtime.triton_build import Builds, TritonBinary
 from nbcompile.runtime.triton_grid import grid_of, hints_of
-from nbcompile.stages import AtenGraph, CompiledModule, KernelSource
+from nbcompile.stages import AtenGraph, CompiledModule, KernelSource, is_fixed
 from nbcompile.targets import Target
 
 _COPY = torch.ops.aten._to_copy.default
@@ -166,7 +166,10 @@ def guard_index_width(aten: AtenGraph, limit: int) -> None:
             span: Any = 1
             for size, stride in zip(item.shape, item.stride(), strict=True):
                 span = span + (size - 1) * stride
-            if isinstance(span, torch.SymInt) and span.node.hint is not None and span.node.hint < limit:
+            if not isinstance(span, torch.SymInt) or span.node.hint is None or span.node.hint >= limit:
+                continue
+            env = span.node.shape_env
+            if not any(is_fixed(symbol, env) for symbol in span.node.expr.free_symbols):
                 bool(span < limit)  # asking is what makes the guard
 
 

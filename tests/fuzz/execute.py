@@ -243,7 +243,8 @@ class Noise:
         if self.size <= 1 or not value.numel():
             return value * factor
         # where nothing is left of larger numbers, another order of rounding leaves a little of either sign
-        left = value.detach().abs().nan_to_num(0, 0, 0).amax() * (factor - 1) * eps
+        # (what it was made of may all be nought and one)
+        left = value.detach().abs().nan_to_num(0, 0, 0).amax().clamp(min=1.0) * (factor - 1)
         return value * factor + torch.where(value.detach() == 0, left, torch.zeros_like(left))
 
 
