@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from nbcompile.codegen.groups_to_source import is_repeatable
 from nbcompile.errors import VerifyError
 from nbcompile.fuse.limits import limits_of
 from nbcompile.fuse.loops_to_groups import loops_to_groups
@@ -50,3 +51,10 @@ def test_the_verifier_refuses_what_overwrites_too_early() -> None:
     ]
     with pytest.raises(VerifyError, match=f"reads {old}, but its memory holds {new}"):
         verify_versions(replace(fused, items=tuple(items)))
+
+
+def test_what_overwrites_is_not_run_again() -> None:
+    """Its second run would find the new values for the old."""
+    fused = read_late()
+    assert not is_repeatable(fused)
+    assert is_repeatable(replace(fused, program=replace(fused.program, updates={})))
