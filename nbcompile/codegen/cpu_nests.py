@@ -311,7 +311,9 @@ class Nests(KernelPrinter):
             self.out.add(f"const {REGISTER_TYPES[acc.item.value.dtype]} {name} = {strip(text)};", [loop])
             text = name
         position = self.text(acc.item.position, scope) if acc.item.position is not None else ""
-        for line in acc.update(where, strip(text), strip(position)):
+        # what stands behind an operator keeps its parentheses: a && (b || c)
+        value = text if acc.clause in ("&&", "||") else strip(text)
+        for line in acc.update(where, value, strip(position)):
             self.out.add(line, [loop])
 
     def _target(self, acc: Accumulator, scope: Scope) -> str:
