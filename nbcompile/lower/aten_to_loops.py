@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from nbcompile.errors import LoweringError
-from nbcompile.loop_ir.index import ONE, ZERO, IndexExpr
+from nbcompile.loop_ir.index import ONE, ZERO, IndexExpr, index
 from nbcompile.loop_ir.nodes import (
     Buffer,
     Loop,
@@ -234,6 +234,7 @@ class _Outputs:
         if not self._laid_out(item, value):
             return self._copied(item, value)
         self._check_offset(item, value)
+        self._check_places(item, value)
         if value.buffer.dtype not in NATIVE_DTYPES or self._may_show(item, value.buffer):
             return value
         key = value.buffer.name, _storage(item)
@@ -272,6 +273,18 @@ class _Outputs:
         strided, offset = value.strided(), self.builder.size(item.meta["val"].storage_offset())
         if strided is not None and offset != strided[1]:
             raise LoweringError(f"{item.name} shows a part of an input, and is known by its place in that")
+
+    def _check_places(self, item: fx.Node, value: View) -> None:
+        """A result that shows an input is made anew from that input by AOTAutograd: by the views that autograd
+        knows of the graph's result, where it knows any, else by strides. The gradient of the latter is another
+        where elements of the input share memory; ATen's result knows its views."""
+        buffer = value.buffer
+        if buffer.role != "input" or item.name in self.saved:
+            return
+        # by the sizes at hand: strides that are symbols of their own prove nothing
+        shape, strides = ([index(each.hint()) for each in of] for of in (buffer.shape, buffer.strides))
+        if not has_own_places(shape, strides):
+            raise LoweringError(f"{item.name} shows an input whose elements share memory")
 
     def _laid_out(self, item: fx.Node, value: View) -> bool:
         """Whether the memory that ``value`` shows has the strides that the graph says."""

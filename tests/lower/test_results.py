@@ -218,3 +218,17 @@ def test_a_result_that_holds_what_an_input_held_before() -> None:
     assert run.ran_compiled, run.eager_reason
     assert torch.equal(x, y)
     assert all(map(torch.equal, got, wanted))
+
+
+@pytest.mark.parametrize("dynamic", (None, True))
+def test_gradients_of_views_of_an_input_whose_elements_share_memory(dynamic: bool | None) -> None:
+    def seen(x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.meshgrid(x, x, indexing="xy")[1][::2], x.sin()
+
+    gradients = []
+    for function in (seen, nbcompile.compile(seen, dynamic=dynamic, options={"cache": False})):
+        x = torch.tensor([0.5]).expand(4).detach().requires_grad_()
+        view, wave = function(x)
+        weights = torch.arange(1.0, 9.0).reshape(view.shape)
+        gradients.append(torch.autograd.grad((view * weights).sum() + wave.sum(), x)[0])
+    torch.testing.assert_close(gradients[1], gradients[0])
