@@ -275,9 +275,9 @@ class _Outputs:
             raise LoweringError(f"{item.name} shows a part of an input, and is known by its place in that")
 
     def _check_places(self, item: fx.Node, value: View) -> None:
-        """A result that shows an input is made anew from that input by AOTAutograd: by the views that autograd
-        knows of the graph's result, where it knows any, else by strides. The gradient of the latter is another
-        where elements of the input share memory; ATen's result knows its views."""
+        """AOTAutograd makes a result that shows an input anew from that input: by the views that autograd
+        knows of the graph's result, where it knows any, else by strides. The gradient of the latter is
+        another where elements of the input share memory; ATen's result knows its views."""
         buffer = value.buffer
         if buffer.role != "input" or item.name in self.saved:
             return
