@@ -122,8 +122,8 @@ def _make_there(module: fx.GraphModule, node: fx.Node, device: torch.device) -> 
             value = getattr(value, part)
         node.target = f"{node.name}_there"
         module.register_buffer(node.target, _moved(value, device))
-        old = node.meta["val"]
-        made = torch.empty_strided(old.shape, old.stride(), dtype=old.dtype, device=device)
+        # its own extents, which torch may have traced as symbols that no guard can name
+        made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
         set_result(node, made, described)
         return
     if "device" in node.kwargs or not any(
