@@ -95,6 +95,17 @@ def is_fixed(symbol: Any, env: Any) -> bool:
     return bool(sources) and all(type(_root(source)).__name__ == "ConstantSource" for source in sources)
 
 
+def is_named(symbol: Any, env: Any) -> bool:
+    """Whether Dynamo can write down a guard of a symbol: not of the extents of a tensor that the program only
+    has views of, such as AOTAutograd gives to a graph that overwrites one of them."""
+    sources = getattr(env, "var_to_sources", {}).get(symbol, ())
+    return not any(_shows_base(source) for source in sources)
+
+
+def _shows_base(source: Any) -> bool:
+    return getattr(source, "member", "") == "_base" or (hasattr(source, "base") and _shows_base(source.base))
+
+
 def _root(source: Any) -> Any:
     while hasattr(source, "base"):
         source = source.base

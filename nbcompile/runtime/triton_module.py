@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from nbcompile.runtime.source_to_module import Allocate, Wrap, bind
 from nbcompile.runtime.stopwatch import Stopwatch
 from nbcompile.runtime.triton_build import Builds, TritonBinary
 from nbcompile.runtime.triton_grid import grid_of, hints_of
-from nbcompile.stages import AtenGraph, CompiledModule, KernelSource, is_fixed
+from nbcompile.stages import AtenGraph, CompiledModule, KernelSource, is_fixed, is_named
 from nbcompile.targets import Target
 
 _COPY = torch.ops.aten._to_copy.default
@@ -168,8 +169,10 @@ def guard_index_width(aten: AtenGraph, limit: int) -> None:
                 span = span + (size - 1) * stride
             if not isinstance(span, torch.SymInt) or span.node.hint is None or span.node.hint >= limit:
                 continue
-            env = span.node.shape_env
-            if not any(is_fixed(symbol, env) for symbol in span.node.expr.free_symbols):
+            env, symbols = span.node.shape_env, span.node.expr.free_symbols
+            if not all(map(partial(is_named, env=env), symbols)):
+                raise LoweringError(f"{node.name} has a size that no guard can name")
+            if not any(is_fixed(symbol, env) for symbol in symbols):
                 bool(span < limit)  # asking is what makes the guard
 
 

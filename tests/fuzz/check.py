@@ -198,9 +198,12 @@ class References:
         """A few runs with errors of one unit, or many with larger ones."""
         if (call, more) not in self._noisy:
             sizes = [1.0] * 6 if not more else [1.0] * 12 + [4.0] * 12
-            self._noisy[call, more] = [
-                self.runner.run_noisily(call, seed, size) for seed, size in enumerate(sizes)
-            ]
+            try:
+                self._noisy[call, more] = [
+                    self.runner.run_noisily(call, seed, size) for seed, size in enumerate(sizes)
+                ]
+            except torch.AcceleratorError as error:  # a number off by little is an index out of range
+                raise EagerDiesError(str(error)[:120]) from error
         return self._noisy[call, more]
 
     def wide(self, call: int) -> Outcome | None:
