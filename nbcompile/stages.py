@@ -96,14 +96,16 @@ def is_fixed(symbol: Any, env: Any) -> bool:
 
 
 def is_named(symbol: Any, env: Any) -> bool:
-    """Whether Dynamo can write down a guard of a symbol: not of the extents of a tensor that the program only
-    has views of, such as AOTAutograd gives to a graph that overwrites one of them."""
+    """Whether Dynamo can write down a guard of a symbol: not of the extents of a tensor that what is left
+    over from a graph break shows a part of, which AOTAutograd gives to a graph that overwrites such a part."""
     sources = getattr(env, "var_to_sources", {}).get(symbol, ())
-    return not any(_shows_base(source) for source in sources)
+    return not any(_is_of_what_is_shown(source) for source in sources)
 
 
-def _shows_base(source: Any) -> bool:
-    return getattr(source, "member", "") == "_base" or (hasattr(source, "base") and _shows_base(source.base))
+def _is_of_what_is_shown(source: Any) -> bool:
+    if getattr(source, "member", "") == "_base":
+        return str(getattr(_root(source), "local_name", "")).startswith("___stack")
+    return hasattr(source, "base") and _is_of_what_is_shown(source.base)
 
 
 def _root(source: Any) -> Any:
