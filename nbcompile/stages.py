@@ -97,7 +97,7 @@ def is_fixed(symbol: Any, env: Any) -> bool:
 
 def is_named(symbol: Any, env: Any) -> bool:
     """Whether Dynamo can write down a guard of a symbol: not of the extents of a tensor that what is left
-    over from a graph break shows a part of, which AOTAutograd gives to a graph that overwrites such a part."""
+    over from a graph break shows a part of. AOTAutograd gives it to a graph that overwrites such a part."""
     sources = getattr(env, "var_to_sources", {}).get(symbol, ())
     return not any(_is_of_what_is_shown(source) for source in sources)
 
