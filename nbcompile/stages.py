@@ -60,6 +60,7 @@ class AtenGraph:
     saved: tuple[str, ...] = ()  # names of nodes kept for the backward pass
     static_inputs: frozenset[int] = frozenset()  # positions of parameters and buffers
     names: Mapping[str, str] = field(default_factory=dict)  # input node → what the user calls it
+    differentiable: bool = False  # autograd goes on to follow results that show an input
 
     def as_text(self) -> str:
         return self.module.print_readable(print_output=False)
@@ -86,13 +87,6 @@ def most_of(symbol: Any, env: Any) -> int | None:
     """The greatest value of a symbolic integer that the guards of its graph let by; None: there is none."""
     known = getattr(env, "var_to_range", {}).get(symbol)
     return int(known.upper) if known is not None and known.upper.is_Integer else None
-
-
-def is_fixed(symbol: Any, env: Any) -> bool:
-    """Whether a symbol is the extent of a constant of the graph, which torch may trace as if it could be
-    another: no input says what it is, and a guard that names it cannot be written down."""
-    sources = getattr(env, "var_to_sources", {}).get(symbol, ())
-    return bool(sources) and all(type(_root(source)).__name__ == "ConstantSource" for source in sources)
 
 
 def is_named(symbol: Any, env: Any) -> bool:

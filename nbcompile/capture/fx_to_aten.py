@@ -65,7 +65,8 @@ def compile_fx_graph(
     If AOTAutograd itself fails, the FX graph runs eagerly and a note says why; only what Dynamo wants
     to see (its own exceptions, and those that it turns into graph breaks) is raised.
     """
-    trace = _Trace(graph, options, recorder, compile_aten, form.ours)
+    differentiable = any(isinstance(item, torch.Tensor) and item.requires_grad for item in example_inputs)
+    trace = _Trace(graph, options, recorder, compile_aten, form.ours, differentiable)
 
     def partition(joint: fx.GraphModule, inputs: Any, **keywords: Any) -> Any:
         # Of a subgraph that is called (which comes without inputs) the caller knows the strides already.
@@ -121,13 +122,15 @@ class _Trace:
     """What AOTAutograd's callbacks need to know of one FX graph, and of one another."""
 
     def __init__(
-        self, graph: FxGraph, options: Options, recorder: Recorder, compile_aten: CompileAten, ours: bool
-    ) -> None:
+        self, graph: FxGraph, options: Options, recorder: Recorder, compile_aten: CompileAten, ours: bool,
+        differentiable: bool,
+    ) -> None:  # fmt: skip
         self.graph = graph
         self.options = options
         self.recorder = recorder
         self.compile_aten = compile_aten
         self.ours = ours
+        self.differentiable = differentiable
         self.origins = Origins(graph, recorder.cell.filename if recorder.cell is not None else "")
         self.fx_inputs = self.origins.inputs
         self.saved: tuple[str, ...] = ()
@@ -180,6 +183,7 @@ class _Trace:
                 for name, place in positions.items()
                 if place < len(self.fx_inputs)
             },
+            differentiable=self.differentiable,
         )
 
     def _add(

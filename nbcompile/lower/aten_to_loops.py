@@ -201,6 +201,7 @@ class _Outputs:
 
     def __init__(self, builder: Builder, graph: AtenGraph, values: Mapping[fx.Node, Any]) -> None:
         self.builder, self.values, self.saved = builder, values, graph.saved
+        self.differentiable = graph.differentiable
         self.owners: dict[str, Any] = {}  # buffer → the storage, in the graph, of what it holds
         self.inputs: set[Any] = set()  # the storages of inputs
         self.copies: dict[tuple[str, Any], Buffer] = {}  # of a buffer, for what has a storage of its own
@@ -279,7 +280,7 @@ class _Outputs:
         knows of the graph's result, where it knows any, else by strides. The gradient of the latter is
         another where elements of the input share memory; ATen's result knows its views."""
         buffer = value.buffer
-        if buffer.role != "input" or item.name in self.saved:
+        if not self.differentiable or buffer.role != "input" or item.name in self.saved:
             return
         # by the sizes at hand: strides that are symbols of their own prove nothing
         shape, strides = ([index(each.hint()) for each in of] for of in (buffer.shape, buffer.strides))

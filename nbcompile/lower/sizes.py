@@ -13,7 +13,7 @@ from nbcompile.errors import LoweringError
 from nbcompile.loop_ir.expr import Expr, SizeNumber, constant, index_value, op
 from nbcompile.loop_ir.index import ONE, IndexExpr, Size, floordiv, index, mod
 from nbcompile.loop_ir.proofs import well_defined
-from nbcompile.stages import guards_of, hint_of, is_fixed, least_of, most_of
+from nbcompile.stages import guards_of, hint_of, least_of, most_of
 
 _EXACT = 1 << 12
 """Fractions with a denominator up to this, times a size, are a float64 without rounding."""
@@ -130,8 +130,7 @@ class SizeTable:
         if expr.is_Integer:
             return index(int(expr))
         if expr.is_Symbol:
-            fixed = hint_of(expr, env) if is_fixed(expr, env) else None
-            return index(self._size(expr, env) if fixed is None else fixed)
+            return index(self._size(expr, env))
         if kind in ("TruncToInt", "FloorToInt"):
             scaled = self._scaled(expr.args[0], env, plain)
             if scaled is not None:

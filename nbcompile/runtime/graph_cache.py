@@ -57,8 +57,8 @@ def graph_key(aten: AtenGraph, options: Options, compiler: Sequence[object]) -> 
         for node in aten.module.graph.nodes
     ]  # fmt: skip
     return key(
-        "graph", aten.id, aten.stage, nodes, _known(aten), options.to_dict(), list(compiler),
-        torch.__version__, code_version(),
+        "graph", aten.id, aten.stage, aten.differentiable, nodes, _known(aten), options.to_dict(),
+        list(compiler), torch.__version__, code_version(),
     )  # fmt: skip
 
 

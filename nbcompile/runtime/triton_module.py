@@ -23,7 +23,7 @@ from nbcompile.runtime.source_to_module import Allocate, Wrap, bind
 from nbcompile.runtime.stopwatch import Stopwatch
 from nbcompile.runtime.triton_build import Builds, TritonBinary
 from nbcompile.runtime.triton_grid import grid_of, hints_of
-from nbcompile.stages import AtenGraph, CompiledModule, KernelSource, is_fixed, is_named
+from nbcompile.stages import AtenGraph, CompiledModule, KernelSource, is_named
 from nbcompile.targets import Target
 
 _COPY = torch.ops.aten._to_copy.default
@@ -172,8 +172,7 @@ def guard_index_width(aten: AtenGraph, limit: int) -> None:
             env, symbols = span.node.shape_env, span.node.expr.free_symbols
             if not all(map(partial(is_named, env=env), symbols)):
                 raise LoweringError(f"{node.name} has a size that no guard can name")
-            if not any(is_fixed(symbol, env) for symbol in symbols):
-                bool(span < limit)  # asking is what makes the guard
+            bool(span < limit)  # asking is what makes the guard
 
 
 def _tensors(value: Any) -> Iterable[torch.Tensor]:

@@ -8,13 +8,8 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from torch._subclasses import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import nbcompile
-from nbcompile.loop_ir.index import index
-from nbcompile.lower.sizes import SizeTable
-from nbcompile.stages import is_fixed
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 PROGRAMS: dict[str, Function] = {
@@ -58,12 +53,3 @@ def test_a_library_is_not_called_with_them() -> None:
         x = torch.randn(size, size)
         torch.testing.assert_close(run(x), torch.addmm(x, x, x, beta=size / 2))
     assert "computed of sizes" in run.eager_reason
-
-
-def test_the_extent_of_a_constant_is_a_number() -> None:
-    """torch gives a constant tensor that it meets under dynamic sizes a symbol of its own."""
-    env = ShapeEnv(assume_static_by_default=False)
-    (extent,) = FakeTensorMode(shape_env=env, static_shapes=False).from_tensor(torch.ones(3)).shape
-    assert isinstance(extent, torch.SymInt) and is_fixed(extent.node.expr, env)
-    assert SizeTable().to_index(extent) == index(3)
-    assert not env.guards
