@@ -1,55 +1,56 @@
-"""Numbers that a program computes of symbolic sizes: with dynamic sizes its graph is compiled."""
-
-from __future__ import annotations
-
-import math
-from collections.abc import Callable
+"""Symbolic sizes as operands, fill values and bounds: one program, many sizes."""
 
 import pytest
 import torch
-import torch.nn.functional as F
+from torch.fx.experimental.proxy_tensor import make_fx
 
-import nbcompile
+from nbcompile.loop_ir.interpret import interpret
+from nbcompile.loop_ir.nodes import LibraryCall
+from nbcompile.loop_ir.verify import verify
+from nbcompile.lower.aten_to_loops import aten_to_loops
+from nbcompile.options import Options
+from nbcompile.stages import AtenGraph
 
-Function = Callable[[torch.Tensor], torch.Tensor]
-PROGRAMS: dict[str, Function] = {
-    "root": lambda x: x / math.sqrt(x.size(-1)),
-    "ratio": lambda x: x * (x.size(0) / x.size(1)),
-    "sum": lambda x: x + (float(x.size(0)) * 0.5 + 1),
-    "power": lambda x: x.abs() ** (1 / x.size(1)),
-    "filled": lambda x: torch.full((3, 1, 1), x.size(0) / 3) + x,
-    "weight": lambda x: torch.add(x, x, alpha=x.size(0) / 2),
-    "clamped": lambda x: x.clamp(max=x.size(0) / 7),
-    "chosen": lambda x: torch.where(x > 0, x.size(0) / 7, x),
-    "compared": lambda x: x > x.size(0) / 7,
-    "of integers": lambda x: (8 * x).long() + x.size(0) / 7,
-    "of halves": lambda x: x.half() * (x.size(0) / 7),
-    "resampled": lambda x: F.interpolate(x[None, None], scale_factor=1.5, mode="nearest"),
+aten = torch.ops.aten
+
+FUNCTIONS = {
+    "add": lambda x: x + x.shape[0],
+    "alpha": lambda x: torch.add(x, x, alpha=x.shape[0]),
+    "divide": lambda x: x / x.shape[1],
+    "reversed": lambda x: x.shape[0] - x,
+    "compare": lambda x: x < x.shape[0] - 4,
+    "clamp": lambda x: aten.clamp(x, -1, x.shape[1] - 3),
+    "full": lambda x: aten.full([x.shape[1]], x.shape[0]),
+    "full_like": lambda x: aten.full_like(x, x.shape[0]),
+    "arange": lambda x: aten.arange.start_step(0, x.shape[0] * 2, 2),
+    "from_size": lambda x: aten.arange.start_step(x.shape[0], 0, -1),
+    "real_arange": lambda x: aten.arange.start_step(0, x.shape[1], 1, dtype=torch.float32),
+    "masked": lambda x: aten.masked_fill(x, x > 0, x.shape[1]),
+    "eye": lambda x: aten.eye.m(x.shape[0], x.shape[1]),
+    "power": lambda x: aten.pow.Scalar(x.shape[0], x),
+    "empty": lambda x: aten.zeros([x.shape[0], 2 * x.shape[1]]),
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_numbers_computed_of_sizes(name: str) -> None:
-    function = PROGRAMS[name]
-    run = nbcompile.compile(function, dynamic=True, options={"cache": False, "verify": True})
-    torch.manual_seed(0)
-    for size in (4, 7, 9):
-        x = torch.randn(size, size + 3, requires_grad=True)
-        got, wanted = run(x), function(x)
-        torch.testing.assert_close(got, wanted)
-        if wanted.requires_grad:
-            weights = torch.randn(wanted.shape)
-            mine, theirs = (torch.autograd.grad((item * weights).sum(), x)[0] for item in (got, wanted))
-            least = 1e-3 if name == "of halves" else 1e-5  # of what flowed through half precision
-            torch.testing.assert_close(mine, theirs, rtol=least, atol=least)
-    assert run.ran_compiled, run.eager_reason
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_symbolic_numbers(name):
+    function = FUNCTIONS[name]
+    module = make_fx(function, tracing_mode="symbolic")(torch.randn(5, 6))
+    ids = {node.name: f"g0.fw.n{n}" for n, node in enumerate(module.graph.nodes)}
+    program = verify(aten_to_loops(AtenGraph("g0.fw", "forward", module, ids), Options()))
+    assert not any(isinstance(item, LibraryCall) for item in program.statements)
+    for shape in ((5, 6), (3, 11)):
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(0)) * 5
+        [got] = interpret(program, [x])
+        torch.testing.assert_close(got, function(x))
 
 
-def test_a_library_is_not_called_with_them() -> None:
-    run = nbcompile.compile(
-        lambda x: torch.addmm(x, x, x, beta=x.size(0) / 2), dynamic=True, options={"cache": False}
-    )
-    for size in (4, 6):
-        x = torch.randn(size, size)
-        torch.testing.assert_close(run(x), torch.addmm(x, x, x, beta=size / 2))
-    assert "computed of sizes" in run.eager_reason
+def test_a_power_that_is_a_size():
+    def function(x):
+        return aten.pow.Tensor_Scalar(x, x.shape[0])
+
+    module = make_fx(function, tracing_mode="symbolic")(torch.randn(5, 6))
+    ids = {node.name: f"g0.fw.n{n}" for n, node in enumerate(module.graph.nodes)}
+    program = verify(aten_to_loops(AtenGraph("g0.fw", "forward", module, ids), Options()))
+    x = torch.rand(3, 4)
+    torch.testing.assert_close(interpret(program, [x])[0], x**3)

@@ -1,0 +1,55 @@
+"""Numbers that a program computes of symbolic sizes: with dynamic sizes its graph is compiled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import nbcompile
+
+Function = Callable[[torch.Tensor], torch.Tensor]
+PROGRAMS: dict[str, Function] = {
+    "root": lambda x: x / math.sqrt(x.size(-1)),
+    "ratio": lambda x: x * (x.size(0) / x.size(1)),
+    "sum": lambda x: x + (float(x.size(0)) * 0.5 + 1),
+    "power": lambda x: x.abs() ** (1 / x.size(1)),
+    "filled": lambda x: torch.full((3, 1, 1), x.size(0) / 3) + x,
+    "weight": lambda x: torch.add(x, x, alpha=x.size(0) / 2),
+    "clamped": lambda x: x.clamp(max=x.size(0) / 7),
+    "chosen": lambda x: torch.where(x > 0, x.size(0) / 7, x),
+    "compared": lambda x: x > x.size(0) / 7,
+    "of integers": lambda x: (8 * x).long() + x.size(0) / 7,
+    "of halves": lambda x: x.half() * (x.size(0) / 7),
+    "resampled": lambda x: F.interpolate(x[None, None], scale_factor=1.5, mode="nearest"),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_numbers_computed_of_sizes(name: str) -> None:
+    function = PROGRAMS[name]
+    run = nbcompile.compile(function, dynamic=True, options={"cache": False, "verify": True})
+    torch.manual_seed(0)
+    for size in (4, 7, 9):
+        x = torch.randn(size, size + 3, requires_grad=True)
+        got, wanted = run(x), function(x)
+        torch.testing.assert_close(got, wanted)
+        if wanted.requires_grad:
+            weights = torch.randn(wanted.shape)
+            mine, theirs = (torch.autograd.grad((item * weights).sum(), x)[0] for item in (got, wanted))
+            least = 1e-3 if name == "of halves" else 1e-5  # of what flowed through half precision
+            torch.testing.assert_close(mine, theirs, rtol=least, atol=least)
+    assert run.ran_compiled, run.eager_reason
+
+
+def test_a_library_is_not_called_with_them() -> None:
+    run = nbcompile.compile(
+        lambda x: torch.addmm(x, x, x, beta=x.size(0) / 2), dynamic=True, options={"cache": False}
+    )
+    for size in (4, 6):
+        x = torch.randn(size, size)
+        torch.testing.assert_close(run(x), torch.addmm(x, x, x, beta=size / 2))
+    assert "computed of sizes" in run.eager_reason
