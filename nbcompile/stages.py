@@ -89,6 +89,11 @@ def most_of(symbol: Any, env: Any) -> int | None:
     return int(known.upper) if known is not None and known.upper.is_Integer else None
 
 
+def is_plain(value: torch.Tensor) -> bool:
+    """Whether a copy of a tensor on another device surely has the strides that it has itself."""
+    return all(isinstance(extent, int) for extent in value.shape) and value.is_contiguous()
+
+
 def is_named(symbol: Any, env: Any) -> bool:
     """Whether Dynamo can write down a guard of a symbol: not of the extents of a tensor that what is left
     over from a graph break shows a part of. AOTAutograd gives it to a graph that overwrites such a part."""

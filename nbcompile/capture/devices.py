@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from nbcompile.capture.new_nodes import fake_mode, fake_tensors, insert, run, set_result
-from nbcompile.stages import device_of
+from nbcompile.stages import device_of, is_plain
 
 aten = torch.ops.aten
 
@@ -81,10 +81,7 @@ def _on_cpu(node: fx.Node) -> bool:
 
 def _is_input(node: fx.Node) -> bool:
     """A CPU input that a copy of is laid out in the same way."""
-    if node.op != "placeholder" or not _on_cpu(node):
-        return False
-    value = node.meta["val"]
-    return all(isinstance(extent, int) for extent in value.shape) and value.is_contiguous()
+    return node.op == "placeholder" and _on_cpu(node) and is_plain(node.meta["val"])
 
 
 def _is_used_there(node: fx.Node, moving: set[fx.Node], device: torch.device) -> bool:

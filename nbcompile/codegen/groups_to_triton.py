@@ -6,8 +6,8 @@ from nbcompile.codegen.groups_to_source import comment_of, is_repeatable
 from nbcompile.codegen.matmul import print_product
 from nbcompile.codegen.triton_expressions import TritonWriter
 from nbcompile.codegen.triton_nests import print_kernel
-from nbcompile.codegen.values import HALF
 from nbcompile.codegen.wrapper import library_targets, print_wrapper
+from nbcompile.loop_ir.expr import HALF
 from nbcompile.loop_ir.fused import FusedProgram, Group
 from nbcompile.loop_ir.versions import verify_kernel
 from nbcompile.stages import KernelSource, KernelText

@@ -18,8 +18,8 @@ from nbcompile.codegen.block_printers import PointsPrinter, staged
 from nbcompile.codegen.tile_printer import Dim, Scope, TilePrinter, bare
 from nbcompile.codegen.triton_expressions import MEMORY_TYPES, TRITON_TYPES
 from nbcompile.codegen.triton_scatter import ScatterNest
-from nbcompile.codegen.values import HALF, Gathered, Value
-from nbcompile.loop_ir.expr import compute_dtype
+from nbcompile.codegen.values import Gathered, Value
+from nbcompile.loop_ir.expr import HALF, compute_dtype
 from nbcompile.loop_ir.index import ONE, Axis, IndexExpr, index, product
 from nbcompile.loop_ir.nodes import Buffer
 from nbcompile.stages import Config

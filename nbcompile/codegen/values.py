@@ -15,13 +15,11 @@ import torch
 
 from nbcompile.codegen.ranges import decide
 from nbcompile.codegen.value_ranges import NARROWED, Ranges, fits, offsets_fit
-from nbcompile.loop_ir.expr import Constant, Expr, Guard, IndexValue, Load, Number, Op, compute_dtype
+from nbcompile.loop_ir.expr import HALF, Constant, Expr, Guard, IndexValue, Load, Number, Op, compute_dtype
 from nbcompile.loop_ir.fused import Binding, Group, Nest
 from nbcompile.loop_ir.index import ZERO, Atom, Axis, FloorDiv, IndexExpr, Indirect, Mod, index, product
 from nbcompile.loop_ir.nodes import Buffer, Loop
 from nbcompile.loop_ir.substitution import substitute
-
-HALF = (torch.float16, torch.bfloat16)
 
 
 class Gathered(Atom):

@@ -10,19 +10,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
-
-from nbcompile.loop_ir.expr import Expr, Load, Op
+from nbcompile.loop_ir.expr import HALF, Expr, Load, Op
 from nbcompile.loop_ir.fused import FusedProgram, Group
-
-_HALF = (torch.float16, torch.bfloat16)
 
 
 def read_as_stored(fused: FusedProgram) -> FusedProgram:
     """The program with each read of a stored value in a half type rounded to it."""
     stored = frozenset[str]().union(*(group.stored for group in fused.groups))
     buffers = fused.program.buffers()
-    halves = frozenset(name for name in stored if name in buffers and buffers[name].dtype in _HALF)
+    halves = frozenset(name for name in stored if name in buffers and buffers[name].dtype in HALF)
     if not halves:
         return fused
 

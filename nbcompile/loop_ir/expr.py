@@ -18,6 +18,7 @@ from nbcompile.loop_ir.index import Axis, Index, IndexExpr, index
 from nbcompile.loop_ir.substitution import substitute
 
 Number = bool | int | float
+HALF = (torch.float16, torch.bfloat16)
 
 
 class Expr:
@@ -302,7 +303,7 @@ def constant(value: Number, dtype: torch.dtype) -> Constant:
     """``value`` as a constant of ``dtype``, converted as torch would convert it."""
     if dtype == torch.bool:
         return Constant(bool(value), dtype)
-    if dtype in (torch.float16, torch.bfloat16):
+    if dtype in HALF:
         return Constant(float(torch.tensor(value, dtype=dtype)), dtype)
     if dtype.is_floating_point:
         return Constant(float(value), dtype)
@@ -342,7 +343,7 @@ def index_value(value: Index, dtype: torch.dtype = torch.int64) -> Expr:
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     """The type that values of ``dtype`` are computed in: float32 for half types, else itself."""
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+    return torch.float32 if dtype in HALF else dtype
 
 
 def walk_index(expr: IndexExpr) -> Iterator[Expr]:

@@ -23,7 +23,6 @@ from nbcompile.lower.samples import tensor
 aten = torch.ops.aten
 
 Dims = Sequence[int] | int | None
-_HALF = (torch.float16, torch.bfloat16)
 _FLOAT_TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 

@@ -23,7 +23,7 @@ from nbcompile.runtime.source_to_module import Allocate, Wrap, bind
 from nbcompile.runtime.stopwatch import Stopwatch
 from nbcompile.runtime.triton_build import Builds, TritonBinary
 from nbcompile.runtime.triton_grid import grid_of, hints_of
-from nbcompile.stages import AtenGraph, CompiledModule, KernelSource, is_named
+from nbcompile.stages import AtenGraph, CompiledModule, KernelSource, is_named, is_plain
 from nbcompile.targets import Target
 
 _COPY = torch.ops.aten._to_copy.default
@@ -151,7 +151,8 @@ def check_devices(aten: AtenGraph, device: torch.device) -> None:
         for item in _tensors(node.meta.get("val")):
             if item.device == device or (node.op in ("placeholder", "get_attr") and item.dim() == 0):
                 continue
-            if node.op == "placeholder" and all(user.target is _COPY for user in node.users):
+            copied = node.op == "placeholder" and all(user.target is _COPY for user in node.users)
+            if copied and is_plain(item):
                 continue
             raise LoweringError(f"{node.name} is on {item.device}, and the graph works on {device}")
 

@@ -94,6 +94,17 @@ def test_what_stays(name: str) -> None:
         checked(module)
 
 
+def test_an_input_with_gaps_stays() -> None:
+    """A copy on the GPU would have none, and kernels read by the strides of the input."""
+    module = graph(lambda x, y: x + y.to(x.device), X, ((4, 3), torch.float32, "cpu"))
+    node = [node for node in module.graph.nodes if node.op == "placeholder"][1]
+    with node.meta["val"].fake_mode:
+        node.meta["val"] = torch.empty_strided((4, 3), (6, 1))
+    devices.gather(module)
+    with pytest.raises(LoweringError, match="is on cpu"):
+        checked(module)
+
+
 def test_a_graph_of_the_cpu_is_left_alone() -> None:
     module = graph(lambda x: rows(x, torch.tensor([2, 0])), ((4, 3), torch.float32, "cpu"))
     before = module.code
