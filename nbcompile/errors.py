@@ -58,6 +58,10 @@ class LoweringError(NbcompileError):
     """A lowering met a case it does not handle; the node is called in ATen instead."""
 
 
+class SymbolicSizeError(LoweringError):
+    """Of a size that is a symbol too little can be said; were it a number, it might do."""
+
+
 class VerifyError(NbcompileError):
     """A stage value breaks an invariant: a bug in a pass. Prints the failing neighbourhood."""
 

@@ -245,11 +245,9 @@ def _printed(
     fused: FusedProgram, options: Options, recorder: Recorder, printer: Print
 ) -> tuple[FusedProgram, KernelSource]:
     """The program with a place for each value, and its code. What cannot be proved to read what it means is
-    made anew with new values in memory of their own. Where sizes are symbols, of which nobody has seen each,
-    it is also proved that no access leaves its memory (under ``verify`` for plain numbers too)."""
+    made anew with new values in memory of their own. That no access leaves its memory is proved first."""
     limits = limits_of(options.chip)
-    if options.verify or fused.program.is_symbolic:
-        verify_bounds(fused, narrow=options.chip.is_gpu)
+    verify_bounds(fused, narrow=options.chip.is_gpu)
     try:
         placed = verify_versions(with_storage(fused, limits))
         return placed, printer(placed)

@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--fallbacks", action="store_true", help="a graph that we leave to eager is a failure too"
     )
-    made.add_argument("--worker", help=argparse.SUPPRESS)
+    made.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     return made
 
 
@@ -73,7 +73,7 @@ def main() -> int:
     from tests.fuzz import running, sanitizers
 
     if arguments.worker:
-        return running.work(json.loads(arguments.worker))
+        return running.work(json.loads(arguments.worker.read_text()))
     with tempfile.TemporaryDirectory(prefix="nbcompile-fuzz-") as folder:
         os.environ["NBCOMPILE_CACHE_DIR"] = str(Path(folder) / "cache")
         os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -22,13 +22,16 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from nbcompile.capture.decompositions import Table, decompositions
 from nbcompile.capture.devices import gather
 from nbcompile.capture.extremes import keep_compared
+from nbcompile.capture.fixed_sizes import fix_sizes
 from nbcompile.capture.graph_record import record_nodes
 from nbcompile.capture.index_tensors import make_again, split
 from nbcompile.capture.layout import run_channels_last
 from nbcompile.capture.log_softmax import write_out
+from nbcompile.capture.lost_updates import updated_number
 from nbcompile.capture.origins import Origins
+from nbcompile.capture.tangents import with_memory
 from nbcompile.compilation import Graph, PassRecord, Span
-from nbcompile.errors import NbcompileError
+from nbcompile.errors import LoweringError, NbcompileError, SymbolicSizeError
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
 from nbcompile.stages import AtenGraph, CompiledModule, FxGraph
@@ -65,6 +68,10 @@ def compile_fx_graph(
     If AOTAutograd itself fails, the FX graph runs eagerly and a note says why; only what Dynamo wants
     to see (its own exceptions, and those that it turns into graph breaks) is raised.
     """
+    if lost := updated_number(graph.module):
+        error = LoweringError(f"it would lose what is written to {user_name(lost)}, a number as a tensor")
+        _give_up(recorder, f"{graph.id}.fw", error, None, "AOTAutograd was not asked")
+        return graph.module.forward
     differentiable = any(isinstance(item, torch.Tensor) and item.requires_grad for item in example_inputs)
     trace = _Trace(graph, options, recorder, compile_aten, form.ours, differentiable)
 
@@ -251,7 +258,7 @@ class _Trace:
         aten = self.aten_graph(module, suffix)
         self.recorder.progress(f"compiling {aten.id}: {len(aten.ids)} nodes")
         try:
-            compiled = self.compile_aten(aten, self.options, self.recorder)
+            compiled = self._compiled(aten)
         except Exception as error:
             if belongs_to_dynamo(error):
                 raise
@@ -261,7 +268,18 @@ class _Trace:
             return run_in_aten(module)
         if compiled.from_cache:
             self.recorder.from_cache.add(aten.id)
-        return _boxed(compiled.call)
+        return _boxed(with_memory(compiled.call, module) if suffix == "bw" else compiled.call)
+
+    def _compiled(self, aten: AtenGraph) -> CompiledModule:
+        try:
+            return self.compile_aten(aten, self.options, self.recorder)
+        except SymbolicSizeError as error:
+            if not self.ours or not fix_sizes(aten.module):
+                raise
+            self.recorder.drop_part(aten.id)
+            alone = f"graph {aten.id} is compiled for the sizes of this call alone"
+            self.recorder.add(f"{alone}: {error.message.splitlines()[0]}")
+            return self.compile_aten(aten, self.options, self.recorder)
 
 
 def run_in_aten(module: fx.GraphModule) -> Callable[[list[Any]], Any]:

@@ -12,12 +12,21 @@ from dataclasses import dataclass, replace
 
 from nbcompile.codegen.integer_bounds import lies_within
 from nbcompile.codegen.values import Gathered, KernelValues, Value, gathered, kernel_values, resolver_of
-from nbcompile.errors import VerifyError
+from nbcompile.errors import SymbolicSizeError, VerifyError
 from nbcompile.loop_ir.expr import Load
 from nbcompile.loop_ir.fused import FusedProgram, Group
 from nbcompile.loop_ir.index import ONE, ZERO, Axis, IndexExpr, index
 from nbcompile.loop_ir.nodes import Buffer, Loop
-from nbcompile.loop_ir.proofs import Facts, inside, outside, proves, quotients, within_cases
+from nbcompile.loop_ir.proofs import (
+    Facts,
+    holds_everywhere,
+    inside,
+    outside,
+    proves,
+    quotients,
+    well_defined,
+    within_cases,
+)
 
 Cases = tuple[Facts, ...]
 """What may be known at a place: one of these, and it has to be right in each."""
@@ -61,12 +70,14 @@ class Counts:
 
 def verify_bounds(program: FusedProgram, *, narrow: bool = False) -> Counts:
     """Check every kernel of a program; ``narrow`` as for the kernels (:func:`kernel_values`). VerifyError
-    for an access that is neither proved to be inside its buffer nor kept there."""
+    for an access that is neither proved to be inside its buffer nor kept there; SymbolicSizeError where
+    sizes are symbols."""
     total = Counts()
     for group in program.groups:
         found = group_bounds(group, program.program.buffers(), program.program.facts, narrow=narrow)
         if found.wrong:
-            raise VerifyError(f"kernel {group.name} may leave its memory: " + "\n".join(found.wrong))
+            kind = SymbolicSizeError if program.program.is_symbolic else VerifyError
+            raise kind(f"kernel {group.name} may leave its memory: " + "\n".join(found.wrong))
         total = total + found
     return total
 
@@ -127,6 +138,8 @@ class _Walk:
     def running(self, axes: Iterable[Axis]) -> Cases:
         """What is known where a nest over ``axes`` has points; no case where it never has."""
         points = tuple(axis.extent - 1 for axis in axes if axis.extent.constant in (None, 0))
+        self.defined(points, (self.facts,), "an extent")
+        points = tuple(fact for fact in well_defined((*self.facts, *points)) if fact in points)
         return within_cases([self.facts], [points])
 
     def kernel(self, values: KernelValues) -> None:
@@ -196,7 +209,7 @@ class _Walk:
     def proved(self, goal: IndexExpr, cases: Cases) -> bool:
         key = goal, cases
         if key not in self.proofs:
-            self.proofs[key] = all(proves(goal, facts) for facts in cases)
+            self.proofs[key] = all(proves(goal, facts) or holds_everywhere(goal, facts) for facts in cases)
         return self.proofs[key]
 
     def counts(self) -> Counts:

@@ -290,6 +290,8 @@ class _Resolver:
             if (holds := decide(bounds, {})) is not None:
                 return self.value(expr.inside if holds else expr.outside, binding)
             inside, outside = self.value(expr.inside, binding), self.value(expr.outside, binding)
+            if inside.number == outside.number:  # what is overwritten by itself
+                return inside
             return self._new("guard", inside.dtype, args=(inside, outside), bounds=bounds)
         assert isinstance(expr, Op)
         args = tuple(self.value(arg, binding) for arg in expr.args)

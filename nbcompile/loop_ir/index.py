@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from math import gcd
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from nbcompile.loop_ir.index_text import factor_text, terms_text
 
@@ -216,19 +216,20 @@ class IndexExpr:
         """The value with every symbolic size at its hint and every axis at 0."""
         if self.constant is not None:
             return self.constant
-        return self.evaluate(lambda atom: atom.hint if isinstance(atom, Size) else 0)
+        return int(self.evaluate(lambda atom: atom.hint if isinstance(atom, Size) else 0))
 
-    def evaluate(self, value_of: Callable[[Atom], int]) -> int:
-        total = 0
-        for mono, coeff in self.terms:
+    def evaluate(self, value_of: Callable[[Atom], Any]) -> Any:
+        """The number; for tensors of numbers as atoms, a tensor."""
+        total: Any = 0
+        for mono, part in self.terms:
             for atom in mono:
-                if isinstance(atom, FloorDiv):
-                    coeff *= atom.numerator.evaluate(value_of) // max(atom.denominator.evaluate(value_of), 1)
-                elif isinstance(atom, Mod):
-                    coeff *= atom.numerator.evaluate(value_of) % max(atom.denominator.evaluate(value_of), 1)
+                if isinstance(atom, FloorDiv | Mod):
+                    above, below = atom.numerator.evaluate(value_of), atom.denominator.evaluate(value_of)
+                    below = below + (below < 1) * (1 - below)
+                    part = part * (above // below if isinstance(atom, FloorDiv) else above % below)
                 else:
-                    coeff *= value_of(atom)
-            total += coeff
+                    part = part * value_of(atom)
+            total = total + part
         return total
 
     def __str__(self) -> str:

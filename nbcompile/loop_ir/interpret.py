@@ -58,7 +58,7 @@ class Interpreter:
         return outputs
 
     def number(self, expr: IndexExpr) -> int:
-        return expr.evaluate(lambda atom: self.sizes[atom.text])
+        return int(expr.evaluate(lambda atom: self.sizes[atom.text]))
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, View):

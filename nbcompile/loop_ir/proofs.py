@@ -7,9 +7,12 @@ of the other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
-from nbcompile.loop_ir.index import ZERO, FloorDiv, IndexExpr, Mod, at_least
+import torch
+
+from nbcompile.loop_ir.index import ZERO, Atom, Axis, FloorDiv, IndexExpr, Mod, at_least
 from nbcompile.loop_ir.refutation import refuted
 
 Facts = tuple[IndexExpr, ...]
@@ -19,6 +22,8 @@ Bounds = tuple[tuple[IndexExpr, IndexExpr, IndexExpr], ...]
 """What a guard asks: ``low <= value < high`` of each ``(value, low, high)``."""
 
 MOST_CASES = 48
+MOST_POINTS = 1 << 20
+"""Of which each is looked at."""
 
 
 def proves(goal: IndexExpr, facts: Facts = ()) -> bool:
@@ -28,6 +33,36 @@ def proves(goal: IndexExpr, facts: Facts = ()) -> bool:
     if goal.constant is not None:
         return goal.constant >= 0 or impossible(facts)
     return refuted((-goal - 1,), facts)
+
+
+def holds_everywhere(goal: IndexExpr, facts: Facts = ()) -> bool:
+    """Whether ``goal >= 0`` at each point that has all of ``facts``: all are looked at. False where there are
+    too many of them, or sizes that are symbols."""
+    # facts of other variables say little, and cost points
+    near = [fact for fact in facts if _variables(fact) & _variables(goal)]
+    extents = {atom: _extent(atom) for atom in set().union(*map(_variables, (goal, *near)))}
+    counts = [extent for extent in extents.values() if extent is not None]
+    if len(counts) < len(extents) or math.prod(counts) > MOST_POINTS:
+        return False
+    at: dict[Atom, torch.Tensor] = {}
+    for number, (atom, count) in enumerate(zip(extents, counts, strict=True)):
+        shape = [1] * len(counts)
+        shape[number] = count
+        at[atom] = torch.arange(count, device="cpu").reshape(shape)
+    holds = goal.evaluate(at.__getitem__) >= 0
+    for fact in near:
+        holds = holds | (fact.evaluate(at.__getitem__) < 0)
+    return bool(torch.as_tensor(holds).all())
+
+
+def _variables(expr: IndexExpr) -> set[Atom]:
+    return {atom for atom in expr.atoms() if not isinstance(atom, FloorDiv | Mod)}
+
+
+def _extent(atom: Atom) -> int | None:
+    """How many values an axis has, or what a memory holds that counts along one."""
+    extent = atom.extent if isinstance(atom, Axis) else getattr(atom, "size", None)
+    return extent.constant if isinstance(extent, IndexExpr) else None
 
 
 def impossible(facts: Facts, known: Facts = ()) -> bool:

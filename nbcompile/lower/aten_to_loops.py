@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from nbcompile.errors import LoweringError
-from nbcompile.loop_ir.index import ONE, ZERO, IndexExpr, index
+from nbcompile.errors import LoweringError, SymbolicSizeError
+from nbcompile.loop_ir.index import ONE, ZERO, IndexExpr, Size, index
 from nbcompile.loop_ir.nodes import (
     Buffer,
     Loop,
@@ -75,7 +75,22 @@ def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
     program = LoopProgram(
         graph.id, tuple(inputs), statements, outputs, constants, spans, builder.updates, sizes.facts()
     )
-    return without_dead_statements(program)
+    live = without_dead_statements(program)
+    _check_sizes(live)
+    return live
+
+
+def _check_sizes(program: LoopProgram) -> None:
+    """SymbolicSizeError for a size that nothing tells when the program is called: what a backward graph is
+    given may be a sum of sizes, and not each of them."""
+    told = {item for item in program.inputs if isinstance(item, str)}
+    given = (item for item in program.inputs if isinstance(item, Buffer))
+    told |= {str(extent) for buffer in given for extent in buffer.shape}
+    made = program.buffers().values()
+    atoms = {atom for item in made for extent in (*item.shape, *item.strides) for atom in extent.atoms()}
+    for atom in atoms:
+        if isinstance(atom, Size) and atom.text not in told:
+            raise SymbolicSizeError(f"the size {atom.text} is neither an input nor an extent of one")
 
 
 def without_dead_statements(program: LoopProgram) -> LoopProgram:
@@ -182,6 +197,8 @@ def _input(builder: Builder, node: fx.Node, fake: Any, name: str) -> tuple[Any, 
             raise LoweringError(f"input {node.name} is a {type(fake).__name__}")
         if fake.layout != torch.strided or fake.is_quantized:
             raise LoweringError(f"input {node.name} is not a strided tensor")
+        if fake.is_neg() or fake._is_zerotensor():
+            raise LoweringError(f"the memory of input {node.name} is not what it holds (Tensor.resolve_neg)")
         strides = tuple(builder.size(stride) for stride in fake.stride())
         buffer = Buffer(builder.fresh(name), builder.shape(fake), strides, fake.dtype, "input")
         return View.whole(buffer), buffer
@@ -232,10 +249,10 @@ class _Outputs:
             if value is None or isinstance(value, IndexExpr | int | float | bool):
                 return value
             raise LoweringError(f"the graph returns {value!r}")
+        self._check_places(item, value)
         if not self._laid_out(item, value):
             return self._copied(item, value)
         self._check_offset(item, value)
-        self._check_places(item, value)
         if value.buffer.dtype not in NATIVE_DTYPES or self._may_show(item, value.buffer):
             return value
         key = value.buffer.name, _storage(item)
@@ -279,8 +296,12 @@ class _Outputs:
         """AOTAutograd makes a result that shows an input anew from that input: by the views that autograd
         knows of the graph's result, where it knows any, else by strides. The gradient of the latter is
         another where elements of the input share memory; ATen's result knows its views."""
-        buffer = value.buffer
-        if not self.differentiable or buffer.role != "input" or item.name in self.saved:
+        buffer, storage = value.buffer, _storage(item)
+        if not self.differentiable or item.name in self.saved or storage not in self.inputs:
+            return
+        if self.owners.get(buffer.name) != storage:  # nor is one of several views of one operator made anew
+            raise LoweringError(f"{item.name} shows an input, and would be a copy of it")
+        if buffer.role != "input":
             return
         # by the sizes at hand: strides that are symbols of their own prove nothing
         shape, strides = ([index(each.hint()) for each in of] for of in (buffer.shape, buffer.strides))

@@ -164,6 +164,7 @@ def scalar_tensor(b: Builder, value: Any, **options: Any) -> View:
 
 
 @lowering(aten.zeros.default, samples=_SIZES)
+@lowering(aten._efficientzerotensor.default, samples=_SIZES)  # of gradients: it has no memory
 @lowering(aten.zeros_like.default, samples=_LIKE)
 @lowering(aten.new_zeros.default, samples=_NEW)
 @lowering(aten.zero.default, samples=unary())

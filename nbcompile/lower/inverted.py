@@ -128,7 +128,7 @@ def _preimage(place: IndexExpr, axis: Axis, number: int, extent: IndexExpr) -> P
         return None
 
     def target(n: int) -> int:
-        return place.evaluate(lambda atom: n if atom == axis else 0)
+        return int(place.evaluate(lambda atom: n if atom == axis else 0))
 
     line = [target(n) for n in range(length)]
     backwards = length - 1 if line[0] > line[-1] else 0

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from nbcompile.errors import LoweringError
+from nbcompile.errors import LoweringError, SymbolicSizeError
 from nbcompile.loop_ir.expr import Expr, SizeNumber, constant, index_value, op
-from nbcompile.loop_ir.index import ONE, IndexExpr, Size, floordiv, index, mod
+from nbcompile.loop_ir.index import ONE, ZERO, IndexExpr, Size, at_least, floordiv, index, mod
 from nbcompile.loop_ir.proofs import well_defined
 from nbcompile.stages import guards_of, hint_of, least_of, most_of
 
@@ -70,7 +70,7 @@ class SizeTable:
         if expr.is_number and expr.is_real:
             return constant(float(expr), torch.float64)
         if kind not in _FUNCTIONS:
-            raise LoweringError(f"no arithmetic for the symbolic number {expr}")
+            raise SymbolicSizeError(f"no arithmetic for the symbolic number {expr}")
         parts = [self._float(part, env) for part in expr.args]
         name = _FUNCTIONS[kind]
         return reduce(partial(op, name), parts) if len(parts) > 1 else op(name, *parts) if name else parts[0]
@@ -155,10 +155,12 @@ class SizeTable:
                 total = total * parts[0]
             return total
         if kind in ("FloorDiv", "CleanDiv"):
+            if at_least(ZERO, parts[0]):  # C rounds a negative quotient to the other side
+                return -floordiv(parts[1] - 1 - parts[0], parts[1])
             return floordiv(parts[0], parts[1])
         if kind in ("Mod", "PythonMod"):
             return mod(parts[0], parts[1])
-        raise LoweringError(f"no index arithmetic for the symbolic size {expr}")
+        raise SymbolicSizeError(f"no index arithmetic for the symbolic size {expr}")
 
     def _scaled(self, expr: Any, env: Any, plain: bool) -> IndexExpr | None:
         """``1.5 * ToFloat(s0)`` rounded down, which is what resampling by a factor makes of a size."""

@@ -90,3 +90,18 @@ def test_comparisons_as_targets_of_a_scatter(size: tuple[int, int]) -> None:
     run = nbcompile.compile(fn, options=C)
     torch.testing.assert_close(run(x, table), fn(x, table))
     assert run.ran_compiled, run.eager_reason
+
+
+@TARGETS
+def test_an_extent_that_rounds_down_below_zero(options: dict[str, Any]) -> None:
+    """``(-s) // 2`` of an odd size: C rounds it up, and the loop wrote beyond its buffer."""
+
+    def resampled(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = torch.nn.functional.conv1d(x, w, stride=2, padding=1, groups=2)
+        return torch.nn.functional.interpolate(y, scale_factor=2, mode="linear", align_corners=True)
+
+    run = nbcompile.compile(resampled, dynamic=True, options=options)
+    for width in (3, 2, 4, 5):
+        x, w = torch.randn(1, 2, 6), torch.randn(2, 1, width)
+        torch.testing.assert_close(run(x, w), resampled(x, w))
+        assert run.ran_compiled, run.eager_reason

@@ -97,3 +97,15 @@ def test_reductions_of_one_value_are_told_apart(interpret: bool) -> None:
     run = nbcompile.compile(several, options={"cache": False, "verify": True, "interpret": interpret})
     torch.testing.assert_close(run(x), several(x))
     assert run.ran_compiled, run.eager_reason
+
+
+@pytest.mark.parametrize("options", [{}, {"interpret": True}], ids=["c", "triton"])
+def test_what_is_overwritten_by_itself_in_part(options: dict[str, bool]) -> None:
+    def part(x: Tensor) -> None:
+        x[..., :-1].abs_()  # of numbers without a sign: themselves
+
+    x = torch.arange(4, dtype=torch.uint8)
+    run = nbcompile.compile(part, options={"cache": False, "verify": True, **options})
+    run(x)
+    assert run.ran_compiled, run.eager_reason
+    assert x.tolist() == [0, 1, 2, 3]

@@ -100,7 +100,8 @@ def check(program: Program, target: Target) -> Verdict:
             if broken := (ANY if target.fallbacks else BROKEN).search(reason):
                 verdict.failures.append(Difference(f"broken code, {broken[1]}", "graph", reason[:300]))
     if found:
-        also = torchs_own(found, program, runner, expected, references)
+        without_us = 0 < verdict.graphs <= len(verdict.eager)
+        also = torchs_own(found, program, runner, expected, references, without_us)
         verdict.torch = [item for item in found if item.identity in also]
         verdict.failures += [item for item in found if item.identity not in also]
     verdict.seconds = time.perf_counter() - start
@@ -109,15 +110,19 @@ def check(program: Program, target: Target) -> Verdict:
 
 def torchs_own(
     found: Sequence[Difference], program: Program, runner: Runner, expected: Sequence[Outcome],
-    references: References,
+    references: References, without_us: bool = False,
 ) -> set[tuple[str, str]]:  # fmt: skip
     """Which differences torch has without us: through AOTAutograd alone, through its own decompositions and
-    partitioner, or in the strides that fake tensors say a result has, or what ``as_strided`` reads."""
+    partitioner, or in the strides that fake tensors say a result has, or what ``as_strided`` reads.
+    ``without_us``: none of our code ran, so that where these fail altogether it is torch's as well."""
     contestants = [aot_eager(), aot_or_eager, aot_rewritten]
     also: set[tuple[str, str]] = set()
     for backend in contestants:
         theirs = compiled_outcomes(program, runner, backend)
-        also |= {item.identity for item in compare_calls(expected, theirs, references)}
+        differs = compare_calls(expected, theirs, references)
+        also |= {item.identity for item in differs}
+        if without_us and any(item.kind.startswith("raises") for item in differs):
+            also |= {item.identity for item in found}
     if any(runner.is_laid_out_otherwise(call) for call in range(len(program.sizes))):
         also |= {item.identity for item in found if "values" in item.kind}
     for item in found:
@@ -126,7 +131,9 @@ def torchs_own(
             calls = range(len(program.sizes))
             results = [(runner.fake_results(call), expected[call].results) for call in calls]
             if any(
-                fakes and seen_strides(fakes[number]) != seen_strides(real[number]) for fakes, real in results
+                isinstance(fakes[number], torch.Tensor)
+                and seen_strides(fakes[number]) != seen_strides(real[number])
+                for fakes, real in results
             ):
                 also |= {item.identity, ("values", item.place)}
     return also
@@ -195,12 +202,14 @@ class References:
         self._wide: dict[int, Outcome | None] = {}
 
     def noisy(self, call: int, more: bool) -> Sequence[Outcome]:
-        """A few runs with errors of one unit, or many with larger ones."""
+        """A few runs with errors of one unit, or many with larger ones, half of them within the steps too."""
         if (call, more) not in self._noisy:
             sizes = [1.0] * 6 if not more else [1.0] * 12 + [4.0] * 12
+            within = [more and seed % 4 > 1 for seed in range(len(sizes))]
             try:
                 self._noisy[call, more] = [
-                    self.runner.run_noisily(call, seed, size) for seed, size in enumerate(sizes)
+                    self.runner.run_noisily(call, seed, size, inside)
+                    for seed, (size, inside) in enumerate(zip(sizes, within))
                 ]
             except torch.AcceleratorError as error:  # a number off by little is an index out of range
                 raise EagerDiesError(str(error)[:120]) from error
@@ -233,7 +242,7 @@ def compare_calls(
                 largest(one) if more else 0.0,
                 references.coarsest,
             )
-            if not any("values" in item.kind for item in found):
+            if not any("values" in item.kind or item.kind == "generator" for item in found):
                 break
         if found:
             return found

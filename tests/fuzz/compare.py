@@ -77,7 +77,9 @@ def differences(
         found.append(
             Difference("gradient-none", "all", f"{len(got.gradients)}, eager {len(expected.gradients)}")
         )
-    if not torch.equal(expected.generator, got.generator):
+    if not torch.equal(expected.generator, got.generator) and not any(
+        run.generator is not None and not torch.equal(expected.generator, run.generator) for run in noisy()
+    ):  # rrelu draws for each number that is not above 0: rounding may decide how many
         found.append(Difference("generator", "state"))
     return found
 
@@ -264,12 +266,15 @@ def within(
 
 
 def nearer(a: torch.Tensor, b: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-    """Where ``b`` is not much farther from the float64 result than eager's ``a`` is."""
+    """Where ``b`` is not much farther from the float64 result than eager's ``a`` is there, or not farther
+    than ``a`` is where it is worst."""
     if not (a.is_floating_point() or a.is_complex()):
         return b == exact.to(b.dtype)
     one, two, best = parts(a), parts(b), parts(exact)
     error = torch.where((one == best) | (one.isnan() & best.isnan()), torch.zeros(()), (one - best).abs())
     ours = torch.where((two == best) | (two.isnan() & best.isnan()), torch.zeros(()), (two - best).abs())
     fine = ours <= 2 * error + ULPS * torch.finfo(a.dtype).eps * best.abs()
+    known = error[error.isfinite()]
+    fine |= ours <= (known.max() if known.numel() else 0.0)
     fine |= ~one.isfinite() & best.isfinite() & two.isfinite() & (ours <= 0.1 * (1 + best.abs()))
     return fine.all(-1) if a.is_complex() else fine

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.fuzz.program import Input, Program, Step, function
+from tests.fuzz.rounding import Rounding
 
 SEED = 20
 """Torch's generator before each call."""
@@ -109,12 +110,19 @@ class Runner:
                     stack.enter_context(eval(region, {"torch": torch}))
             yield
 
-    def run(self, call: int, fn: Callable[..., Any] | None = None) -> Outcome:
-        """One call of ``fn``, by default of the program itself."""
+    def run(
+        self, call: int, fn: Callable[..., Any] | None = None,
+        around: contextlib.AbstractContextManager[Any] | None = None,
+    ) -> Outcome:  # fmt: skip
+        """One call of ``fn``, by default of the program itself; ``around`` it and what takes gradients."""
         arguments = self.arguments(call)
         outcome = Outcome(arguments)
         torch.manual_seed(SEED + call)
-        with warnings.catch_warnings():
+        # A compile that fails may leave a mode behind which its graph enters.
+        clean = torch.inference_mode(False), torch.enable_grad(), torch.autocast(self.device, enabled=False)
+        with contextlib.ExitStack() as stack:
+            for each in (warnings.catch_warnings(), *clean, *([around] if around is not None else [])):
+                stack.enter_context(each)
             warnings.simplefilter("ignore")
             try:
                 with self.surroundings():
@@ -133,12 +141,15 @@ class Runner:
 
     def fake_results(self, call: int) -> tuple[Any, ...]:
         """What one call returns of fake tensors, which know shapes and strides as compilers are told them;
-        nothing where these cannot take the program."""
-        try:
-            with FakeTensorMode() as mode, self.surroundings():
-                return tuple(self.function(*map(mode.from_tensor, self.arguments(call))))
-        except Exception:
-            return ()
+        None for what these cannot compute."""
+        scope: dict[str, Any] = {"torch": torch, "F": F}
+        with FakeTensorMode() as mode, self.surroundings(always=True):
+            given = map(mode.from_tensor, self.arguments(call))
+            scope |= {item.name: value for item, value in zip(self.program.inputs, given)}
+            for step in self.program.steps:
+                with contextlib.suppress(Exception):
+                    run_step(step, scope)
+        return tuple(scope.get(name) for name in self.program.results)
 
     def is_laid_out_otherwise(self, call: int) -> bool:
         """Whether fake tensors have other strides than real ones where the program reads by strides: what a
@@ -193,10 +204,10 @@ class Runner:
 
     # -- step by step --------------------------------------------------------------------------
 
-    def run_noisily(self, call: int, seed: int, size: float) -> Outcome:
+    def run_noisily(self, call: int, seed: int, size: float, inside: bool = False) -> Outcome:
         """One call in which each step that rounds sees operands that are off by up to ``size`` units in
         the last place: how much the results move tells how far they may be off. Gradients flow back
-        through the same."""
+        through the same. ``inside``: each operator that a step is made of rounds too."""
         noise = Noise(seed, size, self.program.autocast)
         names = [item.name for item in self.program.inputs]
 
@@ -207,7 +218,7 @@ class Runner:
                     run_step(step, scope, noise)
             return tuple(scope[name] for name in self.program.results)
 
-        return self.run(call, stepwise)
+        return self.run(call, stepwise, Rounding(seed, size, noise.least) if inside else None)
 
 
 class Noise:
@@ -238,6 +249,8 @@ class Noise:
         if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
             return value
         eps = max(torch.finfo(value.dtype).eps, self.least)
+        if self.snaps and value.is_floating_point():  # NaN has a sign, of which nothing is said
+            value = torch.where(value.isnan(), -value, value)
         random = torch.rand(value.shape, generator=self.generator, dtype=torch.float64, device="cpu") * 2 - 1
         factor = (1 + random * eps * self.size).to(device=value.device, dtype=value.real.dtype)
         if self.size <= 1 or not value.numel():
@@ -274,7 +287,9 @@ def run_step(step: Step, scope: dict[str, Any], noise: Noise | None = None) -> N
         scope[name] = noise.near(own[name])
     written = scope.get(step.writes)
     if isinstance(written, torch.Tensor) and not (step.exact or written.requires_grad):
-        written.copy_(noise.near(written))
+        # a norm keeps its averages for backward, and overwrites them with nobody knowing
+        with torch.autograd._unsafe_preserve_version_counter(() if written.is_inference() else (written,)):
+            written.copy_(noise.near(written))
 
 
 # -- wide types --------------------------------------------------------------------------------

@@ -167,6 +167,8 @@ class Worker:
         self.work = request["work"]
         self.answers = folder / f"answers-{number}.jsonl"
         self.messages = folder / f"errors-{number}.txt"
+        asked = folder / f"request-{number}.json"  # longer than a command line may be
+        asked.write_text(json.dumps(request))
         self.done: dict[int, dict[str, Any]] = {}
         self.current: int | None = None
         self.drawn = False  # the present program: until then only eager is at work
@@ -174,7 +176,7 @@ class Worker:
         self._read = 0
         with self.answers.open("w") as out, self.messages.open("w") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, str(script), "--worker", json.dumps(request)], stdout=out, stderr=errors
+                [sys.executable, str(script), "--worker", str(asked)], stdout=out, stderr=errors
             )
 
     def poll(self) -> list[dict[str, Any]]:

@@ -8,7 +8,15 @@ import time
 import pytest
 
 from nbcompile.loop_ir.index import Axis, FloorDiv, IndexExpr, Size, index
-from nbcompile.loop_ir.proofs import impossible, inside, outside, proves, well_defined, within_cases
+from nbcompile.loop_ir.proofs import (
+    holds_everywhere,
+    impossible,
+    inside,
+    outside,
+    proves,
+    well_defined,
+    within_cases,
+)
 
 from .test_index import Tree, built, domain, grown, meaning, points
 
@@ -32,6 +40,34 @@ def test_what_is_proved_holds(block: int) -> None:
                 assert not empty, (seed, known, point)
                 assert not shown or meaning(goal, point) >= 0, (seed, goal, known, point)
     assert proved > 5  # or nothing was tested
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_looking_at_each_point_finds_just_what_holds(block: int) -> None:
+    found = []
+    for seed in range(block * 60, block * 60 + 60):
+        rng = random.Random(seed)
+        axes, _ = domain(rng)
+        axes = tuple(axis for axis in axes if axis.extent.constant is not None)
+        if not axes:
+            continue
+        goal: Tree = ("-", grown(rng, axes, (), 2), grown(rng, axes, (), 2))
+        fact: Tree = ("-", grown(rng, axes, (), 1), grown(rng, axes, (), 1))
+        holds = [meaning(goal, point) >= 0 for point in points(axes, ()) if meaning(fact, point) >= 0]
+        related = built(fact).axes() & built(goal).axes() or built(fact).constant is not None
+        shown = holds_everywhere(built(goal), (built(fact),))
+        assert not shown or all(holds), (seed, goal, fact)
+        if related and built(fact).constant is None:
+            assert shown == all(holds), (seed, goal, fact)
+        found.append(shown)
+    assert 5 < sum(found) < len(found)
+
+
+def test_too_many_points_and_symbols_are_not_looked_at() -> None:
+    wide = index(Axis("i", 1 << 21))
+    assert not holds_everywhere(wide, ())
+    assert not holds_everywhere(index(Axis("i", Size("s0", 7, 2))), ())
+    assert holds_everywhere(index(Axis("i", 1 << 19)), (wide - 3,))
 
 
 S, T = Size("s0", 7, 2), Size("s1", 7, 2)

@@ -232,3 +232,15 @@ def test_gradients_of_views_of_an_input_whose_elements_share_memory(dynamic: boo
         weights = torch.arange(1.0, 9.0).reshape(view.shape)
         gradients.append(torch.autograd.grad((view * weights).sum() + wave.sum(), x)[0])
     torch.testing.assert_close(gradients[1], gradients[0])
+
+
+@pytest.mark.parametrize("view", [
+    lambda x: x.as_strided((3, 2), (2, 1), 1).unbind(0),
+    lambda x: (x.chunk(2, 0)[0].as_strided((3, 2), (2, 1), 1).transpose(0, 1), x.chunk(2, 0)[1]),
+    lambda x: x.unbind(0)[0].as_strided((3, 2), (2, 1), 1),
+])  # fmt: skip
+def test_one_of_several_views_by_strides_is_no_copy_in_training(view: Callable[..., Any]) -> None:
+    x = torch.randn(2, 8, 4, requires_grad=True)
+    found = nbcompile.compile(view, options={"cache": False})(x)
+    shown = found if isinstance(found, tuple) else (found,)
+    assert storages(shown) == storages([x] * len(shown))

@@ -1,0 +1,57 @@
+"""Sizes that are symbols of which too little can be said: the graph is compiled for the numbers they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import nbcompile
+from nbcompile import errors
+
+Tensor = torch.Tensor
+
+
+def diagonal(x: Tensor) -> Tensor:
+    return F.pad(x.diagonal(1, 0, 1), (1, 1)) * 2  # Min(s0, s1 - 1)
+
+
+def at_least_seven(x: Tensor) -> Tensor:
+    return torch.cat([x.flatten(), x.new_zeros(max(7, x.shape[0] * 3 - 5))]).cumsum(0)
+
+
+def unproved(x: Tensor) -> Tensor:
+    return x[1:].diagonal().relu().roll(1) * 2  # rows that the diagonal has, which the prover cannot know
+
+
+@pytest.mark.parametrize("function", [diagonal, at_least_seven, unproved])
+@pytest.mark.parametrize("cache", [False, True])
+def test_each_size_has_its_own_graph(function: Callable[[Tensor], Tensor], cache: bool) -> None:
+    torch._dynamo.reset()
+    run = nbcompile.compile(function, dynamic=True, options={"cache": cache})
+    for rows, columns in ((4, 5), (6, 7), (9, 5), (6, 7)):
+        given = [torch.randn(rows, columns).requires_grad_() for _ in range(1)] * 2
+        found, expected = run(given[0]), function(given[1])
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(
+            torch.autograd.grad(found.sum(), given[0]), torch.autograd.grad(expected.sum(), given[1])
+        )
+        assert run.ran_compiled, run.eager_reason
+    if function is not unproved:
+        assert any("for the sizes of this call alone" in note for note in run.compilation.notes)
+
+
+def test_what_numbers_do_not_help_runs_eagerly_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nbcompile import pipeline
+
+    def refuse(*_: object, **__: object) -> None:
+        raise errors.SymbolicSizeError("nothing is known of it")
+
+    monkeypatch.setattr(pipeline, "verify_bounds", refuse)
+    torch._dynamo.reset()
+    run = nbcompile.compile(lambda x: x.sin() + 1, dynamic=True, options={"cache": False})
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(run(x), x.sin() + 1)
+    assert not run.ran_compiled and "nothing is known of it" in run.eager_reason
