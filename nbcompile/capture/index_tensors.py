@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from nbcompile.capture.overwritten_inputs import keep_old_values
+
 MOST_ELEMENTS = 1 << 16
 _INDEXED = frozenset(
     "index _unsafe_index index_put _unsafe_index_put gather index_select index_add index_copy scatter "
@@ -55,7 +57,11 @@ def split(
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     with config.patch(cse=False) if again else contextlib.nullcontext():
-        return min_cut_rematerialization_partition(joint, inputs, **keywords)
+        parts = min_cut_rematerialization_partition(joint, inputs, **keywords)
+        outputs = parts[0].graph.find_nodes(op="output")[0].args[0][keywords["num_fwd_outputs"] :]
+        if keep_old_values(joint, {node.name for node in outputs if isinstance(node, fx.Node)}):
+            return min_cut_rematerialization_partition(joint, inputs, **keywords)
+        return parts
 
 
 def _index_arguments(node: fx.Node) -> list[fx.Node]:

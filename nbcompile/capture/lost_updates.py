@@ -15,14 +15,14 @@ import torch
 from torch import fx
 
 _IN_PLACE = {
-    operator.iadd, operator.iand, operator.ifloordiv, operator.imod, operator.imul, operator.ior, operator.ipow,
-    operator.isub, operator.itruediv, operator.ixor, operator.setitem,
+    operator.iadd, operator.iand, operator.ifloordiv, operator.imod, operator.imul, operator.ior,
+    operator.ipow, operator.isub, operator.itruediv, operator.ixor, operator.setitem,
 }  # fmt: skip
 
 
 def updated_number(module: fx.GraphModule) -> str:
-    """The name of an input of this kind that a captured graph writes to, it or what may show its memory; empty
-    if there is none."""
+    """The name of an input of this kind that a captured graph writes to, it or what may show its memory;
+    empty if there is none."""
     held: dict[fx.Node, str] = {}  # node → the input whose memory it may show
     for node in module.graph.nodes:
         if node.op == "placeholder":

@@ -226,6 +226,9 @@ class _Outputs:
             if node.op in ("placeholder", "get_attr") and isinstance(values.get(node), View):
                 self.owners[values[node].buffer.name] = _storage(node)
                 self.inputs.add(_storage(node))
+        writes = [node for node in graph.module.graph.nodes if node.target is aten.copy_.default]
+        self.wholes = {*writes, *(node.args[1] for node in writes)}  # inputs as they are to be
+        self.overwriting = {_storage(node) for node in self.wholes}
 
     def of(self, items: Sequence[Any]) -> tuple[Output, ...]:
         found = tuple(self._output(item) for item in items)
@@ -251,7 +254,9 @@ class _Outputs:
             raise LoweringError(f"the graph returns {value!r}")
         self._check_places(item, value)
         if not self._laid_out(item, value):
-            return self._copied(item, value)
+            made = self._copied(item, value)
+            self._check_offset(item, made)
+            return made
         self._check_offset(item, value)
         if value.buffer.dtype not in NATIVE_DTYPES or self._may_show(item, value.buffer):
             return value
@@ -285,11 +290,14 @@ class _Outputs:
     def _check_offset(self, item: fx.Node, value: View) -> None:
         """A result that shows part of an overwritten input is made anew from that input by AOTAutograd, which
         asks the graph's result where in the storage it lies: ATen's copy of a part of a storage lies as its
-        source."""
+        source. Where sizes are symbols, so may that place be, at the next call."""
         if not self.builder.updates or value.buffer.role != "temporary" or item.name in self.saved:
             return
+        if item in self.wholes:  # the input itself, which nobody makes anew
+            return
         strided, offset = value.strided(), self.builder.size(item.meta["val"].storage_offset())
-        if strided is not None and offset != strided[1]:
+        moves = self.builder.sizes.sizes and _storage(item) in self.overwriting
+        if moves or (strided is not None and offset != strided[1]):
             raise LoweringError(f"{item.name} shows a part of an input, and is known by its place in that")
 
     def _check_places(self, item: fx.Node, value: View) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial, reduce
+from operator import add, mul
 from typing import Any
 
 import torch
@@ -137,27 +138,16 @@ class SizeTable:
                 return scaled
         parts = [self._from_sympy(part, env, plain) for part in expr.args]
         if kind == "Add":
-            total = parts[0]
-            for part in parts[1:]:
-                total = total + part
-            return total
+            return reduce(add, parts)
         if kind == "Mul":
-            total = ONE
-            for part in parts:
-                total = total * part
-            return total
+            return reduce(mul, parts)
         if kind == "Max" and ONE in parts and len(parts) == 2:
             # torch writes strides as max(1, extent): they differ only where the tensor is empty
             return parts[1] if parts[0] == ONE else parts[0]
         if kind == "Pow" and (power := parts[1].constant) is not None and power >= 0:
-            total = ONE
-            for _ in range(power):
-                total = total * parts[0]
-            return total
+            return reduce(mul, [parts[0]] * power, ONE)
         if kind in ("FloorDiv", "CleanDiv"):
-            if at_least(ZERO, parts[0]):  # C rounds a negative quotient to the other side
-                return -floordiv(parts[1] - 1 - parts[0], parts[1])
-            return floordiv(parts[0], parts[1])
+            return _rounded_down(parts[0], parts[1])
         if kind in ("Mod", "PythonMod"):
             return mod(parts[0], parts[1])
         raise SymbolicSizeError(f"no index arithmetic for the symbolic size {expr}")
@@ -182,3 +172,10 @@ class SizeTable:
             self._symbols.append(symbol)
             self.sizes[name] = Size(name, hint, least_of(symbol, env))
         return self.sizes[name]
+
+
+def _rounded_down(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
+    """A quotient; of what is never positive the opposite one, which C rounds as Python does."""
+    if at_least(ZERO, numerator):
+        return -floordiv(denominator - 1 - numerator, denominator)
+    return floordiv(numerator, denominator)

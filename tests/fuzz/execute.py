@@ -261,9 +261,16 @@ class Noise:
         return value * factor + torch.where(value.detach() == 0, left, torch.zeros_like(left))
 
 
+_DECIDES = re.compile(
+    r"\b(eq|ne|isclose|argmax|argmin|max|min|sort|argsort|topk|median|nanmedian|mode|kthvalue|cummax|cummin|any|"
+    r"all|bool|logical_\w+|count_nonzero|nonzero|sign|sgn)\b(?!=)|[=!]= "
+)
+"""Where two numbers that are nearly the same, or nearly nothing, may be told apart or not."""
+
+
 def run_step(step: Step, scope: dict[str, Any], noise: Noise | None = None) -> None:
     """Execute one statement in ``scope``."""
-    compares = noise is not None and noise.snaps and step.op in ("eq", "ne")
+    compares = noise is not None and noise.snaps and bool(_DECIDES.search(step.code))
     # 2.9999 and 3.0 are other indices
     if noise is None or (step.exact and ".long()" not in step.code and not compares):
         exec(step.line, scope)

@@ -244,3 +244,35 @@ def test_one_of_several_views_by_strides_is_no_copy_in_training(view: Callable[.
     found = nbcompile.compile(view, options={"cache": False})(x)
     shown = found if isinstance(found, tuple) else (found,)
     assert storages(shown) == storages([x] * len(shown))
+
+
+@pytest.mark.parametrize("dynamic", (None, True))
+def test_a_view_of_an_overwritten_input_lies_where_that_input_lies_at_each_call(dynamic: bool | None) -> None:
+    def flat(x: Tensor) -> Tensor:
+        x[..., 0:].mul_(0.5)
+        return x.reshape(-1)
+
+    run = nbcompile.compile(flat, dynamic=dynamic, options={"cache": False})
+    for size, start in ((2, 0), (2, 1), (3, 0), (3, 1), (3, 2)):
+        x, y = (
+            torch.arange(1.0, size * size * 3 + 4).as_strided(
+                (1, size, size), (size * size * 3, size * 3, 3), start
+            )
+            for _ in range(2)
+        )
+        assert torch.equal(run(x), flat(y))
+        assert torch.equal(x, y)
+
+
+def test_an_input_that_is_overwritten_and_returned_is_compiled_for_all_sizes() -> None:
+    def more(x: Tensor) -> tuple[Tensor, Tensor]:
+        x[:, 1:].add_(1)
+        return x, x.sum()
+
+    run = nbcompile.compile(more, dynamic=True, options={"cache": False})
+    for size in (3, 4, 6):
+        x, y = torch.ones(2, size + 1)[:, 1:], torch.ones(2, size + 1)[:, 1:]
+        found = run(x)
+        torch.testing.assert_close(found, more(y))
+        assert found[0] is x
+        assert run.ran_compiled, run.eager_reason
