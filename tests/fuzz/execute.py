@@ -243,7 +243,8 @@ class Noise:
         mantissa, exponent = torch.frexp(value.double())
         short = torch.ldexp((mantissa * digits).round() / digits, exponent).to(value.dtype)
         least = value.detach().abs().nan_to_num(0, 0, 0).amax() / digits
-        return torch.where(short.abs() <= least, torch.zeros_like(short), short)
+        short = torch.where(short.abs() <= least, torch.zeros_like(short), short)
+        return torch.where(short.isfinite(), value + (short - value).detach(), value)  # gradients go through
 
     def near(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
@@ -262,8 +263,8 @@ class Noise:
 
 
 _DECIDES = re.compile(
-    r"\b(eq|ne|isclose|argmax|argmin|max|min|sort|argsort|topk|median|nanmedian|mode|kthvalue|cummax|cummin|any|"
-    r"all|bool|logical_\w+|count_nonzero|nonzero|sign|sgn)\b(?!=)|[=!]= "
+    r"\b(eq|ne|isclose|argmax|argmin|max|min|sort|argsort|topk|median|nanmedian|mode|kthvalue|cummax|cummin|"
+    r"any|all|bool|logical_\w+|count_nonzero|nonzero|sign|sgn)\b(?!=)|[=!]= "
 )
 """Where two numbers that are nearly the same, or nearly nothing, may be told apart or not."""
 
