@@ -2,8 +2,8 @@
 
 The partitioner takes an input for what costs nothing to keep. Forward graphs overwrite some of theirs
 (``copy_`` at the end, for those that need no gradient), and backward would then make anew from the new
-numbers what forward made from the old ones: the gradient of ``torch.hypot(x, y)`` followed by ``x.sub_(x)`` is wrong
-with torch 2.13's own partitioner and Inductor.
+numbers what forward made from the old ones: the gradient of ``torch.hypot(x, y)`` followed by ``x.sub_(x)``
+is wrong with torch 2.13's own partitioner and Inductor.
 """
 
 from __future__ import annotations
