@@ -149,6 +149,8 @@ class _Walk:
         for item in values.reductions:
             roots = [item.value, *([item.position] if item.position else [])]
             self.values(roots, points, values.ways)
+            if item.output not in self.buffers:  # the sum of a matrix product stays in registers
+                continue
             kept = self.buffers[item.output]
             around = (
                 self.running(axis for axis in nest.axes if axis in _axes_of(item.index))
