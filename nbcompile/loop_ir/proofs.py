@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from nbcompile.loop_ir.index import ZERO, Atom, Axis, FloorDiv, IndexExpr, Mod, at_least
 from nbcompile.loop_ir.refutation import refuted
@@ -44,15 +45,16 @@ def holds_everywhere(goal: IndexExpr, facts: Facts = ()) -> bool:
     counts = [extent for extent in extents.values() if extent is not None]
     if len(counts) < len(extents) or math.prod(counts) > MOST_POINTS:
         return False
-    at: dict[Atom, torch.Tensor] = {}
-    for number, (atom, count) in enumerate(zip(extents, counts, strict=True)):
-        shape = [1] * len(counts)
-        shape[number] = count
-        at[atom] = torch.arange(count, device="cpu").reshape(shape)
-    holds = goal.evaluate(at.__getitem__) >= 0
-    for fact in near:
-        holds = holds | (fact.evaluate(at.__getitem__) < 0)
-    return bool(torch.as_tensor(holds).all())
+    with _disable_current_modes():  # AOTAutograd calls compilers under its fake tensors
+        at: dict[Atom, torch.Tensor] = {}
+        for number, (atom, count) in enumerate(zip(extents, counts, strict=True)):
+            shape = [1] * len(counts)
+            shape[number] = count
+            at[atom] = torch.arange(count, device="cpu").reshape(shape)
+        holds = goal.evaluate(at.__getitem__) >= 0
+        for fact in near:
+            holds = holds | (fact.evaluate(at.__getitem__) < 0)
+        return bool(torch.as_tensor(holds).all())
 
 
 def _variables(expr: IndexExpr) -> set[Atom]:

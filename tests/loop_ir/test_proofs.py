@@ -6,6 +6,7 @@ import random
 import time
 
 import pytest
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from nbcompile.loop_ir.index import Axis, FloorDiv, IndexExpr, Size, index
 from nbcompile.loop_ir.proofs import (
@@ -61,6 +62,13 @@ def test_looking_at_each_point_finds_just_what_holds(block: int) -> None:
             assert shown == all(holds), (seed, goal, fact)
         found.append(shown)
     assert 5 < sum(found) < len(found)
+
+
+def test_points_are_looked_at_under_fake_tensors_too() -> None:
+    i, j = index(Axis("i", 12)), index(Axis("j", 5))
+    with FakeTensorMode():
+        assert holds_everywhere(i // 3 * 5 - (i - i % 3) + 3 * j % 2, (i - 1,))
+        assert not holds_everywhere(i - 2, (j - 1,))
 
 
 def test_too_many_points_and_symbols_are_not_looked_at() -> None:
