@@ -163,6 +163,14 @@ class Config:
     stages: int = 1
     registers: int = 0
 
+    def triton_options(self) -> dict[str, int | bool]:
+        """How Triton is asked to compile. It may not make one instruction of a product and a sum: it would
+        here and not there, and a value that two kernels compute would be two numbers."""
+        chosen: dict[str, int | bool] = {"num_warps": self.warps, "num_stages": self.stages}
+        if self.registers:
+            chosen["maxnreg"] = self.registers
+        return {**chosen, "enable_fp_fusion": False}
+
 
 @dataclass(frozen=True)
 class Launch:

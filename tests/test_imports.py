@@ -15,7 +15,7 @@ PACKAGE = ROOT / "nbcompile"
 STAGES = {"capture", "lower", "fuse", "codegen", "runtime", "measure", "tracers", "view", "notebook",
           "distributed", "sweep"}  # fmt: skip
 SHARED = {"stages", "compilation", "errors", "options", "loop_ir", "provenance", "environment", "recorder",
-          "targets", "limits", "operators", "findings", "modes", "ranks"}  # fmt: skip
+          "targets", "limits", "in_aten", "operators", "findings", "modes", "ranks"}  # fmt: skip
 # What a package may import beyond SHARED and itself: measuring and the notebook stand above the compiler,
 # and call it.
 ALLOWED = {

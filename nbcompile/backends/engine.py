@@ -25,6 +25,7 @@ from nbcompile.capture.fx_to_aten import AtenForm, compile_fx_graph
 from nbcompile.capture.graph_record import hint, short_dtype
 from nbcompile.compilation import Graph, Node
 from nbcompile.errors import BackendError, in_one_line
+from nbcompile.in_aten import in_aten
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
 from nbcompile.stages import AtenGraph, CompiledModule, FxGraph
@@ -214,7 +215,7 @@ class _Programs:
             return results
 
     def _in_aten(self, arguments: list[Any]) -> Sequence[Any]:
-        return self.aten.module.forward(*arguments)  # type: ignore[no-any-return]
+        return in_aten(self.aten.module)(list(arguments))  # type: ignore[no-any-return]
 
     def sizes(self, values: Sequence[Any]) -> Any:
         if not self.symbolic:

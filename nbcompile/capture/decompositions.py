@@ -58,6 +58,8 @@ def _table(eager_random: bool, gpu: bool) -> Table:
     table.update(get_decompositions(packets))
     if aten.baddbmm.default in table:
         table[aten.baddbmm.default] = functools.partial(_contiguous, table[aten.baddbmm.default])
+    for scatter in (aten.slice_scatter.default, aten.select_scatter.default, aten.diagonal_scatter.default):
+        table[scatter] = functools.partial(_into_own_memory, scatter)
     table[aten.native_group_norm.default] = _group_norm_of_mixed_types
     table[aten.smooth_l1_loss_backward.default] = losses.smooth_l1_loss_backward
     table[aten.nll_loss_backward.default] = losses.nll_loss_backward
@@ -102,6 +104,15 @@ def _contiguous(rewrite: Callable[..., torch.Tensor], *args: Any, **kwargs: Any)
     ``baddbmm`` takes the layout of what is added: a ``view`` of the result then finds other strides than it
     was traced with."""
     return rewrite(*args, **kwargs).contiguous()
+
+
+def _into_own_memory(scatter: Any, into: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """A scatter into an expanded tensor: torch 2.11 traces its result as expanded too, though each of its
+    elements is a number of its own."""
+    if not any(isinstance(stride, int) and stride == 0 for stride in into.stride()):
+        return NotImplemented  # type: ignore[no-any-return]  # the op stays as it is
+    made: torch.Tensor = scatter(aten.clone(into, memory_format=torch.contiguous_format), *args, **kwargs)
+    return made
 
 
 def _group_norm_of_mixed_types(

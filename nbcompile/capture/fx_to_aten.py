@@ -32,6 +32,7 @@ from nbcompile.capture.origins import Origins
 from nbcompile.capture.tangents import with_memory
 from nbcompile.compilation import Graph, PassRecord, Span
 from nbcompile.errors import LoweringError, NbcompileError, SymbolicSizeError
+from nbcompile.in_aten import in_aten
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
 from nbcompile.stages import AtenGraph, CompiledModule, FxGraph
@@ -265,7 +266,7 @@ class _Trace:
             self.recorder.drop_part(aten.id)
             who = "our compiler" if self.recorder.backend == "nbcompile" else self.recorder.backend
             _give_up(self.recorder, aten.id, error, aten, f"{who} could not compile it")
-            return run_in_aten(module)
+            return _boxed(in_aten(module))
         if compiled.from_cache:
             self.recorder.from_cache.add(aten.id)
         return _boxed(with_memory(compiled.call, module) if suffix == "bw" else compiled.call)
@@ -280,18 +281,6 @@ class _Trace:
             alone = f"graph {aten.id} is compiled for the sizes of this call alone"
             self.recorder.add(f"{alone}: {error.message.splitlines()[0]}")
             return self.compile_aten(aten, self.options, self.recorder)
-
-
-def run_in_aten(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
-    """A graph run op by op, with torch's boxed calling convention: one list of inputs, emptied."""
-    forward = module.forward
-
-    def call(inputs: list[Any]) -> Any:
-        taken = tuple(inputs)
-        inputs.clear()
-        return forward(*taken)
-
-    return _boxed(call)
 
 
 def _boxed(call: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:

@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from nbcompile.errors import LoweringError, SymbolicSizeError
+from nbcompile.in_aten import shares_elements, shows_an_argument
 from nbcompile.loop_ir.index import ONE, ZERO, IndexExpr, Size, index
 from nbcompile.loop_ir.nodes import (
     Buffer,
@@ -131,6 +132,7 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
         raise LoweringError(f"no lowering for {target}")
     if isinstance(fake, int | float | bool):
         raise LoweringError(f"{target} returns a number that depends on data")
+    _check_own_places(target, fake)
     entry = registry().find(target)
     reason = registry().library.get(target)
     if entry is not None:
@@ -159,6 +161,16 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
     if padded is not None:
         return padded
     return builder.call(target, args, kwargs, fallback=reason is None, reason=reason or why)
+
+
+def _check_own_places(target: Any, fake: Any) -> None:
+    """LoweringError for a result that is no view, traced with strides by which its elements share memory:
+    torch 2.11 says so of a scatter into an expanded tensor, and its elements are not the same numbers."""
+    if shows_an_argument(target):
+        return
+    for item in fake if isinstance(fake, tuple | list) else (fake,):
+        if isinstance(item, torch.Tensor) and item.layout == torch.strided and shares_elements(item):
+            raise LoweringError(f"{target} was traced with a result whose elements share memory")
 
 
 def _laid_out_as_traced(builder: Builder, fake: Any, made: Any) -> Any:
@@ -382,7 +394,7 @@ def _mutated_arguments(target: Any) -> str:
 def _copying_form(target: Any) -> Any:
     """The overload that copies where ``target`` returns a view: each buffer has memory of its own.
     None if ``target`` returns no view."""
-    if not any(item.alias_info is not None for item in target._schema.returns):
+    if not shows_an_argument(target):
         return None
     packet = getattr(torch.ops.aten, target._schema.name.removeprefix("aten::") + "_copy", None)
     return getattr(packet, target._overloadname, None)

@@ -259,9 +259,7 @@ def _launch_line(launch: Launch, call: KernelCall, memory: _Memory) -> str:
             sizes[item.name] = int(value)
         passed.append(memory.name(item.name.removesuffix("_ptr"), value))
     given = [*passed, *(f"{name}={value}" for name, value in config.constants.items())]
-    given += [f"num_warps={config.warps}", f"num_stages={config.stages}"]
-    if config.registers:
-        given.append(f"maxnreg={config.registers}")
+    given += [f"{name}={value}" for name, value in config.triton_options().items()]
     gpu = {"launch_cooperative_grid": launch.together, "launch_pdl": launch.early}
     chosen = ", ".join(f'"{name}": True' for name, value in gpu.items() if value)
     more = f', **({{{chosen}}} if DEVICE == "cuda" else {{}})' if chosen else ""

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from nbcompile.errors import ToolchainError
+from nbcompile.in_aten import in_aten, restride
 from nbcompile.recorder import Recorder
 from nbcompile.runtime.pool import POOL
 from nbcompile.runtime.stopwatch import Stopwatch
@@ -181,22 +182,18 @@ def with_fallback(module: CompiledModule, aten: AtenGraph, recorder: Recorder) -
     """``module``, whose first call runs the graph in ATen instead if it fails (and from then on): an
     error of ours must not become the user's. An error that ATen raises too is the user's own."""
     state = [module.call]
-
-    def in_aten(args: list[Any]) -> Any:
-        taken = tuple(args)
-        args.clear()
-        return aten.module.forward(*taken)
+    instead = in_aten(aten.module)
 
     def first(args: list[Any]) -> Any:
         kept = list(args)
         try:
             result = module.call(args)
         except Exception as error:
-            result = in_aten(kept)
+            result = instead(kept)
             reason = f"{type(error).__name__}: {error}"
             recorder.ran_eagerly[aten.id] = f"our code failed when run: {reason}"
             recorder.add(f"graph {aten.id} runs eagerly: our code failed when run: {reason}")
-            state[0] = in_aten
+            state[0] = instead
         else:
             state[0] = module.call
         return result
@@ -264,21 +261,3 @@ def aligned(tensor: torch.Tensor) -> torch.Tensor:
     pairs = zip(tensor.shape, tensor.stride(), strict=True)
     span = 1 + sum((extent - 1) * stride for extent, stride in pairs)
     return tensor.as_strided((span,), (1,)).clone().as_strided(tensor.shape, tensor.stride())
-
-
-def restride(tensor: torch.Tensor | None, strides: tuple[int, ...]) -> torch.Tensor | None:
-    """``tensor`` with the strides its graph was compiled for; copied only if a library call laid it
-    out otherwise (the stride of an extent of 1 does not matter)."""
-    if tensor is None:  # attention in inference leaves out what only a gradient needs
-        return None
-    if (
-        tensor.stride() == strides
-        or all(
-            have == want or extent <= 1
-            for extent, have, want in zip(tensor.shape, tensor.stride(), strides, strict=True)
-        )
-        or tensor.numel() == 0
-    ):
-        return tensor
-    out = torch.empty_strided(tuple(tensor.shape), strides, dtype=tensor.dtype, device=tensor.device)
-    return out.copy_(tensor)

@@ -40,8 +40,10 @@ INSTALL_ADVICE = (
     "or name one in NBCOMPILE_CC."
 )
 
-# Never -ffast-math: it makes NaN and infinity undefined. These two only drop errno and traps.
-_COMMON = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
+# Never -ffast-math: it makes NaN and infinity undefined. The next two only drop errno and traps. A product
+# and a sum stay two instructions: made one in this loop and not in that, a value computed twice is two
+# numbers, and a minimum is not found among the values that it was taken of.
+_COMMON = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fPIC", "-shared")
 
 _UNARY = (
     *("exp", "exp2", "exp10", "expm1", "log", "log2", "log10", "log1p", "cbrt", "erf", "erfc"),
@@ -192,6 +194,10 @@ def _describe(command: tuple[str, ...], version: str, kind: Literal["gcc", "clan
     libraries.append("-lm")
     if kind == "clang" and vector_math and machine == "x86_64":
         flags.append("-fveclib=libmvec")
+    if kind == "gcc":
+        # Threaded past a choice that is made twice (a half's rounding asks for NaN again), gcc 12 adds to a
+        # sum of `omp simd` on one path only, and reads the lanes' copies of it at addresses that run away.
+        flags.append("-fno-thread-jumps")
     if kind == "gcc" and vector_math:
         # Else the sine and the cosine of one value become one call of sincosf, which has no vector form.
         flags += ["-fno-builtin-sin", "-fno-builtin-sinf"]

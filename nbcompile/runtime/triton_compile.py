@@ -216,12 +216,12 @@ def _read(
         {(n,): [["tt.divisibility", ASSUMED_DIVISOR]] for n in assumed},
     )
     backend = compiler.make_backend(chip)
-    chosen: dict[str, Any] = {"num_warps": config.warps, "num_stages": config.stages}
+    chosen: dict[str, Any] = config.triton_options()
     library = libdevice.common_part() if part and target.kind == "cuda" else None
     if library:
         chosen["extern_libs"] = {"libdevice": library}
-    if config.registers and target.kind == "cuda":
-        chosen["maxnreg"] = config.registers
+    if target.kind != "cuda":
+        chosen.pop("maxnreg", None)
     options = backend.parse_options(chosen)
     context = ir.context()
     ir.load_dialects(context)

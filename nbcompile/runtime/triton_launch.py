@@ -307,7 +307,8 @@ def _place(value: Any) -> int:
 def _hip_launcher(source: KernelSource, launch: Launch, built: Built, index: int) -> Callable[..., None]:
     """On AMD's chips Triton launches, and checks alignment itself."""
     function = getattr(load_file(source.source), launch.function)
-    options = {"num_warps": built.config.warps, "num_stages": built.config.stages}
+    options = built.config.triton_options()
+    options.pop("maxnreg", None)
     if launch.together:
         options["launch_cooperative_grid"] = True
 

@@ -16,6 +16,7 @@ import torch
 from nbcompile import limits
 from nbcompile.compilation import Kernel, Launched
 from nbcompile.errors import LaunchError, LoweringError
+from nbcompile.in_aten import in_aten
 from nbcompile.recorder import Recorder
 from nbcompile.runtime import triton_build
 from nbcompile.runtime.autotune import Tuner
@@ -97,13 +98,7 @@ def elsewhere(
     note_launches(recorder, source, binary.built(), chip, texts=True)
     recorder.execution = "eager"
     recorder.ran_eagerly[aten.id] = f"it was compiled for {chip.part or chip.name}, which is not here"
-
-    def call(args: list[Any]) -> Any:
-        taken = tuple(args)
-        args.clear()
-        return aten.module.forward(*taken)
-
-    return CompiledModule(source.graph, call, binary.from_cache)
+    return CompiledModule(source.graph, in_aten(aten.module), binary.from_cache)
 
 
 def note_launches(

@@ -12,8 +12,8 @@ import torch
 
 from nbcompile.api import Compiled
 from nbcompile.api import compile as nb_compile
-from nbcompile.capture.fx_to_aten import run_in_aten
 from nbcompile.compilation import Cell
+from nbcompile.in_aten import in_aten
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
 from nbcompile.stages import AtenGraph, CompiledModule
@@ -23,7 +23,7 @@ _numbers = itertools.count()
 
 def run_aten(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledModule:
     """Stands in for nbcompile.pipeline.compile_graph."""
-    return CompiledModule(aten.id, run_in_aten(aten.module))
+    return CompiledModule(aten.id, in_aten(aten.module))
 
 
 def compiled(fn: Callable[..., Any], **keywords: Any) -> Compiled:

@@ -105,3 +105,17 @@ def test_an_extent_that_rounds_down_below_zero(options: dict[str, Any]) -> None:
         x, w = torch.randn(1, 2, 6), torch.randn(2, 1, width)
         torch.testing.assert_close(run(x, w), resampled(x, w))
         assert run.ran_compiled, run.eager_reason
+
+
+@TARGETS
+def test_a_count_beside_a_sum_of_rounded_numbers(options: dict[str, Any]) -> None:
+    """gcc 12 threads the rounding's question for NaN into the count's, and then reads the lanes of the sum
+    anywhere (a crash, by the luck of what lies there)."""
+
+    def f(v: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+        return torch.nanmean(v * (kept.to(v.dtype) / 0.75))
+
+    v = torch.randn(3250).bfloat16()
+    v[::7] = torch.nan
+    kept = torch.arange(3250) % 4 != 0
+    torch.testing.assert_close(nbcompile.compile(f, options=options)(v, kept), f(v, kept))
