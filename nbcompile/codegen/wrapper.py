@@ -10,7 +10,7 @@ import torch
 
 from nbcompile.codegen.printed import Parameter, PrintedKernel
 from nbcompile.loop_ir.fused import FusedProgram, Group
-from nbcompile.loop_ir.index import Atom, FloorDiv, IndexExpr, Mod, Size
+from nbcompile.loop_ir.index import ZERO, Atom, FloorDiv, IndexExpr, Mod, Size
 from nbcompile.loop_ir.nodes import Buffer, LibraryCall, View
 
 OUT_VARIANTS = {
@@ -26,6 +26,7 @@ _TAKEN = frozenset(
         "empty",
         "restride",
         "view",
+        "as_result",
         "aligned",
         "status",
         "check",
@@ -41,7 +42,7 @@ def print_wrapper(
     """Source of ``call(args)``, and for each kernel and library call its id and the line, from 1, where its
     part begins (the last one's ends before the line that returns). C kernels are given addresses, Triton's
     the tensors. It expects in its globals: the kernels by symbol, library functions by call id (dots as
-    underscores), ``constants``, ``empty``, ``view``, ``restride``, ``aligned``, ``check``."""
+    underscores), ``constants``, ``empty``, ``view``, ``as_result``, ``restride``, ``aligned``, ``check``."""
     wrapper = _Wrapper(program, kernels, language)
     return wrapper.print(), tuple(wrapper.steps)
 
@@ -56,6 +57,7 @@ class _Wrapper:
         self.kernels = kernels
         self.names: dict[str, str] = {}
         self.lines: list[str] = []
+        self.starts: dict[str, IndexExpr] = {}  # memory that goes by the name of its part that begins here
         self.steps: list[tuple[str, int]] = []
         self.memory = {name: old for group in program.groups for name, old in group.in_place.items()}
         self.last_use = self._last_uses()
@@ -86,7 +88,7 @@ class _Wrapper:
             dead = [name for name, use in self.last_use.items() if use == place]
             if dead:
                 self.lines.append(f"del {', '.join(self.name(name) for name in dead)}")
-        values = "".join(f"{self._output(value)}, " for value in self.loops.outputs)
+        values = "".join(f"{value}, " for value in self._outputs())
         self.lines.append(f"return ({values.rstrip()})" if values else "return ()")
         return "def call(args):\n" + "\n".join(f"    {line}" for line in self.lines) + "\n"
 
@@ -232,20 +234,38 @@ class _Wrapper:
             return f"torch.device({str(value)!r})"
         return repr(value) if isinstance(value, str | int | bool | type(None) | complex) else str(value)
 
-    def _view(self, value: View) -> str:
-        name = self.name(value.buffer.name)
+    def _view(self, value: View, how: str = "view") -> str:
+        buffer = value.buffer.name
         if value.is_whole():
-            return name
+            return self.name(buffer)
         strided = value.strided()
         assert strided is not None
         strides, offset = strided
+        start = python_index(offset - self.starts.get(buffer, ZERO))
         shape = _tuple(map(python_index, value.shape))
-        return f"view({name}, {shape}, {_tuple(map(python_index, strides))}, {python_index(offset)})"
+        return f"{how}({self.name(buffer)}, {shape}, {_tuple(map(python_index, strides))}, {start})"
 
-    def _output(self, value: Any) -> str:
-        if isinstance(value, View):
-            return self._view(value)
-        return python_index(value) if isinstance(value, IndexExpr) else repr(value)
+    def _outputs(self) -> list[str]:
+        """The results. The caller may write to them, which autograd forbids for a view that a function of its
+        own made; so the first that shows part of our memory is made no view, and what else shows that memory
+        (saved for backward) a view of it: the same version counter tells autograd of such writes."""
+        shown = [item for item in self.loops.outputs if isinstance(item, View)]
+        whole = {item.buffer.name for item in shown if item.is_whole()}
+        others = whole | self.inputs | set(self.loops.constants)
+        found = []
+        for value in self.loops.outputs:
+            if not isinstance(value, View):
+                found.append(python_index(value) if isinstance(value, IndexExpr) else repr(value))
+                continue
+            buffer = value.buffer.name
+            if buffer in others or buffer in self.starts:
+                found.append(self._view(value))
+                continue
+            name, strided = self.name(buffer), value.strided()
+            self.lines.append(f"{name} = {self._view(value, 'as_result')}")
+            self.starts[buffer] = strided[1] if strided else ZERO
+            found.append(name)
+        return found
 
 
 def uses_out_variant(call: LibraryCall) -> bool:

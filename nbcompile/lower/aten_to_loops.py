@@ -132,7 +132,7 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
         raise LoweringError(f"no lowering for {target}")
     if isinstance(fake, int | float | bool):
         raise LoweringError(f"{target} returns a number that depends on data")
-    _check_own_places(target, fake)
+    _check_own_places(node, fake)
     entry = registry().find(target)
     reason = registry().library.get(target)
     if entry is not None:
@@ -163,14 +163,14 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
     return builder.call(target, args, kwargs, fallback=reason is None, reason=reason or why)
 
 
-def _check_own_places(target: Any, fake: Any) -> None:
+def _check_own_places(node: fx.Node, fake: Any) -> None:
     """LoweringError for a result that is no view, traced with strides by which its elements share memory:
     torch 2.11 says so of a scatter into an expanded tensor, and its elements are not the same numbers."""
-    if shows_an_argument(target):
-        return
     for item in fake if isinstance(fake, tuple | list) else (fake,):
-        if isinstance(item, torch.Tensor) and item.layout == torch.strided and shares_elements(item):
-            raise LoweringError(f"{target} was traced with a result whose elements share memory")
+        if not isinstance(item, torch.Tensor) or item.layout != torch.strided or not shares_elements(item):
+            continue
+        if item.untyped_storage()._cdata not in {_storage(each) for each in node.all_input_nodes}:
+            raise LoweringError(f"{node.target} was traced with a result whose elements share memory")
 
 
 def _laid_out_as_traced(builder: Builder, fake: Any, made: Any) -> Any:
@@ -234,6 +234,7 @@ class _Outputs:
         self.owners: dict[str, Any] = {}  # buffer → the storage, in the graph, of what it holds
         self.inputs: set[Any] = set()  # the storages of inputs
         self.copies: dict[tuple[str, Any], Buffer] = {}  # of a buffer, for what has a storage of its own
+        self.returned: set[str] = set()  # buffers that the caller gets, and may write to
         for node in graph.module.graph.nodes:
             if node.op in ("placeholder", "get_attr") and isinstance(values.get(node), View):
                 self.owners[values[node].buffer.name] = _storage(node)
@@ -243,10 +244,11 @@ class _Outputs:
         self.overwriting = {_storage(node) for node in self.wholes}
 
     def of(self, items: Sequence[Any]) -> tuple[Output, ...]:
-        found = tuple(self._output(item) for item in items)
+        first = len(items) - self._saved_after(items)
+        found = tuple(self._output(item, place >= first) for place, item in enumerate(items))
         shown: dict[Any, str] = {}  # storage in the graph → the buffer that results show of it
-        for item, value in zip(items, found, strict=True):
-            if not isinstance(value, View) or item.name in self.saved or _storage(item) in self.inputs:
+        for item, value in zip(items[:first], found, strict=False):
+            if not isinstance(value, View) or _storage(item) in self.inputs:
                 continue
             if shown.setdefault(_storage(item), value.buffer.name) != value.buffer.name:
                 raise LoweringError(
@@ -254,7 +256,16 @@ class _Outputs:
                 )
         return found
 
-    def _output(self, item: Any) -> Output:
+    def _saved_after(self, items: Sequence[Any]) -> int:
+        """How many of the last items are there for backward alone."""
+        names, count = list(self.saved), 0
+        while names:
+            count += 1
+            if getattr(items[-count], "name", None) == names[-1]:
+                names.pop()
+        return count
+
+    def _output(self, item: Any, saved: bool) -> Output:
         if not isinstance(item, fx.Node):
             if item is None or isinstance(item, int | float | bool):
                 return item
@@ -264,13 +275,18 @@ class _Outputs:
             if value is None or isinstance(value, IndexExpr | int | float | bool):
                 return value
             raise LoweringError(f"the graph returns {value!r}")
-        self._check_places(item, value)
+        if item.meta["val"].is_conj() or item.meta["val"].is_neg():
+            raise LoweringError(f"the memory of {item.name} is not what it holds (Tensor.resolve_conj)")
+        if not saved:
+            self._check_places(item, value)
         if not self._laid_out(item, value):
             made = self._copied(item, value)
-            self._check_offset(item, made)
+            if not saved:
+                self._check_offset(item, made)
             return made
-        self._check_offset(item, value)
-        if value.buffer.dtype not in NATIVE_DTYPES or self._may_show(item, value.buffer):
+        if not saved:
+            self._check_offset(item, value)
+        if value.buffer.dtype not in NATIVE_DTYPES or self._may_show(item, value.buffer, saved):
             return value
         key = value.buffer.name, _storage(item)
         if key not in self.copies:
@@ -303,7 +319,7 @@ class _Outputs:
         """A result that shows part of an overwritten input is made anew from that input by AOTAutograd, which
         asks the graph's result where in the storage it lies: ATen's copy of a part of a storage lies as its
         source. Where sizes are symbols, so may that place be, at the next call."""
-        if not self.builder.updates or value.buffer.role != "temporary" or item.name in self.saved:
+        if not self.builder.updates or value.buffer.role != "temporary":
             return
         if item in self.wholes:  # the input itself, which nobody makes anew
             return
@@ -317,7 +333,7 @@ class _Outputs:
         knows of the graph's result, where it knows any, else by strides. The gradient of the latter is
         another where elements of the input share memory; ATen's result knows its views."""
         buffer, storage = value.buffer, _storage(item)
-        if not self.differentiable or item.name in self.saved or storage not in self.inputs:
+        if not self.differentiable or storage not in self.inputs:
             return
         if self.owners.get(buffer.name) != storage:  # nor is one of several views of one operator made anew
             raise LoweringError(f"{item.name} shows an input, and would be a copy of it")
@@ -336,14 +352,17 @@ class _Outputs:
         wanted = tuple(self.builder.size(stride) for stride in item.meta["val"].stride())
         return value.buffer.dtype not in NATIVE_DTYPES or _same_strides(value.shape, strided[0], wanted)
 
-    def _may_show(self, item: fx.Node, buffer: Buffer) -> bool:
+    def _may_show(self, item: fx.Node, buffer: Buffer, saved: bool) -> bool:
         """Whether a result may show this memory: it still holds the value by then, and in the graph the two
-        share theirs, or nothing else shows it."""
+        share theirs, or nothing shows it that the caller may write to."""
         if buffer.name in self.builder.updates:
             return False
         storage = _storage(item)
         owner = self.owners.setdefault(buffer.name, storage)
-        return owner == storage or item.name in self.saved
+        may = owner == storage or (saved and buffer.name not in self.returned)
+        if may and not saved:
+            self.returned.add(buffer.name)
+        return may
 
 
 def _storage(node: fx.Node) -> Any:

@@ -220,6 +220,7 @@ def _scope(
         "torch": torch,
         "empty": empty or POOL.empty_strided,
         "view": view,
+        "as_result": as_result,
         "restride": restride,
         "aligned": aligned,
         "status": ctypes.addressof(flag),
@@ -251,6 +252,15 @@ def _arity(text: str, symbol: str) -> int:
 def view(base: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> torch.Tensor:
     """The strided view of ``base`` that starts ``offset`` elements after its first."""
     return base.as_strided(shape, strides, base.storage_offset() + offset)
+
+
+def as_result(
+    base: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int
+) -> torch.Tensor:
+    """The same memory as of :func:`view`, in a tensor that is no view of ``base``."""
+    guards: Any = torch._C._dynamo.guards
+    made: torch.Tensor = guards._reinterpret_tensor(base, shape, strides, offset)
+    return made
 
 
 def aligned(tensor: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ from tests.fuzz.compare import Difference, differences, largest, seen_strides
 from tests.fuzz.execute import Outcome, Runner, widened
 from tests.fuzz.program import Program
 
-RANDOM = re.compile(r"dropout|rand|bernoulli|normal\(|rrelu\(")
+RANDOM = re.compile(r"dropout|rand(?!int\(|perm\()|bernoulli|normal\(|rrelu\(")  # but what draws integers
 BROKEN = re.compile(
     r"(?:our compiler could not compile it|our code failed when run): (?!LoweringError|IndexError)(\w+)"
 )
@@ -113,7 +113,8 @@ def torchs_own(
     references: References, without_us: bool = False,
 ) -> set[tuple[str, str]]:  # fmt: skip
     """Which differences torch has without us: through AOTAutograd alone, through its own decompositions and
-    partitioner, or in the strides that fake tensors say a result has, or what ``as_strided`` reads.
+    partitioner, or in the strides that fake tensors say a result has (or Inductor's has), or what
+    ``as_strided`` reads.
     ``without_us``: none of our code ran, so that where these fail altogether it is torch's as well."""
     contestants = [aot_eager(), aot_or_eager, aot_rewritten]
     also: set[tuple[str, str]] = set()
@@ -136,6 +137,11 @@ def torchs_own(
                 for fakes, real in results
             ):
                 also |= {item.identity, ("values", item.place)}
+    left = {item.identity: item.note for item in found if item.kind == "strides"}
+    if any(identity not in also for identity in left):
+        theirs = compiled_outcomes(program, runner, "inductor")
+        same = (item for item in compare_calls(expected, theirs, references) if item.kind == "strides")
+        also |= {item.identity for item in same if item.note == left.get(item.identity)}
     return also
 
 
