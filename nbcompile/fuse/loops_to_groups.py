@@ -7,20 +7,21 @@ stores what passes between them), then to groups that read what it reads. Each p
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
 
 from nbcompile.compilation import Decision
+from nbcompile.errors import FusionError
 from nbcompile.fuse.cost import bytes_saved
+from nbcompile.fuse.dependencies import dependencies, reads
 from nbcompile.fuse.halves import read_as_stored
 from nbcompile.fuse.legality import COST, Refusal, Uses, merge, single
 from nbcompile.fuse.limits import limits_of
 from nbcompile.fuse.naming import numbered
 from nbcompile.fuse.rules import Candidate, refused, rules
 from nbcompile.loop_ir.fused import FusedProgram, Group
-from nbcompile.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, Statement, has_effect
+from nbcompile.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram
 from nbcompile.options import Options
 
 MIN_SIBLING_BYTES = 1 << 12
@@ -50,30 +51,26 @@ class _Fuser:
         self.makers: dict[str, str] = {
             out.name: item.id for item in program.statements for out in item.outputs if out is not None
         }
-        self.before = {item.id: self._dependencies(item) for item in program.statements}
-        for earlier, later in itertools.pairwise(filter(has_effect, program.statements)):
-            self.before[later.id] |= {earlier.id}  # random numbers are drawn in the order of the program
+        self.before = dependencies(program, self.uses.readers)
         self.group_of: dict[str, int] = {}
         self.groups: dict[int, Group | LibraryCall] = {}
         for number, item in enumerate(program.statements):
             self.groups[number] = single(item, self.uses) if isinstance(item, Loop) else item
             self.group_of[item.id] = number
+        self.after: dict[str, list[str]] = {name: [] for name in self.before}
+        for name, earlier in self.before.items():
+            for one in earlier:
+                self.after[one].append(name)
+        # The latest statement, by its place, of a group and of all that run before it.
+        self.latest = dict(enumerate(range(len(self.groups))))
+        for number in self.groups:
+            self._raise_after(number)
         self.decisions: list[Decision] = []
         self.decided: set[tuple[str, str]] = set()
 
-    def _dependencies(self, item: Statement) -> frozenset[str]:
-        """Statements that run before this one: makers of what it reads, and, of a loop that makes an input's
-        new value, every reader of the old one, so that the new value may take its place."""
-        found = {self.makers[name] for name in _reads(item) if name in self.makers}
-        for name, new in self.program.updates.items():
-            if any(out is not None and out.name == new for out in item.outputs):
-                found |= self.uses.readers.get(name, frozenset())
-        found.discard(item.id)
-        return frozenset(found)
-
     def offer_to_producers(self, loop: Loop) -> None:
         producers = []
-        for name in dict.fromkeys(_reads(loop)):
+        for name in dict.fromkeys(reads(loop)):
             maker = self.makers.get(name)
             if maker is not None:
                 buffer = self.uses.buffers[name]
@@ -123,7 +120,7 @@ class _Fuser:
 
     def _sources(self, loop: Loop) -> set[int]:
         """The groups, other than its own, that make what a loop reads."""
-        found = {self.group_of[self.makers[name]] for name in _reads(loop) if name in self.makers}
+        found = {self.group_of[self.makers[name]] for name in reads(loop) if name in self.makers}
         return found - {self.group_of[loop.id]}
 
     def _readers_of(self, number: int) -> set[str]:
@@ -175,6 +172,8 @@ class _Fuser:
         del self.groups[b]
         for loop in loops:
             self.group_of[loop.id] = a
+        self.latest[a] = max(self.latest[a], self.latest.pop(b))
+        self._raise_after(a)
         by_user = by_user or (wanted and not self.options.fuse)
         how = self._how(first, second, buffer, kind)
         self._record(first.id, second.id, kind, None, saved, how, by_user=by_user)
@@ -229,11 +228,24 @@ class _Fuser:
         )
 
     def _predecessors(self, number: int) -> set[int]:
-        item = self.groups[number]
-        names = [loop.id for loop in item.loops] if isinstance(item, Group) else [item.id]
-        found = {self.group_of[name] for one in names for name in self.before[one]}
+        found = {self.group_of[name] for one in self._names(number) for name in self.before[one]}
         found.discard(number)
         return found
+
+    def _raise_after(self, number: int) -> None:
+        """Tell the groups that run after this one what runs before them."""
+        pending = [number]
+        while pending:
+            current = pending.pop()
+            for name in self._names(current):
+                for later in map(self.group_of.__getitem__, self.after[name]):
+                    if self.latest[later] < self.latest[current]:
+                        self.latest[later] = self.latest[current]
+                        pending.append(later)
+
+    def _names(self, number: int) -> list[str]:
+        item = self.groups[number]
+        return [loop.id for loop in item.loops] if isinstance(item, Group) else [item.id]
 
     def _cycle(self, a: int, b: int) -> bool:
         """Whether a path from one group to the other leads through a third."""
@@ -245,7 +257,7 @@ class _Fuser:
         seen = set(pending)
         while pending:
             number = pending.pop()
-            if self._last(number) < lowest:
+            if self.latest[number] < lowest:  # the target is not before it
                 continue
             for before in self._predecessors(number):
                 if before == target:
@@ -292,6 +304,7 @@ class _Fuser:
     def _sorted(self) -> list[Group | LibraryCall]:
         """Groups in an order that respects dependencies, as near to program order as possible."""
         done: set[int] = set()
+        waiting: set[int] = set()
         result: list[Group | LibraryCall] = []
 
         def visit(number: int) -> None:
@@ -305,7 +318,10 @@ class _Fuser:
                     result.append(self.groups[current])
                     continue
                 stack.append((current, True))
+                waiting.add(current)
                 for before in sorted(self._predecessors(current), key=self._first, reverse=True):
+                    if before in waiting and before not in done:
+                        raise FusionError("two kernels each need what the other makes")
                     if before not in done:
                         stack.append((before, False))
 
@@ -323,17 +339,11 @@ def _shape_of(loop: Loop) -> tuple[object, ...]:
     )
 
 
-def _reads(item: Statement) -> list[str]:
-    if isinstance(item, LibraryCall):
-        return [view.buffer.name for view in item.views()]
-    return [load.buffer for load in item.reads()] + ([item.base] if item.base else [])
-
-
 def _uses(program: LoopProgram) -> Uses:
     readers: dict[str, set[str]] = {}
     makers: dict[str, Loop] = {}
     for item in program.statements:
-        for name in _reads(item):
+        for name in reads(item):
             readers.setdefault(name, set()).add(item.id)
         if isinstance(item, Loop):
             makers |= {out.name: item for out in item.outputs}

@@ -194,6 +194,11 @@ def compiled_outcomes(program: Program, runner: Runner, backend: Backend) -> lis
     return found
 
 
+def without_us(program: Program, target: Target) -> None:
+    """Run a program as torch alone compiles it."""
+    compiled_outcomes(program, Runner(program, target.device), aot_eager())
+
+
 class References:
     """The runs that differences are judged by, made when the first is needed."""
 

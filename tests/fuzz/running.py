@@ -65,7 +65,7 @@ def outcome(
     item: dict[str, Any], request: dict[str, Any], target: Any, drawn: Callable[[], None]
 ) -> dict[str, Any]:
     """What came of one seed, as plain data. ``drawn`` is called when there is a program."""
-    from tests.fuzz.check import EagerDiesError, check
+    from tests.fuzz.check import EagerDiesError, check, without_us
     from tests.fuzz.draw import draw
     from tests.fuzz.reduce import reduce
 
@@ -74,6 +74,11 @@ def outcome(
     except Exception as error:  # the generator's own fault
         return {"status": "no program", "note": "".join(traceback.format_exception_only(error)).strip()[:300]}
     drawn()
+    if item.get("hung"):  # in another worker; if torch alone hangs as well, so does this one
+        without_us(program, target)
+        item = {**item, "died": item["hung"]}
+        if not request["reduce"]:
+            return {"status": "failure", "program": program.to_json(), **item["died"]}
     if item.get("died"):  # in another worker
         seconds = request["reduce_seconds"]
         small = reduce(program, functools.partial(dies, target=target, patience=request["timeout"]), seconds)
@@ -276,6 +281,11 @@ def _settled(worker: Worker, hung: bool, reduce: bool, tally: Tally) -> list[lis
         return []
     died = _death(worker, hung)
     item = next(item for item in worker.work if item["seed"] == worker.current)
+    if hung and item.get("hung"):
+        tally.add({"done": worker.current, "status": "torch", "torch": ["hang"]})
+        return []
+    if hung and not item.get("died"):
+        return [[{**item, "hung": died}]]
     if reduce and not item.get("died"):
         return [[{**item, "died": died}]]
     tally.add({"done": worker.current, "status": "failure", **died})
