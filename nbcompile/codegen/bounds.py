@@ -248,14 +248,27 @@ class _Walk:
         return None
 
     def led_inside(self, item: Access) -> bool:
-        """Whether in each case one of the indices that lead to the place does so within the buffer."""
+        """Whether in each case one of the indices that lead to the place does so within the buffer; or the
+        place itself is within it, where the buffer's elements lie in a row without gaps."""
         ways = [way for way in (item.index, *item.others) if item.buffer.offset(way) == item.place]
 
         def inside(way: tuple[IndexExpr, ...], case: Cases) -> bool:
             whole = all(self.proved(goal, case) for goal in quotients(*way))
             return whole and self.leaves(item.buffer, way, case) is None
 
-        return bool(item.others) and all(any(inside(way, (case,)) for way in ways) for case in item.cases)
+        def in_a_row() -> bool:
+            step = ONE
+            for extent, stride in zip(
+                reversed(item.buffer.shape), reversed(item.buffer.strides), strict=True
+            ):
+                if stride != step and extent != ONE:
+                    return False
+                step = step * extent
+            return self.proved(item.place, item.cases) and self.proved(step - 1 - item.place, item.cases)
+
+        if not item.others:
+            return False
+        return all(any(inside(way, (case,)) for way in ways) for case in item.cases) or in_a_row()
 
 
 def _children(value: Value, cases: Cases) -> Iterator[tuple[Value, Cases]]:

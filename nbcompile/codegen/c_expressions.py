@@ -172,7 +172,9 @@ class CWriter:
         if name in ("neg", "abs") and args[0].startswith("-"):
             args = [f"({args[0]})"]  # two signs in a row would be a decrement
         if name in _INFIX and not (dtype == torch.bool and name in ("add", "sub", "mul")):
-            return f"({args[0]} {_INFIX[name]} {args[1]})"
+            made = f"({args[0]} {_INFIX[name]} {args[1]})"
+            # C computes what is smaller than an int as an int: it has to wrap around where it is read at once
+            return f"(({REGISTER_TYPES[dtype]}){made})" if dtype in _PROMOTED and name in _WRAPPING else made
         if name == "cast":
             return cast(args[0], of, dtype)
         if name == "where":
@@ -256,6 +258,9 @@ _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
     "eq": "==", "ne": "!=", "and": "&&", "or": "||", "bitand": "&", "bitor": "|", "bitxor": "^",
 }  # fmt: skip
+
+_PROMOTED = frozenset({torch.int8, torch.uint8, torch.int16})
+_WRAPPING = frozenset({"add", "sub", "mul"})
 
 _FLOAT_RULES: dict[str, Callable[[list[str], str, str], str]] = {
     "neg": lambda a, s, one: f"(-{a[0]})",

@@ -58,10 +58,16 @@ def to_copy(b: Builder, x: View, *, device: Any = None, layout: Any = None, **op
 
 
 def _converted(b: Builder, x: View) -> View:
-    """``x`` rounded to the result's dtype: an expression that later loops read rounded too."""
+    """``x`` rounded to the result's dtype: an expression that later loops read rounded too. Which integer it
+    becomes is decided by ``x`` as its own type has it."""
     dtype = b.result_dtype()
     b.check_native(x)
-    return b.generate(b.result_shape(), dtype, lambda *at: b.element(x, at, x.dtype).cast(dtype))
+    through = x.dtype if dtype.is_floating_point else compute_dtype(x.dtype)
+
+    def body(*at: IndexExpr) -> Expr:
+        return b.element(x, at, through).cast(x.dtype).cast(through).cast(dtype)
+
+    return b.generate(b.result_shape(), dtype, body)
 
 
 _convert_element_type = getattr(torch.ops.prims, "convert_element_type", None)

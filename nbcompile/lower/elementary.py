@@ -115,9 +115,13 @@ def rad2deg(x: Expr) -> Expr:
 
 
 def _rounding(name: str) -> None:
-    @_unary(name, samples=_NUMBERS)
-    def function(x: Expr) -> Expr:
-        return op(name, x) if x.dtype.is_floating_point else x
+    @lowering(overload(name), samples=_NUMBERS)
+    def function(b: Builder, x: View) -> View:
+        def body(each: Expr) -> Expr:  # of a number that the tensor's type can hold, which decides
+            whole = each.cast(x.dtype).cast(each.dtype)
+            return op(name, whole) if each.dtype.is_floating_point else each
+
+        return b.pointwise(body, x)
 
 
 for _name in ("floor", "ceil", "trunc", "round"):

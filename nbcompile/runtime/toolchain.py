@@ -18,6 +18,7 @@ import hashlib
 import importlib.util
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -91,7 +92,14 @@ class Toolchain:
         compiler refuses, takes too long, has gone, or cannot write ``out``.
         """
         text = with_one_result(source, self.widest)
-        self._make(out, [*self.flags, *extra, "-x", "c", "-"], text, timeout)
+        arguments = [*self.flags, *extra, "-x", "c", "-"]
+        if self.kind != "gcc" or "reduction(" not in source:
+            return self._make(out, arguments, text, timeout)
+        with tempfile.TemporaryDirectory(prefix="nbcompile-") as folder:
+            dump = Path(folder) / "ifcvt"
+            self._make(out, [*arguments, f"-fdump-tree-ifcvt={dump}"], text, timeout)
+            if dump.exists() and reads_lanes_under_a_mask(dump.read_text(errors="replace")):
+                self._make(out, [*arguments, "-fno-tree-loop-if-convert"], text, timeout)
 
     def link(self, objects: Sequence[Path], out: Path, *, timeout: float = TIMEOUT) -> None:
         """Link object files (made by :meth:`compile` with ``-c``) to the shared library ``out``; raises
@@ -122,6 +130,20 @@ class Toolchain:
             raise ToolchainError(f"cannot make {out}: {error.strerror or error}.") from error
         finally:
             partial.unlink(missing_ok=True)
+
+
+def reads_lanes_under_a_mask(dump: str) -> bool:
+    """Whether gcc is about to miscompile a loop, by what ``-fdump-tree-ifcvt`` prints of it.
+
+    ``omp simd reduction`` keeps a copy of each sum a lane, in an array without a name. Where a sum is added to
+    on one path only (a count of what is not NaN, after a rounding that asked the same), gcc (12 and 13, at
+    least) loads from that array under a mask, does not see then that it is the lane's own copy, and reads
+    beyond."""
+    for function in dump.split(";; Function ")[1:]:
+        lanes = set(re.findall(r"(_\d+) = &D\.\d+\[", function))
+        if lanes & set(re.findall(r"\.MASK_(?:LOAD|STORE) \((_\d+)", function)):
+            return True
+    return False
 
 
 def find_toolchain() -> Toolchain:
@@ -194,10 +216,6 @@ def _describe(command: tuple[str, ...], version: str, kind: Literal["gcc", "clan
     libraries.append("-lm")
     if kind == "clang" and vector_math and machine == "x86_64":
         flags.append("-fveclib=libmvec")
-    if kind == "gcc":
-        # Threaded past a choice that is made twice (a half's rounding asks for NaN again), gcc 12 adds to a
-        # sum of `omp simd` on one path only, and reads the lanes' copies of it at addresses that run away.
-        flags.append("-fno-thread-jumps")
     if kind == "gcc" and vector_math:
         # Else the sine and the cosine of one value become one call of sincosf, which has no vector form.
         flags += ["-fno-builtin-sin", "-fno-builtin-sinf"]

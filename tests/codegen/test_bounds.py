@@ -11,6 +11,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
+import nbcompile
 from nbcompile.capture.decompositions import decompositions
 from nbcompile.codegen.bounds import Counts, values_bounds, verify_bounds
 from nbcompile.codegen.integer_bounds import lies_within
@@ -105,6 +106,19 @@ def test_indices_that_lead_to_one_place(by: int) -> None:
         return
     with pytest.raises(REFUSED, match="reads x"):
         verify_bounds(changed(program, shifted(by, 0)))
+
+
+def test_rows_of_a_tensor_that_are_joined_again() -> None:
+    """Both sides of the concatenation's guard are one place, so that there is none: ``v0[0, i]`` for all four
+    elements of two rows of two, and inside."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.stack(x.unbind(0), 0)[::1] * 1
+
+    x = torch.randn(2, 2)
+    run = nbcompile.compile(f, options={"cache": False})
+    torch.testing.assert_close(run(x), f(x))
+    assert not run.eager_reason
 
 
 def test_an_extent_that_a_guard_says_is_one() -> None:

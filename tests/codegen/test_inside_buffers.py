@@ -115,7 +115,7 @@ def test_a_count_beside_a_sum_of_rounded_numbers(options: dict[str, Any]) -> Non
     def f(v: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
         return torch.nanmean(v * (kept.to(v.dtype) / 0.75))
 
-    v = torch.randn(3250).bfloat16()
+    v = torch.rand(3250).bfloat16()
     v[::7] = torch.nan
     kept = torch.arange(3250) % 4 != 0
     torch.testing.assert_close(nbcompile.compile(f, options=options)(v, kept), f(v, kept))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import nbcompile
 from nbcompile.codegen.c_expressions import HELPERS
 from nbcompile.loop_ir.expr import COMPARISONS, SCALAR_OPS, Load, cast, op
 from nbcompile.loop_ir.index import Axis, index
@@ -180,3 +181,17 @@ void k(const float *x, float *y) {{
         input=source, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "loop vectorized" in ran.stderr
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16])
+def test_small_integers_wrap_around_where_they_are_read_at_once(dtype: torch.dtype) -> None:
+    """Behind the guard of a concatenation a value has no variable of its own, which would cut it."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        made = torch.stack([x[1:] - x[:-1], x[1:] + x[:-1], x[1:] * x[:-1]]).long()
+        return torch.cat([made[:, :3], made[:, 3:]][::-1], 1)
+
+    limits = torch.iinfo(dtype)
+    x = torch.tensor([limits.max, 2, limits.min, 0, limits.max - 1, 7, limits.max], dtype=dtype)
+    got = nbcompile.compile(f, options={"cache": False, "verify": True})(x)
+    torch.testing.assert_close(got, f(x), rtol=0, atol=0)
