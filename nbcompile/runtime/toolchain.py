@@ -135,9 +135,9 @@ class Toolchain:
 def reads_lanes_under_a_mask(dump: str) -> bool:
     """Whether gcc is about to miscompile a loop, by what ``-fdump-tree-ifcvt`` prints of it.
 
-    ``omp simd reduction`` keeps a copy of each sum a lane, in an array without a name. Where a sum is added to
-    on one path only (a count of what is not NaN, after a rounding that asked the same), gcc (12 and 13, at
-    least) loads from that array under a mask, does not see then that it is the lane's own copy, and reads
+    ``omp simd reduction`` keeps a copy of each sum a lane, in an array without a name. Where a sum is added
+    to on one path only (a count of what is not NaN, after a rounding that asked the same), gcc (12 and 13,
+    at least) loads from that array under a mask, does not see then that it is the lane's own copy, and reads
     beyond."""
     for function in dump.split(";; Function ")[1:]:
         lanes = set(re.findall(r"(_\d+) = &D\.\d+\[", function))
