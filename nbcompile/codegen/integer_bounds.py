@@ -110,8 +110,15 @@ def _result(value: Value, args: tuple[IndexExpr, ...], facts: Facts) -> list[Cas
     """What an operation makes of numbers that are ``args``."""
     first, second = args[0], args[-1]
     match value.op:
-        case "cast":
+        case "cast" | "floor" | "ceil" | "trunc":
             return [(first, facts)]
+        case "sign":
+            return [(_any(value, index(3)) - 1, facts)]
+        case "bitand" if proves(first, facts) and proves(second, facts):
+            found = _any(value, first + 1)
+            return [(found, (*facts, second - found))]
+        case "bitor" | "bitxor" if proves(first, facts) and proves(second, facts):
+            return [(_any(value, first + second + 1), facts)]
         case "neg":
             return [(-first, facts)]
         case "add":

@@ -288,7 +288,8 @@ class TilePrinter:
             return self.load(one.load, scope, under, one)
         dims = self.dims_of(axes)
         inside = self.text(value.args[0], scope, [*under, Condition(test, dims)])
-        outside = self.text(value.args[1], scope, [*under, Condition(f"~({test})", dims)])
+        opposite = f"~({test})" if dims else f"(({test}) == 0)"  # of numbers it is one of Python's
+        outside = self.text(value.args[1], scope, [*under, Condition(opposite, dims)])
         return f"tl.where({test}, {inside}, {outside})"
 
     def test(self, guard: Value, scope: Scope, under: Sequence[Condition]) -> tuple[str, set[Axis]]:

@@ -323,10 +323,10 @@ class _Resolver:
         return total
 
     def _gathered(self, value: Value, size: IndexExpr) -> IndexExpr:
-        if not self.narrow:
-            return IndexExpr({(Gathered(value, size),): 1})
-        sure = size.constant is not None and fits(self.ranges.of(value), (0, size.constant - 1))
-        return IndexExpr({(Gathered(self._narrow(value) or value, size, sure),): 1})
+        if value.kind == "const" and 0 <= value.literal < (size.constant or 0):
+            return index(int(value.literal))
+        sure = self.narrow and fits(self.ranges.of(value), (0, (size.constant or 0) - 1))
+        return IndexExpr({(Gathered((self.narrow and self._narrow(value)) or value, size, sure),): 1})
 
     def _load(self, load: Load, binding: Binding) -> Value:
         places = tuple(substitute(place, binding) for place in load.index)

@@ -21,7 +21,7 @@ from nbcompile.fuse.limits import Limits
 from nbcompile.fuse.naming import numbered
 from nbcompile.loop_ir.expr import Load
 from nbcompile.loop_ir.fused import FusedProgram, Group, Item
-from nbcompile.loop_ir.index import Axis, index
+from nbcompile.loop_ir.index import ONE, Axis, index
 from nbcompile.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, Output, View
 
 
@@ -66,10 +66,15 @@ def why_not_in_place(group: Group, old: str, new: str, limits: Limits) -> str:
     written = tuple(binding[axis] for axis in maker.kept)
     if any(place != written for place in places):
         return f"{old} is overwritten here, and read at other points"
-    # On a GPU several programs may hold a row together: one may store before another reads.
-    apart = group.nest.rows if limits.split_alone else group.nest.axes
     here = frozenset[Axis]().union(*(place.axes() for place in written))
-    if _reached_by(old, group) & frozenset(apart) - here:
+    nest, others = group.nest, _reached_by(old, group)
+    if (
+        limits.split_alone
+    ):  # a CPU's kernel walks a row in order, and reads before the rows what is one for all
+        others &= frozenset(nest.rows)
+    else:  # several programs may hold a row together, and all read it: one may store before another reads
+        others |= frozenset(nest.rows or nest.axes)
+    if any(axis.extent != ONE for axis in others - here):
         return f"{old} is overwritten here, and read by every row"
     return ""
 

@@ -286,8 +286,10 @@ class _Outputs:
             return made
         if not saved:
             self._check_offset(item, value)
-        if value.buffer.dtype not in NATIVE_DTYPES or self._may_show(item, value.buffer, saved):
+        if self._may_show(item, value.buffer, saved):
             return value
+        if value.buffer.dtype not in NATIVE_DTYPES:
+            raise LoweringError(f"{item.name} shares memory with what it is a copy of")
         key = value.buffer.name, _storage(item)
         if key not in self.copies:
             self.builder.begin(f"{item.name}_out", "copy", (), item.meta["val"])

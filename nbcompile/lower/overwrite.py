@@ -13,7 +13,7 @@ from nbcompile.loop_ir.expr import Expr, Guard, compute_dtype
 from nbcompile.loop_ir.index import ONE, ZERO, IndexExpr, at_least, floordiv, mod
 from nbcompile.loop_ir.nodes import View
 from nbcompile.lower.assembly import Bound, on_diagonal, only_where
-from nbcompile.lower.builder import Builder
+from nbcompile.lower.builder import NATIVE_DTYPES, Builder
 from nbcompile.lower.fitting import require
 from nbcompile.lower.registry import lowering
 from nbcompile.lower.samples import call, calls
@@ -160,7 +160,8 @@ def copy(b: Builder, x: View, src: View, non_blocking: bool = False) -> View:
     shape = b.result_shape()
     shown = expand_to(b, src, shape)
     strided, wanted = shown.strided(), b.result_strides(shape)
-    if src.dtype == x.dtype and strided is not None and strided[0] == wanted:
+    native = x.dtype in NATIVE_DTYPES
+    if native and src.dtype == x.dtype and strided is not None and strided[0] == wanted:
         return shown  # values never change: sharing the memory of src is a copy of it
     return b.generate(shape, x.dtype, lambda *where: b.element(src, where, compute_dtype(x.dtype)))
 

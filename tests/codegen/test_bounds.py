@@ -275,6 +275,10 @@ def test_gathered_indices_are_checked_or_sure() -> None:
         (lambda x: x.long() % 7, 7, 6),
         (lambda x: (7 - torch.arange(8)).clamp(2, 4).expand(6, 8), 5, 4),
         (lambda x: x.to(torch.uint8).long(), 256, 255),
+        (lambda x: (x.to(torch.int8).sign().abs() * 3).long(), 4, 3),
+        (lambda x: x.to(torch.int8).sign().long() + 1, 3, 2),
+        (lambda x: x.to(torch.uint8).long() & 5, 6, 5),
+        (lambda x: (x > 0).long() | 2, 4, 2),
         (lambda x: torch.arange(-8, 0).expand(6, 8), 1, 0),
     ],
 )

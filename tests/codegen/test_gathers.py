@@ -4,6 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import nbcompile
+
 from .running import aten_of, compile_aten
 
 
@@ -39,3 +41,28 @@ def test_a_gathered_position_is_checked(name):
     torch.testing.assert_close(run([weight, places])[0], program(weight, places))
     with pytest.raises(IndexError, match="out of range"):
         run([weight, wrong])
+
+
+def _at_constants(x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    zero = x[i]
+    zero.transpose(0, -1).zero_()
+    return torch.cat([x, i])[zero], torch.cat([i, x])[zero + 3]
+
+
+@pytest.mark.parametrize("options", [{}, {"interpret": True}], ids=["c", "triton"])
+def test_guards_of_known_positions(options):
+    """What a guard tests may be numbers of Python's: ``~`` of such is no opposite."""
+    if options:
+        pytest.importorskip("triton")
+    x, i = torch.tensor([3, 5]), torch.tensor([1, 0])
+    run = nbcompile.compile(_at_constants, options={**options, "cache": False})
+    assert [item.tolist() for item in run(x, i)] == [[3, 3], [5, 5]]
+    assert run.ran_compiled
+
+
+def test_triton_takes_guards_of_known_positions():
+    pytest.importorskip("triton")
+    x, i = torch.tensor([3, 5]), torch.tensor([1, 0])
+    run = nbcompile.compile(_at_constants, options={"target": "cuda:90", "cache": False})
+    run(x, i)
+    assert run.compilation.kernels and all("ptx" in kernel.sources for kernel in run.compilation.kernels)

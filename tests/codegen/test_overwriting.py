@@ -86,3 +86,23 @@ def test_a_compiled_optimizer_does_what_the_optimizer_does() -> None:
 
     # With the step counted twice it would be 3e-4 off.
     torch.testing.assert_close(trained(True), trained(False), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("interpret", [False, True], ids=["c", "triton"])
+def test_a_number_is_overwritten_after_all_programs_read_it(interpret: bool) -> None:
+    """A GPU's programs all compute what does not depend on their points: none may store it meanwhile."""
+    if interpret:
+        pytest.importorskip("triton")
+
+    def function(s: torch.Tensor, x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        z.zero_()
+        found = torch.where(z > 0, z, x)
+        s.add_(z, alpha=-0.5)
+        return found[..., :-1]
+
+    expected = torch.tensor(1.5), torch.randn(2, 3000), torch.tensor(2.5)
+    ours = tuple(tensor.clone() for tensor in expected)
+    compiled = nbcompile.compile(function, options={"interpret": interpret, "verify": True, "cache": False})
+    torch.testing.assert_close(compiled(*ours), function(*expected))
+    assert compiled.ran_compiled
+    torch.testing.assert_close(ours, expected)

@@ -16,6 +16,7 @@ import torch
 from tests.fuzz.execute import Outcome
 
 SLACK = 4.0  # how far beyond the spread of noisy runs, in spreads
+MANY = 20  # integers that rounding moves in the noisy runs, for each one that it moved in ours alone
 ULPS = 8.0  # and in units of the last place of the largest value of the tensor
 
 
@@ -223,7 +224,9 @@ def largest(outcome: Outcome) -> float:
 
 
 def plain(x: torch.Tensor) -> torch.Tensor:
-    return x.detach().cpu().resolve_conj().resolve_neg().clone()
+    x = x.detach().cpu()
+    x = x.to(torch.complex64) if x.dtype == torch.complex32 else x  # of which ATen compares none
+    return x.resolve_conj().resolve_neg().clone()
 
 
 def same(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -243,10 +246,12 @@ def within(
     coarsest: float = 0.0,
 ) -> torch.Tensor:  # fmt: skip
     """Where ``b`` lies among eager's ``a`` and the noisy runs. Of integers, where the noise itself moves
-    them."""
+    them; where it moves many, a few more may be as near to another number and not have been hit."""
     runs = torch.stack([a, *others])
     if not (a.is_floating_point() or a.is_complex()):
-        return (runs != runs[:1]).any(0)
+        moved = (runs != runs[:1]).any(0)
+        missed = int((~moved & (a != b)).sum())
+        return torch.ones_like(moved) if missed * MANY <= int(moved.sum()) else moved
     seen, at = parts(runs), parts(b)
     finite = torch.where(seen.isfinite(), seen, torch.zeros(()))
     low, high = seen.amin(0), seen.amax(0)  # NaN wherever one run has it

@@ -152,7 +152,7 @@ class Draw:
 
     def axis(self, x: Value) -> int:
         """An axis of ``x``, counted from either end."""
-        if not x.dim:
+        if not x.dim or any(len(shape) != x.dim for shape in x.shapes):
             raise Skip
         found = self.random.randrange(x.dim)
         return found - x.dim if self.chance(0.3) else found
@@ -219,7 +219,9 @@ class Draw:
 
     def size(self, x: Value, axis: int) -> str:
         """Python for a size of ``x``, within the program."""
-        axis %= max(x.dim, 1)
+        if not x.dim or any(len(shape) != x.dim for shape in x.shapes):
+            raise Skip
+        axis %= x.dim
         differs = len({shape[axis] for shape in x.shapes}) > 1
         return f"{x}.shape[{axis}]" if differs or self.chance(0.15) else str(x.shape[axis])
 

@@ -74,9 +74,9 @@ def outcome(
     except Exception as error:  # the generator's own fault
         return {"status": "no program", "note": "".join(traceback.format_exception_only(error)).strip()[:300]}
     drawn()
-    if item.get("hung"):  # in another worker; if torch alone hangs as well, so does this one
+    if item.get("once"):  # in another worker; if torch alone dies or hangs as well, so does this one
         without_us(program, target)
-        item = {**item, "died": item["hung"]}
+        item = {**item, "died": item["once"]}
         if not request["reduce"]:
             return {"status": "failure", "program": program.to_json(), **item["died"]}
     if item.get("died"):  # in another worker
@@ -281,13 +281,11 @@ def _settled(worker: Worker, hung: bool, reduce: bool, tally: Tally) -> list[lis
         return []
     died = _death(worker, hung)
     item = next(item for item in worker.work if item["seed"] == worker.current)
-    if hung and item.get("hung"):
-        tally.add({"done": worker.current, "status": "torch", "torch": ["hang"]})
+    if item.get("once"):
+        tally.add({"done": worker.current, "status": "torch", "torch": died["kinds"]})
         return []
-    if hung and not item.get("died"):
-        return [[{**item, "hung": died}]]
-    if reduce and not item.get("died"):
-        return [[{**item, "died": died}]]
+    if not item.get("died"):
+        return [[{**item, "once": died}]]
     tally.add({"done": worker.current, "status": "failure", **died})
     return []
 

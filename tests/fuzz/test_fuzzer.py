@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from tests.fuzz.check import Target, check
+from tests.fuzz.compare import within
 from tests.fuzz.draw import draw
 from tests.fuzz.execute import Runner
 from tests.fuzz.program import Input, Program, Step
@@ -95,6 +96,19 @@ def test_rounding_is_no_failure_and_the_same_size_elsewhere_is() -> None:
     off = Target(backend="tests.fuzz.broken:slightly_off")
     assert not check(_program("(v0 * 1000).sum() - (v0 * 1000).sum(0).sum()"), off).failures
     assert [item.kind for item in check(_program("v0.clone()", exact=True), off).failures] == ["values"]
+
+
+def test_a_few_integers_that_rounding_decides_are_no_failure() -> None:
+    """Where the noise moves many, a few more may lie as near to the number at which they change."""
+    a = torch.arange(100) % 2
+    noisy = a.clone()
+    noisy[:60] += 1
+    few, many = a.clone(), a.clone()
+    few[90:93] += 1
+    many[90:94] += 1
+    assert within(a, few, [noisy]).all()
+    assert not within(a, many, [noisy])[90:94].any()
+    assert not within(a, few, [a])[90:93].any()
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")

@@ -65,3 +65,17 @@ def test_results_that_are_equal_do_not_share_memory() -> None:
     z.zero_()
     torch.testing.assert_close(y.detach(), kept)
     torch.autograd.grad(y.sum(), x)
+
+
+def test_a_complex_copy_has_memory_of_its_own() -> None:
+    """Of a type that our kernels have not."""
+
+    def f(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y = x.exp()
+        return x.sin().copy_(x), x.cos().copy_(y), y
+
+    x = torch.randn(5, dtype=torch.complex64)
+    got = nbcompile.compile(f, options={"cache": False})(x)
+    assert len({item.untyped_storage().data_ptr() for item in (x, *got)}) == 4
+    for one, two in zip(got, f(x), strict=True):
+        torch.testing.assert_close(one, two)
