@@ -120,7 +120,8 @@ def torchs_own(
     """Which differences torch has without us: through AOTAutograd alone, through its own decompositions and
     partitioner, or in the strides that fake tensors say a result has (or Inductor's has), or what
     ``as_strided`` reads.
-    ``without_us``: differences that our code has no part in: where torch fails altogether, they are its own."""
+    ``without_us``: differences that our code has no part in: where torch fails altogether, they are its own.
+    """
     contestants = [aot_eager(), aot_or_eager, aot_rewritten]
     also: set[tuple[str, str]] = set()
     for backend in contestants:
