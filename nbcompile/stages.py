@@ -95,22 +95,16 @@ def is_plain(value: torch.Tensor) -> bool:
 
 
 def is_named(symbol: Any, env: Any) -> bool:
-    """Whether Dynamo can write down a guard of a symbol: not of the extents of a tensor that what is left
-    over from a graph break shows a part of. AOTAutograd gives it to a graph that overwrites such a part."""
+    """Whether Dynamo can write down a guard of a symbol: not where all it knows of it is that it is an extent
+    of the tensor that an input shows a part of. AOTAutograd gives that tensor to a graph which overwrites it."""
     sources = getattr(env, "var_to_sources", {}).get(symbol, ())
-    return not any(_is_of_what_is_shown(source) for source in sources)
+    return not sources or not all(map(_is_of_what_is_shown, sources))
 
 
 def _is_of_what_is_shown(source: Any) -> bool:
     if getattr(source, "member", "") == "_base":
-        return str(getattr(_root(source), "local_name", "")).startswith("___stack")
+        return True
     return hasattr(source, "base") and _is_of_what_is_shown(source.base)
-
-
-def _root(source: Any) -> Any:
-    while hasattr(source, "base"):
-        source = source.base
-    return source
 
 
 def hint_of(symbol: Any, env: Any) -> int | None:

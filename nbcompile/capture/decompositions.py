@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch._decomp import get_decompositions
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
 from nbcompile.capture import losses
 from nbcompile.options import Options
@@ -58,6 +59,8 @@ def _table(eager_random: bool, gpu: bool) -> Table:
     table.update(get_decompositions(packets))
     if aten.baddbmm.default in table:
         table[aten.baddbmm.default] = functools.partial(_contiguous, table[aten.baddbmm.default])
+    if aten.block_diag.default in table:
+        table[aten.block_diag.default] = functools.partial(_of_one_type, table[aten.block_diag.default])
     for scatter in (aten.slice_scatter.default, aten.select_scatter.default, aten.diagonal_scatter.default):
         table[scatter] = functools.partial(_into_own_memory, scatter)
     table[aten.native_group_norm.default] = _group_norm_of_mixed_types
@@ -104,6 +107,13 @@ def _contiguous(rewrite: Callable[..., torch.Tensor], *args: Any, **kwargs: Any)
     ``baddbmm`` takes the layout of what is added: a ``view`` of the result then finds other strides than it
     was traced with."""
     return rewrite(*args, **kwargs).contiguous()
+
+
+def _of_one_type(rewrite: Callable[..., torch.Tensor], tensors: list[torch.Tensor]) -> torch.Tensor:
+    """``block_diag``: torch's rewrite makes matrices of all first, and a number that is one counts for the
+    dtype of the result as it does not in eager."""
+    _, found = elementwise_dtypes(*tensors, type_promotion_kind=ELEMENTWISE_TYPE_PROMOTION_KIND.NO_OPMATH)
+    return rewrite([each.to(found) for each in tensors])
 
 
 def _into_own_memory(scatter: Any, into: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:

@@ -73,7 +73,8 @@ def why_not_in_place(group: Group, old: str, new: str, limits: Limits) -> str:
     ):  # a CPU's kernel walks a row in order, and reads before the rows what is one for all
         others &= frozenset(nest.rows)
     else:  # several programs may hold a row together, and all read it: one may store before another reads
-        others |= frozenset(nest.rows or nest.axes)
+        along = any(loop.reduction or loop.scan for loop in group.loops)  # else points are shared out
+        others |= frozenset(nest.rows if along else nest.axes)
     if any(axis.extent != ONE for axis in others - here):
         return f"{old} is overwritten here, and read by every row"
     return ""

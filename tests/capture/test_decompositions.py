@@ -143,3 +143,13 @@ def test_group_norm_of_halves_keeps_its_statistics_in_float32(dtype: torch.dtype
     assert ours[0].dtype == dtype
     torch.testing.assert_close(ours[1].double(), right[1], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(ours[2].double(), right[2], rtol=1e-5, atol=1e-5)
+
+
+def test_a_number_in_block_diag_counts_for_the_dtype_as_in_eager() -> None:
+    def fn(x: torch.Tensor, number: torch.Tensor) -> torch.Tensor:
+        return torch.block_diag(x, number)
+
+    for args in ((torch.randn(2, 4).bfloat16(), torch.randn(())), (torch.ones(2, 2).int(), torch.randn(()))):
+        found, expected = compiled(fn)(*args), fn(*args)
+        assert found.dtype == expected.dtype
+        torch.testing.assert_close(found, expected)

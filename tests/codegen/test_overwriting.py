@@ -106,3 +106,21 @@ def test_a_number_is_overwritten_after_all_programs_read_it(interpret: bool) -> 
     torch.testing.assert_close(compiled(*ours), function(*expected))
     assert compiled.ran_compiled
     torch.testing.assert_close(ours, expected)
+
+
+@pytest.mark.parametrize("interpret", [False, True], ids=["c", "triton"])
+def test_a_row_is_overwritten_after_all_programs_read_it(interpret: bool) -> None:
+    if interpret:
+        pytest.importorskip("triton")
+
+    def function(row: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        twice = row * 2
+        row.add_(twice)
+        return x + twice.flip(0) * 0 + twice
+
+    expected = torch.randn(700), torch.randn(40, 700)
+    ours = tuple(tensor.clone() for tensor in expected)
+    compiled = nbcompile.compile(function, options={"interpret": interpret, "verify": True, "cache": False})
+    torch.testing.assert_close(compiled(*ours), function(*expected))
+    assert compiled.ran_compiled
+    torch.testing.assert_close(ours, expected)

@@ -120,3 +120,18 @@ def test_a_size_that_needs_64_bit_indices_is_captured_anew(monkeypatch):
         torch.testing.assert_close(compiled(x), torch.relu(x * 2))
         graphs.append(counters["stats"]["unique_graphs"])
     assert graphs == [1, 1, 2, 2]
+
+
+def test_a_size_that_no_guard_can_name_runs_eagerly_and_says_so() -> None:
+    """An argument and a view of it: AOTAutograd gives the graph the tensor that the view shows, with extents
+    that Dynamo cannot guard (asked to all the same, it raised at the call)."""
+
+    def function(x: torch.Tensor, part: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.take(x, i), part.flip(1, 0)
+
+    run = nbcompile.compile(function, dynamic=True, options={"interpret": True, "cache": False})
+    for size in ((4, 3), (2, 4), (5, 6)):
+        x, i = torch.randn(size), torch.tensor([2])
+        for got, expected in zip(run(x, x[..., :1], i), function(x, x[..., :1], i), strict=True):
+            torch.testing.assert_close(got, expected)
+    assert all("no guard can name" in note for note in run.compilation.notes)
