@@ -96,7 +96,7 @@ def is_plain(value: torch.Tensor) -> bool:
 
 def is_named(symbol: Any, env: Any) -> bool:
     """Whether Dynamo can write down a guard of a symbol: not where all it knows of it is that it is an extent
-    of the tensor that an input shows a part of. AOTAutograd gives that tensor to a graph which overwrites it."""
+    of the tensor that an input shows a part of. AOTAutograd gives that tensor to some graphs."""
     sources = getattr(env, "var_to_sources", {}).get(symbol, ())
     return not sources or not all(map(_is_of_what_is_shown, sources))
 
