@@ -68,11 +68,11 @@ def why_not_in_place(group: Group, old: str, new: str, limits: Limits) -> str:
         return f"{old} is overwritten here, and read at other points"
     here = frozenset[Axis]().union(*(place.axes() for place in written))
     nest, others = group.nest, _reached_by(old, group)
-    if (
-        limits.split_alone
-    ):  # a CPU's kernel walks a row in order, and reads before the rows what is one for all
+    if limits.split_alone:
+        # A CPU's kernel walks a row in order, and reads before the rows what is one for all.
         others &= frozenset(nest.rows)
-    else:  # several programs may hold a row together, and all read it: one may store before another reads
+    else:
+        # Several programs may hold a row together, and all read it: one may store before another reads.
         along = any(loop.reduction or loop.scan for loop in group.loops)  # else points are shared out
         others |= frozenset(nest.rows if along else nest.axes)
     if any(axis.extent != ONE for axis in others - here):

@@ -134,4 +134,4 @@ def test_a_size_that_no_guard_can_name_runs_eagerly_and_says_so() -> None:
         x, i = torch.randn(size), torch.tensor([2])
         for got, expected in zip(run(x, x[..., :1], i), function(x, x[..., :1], i), strict=True):
             torch.testing.assert_close(got, expected)
-    assert all("no guard can name" in note for note in run.compilation.notes)
+    assert any("no guard can name" in note for note in run.compilation.notes)
