@@ -130,7 +130,7 @@ def test_a_size_that_no_guard_can_name_runs_eagerly_and_says_so() -> None:
         return torch.take(x, i), part.flip(1, 0)
 
     run = nbcompile.compile(function, dynamic=True, options={"interpret": True, "cache": False})
-    for size in ((4, 3), (2, 4), (5, 6)):
+    for size in ((1, 3), (2, 4), (5, 6)):
         x, i = torch.randn(size), torch.tensor([2])
         for got, expected in zip(run(x, x[..., :1], i), function(x, x[..., :1], i), strict=True):
             torch.testing.assert_close(got, expected)
