@@ -26,7 +26,7 @@ from nbcompile.loop_ir.nodes import (
 from nbcompile.lower.builder import NATIVE_DTYPES, Builder
 from nbcompile.lower.padded_products import padded_product
 from nbcompile.lower.registry import registry
-from nbcompile.lower.sizes import SizeTable
+from nbcompile.lower.sizes import SizeTable, traced
 from nbcompile.lower.strides import has_own_places
 from nbcompile.options import Options
 from nbcompile.stages import STEP_OF, AtenGraph, device_of
@@ -140,6 +140,7 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
         try:
             lowered = entry.lower(builder, *args, **kwargs)
             _check_scatters(builder.statements[before:], builder.options)
+            _check_shapes(fake, lowered)
             return lowered
         except LoweringError as error:
             del builder.statements[before:]
@@ -161,6 +162,16 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
     if padded is not None:
         return padded
     return builder.call(target, args, kwargs, fallback=reason is None, reason=reason or why)
+
+
+def _check_shapes(fake: Any, made: Any) -> None:
+    """SymbolicSizeError where a result has not the extents that it was traced with: an extent that was 1 and
+    may be more, say, where nothing told that it is broadcast."""
+    for wanted, item in zip(_flat(fake), _flat(made), strict=False):
+        if isinstance(wanted, torch.Tensor) and isinstance(item, View):
+            were = tuple(map(traced, wanted.shape))
+            if were != tuple(extent.hint() for extent in item.shape):
+                raise SymbolicSizeError(f"a result of the sizes {item.shape} was traced with {were}")
 
 
 def _check_own_places(node: fx.Node, fake: Any) -> None:

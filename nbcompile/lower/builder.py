@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from nbcompile.errors import LoweringError
+from nbcompile.errors import LoweringError, SymbolicSizeError
 from nbcompile.loop_ir.expr import Expr, Number, SizeNumber, compute_dtype, scalar
 from nbcompile.loop_ir.index import ONE, ZERO, Axis, Index, IndexExpr, floordiv, index, product
 from nbcompile.loop_ir.nodes import (
@@ -481,11 +481,15 @@ def unsqueeze_dims(x: View, dims: Sequence[int]) -> View:
 
 
 def broadcast(shapes: Sequence[Sequence[IndexExpr]]) -> tuple[IndexExpr, ...]:
-    """The shape that these shapes broadcast to."""
+    """The shape that these shapes broadcast to. SymbolicSizeError where an extent was 1 as the graph was
+    traced, and nothing says whether it always is."""
     rank = max((len(shape) for shape in shapes), default=0)
     result = [ONE] * rank
     for shape in shapes:
         for n, extent in enumerate(shape, start=rank - len(shape)):
-            if extent != ONE:
-                result[n] = extent
+            if extent == ONE:
+                continue
+            if result[n] not in (ONE, extent) and 1 in (extent.hint(), result[n].hint()):
+                raise SymbolicSizeError(f"of {result[n]} and {extent} one is 1, and no guard says so")
+            result[n] = extent
     return tuple(result)

@@ -106,10 +106,12 @@ class SizeTable:
         return self._numbers.get(expr)
 
     def _read_bound(self, relation: Any) -> None:
-        """``Max(1, s0//2) <= 1`` is what torch guards of a stride: ``s0//2`` is 1, unless it may be 0."""
-        if type(relation).__name__ != "LessThan" or not relation.args[1].is_Integer:
+        """``Max(1, s0//2) <= 1`` is what torch guards of a stride, ``s0//2 < 2`` of what it takes for equal:
+        ``s0//2`` is 1, unless it may be 0."""
+        kind = type(relation).__name__
+        if not kind.endswith(("LessThan", "GreaterThan")) or not relation.gts.is_Integer:
             return
-        value, most = relation.args[0], int(relation.args[1])
+        value, most = relation.lts, int(relation.gts) - kind.startswith("Strict")
         for item in value.args if type(value).__name__ == "Max" else (value,):
             if item.free_symbols and self._env.bound_sympy(item).lower >= most:
                 self._numbers[item] = most
@@ -172,6 +174,11 @@ class SizeTable:
             self._symbols.append(symbol)
             self.sizes[name] = Size(name, hint, least_of(symbol, env))
         return self.sizes[name]
+
+
+def traced(extent: int | torch.SymInt) -> int | None:
+    """The number that an extent of a fake tensor was as its graph was traced; None: it depends on data."""
+    return extent if isinstance(extent, int) else extent.node.hint
 
 
 def _rounded_down(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:

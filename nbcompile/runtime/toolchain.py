@@ -45,6 +45,9 @@ INSTALL_ADVICE = (
 # and a sum stay two instructions: made one in this loop and not in that, a value computed twice is two
 # numbers, and a minimum is not found among the values that it was taken of.
 _COMMON = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fPIC", "-shared")
+_NO_HALF_ARITHMETIC = "-mno-avx512fp16"
+"""gcc 12 moves halves by instructions that its assembler does not know (a vmovsh to memory that zeroes). Ours
+compute in float: all they need is conversions, which AVX-512 has without."""
 
 _UNARY = (
     *("exp", "exp2", "exp10", "expm1", "log", "log2", "log10", "log1p", "cbrt", "erf", "erfc"),
@@ -204,6 +207,8 @@ def _describe(command: tuple[str, ...], version: str, kind: Literal["gcc", "clan
     avx512 = "avx512f" in features
     if avx512:
         flags.append("-mprefer-vector-width=512")
+    if kind == "gcc" and "avx512_fp16" in features and _takes(command, _NO_HALF_ARITHMETIC):
+        flags.append(_NO_HALF_ARITHMETIC)
     vector_math = frozenset[str]()
     if sys.platform == "linux":
         # A compiler with its own, older C library (conda's) must not be told of newer functions.
@@ -233,6 +238,11 @@ def _describe(command: tuple[str, ...], version: str, kind: Literal["gcc", "clan
         processor=_processor(machine, features),
         widest=widest(machine, features) if vector_math else "",
     )
+
+
+def _takes(command: tuple[str, ...], flag: str) -> bool:
+    """Whether the compiler knows a flag."""
+    return _run([*command, flag, "-E", "-x", "c", "-"], timeout=30.0, text="").returncode == 0
 
 
 def _has_openmp(command: tuple[str, ...], kind: Literal["gcc", "clang"]) -> bool:

@@ -55,3 +55,44 @@ def test_what_numbers_do_not_help_runs_eagerly_and_says_so(monkeypatch: pytest.M
     x = torch.randn(3, 4)
     torch.testing.assert_close(run(x), x.sin() + 1)
     assert not run.ran_compiled and "nothing is known of it" in run.eager_reason
+
+
+def every_third(x: Tensor) -> Tensor:
+    part = x[..., ::3]
+    torch.count_nonzero(part)
+    return x + part
+
+
+def gated(x: Tensor) -> Tensor:
+    x[0:].div_(F.glu(x, 1) + 2)
+    return x
+
+
+@pytest.mark.parametrize("function", [every_third, gated])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_extent_that_was_one_is_broadcast(
+    function: Callable[[Tensor], Tensor], dtype: torch.dtype
+) -> None:
+    torch._dynamo.reset()
+    run = nbcompile.compile(function, dynamic=True, options={"cache": False})
+    for columns in (2, 3, 1) if function is every_third else (2, 2):
+        x = torch.randn(1, columns, dtype=dtype)
+        expected = function(x.clone())
+        torch.testing.assert_close(run(x.clone()), expected)
+        assert run.ran_compiled, run.eager_reason
+
+
+def test_a_size_that_nothing_names_is_said() -> None:
+    """AOTAutograd gives a graph the tensor that its inputs show parts of, whose extents no guard can name."""
+    torch._dynamo.reset()
+
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        y += 0.5
+        return x.sort(dim=0).indices.diagonal() * 1
+
+    run = nbcompile.compile(program, options={"cache": False})
+    for rows, columns in ((3, 4), (4, 3), (3, 3)):
+        x, y = (torch.arange(12.0)[: rows * columns].view(rows, columns).flip(0) for _ in range(2))
+        torch.testing.assert_close(run(x, x.t()), program(y, y.t()))
+        assert torch.equal(x, y)
+    assert not run.ran_compiled and "no guard can name" in run.eager_reason

@@ -131,7 +131,7 @@ def torchs_own(
         if without_us and any(item.kind.startswith("raises") for item in differs):
             also |= set(without_us)
     if any(runner.is_laid_out_otherwise(call) for call in range(len(program.sizes))):
-        also |= {item.identity for item in found if "values" in item.kind}
+        also |= {item.identity for item in found if "values" in item.kind or item.kind == "generator"}
     for item in found:
         if item.kind == "strides" and item.identity not in also:
             number = int(item.place.removeprefix("result "))

@@ -16,6 +16,7 @@ import torch
 from tests.fuzz.execute import Outcome
 
 SLACK = 4.0  # how far beyond the spread of noisy runs, in spreads
+NOTHING = 1e3  # what is less than the largest by so much, where the noise says what is chosen
 MANY = 20  # integers that rounding moves in the noisy runs, for each one that it moved in ours alone
 ULPS = 8.0  # and in units of the last place of the largest value of the tensor
 
@@ -246,7 +247,8 @@ def within(
     coarsest: float = 0.0,
 ) -> torch.Tensor:  # fmt: skip
     """Where ``b`` lies among eager's ``a`` and the noisy runs. Of integers, where the noise itself moves
-    them; where it moves many, a few more may be as near to another number and not have been hit."""
+    them; where it moves many, a few more may be as near to another number and not have been hit. Of others
+    too where a number is nothing in some runs and something in others, by what was chosen among equals."""
     runs = torch.stack([a, *others])
     if not (a.is_floating_point() or a.is_complex()):
         moved = (runs != runs[:1]).any(0)
@@ -267,6 +269,11 @@ def within(
     odd = ~seen.isfinite()
     fine |= odd.any(0) & ~odd.all(0)  # it overflows in some runs: a matter of rounding
     fine |= odd.all(0) & (seen != seen[:1]).any(0) & ~(seen != seen).all(0)
+    least = seen.abs().amin(0)
+    chosen = seen.abs().amax(0) > NOTHING * least
+    elsewhere = ~fine & (scale > NOTHING * least) & (at.abs() <= scale)
+    if int(elsewhere.sum()) <= int(chosen.sum()):
+        fine |= elsewhere
     return fine.all(-1) if a.is_complex() else fine
 
 

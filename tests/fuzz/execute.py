@@ -152,8 +152,8 @@ class Runner:
         return tuple(scope.get(name) for name in self.program.results)
 
     def is_laid_out_otherwise(self, call: int) -> bool:
-        """Whether fake tensors have other strides than real ones where the program reads by strides: what a
-        compiler is told of them is not so then."""
+        """Whether fake tensors have other strides than real ones where the program reads by strides, or draws
+        in the order of memory: what a compiler is told of them is not so then."""
         try:
             with FakeTensorMode() as mode:
                 told = self._strides_read(map(mode.from_tensor, self.arguments(call)))
@@ -167,7 +167,7 @@ class Runner:
         found = []
         with self.surroundings(always=True):
             for step in self.program.steps:
-                if "as_strided" in step.code:
+                if _BY_STRIDES.search(step.code):
                     operands = [scope[name] for name in step.operands]
                     found += [item.stride() for item in operands if isinstance(item, torch.Tensor)]
                 run_step(step, scope)
@@ -264,9 +264,14 @@ class Noise:
 
 _DECIDES = re.compile(
     r"\b(eq|ne|isclose|argmax|argmin|max|min|sort|argsort|topk|median|nanmedian|mode|kthvalue|cummax|cummin|"
-    r"any|all|bool|logical_\w+|count_nonzero|nonzero|sign|sgn)\b(?!=)|[=!]= "
+    r"any|all|bool|logical_\w+|count_nonzero|nonzero|sign|sgn|layer_norm|group_norm|instance_norm|batch_norm)"
+    r"\b(?!=)|[=!]= "
 )
-"""Where two numbers that are nearly the same, or nearly nothing, may be told apart or not."""
+"""Where two numbers that are nearly the same, or nearly nothing, may be told apart or not: what a norm makes
+of equal ones is nothing, of others of the size of one."""
+
+
+_BY_STRIDES = re.compile(r"as_strided|_like\b|dropout|bernoulli|normal|uniform|exponential|rrelu")
 
 
 def run_step(step: Step, scope: dict[str, Any], noise: Noise | None = None) -> None:

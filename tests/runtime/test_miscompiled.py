@@ -60,3 +60,40 @@ def test_what_gcc_prints(verb: str) -> None:
     assert not reads_lanes_under_a_mask(f"\n;; Function k (k)\n{body.replace('&D.5688', '&kept')}")
     apart = body.replace("  pretmp", "\n;; Function other (other)\n  pretmp")
     assert not reads_lanes_under_a_mask(f"\n;; Function k (k)\n{apart}")
+
+
+def test_halves_that_are_chosen_are_assembled(tmp_path: Path) -> None:
+    """With AVX512-FP16, gcc 12 printed what its own assembler refuses (``vmovsh`` to memory, with ``{z}``)."""
+    chosen = """
+static inline float minimum_f32(float a, float b) {
+  float m = b < a ? b : a;
+  return b != b ? b : m;
+}
+
+void choose(const _Float16 *given, const _Float16 *norm, const _Float16 *norm_1, const _Float16 *norm_2,
+            _Float16 *scalar_tensor, _Float16 *where, _Float16 *where_2, _Float16 *where_4) {
+  scalar_tensor[0] = (_Float16)0.0f;
+  const float div_ = (float)given[0] / 5.0f;
+  const float t = (float)(_Float16)0.0f;
+  #pragma omp simd
+  for (long i = 0; i < 5; i++) {
+    const float add_3 = (float)norm[i] + 1.0f;
+    const float norm_1_ = (float)norm_1[i];
+    const float norm_2_ = (float)norm_2[i];
+    const float minimum_ = minimum_f32(norm_1_, norm_2_);
+    const float sub_3 = add_3 - minimum_;
+    const _Bool ge = ((float)(_Float16)sub_3) >= 0.0f;
+    const float where_3 = ge ? div_ : t;
+    const _Bool lt = norm_1_ < norm_2_;
+    const _Bool eq = norm_1_ == norm_2_;
+    const float neg = -((float)(_Float16)where_3);
+    const float div_1 = neg / 2.0f;
+    const float where_1 = eq ? div_1 : neg;
+    const _Bool gt = norm_1_ > norm_2_;
+    where[i] = (_Float16)where_3;
+    where_2[i] = (_Float16)(lt ? t : where_1);
+    where_4[i] = (_Float16)(gt ? t : where_1);
+  }
+}
+"""
+    find_toolchain().compile(chosen, tmp_path / "chosen.so")
