@@ -242,7 +242,10 @@ def _describe(command: tuple[str, ...], version: str, kind: Literal["gcc", "clan
 
 def _takes(command: tuple[str, ...], flag: str) -> bool:
     """Whether the compiler knows a flag."""
-    return _run([*command, flag, "-E", "-x", "c", "-"], timeout=30.0, text="").returncode == 0
+    try:
+        return _run([*command, flag, "-E", "-x", "c", "-"], timeout=30.0).returncode == 0
+    except ToolchainError:
+        return False
 
 
 def _has_openmp(command: tuple[str, ...], kind: Literal["gcc", "clang"]) -> bool:

@@ -63,7 +63,7 @@ def test_what_gcc_prints(verb: str) -> None:
 
 
 def test_halves_that_are_chosen_are_assembled(tmp_path: Path) -> None:
-    """With AVX512-FP16, gcc 12 printed what its own assembler refuses (``vmovsh`` to memory, with ``{z}``)."""
+    """With AVX512-FP16, gcc 12 prints what its own assembler refuses: ``vmovsh`` to memory, with ``{z}``."""
     chosen = """
 static inline float minimum_f32(float a, float b) {
   float m = b < a ? b : a;
