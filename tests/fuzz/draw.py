@@ -14,6 +14,7 @@ import torch.nn.functional as F
 
 from tests.fuzz import layouts
 from tests.fuzz.execute import Runner, run_step, values
+from tests.fuzz.nothing import from_nothing
 from tests.fuzz.program import Input, Program, Step
 
 LEAST_STEPS = 12
@@ -421,7 +422,7 @@ def draw(seed: int, device: str = "cpu", least: int = LEAST_STEPS) -> Program:
     for attempt in range(50):
         program = _attempt(Draw(seed, attempt, device), least)
         if program is not None:
-            return program
+            return from_nothing(program, device) or program
     raise RuntimeError(f"no program came of seed {seed}")
 
 

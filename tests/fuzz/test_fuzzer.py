@@ -163,3 +163,11 @@ def test_noise_leaves_exact_steps_alone() -> None:
     assert noisy.results[0].data_ptr() == noisy.inputs[0].data_ptr()
     assert not torch.equal(plain.results[1], noisy.results[1])
     torch.testing.assert_close(plain.results[1], noisy.results[1])
+
+
+def test_some_programs_have_no_arguments() -> None:
+    programs = [draw(seed) for seed in (60, 80)]
+    for program in programs:
+        assert not program.inputs and len(program.steps) >= 12
+        assert "from_nothing" in {step.op for step in program.steps}
+        assert not check(program, Target("cpu")).failures
