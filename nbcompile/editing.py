@@ -20,12 +20,12 @@ from nbcompile.errors import EditError, NbcompileError
 from nbcompile.options import Options
 from nbcompile.pipeline import compile_graph
 from nbcompile.recorder import Recorder
-from nbcompile.runtime.edited import explained
-from nbcompile.runtime.kernel_script import script_of
-from nbcompile.runtime.machine_code import assembly_of
+from nbcompile.runtime.c.assembly import assembly_of
+from nbcompile.runtime.c.toolchain import find_toolchain
+from nbcompile.runtime.edit.edited import explained
+from nbcompile.runtime.edit.script import script_of
+from nbcompile.runtime.edit.trial import outcome
 from nbcompile.runtime.source_to_module import KERNEL_FILE
-from nbcompile.runtime.toolchain import find_toolchain
-from nbcompile.runtime.trial import outcome
 from nbcompile.stages import AtenGraph, CompiledModule, KernelCall, KernelChange
 
 __all__ = ["KERNEL_FILE", "Attempt", "assembly_of", "find_toolchain", "script_of"]

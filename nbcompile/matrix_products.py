@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from nbcompile.codegen.groups_to_triton import groups_to_triton
-from nbcompile.codegen.matmul import templates
+from nbcompile.codegen.triton.groups_to_triton import groups_to_triton
+from nbcompile.codegen.triton.products import templates
 from nbcompile.compilation import AutotuneChoice
 from nbcompile.errors import NbcompileError
 from nbcompile.fuse import matmul_fusion as fusion
@@ -30,14 +30,14 @@ from nbcompile.loop_ir.fused import FusedProgram, Group
 from nbcompile.loop_ir.nodes import Buffer
 from nbcompile.options import SEARCH_MODES, Options
 from nbcompile.recorder import Recorder
-from nbcompile.runtime import triton_build
-from nbcompile.runtime.autotune_configs import config_text, misfit, spills
-from nbcompile.runtime.autotune_measure import GpuStopwatch, Stopwatch, Timing, faster, measure
-from nbcompile.runtime.autotune_store import search_key
+from nbcompile.runtime.autotune.configs import config_text, misfit, spills
+from nbcompile.runtime.autotune.measure import GpuStopwatch, Stopwatch, Timing, faster, measure
+from nbcompile.runtime.autotune.store import search_key
 from nbcompile.runtime.cache import DiskCache, key
+from nbcompile.runtime.gpu import build as triton_build
+from nbcompile.runtime.gpu.compile import Built
+from nbcompile.runtime.gpu_module import allocator
 from nbcompile.runtime.source_to_module import bind
-from nbcompile.runtime.triton_compile import Built
-from nbcompile.runtime.triton_module import allocator
 from nbcompile.stages import CompiledModule, Config, KernelSource
 from nbcompile.targets import Target
 
@@ -145,7 +145,7 @@ def precision_of(chip: Target) -> Precision:
 
 def gpu_bench(chip: Target, device: torch.device) -> Bench:
     """The bench of a GPU of this machine."""
-    from nbcompile.runtime.triton_launch import launchers
+    from nbcompile.runtime.gpu.launch import launchers
 
     empty = allocator(device)
 

@@ -12,10 +12,8 @@ from functools import partial
 import torch
 
 from nbcompile import targets
-from nbcompile.codegen import tile_printer
-from nbcompile.codegen.bounds import verify_bounds
-from nbcompile.codegen.groups_to_source import groups_to_source
-from nbcompile.codegen.groups_to_triton import groups_to_triton
+from nbcompile.codegen.c.groups_to_c import groups_to_c
+from nbcompile.codegen.triton.groups_to_triton import groups_to_triton
 from nbcompile.compilation import PassRecord
 from nbcompile.environment import detect
 from nbcompile.errors import EditError, KernelError, LoweringError, VerifyError
@@ -23,6 +21,8 @@ from nbcompile.fuse.limits import limits_of
 from nbcompile.fuse.loops_to_groups import loops_to_groups
 from nbcompile.fuse.record import parts
 from nbcompile.fuse.storage import with_storage
+from nbcompile.kernel_ir import integer_ranges
+from nbcompile.kernel_ir.bounds import verify_bounds
 from nbcompile.loop_ir.fused import FusedProgram
 from nbcompile.loop_ir.verify import verify
 from nbcompile.loop_ir.versions import verify_versions
@@ -30,23 +30,19 @@ from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.lower.registry import from_outside
 from nbcompile.matrix_products import Products, in_two_steps
 from nbcompile.options import REPLAY_MODES, Options
-from nbcompile.orders import in_one_order
 from nbcompile.recorder import Recorder
-from nbcompile.runtime import (
-    binary,
-    cuda_graphs,
-    edited,
-    graph_cache,
-    source_to_module,
-    triton_build,
-    triton_module,
-)
-from nbcompile.runtime.autotune import Tuner
+from nbcompile.runtime import gpu_module, graph_cache, source_to_module
+from nbcompile.runtime.autotune.tuner import Tuner
+from nbcompile.runtime.c import binary
+from nbcompile.runtime.c.toolchain import find_toolchain
 from nbcompile.runtime.cache import DiskCache
+from nbcompile.runtime.cuda_graphs import replays as cuda_graphs
+from nbcompile.runtime.edit import edited
+from nbcompile.runtime.gpu import build as triton_build
+from nbcompile.runtime.gpu.tools import triton_version
 from nbcompile.runtime.pool import POOL
 from nbcompile.runtime.stopwatch import Stopwatch
-from nbcompile.runtime.toolchain import find_toolchain
-from nbcompile.runtime.triton_tools import triton_version
+from nbcompile.schedule.memory_order import in_one_order
 from nbcompile.stages import AtenGraph, CompiledModule, KernelChange, KernelSource, device_of
 from nbcompile.targets import Target
 
@@ -64,10 +60,10 @@ def compile_graph(
     """
     device = device_of(aten.module)
     options = options.for_device(device)
-    triton_module.check_devices(aten, device)
+    gpu_module.check_devices(aten, device)
     with torch.device("cpu"):  # what is computed on the way, whatever device is the default around the call
         if options.chip.is_gpu:
-            triton_module.guard_index_width(aten, tile_printer.INT32_LIMIT)
+            gpu_module.guard_index_width(aten, integer_ranges.INT32_LIMIT)
             return _for_gpu(aten, device, options, recorder, changes=changes)
         if device.type != "cpu":
             raise LoweringError(f"code for a CPU cannot be given the memory of {device}")
@@ -84,7 +80,7 @@ def _for_cpu(
     )
     compiler = (toolchain.fingerprint, toolchain.vector_math)
     source = _source(
-        aten, options, recorder, compiler, lambda fused: groups_to_source(fused, toolchain.vector_math)
+        aten, options, recorder, compiler, lambda fused: groups_to_c(fused, toolchain.vector_math)
     )
     recorder.progress(f"building {len(source.kernels)} kernels of {aten.id}")
     constants = source_to_module.graph_constants(aten, source.constants)
@@ -122,24 +118,22 @@ def _for_gpu(
     recorder.environment = detect(str(device))
     compiler = (triton_version(), *products.fingerprint)
     source = _source(aten, options, recorder, compiler, lambda fused: groups_to_triton(fused, chip), products)
-    recorder.change_kernels(lambda kernel: triton_module.predicted(kernel, aten.id, chip))
+    recorder.change_kernels(lambda kernel: gpu_module.predicted(kernel, aten.id, chip))
     constants = source_to_module.graph_constants(aten, source.constants)
     changed = edited.changes_of(source, changes)
     if changed:
         return _changed_for_gpu(source, changed, chip, device if runs else None, aten, options, recorder)
     if options.interpret:
-        module = triton_module.interpreted(source, constants)
+        module = gpu_module.interpreted(source, constants)
         return source_to_module.with_fallback(module, aten, recorder) if source.repeatable else module
     recorder.progress(f"building {len(source.launches)} Triton functions of {aten.id}")
     final = products.settled or search  # else another module takes this one's place after its first call
     tuner = Tuner(source, chip, options if final else replace(options, mode="default"), recorder)
     library = triton_build.find_or_build(source, chip, options, recorder, tuner.chosen)
     if not runs:
-        return triton_module.elsewhere(source, library, chip, aten, recorder)
+        return gpu_module.elsewhere(source, library, chip, aten, recorder)
     stopwatch = recorder.stopwatches[aten.id] = Stopwatch(source)
-    module = triton_module.on_device(
-        source, library, chip, device, aten, constants, recorder, tuner, stopwatch
-    )
+    module = gpu_module.on_device(source, library, chip, device, aten, constants, recorder, tuner, stopwatch)
     if source.repeatable:
         module = source_to_module.with_fallback(module, aten, recorder)
     else:
@@ -163,9 +157,9 @@ def _changed_for_gpu(
     edited.note_edits(recorder, source, changed)
     around = edited.watched(source, changed)
     place = torch.device("cpu") if options.interpret or device is None else device
-    empty = edited.spoiling(triton_module.allocator(place), changed)
+    empty = edited.spoiling(gpu_module.allocator(place), changed)
     if options.interpret:
-        return triton_module.interpreted(source, constants, around, empty)
+        return gpu_module.interpreted(source, constants, around, empty)
     if device is None:
         raise EditError(
             f"these kernels are for {chip.part or chip.name}, which is not here.",
@@ -177,7 +171,7 @@ def _changed_for_gpu(
         library.built()
     except KernelError as error:
         raise edited.refused(error, source, changed) from error
-    return triton_module.on_device(
+    return gpu_module.on_device(
         source, library, chip, device, aten, constants, recorder, tuner, around=around, empty=empty
     )
 

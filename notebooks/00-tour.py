@@ -304,7 +304,7 @@ def program(x, w):
 
 # %%
 from nbcompile.errors import ToolchainError
-from nbcompile.runtime.toolchain import find_toolchain
+from nbcompile.runtime.c.toolchain import find_toolchain
 
 
 def here(what):

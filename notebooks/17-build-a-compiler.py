@@ -36,7 +36,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.utils._pytree import tree_leaves, tree_map
 
 import nbcompile
-from nbcompile.runtime.toolchain import find_toolchain
+from nbcompile.runtime.c.toolchain import find_toolchain
 from nbcompile.workshop import check
 
 torch.manual_seed(0)
@@ -1024,10 +1024,10 @@ FURTHER = {
     "kernels are aligned by what they read, also if axes differ in order": "fuse/alignment.py",
     "the largest saving first, pairs that only read the same, a record of each": "fuse/loops_to_groups.py",
     "refusals for cost: few rows, work done again, the other order of memory": "fuse/legality.py",
-    "sums down columns, by partial sums of each thread": "codegen/cpu_nests.py",
-    "half types, integers, NaN and infinity as eager has them": "codegen/c_expressions.py",
+    "sums down columns, by partial sums of each thread": "codegen/c/nests.py",
+    "half types, integers, NaN and infinity as eager has them": "codegen/c/expressions.py",
     "a wrapper in Python is generated, not interpreted; memory is freed early": "codegen/wrapper.py",
-    "the same groups printed for a GPU": "codegen/groups_to_triton.py",
+    "the same groups printed for a GPU": "codegen/triton/groups_to_triton.py",
     "a graph seen before comes from a cache, with its record": "runtime/graph_cache.py",
     "what fails to compile runs in ATen, and the record says so": "runtime/source_to_module.py",
     "every line of C knows the line of your cell": "provenance.py",

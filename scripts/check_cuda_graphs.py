@@ -65,13 +65,13 @@ def plug() -> None:
     import inspect
 
     from nbcompile import pipeline
-    from nbcompile.runtime import triton_module
-    from nbcompile.runtime.cuda_graphs import replayed
+    from nbcompile.runtime import gpu_module
+    from nbcompile.runtime.cuda_graphs.replays import replayed
 
     if "cuda_graphs" in inspect.getsource(pipeline):
         return
     print("(the pipeline does not replay yet: this script adds it)")
-    launched = triton_module.on_device
+    launched = gpu_module.on_device
 
     def on_device(
         source: Any, binary: Any, chip: Any, device: Any, aten: Any, *rest: Any, **named: Any
@@ -82,13 +82,13 @@ def plug() -> None:
             return module
         return replayed(module, aten, source, chip, device, recorder)
 
-    triton_module.on_device = on_device
+    gpu_module.on_device = on_device
 
 
 @contextmanager
 def counted() -> Iterator[None]:
     """Count captures, replays and patched nodes."""
-    from nbcompile.runtime.cuda_graph_driver import CudaDevice, CudaRecording
+    from nbcompile.runtime.cuda_graphs.driver import CudaDevice, CudaRecording
 
     kept = CudaDevice.capture, CudaRecording.update, CudaRecording.__init__
 
@@ -428,7 +428,7 @@ def a_capture_that_fails_leaves_torch_well() -> None:
     import torch
 
     from nbcompile.errors import LaunchError
-    from nbcompile.runtime.cuda_graph_driver import CudaDevice
+    from nbcompile.runtime.cuda_graphs.driver import CudaDevice
 
     machine = CudaDevice(torch.device("cuda", 0))
     x = torch.rand(100, device="cuda")

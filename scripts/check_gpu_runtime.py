@@ -77,12 +77,12 @@ class Bench:
 
     def __init__(self) -> None:
         import torch
-        from triton_samples import LAUNCHES, TEXT, sample
 
         from nbcompile import targets
-        from nbcompile.runtime.triton_build import build
-        from nbcompile.runtime.triton_launch import launchers
+        from nbcompile.runtime.gpu.build import build
+        from nbcompile.runtime.gpu.launch import launchers
         from nbcompile.stages import Argument, Config, Launch
+        from tests.runtime.gpu.samples import LAUNCHES, TEXT, sample
 
         size = Argument("n", "i32", hint=1024)
         pair = (Argument("x", "*fp32"), Argument("y", "*fp32", ours=True))
@@ -193,7 +193,7 @@ def together(bench: Bench) -> None:
     import torch
 
     from nbcompile.errors import LaunchError
-    from nbcompile.runtime.triton_launch import resident_programs
+    from nbcompile.runtime.gpu.launch import resident_programs
 
     most = resident_programs(bench.built["whole_sum"], bench.chip, bench.device)
     print(f"    {most} programs of whole_sum fit at once")
@@ -237,7 +237,7 @@ def without_a_compiler(bench: Bench) -> None:
 
 def python_launchers(bench: Bench) -> Any:
     """What a machine without a C compiler gets."""
-    from nbcompile.runtime import triton_launch
+    from nbcompile.runtime.gpu import launch as triton_launch
 
     native, triton_launch.native_launcher = triton_launch.native_launcher, lambda: None  # type: ignore[assignment]
     try:
@@ -250,7 +250,7 @@ def overhead(bench: Bench) -> None:
     """Host time of a launch, in microseconds: the median of bursts that the queue can hold."""
     import torch
 
-    from nbcompile.runtime.triton_compile import load_file
+    from nbcompile.runtime.gpu.compile import load_file
 
     x, y = torch.zeros(1024, device="cuda"), torch.zeros(1024, device="cuda")
     ours, plain = bench.call["tiny"], python_launchers(bench)["tiny"]
@@ -279,13 +279,13 @@ def overhead(bench: Bench) -> None:
 def cold(early: bool) -> int:
     """Eight kernels in a fresh process with an empty cache: seconds to the last cubin."""
     import torch
-    from triton_samples import LAUNCHES, sample
 
     from nbcompile.options import Options
     from nbcompile.recorder import Recorder
-    from nbcompile.runtime import triton_build
+    from nbcompile.runtime.gpu import build as triton_build
     from nbcompile.stages import Config
     from nbcompile.targets import parse
+    from tests.runtime.gpu.samples import LAUNCHES, sample
 
     facts = torch.cuda.get_device_properties(0)
     chip = parse(f"cuda:{facts.major}{facts.minor}")

@@ -23,8 +23,8 @@ import torch.nn.functional as F
 import nbcompile
 from nbcompile import operators, targets
 from nbcompile.runtime import linear_cross_entropy_kernel as kernel
-from nbcompile.runtime import triton_build
-from nbcompile.runtime.triton_launch import launchers
+from nbcompile.runtime.gpu import build as triton_build
+from nbcompile.runtime.gpu.launch import launchers
 
 SAMPLES = 256
 IGNORED = -100

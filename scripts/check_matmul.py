@@ -61,7 +61,7 @@ def main() -> int:
 
 def specialize() -> None:
     """Let the persistent template be tried with warps that only load."""
-    from nbcompile.codegen import matmul_configs
+    from nbcompile.schedule import products as matmul_configs
     from nbcompile.stages import Config
 
     def configs(*_: Any) -> tuple[Config, ...]:

@@ -14,12 +14,11 @@ from nbcompile.errors import CodegenError
 from nbcompile.matrix_products import Bench, Products, in_two_steps, precision_of
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
-from nbcompile.runtime import triton_module
+from nbcompile.runtime import gpu_module
 from nbcompile.runtime.cache import DiskCache
-from nbcompile.runtime.triton_compile import Built
+from nbcompile.runtime.gpu.compile import Built
 from nbcompile.stages import CompiledModule
-
-from .codegen.running import aten_of
+from tests.codegen.running import aten_of
 
 pytest.importorskip("triton")
 CHIP = targets.parse("cuda:90")
@@ -78,7 +77,7 @@ def bench(clock: Clock, *, wrong: bool = False, fails: str = "") -> Bench:
 
     def ours(source, built):
         source = replace(source, launches=(replace(source.launches[0], configs=(built.config,)),))
-        call = triton_module.interpreted(source, {}).call
+        call = gpu_module.interpreted(source, {}).call
         if wrong:
             right = call
             call = lambda args: [item + 1 for item in right(args)]
@@ -86,7 +85,7 @@ def bench(clock: Clock, *, wrong: bool = False, fails: str = "") -> Bench:
         return Named(call, words)
 
     return Bench(
-        begin, ours, lambda source: Named(triton_module.interpreted(source, {}).call, "aten"),
+        begin, ours, lambda source: Named(gpu_module.interpreted(source, {}).call, "aten"),
         lambda source, built: "", clock, CPU,
     )  # fmt: skip
 
@@ -131,7 +130,7 @@ def test_the_fastest_kernel_takes_atens_place():
     (best,) = [item for item in tried if item.chosen]
     assert best.kernel == "g0.fw.k0" and best.candidate.startswith("persistent: ")
     assert len(tried) > 10
-    (got,) = triton_module.interpreted(source, {}).call(inputs())
+    (got,) = gpu_module.interpreted(source, {}).call(inputs())
     torch.testing.assert_close(got, linear(*inputs()), rtol=2e-2, atol=2e-2)
 
 
@@ -297,9 +296,9 @@ def pretended_gpu(monkeypatch):
     monkeypatch.setattr(targets, "of_device", lambda number: CHIP)
     monkeypatch.setattr(matrix_products, "gpu_bench", lambda chip, device: bench(clock))
     monkeypatch.setattr(pipeline, "detect", lambda device: None)
-    monkeypatch.setattr(triton_module, "check_devices", lambda aten, device: None)
+    monkeypatch.setattr(gpu_module, "check_devices", lambda aten, device: None)
     monkeypatch.setattr(
-        triton_module, "on_device", lambda source, *_: triton_module.interpreted(source, {})
+        gpu_module, "on_device", lambda source, *_: gpu_module.interpreted(source, {})
     )  # fmt: skip
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     return clock

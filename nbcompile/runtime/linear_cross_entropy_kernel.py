@@ -10,8 +10,8 @@ import torch
 
 from nbcompile import targets
 from nbcompile.errors import NbcompileError
-from nbcompile.runtime import triton_build
-from nbcompile.runtime.triton_launch import launchers
+from nbcompile.runtime.gpu import build as triton_build
+from nbcompile.runtime.gpu.launch import launchers
 from nbcompile.stages import Argument, Config, KernelSource, Launch
 
 TEXT = '''import triton

@@ -18,9 +18,9 @@ import torch
 from nbcompile.errors import ToolchainError
 from nbcompile.in_aten import in_aten, restride
 from nbcompile.recorder import Recorder
+from nbcompile.runtime.c.toolchain import Toolchain
 from nbcompile.runtime.pool import POOL
 from nbcompile.runtime.stopwatch import Stopwatch
-from nbcompile.runtime.toolchain import Toolchain
 from nbcompile.stages import AtenGraph, CompiledModule, KernelSource
 
 # wrapping signed arithmetic is what torch has; C leaves it undefined

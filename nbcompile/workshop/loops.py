@@ -23,7 +23,7 @@ from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.options import Options
 from nbcompile.pipeline import compile_graph
 from nbcompile.recorder import Recorder
-from nbcompile.runtime.toolchain import find_toolchain
+from nbcompile.runtime.c.toolchain import find_toolchain
 from nbcompile.stages import AtenGraph, CompiledModule
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 from nbcompile.workshop.judging import milliseconds, returned

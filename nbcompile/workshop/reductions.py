@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import nbcompile
-from nbcompile.codegen.groups_to_triton import groups_to_triton
+from nbcompile.codegen.triton.groups_to_triton import groups_to_triton
 from nbcompile.compilation import Kernel
 from nbcompile.errors import in_one_line
 from nbcompile.fuse.limits import limits_of
@@ -18,8 +18,8 @@ from nbcompile.fuse.record import parts
 from nbcompile.fuse.storage import with_storage
 from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.options import Options
-from nbcompile.orders import in_one_order
 from nbcompile.recorder import Recorder
+from nbcompile.schedule.memory_order import in_one_order
 from nbcompile.stages import AtenGraph, CompiledModule
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 from nbcompile.workshop.judging import function, keyed, number, record_of, returned, traffic

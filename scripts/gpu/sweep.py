@@ -1,5 +1,5 @@
 """Times alternatives to the tilings that codegen picks, region by region: where the numbers in
-``nbcompile/codegen/tiles.py`` and the files beside it come from.
+``nbcompile/schedule/rows.py`` and the files beside it come from.
 
     python scripts/gpu/sweep.py [--only REGIONS] [--budget SECONDS]       on a GPU
     python scripts/gpu/sweep.py --check [--only REGIONS]                  compile all for cuda:90, anywhere
@@ -35,10 +35,13 @@ from regions import Region
 from runner import Run, say
 
 from corpus import MOST_SETS, TINY_BYTES
-from nbcompile.codegen import scan_tiles, tiles, triton_nests, triton_scan
-from nbcompile.codegen.row_shapes import MOST_SLABS, SHARED_BUDGET, RowShape, splittable, sums_vary
-from nbcompile.codegen.tiling import Tiling, power
-from nbcompile.codegen.values import KernelValues
+from nbcompile.codegen.triton import nests as triton_nests
+from nbcompile.codegen.triton.schedules import scan as triton_scan
+from nbcompile.kernel_ir.values import KernelValues
+from nbcompile.schedule import rows as tiles
+from nbcompile.schedule import scans as scan_tiles
+from nbcompile.schedule.row_shapes import MOST_SLABS, SHARED_BUDGET, RowShape, splittable, sums_vary
+from nbcompile.schedule.tiling import Tiling, power
 from nbcompile.stages import Config
 from nbcompile.targets import Target
 

@@ -286,8 +286,7 @@ def test_the_missing_operator_is_an_error_with_a_line() -> None:
     from nbcompile.backends.xla.split import check
     from nbcompile.compilation import Span
     from nbcompile.stages import AtenGraph
-
-    from ..lower.harness import call_graph
+    from tests.lower.harness import call_graph
 
     graph, _ = call_graph(torch.ops.aten.linalg_inv_ex.default, (torch.eye(2),), {})
     name = next(node.name for node in graph.module.graph.nodes if node.op == "call_function")

@@ -13,8 +13,7 @@ from nbcompile.lower.samples import calls, tensor
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
 from nbcompile.stages import AtenGraph
-
-from ..lower.harness import _wide, as_list, call_graph, compare
+from tests.lower.harness import _wide, as_list, call_graph, compare
 
 pytest.importorskip("jax", reason="pip install jax")
 

@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from nbcompile.capture import devices
 from nbcompile.errors import LoweringError
-from nbcompile.runtime.triton_module import check_devices
+from nbcompile.runtime.gpu_module import check_devices
 from nbcompile.stages import AtenGraph
 
 GPU = torch.device("cuda:0")

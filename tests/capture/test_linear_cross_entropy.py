@@ -15,8 +15,7 @@ from nbcompile.api import Compiled
 from nbcompile.capture import linear_cross_entropy as rewrite
 from nbcompile.errors import OptionError
 from nbcompile.options import Options
-
-from .helpers import cell
+from tests.capture.helpers import cell
 
 B, T, H, V = 3, 5, 16, 37
 

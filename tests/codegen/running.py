@@ -9,19 +9,20 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from nbcompile.capture.decompositions import decompositions
-from nbcompile.codegen.bounds import verify_bounds
-from nbcompile.codegen.groups_to_source import groups_to_source
+from nbcompile.codegen.c.groups_to_c import groups_to_c
 from nbcompile.fuse.limits import limits_of
 from nbcompile.fuse.loops_to_groups import loops_to_groups
 from nbcompile.fuse.storage import with_storage
+from nbcompile.kernel_ir.bounds import verify_bounds
 from nbcompile.loop_ir.nodes import LoopProgram
 from nbcompile.loop_ir.verify import verify
 from nbcompile.loop_ir.versions import verify_versions
 from nbcompile.options import Options
 from nbcompile.pipeline import compile_graph
 from nbcompile.recorder import Recorder
-from nbcompile.runtime import binary, source_to_module
-from nbcompile.runtime.toolchain import find_toolchain
+from nbcompile.runtime import source_to_module
+from nbcompile.runtime.c import binary
+from nbcompile.runtime.c.toolchain import find_toolchain
 from nbcompile.stages import AtenGraph
 
 NO_CACHE = Options(cache=False, verify=True)
@@ -34,7 +35,7 @@ def compile_program(
     toolchain = find_toolchain()
     fused = with_storage(loops_to_groups(verify(program), options), limits_of(options.chip))
     verify_bounds(fused)
-    source = groups_to_source(verify_versions(fused), toolchain.vector_math)
+    source = groups_to_c(verify_versions(fused), toolchain.vector_math)
     library = binary.find_or_build(source, toolchain, options, Recorder(options))
     module = source_to_module.bind(source, library.functions, program.constants, library.from_cache)
     return lambda inputs: tuple(module.call(list(inputs)))

@@ -5,8 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import nbcompile
-
-from .running import aten_of, compile_aten
+from tests.codegen.running import aten_of, compile_aten
 
 
 def _lines(x: torch.Tensor) -> torch.Tensor:

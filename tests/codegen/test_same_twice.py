@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import nbcompile
-
-from .test_triton_modules import INTERPRET
+from tests.codegen.triton.test_modules import INTERPRET
 
 C = {"cache": False, "verify": True}
 

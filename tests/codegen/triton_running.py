@@ -16,35 +16,36 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from nbcompile import orders, targets
+from nbcompile import targets
 from nbcompile.capture.decompositions import decompositions
-from nbcompile.codegen import (
-    point_tiles,
-    row_shapes,
-    scan_tiles,
-    tile_printer,
-    tiles,
-    triton_listed_axes,
-    triton_listed_rows,
-    triton_nests,
-    triton_small_tables,
-)
-from nbcompile.codegen.bounds import verify_bounds
-from nbcompile.codegen.groups_to_triton import groups_to_triton
-from nbcompile.codegen.triton_expressions import HELPERS, IMPORTS
+from nbcompile.codegen.triton import nests as triton_nests
+from nbcompile.codegen.triton.expressions import HELPERS, IMPORTS
+from nbcompile.codegen.triton.groups_to_triton import groups_to_triton
+from nbcompile.codegen.triton.schedules import listed_axes as triton_listed_axes
+from nbcompile.codegen.triton.schedules import listed_rows as triton_listed_rows
+from nbcompile.codegen.triton.schedules import small_tables as triton_small_tables
 from nbcompile.fuse import loops_to_groups as loops_to_groups_file
 from nbcompile.fuse.limits import limits_of
 from nbcompile.fuse.loops_to_groups import loops_to_groups
 from nbcompile.fuse.storage import with_storage
+from nbcompile.kernel_ir import integer_ranges
+from nbcompile.kernel_ir.bounds import verify_bounds
 from nbcompile.loop_ir.fused import FusedProgram
 from nbcompile.loop_ir.verify import verify
 from nbcompile.loop_ir.versions import verify_versions
 from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.options import Options
-from nbcompile.orders import in_one_order
-from nbcompile.runtime import source_to_module, triton_build, triton_interpret, triton_module
-from nbcompile.runtime.triton_build import assumptions
-from nbcompile.runtime.triton_compile import Built, compile_function
+from nbcompile.runtime import gpu_module, source_to_module
+from nbcompile.runtime.gpu import build as triton_build
+from nbcompile.runtime.gpu.build import assumptions
+from nbcompile.runtime.gpu.compile import Built, compile_function
+from nbcompile.runtime.interpreter import interpret as triton_interpret
+from nbcompile.schedule import memory_order as orders
+from nbcompile.schedule import points as point_tiles
+from nbcompile.schedule import row_shapes
+from nbcompile.schedule import rows as tiles
+from nbcompile.schedule import scans as scan_tiles
+from nbcompile.schedule.memory_order import in_one_order
 from nbcompile.stages import AtenGraph, KernelSource, KernelText, Launch
 
 CHIPS = ("cuda:80", "cuda:90", "hip:gfx942")
@@ -54,8 +55,8 @@ H100 = Options(cache=False, verify=True, target="cuda:90", random="eager")
 @contextlib.contextmanager
 def small_chip(multiprocessors: int = 2, **constants: int) -> Iterator[None]:
     """Give ``cuda:90`` few multiprocessors, and schedules and fusion lower thresholds, so that small tensors
-    are cut up as large ones are elsewhere. ``constants`` are those of :mod:`nbcompile.codegen.tiles` and the
-    files that share them, of :mod:`nbcompile.orders` and, in small letters, of
+    are cut up as large ones are elsewhere. ``constants`` are those of :mod:`nbcompile.schedule.rows` and the
+    files that share them, of :mod:`nbcompile.schedule.memory_order` and, in small letters, of
     :class:`nbcompile.fuse.limits.Limits`."""
     fusion = {name: value for name, value in constants.items() if name.islower()}
     chip = replace(targets.CHIPS["cuda:90"], multiprocessors=multiprocessors)
@@ -65,7 +66,7 @@ def small_chip(multiprocessors: int = 2, **constants: int) -> Iterator[None]:
         patches.enter_context(mock.patch.object(loops_to_groups_file, "limits_of", limits))
         scatters = (triton_small_tables, triton_listed_rows, triton_listed_axes)
         files = (
-            tiles, row_shapes, scan_tiles, point_tiles, triton_nests, tile_printer, orders, *scatters
+            tiles, row_shapes, scan_tiles, point_tiles, triton_nests, integer_ranges, orders, *scatters
         )  # fmt: skip
         for name in constants.keys() - fusion.keys():
             own = next(getattr(item, name) for item in files if hasattr(item, name))
@@ -90,7 +91,7 @@ def run_interpreted(
     function runs with its config number ``candidate``, counted round."""
     chosen = {item.function: item.configs[candidate % len(item.configs)] for item in source.launches}
     constants = source_to_module.graph_constants(aten, source.constants)
-    allocate = triton_module.allocator(torch.device("cpu"))
+    allocate = gpu_module.allocator(torch.device("cpu"))
     functions = lambda: triton_interpret.interpreted(source, chosen=chosen)
     return list(source_to_module.bind(source, functions, constants, False, allocate).call(list(inputs)))
 
@@ -98,7 +99,7 @@ def run_interpreted(
 def run_on_gpu(source: KernelSource, aten: AtenGraph, inputs: Sequence[Any]) -> list[Any]:
     """What the same code makes of ``inputs`` on the GPU of this machine: results on the CPU, and tensors of
     ``inputs`` that it overwrites are overwritten."""
-    from nbcompile.runtime.triton_launch import launchers
+    from nbcompile.runtime.gpu.launch import launchers
 
     device, chip = torch.device("cuda", 0), targets.of_device(0)
     calls = launchers(source, triton_build.build(source, chip), chip, device)
@@ -106,7 +107,7 @@ def run_on_gpu(source: KernelSource, aten: AtenGraph, inputs: Sequence[Any]) -> 
     constants = source_to_module.graph_constants(aten, source.constants)
     constants = {name: item.to(device) for name, item in constants.items()}
     there = [_strided_copy(item, device) if isinstance(item, torch.Tensor) else item for item in inputs]
-    allocate = triton_module.allocator(device)
+    allocate = gpu_module.allocator(device)
     module = source_to_module.bind(source, lambda: functions, constants, False, allocate)
     results = [item.cpu() if isinstance(item, torch.Tensor) else item for item in module.call(list(there))]
     for here, moved in zip(inputs, there, strict=True):

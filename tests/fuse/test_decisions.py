@@ -16,8 +16,7 @@ from nbcompile.fuse.rules import Candidate, fusion_rule
 from nbcompile.loop_ir.fused import FusedProgram
 from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.options import Options
-
-from ..codegen.running import NO_CACHE, aten_of
+from tests.codegen.running import NO_CACHE, aten_of
 
 
 def fuse(function, *inputs: torch.Tensor, options: Options = NO_CACHE) -> FusedProgram:

@@ -12,11 +12,10 @@ from nbcompile.loop_ir.interpret import interpret
 from nbcompile.loop_ir.nodes import LoopProgram
 from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.options import Options
-
-from ..codegen.running import NO_CACHE, aten_of, compile_aten
-from ..codegen.triton_running import H100, generated, run_interpreted
-from ..lower.harness import as_list, compare
-from .random_programs import random_program
+from tests.codegen.running import NO_CACHE, aten_of, compile_aten
+from tests.codegen.triton_running import H100, generated, run_interpreted
+from tests.fuse.random_programs import random_program
+from tests.lower.harness import as_list, compare
 
 UNFUSED = replace(NO_CACHE, fuse=False)
 

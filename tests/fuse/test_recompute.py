@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from .test_decisions import fuse, ones, refusals
+from tests.fuse.test_decisions import fuse, ones, refusals
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from nbcompile.codegen.groups_to_source import is_repeatable
+from nbcompile.codegen.c.groups_to_c import is_repeatable
 from nbcompile.errors import VerifyError
 from nbcompile.fuse.limits import limits_of
 from nbcompile.fuse.loops_to_groups import loops_to_groups

@@ -10,9 +10,8 @@ import torch
 from nbcompile.loop_ir.interpret import interpret
 from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.stages import AtenGraph
-
-from ..lower.harness import as_list, compare, fresh
-from .triton_programs import GpuProgram
+from tests.golden.triton_programs import GpuProgram
+from tests.lower.harness import as_list, compare, fresh
 
 
 def wide(tensor: torch.Tensor) -> torch.Tensor:

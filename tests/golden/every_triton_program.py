@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import (
+from tests.golden import (
     triton_group_programs,
     triton_odd_row_programs,
     triton_order_programs,
@@ -10,7 +10,7 @@ from . import (
     triton_scatter_programs,
     triton_sum_programs,
 )
-from .triton_programs import GPU_PROGRAMS
+from tests.golden.triton_programs import GPU_PROGRAMS
 
 __all__ = [
     "GPU_PROGRAMS", "triton_group_programs", "triton_odd_row_programs", "triton_order_programs",

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import nbcompile
-from nbcompile.codegen.groups_to_source import groups_to_source
+from nbcompile.codegen.c.groups_to_c import groups_to_c
 from nbcompile.fuse.limits import limits_of
 from nbcompile.fuse.loops_to_groups import loops_to_groups
 from nbcompile.fuse.storage import with_storage
@@ -23,11 +23,10 @@ from nbcompile.options import Options
 from nbcompile.pipeline import compile_graph
 from nbcompile.recorder import Recorder
 from nbcompile.stages import AtenGraph, CompiledModule
-
-from ..codegen.running import aten_of, compile_aten
-from ..lower.harness import compare, fresh
-from .checking import results, wide
-from .programs import PROGRAMS, Program
+from tests.codegen.running import aten_of, compile_aten
+from tests.golden.checking import results, wide
+from tests.golden.programs import PROGRAMS, Program
+from tests.lower.harness import compare, fresh
 
 FOLDER = Path(__file__).parent
 # glibc's as of 2.36, whatever this machine has: the files are the same everywhere
@@ -69,7 +68,7 @@ def test_kernels(program: Program, request: pytest.FixtureRequest) -> None:
             compare(got, expected, results(program.function, [wide(item) for item in given]))
         else:
             compare(got, results(lambda *args: interpret(loops, list(args)), [fresh(x) for x in given]), None)
-    text = f"{comment(fused.as_text())}\n{groups_to_source(fused, VECTOR_MATH).source}"
+    text = f"{comment(fused.as_text())}\n{groups_to_c(fused, VECTOR_MATH).source}"
     file = FOLDER / f"{program.name}.c"
     if request.config.getoption("--accept-golden"):
         file.write_text(text, encoding="utf-8")

@@ -18,11 +18,10 @@ import torch
 import nbcompile
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
-from nbcompile.runtime.triton_compile import Built
+from nbcompile.runtime.gpu.compile import Built
 from nbcompile.stages import AtenGraph, CompiledModule, KernelSource
-
-from ..codegen.running import aten_of
-from ..codegen.triton_running import (
+from tests.codegen.running import aten_of
+from tests.codegen.triton_running import (
     CHIPS,
     aten_of_fake,
     compiled,
@@ -32,9 +31,9 @@ from ..codegen.triton_running import (
     small_chip,
     titles,
 )  # fmt: skip
-from .checking import check
-from .every_triton_program import GPU_PROGRAMS
-from .triton_programs import GpuProgram
+from tests.golden.checking import check
+from tests.golden.every_triton_program import GPU_PROGRAMS
+from tests.golden.triton_programs import GpuProgram
 
 FOLDER = Path(__file__).parent / "triton"
 SCHEDULES = {

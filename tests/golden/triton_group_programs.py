@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from .triton_programs import ACROSS, BF16, PHILOX, empty, floats, gpu
+from tests.golden.triton_programs import ACROSS, BF16, PHILOX, empty, floats, gpu
 
 
 def _last(x: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from .triton_programs import ACROSS, BF16, SHORT, empty, floats, gpu
+from tests.golden.triton_programs import ACROSS, BF16, SHORT, empty, floats, gpu
 
 TURNED = {**SHORT, "LEAST_TURNED": 1, "LAUNCH": 0}
 Make = Callable[..., torch.Tensor]

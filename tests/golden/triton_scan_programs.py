@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .triton_programs import BF16, SHORT, K, edgy, empty, floats, gpu, whole
+from tests.golden.triton_programs import BF16, SHORT, K, edgy, empty, floats, gpu, whole
 
 
 @gpu(

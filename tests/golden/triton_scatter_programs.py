@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import torch
 
-from .triton_programs import BF16, K, empty, floats, gpu, whole
+from tests.golden.triton_programs import BF16, K, empty, floats, gpu, whole
 
 
 @gpu(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from .triton_programs import ACROSS, BF16, SHORT, edgy, empty, floats, gpu, whole
+from tests.golden.triton_programs import ACROSS, BF16, SHORT, edgy, empty, floats, gpu, whole
 
 
 @gpu(

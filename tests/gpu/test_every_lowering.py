@@ -14,10 +14,9 @@ from torch.utils._pytree import tree_map
 from nbcompile.lower.registry import registry
 from nbcompile.options import Options
 from nbcompile.stages import AtenGraph
-
-from ..codegen.running import compile_aten
-from ..codegen.test_every_lowering import graph_of_samples
-from ..lower.harness import compare
+from tests.codegen.c.test_every_lowering import graph_of_samples
+from tests.codegen.running import compile_aten
+from tests.lower.harness import compare
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
 DEVICE = Options(cache=False, verify=True, random="eager")

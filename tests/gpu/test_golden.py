@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ..codegen.triton_running import run_on_gpu, titles
-from ..golden.test_golden_triton import as_limited, each_program, numbers, printed
-from ..golden.triton_programs import GpuProgram
+from tests.codegen.triton_running import run_on_gpu, titles
+from tests.golden.test_golden_triton import as_limited, each_program, numbers, printed
+from tests.golden.triton_programs import GpuProgram
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
 

@@ -18,8 +18,7 @@ from nbcompile.loop_ir.proofs import (
     well_defined,
     within_cases,
 )
-
-from .test_index import Tree, built, domain, grown, meaning, points
+from tests.loop_ir.test_index import Tree, built, domain, grown, meaning, points
 
 
 @pytest.mark.parametrize("block", range(8))

@@ -18,8 +18,7 @@ from torch.utils import _pytree as pytree
 
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
-
-from .harness import fresh
+from tests.lower.harness import fresh
 
 Cotangent = Literal["contiguous", "expanded", "transposed"]
 

@@ -13,8 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from nbcompile.lower.registry import Lowering
-
-from .contest import Case, differentiable, tensors
+from tests.lower.contest import Case, differentiable, tensors
 
 FIRST = torch.float32
 DTYPES = (

@@ -14,8 +14,7 @@ from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.lower.registry import overload, registry
 from nbcompile.options import Options
 from nbcompile.stages import AtenGraph
-
-from .harness import as_list, call_graph
+from tests.lower.harness import as_list, call_graph
 
 aten = torch.ops.aten
 

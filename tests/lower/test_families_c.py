@@ -21,8 +21,7 @@ from nbcompile.lower.shape import regroup
 from nbcompile.lower.strides import contiguous_strides
 from nbcompile.options import Options
 from nbcompile.stages import AtenGraph
-
-from .harness import call_graph, check_sample, compare, fresh
+from tests.lower.harness import call_graph, check_sample, compare, fresh
 
 aten = torch.ops.aten
 VIEWS = [

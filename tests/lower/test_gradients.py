@@ -14,10 +14,9 @@ import pytest
 import torch
 
 from nbcompile.lower.registry import registry
+from tests.lower.contest import Case, Finding, contest
+from tests.lower.gradient_cases import cases_of, cases_of_lowering, database
 from tests.nightly import one_in
-
-from .contest import Case, Finding, contest
-from .gradient_cases import cases_of, cases_of_lowering, database
 
 # ATen keeps the gaps between an input's elements in the result; ours has none.
 _GAPS = r"result 0: strides"

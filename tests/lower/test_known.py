@@ -16,10 +16,9 @@ from nbcompile.loop_ir.verify import verify
 from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.lower.known import formula_of, plain_step, step_of
 from nbcompile.options import Options
-
-from ..codegen.running import aten_of
-from ..codegen.triton_running import H100
-from .harness import as_list, compare
+from tests.codegen.running import aten_of
+from tests.codegen.triton_running import H100
+from tests.lower.harness import as_list, compare
 
 torch.manual_seed(0)
 

@@ -3,8 +3,7 @@
 import pytest
 
 from nbcompile.lower.registry import registry
-
-from .harness import check_sample
+from tests.lower.harness import check_sample
 
 CASES = [
     pytest.param(entry, sample, id=f"{target}-{sample.name}")

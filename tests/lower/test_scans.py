@@ -11,8 +11,7 @@ from nbcompile.loop_ir.verify import verify
 from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.lower.registry import registry
 from nbcompile.options import Options
-
-from .harness import call_graph, compare, fresh, lower_sample
+from tests.lower.harness import call_graph, compare, fresh, lower_sample
 
 aten = torch.ops.aten
 GPU = Options(target="cuda:90")

@@ -11,10 +11,9 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
+from tests.lower.contest import Case, contest, differentiable
+from tests.lower.gradient_cases import database, samples, spread
 from tests.nightly import one_in
-
-from .contest import Case, contest, differentiable
-from .gradient_cases import database, samples, spread
 
 NUMBERS = (nan, inf, -inf, 0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -3.0, 3.0, 6.0, 1e-40, 0.3, -0.3)
 

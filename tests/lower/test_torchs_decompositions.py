@@ -12,8 +12,7 @@ from torch._decomp import decomposition_table
 from nbcompile.capture.decompositions import _ADDED, _KEPT, core_table
 from nbcompile.loop_ir.interpret import interpret
 from nbcompile.lower.registry import registry
-
-from .harness import _wide, as_list, compare, fresh, lower_sample
+from tests.lower.harness import _wide, as_list, compare, fresh, lower_sample
 
 
 def _rewrites() -> dict[Any, Any]:

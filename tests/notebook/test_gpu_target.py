@@ -131,7 +131,7 @@ def test_a_failing_interpreter_does_not_pass_for_agreement(
     def broken(*_: object) -> None:
         raise TypeError("a bad kernel")
 
-    monkeypatch.setattr("nbcompile.runtime.triton_interpret.interpreted", broken)
+    monkeypatch.setattr("nbcompile.runtime.interpreter.interpret.interpreted", broken)
     record, result = run(notebook, "--interpret")
     assert isinstance(result, torch.Tensor) and torch.equal(result, eager()), "the cell runs all the same"
     assert record.accuracy == ()

@@ -14,8 +14,7 @@ from nbcompile.notebook import magics
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.play import Plays, Settings
 from nbcompile.notebook.programs import CellProgram
-
-from .conftest import Notebook, plain
+from tests.notebook.conftest import Notebook, plain
 
 SETUP = """
 torch.manual_seed(0)

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from nbcompile.errors import EditError, PlayError
-from nbcompile.runtime import toolchain
-
-from .conftest import Notebook
-from .test_play import Player
+from nbcompile.runtime.c import toolchain
+from tests.notebook.conftest import Notebook
+from tests.notebook.test_play import Player
 
 SETUP = "torch.manual_seed(0)\nx = torch.randn(2048, 256)"
 CELL = "y = torch.softmax(x, -1)\nz = (y + 1).relu()"

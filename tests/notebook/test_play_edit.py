@@ -12,10 +12,9 @@ import nbcompile
 from nbcompile.compilation import Compilation
 from nbcompile.editing import Attempt
 from nbcompile.errors import EditError, PlayError
-from nbcompile.runtime import trial
-
-from .conftest import Notebook, plain
-from .test_play import Player, pairs_of
+from nbcompile.runtime.edit import trial
+from tests.notebook.conftest import Notebook, plain
+from tests.notebook.test_play import Player, pairs_of
 
 SETUP = """
 torch.manual_seed(0)

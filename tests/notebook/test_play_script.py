@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from nbcompile.errors import PlayError
-
-from .conftest import Notebook
-from .test_play import Player
+from tests.notebook.conftest import Notebook
+from tests.notebook.test_play import Player
 
 SETUP = """
 torch.manual_seed(0)

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from nbcompile import operators
 from nbcompile.runtime import linear_cross_entropy as run
 from nbcompile.runtime import linear_cross_entropy_kernel as kernel
-from nbcompile.runtime import triton_build
-from nbcompile.runtime.triton_interpret import interpreted
+from nbcompile.runtime.gpu import build as triton_build
+from nbcompile.runtime.interpreter.interpret import interpreted
 from nbcompile.targets import parse
 
 ALL = (True, True, True)

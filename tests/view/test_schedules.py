@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nbcompile.codegen.tiling import Tiling
 from nbcompile.loop_ir.index import Axis
+from nbcompile.schedule.tiling import Tiling
 from nbcompile.view.schedules import explained
 from tests.golden.test_golden_triton import SCHEDULES
 
