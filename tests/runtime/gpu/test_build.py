@@ -144,7 +144,7 @@ def test_what_was_compiled_is_found_again_but_not_after_a_change() -> None:
 def test_a_warm_load_does_not_import_triton(tmp_path: Path) -> None:
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from triton_samples import sample\n"
+        "from samples import sample\n"
         "from nbcompile.options import Options\n"
         "from nbcompile.recorder import Recorder\n"
         "from nbcompile.runtime.gpu.build import find_or_build\n"
