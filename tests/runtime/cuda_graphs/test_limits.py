@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +12,6 @@ from torch import fx
 from nbcompile.errors import LaunchError
 from nbcompile.runtime.cuda_graphs import replays as cuda_graphs
 from nbcompile.runtime.cuda_graphs.replays import MOST_CAPTURES, MOST_SIZES, MOST_SLOTS, WARM_CALLS
-
-sys.path.insert(0, str(Path(__file__).parent))
 from tests.runtime.cuda_graphs.pretended_gpu import (
     FakeMachine,
     FakeRecording,

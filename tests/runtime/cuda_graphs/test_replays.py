@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +12,6 @@ from torch import fx
 
 from nbcompile.runtime.cuda_graphs.replays import MOST_SLOTS, WARM_CALLS
 from nbcompile.runtime.cuda_graphs.slots import liveness_is_known
-
-sys.path.insert(0, str(Path(__file__).parent))
 from tests.runtime.cuda_graphs.pretended_gpu import FakeMachine, N, World, aten_graph, tensor, two_kernels
 
 

@@ -30,8 +30,6 @@ from nbcompile.runtime.gpu.build import (
 from nbcompile.runtime.gpu.grid import hints_of
 from nbcompile.stages import Argument, Config, Launch
 from nbcompile.targets import Target, parse
-
-sys.path.insert(0, str(Path(__file__).parent))
 from tests.runtime.gpu.samples import LAUNCHES, TEXT, sample
 
 pytest.importorskip("triton")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -16,8 +15,6 @@ from nbcompile.runtime.gpu import tools as triton_tools
 from nbcompile.runtime.gpu.ptx_halves import one_by_one
 from nbcompile.stages import Argument, Config, Launch
 from nbcompile.targets import parse
-
-sys.path.insert(0, str(Path(__file__).parent))
 from tests.runtime.gpu.samples import sample
 
 PADDED = """import triton

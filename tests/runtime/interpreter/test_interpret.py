@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,8 +13,6 @@ from nbcompile.runtime.gpu.build import build
 from nbcompile.runtime.interpreter.interpret import interpreted
 from nbcompile.stages import Argument, Config, KernelText, Launch
 from nbcompile.targets import parse
-
-sys.path.insert(0, str(Path(__file__).parent))
 from tests.runtime.gpu.samples import sample
 
 pytest.importorskip("triton")
