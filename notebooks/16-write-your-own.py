@@ -8,7 +8,7 @@
 #
 # | what | how | where the package does it |
 # | --- | --- | --- |
-# | an operator | `@lowering(target)` | `nbcompile/lower/` |
+# | an operator | `@lowering(target)` | `nbcompile/lower/operators/` |
 # | a fusion rule | `@fusion_rule(name)` | `nbcompile/fuse/rules.py` |
 # | a backend | a function, or a `Backend` | `nbcompile/backends/` |
 #
@@ -244,7 +244,7 @@ if importlib.util.find_spec("triton") is not None:
 # <details><summary>Hint</summary>
 #
 # `op("abs", element)` is an absolute value. Keep the reduced dimension, so that the row's result lies
-# beside its row. `nbcompile/lower/softmax.py` reduces in just this way.
+# beside its row. `nbcompile/lower/operators/softmax.py` reduces in just this way.
 #
 # </details>
 

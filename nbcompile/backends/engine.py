@@ -22,9 +22,9 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from nbcompile.backends.base import GraphCompiler
 from nbcompile.capture.decompositions import Table, core_table
 from nbcompile.capture.fx_to_aten import AtenForm, compile_fx_graph
-from nbcompile.capture.graph_record import hint, short_dtype
 from nbcompile.compilation import Graph, Node
 from nbcompile.errors import BackendError, in_one_line
+from nbcompile.fx_values import hint, short_dtype
 from nbcompile.in_aten import in_aten
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder

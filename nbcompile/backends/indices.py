@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from nbcompile.backends.engine import StaticGraph
-from nbcompile.capture.new_nodes import fake_mode, fake_tensors, insert
+from nbcompile.rewrite.new_nodes import fake_mode, fake_tensors, insert
 
 aten = torch.ops.aten
 

@@ -15,8 +15,8 @@ import torch
 from torch._decomp import get_decompositions
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
-from nbcompile.capture import losses
 from nbcompile.options import Options
+from nbcompile.rewrite import losses
 
 aten = torch.ops.aten
 Table = dict[Any, Callable[..., Any]]

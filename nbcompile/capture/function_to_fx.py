@@ -8,14 +8,14 @@ from typing import Any
 
 from torch import fx
 
-from nbcompile.capture.attention import choose_attention
 from nbcompile.capture.fx_to_aten import CompileAten, compile_fx_graph
 from nbcompile.capture.graph_breaks import break_of_subgraph_reason
 from nbcompile.capture.graph_record import node_spans, record_nodes, source_name
-from nbcompile.capture.linear_cross_entropy import chunk_linear_cross_entropy
 from nbcompile.compilation import Graph, PassRecord
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
+from nbcompile.rewrite.attention import choose_attention
+from nbcompile.rewrite.linear_cross_entropy import chunk_linear_cross_entropy
 from nbcompile.stages import FxGraph, device_of
 
 Backend = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]

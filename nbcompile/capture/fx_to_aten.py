@@ -20,13 +20,8 @@ from torch._dynamo.exc import TorchDynamoException
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nbcompile.capture.decompositions import Table, decompositions
-from nbcompile.capture.devices import gather
-from nbcompile.capture.extremes import keep_compared
 from nbcompile.capture.fixed_sizes import fix_sizes
 from nbcompile.capture.graph_record import record_nodes
-from nbcompile.capture.index_tensors import make_again, split
-from nbcompile.capture.layout import run_channels_last
-from nbcompile.capture.log_softmax import write_out
 from nbcompile.capture.lost_updates import updated_number
 from nbcompile.capture.origins import Origins
 from nbcompile.capture.tangents import with_memory
@@ -35,6 +30,11 @@ from nbcompile.errors import LoweringError, NbcompileError, SymbolicSizeError
 from nbcompile.in_aten import in_aten
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
+from nbcompile.rewrite.channels_last import run_channels_last
+from nbcompile.rewrite.devices import gather
+from nbcompile.rewrite.extremes import keep_compared
+from nbcompile.rewrite.index_tensors import make_again, split
+from nbcompile.rewrite.log_softmax import write_out
 from nbcompile.stages import AtenGraph, CompiledModule, FxGraph
 
 CompileAten = Callable[[AtenGraph, Options, Recorder], CompiledModule]

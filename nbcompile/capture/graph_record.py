@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from nbcompile.compilation import Dim, Node, NodeKind, Span
+from nbcompile.compilation import Node, NodeKind, Span
+from nbcompile.fx_values import dim, nbytes, node_value, short_dtype
 
 _TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _PYTHON_FOLDER = os.path.join(sysconfig.get_path("stdlib"), "")
@@ -43,48 +44,6 @@ _FX_LIBRARY = frozenset(
     "conv_transpose2d conv_transpose3d scaled_dot_product_attention multi_head_attention_forward sort "
     "argsort topk cumsum".split()
 )
-
-_SHORT_DTYPE = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c", "bool": "bool"}
-
-
-def short_dtype(dtype: torch.dtype) -> str:
-    """``f32``, ``bf16``, ``i64``, ``bool``: the dtype as the texts print it."""
-    name = str(dtype).removeprefix("torch.")
-    found = re.fullmatch(r"(float|bfloat|int|uint|complex)(\d+)", name)
-    return _SHORT_DTYPE[found[1]] + found[2] if found else name
-
-
-def dim(value: Any) -> Dim:
-    """One extent or stride: a number, or the symbol's name."""
-    return value if type(value) is int else _symbolic(value)
-
-
-def _symbolic(value: Any) -> Dim:
-    expression = getattr(getattr(value, "node", None), "expr", value)
-    try:
-        return int(expression)
-    except (TypeError, ValueError):
-        return str(expression)
-
-
-def hint(value: Any) -> int:
-    """The number a (symbolic) extent had when it was traced; 0 where it depends on data."""
-    if type(value) is int:
-        return value
-    known = getattr(getattr(value, "node", None), "hint", None)
-    return int(known) if isinstance(known, int) else 0
-
-
-def nbytes(value: Any) -> int:
-    """Bytes of a (fake) tensor, or of all tensors in a tuple of them, at the hints of symbolic sizes."""
-    if isinstance(value, torch.Tensor):
-        count = 1
-        for extent in value.shape:
-            count *= hint(extent)
-        return count * value.dtype.itemsize
-    if isinstance(value, tuple | list):
-        return sum(nbytes(item) for item in value)
-    return 0
 
 
 def _describe(value: Any) -> str:
@@ -146,12 +105,6 @@ def node_kind(node: fx.Node) -> NodeKind:
 def _is_view(target: Any) -> bool:
     returns = target._schema.returns
     return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
-
-
-def node_value(node: fx.Node) -> Any:
-    """What the node's result looks like: a fake tensor, a symbolic int, a tuple of them, or None."""
-    value = node.meta.get("val")
-    return node.meta.get("example_value") if value is None else value
 
 
 def source_name(node: fx.Node) -> str:

@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from nbcompile.errors import LoweringError, SymbolicSizeError
+from nbcompile.fx_values import hint
 from nbcompile.in_aten import shares_elements, shows_an_argument
 from nbcompile.loop_ir.index import ONE, ZERO, IndexExpr, Size, index
 from nbcompile.loop_ir.nodes import (
@@ -26,7 +27,7 @@ from nbcompile.loop_ir.nodes import (
 from nbcompile.lower.builder import NATIVE_DTYPES, Builder
 from nbcompile.lower.padded_products import padded_product
 from nbcompile.lower.registry import registry
-from nbcompile.lower.sizes import SizeTable, traced
+from nbcompile.lower.sizes import SizeTable
 from nbcompile.lower.strides import has_own_places
 from nbcompile.options import Options
 from nbcompile.stages import STEP_OF, AtenGraph, device_of
@@ -169,7 +170,7 @@ def _check_shapes(fake: Any, made: Any) -> None:
     may be more, say, where nothing told that it is broadcast."""
     for wanted, item in zip(_flat(fake), _flat(made), strict=False):
         if isinstance(wanted, torch.Tensor) and isinstance(item, View):
-            were = tuple(map(traced, wanted.shape))
+            were = tuple(map(hint, wanted.shape))
             if were != tuple(extent.hint() for extent in item.shape):
                 raise SymbolicSizeError(f"a result of the sizes {item.shape} was traced with {were}")
 

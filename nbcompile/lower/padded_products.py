@@ -15,8 +15,8 @@ import torch
 from nbcompile.loop_ir.expr import Expr, compute_dtype, constant
 from nbcompile.loop_ir.index import ZERO, IndexExpr, index
 from nbcompile.loop_ir.nodes import View
-from nbcompile.lower.assembly import only_where
 from nbcompile.lower.builder import Builder
+from nbcompile.lower.operators.joining import only_where
 
 aten = torch.ops.aten
 ALIGNED, PADDED = 8, 64  # elements: of a width that needs nothing, and what others are padded to

@@ -73,7 +73,7 @@ _registry = Registry()
 
 FAMILIES = (
     "arithmetic", "elementary", "activations", "comparison", "creation", "random", "reductions", "softmax",
-    "norms", "batch_norm", "scans", "shape", "assembly", "overwrite", "gather", "scatter", "pooling",
+    "norms", "batch_norm", "scans", "shape", "joining", "overwrite", "gather", "scatter", "pooling",
     "max_pooling", "pad_gradients", "view_gradients", "library", "linear_cross_entropy",
 )  # fmt: skip
 
@@ -109,7 +109,7 @@ def library(reason: str, *targets: Any) -> None:
 def registry() -> Registry:
     """The registry with every family loaded."""
     for family in FAMILIES:
-        import_module(f"nbcompile.lower.{family}")
+        import_module(f"nbcompile.lower.operators.{family}")
     return _registry
 
 

@@ -176,11 +176,6 @@ class SizeTable:
         return self.sizes[name]
 
 
-def traced(extent: int | torch.SymInt) -> int | None:
-    """The number that an extent of a fake tensor was as its graph was traced; None: it depends on data."""
-    return extent if isinstance(extent, int) else extent.node.hint
-
-
 def _rounded_down(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
     """A quotient; of what is never positive the opposite one, which C rounds as Python does."""
     if at_least(ZERO, numerator):

@@ -21,8 +21,8 @@ from torch.overrides import TorchFunctionMode
 
 from nbcompile.capture.decompositions import decompositions
 from nbcompile.capture.fx_to_aten import rewritten
-from nbcompile.capture.index_tensors import split
 from nbcompile.options import Options
+from nbcompile.rewrite.index_tensors import split
 from nbcompile.stages import AtenGraph
 
 CPU = torch.device("cpu")

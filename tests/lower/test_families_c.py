@@ -16,8 +16,8 @@ from nbcompile.loop_ir.interpret import interpret
 from nbcompile.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, View
 from nbcompile.loop_ir.verify import verify
 from nbcompile.lower.aten_to_loops import aten_to_loops
+from nbcompile.lower.operators.shape import regroup
 from nbcompile.lower.registry import registry
-from nbcompile.lower.shape import regroup
 from nbcompile.lower.strides import contiguous_strides
 from nbcompile.options import Options
 from nbcompile.stages import AtenGraph
@@ -27,7 +27,7 @@ aten = torch.ops.aten
 VIEWS = [
     pytest.param(entry, sample, id=f"{target}-{sample.name}")
     for target, entry in registry().lowerings.items()
-    if entry.lower.__module__ == "nbcompile.lower.shape" and "_copy" not in str(target)
+    if entry.lower.__module__ == "nbcompile.lower.operators.shape" and "_copy" not in str(target)
     for sample in entry.samples
 ]
 

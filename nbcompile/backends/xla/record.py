@@ -16,8 +16,8 @@ from torch import fx
 from nbcompile.backends.xla.hlo import Computation, HloModule, Instruction, parse
 from nbcompile.backends.xla.program import Program
 from nbcompile.backends.xla.split import Plan
-from nbcompile.capture.graph_record import dim, nbytes
 from nbcompile.compilation import Graph, Kernel, LineLink, Node, NodeKind, Span
+from nbcompile.fx_values import dim, nbytes
 from nbcompile.stages import AtenGraph, device_of
 
 _LIBRARY = frozenset(

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from nbcompile.capture.overwritten_inputs import keep_old_values
+from nbcompile.rewrite.overwritten_inputs import keep_old_values
 
 MOST_ELEMENTS = 1 << 16
 _INDEXED = frozenset(

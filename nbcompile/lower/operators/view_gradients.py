@@ -12,9 +12,9 @@ from nbcompile.loop_ir.expr import Expr, Guard, compute_dtype, constant
 from nbcompile.loop_ir.index import IndexExpr, at_least, index
 from nbcompile.loop_ir.nodes import View
 from nbcompile.lower.builder import Builder
+from nbcompile.lower.operators.shape import first_index
 from nbcompile.lower.registry import lowering
 from nbcompile.lower.samples import call, calls
-from nbcompile.lower.shape import first_index
 
 aten = torch.ops.aten
 

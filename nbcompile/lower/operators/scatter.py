@@ -18,11 +18,11 @@ from nbcompile.loop_ir.index import ONE, ZERO, IndexExpr, product
 from nbcompile.loop_ir.nodes import ScatterMode, View
 from nbcompile.lower.builder import Builder
 from nbcompile.lower.fitting import require, require_slices
-from nbcompile.lower.gather import along, indexed, position, some
 from nbcompile.lower.inverted import scattered
+from nbcompile.lower.operators.gather import along, indexed, position, some
+from nbcompile.lower.operators.shape import Place, expand_to, regroup, wrap_dim
 from nbcompile.lower.registry import Sample, lowering
 from nbcompile.lower.samples import call, calls
-from nbcompile.lower.shape import Place, expand_to, regroup, wrap_dim
 
 aten = torch.ops.aten
 MODES: dict[str, ScatterMode] = {

@@ -11,8 +11,8 @@ from torch import fx
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from nbcompile.capture import devices
 from nbcompile.errors import LoweringError
+from nbcompile.rewrite import devices
 from nbcompile.runtime.gpu_module import check_devices
 from nbcompile.stages import AtenGraph
 

@@ -18,11 +18,11 @@ import torch
 from torch import fx
 
 from nbcompile import operators
-from nbcompile.capture.graph_record import hint, nbytes, node_value
-from nbcompile.capture.mutation import may_mutate
 from nbcompile.compilation import PassRecord
+from nbcompile.fx_values import hint, nbytes, node_value
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
+from nbcompile.rewrite.mutation import may_mutate
 from nbcompile.stages import FxGraph
 
 LEAST_BYTES = 256 << 20

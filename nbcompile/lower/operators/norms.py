@@ -17,7 +17,7 @@ from nbcompile.loop_ir.expr import Expr, compute_dtype, op
 from nbcompile.loop_ir.index import ONE, IndexExpr
 from nbcompile.loop_ir.nodes import View
 from nbcompile.lower.builder import Builder
-from nbcompile.lower.reductions import count_value, counted, moments, spread_out
+from nbcompile.lower.operators.reductions import count_value, counted, moments, spread_out
 from nbcompile.lower.registry import Sample, lowering, overload
 from nbcompile.lower.samples import tensor
 

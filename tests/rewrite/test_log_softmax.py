@@ -7,10 +7,10 @@ import torch
 from torch import fx
 from torch.nn import functional as F
 
-from nbcompile.capture.log_softmax import write_out
+from nbcompile.rewrite.log_softmax import write_out
 from nbcompile.stages import STEP_OF, AtenGraph
 from tests.capture.helpers import cell, compiled
-from tests.capture.test_layout import Graphs
+from tests.rewrite.test_channels_last import Graphs
 
 aten = torch.ops.aten
 

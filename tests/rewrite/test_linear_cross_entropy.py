@@ -12,9 +12,9 @@ from torch._functorch import config as functorch_config
 
 import nbcompile
 from nbcompile.api import Compiled
-from nbcompile.capture import linear_cross_entropy as rewrite
 from nbcompile.errors import OptionError
 from nbcompile.options import Options
+from nbcompile.rewrite import linear_cross_entropy as rewrite
 from tests.capture.helpers import cell
 
 B, T, H, V = 3, 5, 16, 37

@@ -15,7 +15,7 @@ from nbcompile.loop_ir.expr import compute_dtype, op, where
 from nbcompile.loop_ir.index import ZERO
 from nbcompile.loop_ir.nodes import View
 from nbcompile.lower.builder import Builder
-from nbcompile.lower.reductions import fold, spread_out
+from nbcompile.lower.operators.reductions import fold, spread_out
 from nbcompile.lower.registry import Sample, lowering, overload
 from nbcompile.lower.samples import tensor
 

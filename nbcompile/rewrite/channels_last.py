@@ -20,11 +20,11 @@ import torch
 from torch import fx
 from torch.fx.node import map_arg
 
-from nbcompile.capture.graph_record import dim, hint
-from nbcompile.capture.new_nodes import fake_mode, fake_tensors, insert, run, set_result
 from nbcompile.compilation import PassRecord
+from nbcompile.fx_values import dim, hint
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
+from nbcompile.rewrite.new_nodes import fake_mode, fake_tensors, insert, run, set_result
 
 aten = torch.ops.aten
 

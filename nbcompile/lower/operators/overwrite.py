@@ -12,12 +12,12 @@ from nbcompile.errors import LoweringError
 from nbcompile.loop_ir.expr import Expr, Guard, compute_dtype
 from nbcompile.loop_ir.index import ONE, ZERO, IndexExpr, at_least, floordiv, mod
 from nbcompile.loop_ir.nodes import View
-from nbcompile.lower.assembly import Bound, on_diagonal, only_where
 from nbcompile.lower.builder import NATIVE_DTYPES, Builder
 from nbcompile.lower.fitting import require
+from nbcompile.lower.operators.joining import Bound, on_diagonal, only_where
+from nbcompile.lower.operators.shape import expand_to, first_index, place_in_memory, wrap_dim
 from nbcompile.lower.registry import lowering
 from nbcompile.lower.samples import call, calls
-from nbcompile.lower.shape import expand_to, first_index, place_in_memory, wrap_dim
 from nbcompile.lower.strides import is_dense
 
 aten = torch.ops.aten

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from tests.capture.helpers import compiled
-from tests.capture.test_layout import Graphs
+from tests.rewrite.test_channels_last import Graphs
 
 
 def upsample(x):

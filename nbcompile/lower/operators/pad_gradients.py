@@ -13,7 +13,7 @@ from nbcompile.loop_ir.expr import Expr, compute_dtype, constant
 from nbcompile.loop_ir.index import ONE, ZERO, IndexExpr, index
 from nbcompile.loop_ir.nodes import View
 from nbcompile.lower.builder import Builder
-from nbcompile.lower.pooling import Bound, bounds, guarded
+from nbcompile.lower.operators.pooling import Bound, bounds, guarded
 from nbcompile.lower.registry import Sample, lowering
 from nbcompile.lower.samples import tensor
 

@@ -13,9 +13,9 @@ from nbcompile.loop_ir.expr import Expr, Guard, compute_dtype, constant
 from nbcompile.loop_ir.index import ONE, ZERO, IndexExpr, at_least, mod, product
 from nbcompile.loop_ir.nodes import View
 from nbcompile.lower.builder import Builder
+from nbcompile.lower.operators.shape import reshape, same, wrap_dim
 from nbcompile.lower.registry import library, lowering
 from nbcompile.lower.samples import call, calls, of_view
-from nbcompile.lower.shape import reshape, same, wrap_dim
 
 aten = torch.ops.aten
 MOST_PIECES = 16

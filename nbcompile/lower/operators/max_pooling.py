@@ -10,7 +10,7 @@ from nbcompile.loop_ir.expr import Expr, compute_dtype, constant, index_value, o
 from nbcompile.loop_ir.index import ZERO, IndexExpr
 from nbcompile.loop_ir.nodes import View
 from nbcompile.lower.builder import Builder
-from nbcompile.lower.pooling import Places, Windows, guarded, pool_samples
+from nbcompile.lower.operators.pooling import Places, Windows, guarded, pool_samples
 from nbcompile.lower.registry import Sample, lowering
 from nbcompile.lower.samples import tensor
 

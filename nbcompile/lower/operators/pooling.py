@@ -2,7 +2,7 @@
 
 Gradients are gathers too, so no loop writes one element twice: an element of the input sums what the
 few windows that cover it send back. Adaptive pooling is a reduction where its windows have one size.
-Maxima are in :mod:`nbcompile.lower.max_pooling`; large windows are library calls.
+Maxima are in :mod:`nbcompile.lower.operators.max_pooling`; large windows are library calls.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nbcompile.loop_ir.expr import Expr, Guard, Number, compute_dtype, constant,
 from nbcompile.loop_ir.index import ZERO, IndexExpr, at_least, index, within
 from nbcompile.loop_ir.nodes import View
 from nbcompile.lower.builder import Builder
-from nbcompile.lower.reductions import fold
+from nbcompile.lower.operators.reductions import fold
 from nbcompile.lower.registry import Sample, lowering
 from nbcompile.lower.samples import tensor
 

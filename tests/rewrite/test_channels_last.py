@@ -12,12 +12,12 @@ from torch import fx, nn
 
 from nbcompile import errors
 from nbcompile.api import Compiled
-from nbcompile.capture import layout
 from nbcompile.options import Options
 from nbcompile.recorder import Recorder
+from nbcompile.rewrite import channels_last as layout
 from nbcompile.stages import AtenGraph, CompiledModule
 from tests.capture.helpers import compiled, run_aten
-from tests.capture.layout_nets import NETS, ConvNext, Residual
+from tests.rewrite.layout_nets import NETS, ConvNext, Residual
 
 aten = torch.ops.aten
 ALWAYS = {"channels_last": "always"}

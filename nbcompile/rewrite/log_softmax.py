@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from nbcompile.capture.new_nodes import fake_mode, fake_tensors, insert
+from nbcompile.rewrite.new_nodes import fake_mode, fake_tensors, insert
 from nbcompile.stages import STEP_OF
 
 aten = torch.ops.aten

@@ -1,7 +1,7 @@
 """Reductions: one loop each, or two where the result is a function of a sum (mean, var, norms).
 
 Selections (sort, topk, median, mode, kthvalue, nonzero ...) are library calls, see
-:mod:`nbcompile.lower.library`.
+:mod:`nbcompile.lower.operators.library`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import torch
 from torch import fx
 from torch.nn import functional
 
-from nbcompile.capture import attention
+from nbcompile.rewrite import attention
 
 
 def graph_of(**given):

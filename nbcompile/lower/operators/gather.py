@@ -17,9 +17,9 @@ from nbcompile.loop_ir.index import IndexExpr, Indirect, product
 from nbcompile.loop_ir.nodes import Loop, View
 from nbcompile.lower.builder import Builder, at, broadcast
 from nbcompile.lower.known import Formula, formula_of
+from nbcompile.lower.operators.shape import Place, regroup, wrap_dim
 from nbcompile.lower.registry import lowering
 from nbcompile.lower.samples import call, calls
-from nbcompile.lower.shape import Place, regroup, wrap_dim
 
 aten = torch.ops.aten
 Draw = Callable[..., torch.Tensor]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from nbcompile.capture.new_nodes import fake_mode, fake_tensors, insert, run, set_result
+from nbcompile.rewrite.new_nodes import fake_mode, fake_tensors, insert, run, set_result
 from nbcompile.stages import device_of, is_plain
 
 aten = torch.ops.aten

@@ -16,8 +16,15 @@ from nbcompile.loop_ir.expr import Expr, compute_dtype, constant, op
 from nbcompile.loop_ir.index import ONE, ZERO, IndexExpr
 from nbcompile.loop_ir.nodes import View
 from nbcompile.lower.builder import Builder
-from nbcompile.lower.norms import Optional, columns, normalized, reciprocal_deviation, rounded, sum_of
-from nbcompile.lower.reductions import count_value, counted, moments
+from nbcompile.lower.operators.norms import (
+    Optional,
+    columns,
+    normalized,
+    reciprocal_deviation,
+    rounded,
+    sum_of,
+)
+from nbcompile.lower.operators.reductions import count_value, counted, moments
 from nbcompile.lower.registry import Sample, lowering, overload
 from nbcompile.lower.samples import tensor
 
