@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "runtime")]
+sys.path.insert(0, str(ROOT))
 
 TRANSPOSE = """
 

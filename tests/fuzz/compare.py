@@ -16,7 +16,7 @@ import torch
 from tests.fuzz.execute import Outcome
 
 SLACK = 4.0  # how far beyond the spread of noisy runs, in spreads
-NOTHING = 1e3  # what is less than the largest by so much, where the noise says what is chosen
+NOTHING = 1e3  # what is less by so much is nothing, where the noise says what is chosen
 MANY = 20  # integers that rounding moves in the noisy runs, for each one that it moved in ours alone
 ULPS = 8.0  # and in units of the last place of the largest value of the tensor
 
@@ -269,8 +269,8 @@ def within(
     odd = ~seen.isfinite()
     fine |= odd.any(0) & ~odd.all(0)  # it overflows in some runs: a matter of rounding
     fine |= odd.all(0) & (seen != seen[:1]).any(0) & ~(seen != seen).all(0)
-    least = seen.abs().amin(0)
-    chosen = seen.abs().amax(0) > NOTHING * least
+    least, most = seen.abs().amin(0), seen.abs().amax(0)
+    chosen = (most > NOTHING * least) & (scale < NOTHING * most)
     elsewhere = ~fine & (scale > NOTHING * least) & (at.abs() <= scale)
     if int(elsewhere.sum()) <= int(chosen.sum()):
         fine |= elsewhere

@@ -246,6 +246,15 @@ class Noise:
         short = torch.where(short.abs() <= least, torch.zeros_like(short), short)
         return torch.where(short.isfinite(), value + (short - value).detach(), value)  # gradients go through
 
+    def levelled(self, value: Any) -> bool:
+        """Whether all of it is one number, but for what it may be off."""
+        short = self.snapped(value)
+        return (
+            isinstance(short, torch.Tensor)
+            and bool(short.numel())
+            and bool((short == short.flatten()[0]).all())
+        )
+
     def near(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
             return value
@@ -264,19 +273,20 @@ class Noise:
 
 _DECIDES = re.compile(
     r"\b(eq|ne|isclose|argmax|argmin|max|min|sort|argsort|topk|median|nanmedian|mode|kthvalue|cummax|cummin|"
-    r"any|all|bool|logical_\w+|count_nonzero|nonzero|sign|sgn|layer_norm|group_norm|instance_norm|batch_norm)"
-    r"\b(?!=)|[=!]= "
+    r"any|all|bool|logical_\w+|count_nonzero|nonzero|sign|sgn)\b(?!=)|[=!]= "
 )
-"""Where two numbers that are nearly the same, or nearly nothing, may be told apart or not: what a norm makes
-of equal ones is nothing, of others of the size of one."""
+"""Where two numbers that are nearly the same, or nearly nothing, may be told apart or not."""
+_NORMS = re.compile(r"\b(layer_norm|group_norm|instance_norm|batch_norm)\b")
+"""What these make of equal numbers is nothing, of others of the size of one."""
 
 
-_BY_STRIDES = re.compile(r"as_strided|_like\b|dropout|bernoulli|normal|uniform|exponential|rrelu")
+_BY_STRIDES = re.compile(r"as_strided|rand\w*_like|dropout|bernoulli|\bnormal_?\(|uniform|exponential|rrelu")
 
 
 def run_step(step: Step, scope: dict[str, Any], noise: Noise | None = None) -> None:
     """Execute one statement in ``scope``."""
     compares = noise is not None and noise.snaps and bool(_DECIDES.search(step.code))
+    levels = noise is not None and noise.snaps and bool(_NORMS.search(step.code))
     # 2.9999 and 3.0 are other indices
     if noise is None or (step.exact and ".long()" not in step.code and not compares):
         exec(step.line, scope)
@@ -286,6 +296,9 @@ def run_step(step: Step, scope: dict[str, Any], noise: Noise | None = None) -> N
         if name == step.writes:
             continue
         if compares:
+            own[name] = noise.snapped(scope[name])
+            continue
+        if levels and noise.levelled(scope[name]):
             own[name] = noise.snapped(scope[name])
             continue
         own[name] = noise.near(scope[name])
