@@ -58,7 +58,7 @@ $(VENV)/.node: scripts/frontend.py | $(VENV)/bin/python
 $(NODE_MODULES): labextension/package-lock.json | $(VENV)/.node
 	@$(FRONTEND) packages
 
-out/schemas/.made: nbcompile/compilation.py nbcompile/packing.py $(wildcard nbcompile/view/*.py) scripts/schemas.py \
+out/schemas/.made: nbcompile/record/compilation.py nbcompile/record/packing.py $(wildcard nbcompile/view/*.py nbcompile/view/*/*.py) scripts/schemas.py \
   | $(VENV)/.jupyter
 	@$(BIN)/python scripts/frontend.py schemas
 	@touch $@

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nbcompile.api import Compiled, compile
     from nbcompile.backends.browse import list_mode_options, list_options
-    from nbcompile.comparison import compare
-    from nbcompile.compilation import Compilation
-    from nbcompile.distributed.session import Ranks
-    from nbcompile.exporting.export import export
-    from nbcompile.measure.modes import mode_diff
-    from nbcompile.notebook.exploring import explore
+    from nbcompile.bench.captures.captures import captures
+    from nbcompile.bench.compare import compare
+    from nbcompile.bench.export.export import export
+    from nbcompile.bench.measure.modes import mode_diff
+    from nbcompile.bench.ranks.session import Ranks
+    from nbcompile.bench.regressions.suite import case
+    from nbcompile.compiler.runtime.cache import clear_cache
+    from nbcompile.notebook.play.exploring import explore
     from nbcompile.options import Options
-    from nbcompile.recorder import Recorder
-    from nbcompile.runtime.cache import clear_cache
-    from nbcompile.tracers.captures import captures
-    from nbcompile.watch.suite import case
+    from nbcompile.record.compilation import Compilation
+    from nbcompile.record.recorder import Recorder
 
     __version__: str
 
@@ -45,27 +45,27 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Compilation": "nbcompile.compilation",
+    "Compilation": "nbcompile.record.compilation",
     "Compiled": "nbcompile.api",
     "Options": "nbcompile.options",
-    "Ranks": "nbcompile.distributed.session",
-    "Recorder": "nbcompile.recorder",
-    "captures": "nbcompile.tracers.captures",
-    "case": "nbcompile.watch.suite",
-    "clear_cache": "nbcompile.runtime.cache",
-    "compare": "nbcompile.comparison",
+    "Ranks": "nbcompile.bench.ranks.session",
+    "Recorder": "nbcompile.record.recorder",
+    "captures": "nbcompile.bench.captures.captures",
+    "case": "nbcompile.bench.regressions.suite",
+    "clear_cache": "nbcompile.compiler.runtime.cache",
+    "compare": "nbcompile.bench.compare",
     "compile": "nbcompile.api",
-    "explore": "nbcompile.notebook.exploring",
-    "export": "nbcompile.exporting.export",
+    "explore": "nbcompile.notebook.play.exploring",
+    "export": "nbcompile.bench.export.export",
     "list_mode_options": "nbcompile.backends.browse",
     "list_options": "nbcompile.backends.browse",
-    "mode_diff": "nbcompile.measure.modes",
+    "mode_diff": "nbcompile.bench.measure.modes",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from nbcompile.environment import nbcompile_version
+        from nbcompile.record.environment import nbcompile_version
 
         value: Any = nbcompile_version()
     elif name in _HOMES:

@@ -9,58 +9,46 @@ import os
 import types
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import torch
 import torch._dynamo
 from torch import fx
 
-from nbcompile.backends.base import Backend as NamedBackend
-from nbcompile.backends.registry import resolve
-from nbcompile.capture.function_to_fx import Backend, delegating_backend, make_backend
-from nbcompile.capture.fx_to_aten import CompileAten
-from nbcompile.capture.listening import Session
-from nbcompile.compilation import Cell, Compilation
+from nbcompile.backends.base import BackendArgument
+from nbcompile.compiler.capture.function_to_fx import Backend, delegating_backend, make_backend
+from nbcompile.compiler.capture.fx_to_aten import CompileAten
+from nbcompile.compiler.capture.listening import Session
+from nbcompile.compiler.stages import AtenGraph, CompiledModule
 from nbcompile.errors import OptionError
 from nbcompile.options import Options
-from nbcompile.recorder import Recorder, Stopwatch
-from nbcompile.stages import AtenGraph, CompiledModule
+from nbcompile.record.compilation import Cell, Compilation
+from nbcompile.record.recorder import Recorder, Stopwatch
+from nbcompile.settings import CompileSettings
 
-BackendArgument = str | Callable[..., Any] | NamedBackend
+
+class _Asked(TypedDict, total=False):
+    """Keyword arguments of :func:`compile`."""
+
+    backend: BackendArgument
+    mode: str | None
+    fullgraph: bool
+    dynamic: bool | None
+    options: Mapping[str, Any] | None
+    name: str | None
+    disable: bool
+    recompile_limit: int | None
+    shapes_spec: Any
+    cell: Cell | None
+    progress: Callable[[str], None] | None
+    compile_aten: CompileAten | None
+    recorder: Recorder | None
 
 
 @overload
-def compile(
-    fn: Callable[..., Any],
-    *,
-    backend: BackendArgument = ...,
-    mode: str | None = ...,
-    fullgraph: bool = ...,
-    dynamic: bool | None = ...,
-    options: Mapping[str, Any] | None = ...,
-    name: str | None = ...,
-    disable: bool = ...,
-    recompile_limit: int | None = ...,
-    shapes_spec: Any = ...,
-    cell: Cell | None = ...,
-    progress: Callable[[str], None] | None = ...,
-    compile_aten: CompileAten | None = ...,
-    recorder: Recorder | None = ...,
-) -> Compiled: ...
+def compile(fn: Callable[..., Any], **asked: Unpack[_Asked]) -> Compiled: ...
 @overload
-def compile(
-    fn: None = None,
-    *,
-    backend: BackendArgument = ...,
-    mode: str | None = ...,
-    fullgraph: bool = ...,
-    dynamic: bool | None = ...,
-    options: Mapping[str, Any] | None = ...,
-    name: str | None = ...,
-    disable: bool = ...,
-    recompile_limit: int | None = ...,
-    shapes_spec: Any = ...,
-) -> Callable[[Callable[..., Any]], Compiled]: ...
+def compile(fn: None = None, **asked: Unpack[_Asked]) -> Callable[[Callable[..., Any]], Compiled]: ...
 def compile(
     fn: Callable[..., Any] | None = None,
     *,
@@ -96,34 +84,23 @@ def compile(
     recompile_limit, shapes_spec: as for torch.compile, in the versions of torch that have them.
     cell:       the notebook cell the function comes from: spans in it have an empty ``file``.
     progress:   called with one short sentence at each step.
-    compile_aten: what compiles one ATen graph; by default :func:`nbcompile.pipeline.compile_graph`.
+    compile_aten: what compiles one ATen graph; by default ours (``compiler/compile_graph.py``).
     recorder:   add to this record (the parts of one cell share one) instead of starting another.
 
     Raises OptionError for an unknown backend, mode or option, TypeError if ``fn`` is not callable.
     """
-    if fn is None:
-        return functools.partial(
-            compile, backend=backend, mode=mode, fullgraph=fullgraph, dynamic=dynamic, options=options,
-            name=name, disable=disable, recompile_limit=recompile_limit, shapes_spec=shapes_spec, cell=cell,
-            progress=progress, compile_aten=compile_aten, recorder=recorder,
-        )  # fmt: skip
-    if not callable(fn):
-        raise TypeError(f"nbcompile.compile takes a function or a module, not {type(fn).__name__}")
-    return Compiled(
-        fn,
-        backend=backend,
-        mode=mode,
-        fullgraph=fullgraph,
-        dynamic=dynamic,
-        options=options,
+    settings = CompileSettings(
+        backend, mode, options, dynamic, fullgraph, name, disable, recompile_limit, shapes_spec
+    )
+    made = functools.partial(
+        Compiled,
+        settings=settings,
         cell=cell,
         progress=progress,
         compile_aten=compile_aten,
         recorder=recorder,
-        name=name,
-        disable=disable,
-        limits={"recompile_limit": recompile_limit, "shapes_spec": shapes_spec},
     )
+    return made if fn is None else made(fn)
 
 
 class Compiled:
@@ -136,48 +113,38 @@ class Compiled:
     def __init__(
         self,
         fn: Callable[..., Any],
+        settings: CompileSettings,
         *,
-        backend: BackendArgument,
-        mode: str | None,
-        fullgraph: bool,
-        dynamic: bool | None,
-        options: Mapping[str, Any] | None,
-        cell: Cell | None,
-        progress: Callable[[str], None] | None,
-        compile_aten: CompileAten | None,
+        cell: Cell | None = None,
+        progress: Callable[[str], None] | None = None,
+        compile_aten: CompileAten | None = None,
         recorder: Recorder | None = None,
-        name: str | None = None,
-        disable: bool = False,
-        limits: Mapping[str, Any] | None = None,
     ) -> None:
+        if not callable(fn):
+            raise TypeError(f"nbcompile.compile takes a function or a module, not {type(fn).__name__}")
         fn = plain(fn)
         own = vars(self)  # around __setattr__, which belongs to the module
-        ours = backend == "nbcompile"
-        checked = Options.for_backend(backend, options, mode)
-        called = _called(backend)
+        options = settings.own_options
         if recorder is None:
             found = cell if cell is not None else _cell_of(fn)
-            recorder = Recorder(checked, called, found, progress, name=name or _name_of(fn), mode=mode)
+            recorder = settings.recorder(found, progress, settings.name or _name_of(fn))
         session = Session(recorder)
         inner: Backend
-        if ours:
-            inner = make_backend(checked, recorder, compile_aten or _pipeline, record_breaks=False)
+        if settings.ours:
+            inner = make_backend(options, recorder, compile_aten or _pipeline, record_breaks=False)
         else:
-            inner = delegating_backend(recorder, resolve(backend, mode, options, dynamic))
+            inner = delegating_backend(recorder, settings.compiler())
         tracker = _Tracker(session, inner)
-        entry = _weak_backend(weakref.ref(tracker), called)
-        taken = {option: value for option, value in (limits or {}).items() if value is not None}
+        entry = _weak_backend(weakref.ref(tracker), settings.backend_name)
         own["_target"] = fn
         own["_session"] = session
         own["_tracker"] = tracker
         own["_called"] = False
-        own["_disabled"] = disable
+        own["_disabled"] = settings.disable
         own["recorder"] = recorder
-        own["dynamic"] = dynamic
+        own["dynamic"] = settings.dynamic
         own["_run"] = (
-            fn
-            if disable
-            else _optimize(entry, weakref.ref(session), fullgraph, dynamic, taken)(fresh_identity(fn))
+            fn if settings.disable else _optimize(entry, weakref.ref(session), settings)(fresh_identity(fn))
         )
         for attribute in ("__name__", "__qualname__", "__module__", "__doc__"):
             if hasattr(fn, attribute):
@@ -305,11 +272,7 @@ def _forget(targets: list[list[Callable[..., Any]]], entry: int) -> None:
 
 
 def _optimize(
-    entry: Backend,
-    session: weakref.ref[Session],
-    fullgraph: bool,
-    dynamic: bool | None,
-    taken: Mapping[str, Any],
+    entry: Backend, session: weakref.ref[Session], settings: CompileSettings
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """torch.compile with Dynamo's hooks: torch.compile itself takes none for guards that fail."""
 
@@ -326,11 +289,13 @@ def _optimize(
     wanted: dict[str, Any] = {"guard_fail_fn": failed, "guard_export_fn": made, "isolate_recompiles": True}
     known = _optimize_parameters()
     extra = {name: value for name, value in wanted.items() if name in known}
-    for name, value in taken.items():
+    for name, value in settings.limits.items():
         if name not in known:
             raise OptionError(f"torch {torch.__version__} has no {name} in torch.compile.")
         extra[name] = value
-    return torch._dynamo.optimize(backend=entry, nopython=fullgraph, dynamic=dynamic, **extra)
+    return torch._dynamo.optimize(
+        backend=entry, nopython=settings.fullgraph, dynamic=settings.dynamic, **extra
+    )
 
 
 @functools.cache
@@ -388,15 +353,9 @@ def _calling(target: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _pipeline(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledModule:
-    from nbcompile.pipeline import compile_graph
+    from nbcompile.compiler.compile_graph import compile_graph
 
     return compile_graph(aten, options, recorder)
-
-
-def _called(backend: BackendArgument) -> str:
-    if isinstance(backend, NamedBackend):
-        return backend.name
-    return backend if isinstance(backend, str) else getattr(backend, "__name__", "custom")
 
 
 def _name_of(fn: Callable[..., Any]) -> str:

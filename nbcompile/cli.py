@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nbcompile.diff import KINDS
 from nbcompile.errors import NbcompileError, OptionError
+from nbcompile.record.diff import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,9 +116,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _bench(parsed: argparse.Namespace) -> int:
     from nbcompile.backends import registry
+    from nbcompile.bench.regressions.bench import Settings, run_suite
+    from nbcompile.bench.regressions.report import bench_text
     from nbcompile.options import Options
-    from nbcompile.watch.bench import Settings, run_suite
-    from nbcompile.watch.report import bench_text
 
     registry.check(parsed.backend)
     if parsed.backend == "nbcompile":
@@ -145,9 +145,9 @@ def _bench(parsed: argparse.Namespace) -> int:
 
 
 def _diff(parsed: argparse.Namespace) -> int:
-    from nbcompile.watch.bench import Bench
-    from nbcompile.watch.findings import compare_benches
-    from nbcompile.watch.report import FORMATS, failing
+    from nbcompile.bench.regressions.bench import Bench
+    from nbcompile.bench.regressions.findings import compare_benches
+    from nbcompile.bench.regressions.report import FORMATS, failing
 
     findings = compare_benches(
         Bench.read(parsed.before),
@@ -178,7 +178,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _kinds(text: str) -> frozenset[str]:
-    from nbcompile.watch.report import kinds
+    from nbcompile.bench.regressions.report import kinds
 
     try:
         return kinds(text)

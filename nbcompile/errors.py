@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from nbcompile.compilation import GraphBreak
+from typing import Any
 
 
 class NbcompileError(Exception):
@@ -129,13 +126,14 @@ class SuiteError(NbcompileError):
 
 class ExportError(NbcompileError):
     """A program cannot be exported as it stands, or its file cannot be run. ``blockers`` are all obstacles
-    that are known, with their lines; ``line`` and ``file`` (empty: not known) those of the first."""
+    that are known, with their lines (``record.compilation.GraphBreak``); ``line`` and ``file`` (empty: not
+    known) those of the first."""
 
     def __init__(
         self,
         message: str,
         *,
-        blockers: tuple[GraphBreak, ...] = (),
+        blockers: tuple[Any, ...] = (),
         line: int | None = None,
         file: str = "",
         advice: str = "",

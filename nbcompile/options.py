@@ -31,9 +31,9 @@ class Options:
     fuse:     fuse loops into kernels; ``False`` gives one kernel a loop.
     no_fuse:  pairs ``(producer, consumer)`` of loop names never to fuse.
     force_fuse: pairs to fuse although it costs time, also with ``fuse`` off. What cannot be one kernel
-              stays apart (see :attr:`nbcompile.compilation.Decision.forceable`).
+              stays apart (see :attr:`nbcompile.record.compilation.Decision.forceable`).
     rules:    names of fusion rules of your own, asked of each pair that could be fused
-              (:mod:`nbcompile.fuse.rules`).
+              (:mod:`nbcompile.compiler.fuse.rules`).
     random:   ``"eager"`` draws exactly torch's own numbers; ``"philox"`` draws them inside the
               fused kernels, seeded by torch's generator: other numbers, same distribution.
               ``"auto"`` is eager on the CPU and philox on a GPU, as Inductor does.
@@ -127,14 +127,6 @@ class Options:
         if mode is not None:
             values["mode"] = mode
         return cls(**values)
-
-    @classmethod
-    def for_backend(cls, backend: Any, given: Mapping[str, Any] | None, mode: str | None) -> Options:
-        """What a record of this backend is made with: our own options where it is ours, else the mode alone,
-        if it is one of ours."""
-        if backend == "nbcompile":
-            return cls.from_mapping(given, mode=mode)
-        return cls.from_mapping(None, mode=mode if mode in MODES else None)
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -2,7 +2,7 @@
 
 A target is named as Triton names it: ``cpu``, ``cuda:90`` (compute capability 9.0), ``hip:gfx942``.
 Rates are those of the vendor's datasheet for the part named; a measured ceiling replaces them where
-there is a device (see :mod:`nbcompile.measure.roofline`).
+there is a device (see :mod:`nbcompile.bench.measure.roofline`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from nbcompile.compilation import Compilation
+    from nbcompile.record.compilation import Compilation
 
 
 @pytest.fixture
@@ -61,13 +61,14 @@ class AssertCompiles:
         cannot be meant.
         """
         __tracebackhide__ = True
-        from nbcompile.watch.asserting import problems
+        from nbcompile.bench.regressions.asserting import problems
+        from nbcompile.settings import CompileSettings
 
         found, record = problems(
             fn,
             inputs,
             counts={"breaks": breaks, "kernels": kernels, "graphs": graphs, "recompiles": recompiles},
-            settings={"backend": backend, "mode": mode, "options": options, "dynamic": dynamic},
+            settings=CompileSettings(backend, mode, options, dynamic),
             train=train,
             tolerance=tolerance,
             also=also,

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from IPython.display import HTML
 
 import nbcompile
-from nbcompile.provenance import Links
+from nbcompile.record.provenance import Links
 from nbcompile.workshop import check
 from nbcompile.workshop.tour import PICTURE
 
@@ -303,8 +303,8 @@ def program(x, w):
 # table looks what is here.
 
 # %%
+from nbcompile.compiler.runtime.c.toolchain import find_toolchain
 from nbcompile.errors import ToolchainError
-from nbcompile.runtime.c.toolchain import find_toolchain
 
 
 def here(what):

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from IPython.display import SVG
 from torch import nn
 
-from nbcompile.provenance import Links
+from nbcompile.record.provenance import Links
 from nbcompile.workshop import check
 from nbcompile.workshop.fusion import pair_of, told
 
@@ -628,7 +628,7 @@ print("gradients and running statistics agree; batches counted:", net[1].norm.nu
 # %%
 import json
 
-from nbcompile.compilation import Compilation, json_schema
+from nbcompile.record.compilation import Compilation, json_schema
 
 saved = training.to_json()
 assert Compilation.from_json(saved).to_json() == saved

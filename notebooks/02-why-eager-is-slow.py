@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 
 import nbcompile
-from nbcompile.environment import processor_name
-from nbcompile.measure.roofline import measure_ceilings
+from nbcompile.bench.measure.roofline import measure_ceilings
+from nbcompile.record.environment import processor_name
 from nbcompile.workshop import check
 from nbcompile.workshop.charts import log_log
 from nbcompile.workshop.eager import in_turns, seconds

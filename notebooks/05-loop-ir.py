@@ -17,8 +17,8 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 
-from nbcompile.loop_ir.expr import Load
-from nbcompile.loop_ir.interpret import interpret
+from nbcompile.compiler.loop_ir.expr import Load
+from nbcompile.compiler.loop_ir.interpret import interpret
 from nbcompile.workshop import check
 from nbcompile.workshop.loops import loop_program, milliseconds_in_order, naive_c
 

@@ -18,7 +18,7 @@ import torch
 
 import nbcompile
 from nbcompile import targets
-from nbcompile.measure.timing import interleaved, quiet
+from nbcompile.bench.measure.timing import interleaved, quiet
 from nbcompile.workshop import check
 from nbcompile.workshop.reductions import CASES, TRAFFIC, Counted, kernels_for
 

@@ -18,10 +18,10 @@ import torch
 from IPython.display import HTML
 
 import nbcompile
-from nbcompile.editing import KERNEL_FILE, Attempt, assembly_of, find_toolchain
+from nbcompile.bench.measure.timing import interleaved, quiet
+from nbcompile.compiler.attempt import KERNEL_FILE, Attempt, assembly_of, find_toolchain
 from nbcompile.errors import NbcompileError
-from nbcompile.measure.timing import interleaved, quiet
-from nbcompile.view.assembly import machine_code
+from nbcompile.view.facts.assembly import machine_code
 from nbcompile.workshop import check
 from nbcompile.workshop.codegen import (
     FASTER,

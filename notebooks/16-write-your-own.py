@@ -8,8 +8,8 @@
 #
 # | what | how | where the package does it |
 # | --- | --- | --- |
-# | an operator | `@lowering(target)` | `nbcompile/lower/operators/` |
-# | a fusion rule | `@fusion_rule(name)` | `nbcompile/fuse/rules.py` |
+# | an operator | `@lowering(target)` | `nbcompile/compiler/lower/operators/` |
+# | a fusion rule | `@fusion_rule(name)` | `nbcompile/compiler/fuse/rules.py` |
 # | a backend | a function, or a `Backend` | `nbcompile/backends/` |
 #
 # Why would you? An operator of your own is a wall to every compiler: it cannot look inside, so it stores
@@ -145,9 +145,9 @@ megabytes = 2 * 2 * 2048 * 512 * 4 / 1e6
 # This is all that the two operators need. The decorator registers them, here as in the package's own files.
 
 # %%
-from nbcompile.loop_ir.expr import op
-from nbcompile.lower.registry import lowering, registry
-from nbcompile.lower.samples import unary
+from nbcompile.compiler.loop_ir.expr import op
+from nbcompile.compiler.lower.registry import lowering, registry
+from nbcompile.compiler.lower.samples import unary
 
 
 @lowering(torch.ops.workshop.squareplus.default, samples=unary(b=[4.0, 0.5]))
@@ -244,7 +244,7 @@ if importlib.util.find_spec("triton") is not None:
 # <details><summary>Hint</summary>
 #
 # `op("abs", element)` is an absolute value. Keep the reduced dimension, so that the row's result lies
-# beside its row. `nbcompile/lower/operators/softmax.py` reduces in just this way.
+# beside its row. `nbcompile/compiler/lower/operators/softmax.py` reduces in just this way.
 #
 # </details>
 
@@ -300,7 +300,7 @@ def lower_peak_scale(build, x):
 # or nothing. It cannot allow what is illegal.
 
 # %%
-from nbcompile.fuse.rules import fusion_rule
+from nbcompile.compiler.fuse.rules import fusion_rule
 
 
 @fusion_rule("readable")
@@ -522,9 +522,9 @@ def counting(counts):
 
 # %%
 from nbcompile.backends.base import Backend
-from nbcompile.capture.fx_to_aten import AtenForm, compile_fx_graph
+from nbcompile.compiler.capture.fx_to_aten import AtenForm, compile_fx_graph
+from nbcompile.compiler.stages import CompiledModule
 from nbcompile.options import Options
-from nbcompile.stages import CompiledModule
 
 
 def size(node):  # a view counts like a tensor of its own

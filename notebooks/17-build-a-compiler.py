@@ -36,7 +36,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.utils._pytree import tree_leaves, tree_map
 
 import nbcompile
-from nbcompile.runtime.c.toolchain import find_toolchain
+from nbcompile.compiler.runtime.c.toolchain import find_toolchain
 from nbcompile.workshop import check
 
 torch.manual_seed(0)
@@ -1029,15 +1029,16 @@ FURTHER = {
     "a wrapper in Python is generated, not interpreted; memory is freed early": "codegen/wrapper.py",
     "the same groups printed for a GPU": "codegen/triton/groups_to_triton.py",
     "a graph seen before comes from a cache, with its record": "runtime/graph_cache.py",
-    "what fails to compile runs in ATen, and the record says so": "runtime/source_to_module.py",
-    "every line of C knows the line of your cell": "provenance.py",
+    "what fails to compile runs in ATen, and the record says so": "runtime/bind.py",
+    "every line of C knows the line of your cell": "../record/provenance.py",
 }
 home = Path(nbcompile.__file__).parent
+compiler = home / "compiler"
 for point, file in FURTHER.items():
-    print(f"{point:78} {file:27}{len((home / file).read_text().splitlines()):5} lines")
+    print(f"{point:78} {file:34}{len((compiler / file).read_text().splitlines()):5} lines")
 total = sum(len(path.read_text().splitlines()) for path in home.rglob("*.py"))
 print(f"\nall of nbcompile: {total:,} lines of Python; ours: {count}")
-assert all((home / file).exists() for file in FURTHER.values())
+assert all((compiler / file).exists() for file in FURTHER.values())
 
 # %% [markdown]
 # ## What to take along

@@ -115,8 +115,8 @@ PAGE = """# Every backend, side by side
 Twelve programs (`scripts/bench_programs.py`) through {count} backends, inference in float32, by
 `nbcompile.compare`: median of interleaved calls in milliseconds (10th to 90th percentile), how many times as
 fast as eager, and the relative error of the worst output against float64. Where there is no time, the cell
-has the reason. TVM's kernels have the plain schedule of `nbcompile/backends/tvm_schedules.py`; nothing was
-tuned. Written by `make backends-table`; none of it is typed in by hand.
+has the reason. TVM's kernels have the plain schedule of `nbcompile/backends/engines/tvm_schedules.py`;
+nothing was tuned. Written by `make backends-table`; none of it is typed in by hand.
 
 {machine}
 
@@ -143,7 +143,7 @@ def page(rows: dict[str, dict[str, Any]], backends: list[str]) -> str:
 
 def machine() -> str:
     from nbcompile.backends.registry import backends
-    from nbcompile.environment import detect
+    from nbcompile.record.environment import detect
 
     here = detect()
     packages = {name for backend in backends().values() for name in backend.packages}

@@ -83,7 +83,7 @@ def compiled_graphs() -> int:
 def measure_steady(program: Any, row: Row, arguments: argparse.Namespace) -> None:
     import torch
 
-    from nbcompile.measure.timing import Step, interleaved, quiet
+    from nbcompile.bench.measure.timing import Step, interleaved, quiet
 
     fn, args = program.build(arguments.quick)
     torch._dynamo.reset()
@@ -113,7 +113,7 @@ def measure_new_kernel(program: Any, row: Row, arguments: argparse.Namespace) ->
     import torch
 
     import programs
-    from nbcompile.measure.timing import Step, quiet, timed
+    from nbcompile.bench.measure.timing import Step, quiet, timed
 
     fn, args = program.build(True)
     leaves = tuple(fn.parameters()) if isinstance(fn, torch.nn.Module) else ()
@@ -128,8 +128,8 @@ def measure_new_kernel(program: Any, row: Row, arguments: argparse.Namespace) ->
 
 
 def measure_cold(program: Any, row: Row, arguments: argparse.Namespace) -> None:
+    from nbcompile.bench.measure.cold import ProgramSpec, in_fresh_process
     from nbcompile.errors import MeasureError
-    from nbcompile.measure.cold import ProgramSpec, in_fresh_process
 
     spec = ProgramSpec(
         str(HERE / "programs.py"), "build", {"name": program.name, "quick": True}, program.train
@@ -336,7 +336,7 @@ def main(argv: list[str]) -> int:
         os.execv(sys.executable, [sys.executable, str(Path(__file__).resolve()), *argv])
     sys.path[:0] = [str(HERE), str(HERE.parent)]
     import programs
-    from nbcompile.measure.cold import cache_environment
+    from nbcompile.bench.measure.cold import cache_environment
 
     chosen = [
         program

@@ -36,7 +36,6 @@ def main() -> int:
     version = f"torch {torch.__version__}, python {sys.version.split()[0]}"
     print(f"{torch.cuda.get_device_name(0)}, {version}")
     torch.set_float32_matmul_precision("highest")
-    plug()
     failed = 0
     for check in CHECKS:
         start = time.perf_counter()
@@ -60,35 +59,10 @@ def main() -> int:
     return failed
 
 
-def plug() -> None:
-    """Use replay in the pipeline where it is not used there yet."""
-    import inspect
-
-    from nbcompile import pipeline
-    from nbcompile.runtime import gpu_module
-    from nbcompile.runtime.cuda_graphs.replays import replayed
-
-    if "cuda_graphs" in inspect.getsource(pipeline):
-        return
-    print("(the pipeline does not replay yet: this script adds it)")
-    launched = gpu_module.on_device
-
-    def on_device(
-        source: Any, binary: Any, chip: Any, device: Any, aten: Any, *rest: Any, **named: Any
-    ) -> Any:
-        module = launched(source, binary, chip, device, aten, *rest, **named)
-        recorder = named.get("recorder", rest[-1] if rest else None)
-        if recorder.options.mode != "reduce-overhead":
-            return module
-        return replayed(module, aten, source, chip, device, recorder)
-
-    gpu_module.on_device = on_device
-
-
 @contextmanager
 def counted() -> Iterator[None]:
     """Count captures, replays and patched nodes."""
-    from nbcompile.runtime.cuda_graphs.driver import CudaDevice, CudaRecording
+    from nbcompile.compiler.runtime.cuda_graphs.driver import CudaDevice, CudaRecording
 
     kept = CudaDevice.capture, CudaRecording.update, CudaRecording.__init__
 
@@ -427,8 +401,8 @@ def streams_and_threads() -> None:
 def a_capture_that_fails_leaves_torch_well() -> None:
     import torch
 
+    from nbcompile.compiler.runtime.cuda_graphs.driver import CudaDevice
     from nbcompile.errors import LaunchError
-    from nbcompile.runtime.cuda_graphs.driver import CudaDevice
 
     machine = CudaDevice(torch.device("cuda", 0))
     x = torch.rand(100, device="cuda")

@@ -79,10 +79,10 @@ class Bench:
         import torch
 
         from nbcompile import targets
-        from nbcompile.runtime.gpu.build import build
-        from nbcompile.runtime.gpu.launch import launchers
-        from nbcompile.stages import Argument, Config, Launch
-        from tests.runtime.gpu.samples import LAUNCHES, TEXT, sample
+        from nbcompile.compiler.runtime.gpu.build import build
+        from nbcompile.compiler.runtime.gpu.launch import launchers
+        from nbcompile.compiler.stages import Argument, Config, Launch
+        from tests.compiler.runtime.gpu.samples import LAUNCHES, TEXT, sample
 
         size = Argument("n", "i32", hint=1024)
         pair = (Argument("x", "*fp32"), Argument("y", "*fp32", ours=True))
@@ -192,8 +192,8 @@ def in_a_graph(bench: Bench) -> None:
 def together(bench: Bench) -> None:
     import torch
 
+    from nbcompile.compiler.runtime.gpu.launch import resident_programs
     from nbcompile.errors import LaunchError
-    from nbcompile.runtime.gpu.launch import resident_programs
 
     most = resident_programs(bench.built["whole_sum"], bench.chip, bench.device)
     print(f"    {most} programs of whole_sum fit at once")
@@ -237,7 +237,7 @@ def without_a_compiler(bench: Bench) -> None:
 
 def python_launchers(bench: Bench) -> Any:
     """What a machine without a C compiler gets."""
-    from nbcompile.runtime.gpu import launch as triton_launch
+    from nbcompile.compiler.runtime.gpu import launch as triton_launch
 
     native, triton_launch.native_launcher = triton_launch.native_launcher, lambda: None  # type: ignore[assignment]
     try:
@@ -250,7 +250,7 @@ def overhead(bench: Bench) -> None:
     """Host time of a launch, in microseconds: the median of bursts that the queue can hold."""
     import torch
 
-    from nbcompile.runtime.gpu.compile import load_file
+    from nbcompile.compiler.runtime.gpu.compile import load_file
 
     x, y = torch.zeros(1024, device="cuda"), torch.zeros(1024, device="cuda")
     ours, plain = bench.call["tiny"], python_launchers(bench)["tiny"]
@@ -280,12 +280,12 @@ def cold(early: bool) -> int:
     """Eight kernels in a fresh process with an empty cache: seconds to the last cubin."""
     import torch
 
+    from nbcompile.compiler.runtime.gpu import build as triton_build
+    from nbcompile.compiler.stages import Config
     from nbcompile.options import Options
-    from nbcompile.recorder import Recorder
-    from nbcompile.runtime.gpu import build as triton_build
-    from nbcompile.stages import Config
+    from nbcompile.record.recorder import Recorder
     from nbcompile.targets import parse
-    from tests.runtime.gpu.samples import LAUNCHES, sample
+    from tests.compiler.runtime.gpu.samples import LAUNCHES, sample
 
     facts = torch.cuda.get_device_properties(0)
     chip = parse(f"cuda:{facts.major}{facts.minor}")

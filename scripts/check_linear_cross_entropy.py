@@ -21,10 +21,11 @@ import torch
 import torch.nn.functional as F
 
 import nbcompile
-from nbcompile import operators, targets
-from nbcompile.runtime import linear_cross_entropy_kernel as kernel
-from nbcompile.runtime.gpu import build as triton_build
-from nbcompile.runtime.gpu.launch import launchers
+from nbcompile import targets
+from nbcompile.compiler.linear_cross_entropy import kernel
+from nbcompile.compiler.linear_cross_entropy import operator as operators
+from nbcompile.compiler.runtime.gpu import build as triton_build
+from nbcompile.compiler.runtime.gpu.launch import launchers
 
 SAMPLES = 256
 IGNORED = -100

@@ -61,8 +61,8 @@ def main() -> int:
 
 def specialize() -> None:
     """Let the persistent template be tried with warps that only load."""
-    from nbcompile.schedule import products as matmul_configs
-    from nbcompile.stages import Config
+    from nbcompile.compiler.schedule import products as matmul_configs
+    from nbcompile.compiler.stages import Config
 
     def configs(*_: Any) -> tuple[Config, ...]:
         names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "FLATTEN", "WARP_SPECIALIZE", "PROGRAMS")

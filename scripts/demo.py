@@ -22,7 +22,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbconvert import HTMLExporter
 
-from nbcompile.compilation import Compilation
+from nbcompile.record.compilation import Compilation
 from nbcompile.view import MIME, to_page
 
 ROOT = Path(__file__).resolve().parent.parent

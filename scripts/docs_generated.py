@@ -82,7 +82,7 @@ def _help(parser: argparse.ArgumentParser) -> str:
 
 def schema() -> str:
     """The record's JSON schema, a section a class."""
-    from nbcompile.compilation import json_schema
+    from nbcompile.record.compilation import json_schema
 
     found = json_schema()
     parts = [f"## Compilation\n\n{_description(found)}\n\n{_fields(found)}"]
@@ -159,10 +159,10 @@ def targets() -> str:
 
 def refusals() -> str:
     """Every ``Refusal(code, reason)`` of the fusion pass, read from its source."""
-    from nbcompile.fuse.legality import COST
+    from nbcompile.compiler.fuse.legality import COST
 
     found: dict[str, list[str]] = {}
-    for file in sorted((ROOT / "nbcompile" / "fuse").glob("*.py")):
+    for file in sorted((ROOT / "nbcompile" / "compiler" / "fuse").glob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if not (
                 isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Refusal"
@@ -310,7 +310,7 @@ TEXTS: dict[str, Callable[[], str]] = {
 
 def files() -> dict[str, str | bytes]:
     """Whole files of the source tree that are made: pages of notebooks, and the schema itself."""
-    from nbcompile.compilation import json_schema
+    from nbcompile.record.compilation import json_schema
 
     made: dict[str, str | bytes] = {}
     for file in sorted(NOTEBOOKS.glob("*.ipynb")):

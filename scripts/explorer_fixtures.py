@@ -18,8 +18,8 @@ from typing import Any
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
-from nbcompile.compilation import Compilation
-from nbcompile.provenance import Links
+from nbcompile.record.compilation import Compilation
+from nbcompile.record.provenance import Links
 from nbcompile.view import payload
 
 FOLDER = Path(__file__).parent.parent / "labextension" / "tests" / "fixtures"

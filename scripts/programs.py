@@ -292,5 +292,5 @@ def varied(fn: Callable[..., Any], factor: float) -> Callable[..., Any]:
 
 
 def build(name: str, quick: bool = False) -> Built:
-    """A benchmark program's callable and arguments: what ``nbcompile.measure.cold`` calls by name."""
+    """A benchmark program's callable and arguments: what ``nbcompile.bench.measure.cold`` calls by name."""
     return find(name).build(quick)

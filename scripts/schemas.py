@@ -12,7 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-from nbcompile.compilation import json_schema
+from nbcompile.record.compilation import json_schema
 from nbcompile.view import scene_schema
 
 

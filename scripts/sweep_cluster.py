@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 
 import nbcompile
-from nbcompile.sweep.result import Sweep
+from nbcompile.bench.sweep.result import Sweep
 
 WORKERS = 4
 SIZES, DTYPES = (4, 16, 64, 256, 1024), ("float32", "bfloat16")
@@ -78,7 +78,6 @@ class Cluster:
     def __init__(self, workers: int, train: bool) -> None:
         self.train = train
         import dask
-
         from distributed import Client, LocalCluster
 
         # What a worker does beside: on one core for two workers it would be timed with them.

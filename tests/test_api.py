@@ -14,7 +14,7 @@ import torch
 
 import nbcompile
 from nbcompile.errors import OptionError
-from tests.capture.helpers import cell, compiled
+from tests.compiler.capture.helpers import cell, compiled
 
 
 class Small(torch.nn.Module):
@@ -99,7 +99,7 @@ def test_compiled_in_compiled() -> None:
     assert len(inner.compilation.breaks) == 0, "breaks go to whom they belong"
     assert outer.compilation.breaks
 
-    from nbcompile.capture.listening import active_session
+    from nbcompile.compiler.capture.listening import active_session
 
     assert active_session() is None
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from nbcompile.bench.regressions.bench import Bench, CaseResult, Settings
+from nbcompile.bench.regressions.suite import chosen, load
 from nbcompile.cli import main
-from nbcompile.compilation import Compilation, GraphBreak, Measurement, Span
 from nbcompile.errors import SuiteError
-from nbcompile.watch.bench import Bench, CaseResult, Settings
-from nbcompile.watch.suite import chosen, load
+from nbcompile.record.compilation import Compilation, GraphBreak, Measurement, Span
 
 SUITE = """import os, nbcompile
 

@@ -189,8 +189,8 @@ def test_generated_texts_say_something_and_are_asked_for(name: str) -> None:
 
 def test_generated_tables_have_all_there_is() -> None:
     from nbcompile.backends import registry
-    from nbcompile.compilation import json_schema
-    from nbcompile.fuse.legality import COST
+    from nbcompile.compiler.fuse.legality import COST
+    from nbcompile.record.compilation import json_schema
 
     assert all(f"`{code}`" in docs_generated.refusals() for code in COST)
     assert all(f"## {name}" in docs_generated.schema() for name in json_schema()["$defs"])
@@ -212,6 +212,80 @@ def test_links_lead_to_pages_or_become_text() -> None:
         text = re.sub(r"^```.*?^```$|`[^`\n]+`", "", document.read_text(encoding="utf-8"), flags=re.M | re.S)
         for path in re.findall(r"\]\(([^)#:\s]+)(?:#[\w-]+)?\)", text):
             assert (document.parent / path).exists(), f"{document.name} links {path}"
+
+
+# -- the tour of the house ----------------------------------------------------------------------------
+
+GUIDES = [DOCS / "architecture.md", DOCS / "glossary.md", ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
+_PATH = re.compile(r"`([\w./-]+(?:\.(?:py|c|ts|tsx)|/))`")
+_MADE = {"nbcompile/view/static/", "out/"}  # by a build, not in the repository
+
+
+def _sections(text: str) -> list[tuple[int, str, str]]:
+    """(level of its heading, heading, text) of each section; code is left out."""
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    found = re.split(r"^(##+) (.*)$", text, flags=re.M)
+    return [(1, "", found[0]), *zip(map(len, found[1::3]), found[2::3], found[3::3], strict=True)]
+
+
+def _not_there(text: str) -> list[str]:
+    """The paths named in a guide that do not exist. One that begins at no folder of the repository lies in a
+    folder that its section names, or the section that this one belongs to."""
+    folders: dict[int, set[Path]] = {}
+    missing = []
+    for level, heading, body in _sections(text):
+        folders = {above: found for above, found in folders.items() if 1 < above < level}
+        words = _PATH.findall(body)
+        whole = [ROOT / word for word in words if (ROOT / word).exists()]
+        folders[level] = {path if path.is_dir() else path.parent for path in whole} - {ROOT}
+        outer = set[Path]().union(*folders.values())
+        inner = {place / word for place in outer for word in words if word.endswith("/")}
+        places = [ROOT, *outer, *inner]
+        for word in words:
+            if word not in _MADE and not any((place / word).exists() for place in places):
+                missing.append(f"{heading}: {word}")
+    return missing
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=_named)
+def test_the_files_that_a_guide_names_are_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert _PATH.findall(text) and not _not_there(text)
+    # also where a path stands in a command or a listing
+    words = set(re.findall(r"nbcompile/[\w./-]*(?:\.py\b|/(?=[`\s:]))", text)) - _MADE
+    assert not [word for word in words if not (ROOT / word).exists()]
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("## Fusion\n`nbcompile/compiler/fuse/` and `legality.py`\n", []),
+        ("## Fusion\n`nbcompile/compiler/fuse/` and `leniency.py`\n", ["Fusion: leniency.py"]),
+        ("## Fusion\n`nbcompile/fuse/`\n", ["Fusion: nbcompile/fuse/"]),
+        ("## Fusion\n`nbcompile/compiler/fuse/`\n## Views\n`legality.py`\n", ["Views: legality.py"]),
+        ("## Fusion\n`nbcompile/compiler/fuse/`\n### Rules\n`legality.py`\n", []),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_found(text: str, missing: list[str]) -> None:
+    assert _not_there(text) == missing
+
+
+def test_the_tour_shows_what_the_compiler_says() -> None:
+    """Its listings are lines of the record of the cell that it compiles."""
+    import torch
+
+    import nbcompile
+
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    scope: dict[str, Any] = {}
+    exec(re.findall(r"(def cell.*?)\n\n\n", text, re.S)[0], {"torch": torch}, scope)
+    compiled = nbcompile.compile(scope["cell"])
+    compiled(torch.randn(64, 32), torch.randn(32, 16), torch.randn(16))
+    record = compiled.compilation
+    said = [graph.text for graph in record.graphs] + [kernel.sources["c"] for kernel in record.kernels]
+    lines = {line for part in said for line in part.splitlines()}
+    listings = "".join(re.findall(r"^```text\n(.*?)^```$", text, re.M | re.S)).splitlines()
+    assert len(listings) > 10 and [line for line in listings if line not in lines] == []
 
 
 def test_a_notebook_becomes_a_page() -> None:

@@ -129,7 +129,7 @@ def test_pytest_shows_what_is_wrong_and_not_our_frames(pytester: pytest.Pytester
 
         asserting = types.ModuleType("asserting")
         asserting.problems = lambda fn, inputs, counts, **_: ([f"g: {counts['kernels']} asked for"], None)
-        sys.modules["nbcompile.watch.asserting"] = asserting
+        sys.modules["nbcompile.bench.regressions.asserting"] = asserting
 
         def test_it(assert_compiles):
             assert_compiles(len, [], kernels="<=3")

@@ -89,9 +89,7 @@ def test_jupyterlab_finds_the_extension_where_only_the_wheel_is(wheel: Path, tmp
     said = re.sub(r"\x1b\[\d+m", "", run.stdout + run.stderr)
     assert re.search(r"nbcompile v\S+ enabled OK \(python, nbcompile\)", said), said
     assert str(home / "share" / "jupyter" / "labextensions") in said
-    page = (
-        "import nbcompile.view as v; from nbcompile.compilation import Compilation as C; print(v.__file__)\n"
-    )
+    page = "import nbcompile.view as v; from nbcompile import Compilation as C; print(v.__file__)\n"
     run = subprocess.run(
         [python, "-c", page + "print('script-src' in v.to_page(C(id='x')))"],
         capture_output=True, text=True, check=False, env=environment, cwd=tmp_path,
@@ -137,8 +135,8 @@ class Block(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Block())
 sys.path.insert(0, {str(ROOT)!r})
-import nbcompile.view, nbcompile.compilation
-nbcompile.view.scene_schema(), nbcompile.compilation.json_schema(packed=False)
+import nbcompile.view, nbcompile.record.compilation
+nbcompile.view.scene_schema(), nbcompile.record.compilation.json_schema(packed=False)
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr

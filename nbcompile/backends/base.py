@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 import torch
 
+from nbcompile.compiler.stages import FxGraph
 from nbcompile.errors import OptionError
 from nbcompile.options import unknown_option
-from nbcompile.recorder import Recorder
-from nbcompile.stages import FxGraph
+from nbcompile.record.recorder import Recorder
 
 GraphCompiler = Callable[[FxGraph, Sequence[Any], Recorder], Callable[..., Any]]
 """``compiler(graph, example_inputs, recorder)``: what Dynamo is to call in place of one captured graph. What
@@ -93,6 +93,10 @@ class Backend:
             if not any(fnmatch.fnmatchcase(name, known) for known in self.options):
                 raise unknown_option(self.name, name, self.options)
         return self.compiler(settings)
+
+
+BackendArgument = str | Inner | Backend
+"""What ``nbcompile.compile(backend=...)`` takes."""
 
 
 def of_inner(inner: Inner, settings: Settings) -> GraphCompiler:

@@ -14,6 +14,7 @@ from typing import Any
 from nbcompile.backends import registry
 from nbcompile.errors import OptionError
 from nbcompile.options import MODES, REPLAY_MODES, SEARCH_MODES, Options, unknown_option
+from nbcompile.record.shown import Shown
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,10 @@ class Option:
 
 
 @dataclass(frozen=True)
-class OptionTable:
+class OptionTable(Shown):
     """The options of a backend. ``table["name"]`` is one, ``table.matching("autotune")`` fewer of them."""
 
+    report = "options"
     backend: str
     options: tuple[Option, ...]
 
@@ -63,28 +65,8 @@ class OptionTable:
             found = [o for o in self.options if word in o.name.lower() or word in o.about.lower()]
         return OptionTable(self.backend, tuple(found))
 
-    def __str__(self) -> str:
-        from nbcompile.view.report import to_text
-
-        return to_text(self._title, self._sections())
-
     def __repr__(self) -> str:
         return str(self)
-
-    def _repr_html_(self) -> str:
-        from nbcompile.view.report import to_html
-
-        return to_html(self._title, self._sections())
-
-    @property
-    def _title(self) -> str:
-        return f"{self.backend}: {len(self)} option{'s' if len(self) != 1 else ''}"
-
-    def _sections(self) -> list[Any]:
-        from nbcompile.view.report import Section
-
-        rows = tuple((o.name, " | ".join(o.values) or o.type, o.default, _about(o)) for o in self.options)
-        return [Section("", ("option", "type", "default", ""), rows)]
 
 
 def list_options(backend: str = "nbcompile", pattern: str = "") -> OptionTable:
@@ -159,9 +141,3 @@ def _ours() -> tuple[Option, ...]:
 def _plain(text: str) -> str:
     """A docstring's text without its markup."""
     return re.sub(r":\w+:`~?([^`]*)`", r"\1", text).replace("``", "")
-
-
-def _about(option: Option) -> str:
-    """What it does, and the modes that set it: too few do for a column of their own."""
-    set_by = "; ".join(f"mode {mode} sets {value}" for mode, value in option.modes.items())
-    return f"{option.about} ({set_by})".strip() if set_by else option.about

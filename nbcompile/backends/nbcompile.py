@@ -10,12 +10,12 @@ from typing import Any
 
 from torch import fx
 
-from nbcompile.backends.base import Backend, Settings, of_inner
-from nbcompile.capture.function_to_fx import make_backend
+from nbcompile.backends.base import Backend, of_inner
+from nbcompile.compiler.capture.function_to_fx import make_backend
+from nbcompile.compiler.stages import AtenGraph, CompiledModule
 from nbcompile.errors import OptionError
 from nbcompile.options import MODES, Options
-from nbcompile.recorder import Recorder
-from nbcompile.stages import AtenGraph, CompiledModule
+from nbcompile.record.recorder import Recorder
 
 
 def nbcompile_backend(
@@ -28,7 +28,7 @@ def nbcompile_backend(
     """Compile one of Dynamo's graphs.
 
     ``options`` are those of :class:`nbcompile.options.Options`, and ``recorder``: a
-    :class:`nbcompile.recorder.Recorder` to keep the record in, for a program that wants to see it.
+    :class:`nbcompile.record.recorder.Recorder` to keep the record in, for a program that wants to see it.
     Raises OptionError for an unknown option or mode.
     """
     given = dict(options or {})
@@ -37,7 +37,7 @@ def nbcompile_backend(
     if recorder is None:
         recorder = Recorder(checked)
     elif not isinstance(recorder, Recorder):
-        raise OptionError(f"option recorder wants a nbcompile.recorder.Recorder, got {recorder!r}.")
+        raise OptionError(f"option recorder wants a nbcompile.record.recorder.Recorder, got {recorder!r}.")
     return make_backend(checked, recorder, _pipeline)(gm, example_inputs)
 
 
@@ -52,12 +52,12 @@ def register() -> None:
 BACKEND = Backend(
     name="nbcompile",
     summary="the compiler of this package",
-    compiler=lambda settings: of_inner(nbcompile_backend, Settings(settings.mode, settings.options)),
+    compiler=lambda settings: of_inner(nbcompile_backend, settings),
     modes=MODES,
 )
 
 
 def _pipeline(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledModule:
-    from nbcompile.pipeline import compile_graph
+    from nbcompile.compiler.compile_graph import compile_graph
 
     return compile_graph(aten, options, recorder)

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import nbcompile.backends
-from nbcompile.backends.base import Backend, GraphCompiler, Inner, Settings, of_inner
+import nbcompile.backends.engines
+from nbcompile.backends.base import Backend, BackendArgument, GraphCompiler, Inner, Settings, of_inner
 from nbcompile.errors import OptionError
 
 
 def resolve(
-    backend: str | Inner | Backend,
+    backend: BackendArgument,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
     dynamic: bool | None = None,
@@ -35,10 +36,11 @@ def resolve(
 def backends() -> Mapping[str, Backend]:
     """The backends that have a file here, by name, ours first, then Inductor, then the rest by name."""
     found: dict[str, Backend] = {}
-    for entry in pkgutil.iter_modules(nbcompile.backends.__path__, "nbcompile.backends."):
-        backend = getattr(importlib.import_module(entry.name), "BACKEND", None)
-        if isinstance(backend, Backend):
-            found[backend.name] = backend
+    for package in (nbcompile.backends, nbcompile.backends.engines):
+        for entry in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            backend = getattr(importlib.import_module(entry.name), "BACKEND", None)
+            if isinstance(backend, Backend):
+                found[backend.name] = backend
     first = [name for name in ("nbcompile", "inductor") if name in found]
     return {name: found[name] for name in (*first, *sorted(found.keys() - set(first)))}
 

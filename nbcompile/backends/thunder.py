@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from nbcompile.backends.base import Backend, GraphCompiler, Settings
+from nbcompile.compiler.stages import FxGraph
 from nbcompile.errors import OptionError
-from nbcompile.recorder import Recorder
-from nbcompile.stages import FxGraph
+from nbcompile.record.recorder import Recorder
 
 
 def _compiler(settings: Settings) -> GraphCompiler:

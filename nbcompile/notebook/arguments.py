@@ -16,13 +16,13 @@ from IPython.core.error import UsageError
 
 from nbcompile.backends import registry
 from nbcompile.backends.browse import list_mode_options, list_options
+from nbcompile.bench.export.fresh import Package
+from nbcompile.bench.export.program import DynamicDim, parse_dim
 from nbcompile.errors import OptionError
-from nbcompile.exporting.fresh import Package
-from nbcompile.exporting.program import DynamicDim, parse_dim
 from nbcompile.options import PEER_MODES, Options
-from nbcompile.ranks import PARALLELS, Parallel
+from nbcompile.record.ranks import PARALLELS, Parallel
 from nbcompile.targets import CHIPS
-from nbcompile.view.parts import PARTS
+from nbcompile.view.facts.parts import PARTS
 
 TARGETS = ("auto", "cpu", *CHIPS)
 INTERPRETED = "cuda:90"

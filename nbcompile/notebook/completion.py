@@ -12,7 +12,7 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 from nbcompile.backends.browse import list_mode_options, list_options
 from nbcompile.errors import OptionError
 from nbcompile.notebook.arguments import DTYPES, TARGETS
-from nbcompile.view.parts import PARTS
+from nbcompile.view.facts.parts import PARTS
 
 typed_matcher: Callable[[Any], Any] = context_matcher()
 _LINE = re.compile(r"\s*%%?compile\s")

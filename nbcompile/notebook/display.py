@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from nbcompile.compilation import Compilation
 from nbcompile.errors import ExplorerError
 from nbcompile.notebook.arguments import CellOptions
-from nbcompile.notebook.exploring import explore
+from nbcompile.notebook.play.exploring import explore
 from nbcompile.notebook.progress import Place
+from nbcompile.record.compilation import Compilation
 from nbcompile.view import MIME, mime_bundle, payload, to_page
 
 

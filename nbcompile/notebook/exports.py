@@ -9,10 +9,10 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
+from nbcompile.bench.export.export import export
+from nbcompile.bench.export.program import DynamicDim, signature_of
+from nbcompile.bench.export.report import ExportReport
 from nbcompile.errors import ExportError, OptionError
-from nbcompile.exporting.export import export
-from nbcompile.exporting.program import DynamicDim, signature_of
-from nbcompile.exporting.report import ExportReport
 from nbcompile.notebook.arguments import CellOptions
 
 

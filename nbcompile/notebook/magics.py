@@ -17,12 +17,11 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 from IPython.display import display
 from traitlets import Bool, CaselessStrEnum, Float, Int, List, Unicode
 
+from nbcompile.api import Compiled
+from nbcompile.backends import registry
 from nbcompile.backends.browse import OptionTable, list_options
-from nbcompile.capture.cell_to_function import prepare
-from nbcompile.compilation import Cell, Compilation
+from nbcompile.compiler.capture.cell_to_function import prepare
 from nbcompile.errors import OptionError
-from nbcompile.modes import ModeDiff
-from nbcompile.notebook import comm, hooks
 from nbcompile.notebook.arguments import (
     CellOptions,
     cell_options,
@@ -30,11 +29,9 @@ from nbcompile.notebook.arguments import (
     split_expression,
     with_arguments,
 )
-from nbcompile.notebook.compiling import CellCompiler, CompiledCall, backend_names, compile_callable
-from nbcompile.notebook.completion import matcher
-from nbcompile.notebook.display import save, show
-from nbcompile.notebook.exports import export_call
-from nbcompile.notebook.measuring import (
+from nbcompile.notebook.cell import hooks
+from nbcompile.notebook.cell.compiling import CellCompiler, CompiledCall, settings_of
+from nbcompile.notebook.cell.measuring import (
     has_backward,
     measure_call,
     measure_cell,
@@ -43,12 +40,18 @@ from nbcompile.notebook.measuring import (
     repeatable,
     wanted,
 )
-from nbcompile.notebook.play import SESSION
-from nbcompile.notebook.programs import CellProgram, Piece
+from nbcompile.notebook.cell.session import CellRun, Switchboard
+from nbcompile.notebook.completion import matcher
+from nbcompile.notebook.display import save, show
+from nbcompile.notebook.exports import export_call
+from nbcompile.notebook.play import comm
+from nbcompile.notebook.play.play import SESSION
+from nbcompile.notebook.play.programs import CellProgram, Piece
 from nbcompile.notebook.progress import Place
-from nbcompile.notebook.session import CellRun, Switchboard
 from nbcompile.notebook.sweeping import pieces_of_call, pieces_of_parts, sweep_pieces
 from nbcompile.options import PEER_MODES
+from nbcompile.record.compilation import Cell, Compilation
+from nbcompile.record.mode_diff import ModeDiff
 
 
 @magics_class
@@ -78,7 +81,7 @@ class NbCompile(Magics):
         self._parser = cast(Any, type(self).compile).parser
         self._marker = hooks.CellMarker(self._accepts)
         self._transformer = hooks.CellTransformer(self._start, self._failed)
-        self._matcher = matcher(self._parser._option_string_actions, backend_names)
+        self._matcher = matcher(self._parser._option_string_actions, registry.names)
         self._run: _Current | None = None
         self._count = 0
         self._raw = ""
@@ -141,7 +144,7 @@ class NbCompile(Magics):
                 raise UsageError(f"{expression} is not callable")
             if options.sweeps:
                 raise UsageError(f"a sweep wants a call, e.g. %compile {expression}(x)")
-            return compile_callable(target, options)
+            return Compiled(target, settings_of(options))
         place = Place(self._ip)
         call = CompiledCall(expression, self._ip.user_ns, options, place.progress)
         result = call()

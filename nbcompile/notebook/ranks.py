@@ -12,11 +12,11 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from nbcompile.distributed.session import Ranks, names_read
+from nbcompile.bench.ranks.session import Ranks, names_read
 from nbcompile.notebook.arguments import CellOptions
-from nbcompile.notebook.compiling import backend_options
+from nbcompile.notebook.cell.compiling import settings_of
 from nbcompile.notebook.progress import Place
-from nbcompile.ranks import RankRecord, RanksResult
+from nbcompile.record.ranks import RankRecord, RanksResult
 
 _DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _clusters: dict[int, Ranks] = {}
@@ -46,11 +46,7 @@ def run_cell(
         namespace,
         parallel=options.parallel,
         split=options.split,
-        backend=options.backend,
-        mode=None if options.mode == "default" else options.mode,
-        fullgraph=options.fullgraph,
-        dynamic=options.dynamic,
-        options=backend_options(options.backend, options),
+        **settings_of(options).keywords,
         measure=options.bench,
         filename=filename,
         defined=[name for node in definitions for name in _bound_by(node)],

@@ -9,14 +9,14 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from nbcompile.api import Compiled, compile
+from nbcompile.bench.sweep.result import Sweep
+from nbcompile.bench.sweep.running import sweep
 from nbcompile.notebook.arguments import CellOptions
-from nbcompile.notebook.compiling import CompiledCall, backend_options
-from nbcompile.notebook.measuring import as_program
-from nbcompile.notebook.programs import Piece
-from nbcompile.notebook.session import Part
-from nbcompile.notebook.variations import sizes_of, varied
-from nbcompile.sweep.result import Sweep
-from nbcompile.sweep.running import sweep
+from nbcompile.notebook.cell.compiling import CompiledCall, settings_of
+from nbcompile.notebook.cell.measuring import as_program
+from nbcompile.notebook.cell.session import Part
+from nbcompile.notebook.play.programs import Piece
+from nbcompile.notebook.play.variations import sizes_of, varied
 
 _SECONDS = 0.25  # of steady-state samples, a contestant of a point, at most
 
@@ -58,7 +58,7 @@ def sweep_pieces(
     def with_options(
         target: Callable[..., Any], *, backend: str, options: Any = None, **rest: Any
     ) -> Compiled:
-        own = {**(backend_options(backend, cell) or {}), **(options or {})}
+        own = {**(settings_of(cell, backend).options or {}), **(options or {})}
         return compile(target, backend=backend, options=own or None, **rest)
 
     cell = options

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nbcompile.compilation import Compilation
+    from nbcompile.record.compilation import Compilation
 
 MIME = "application/vnd.nbcompile.v1+json"
 
@@ -20,7 +20,7 @@ __all__ = ["MIME", "mime_bundle", "payload", "scene_schema", "to_html", "to_page
 def mime_bundle(compilation: Compilation, show: Sequence[str] = ()) -> dict[str, Any]:
     """The three forms a notebook stores side by side: the payload (JSON values), HTML and plain text.
 
-    ``show`` names the parts that HTML and text are to have (see :mod:`nbcompile.view.parts`).
+    ``show`` names the parts that HTML and text are to have (see :mod:`nbcompile.view.facts.parts`).
     """
     return {
         MIME: payload(compilation),
@@ -45,7 +45,8 @@ def payload(compilation: Compilation) -> dict[str, Any]:
 
 
 def scene_schema() -> dict[str, Any]:
-    """The JSON schema of a payload's ``view``; :func:`nbcompile.compilation.json_schema` is the record's."""
+    """The JSON schema of a payload's ``view``; the record's is
+    :func:`nbcompile.record.compilation.json_schema`."""
     from nbcompile.view.scene import scene_schema
 
     return scene_schema()
@@ -53,7 +54,7 @@ def scene_schema() -> dict[str, Any]:
 
 def to_html(compilation: Compilation, show: Sequence[str] = ()) -> str:
     """An HTML fragment for a notebook output: no script, inline styles, at most 1 MB."""
-    from nbcompile.view.html import to_html
+    from nbcompile.view.html.fragment import to_html
 
     return to_html(compilation, show)
 
@@ -65,7 +66,7 @@ def to_page(
 
     ``script=False``: the same in plain HTML, for places that let no script through.
     """
-    from nbcompile.view.page import to_page
+    from nbcompile.view.html.page import to_page
 
     return to_page(compilations, title, script=script)
 

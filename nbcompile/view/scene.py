@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from nbcompile.compilation import Compilation
-from nbcompile.provenance import Links
-from nbcompile.view import facts as fact
-from nbcompile.view.cell_lines import Chip, cell_lines
-from nbcompile.view.facts import Call, Fate, ShareOf, Verdict
-from nbcompile.view.kernel_code import KernelCode, kernel_codes
-from nbcompile.view.nesting import Drawing, drawings
-from nbcompile.view.pipeline_strip import Step, strip
-from nbcompile.view.roofline import Bound, Roofline, bound, roofline
-from nbcompile.view.schedules import explained
-from nbcompile.view.timings import Timing, timings
-from nbcompile.view.units import clip, finite
+from nbcompile.record.compilation import Compilation
+from nbcompile.record.provenance import Links
+from nbcompile.units import clip, finite
+from nbcompile.view.drawing.nesting import Drawing, drawings
+from nbcompile.view.drawing.pipeline_strip import Step, strip
+from nbcompile.view.drawing.roofline import Bound, Roofline, bound, roofline
+from nbcompile.view.facts import facts as fact
+from nbcompile.view.facts.cell_lines import Chip, cell_lines
+from nbcompile.view.facts.facts import Call, Fate, ShareOf, Verdict
+from nbcompile.view.facts.kernel_code import KernelCode, kernel_codes
+from nbcompile.view.facts.schedules import explained
+from nbcompile.view.facts.timings import Timing, timings
 
 SCHEMA = "nbcompile.scene/1"
 

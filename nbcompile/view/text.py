@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nbcompile.compilation import Compilation, Kernel
-from nbcompile.provenance import Links
-from nbcompile.view import facts as fact
-from nbcompile.view.cell_lines import break_line, cell_lines
-from nbcompile.view.kernels import launch_facts
-from nbcompile.view.parts import selected
-from nbcompile.view.pipeline_strip import strip
-from nbcompile.view.roofline import roofline, table
-from nbcompile.view.search import searches
-from nbcompile.view.units import bytes_text, clip, clip_middle, percent_text, seconds_text, wrap
+from nbcompile.record.compilation import Compilation, Kernel
+from nbcompile.record.provenance import Links
+from nbcompile.units import bytes_text, clip, clip_middle, percent_text, seconds_text, wrap
+from nbcompile.view.drawing.pipeline_strip import strip
+from nbcompile.view.drawing.roofline import roofline, table
+from nbcompile.view.facts import facts as fact
+from nbcompile.view.facts.cell_lines import break_line, cell_lines
+from nbcompile.view.facts.kernels import launch_facts
+from nbcompile.view.facts.parts import selected
+from nbcompile.view.facts.search import searches
 
 COLUMNS = 100
 MARK = {"fused": "+", "library": "=", "fallback": "!", "break": "x", "captured": "·", None: " "}

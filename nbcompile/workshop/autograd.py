@@ -13,7 +13,7 @@ from nbcompile.workshop.judging import function, record_of, whole_numbers
 if TYPE_CHECKING:
     import torch
 
-    from nbcompile.compilation import Compilation, Graph, Node
+    from nbcompile.record.compilation import Compilation, Graph, Node
 
 Function = Callable[..., Any]
 _PRODUCTS = ("aten.mm.", "aten.bmm.", "aten.addmm.")

@@ -162,7 +162,7 @@ def vector(pragma: Callable[..., Any], compiler: Compiler) -> str:
     import torch
     from torch._dynamo.backends.common import aot_autograd
 
-    from nbcompile.measure.timing import quiet
+    from nbcompile.bench.measure.timing import quiet
 
     line = pragma([("amax", "max"), ("sum_1", "sum")])
     if not isinstance(line, str):

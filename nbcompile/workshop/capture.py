@@ -7,14 +7,14 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nbcompile.view.units import count_text
+from nbcompile.units import count_text
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 from nbcompile.workshop.judging import captured, function, keyed, returned
 
 if TYPE_CHECKING:
     import torch
 
-    from nbcompile.compilation import Compilation
+    from nbcompile.record.compilation import Compilation
 
 Function = Callable[..., Any]
 KINDS = ("input", "baked in")

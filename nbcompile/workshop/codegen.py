@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 import nbcompile
-from nbcompile.compilation import Kernel
-from nbcompile.editing import Attempt
+from nbcompile.bench.measure.timing import interleaved, quiet
+from nbcompile.compiler.attempt import Attempt
+from nbcompile.compiler.stages import KernelCall
 from nbcompile.errors import NbcompileError
-from nbcompile.measure.timing import interleaved, quiet
-from nbcompile.stages import KernelCall
+from nbcompile.record.compilation import Kernel
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 from nbcompile.workshop.judging import function, record_of, returned
 

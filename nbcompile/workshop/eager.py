@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from nbcompile.view.units import seconds_text
+from nbcompile.units import seconds_text
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 from nbcompile.workshop.judging import function, keyed, number, record_of, returned, traffic
 
@@ -40,7 +40,7 @@ def in_turns(calls: Mapping[str, Call], *, budget: float = 0.2) -> dict[str, flo
             again = _sample(call, max(1, round(_SAMPLE / max(once, 1e-7))))
             repeats[name] = max(1, round(_SAMPLE / max(again, 1e-7)))
         samples: dict[str, list[float]] = {name: [] for name in calls}
-        order = random.Random(0)  # as in nbcompile.measure.timing.interleaved
+        order = random.Random(0)  # as in nbcompile.bench.measure.timing.interleaved
         spent, rounds = 0.0, 0
         while rounds < _LEAST or (spent < budget * len(calls) and rounds < _MOST):
             for name, call in order.sample(list(calls.items()), len(calls)):

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from nbcompile.bench.export.blocked import export_error, quiet_export
+from nbcompile.bench.export.program import DynamicDim, Program
+from nbcompile.bench.measure.timing import quiet
 from nbcompile.errors import NbcompileError, in_one_line
-from nbcompile.exporting.blocked import export_error, quiet_export
-from nbcompile.exporting.program import DynamicDim, Program
-from nbcompile.measure.timing import quiet
-from nbcompile.view.units import clip
+from nbcompile.units import clip
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 from nbcompile.workshop.judging import yes_or_no
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 import nbcompile
-from nbcompile.compilation import Compilation
-from nbcompile.provenance import Links
+from nbcompile.record.compilation import Compilation
+from nbcompile.record.provenance import Links
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 from nbcompile.workshop.judging import keyed, traffic
 

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 
 import nbcompile
-from nbcompile.compilation import Compilation, Decision
-from nbcompile.editing import Attempt, assembly_of, find_toolchain
-from nbcompile.measure.timing import quiet
+from nbcompile.bench.measure.timing import quiet
+from nbcompile.compiler.attempt import Attempt, assembly_of, find_toolchain
+from nbcompile.record.compilation import Compilation, Decision
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 from nbcompile.workshop.judging import milliseconds, record_of, traffic
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import nbcompile
-from nbcompile.compilation import Compilation, Graph
+from nbcompile.record.compilation import Compilation, Graph
 from nbcompile.workshop.exercise import WrongAnswerError
 
 # The form of an answer ---------------------------------------------------------------------------
@@ -83,7 +83,7 @@ def traffic(record: Compilation) -> int:
 
 def milliseconds(calls: Mapping[str, Callable[[], object]], seconds: float = 1.0) -> dict[str, float]:
     """The median time of each of these calls, measured in turns within about ``seconds`` for all."""
-    from nbcompile.measure.timing import interleaved, quiet
+    from nbcompile.bench.measure.timing import interleaved, quiet
 
     with quiet():
         samples = interleaved(calls, budget=seconds)

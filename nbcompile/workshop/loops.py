@@ -15,16 +15,17 @@ import torch
 import torch.nn.functional as F
 
 import nbcompile
-from nbcompile.loop_ir.expr import Constant, Expr, Load, Op
-from nbcompile.loop_ir.index import Axis, IndexExpr, index
-from nbcompile.loop_ir.interpret import interpret
-from nbcompile.loop_ir.nodes import Loop, LoopProgram
-from nbcompile.lower.aten_to_loops import aten_to_loops
+from nbcompile.compiler.compile_graph import compile_graph
+from nbcompile.compiler.loop_ir.expr import Constant, Expr, Load, Op
+from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, index
+from nbcompile.compiler.loop_ir.interpret import interpret
+from nbcompile.compiler.loop_ir.nodes import Loop, LoopProgram
+from nbcompile.compiler.passes import Setting
+from nbcompile.compiler.pipeline import lower
+from nbcompile.compiler.runtime.c.toolchain import find_toolchain
+from nbcompile.compiler.stages import AtenGraph, CompiledModule
 from nbcompile.options import Options
-from nbcompile.pipeline import compile_graph
-from nbcompile.recorder import Recorder
-from nbcompile.runtime.c.toolchain import find_toolchain
-from nbcompile.stages import AtenGraph, CompiledModule
+from nbcompile.record.recorder import Recorder
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 from nbcompile.workshop.judging import milliseconds, returned
 
@@ -35,7 +36,7 @@ def loop_program(fn: Callable[..., Any], *inputs: torch.Tensor) -> LoopProgram:
     found: list[LoopProgram] = []
 
     def compile_aten(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledModule:
-        found.append(aten_to_loops(aten, options.for_device(inputs[0].device)))
+        found.append(lower(aten, Setting(options.for_device(inputs[0].device), recorder)))
         return compile_graph(aten, options, recorder)
 
     nbcompile.compile(fn, compile_aten=compile_aten, fullgraph=True, dynamic=False)(*inputs)

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 import nbcompile
 from nbcompile.backends.registry import backends
 from nbcompile.backends.xla.hlo import parse
-from nbcompile.compilation import Compilation
-from nbcompile.tracers.frameworks import JAX
+from nbcompile.bench.captures.frameworks import JAX
+from nbcompile.record.compilation import Compilation
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 from nbcompile.workshop.judging import keyed, record_of
 

@@ -17,7 +17,7 @@ RULE = "workshop-one-reduction"
 def saved(answer: Any, squareplus: Callable[..., Any]) -> str:
     import torch
 
-    from nbcompile.lower.registry import registry
+    from nbcompile.compiler.lower.registry import registry
 
     lowerings, target = registry().lowerings, torch.ops.workshop.squareplus.default
     known = lowerings.pop(target, None)  # the question is about the time before it had one
@@ -43,8 +43,8 @@ def lowering(lower: Callable[..., Any], peak_scale: Callable[..., Any]) -> str:
     import torch
 
     import nbcompile
+    from nbcompile.compiler.lower.registry import Lowering, registry
     from nbcompile.errors import LoweringError
-    from nbcompile.lower.registry import Lowering, registry
 
     target: Any = torch.ops.workshop.peak_scale.default
     nothing = []
@@ -100,7 +100,7 @@ def rule(one_reduction: Callable[..., Any]) -> str:
     import torch
 
     import nbcompile
-    from nbcompile.fuse.rules import fusion_rule
+    from nbcompile.compiler.fuse.rules import fusion_rule
 
     asked: list[Any] = []
 

@@ -9,18 +9,14 @@ from typing import Any
 import torch
 
 import nbcompile
-from nbcompile.codegen.triton.groups_to_triton import groups_to_triton
-from nbcompile.compilation import Kernel
+from nbcompile.compiler.compile_graph import generate
+from nbcompile.compiler.passes import Setting
+from nbcompile.compiler.pipeline import GPU
+from nbcompile.compiler.stages import AtenGraph, CompiledModule
 from nbcompile.errors import in_one_line
-from nbcompile.fuse.limits import limits_of
-from nbcompile.fuse.loops_to_groups import loops_to_groups
-from nbcompile.fuse.record import parts
-from nbcompile.fuse.storage import with_storage
-from nbcompile.lower.aten_to_loops import aten_to_loops
 from nbcompile.options import Options
-from nbcompile.recorder import Recorder
-from nbcompile.schedule.memory_order import in_one_order
-from nbcompile.stages import AtenGraph, CompiledModule
+from nbcompile.record.compilation import Kernel
+from nbcompile.record.recorder import Recorder
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 from nbcompile.workshop.judging import function, keyed, number, record_of, returned, traffic
 
@@ -60,9 +56,7 @@ def kernels_for(
     run: the tensors have a shape and no memory, so a matrix of 64 GB costs nothing."""
 
     def only_print(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledModule:
-        fused = in_one_order(loops_to_groups(aten_to_loops(aten, options), options), options.chip)
-        fused = with_storage(fused, limits_of(options.chip))
-        recorder.extend(parts(fused, groups_to_triton(fused, options.chip), aten))
+        generate(aten, GPU, Setting(options, recorder))
         return CompiledModule(aten.id, lambda args: aten.module.forward(*args))
 
     compiled = nbcompile.compile(fn, options={"target": target}, compile_aten=only_print)

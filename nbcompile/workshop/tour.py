@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from nbcompile.compilation import Compilation
+from nbcompile.record.compilation import Compilation
 from nbcompile.workshop.charts import Chart
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 from nbcompile.workshop.judging import function, number, record_of, traffic, whole_numbers

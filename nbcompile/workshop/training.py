@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import nbcompile
-from nbcompile.compilation import Compilation
+from nbcompile.record.compilation import Compilation
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 from nbcompile.workshop.judging import whole_numbers
 

@@ -14,15 +14,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nbcompile.errors import KernelError, NbcompileError
-from nbcompile.view.units import count_text
+from nbcompile.units import count_text
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 from nbcompile.workshop.judging import whole_numbers
 
 if TYPE_CHECKING:
     import torch
 
-    from nbcompile.runtime.gpu.compile import Built
-    from nbcompile.stages import KernelSource
+    from nbcompile.compiler.runtime.gpu.compile import Built
+    from nbcompile.compiler.stages import KernelSource
 
 CHIP = "cuda:90"
 
@@ -39,7 +39,7 @@ def interpret(kernel: Any, *arguments: Any, programs: int, **constants: int) -> 
     """Run a ``@triton.jit`` function on CPU tensors, ``programs`` times, as a GPU would with that grid. Every
     access is checked: EditError, with the kernel's line, for one outside of its tensor, or if two programs
     race for an element."""
-    from nbcompile.runtime.interpreter.interpret import interpreted
+    from nbcompile.compiler.runtime.interpreter.interpret import interpreted
 
     source = _source(kernel, arguments, constants, programs)
     with _by_hand(source):
@@ -51,7 +51,7 @@ def compile_for(chip: str, kernel: Any, *arguments: Any, warps: int = 4, **const
     ``registers`` and ``spill_bytes`` are a thread's. As Triton does by itself, it is assumed that tensors
     begin at a multiple of 16 bytes, and that a number divisible by 16 always will be. EditError, with the
     kernel's line, if Triton refuses it."""
-    from nbcompile.runtime.gpu.build import begin
+    from nbcompile.compiler.runtime.gpu.build import begin
     from nbcompile.targets import parse
 
     source = _source(kernel, arguments, constants, 1, warps)
@@ -82,7 +82,7 @@ def message(error: NbcompileError) -> str:
 @contextlib.contextmanager
 def _by_hand(source: KernelSource) -> Iterator[None]:
     """What goes wrong with the only kernel of ``source`` is told of the text that its reader wrote."""
-    from nbcompile.runtime.edit.edited import explained
+    from nbcompile.compiler.runtime.edit.edited import explained
 
     try:
         yield
@@ -93,7 +93,7 @@ def _by_hand(source: KernelSource) -> Iterator[None]:
 def _source(
     kernel: Any, arguments: Sequence[Any], constants: Mapping[str, int], programs: int, warps: int = 4
 ) -> KernelSource:
-    from nbcompile.stages import Config, KernelSource, KernelText, Launch
+    from nbcompile.compiler.stages import Config, KernelSource, KernelText, Launch
 
     function = getattr(kernel, "fn", kernel)
     if not callable(function):
@@ -119,7 +119,7 @@ def _source(
 
 
 def _argument(name: str, value: Any) -> Any:
-    from nbcompile.stages import Argument
+    from nbcompile.compiler.stages import Argument
 
     if isinstance(value, int):
         return Argument(name, "i32", hint=value)

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 import nbcompile
-from nbcompile.compilation import Compilation, Measurement
-from nbcompile.measure.timing import break_even
-from nbcompile.view.units import seconds_text
+from nbcompile.bench.measure.timing import break_even
+from nbcompile.record.compilation import Compilation, Measurement
+from nbcompile.units import seconds_text
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 from nbcompile.workshop.judging import captured, yes_or_no
 

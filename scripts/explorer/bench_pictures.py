@@ -2,7 +2,7 @@
 
     python scripts/explorer/bench_pictures.py [OUTDIR]
 
-Runs a sweep, a comparison of modes, one of tracers, an export and a cell on two ranks on this machine. Needs
+Runs a sweep, a comparison of modes, one of captures, an export and a cell on two ranks on this machine. Needs
 Playwright; takes two minutes. The times in the pictures are of whatever machine it ran on.
 """
 

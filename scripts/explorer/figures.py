@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from check_machine import chromium  # noqa: E402
-from nbcompile.compilation import Cell, Compilation, Span  # noqa: E402
+from nbcompile.record.compilation import Cell, Compilation, Span  # noqa: E402
 from nbcompile.view import to_page  # noqa: E402
 from tests.view.fixtures_large import large  # noqa: E402
 

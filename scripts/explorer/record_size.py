@@ -18,7 +18,7 @@ from typing import Any
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
-from nbcompile.compilation import Compilation
+from nbcompile.record.compilation import Compilation
 from nbcompile.view import payload
 
 SETUP = """

@@ -83,8 +83,8 @@ def measured(name: str, budget: float) -> dict[str, Any]:
     import torch
 
     from nbcompile.backends.registry import check
+    from nbcompile.bench.measure.compare import compare
     from nbcompile.errors import OptionError
-    from nbcompile.measure.compare import compare
 
     make, train = PROGRAMS[name]
     torch.manual_seed(0)

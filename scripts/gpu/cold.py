@@ -28,8 +28,8 @@ TIMEOUT = 240.0
 # What a backend imports on its first compile.
 _IMPORTS = {
     "nbcompile": (
-        "nbcompile.backends.nbcompile", "nbcompile.capture.function_to_fx", "nbcompile.pipeline", "triton",
-        "triton.compiler.compiler",
+        "nbcompile.backends.nbcompile", "nbcompile.compiler.capture.function_to_fx",
+        "nbcompile.compiler.compile_graph", "triton", "triton.compiler.compiler",
     ),
     "inductor": (
         "torch._inductor.compile_fx", "torch._inductor.codegen.triton", "torch._inductor.codegen.cpp",

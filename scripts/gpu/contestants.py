@@ -79,7 +79,7 @@ def compile_with(name: str, fn: Callable[..., Any], **options: Any) -> Contestan
         )
     from nbcompile.backends.nbcompile import register
     from nbcompile.options import Options
-    from nbcompile.recorder import Recorder
+    from nbcompile.record.recorder import Recorder
 
     register()
     chosen = {**options, "mode": mode}

@@ -129,8 +129,8 @@ def check(run: Run, names: Sequence[str]) -> int:
     """Compile every region for ``cuda:90`` at its own size, without running it; the number that failed."""
     from region_capture import OPTIONS, graphs_of_region
 
-    from nbcompile.pipeline import compile_graph
-    from nbcompile.recorder import Recorder
+    from nbcompile.compiler.compile_graph import compile_graph
+    from nbcompile.record.recorder import Recorder
 
     failed = 0
     for name in run.items(names):

@@ -86,7 +86,7 @@ def patch_cost() -> str:
     """µs of changing the address of one kernel's argument, and of copying 32 KB instead."""
     import torch
 
-    from nbcompile.runtime.cuda_graphs.driver import CudaDevice
+    from nbcompile.compiler.runtime.cuda_graphs.driver import CudaDevice
 
     machine = CudaDevice(torch.device("cuda", 0))
     x, y = (torch.rand(8192, device="cuda") for _ in range(2))

@@ -19,11 +19,13 @@ from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
-from nbcompile.capture.decompositions import decompositions
-from nbcompile.capture.fx_to_aten import rewritten
+from nbcompile.compiler import passes
+from nbcompile.compiler.capture.decompositions import decompositions
+from nbcompile.compiler.capture.fx_to_aten import JOINT_PASSES
+from nbcompile.compiler.rewrite.index_tensors import make_again, split
+from nbcompile.compiler.stages import AtenGraph
 from nbcompile.options import Options
-from nbcompile.rewrite.index_tensors import split
-from nbcompile.stages import AtenGraph
+from nbcompile.record.recorder import Recorder
 
 CPU = torch.device("cpu")
 OPTIONS = Options(random="philox", target="cuda:90")
@@ -131,7 +133,9 @@ def graphs_of(
         return compiler
 
     def partition(joint: fx.GraphModule, inputs: Any, **keywords: Any) -> Any:
-        return split(joint, inputs, rewritten(joint, keywords["num_fwd_outputs"]), **keywords)
+        passes.run(JOINT_PASSES, joint, "g0.joint", passes.Setting(OPTIONS, Recorder(OPTIONS)))
+        again = make_again(joint, keywords["num_fwd_outputs"])
+        return split(joint, inputs, again, **keywords)
 
     def call(parameters: Any, buffers: Any, arguments: Any) -> Any:
         return torch.func.functional_call(module, {**parameters, **buffers}, tuple(arguments))

@@ -13,11 +13,11 @@ from region_capture import OPTIONS
 from regions import SHORT, Input, Region
 from torch import fx
 
-from nbcompile.fuse.loops_to_groups import loops_to_groups
-from nbcompile.loop_ir.fused import Group
-from nbcompile.loop_ir.nodes import Loop
-from nbcompile.lower.aten_to_loops import aten_to_loops
-from nbcompile.stages import AtenGraph
+from nbcompile.compiler.fuse.loops_to_groups import loops_to_groups
+from nbcompile.compiler.loop_ir.fused import Group
+from nbcompile.compiler.loop_ir.nodes import Loop
+from nbcompile.compiler.lower.aten_to_loops import aten_to_loops
+from nbcompile.compiler.stages import AtenGraph
 
 LEAST_BYTES = 1 << 20
 _LAYER_NORM_BACKWARD = "aten.native_layer_norm_backward.default"

@@ -70,8 +70,8 @@ def run(program: GpuProgram) -> str:
     """One program on the GPU, compared with eager on the CPU: its schedules and functions."""
     import torch
 
-    from tests.codegen.running import aten_of
-    from tests.codegen.triton_running import generated, run_on_gpu, small_chip, titles
+    from tests.compiler.codegen.running import aten_of
+    from tests.compiler.codegen.triton_running import generated, run_on_gpu, small_chip, titles
     from tests.golden.checking import check
 
     torch.manual_seed(0)

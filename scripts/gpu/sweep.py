@@ -1,5 +1,5 @@
 """Times alternatives to the tilings that codegen picks, region by region: where the numbers in
-``nbcompile/schedule/rows.py`` and the files beside it come from.
+``nbcompile/compiler/schedule/rows.py`` and the files beside it come from.
 
     python scripts/gpu/sweep.py [--only REGIONS] [--budget SECONDS]       on a GPU
     python scripts/gpu/sweep.py --check [--only REGIONS]                  compile all for cuda:90, anywhere
@@ -35,14 +35,14 @@ from regions import Region
 from runner import Run, say
 
 from corpus import MOST_SETS, TINY_BYTES
-from nbcompile.codegen.triton import nests as triton_nests
-from nbcompile.codegen.triton.schedules import scan as triton_scan
-from nbcompile.kernel_ir.values import KernelValues
-from nbcompile.schedule import rows as tiles
-from nbcompile.schedule import scans as scan_tiles
-from nbcompile.schedule.row_shapes import MOST_SLABS, SHARED_BUDGET, RowShape, splittable, sums_vary
-from nbcompile.schedule.tiling import Tiling, power
-from nbcompile.stages import Config
+from nbcompile.compiler.codegen.triton import nests as triton_nests
+from nbcompile.compiler.codegen.triton.schedules import scan as triton_scan
+from nbcompile.compiler.kernel_ir.values import KernelValues
+from nbcompile.compiler.schedule import rows as tiles
+from nbcompile.compiler.schedule import scans as scan_tiles
+from nbcompile.compiler.schedule.row_shapes import MOST_SLABS, SHARED_BUDGET, RowShape, splittable, sums_vary
+from nbcompile.compiler.schedule.tiling import Tiling, power
+from nbcompile.compiler.stages import Config
 from nbcompile.targets import Target
 
 Choose = Callable[[KernelValues, Tiling, Any, Target], Tiling]
@@ -324,8 +324,8 @@ def check(region: Region, run: Run) -> None:
     """Compile every alternative of a region for ``cuda:90``, without running it."""
     from region_capture import OPTIONS, graphs_of_region
 
-    from nbcompile.pipeline import compile_graph
-    from nbcompile.recorder import Recorder
+    from nbcompile.compiler.compile_graph import compile_graph
+    from nbcompile.record.recorder import Recorder
 
     options = replace(OPTIONS, cache=False)
 

@@ -11,10 +11,10 @@ from nbcompile.api import compile as nb_compile
 from nbcompile.backends.base import Backend, Settings
 from nbcompile.backends.nbcompile import nbcompile_backend, register
 from nbcompile.backends.registry import backends, check, names, resolve
-from nbcompile.compilation import Graph
 from nbcompile.errors import OptionError
 from nbcompile.options import Options
-from nbcompile.recorder import Recorder
+from nbcompile.record.compilation import Graph
+from nbcompile.record.recorder import Recorder
 
 
 def f(x: torch.Tensor) -> torch.Tensor:

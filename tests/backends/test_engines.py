@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nbcompile.api import compile as nb_compile
-from nbcompile.compilation import Graph
+from nbcompile.record.compilation import Graph
 from tests.backends.engines import ENGINES, bench_programs, in_a_cell, run
 
 engines = pytest.mark.parametrize("backend", ENGINES)

@@ -16,7 +16,7 @@ from nbcompile.api import Compiled
 from nbcompile.api import compile as nb_compile
 from nbcompile.backends.registry import resolve
 from nbcompile.errors import BackendError
-from nbcompile.provenance import Links
+from nbcompile.record.provenance import Links
 from nbcompile.view import payload, to_html, to_text
 
 pytest.importorskip("jax", reason="pip install jax")
@@ -284,9 +284,9 @@ def test_an_operator_that_is_missing_is_named_with_its_line() -> None:
 
 def test_the_missing_operator_is_an_error_with_a_line() -> None:
     from nbcompile.backends.xla.split import check
-    from nbcompile.compilation import Span
-    from nbcompile.stages import AtenGraph
-    from tests.lower.harness import call_graph
+    from nbcompile.compiler.stages import AtenGraph
+    from nbcompile.record.compilation import Span
+    from tests.compiler.lower.harness import call_graph
 
     graph, _ = call_graph(torch.ops.aten.linalg_inv_ex.default, (torch.eye(2),), {})
     name = next(node.name for node in graph.module.graph.nodes if node.op == "call_function")

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import fx
 
-from nbcompile.lower.registry import Sample, registry
-from nbcompile.lower.samples import calls, tensor
+from nbcompile.compiler.lower.registry import Sample, registry
+from nbcompile.compiler.lower.samples import calls, tensor
+from nbcompile.compiler.stages import AtenGraph
 from nbcompile.options import Options
-from nbcompile.recorder import Recorder
-from nbcompile.stages import AtenGraph
-from tests.lower.harness import _wide, as_list, call_graph, compare
+from nbcompile.record.recorder import Recorder
+from tests.compiler.lower.harness import _wide, as_list, call_graph, compare
 
 pytest.importorskip("jax", reason="pip install jax")
 

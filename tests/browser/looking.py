@@ -10,8 +10,8 @@ from typing import Any
 from playwright.sync_api import Page
 
 from nbcompile import view
-from nbcompile.compilation import Compilation
-from nbcompile.view.page import NO_EXPLORER, inert_json
+from nbcompile.record.compilation import Compilation
+from nbcompile.view.html.page import NO_EXPLORER, inert_json
 
 _INSIDE = re.compile(r"(file|data|blob):")
 _PRESSABLE = (

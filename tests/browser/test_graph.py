@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page
 
-from nbcompile.compilation import Compilation
-from nbcompile.provenance import Links
+from nbcompile.record.compilation import Compilation
+from nbcompile.record.provenance import Links
 from nbcompile.view import payload
 from tests.browser.looking import OnDisk
 from tests.view import fixtures

@@ -13,9 +13,9 @@ import pytest
 from playwright.sync_api import Page
 
 from nbcompile import view
-from nbcompile.compilation import Compilation
-from nbcompile.provenance import Links
-from nbcompile.view.facts import calls_of
+from nbcompile.record.compilation import Compilation
+from nbcompile.record.provenance import Links
+from nbcompile.view.facts.facts import calls_of
 from tests.browser.looking import OnDisk, packed, press_everything
 from tests.browser.looks import both_themes, wide_and_narrow
 from tests.browser.watch import Complaints

@@ -70,7 +70,7 @@ class Target:
             return getattr(importlib.import_module(module), name) if module else self.backend, None
         from nbcompile.backends.nbcompile import nbcompile_backend
         from nbcompile.options import Options
-        from nbcompile.recorder import Recorder
+        from nbcompile.record.recorder import Recorder
 
         options = {"verify": True, "cache": False, "random": "eager", **dict(self.options)}
         if self.name == "interpret":
@@ -190,7 +190,7 @@ def aot_rewritten(graph: Any, inputs: Any) -> Any:
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.compilers import nop
 
-    from nbcompile.capture.decompositions import core_table, drawing_as_eager
+    from nbcompile.compiler.capture.decompositions import core_table, drawing_as_eager
 
     compiler = aot_autograd(
         fw_compiler=nop,

@@ -25,7 +25,8 @@ def from_nothing(program: Program, device: str) -> Program | None:
         base = bases.get(item.base, f"v{1000 + number}")
         if item.base not in bases:
             shape = eval(item.shape, dict(sizes))
-            steps.append(Step("from_nothing", _contents(shape, item.dtype, item.fill), (base,), exact=True))
+            contents = _contents(shape, item.dtype, item.fill, device)
+            steps.append(Step("from_nothing", contents, (base,), exact=True))
         bases[item.name] = base
         view = re.sub(r"\b[A-D]\b", lambda name: str(sizes[name[0]]), re.sub(r"\bb\b", base, item.view))
         steps.append(Step("from_nothing", view, (item.name,), exact=True))
@@ -34,9 +35,10 @@ def from_nothing(program: Program, device: str) -> Program | None:
     return made if Runner(made, device).run(0).error is None else None
 
 
-def _contents(shape: tuple[int, ...], dtype: str, fill: str) -> str:
-    """Python that makes a tensor of nothing."""
-    count = f"torch.arange({math.prod(shape)})"
+def _contents(shape: tuple[int, ...], dtype: str, fill: str, device: str) -> str:
+    """Python that makes a tensor of nothing. It names its device: what aot_eager makes under ``with
+    torch.device(...)`` is on the CPU, so that no mistake of ours there would count."""
+    count = f"torch.arange({math.prod(shape)}, device={device!r})"
     if fill.startswith("index:"):
         count = f"{count} % {max(int(fill[6:]), 1)}"
     elif fill == "distinct":

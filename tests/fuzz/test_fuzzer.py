@@ -116,7 +116,7 @@ def test_a_kernel_that_reaches_beyond_its_tensor_is_caught(tmp_path: Path) -> No
     """With --sanitize: torch's tensors lie between red zones."""
     program = (
         "import ctypes, torch, pathlib\n"
-        "from nbcompile.runtime.c.toolchain import find_toolchain\n"
+        "from nbcompile.compiler.runtime.c.toolchain import find_toolchain\n"
         f"out = pathlib.Path({str(tmp_path)!r}) / 'k.so'\n"
         "find_toolchain().compile('void f(float *x, long n) { x[n] = 1; }', out)\n"
         "x = torch.zeros(100)\n"

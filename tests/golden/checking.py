@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from nbcompile.loop_ir.interpret import interpret
-from nbcompile.lower.aten_to_loops import aten_to_loops
-from nbcompile.stages import AtenGraph
+from nbcompile.compiler.loop_ir.interpret import interpret
+from nbcompile.compiler.lower.aten_to_loops import aten_to_loops
+from nbcompile.compiler.stages import AtenGraph
+from tests.compiler.lower.harness import as_list, compare, fresh
 from tests.golden.triton_programs import GpuProgram
-from tests.lower.harness import as_list, compare, fresh
 
 
 def wide(tensor: torch.Tensor) -> torch.Tensor:

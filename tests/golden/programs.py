@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from nbcompile.options import Options
-from tests.codegen.running import NO_CACHE
+from tests.compiler.codegen.running import NO_CACHE
 
 NAN, INF = math.nan, math.inf
 

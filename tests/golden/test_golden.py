@@ -12,21 +12,21 @@ import pytest
 import torch
 
 import nbcompile
-from nbcompile.codegen.c.groups_to_c import groups_to_c
-from nbcompile.fuse.limits import limits_of
-from nbcompile.fuse.loops_to_groups import loops_to_groups
-from nbcompile.fuse.storage import with_storage
-from nbcompile.loop_ir.interpret import interpret
-from nbcompile.loop_ir.versions import verify_versions
-from nbcompile.lower.aten_to_loops import aten_to_loops
+from nbcompile.compiler.codegen.c.groups_to_c import groups_to_c
+from nbcompile.compiler.compile_graph import compile_graph
+from nbcompile.compiler.fuse.limits import limits_of
+from nbcompile.compiler.fuse.loops_to_groups import loops_to_groups
+from nbcompile.compiler.fuse.storage import with_storage
+from nbcompile.compiler.loop_ir.interpret import interpret
+from nbcompile.compiler.loop_ir.versions import verify_versions
+from nbcompile.compiler.lower.aten_to_loops import aten_to_loops
+from nbcompile.compiler.stages import AtenGraph, CompiledModule
 from nbcompile.options import Options
-from nbcompile.pipeline import compile_graph
-from nbcompile.recorder import Recorder
-from nbcompile.stages import AtenGraph, CompiledModule
-from tests.codegen.running import aten_of, compile_aten
+from nbcompile.record.recorder import Recorder
+from tests.compiler.codegen.running import aten_of, compile_aten
+from tests.compiler.lower.harness import compare, fresh
 from tests.golden.checking import results, wide
 from tests.golden.programs import PROGRAMS, Program
-from tests.lower.harness import compare, fresh
 
 FOLDER = Path(__file__).parent
 # glibc's as of 2.36, whatever this machine has: the files are the same everywhere

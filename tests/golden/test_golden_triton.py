@@ -16,12 +16,12 @@ import pytest
 import torch
 
 import nbcompile
+from nbcompile.compiler.runtime.gpu.compile import Built
+from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelSource
 from nbcompile.options import Options
-from nbcompile.recorder import Recorder
-from nbcompile.runtime.gpu.compile import Built
-from nbcompile.stages import AtenGraph, CompiledModule, KernelSource
-from tests.codegen.running import aten_of
-from tests.codegen.triton_running import (
+from nbcompile.record.recorder import Recorder
+from tests.compiler.codegen.running import aten_of
+from tests.compiler.codegen.triton_running import (  # fmt: skip
     CHIPS,
     aten_of_fake,
     compiled,
@@ -30,7 +30,7 @@ from tests.codegen.triton_running import (
     run_interpreted,
     small_chip,
     titles,
-)  # fmt: skip
+)
 from tests.golden.checking import check
 from tests.golden.every_triton_program import GPU_PROGRAMS
 from tests.golden.triton_programs import GpuProgram

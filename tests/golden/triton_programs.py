@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional as F
 
 from nbcompile.options import Options
-from tests.codegen.triton_running import H100
+from tests.compiler.codegen.triton_running import H100
 from tests.golden.programs import PROGRAMS, edgy
 
 Inputs = Callable[[], tuple[torch.Tensor, ...]]
@@ -26,7 +26,8 @@ PHILOX = replace(H100, random="philox")
 class GpuProgram:
     """``large`` makes the inputs of the golden file (run with fake tensors), ``small`` those of the numbers.
 
-    limits: of :mod:`nbcompile.schedule.rows` (and ``multiprocessors``) at the small size, so that the
+    limits: of :mod:`nbcompile.compiler.schedule.rows` (and ``multiprocessors``) at the small size, so that
+    the
             schedules are those of the large one.
     eager:  whether eager gives the same numbers; else the loop IR's reference does.
     dynamic: captured with symbolic sizes.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.codegen.triton_running import run_on_gpu, titles
+from tests.compiler.codegen.triton_running import run_on_gpu, titles
 from tests.golden.test_golden_triton import as_limited, each_program, numbers, printed
 from tests.golden.triton_programs import GpuProgram
 

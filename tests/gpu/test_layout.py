@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import nbcompile
-from tests.rewrite.layout_nets import NETS
+from tests.compiler.rewrite.layout_nets import NETS
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import nbcompile
-from nbcompile import operators
+from nbcompile.compiler.linear_cross_entropy import operator as operators
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import nbcompile
-from nbcompile.editing import Attempt
+from nbcompile.bench.measure.compare import compare
+from nbcompile.compiler.attempt import Attempt
 from nbcompile.errors import EditError
-from nbcompile.measure.compare import compare
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
 

@@ -10,7 +10,7 @@ import torch
 import nbcompile
 from nbcompile.backends.nbcompile import nbcompile_backend
 from nbcompile.options import Options
-from tests.rewrite.test_devices import GOING
+from tests.compiler.rewrite.test_devices import GOING
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
 

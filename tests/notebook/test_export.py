@@ -24,7 +24,7 @@ x = torch.ones(4, 4)
 def test_a_call_is_exported_with_the_names_of_its_inputs(
     notebook: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The file is run in tests/exporting; here it is about what is asked for.
+    # The file is run in tests/bench/export; here it is about what is asked for.
     asked: dict[str, Any] = {}
 
     def exported(fn: Any, inputs: Any, path: str, **settings: Any) -> str:

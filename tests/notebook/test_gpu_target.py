@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from nbcompile import view
-from nbcompile.compilation import Compilation
 from nbcompile.options import Options
+from nbcompile.record.compilation import Compilation
 from tests.notebook.conftest import Notebook
 
 pytest.importorskip("triton")
@@ -131,7 +131,7 @@ def test_a_failing_interpreter_does_not_pass_for_agreement(
     def broken(*_: object) -> None:
         raise TypeError("a bad kernel")
 
-    monkeypatch.setattr("nbcompile.runtime.interpreter.interpret.interpreted", broken)
+    monkeypatch.setattr("nbcompile.compiler.runtime.interpreter.interpret.interpreted", broken)
     record, result = run(notebook, "--interpret")
     assert isinstance(result, torch.Tensor) and torch.equal(result, eager()), "the cell runs all the same"
     assert record.accuracy == ()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from nbcompile.compilation import Compilation
+from nbcompile.api import Compiled
 from nbcompile.notebook.arguments import split_expression
+from nbcompile.record.compilation import Compilation
+from nbcompile.settings import CompileSettings
 from tests.notebook.conftest import Notebook
 
 EAGER = "--backend eager --no-bench"
@@ -140,13 +144,15 @@ def test_a_function_of_the_notebook_is_a_backend(notebook: Notebook) -> None:
 def test_a_broken_backend_leaves_the_cell_running_eagerly_and_says_why(
     notebook: Notebook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nbcompile.notebook import compiling
+    from nbcompile.notebook.cell import compiling
 
     def broken(module: object, inputs: object) -> object:
         raise RuntimeError("no compiler today")
 
-    real = compiling.compile
-    monkeypatch.setattr(compiling, "compile", lambda fn, **rest: real(fn, **{**rest, "backend": broken}))
+    def compiled(fn: Any, settings: CompileSettings, **rest: Any) -> Compiled:
+        return Compiled(fn, dataclasses.replace(settings, backend=broken), **rest)
+
+    monkeypatch.setattr(compiling, "Compiled", compiled)
     found = record(notebook, EAGER, "y = x + 1\nz = y * 2\nz.sum()")
     assert torch.equal(notebook.shell.user_ns["z"], torch.ones(4, 4) * 4)
     (note,) = found.notes

@@ -64,7 +64,7 @@ def test_disable_and_name(notebook: Notebook) -> None:
 
 
 def test_mode_diff_of_a_cell_and_of_a_call(notebook: Notebook) -> None:
-    from nbcompile.modes import ModeDiff
+    from nbcompile.record.mode_diff import ModeDiff
 
     notebook.run("import torch\nx = torch.linspace(0, 1, 64).reshape(8, 8)\ncount = 0")
     outcome = notebook.run("%%compile --mode-diff max-autotune --no-bench --into r\ny = torch.relu(x) * 2")

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from nbcompile.compilation import Compilation
 from nbcompile.errors import NbcompileError, OptionError, PlayError
 from nbcompile.notebook import magics
 from nbcompile.notebook.arguments import CellOptions
-from nbcompile.notebook.play import Plays, Settings
-from nbcompile.notebook.programs import CellProgram
+from nbcompile.notebook.play.play import Plays, Settings
+from nbcompile.notebook.play.programs import CellProgram
+from nbcompile.record.compilation import Compilation
 from tests.notebook.conftest import Notebook, plain
 
 SETUP = """
@@ -252,7 +252,7 @@ def test_a_compiled_function_can_be_played_with(notebook: Notebook, monkeypatch:
     pytest.importorskip("anywidget")
     import nbcompile
     from nbcompile.errors import ExplorerError
-    from nbcompile.notebook import play, widget
+    from nbcompile.notebook.play import play, widget
 
     monkeypatch.setattr(widget, "static_file", lambda name: name)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from nbcompile.compiler.runtime.c import toolchain
 from nbcompile.errors import EditError, PlayError
-from nbcompile.runtime.c import toolchain
 from tests.notebook.conftest import Notebook
 from tests.notebook.test_play import Player
 

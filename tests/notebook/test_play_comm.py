@@ -226,7 +226,7 @@ def test_an_edit_that_crashes_leaves_the_kernel_alive(kernel: Kernel) -> None:
 
 
 WIDGET = """
-import nbcompile.notebook.widget as widget, nbcompile.notebook.protocol as protocol
+import nbcompile.notebook.play.widget as widget, nbcompile.notebook.play.protocol as protocol
 {patch}
 """
 FILES = "widget.static_file = protocol.static_file = lambda name: 'text of ' + name"

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import nbcompile
-from nbcompile.compilation import Compilation
-from nbcompile.editing import Attempt
+from nbcompile.compiler.attempt import Attempt
+from nbcompile.compiler.runtime.edit import trial
 from nbcompile.errors import EditError, PlayError
-from nbcompile.runtime.edit import trial
+from nbcompile.record.compilation import Compilation
 from tests.notebook.conftest import Notebook, plain
 from tests.notebook.test_play import Player, pairs_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nbcompile.ranks import RanksResult
+from nbcompile.record.ranks import RanksResult
 from tests.notebook.conftest import Notebook
 
 pytest.importorskip("ipyparallel")

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("IPython")
 
+from nbcompile.bench.sweep.result import Sweep
 from nbcompile.notebook.completion import matcher
-from nbcompile.sweep.result import Sweep
 from tests.notebook.conftest import Notebook
 
 SETUP = "B = 4\nx = torch.randn(B, 6)\nw = torch.randn(6, 3)"

@@ -16,10 +16,10 @@ import torch
 from torch._dynamo.utils import counters
 
 import nbcompile
-from nbcompile.compilation import Accuracy
-from nbcompile.measure.accuracy import check
-from nbcompile.measure.state import Snapshot
-from nbcompile.measure.timing import Step
+from nbcompile.bench.measure.accuracy import check
+from nbcompile.bench.measure.state import Snapshot
+from nbcompile.bench.measure.timing import Step
+from nbcompile.record.compilation import Accuracy
 
 BACKEND = os.environ.get("NBCOMPILE_TEST_BACKEND", "nbcompile")
 

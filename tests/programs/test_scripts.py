@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from nbcompile.compilation import Graph, Node
+from nbcompile.record.compilation import Graph, Node
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 

@@ -24,12 +24,12 @@ import region_capture  # noqa: E402
 import region_extract  # noqa: E402
 import regions  # noqa: E402
 import runner  # noqa: E402
+import sweep  # noqa: E402
 import table  # noqa: E402
 from corpus_nets import Net, Of  # noqa: E402
 from items import Maker  # noqa: E402
 
 import corpus  # noqa: E402
-import sweep  # noqa: E402
 
 ON_CPU = ["--device", "cpu", "--tiny", "--quick", "--no-cold"]
 

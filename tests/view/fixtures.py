@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from nbcompile.compilation import (
+from nbcompile.record.compilation import (
     Accuracy,
     AutotuneChoice,
     Cell,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from nbcompile.compilation import Environment
+from nbcompile.record.compilation import Environment
 
 ENVIRONMENT = Environment(
     nbcompile="0.1.0",

@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from nbcompile.compilation import (
+from nbcompile.record.compilation import (
     AutotuneChoice,
     Cell,
     Compilation,
@@ -21,7 +21,7 @@ from nbcompile.compilation import (
     PassRecord,
     Span,
 )
-from nbcompile.limits import predicted_seconds
+from nbcompile.record.roofline import predicted_seconds
 from nbcompile.targets import parse
 from tests.view.fixtures_base import ENVIRONMENT
 

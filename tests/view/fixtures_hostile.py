@@ -7,7 +7,7 @@ import types
 import typing
 from typing import Any
 
-from nbcompile.compilation import Compilation
+from nbcompile.record.compilation import Compilation
 
 NAMES = frozenset({"id", "inputs", "origins", "producer", "consumer", "loops", "graph", "parent"})
 """Fields that name other parts of a record."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nbcompile.compilation import Compilation, Decision, Graph, Guard, Kernel, Node, Span
+from nbcompile.record.compilation import Compilation, Decision, Graph, Guard, Kernel, Node, Span
 from tests.view.fixtures_base import ENVIRONMENT, KERNEL_C
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from nbcompile.api import compile as nb_compile
-from nbcompile.compilation import Cell, Compilation
+from nbcompile.record.compilation import Cell, Compilation
 
 CELL = """%%compile
 y = x @ w

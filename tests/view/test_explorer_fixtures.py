@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nbcompile import view
-from nbcompile.compilation import Compilation
+from nbcompile.record.compilation import Compilation
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "labextension" / "tests" / "fixtures"

@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from nbcompile import view
-from nbcompile.compilation import Accuracy, Compilation, Measurement
-from nbcompile.provenance import Links
-from nbcompile.view import facts as fact
+from nbcompile.record.compilation import Accuracy, Compilation, Measurement
+from nbcompile.record.provenance import Links
+from nbcompile.view.facts import facts as fact
 from tests.view.fixtures import MB, samples, transformer, with_break
 
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from nbcompile import view
-from nbcompile.compilation import Accuracy, Ceilings, Compilation, Launched
 from nbcompile.errors import RecordError
-from nbcompile.view.assembly import listing, source_lines
-from nbcompile.view.kernels import ARTIFACT_CHARACTERS, launch_facts
-from nbcompile.view.roofline import roofline, roofline_picture, table
-from nbcompile.view.styles import mid
-from nbcompile.view.svg import CHARACTER
+from nbcompile.record.compilation import Accuracy, Ceilings, Compilation, Launched
+from nbcompile.view.drawing.roofline import roofline, roofline_picture, table
+from nbcompile.view.drawing.svg import CHARACTER
+from nbcompile.view.facts.assembly import listing, source_lines
+from nbcompile.view.facts.kernels import ARTIFACT_CHARACTERS, launch_facts
+from nbcompile.view.html.styles import mid
 from tests.view import fixtures_gpu as fixtures
 from tests.view.test_views import ATTRIBUTES, TAGS, pictures, read
 
@@ -130,7 +130,7 @@ def test_a_damaged_or_endless_text_is_refused(monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(RecordError):
             Compilation.from_dict(made)
     made["kernels"][0]["sources"]["ptx"] = {"deflate": whole}
-    monkeypatch.setattr("nbcompile.packing._MAX_INFLATED", 4000)
+    monkeypatch.setattr("nbcompile.record.packing._MAX_INFLATED", 4000)
     with pytest.raises(RecordError, match="too long"):
         Compilation.from_dict(made)
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from nbcompile.view.layout import Layout, lay_out
+from nbcompile.view.drawing.layout import Layout, lay_out
 
 Sizes = dict[str, tuple[float, float]]
 

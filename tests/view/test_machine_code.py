@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nbcompile.view.assembly import machine_code
+from nbcompile.view.facts.assembly import machine_code
 
 CLANG = """\
 	.build_version macos, 15, 0

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from nbcompile import view
-from nbcompile.compilation import Compilation
-from nbcompile.view import page as pages
+from nbcompile.record.compilation import Compilation
+from nbcompile.view.html import page as pages
 from tests.view import fixtures
 
 RECORDS: dict[str, Callable[[], Compilation]] = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from nbcompile import view
-from nbcompile.compilation import Compilation
-from nbcompile.provenance import Links
-from nbcompile.view.cell_lines import cell_lines
-from nbcompile.view.facts import calls_of
+from nbcompile.record.compilation import Compilation
+from nbcompile.record.provenance import Links
+from nbcompile.view.facts.cell_lines import cell_lines
+from nbcompile.view.facts.facts import calls_of
 from tests.view.fixtures_real import real
 
 

@@ -14,9 +14,18 @@ import jsonschema
 import pytest
 
 from nbcompile import view
-from nbcompile.compilation import Accuracy, Cell, Compilation, Graph, Kernel, Measurement, Node, json_schema
+from nbcompile.record.compilation import (
+    Accuracy,
+    Cell,
+    Compilation,
+    Graph,
+    Kernel,
+    Measurement,
+    Node,
+    json_schema,
+)
 from nbcompile.view.scene import SCHEMA
-from tests.test_packing import closed
+from tests.record.test_packing import closed
 from tests.view import fixtures, fixtures_gpu
 
 RECORDS: dict[str, Callable[[], Compilation]] = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nbcompile.loop_ir.index import Axis
-from nbcompile.schedule.tiling import Tiling
-from nbcompile.view.schedules import explained
+from nbcompile.compiler.loop_ir.index import Axis
+from nbcompile.compiler.schedule.tiling import Tiling
+from nbcompile.view.facts.schedules import explained
 from tests.golden.test_golden_triton import SCHEDULES
 
 AXIS = Axis("i", 4)

@@ -16,10 +16,10 @@ from collections.abc import Callable
 import pytest
 
 from nbcompile import view
-from nbcompile.compilation import Cell, Compilation, GraphBreak, Kernel, Span
-from nbcompile.view.html import MAX_BYTES
-from nbcompile.view.styles import RULES, TONES
-from nbcompile.view.units import clip_middle
+from nbcompile.record.compilation import Cell, Compilation, GraphBreak, Kernel, Span
+from nbcompile.units import clip_middle
+from nbcompile.view.html.fragment import MAX_BYTES
+from nbcompile.view.html.styles import RULES, TONES
 from tests.view import fixtures
 from tests.view.fixtures_hostile import NAMES, poisoned
 
@@ -332,7 +332,7 @@ def test_inline_tones_are_legible_on_light_and_dark(background: str) -> None:
 
 def test_views_need_neither_torch_nor_ipython() -> None:
     code = (
-        "import sys, nbcompile.view as v; from nbcompile.compilation import Compilation\n"
+        "import sys, nbcompile.view as v; from nbcompile.record.compilation import Compilation\n"
         "c = Compilation(id='x'); v.mime_bundle(c); v.to_page(c)\n"
         "print([m for m in ('torch', 'IPython', 'ipywidgets') if m in sys.modules])"
     )

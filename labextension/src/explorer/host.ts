@@ -19,7 +19,7 @@ export interface Progress {
   of?: number;
 }
 
-/** The way to a live kernel. The protocol is described in nbcompile/notebook/play.py. */
+/** The way to a live kernel. The protocol is described in nbcompile/notebook/play/play.py. */
 export interface Kernel {
   /** Rejects with a {@link PlayError}. */
   request<T>(method: string, params: object, progress?: (step: Progress) => void): Promise<T>;

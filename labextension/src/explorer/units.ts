@@ -1,4 +1,4 @@
-/** Numbers as people read them, worded as nbcompile/view/units.py words them. */
+/** Numbers as people read them, worded as nbcompile/units.py words them. */
 
 const three = new Intl.NumberFormat('en', { maximumSignificantDigits: 3 });
 const two = new Intl.NumberFormat('en', { maximumSignificantDigits: 2 });

@@ -1,5 +1,5 @@
 /**
- * The stand-alone file, made by nbcompile/view/page.py. Its records stand in `<script type="application/json">`
+ * The stand-alone file, made by nbcompile/view/html/page.py. Its records stand in `<script type="application/json">`
  * elements, which run nothing, and the chart library, packed, in a `text/plain` one, which is run when the first
  * chart is shown; the file's content-security policy names both scripts by their hashes and forbids all else.
  */

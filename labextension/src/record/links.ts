@@ -1,4 +1,4 @@
-/** Links between everything in a record; the Python side of the same index is nbcompile/provenance.py. */
+/** Links between everything in a record; the Python side of the same index is nbcompile/record/provenance.py. */
 import type { Compilation, Kernel, Node } from './generated/record';
 
 /** Lines of one span that are followed: a record may say that a node spans billions. */

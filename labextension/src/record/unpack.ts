@@ -1,6 +1,6 @@
 /**
  * From what a notebook holds to what the views read: the tables of the packed form unfolded, and what was
- * left out filled in. The Python side of the same format is nbcompile/packing.py.
+ * left out filled in. The Python side of the same format is nbcompile/record/packing.py.
  */
 import type { Compilation, Node, Span } from './generated/record';
 import { CLASSES } from './generated/classes';

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nbcompile.backends.base import Backend, GraphCompiler, Settings
+from nbcompile.compiler.stages import FxGraph
 from nbcompile.errors import OptionError
 from nbcompile.options import PEER_MODES, unknown_option
-from nbcompile.recorder import Recorder
-from nbcompile.stages import FxGraph
+from nbcompile.record.recorder import Recorder
 
 
 def _compiler(settings: Settings) -> GraphCompiler:

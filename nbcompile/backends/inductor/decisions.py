@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from nbcompile.backends.inductor.schedule import Schedule, Step
-from nbcompile.compilation import Decision
+from nbcompile.record.compilation import Decision
 
 # How Inductor's own words begin → a short name that stays where they are reworded.
 _CODES = (

@@ -14,9 +14,9 @@ import torch
 
 from nbcompile import targets
 from nbcompile.backends.inductor.loop_text import loop_text, operations
-from nbcompile.capture.graph_record import node_kind
-from nbcompile.compilation import Graph, Kernel, Node, NodeKind
-from nbcompile.fx_values import dim
+from nbcompile.compiler.capture.graph_record import node_kind
+from nbcompile.compiler.fx_values import dim
+from nbcompile.record.compilation import Graph, Kernel, Node, NodeKind
 
 _KINDS: dict[str, NodeKind] = {"Pointwise": "pointwise", "Scatter": "scatter", "Scan": "scan", "Sort": "scan"}
 

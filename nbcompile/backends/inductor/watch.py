@@ -16,14 +16,14 @@ from typing import Any, Literal
 from nbcompile.backends.inductor import hooks
 from nbcompile.backends.inductor.decisions import Offers
 from nbcompile.backends.inductor.schedule import Schedule
-from nbcompile.capture.fx_to_aten import saved_names
-from nbcompile.capture.graph_record import node_spans, op_name, record_nodes
-from nbcompile.capture.origins import Origins
-from nbcompile.compilation import AutotuneChoice, Graph, PassRecord, Span
-from nbcompile.recorder import Part, Recorder
-from nbcompile.runtime.cache import DiskCache, key
-from nbcompile.runtime.graph_cache import RECORD, code_version
-from nbcompile.stages import FxGraph
+from nbcompile.compiler.capture.fx_to_aten import saved_names
+from nbcompile.compiler.capture.graph_record import node_spans, op_name, record_nodes
+from nbcompile.compiler.capture.origins import Origins
+from nbcompile.compiler.runtime.cache import DiskCache, key
+from nbcompile.compiler.runtime.graph_cache import RECORD, code_version
+from nbcompile.compiler.stages import FxGraph
+from nbcompile.record.compilation import AutotuneChoice, Graph, PassRecord, Span
+from nbcompile.record.recorder import Part, Recorder
 
 Half = Literal["fw", "bw"]
 _TITLES = {"fw": "forward", "bw": "backward", "joint": "joint forward and backward"}

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from nbcompile.backends.base import Backend, GraphCompiler, Settings
+from nbcompile.compiler.stages import AtenGraph, CompiledModule, FxGraph
 from nbcompile.options import Options
-from nbcompile.recorder import Recorder
-from nbcompile.stages import AtenGraph, CompiledModule, FxGraph
+from nbcompile.record.recorder import Recorder
 
 
 def supported() -> tuple[str, ...]:
@@ -23,7 +23,7 @@ def supported() -> tuple[str, ...]:
 def _compiler(settings: Settings) -> GraphCompiler:
     def compiler(graph: FxGraph, example_inputs: Sequence[Any], recorder: Recorder) -> Callable[..., Any]:
         from nbcompile.backends.xla.decompositions import FORM
-        from nbcompile.capture.fx_to_aten import compile_fx_graph
+        from nbcompile.compiler.capture.fx_to_aten import compile_fx_graph
 
         compile_aten = partial(_compile_aten, flags=settings.options)
         return compile_fx_graph(graph, example_inputs, recorder.options, recorder, compile_aten, FORM)

@@ -12,9 +12,9 @@ from nbcompile.backends.xla.module import Module
 from nbcompile.backends.xla.program import Program
 from nbcompile.backends.xla.record import record
 from nbcompile.backends.xla.split import check, plan
+from nbcompile.compiler.stages import AtenGraph, CompiledModule, device_of
 from nbcompile.errors import BackendError
-from nbcompile.recorder import Recorder
-from nbcompile.stages import AtenGraph, CompiledModule, device_of
+from nbcompile.record.recorder import Recorder
 
 
 def compile_aten(aten: AtenGraph, recorder: Recorder, flags: Mapping[str, Any]) -> CompiledModule:

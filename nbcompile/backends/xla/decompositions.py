@@ -7,10 +7,10 @@ import functools
 import torch
 from torch._decomp import decomposition_table, get_decompositions
 
-from nbcompile.backends.xla.composites import composites
+from nbcompile.backends.xla.operators.composites import composites
 from nbcompile.backends.xla.registry import lowerings, overload
-from nbcompile.capture.decompositions import Table, core_table, drawing_as_eager
-from nbcompile.capture.fx_to_aten import AtenForm
+from nbcompile.compiler.capture.decompositions import Table, core_table, drawing_as_eager
+from nbcompile.compiler.capture.fx_to_aten import AtenForm
 from nbcompile.options import Options
 
 # Of the references in torch._refs those that we need: others come out in prims, which nothing here lowers.

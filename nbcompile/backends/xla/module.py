@@ -12,7 +12,7 @@ from torch import fx
 from nbcompile.backends.xla.exchange import Order, device_for, inverse, to_jax, to_torch, wide_types
 from nbcompile.backends.xla.program import Program, compile_step
 from nbcompile.backends.xla.split import Plan, Step, is_number
-from nbcompile.stages import AtenGraph
+from nbcompile.compiler.stages import AtenGraph
 
 Shapes = Mapping[fx.Node, tuple[int, ...]]
 Compile = Callable[[Step, Shapes, Mapping[fx.Node, Any]], Program]

@@ -11,11 +11,11 @@ import torch
 from torch import fx
 
 from nbcompile.backends.xla.exchange import Order, device_for, inverse, memory_order, wide_types
-from nbcompile.backends.xla.pointwise import converted
+from nbcompile.backends.xla.operators.pointwise import converted
 from nbcompile.backends.xla.registry import Result, dtype_name, lowerings
 from nbcompile.backends.xla.split import Step, unsupported
+from nbcompile.compiler.stages import AtenGraph
 from nbcompile.errors import BackendError, LoweringError, NbcompileError
-from nbcompile.stages import AtenGraph
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from torch import fx
 from nbcompile.backends.xla.hlo import Computation, HloModule, Instruction, parse
 from nbcompile.backends.xla.program import Program
 from nbcompile.backends.xla.split import Plan
-from nbcompile.compilation import Graph, Kernel, LineLink, Node, NodeKind, Span
-from nbcompile.fx_values import dim, nbytes
-from nbcompile.stages import AtenGraph, device_of
+from nbcompile.compiler.fx_values import dim, nbytes
+from nbcompile.compiler.stages import AtenGraph, device_of
+from nbcompile.record.compilation import Graph, Kernel, LineLink, Node, NodeKind, Span
 
 _LIBRARY = frozenset(
     "dot convolution custom-call sort topk fft cholesky triangular-solve scatter ragged-dot rng-bit-generator"

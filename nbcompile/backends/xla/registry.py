@@ -106,5 +106,5 @@ def overload(name: str) -> Any:
 def lowerings() -> dict[Any, Callable[..., Any]]:
     """Every lowering by its overload. Imports jax."""
     for family in FAMILIES:
-        import_module(f"nbcompile.backends.xla.{family}")
+        import_module(f"nbcompile.backends.xla.operators.{family}")
     return _lowerings

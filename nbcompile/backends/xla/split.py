@@ -15,8 +15,8 @@ import torch
 from torch import fx
 
 from nbcompile.backends.xla.registry import DTYPES, lowerings
+from nbcompile.compiler.stages import AtenGraph
 from nbcompile.errors import BackendError
-from nbcompile.stages import AtenGraph
 
 aten = torch.ops.aten
 _EFFECTS = (aten.copy_.default, aten._assert_async.default, aten._assert_async.msg)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nbcompile.compilation import Compilation, Graph, Node
+from nbcompile.record.compilation import Compilation, Graph, Node
 
 _PROGRAM = """
 import sys

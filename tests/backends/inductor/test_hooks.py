@@ -11,9 +11,9 @@ from torch import fx
 
 from nbcompile.backends.inductor import hooks
 from nbcompile.backends.inductor.watch import Watch
-from nbcompile.capture.function_to_fx import record_fx_graph
+from nbcompile.compiler.capture.function_to_fx import record_fx_graph
 from nbcompile.options import Options
-from nbcompile.recorder import Recorder
+from nbcompile.record.recorder import Recorder
 
 
 class Heard:

@@ -10,8 +10,8 @@ import torch._inductor.debug as debug
 from torch import nn
 
 from nbcompile.api import compile as nb_compile
-from nbcompile.compilation import Compilation
-from nbcompile.provenance import Links
+from nbcompile.record.compilation import Compilation
+from nbcompile.record.provenance import Links
 from nbcompile.view import to_html, to_text
 
 Artifact = Mapping[str, list[str]]  # "kernel:number of the call" → names of ATen nodes

@@ -1,4 +1,4 @@
-/** The lines of a kernel's text that are worth reading, as nbcompile/view/kernel_code.py found them. */
+/** The lines of a kernel's text that are worth reading, as nbcompile/view/facts/kernel_code.py found them. */
 import type { KernelCode, Text } from '../../record/generated/scene';
 import { inflate, RecordError, type Source } from '../../record/unpack';
 

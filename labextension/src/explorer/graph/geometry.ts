@@ -1,6 +1,6 @@
 /**
  * Where everything of a drawing stands while some of its groups are open. Python has laid out each group by
- * itself (see nbcompile/view/nesting.py): what stands across is fixed, what stands down follows from the
+ * itself (see nbcompile/view/drawing/nesting.py): what stands across is fixed, what stands down follows from the
  * heights of rows, so that opening or closing a group moves rows and lays out nothing.
  */
 import type { Drawing, Group } from '../../record/generated/scene';

@@ -1,0 +1,60 @@
+"""``nbcompile.compare``: one program through several compilers, at one point or at every point of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, overload
+
+from nbcompile.bench.measure.compare import DEFAULT_CONTESTANTS, Contestant
+from nbcompile.bench.measure.compare import compare as compare_once
+from nbcompile.bench.sweep.result import Sweep
+from nbcompile.bench.sweep.running import sweep
+from nbcompile.record.compilation import Compilation
+
+
+@overload
+def compare(
+    fn: Callable[..., Any],
+    inputs: Any = (),
+    contestants: Sequence[str | Contestant] = ...,
+    **settings: Any,
+) -> Compilation: ...
+@overload
+def compare(
+    fn: Callable[..., Any] | None,
+    inputs: Callable[..., Any],
+    contestants: Mapping[str, Any],
+    **settings: Any,
+) -> Sweep: ...
+@overload
+def compare(
+    fn: Callable[..., Any] | None,
+    inputs: Callable[..., Any],
+    *,
+    grid: Mapping[str, Any],
+    **settings: Any,
+) -> Sweep: ...
+
+
+def compare(
+    fn: Any,
+    inputs: Any = (),
+    contestants: Any = DEFAULT_CONTESTANTS,
+    *,
+    grid: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Compilation | Sweep:
+    """Hold several compilers' versions of ``fn`` beside each other.
+
+    ``compare(fn, inputs, ("eager", "inductor"))`` compares them on these inputs and returns a record:
+    :func:`nbcompile.bench.measure.compare.compare` has the settings.
+
+    ``compare(fn, make_inputs, {"backend": [...], "dtype": [...], "B": [1, 8, 64]})`` does so at every
+    combination, with inputs of ``make_inputs(B=...)``, and returns a Sweep:
+    :func:`nbcompile.bench.sweep.running.sweep` has the settings.
+    """
+    if grid is None and isinstance(contestants, Mapping):
+        grid = contestants
+    if grid is not None:
+        return sweep(fn, inputs, grid, **settings)
+    return compare_once(fn, inputs, contestants, **settings)

@@ -1,0 +1,364 @@
+"""Is the compiled answer right? Eager and compiled are both held against a float64 reference.
+
+"Eager and compiled differ" says nothing about which one is closer to the truth. So the program is run
+a third time with every floating tensor it can reach widened to float64, in place, drawing the very
+random numbers it draws otherwise; each output, gradient and changed tensor then has two errors, and a
+contestant agrees if its own is at most twice eager's, or within a few units in the last place.
+
+One more thing decides before anyone is said to differ: at a kink (a relu's gradient, an argmax) a last
+bit tips the answer, for eager as for others. So eager is run again with its inputs off by a few units in
+the last place; an error that such inputs cause in eager itself is not held against a contestant.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nbcompile.bench.measure.state import Snapshot
+from nbcompile.bench.measure.timing import Step
+from nbcompile.errors import MeasureError
+from nbcompile.record.compilation import Accuracy
+
+FACTOR = 2.0
+ULPS = 4
+RUN = "(run)"  # stands for the output of a contestant that raised
+_TRIES = 4  # runs with inputs disturbed, where a contestant seems to differ
+_NOISE = 0.5  # a relative error above this: eager itself has no correct digit
+_LOW = (torch.float32, torch.float16, torch.bfloat16)
+_WIDE = {
+    torch.float32: torch.float64,
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.complex64: torch.complex128,
+}
+_MAX_REFERENCE_BYTES = 4 << 30
+
+Results = dict[str, Any]
+
+
+def check(eager: Step, contestants: Mapping[str, Step], snapshot: Snapshot) -> tuple[Accuracy, ...]:
+    """Run everyone from the snapshot's state and compare; the state is restored at the end.
+
+    One Accuracy for every contestant and output, named ``output``, ``output[1]``, ``x.grad``,
+    ``running_mean``... A contestant that raises gives one Accuracy, of output
+    ``RUN``, that says so.
+    """
+    try:
+        expected = _run(eager, snapshot)
+        uses_random = "random" in snapshot.changed()
+        reference, why_not = _reference(eager, snapshot)
+        found: list[Accuracy] = []
+        for name, step in contestants.items():
+            try:
+                got = _run(step, snapshot)
+            except Exception as error:  # whatever a backend raises is the finding, not our failure
+                reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+                found.append(Accuracy(name, RUN, None, None, agrees=False, reason=reason))
+                continue
+            found += [
+                compare_values(name, output, got, expected, reference, why_not, uses_random)
+                for output in [*expected, *(extra for extra in got if extra not in expected)]
+            ]
+        doubtful = [
+            item for item in found if not item.agrees and item.error is not None and item.error < _NOISE
+        ]
+        if doubtful and reference is not None:
+            moves = _sensitivity(eager, snapshot, reference, {item.output for item in doubtful})
+            found = [_excused(item, moves.get(item.output, 0.0)) for item in found]
+        return tuple(found)
+    finally:
+        snapshot.restore()
+
+
+def _sensitivity(eager: Step, snapshot: Snapshot, reference: Results, outputs: set[str]) -> dict[str, float]:
+    """The largest error of eager, for each of these outputs, over runs with disturbed inputs."""
+    generator = torch.Generator().manual_seed(0)
+    worst = dict.fromkeys(outputs, 0.0)
+    for _ in range(_TRIES):
+        got = _run(eager, snapshot, generator)
+        for output in outputs:
+            one, wide = got.get(output), reference.get(output)
+            if isinstance(one, torch.Tensor) and isinstance(wide, torch.Tensor) and one.shape == wide.shape:
+                worst[output] = max(worst[output], relative_error(_plain(one), _plain(wide)))
+    return worst
+
+
+def _excused(item: Accuracy, moves: float) -> Accuracy:
+    """``item``, which agrees after all if eager's own error gets to ``moves`` by rounding its inputs."""
+    if item.agrees or item.error is None or item.error > FACTOR * moves:
+        return item
+    reason = f"as far as eager moves ({moves:.1e}) if its inputs are {ULPS} units in the last place off"
+    return dataclasses.replace(item, agrees=True, reason=reason)
+
+
+def _disturb(snapshot: Snapshot, generator: torch.Generator) -> None:
+    """Multiply every floating tensor by up to 1 ± ``ULPS`` units in the last place; restore undoes it."""
+    for name, tensor in snapshot.tensors.items():
+        if tensor.dtype not in _LOW or tensor.layout is not torch.strided or name.endswith(".grad"):
+            continue
+        if tensor.device.type == "meta" or hasattr(tensor, "__tensor_flatten__"):
+            continue
+        noise = torch.rand(tensor.shape, generator=generator).mul_(2).sub_(1).mul_(ULPS)
+        wide = tensor.detach().to(torch.float64)
+        wide = wide * (1 + noise.to(wide) * torch.finfo(tensor.dtype).eps)
+        tensor.data.copy_(wide)
+
+
+def _run(step: Step, snapshot: Snapshot, disturbed: torch.Generator | None = None) -> Results:
+    """Outputs, gradients and changed tensors of one run from the saved state; copies, detached."""
+    snapshot.restore()
+    if disturbed is not None:
+        _disturb(snapshot, disturbed)
+    outputs = step()
+    results: Results = {}
+    for path, leaf in _pytree.tree_flatten_with_path(outputs)[0]:
+        results["output" + _pytree.keystr(path)] = _copy(leaf)
+    for name, tensor in snapshot.tensors.items():
+        if tensor.is_leaf and tensor.requires_grad and tensor.grad is not None:
+            results[f"{name}.grad"] = _copy(tensor.grad)
+    for name, tensor in snapshot.mutated().items():
+        if not name.endswith(".grad"):
+            results[name] = _copy(tensor)
+    return results
+
+
+def _copy(leaf: Any) -> Any:
+    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
+
+
+# -- the float64 reference ---------------------------------------------------------------------
+
+
+def _reference(eager: Step, snapshot: Snapshot) -> tuple[Results | None, str]:
+    """The float64 results, or ``None`` and the reason there are none."""
+    snapshot.restore()
+    floats = {t.dtype for t in snapshot.tensors.values() if t.is_floating_point() or t.is_complex()}
+    if floats and not floats & set(_WIDE):
+        return None, "the program already runs in float64"
+    if snapshot.bytes > _MAX_REFERENCE_BYTES:
+        return None, f"its tensors take {snapshot.bytes >> 30} GiB, too many to double"
+    drawn = next((d for d in _LOW if d in floats), torch.float32)
+    try:
+        with _widened(snapshot), Float64Mode(drawn):
+            results = _run_widened(eager, snapshot)
+    except Exception as error:  # a program that cannot run in float64 is compared with eager only
+        first = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
+        return None, f"no float64 run: {first}"
+    finally:
+        snapshot.restore()
+    return results, ""
+
+
+def _run_widened(eager: Step, snapshot: Snapshot) -> Results:
+    outputs = eager()
+    results: Results = {}
+    for path, leaf in _pytree.tree_flatten_with_path(outputs)[0]:
+        results["output" + _pytree.keystr(path)] = _copy(leaf)
+    for name, tensor in snapshot.tensors.items():
+        if tensor.is_leaf and tensor.requires_grad and tensor.grad is not None:
+            results[f"{name}.grad"] = _copy(tensor.grad)
+        if not name.endswith(".grad"):
+            results.setdefault(name, _copy(tensor))
+    return results
+
+
+@contextlib.contextmanager
+def _widened(snapshot: Snapshot) -> Iterator[None]:
+    """Every floating tensor of the snapshot holds float64 meanwhile; views still share memory.
+
+    MeasureError where one memory is read as two types, or a layout is not strided. The caller
+    restores the snapshot afterwards.
+    """
+    wide: dict[int, tuple[torch.dtype, torch.Tensor]] = {}
+    default = torch.get_default_dtype()
+    for tensor in snapshot.tensors.values():
+        if tensor.dtype not in _WIDE or tensor.device.type == "meta":
+            continue
+        if tensor.layout is not torch.strided or hasattr(tensor, "__tensor_flatten__"):
+            raise MeasureError(f"a {type(tensor).__name__} of layout {tensor.layout} is not widened.")
+        storage = tensor.untyped_storage()
+        if storage._cdata not in wide:
+            flat = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+            flat.set_(storage, 0, (storage.nbytes() // tensor.element_size(),), (1,))
+            wide[storage._cdata] = (tensor.dtype, flat.to(_WIDE[tensor.dtype]))
+        dtype, memory = wide[storage._cdata]
+        if dtype != tensor.dtype:
+            raise MeasureError("one memory is read as two types.")
+        tensor.data = memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(default)
+
+
+class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Below autograd, whatever would make a low-precision floating tensor makes a float64 one.
+
+    Random numbers are drawn in ``drawn``, the dtype the program itself draws them in, and widened
+    after: a float64 draw would use up the generator differently.
+    """
+
+    def __init__(self, drawn: torch.dtype) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._drawn = drawn
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if func is torch.ops.aten.native_dropout.default:
+            return self._dropout(func, *args, **kwargs)
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            return self._random(func, args, kwargs)
+        if kwargs.get("dtype") in _WIDE:
+            kwargs["dtype"] = _WIDE[kwargs["dtype"]]
+        if func._schema.is_mutable:
+            return func(*args, **kwargs)
+        return func(*_pytree.tree_map(_widen, args), **_pytree.tree_map(_widen, kwargs))
+
+    def _random(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        low_args, low_kwargs = _pytree.tree_map(self._narrow, (args, kwargs))
+        given = kwargs.get("dtype")
+        takes_dtype = any(argument.name == "dtype" for argument in func._schema.arguments)
+        if takes_dtype and (given is None or given.is_floating_point) and "int" not in str(func):
+            if func is not torch.ops.aten.randperm.default:
+                low_kwargs["dtype"] = self._drawn
+        result = func(*low_args, **low_kwargs)
+        if func._schema.is_mutable and args and isinstance(args[0], torch.Tensor):
+            return args[0].copy_(result)
+        return _pytree.tree_map(_widen, result)
+
+    def _dropout(self, func: Any, x: torch.Tensor, p: float, train: bool | None) -> Any:
+        _, mask = func(self._narrow(x), p, train)
+        keep = 1.0 - p if train is not False else 1.0
+        return x * mask * (1.0 / keep if keep else 0.0), mask
+
+    def _narrow(self, leaf: Any) -> Any:
+        wide = isinstance(leaf, torch.Tensor) and leaf.dtype == torch.float64
+        return leaf.to(self._drawn) if wide else leaf
+
+
+def _widen(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor) and leaf.dtype in _WIDE:
+        return leaf.to(_WIDE[leaf.dtype])
+    return leaf
+
+
+# -- comparing ---------------------------------------------------------------------------------
+
+
+def compare_values(
+    contestant: str,
+    output: str,
+    got: Results,
+    eager: Results,
+    reference: Results | None,
+    why_no_reference: str = "",
+    uses_random: bool = False,
+) -> Accuracy:
+    """One output of a contestant beside eager's and the float64 one."""
+
+    def refuse(reason: str, error: float | None = None, eager_error: float | None = None) -> Accuracy:
+        return Accuracy(contestant, output, error, eager_error, agrees=False, reason=reason)
+
+    if output not in got:
+        return refuse("missing: eager makes it")
+    if output not in eager:
+        return refuse("eager does not make it")
+    one, two = got[output], eager[output]
+    if isinstance(one, float) and isinstance(two, float):
+        one, two = torch.tensor(one, dtype=torch.float64), torch.tensor(two, dtype=torch.float64)
+        eps = torch.finfo(torch.float32).eps  # it was read from a tensor, most likely of float32
+    elif not isinstance(one, torch.Tensor) or not isinstance(two, torch.Tensor):
+        same = type(one) is type(two) and bool(one == two)
+        return Accuracy(contestant, output, 0.0, 0.0) if same else refuse(f"{one!r}, eager has {two!r}")
+    else:
+        inexact = two.is_floating_point() or two.is_complex()
+        eps = torch.finfo(two.dtype).eps if inexact else 0.0
+    if one.shape != two.shape or one.dtype != two.dtype:
+        return refuse(f"{one.dtype} {tuple(one.shape)}, eager has {two.dtype} {tuple(two.shape)}")
+    one, two = _plain(one), _plain(two)
+    truth = reference.get(output) if reference is not None else None
+    wide = _plain(truth) if isinstance(truth, torch.Tensor) and truth.shape == two.shape else None
+    if isinstance(truth, float):
+        wide = torch.tensor(truth, dtype=torch.float64)
+    if not eps:
+        return _compare_exact(contestant, output, one, two, wide)
+    if not torch.equal(one.isnan(), two.isnan()) or not _same_infinities(one, two):
+        return refuse(_random_reason(uses_random) or "NaN or infinity where eager has none, or the reverse")
+    finite = one.isfinite() & two.isfinite()
+    difference = float((one - two)[finite].abs().max()) if bool(finite.any()) else 0.0
+    if wide is None:
+        kind = got[output].dtype if isinstance(got[output], torch.Tensor) else torch.float32
+        agrees = torch.allclose(
+            one, two, rtol=_rtol(kind), atol=1e-5 if eps > 1e-10 else 1e-7, equal_nan=True
+        )
+        reason = why_no_reference if agrees else _random_reason(uses_random) or "not close to eager"
+        return Accuracy(contestant, output, None, None, difference, agrees, reason)
+    error, eager_error = relative_error(one, wide), relative_error(two, wide)
+    limit = FACTOR * eager_error + ULPS * eps
+    if eager_error > _NOISE:  # nothing but rounding noise, e.g. a gradient that is zero on paper
+        limit = 10 * eager_error
+    agrees = error <= limit
+    reason = ""
+    if not agrees:
+        ratio = f"{error / eager_error:.1f} times eager's" if eager_error else "eager is exact"
+        reason = _random_reason(uses_random and error > 1e-2) or f"error {error:.1e}, {ratio}"
+    return Accuracy(contestant, output, error, eager_error, difference, agrees, reason)
+
+
+def relative_error(got: torch.Tensor, reference: torch.Tensor) -> float:
+    """``|got - reference| / |reference|``, Frobenius, over the places where both are finite; the
+    absolute error where the reference is zero."""
+    finite = got.isfinite() & reference.isfinite()
+    size = float(torch.linalg.vector_norm(reference[finite]))
+    error = float(torch.linalg.vector_norm(got[finite] - reference[finite]))
+    return error / size if size > 0 and math.isfinite(size) else error
+
+
+def _compare_exact(
+    contestant: str, output: str, one: torch.Tensor, two: torch.Tensor, wide: torch.Tensor | None
+) -> Accuracy:
+    """Integers and booleans. Where the float64 run differs from eager (a tie, a rounding), either
+    answer will do."""
+    wrong = one != two
+    if wide is not None and wide.dtype == one.dtype:
+        wrong &= one != wide
+    count = int(wrong.sum())
+    share = count / max(1, one.numel())
+    eager_share = float((two != wide).double().mean()) if wide is not None and two.numel() else 0.0
+    reason = f"{count} of {one.numel()} differ from eager" if count else ""
+    return Accuracy(contestant, output, share, eager_share, None, not count, reason)
+
+
+def _plain(value: torch.Tensor) -> torch.Tensor:
+    """Dense, and as wide as it gets: float64, complex128, or the integers as they are."""
+    if value.layout is not torch.strided:
+        value = value.to_dense()
+    if value.is_quantized:
+        value = value.dequantize()
+    if value.is_complex():
+        return value.to(torch.complex128)
+    return value.to(torch.float64) if value.is_floating_point() else value
+
+
+def _same_infinities(one: torch.Tensor, two: torch.Tensor) -> bool:
+    where = one.isinf()
+    return torch.equal(where, two.isinf()) and torch.equal(one[where], two[where])
+
+
+def _rtol(dtype: torch.dtype) -> float:
+    return {torch.float16: 1e-3, torch.bfloat16: 1.6e-2, torch.float64: 1e-7}.get(dtype, 1.3e-6)
+
+
+def _random_reason(uses_random: bool) -> str:
+    return "it draws its own random numbers, so values cannot be compared" if uses_random else ""

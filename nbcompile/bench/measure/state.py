@@ -1,0 +1,448 @@
+"""Save and restore everything a measured run may change, bit for bit, keeping every object's identity.
+
+A :class:`Snapshot` walks the Python objects reachable from its roots. For each *storage* (the memory
+that views and aliases share) it keeps one copy of the bytes; for each tensor its shape, gradient and
+flags; for each mutable container (dict, list, set, instance ``__dict__``, closure cell, global) a
+shallow copy. Restoring writes these back in place: a view stays a view, an optimizer still holds the
+very parameters it held. Bytes are written through the storage, so no autograd version moves.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import sys
+import sysconfig
+import types
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from nbcompile.bench.measure.tensor_state import (
+    SavedStorage,
+    SavedTensor,
+    copy_of,
+    layout_differs,
+    put_back_layout,
+    put_back_storage,
+    put_back_tensor,
+    same_bytes,
+    storages_of,
+    tensor_differs,
+)
+from nbcompile.errors import MeasureError
+
+_ATOMS = (
+    type(None), bool, int, float, complex, str, bytes, range, slice, type, types.ModuleType, types.CodeType,
+    types.BuiltinFunctionType, types.MethodWrapperType, property, torch.dtype, torch.device, torch.Size,
+    torch.layout, torch.memory_format, weakref.ref,
+)  # fmt: skip
+_ITERATORS = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+# Instances of these packages are the session itself, never the program's state.
+_SKIPPED_PACKAGES = frozenset({"IPython", "ipykernel", "logging", "threading", "zmq", "tornado", "traitlets"})
+_INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+# Compilers' own bookkeeping: putting that back would throw compiled code away, or worse.
+_COMPILERS = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch.fx", "nbcompile.")
+_MAX_OBJECTS = 500_000
+
+
+class Snapshot:
+    """The state reachable from ``roots`` (a mapping of names to objects) and the random generators.
+
+    Example::
+
+        before = Snapshot({"model": model, "x": x})
+        model(x).sum().backward()
+        before.restore()
+
+    ``unrestorable`` names what was found that no restore can rewind (a generator, an open file);
+    ``tensors`` lists the tensors found by name; ``bytes`` is the memory the copies take.
+    Raises MeasureError if more than 500,000 objects are reachable.
+    """
+
+    def __init__(self, roots: Mapping[str, Any]) -> None:
+        self._tensors: dict[int, SavedTensor] = {}
+        self._storages: dict[int, SavedStorage] = {}
+        self._undo: list[tuple[Callable[[], bool], Callable[[], object]]] = []  # (changed?, put back)
+        self._keep: list[Any] = []  # ids in _seen stay valid while the objects live
+        self._seen: set[int] = set()
+        self.unrestorable: tuple[str, ...] = ()
+        self._process = _ProcessState()
+        self._walk(roots)
+
+    @property
+    def bytes(self) -> int:
+        """Memory the saved copies take, in bytes."""
+        return sum(saved.size for saved in self._storages.values())
+
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Every tensor found, by the path it was first reached by, e.g. ``model.layer.weight``."""
+        return {saved.name: saved.tensor for saved in self._tensors.values()}
+
+    def changed(self) -> tuple[str, ...]:
+        """Names of what differs from the snapshot now: tensors by name, ``"objects"``, ``"random"``."""
+        stale = {key for key, saved in self._storages.items() if not same_bytes(saved)}
+        names = [
+            saved.name
+            for saved in self._tensors.values()
+            if any(key in stale for key, _ in storages_of(saved.alias)) or tensor_differs(saved)
+        ]
+        if any(differs() for differs, _ in self._undo):
+            names.append("objects")
+        if self._process.random_changed():
+            names.append("random")
+        return tuple(names)
+
+    def mutated(self) -> dict[str, torch.Tensor]:
+        """The tensors whose values or shape differ from the snapshot now, by name."""
+        stale = {key for key, saved in self._storages.items() if not same_bytes(saved)}
+        return {
+            saved.name: saved.tensor
+            for saved in self._tensors.values()
+            if layout_differs(saved.tensor, saved.alias)
+            or any(key in stale for key, _ in storages_of(saved.alias))
+        }
+
+    def restore(self) -> tuple[str, ...]:
+        """Put everything back. Returns names of tensors whose autograd history could not be put back
+        (their values were): a tensor that was not a leaf and was changed in place by the run."""
+        lost = []
+        for memory in self._storages.values():
+            put_back_storage(memory)
+        # All dtypes first: a gradient can be given back only to a tensor of its own dtype.
+        for saved in self._tensors.values():
+            put_back_layout(saved)
+        for saved in self._tensors.values():
+            if not put_back_tensor(saved):
+                lost.append(saved.name)
+        for differs, put_back in self._undo:
+            if differs():
+                put_back()
+        self._process.restore()
+        return tuple(lost)
+
+    # -- the walk ------------------------------------------------------------------------------
+
+    def _walk(self, roots: Mapping[str, Any]) -> None:
+        unrestorable: list[str] = []
+        queue: deque[tuple[str, Any]] = deque(roots.items())
+        while queue:
+            name, value = queue.popleft()
+            if isinstance(value, _ATOMS) or id(value) in self._seen:
+                continue
+            if len(self._seen) >= _MAX_OBJECTS:
+                raise MeasureError(
+                    f"more than {_MAX_OBJECTS} objects are reachable from {', '.join(roots)}.",
+                    advice="Pass the tensors and modules the program uses, not what holds them.",
+                )
+            self._seen.add(id(value))
+            self._keep.append(value)
+            if isinstance(value, _ITERATORS) or (hasattr(value, "__next__") and _is_builtin(value)):
+                unrestorable.append(f"{name} ({type(value).__name__})")
+                continue
+            queue.extend(self._visit(name, value))
+        self.unrestorable = tuple(unrestorable)
+
+    def _visit(self, name: str, value: Any) -> Iterator[tuple[str, Any]]:
+        """Save ``value`` itself; yield what it leads to."""
+        if isinstance(value, torch.Tensor):
+            yield from self._visit_tensor(name, value)
+        elif isinstance(value, torch.Generator):
+            self._save_by(value.get_state, value.set_state, torch.equal)
+        elif isinstance(value, random.Random):
+            self._save_by(value.getstate, value.setstate, _equal)
+        elif isinstance(value, dict):
+            yield from self._visit_dict(name, value)
+        elif isinstance(value, list | deque):
+            self._save_by(lambda: list(value), lambda items: _refill(value, items), _identical)
+            yield from ((f"{name}[{i}]", item) for i, item in enumerate(value))
+        elif isinstance(value, set):
+            self._save_by(lambda: set(value), lambda items: _refill_set(value, items), _equal)
+            yield from ((f"{name}.item", item) for item in value)
+        elif isinstance(value, bytearray):
+            self._save_by(lambda: bytes(value), lambda data: value.__setitem__(slice(None), data), _equal)
+        elif isinstance(value, tuple | frozenset):
+            yield from ((f"{name}[{i}]", item) for i, item in enumerate(value))
+        elif isinstance(value, types.FunctionType):
+            yield from self._visit_function(name, value)
+        elif isinstance(value, types.MethodType):
+            yield f"{name}.__self__", value.__self__
+            yield f"{name}.__func__", value.__func__
+        elif isinstance(value, types.CellType):
+            yield from self._visit_cell(name, value)
+        elif _is_numpy(value):
+            yield from self._visit_numpy(name, value)
+        else:
+            yield from self._visit_instance(name, value)
+
+    def _visit_tensor(self, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, Any]]:
+        alias = tensor.detach()
+        grad = tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+        version = -1 if tensor.is_inference() else tensor._version  # inference tensors keep no count
+        grad_fn = tensor.grad_fn  # keeping the object alive keeps its identity meaningful
+        self._tensors[id(tensor)] = SavedTensor(
+            tensor, alias, version, grad, grad_fn, tensor.requires_grad, name
+        )
+        for key, storage in storages_of(alias):
+            if key not in self._storages:
+                self._storages[key] = SavedStorage(storage, copy_of(storage), storage.nbytes())
+        if grad is not None:
+            yield f"{name}.grad", grad
+        extra = getattr(tensor, "__dict__", None)
+        if extra:
+            yield f"{name}.__dict__", extra
+
+    def _visit_dict(self, name: str, value: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
+        self._save_by(
+            lambda: list(value.items()),
+            lambda items: _refill_dict(value, items),
+            lambda one, two: (
+                len(one) == len(two)
+                and all(a[0] is b[0] and a[1] is b[1] for a, b in zip(one, two, strict=True))
+            ),
+        )
+        for key, item in list(value.items()):
+            yield (f"{name}[{key!r}]" if not isinstance(key, torch.Tensor) else f"{name}[tensor]"), item
+            if not isinstance(key, _ATOMS):
+                yield f"{name}.key", key
+
+    def _visit_function(self, name: str, function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+        original = getattr(function, "_torchdynamo_orig_callable", None)  # what torch.compile wrapped
+        if original is not None:
+            yield name, original
+        if function.__code__.co_filename.startswith(_INSTALLED):
+            return  # a library's function: its globals are not the program's state
+        for cell_name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            yield f"{name}.{cell_name}", cell
+        yield f"{name}.__defaults__", function.__defaults__
+        yield f"{name}.__kwdefaults__", function.__kwdefaults__
+        yield f"{name}.__dict__", function.__dict__
+        for global_name in sorted(_global_names(function.__code__)):
+            if global_name.startswith("__"):
+                continue
+            self._save_global(function.__globals__, global_name)
+            if global_name in function.__globals__:
+                yield global_name, function.__globals__[global_name]
+
+    def _save_global(self, scope: dict[str, Any], key: str) -> None:
+        missing = object()
+
+        def put(saved: Any) -> None:
+            if saved is missing:
+                scope.pop(key, None)
+            else:
+                scope[key] = saved
+
+        self._save_by(lambda: scope.get(key, missing), put, lambda one, two: one is two)
+
+    def _visit_cell(self, name: str, cell: types.CellType) -> Iterator[tuple[str, Any]]:
+        empty = object()
+
+        def read() -> Any:
+            try:
+                return cell.cell_contents
+            except ValueError:  # Python's way to say the cell is empty
+                return empty
+
+        def write(saved: Any) -> None:
+            if saved is empty:
+                del cell.cell_contents
+            else:
+                cell.cell_contents = saved
+
+        self._save_by(read, write, lambda one, two: one is two)
+        if read() is not empty:
+            yield name, cell.cell_contents
+
+    def _visit_numpy(self, name: str, value: Any) -> Iterator[tuple[str, Any]]:
+        numpy = sys.modules["numpy"]
+        if isinstance(value, numpy.random.Generator):
+            value = value.bit_generator
+        if isinstance(value, numpy.random.BitGenerator):
+            generator = value
+            self._save_by(
+                lambda: generator.state,
+                lambda state: setattr(generator, "state", state),
+                lambda one, two: repr(one) == repr(two),
+            )
+        elif isinstance(value, numpy.random.RandomState):
+            self._save_by(value.get_state, value.set_state, lambda one, two: repr(one) == repr(two))
+        elif isinstance(value, numpy.ndarray) and value.flags.writeable:
+            array = value
+
+            def write(saved: Any) -> None:
+                array[...] = saved
+
+            self._save_by(array.copy, write, lambda one, two: one.tobytes() == two.tobytes())
+            if array.dtype.hasobject:
+                yield f"{name}.items", array.tolist()
+
+    def _visit_instance(self, name: str, value: Any) -> Iterator[tuple[str, Any]]:
+        if type(value).__module__.partition(".")[0] in _SKIPPED_PACKAGES:
+            return
+        if type(value).__module__.startswith(_COMPILERS):
+            yield from ((name, inner) for inner in _compiled_targets(value))
+            return
+        if isinstance(value, functools.partial):
+            yield from ((f"{name}.{part}", getattr(value, part)) for part in ("func", "args", "keywords"))
+        if not _file_of(type(value)).startswith(_INSTALLED):
+            # A method of the user's own class may read and write globals.
+            members = vars(type(value)).values()
+            yield from ((f"{name}.{m.__name__}", m) for m in members if isinstance(m, types.FunctionType))
+        yield from self._visit_attributes(name, value)
+        for slot in _slots(type(value)):
+            if hasattr(value, slot):
+                self._save_slot(value, slot)
+                yield f"{name}.{slot}", getattr(value, slot)
+
+    def _visit_attributes(self, name: str, value: Any) -> Iterator[tuple[str, Any]]:
+        attributes = getattr(value, "__dict__", None)
+        if isinstance(attributes, dict):
+            # Walked here rather than queued as a dict, so that names read model.layers.0.weight.
+            self._seen.add(id(attributes))
+            self._keep.append(attributes)
+            for key, item in list(attributes.items()):
+                inside = key in ("_parameters", "_buffers", "_modules")
+                if inside and isinstance(value, torch.nn.Module) and isinstance(item, dict):
+                    self._seen.add(id(item))
+                    for _ in self._visit_dict(name, item):
+                        pass  # saved; its children are yielded under shorter names below
+                    yield from ((f"{name}.{child}", node) for child, node in item.items())
+                else:
+                    yield f"{name}.{key}", item
+            for _ in self._visit_dict(name, attributes):
+                pass
+
+    def _save_slot(self, value: Any, slot: str) -> None:
+        self._save_by(
+            lambda: getattr(value, slot, None),
+            lambda saved: setattr(value, slot, saved),
+            lambda one, two: one is two,
+        )
+
+    def _save_by(
+        self, read: Callable[[], Any], write: Callable[[Any], object], same: Callable[[Any, Any], bool]
+    ) -> None:
+        saved = read()
+        self._undo.append((lambda: not same(read(), saved), lambda: write(saved)))
+
+
+class _ProcessState:
+    """Random generators and switches that belong to the process, not to an object."""
+
+    def __init__(self) -> None:
+        self._cpu = torch.get_rng_state()
+        self._cuda = (
+            torch.cuda.get_rng_state_all()
+            if torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+            else None
+        )
+        self._python = random.getstate()
+        numpy = sys.modules.get("numpy")
+        self._numpy = numpy.random.get_state() if numpy is not None else None
+        self._grad = torch.is_grad_enabled()
+        self._dtype = torch.get_default_dtype()
+        self._threads = torch.get_num_threads()
+        self._deterministic = torch.are_deterministic_algorithms_enabled()
+        self._warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+
+    def random_changed(self) -> bool:
+        numpy = sys.modules.get("numpy")
+        return (
+            not torch.equal(self._cpu, torch.get_rng_state())
+            or random.getstate() != self._python
+            or (self._numpy is not None and repr(numpy.random.get_state()) != repr(self._numpy))  # type: ignore[union-attr]
+            or (
+                self._cuda is not None
+                and any(
+                    not torch.equal(a, b)
+                    for a, b in zip(self._cuda, torch.cuda.get_rng_state_all(), strict=True)
+                )
+            )
+        )
+
+    def restore(self) -> None:
+        torch.set_rng_state(self._cpu)
+        if self._cuda is not None:
+            torch.cuda.set_rng_state_all(self._cuda)
+        random.setstate(self._python)
+        if self._numpy is not None:
+            sys.modules["numpy"].random.set_state(self._numpy)
+        torch.set_grad_enabled(self._grad)
+        torch.set_default_dtype(self._dtype)
+        if torch.get_num_threads() != self._threads:
+            torch.set_num_threads(self._threads)
+        torch.use_deterministic_algorithms(self._deterministic, warn_only=self._warn_only)
+
+
+# -- Python objects ----------------------------------------------------------------------------
+
+
+def _equal(one: Any, two: Any) -> bool:
+    return bool(one == two)
+
+
+def _identical(one: list[Any], two: list[Any]) -> bool:
+    return len(one) == len(two) and all(a is b for a, b in zip(one, two, strict=True))
+
+
+def _refill(target: Any, items: list[Any]) -> None:
+    target.clear()
+    target.extend(items)
+
+
+def _refill_set(target: set[Any], items: set[Any]) -> None:
+    target.clear()
+    target.update(items)
+
+
+def _refill_dict(target: dict[Any, Any], items: list[tuple[Any, Any]]) -> None:
+    # The base class's own methods: a subclass's __setitem__ may do more than set.
+    base: Any = OrderedDict if isinstance(target, OrderedDict) else dict
+    base.clear(target)
+    for key, item in items:
+        base.__setitem__(target, key, item)
+
+
+def _file_of(kind: type) -> str:
+    return getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+
+
+def _global_names(code: types.CodeType) -> set[str]:
+    """Names that ``code``, or code nested in it, may look up as globals."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _global_names(constant)
+    return names
+
+
+def _compiled_targets(value: Any) -> list[Any]:
+    """What a compiler's wrapper wraps: torch.compile's of a module, or nbcompile.compile's."""
+    inner = vars(value).get("_modules", {}).get("_orig_mod") if hasattr(value, "__dict__") else None
+    target = vars(value).get("_target") if hasattr(value, "__dict__") else None
+    return [found for found in (inner, target) if found is not None]
+
+
+def _slots(kind: type) -> Iterator[str]:
+    for base in kind.__mro__:
+        if base.__module__ == "builtins" or base.__module__.partition(".")[0] == "torch":
+            continue
+        slots = base.__dict__.get("__slots__", ())
+        for slot in (slots,) if isinstance(slots, str) else slots:
+            if slot not in ("__dict__", "__weakref__") and not slot.startswith("__"):
+                yield slot
+
+
+def _is_builtin(value: Any) -> bool:
+    if value is sys.stdout or value is sys.stderr or value is sys.stdin:
+        return False  # what is printed is kept off the screen, not rewound
+    return type(value).__module__ in ("builtins", "itertools", "_io", "torch.utils.data.dataloader")
+
+
+def _is_numpy(value: Any) -> bool:
+    return "numpy" in sys.modules and type(value).__module__.partition(".")[0] == "numpy"

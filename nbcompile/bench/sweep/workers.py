@@ -1,0 +1,174 @@
+"""What other processes are sent, and what they answer: the program by value, all else as plain data."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import platform
+import sys
+import sysconfig
+import types
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, Executor
+from dataclasses import dataclass, field
+from typing import Any
+
+from nbcompile.bench.measure.compare import Measuring
+from nbcompile.bench.sweep.grid import Point
+from nbcompile.bench.sweep.isolated import run_isolated
+from nbcompile.bench.sweep.point import Heap, Program, run_point
+from nbcompile.bench.sweep.store import outcome_to
+from nbcompile.errors import MeasureError
+from nbcompile.settings import CompileSettings
+
+_INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_LOSSES = frozenset({"KilledWorker", "EngineError", "CancelledError", "CommClosedError", "KeyboardInterrupt"})
+"""What executors raise for a worker that is gone: Dask, ipyparallel, either."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A point for another process. ``program`` is :func:`packed`, ``timeout`` (seconds) only holds where
+    ``isolated``. ``attempt`` keeps engines that remember results from handing out the first one's; ``home``
+    is the process that the task comes from."""
+
+    program: bytes
+    point: Point
+    settings: CompileSettings
+    measuring: Measuring
+    isolated: bool = False
+    timeout: float | None = None
+    attempt: int = 0
+    home: tuple[str, int] = field(default_factory=lambda: _here())
+
+
+_HEAP = Heap()
+
+
+def run_task(task: Task) -> dict[str, Any]:
+    """What a worker does: the outcome of a point as JSON values."""
+    if task.isolated:
+        return outcome_to(run_isolated(task.program, task.point, task.settings, task.measuring, task.timeout))
+    if task.home != _here():
+        # Inductor's own processes are one a core by default, on every worker.
+        threads = task.point.get("threads") or task.measuring.threads
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(threads or 1))
+    found = outcome_to(run_point(unpacked(task.program), task.point, task.settings, task.measuring))
+    if task.home != _here():  # a process that is there for this, not the user's own with a pool of threads
+        _HEAP.settle(task.point.backend)
+    return found
+
+
+def _here() -> tuple[str, int]:
+    return platform.node(), os.getpid()
+
+
+def packed(program: Program, modules: tuple[types.ModuleType, ...] = ()) -> bytes:
+    """A program as bytes. Functions and classes of the notebook, of the user's own modules that the two
+    functions come from, and of ``modules`` travel by value. MeasureError for what cannot be pickled."""
+    try:
+        import cloudpickle
+    except ImportError as error:
+        raise MeasureError(
+            "sending a program to another process needs cloudpickle, which is not installed.",
+            advice="Run: pip install 'nbcompile[sweep]'",
+        ) from error
+    homes = {sys.modules.get(getattr(f, "__module__", "") or "") for f in (program.fn, program.make_inputs)}
+    if program.fn is not None:
+        homes.add(sys.modules.get(type(program.fn).__module__))
+    with _by_value(*modules, *(home for home in homes if home is not None and _is_users(home))):
+        try:
+            data: bytes = cloudpickle.dumps((program.fn, program.make_inputs))
+        except Exception as error:
+            raise MeasureError(
+                f"the program cannot be sent to another process: {type(error).__name__}: {error}",
+                advice="Make what cannot be pickled inside make_inputs.",
+            ) from error
+    return data
+
+
+@functools.lru_cache(maxsize=1)
+def unpacked(data: bytes) -> Program:
+    """What :func:`packed` packed."""
+    import cloudpickle
+
+    return Program(*cloudpickle.loads(data))
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """How many points an executor runs at a time, and how many of them share the cores of this machine."""
+
+    points: int
+    sharing: int
+
+    @property
+    def threads(self) -> int:
+        """Torch's threads of each, so that all of them together have one a core."""
+        return max(1, _cores() // max(1, self.sharing))
+
+    @property
+    def note(self) -> str:
+        cores = _cores()
+        if self.sharing > cores:
+            return f"{self.sharing} workers shared {cores} cores: steady times include waiting for one."
+        if self.sharing > 1:
+            return f"{self.sharing} workers shared one machine, {self.threads} of {cores} cores each."
+        return ""
+
+
+def usable(executor: Executor) -> Executor:
+    """``executor``; of ipyparallel's direct view, which runs a call on every engine, its balanced one."""
+    view = getattr(executor, "view", None)
+    if view is None or type(view).__name__ != "DirectView":
+        return executor
+    everyone = set(view.targets) == set(view.client.ids)  # then also without those that are lost on the way
+    balanced: Executor = view.client.executor(None if everyone else view.targets)
+    return balanced
+
+
+def capacity(executor: Executor) -> Capacity:
+    """Asked of the executor itself, where it is of a known kind; else two."""
+    client = getattr(executor, "_client", None)
+    if client is not None and hasattr(client, "scheduler_info"):  # Dask's
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        hosts = [worker["host"] for worker in workers]
+        return Capacity(max(1, len(hosts)), max((hosts.count(host) for host in hosts), default=1))
+    # A pool's, and ipyparallel's.
+    count = getattr(executor, "_max_workers", None)
+    return Capacity(count, count) if isinstance(count, int) and count > 0 else Capacity(2, 2)
+
+
+def is_loss(error: BaseException) -> bool:
+    """Whether an executor raised this because a worker went, rather than the task."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    remote = getattr(error, "ename", "")  # ipyparallel's RemoteError: the name of what an engine raised
+    return isinstance(error, BrokenExecutor) or bool(names & _LOSSES) or remote in _LOSSES
+
+
+def _cores() -> int:
+    counted: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
+    return len(counted(0)) if counted is not None else os.cpu_count() or 1
+
+
+def _is_users(module: types.ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    if module.__name__.partition(".")[0] == "nbcompile" or file is None:
+        return False
+    return not os.path.abspath(file).startswith(_INSTALLED)
+
+
+@contextlib.contextmanager
+def _by_value(*modules: types.ModuleType) -> Iterator[None]:
+    import cloudpickle
+
+    before = cloudpickle.list_registry_pickle_by_value()
+    new = {module.__name__: module for module in modules if module.__name__ not in before}
+    for module in new.values():
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in new.values():
+            cloudpickle.unregister_pickle_by_value(module)

@@ -1,0 +1,479 @@
+"""CellSource → CellFunction: which statements of a cell compile, and the function they become.
+
+The cell keeps its own control flow and its own statements. :func:`prepare` rewrites the parsed cell so
+that each statement that may hold tensor work first asks a *switchboard* (a mapping of statement numbers
+to booleans, see :mod:`nbcompile.notebook.cell.session`) whether Python should run it::
+
+    for step in range(200):                   for step in range(200):
+        y = model(x)                              if __nbcompile__[12]: y = model(x)
+        loss = y.sum()               →            if __nbcompile__[13]: loss = y.sum()
+        loss.backward()                           loss.backward()
+
+Asking about statement 12 may compile and run 12 and 13 as one function and answer "no" for both; if
+anything of ours fails, the answer is "yes" and the user's own statement runs, at its own line, in its
+own frame. So tracebacks, ``await``, ``break``, ``try`` and ``del`` are Python's own, by construction.
+
+:func:`make_function` turns a run of statements into a function: names read are parameters, names bound
+are results. Modules, functions and classes stay globals. (The other design, ``global`` declarations in
+the function, was tried first: Dynamo cannot read a global that is first bound in the same frame, and
+treats every global number as a constant, so a loop counter recompiles at each step.)
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import types
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from nbcompile.errors import CellError
+
+SWITCHBOARD = "__nbcompile__"
+VALUE = "__value__{}"
+Interactivity = Literal["all", "last", "last_expr", "last_expr_or_assign", "none"]
+
+_PYTHON_METHODS = {
+    **dict.fromkeys(("item", "tolist", "numpy", "__bool__"), "reads a tensor's value into Python"),
+    **dict.fromkeys(("backward",), "runs the backward pass, itself compiled, from Python"),
+    **dict.fromkeys(("zero_grad", "step"), "updates parameters or gradients"),
+    **dict.fromkeys(
+        ("load_state_dict", "state_dict", "train", "eval", "requires_grad_", "retain_grad", "register_hook"),
+        "changes a module's or tensor's settings",
+    ),
+}
+_PYTHON_NAMES = frozenset(
+    "print input open exec eval compile locals globals vars dir display get_ipython breakpoint help exit "
+    "quit delattr setattr id hash __import__ iter next".split()
+)
+_DEFINITIONS = (
+    ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Global,
+    ast.Nonlocal, ast.Pass, ast.Break, ast.Continue, ast.Return, ast.Raise, ast.Delete,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CellStatement:
+    """One statement that the switchboard is asked about.
+
+    ``id`` is its number, ``inner`` the largest number inside it (its own, if it holds none), ``block``
+    which block it stands in, ``in_loop`` whether Python may run it more than once, ``shown`` whether
+    its value is displayed.
+    """
+
+    id: int
+    node: ast.stmt
+    inner: int
+    block: int
+    in_loop: bool
+    shown: bool
+
+    @property
+    def line(self) -> int:
+        return self.node.lineno
+
+    @property
+    def end_line(self) -> int:
+        return self.node.end_lineno or self.node.lineno
+
+    @property
+    def is_compound(self) -> bool:
+        return isinstance(self.node, ast.For | ast.If | ast.With)
+
+
+@dataclass(frozen=True)
+class PythonStatement:
+    """A statement left to Python, and why. ``block`` is the block it stands in."""
+
+    line: int
+    reason: str
+    block: int
+
+
+@dataclass
+class PreparedCell:
+    """A rewritten cell: ``tree`` to run, ``runs`` (statement id → it and the statements after it that
+    follow directly in the same block), and ``python``, the effects left to Python."""
+
+    tree: ast.Module
+    runs: dict[int, tuple[CellStatement, ...]] = field(default_factory=dict)
+    python: list[PythonStatement] = field(default_factory=list)
+
+    @property
+    def statements(self) -> tuple[CellStatement, ...]:
+        return tuple(run[0] for run in self.runs.values())
+
+
+@dataclass(frozen=True)
+class CellFunction:
+    """Consecutive statements of a cell as a function: ``parameters`` are the names it reads, in order,
+    ``results`` the names it binds (then one ``__value__N`` for each displayed expression N)."""
+
+    name: str
+    code: types.CodeType
+    parameters: tuple[str, ...]
+    results: tuple[str, ...]
+    first_line: int
+    last_line: int
+    source: str
+
+    def bind(self, namespace: dict[str, Any]) -> types.FunctionType:
+        """The function over ``namespace`` as its globals. Nothing is written into the namespace."""
+        return types.FunctionType(self.code, namespace, self.name)
+
+    def as_text(self) -> str:
+        return self.source
+
+
+def prepare(
+    tree: ast.Module, *, first_id: int = 0, interactivity: Interactivity = "last_expr"
+) -> PreparedCell:
+    """Rewrite a parsed cell (see the module's docstring). ``tree`` is changed in place.
+
+    ``first_id`` numbers the first statement; ``interactivity`` is IPython's ``ast_node_interactivity``,
+    which decides which expressions are displayed.
+    """
+    if interactivity == "last_expr_or_assign":
+        _show_last_assignment(tree)
+    rewriter = _Rewriter(first_id, interactivity)
+    tree.body = rewriter.block(tree.body, in_loop=False, top=True)
+    ast.fix_missing_locations(tree)
+    return PreparedCell(tree, rewriter.runs, rewriter.python)
+
+
+def python_reason(node: ast.stmt) -> str | None:
+    """Why a simple statement is Python's to run: a sentence, ``""`` where that needs no saying, or
+    ``None`` if it may be compiled."""
+    if isinstance(node, _DEFINITIONS) or _is_type_alias(node):
+        return ""
+    if isinstance(node, ast.AnnAssign):
+        return "has an annotation, which Python evaluates"
+    if isinstance(node, ast.Assert):
+        return "decides by a value"
+    if isinstance(node, ast.Expr | ast.Assign) and isinstance(
+        node.value, ast.Constant | ast.Name | ast.Lambda
+    ):
+        # A bare store into x[...] or x.a is real work; binding a name is not.
+        if isinstance(node, ast.Expr) or all(isinstance(target, ast.Name) for target in node.targets):
+            return ""
+    if isinstance(node, ast.Assign | ast.Expr | ast.AugAssign):
+        if isinstance(node.value, ast.GeneratorExp):
+            return ""
+        return _expression_reason(node)
+    return "is not tensor work"
+
+
+def make_function(
+    statements: Sequence[CellStatement],
+    *,
+    name: str,
+    filename: str,
+    bound: Iterable[str],
+    keep: Iterable[str],
+) -> CellFunction:
+    """One function of ``statements``. ``bound`` are the names now bound in the namespace, ``keep`` those
+    of them that stay globals (modules, functions, classes).
+
+    CellError, naming the line, if Python refuses the function.
+    """
+    bound, keep = set(bound), set(keep)
+    reads, stores, maybe = _flow(statements)
+    results = tuple(stores)
+    parameters = [n for n in reads if n in stores or (n in bound and n not in keep)]
+    # A name that may stay unbound must come in, so that it can go out as it was.
+    parameters += [n for n in results if n in maybe and n not in parameters]
+    values = tuple(VALUE.format(s.id) for s in statements if s.shown and isinstance(s.node, ast.Expr))
+    body: list[ast.stmt] = []
+    for statement in statements:
+        node = copy.deepcopy(statement.node)
+        if statement.shown and isinstance(node, ast.Expr):
+            target = ast.Name(VALUE.format(statement.id), ast.Store())
+            node = ast.copy_location(ast.Assign([target], node.value), node)
+        body.append(node)
+    source = "\n".join(ast.unparse(statement.node) for statement in statements)
+    last = statements[-1]
+    returned = ast.Tuple([ast.Name(n, ast.Load()) for n in (*results, *values)], ast.Load())
+    place = {"lineno": last.end_line, "col_offset": 0, "end_lineno": last.end_line, "end_col_offset": 0}
+    body.append(ast.Return(returned, **place))
+    empty = ast.parse(f"def {name}({', '.join(parameters)}): pass")
+    function = empty.body[0]
+    assert isinstance(function, ast.FunctionDef)
+    function.body = body
+    for part in ast.walk(returned):
+        if "lineno" in part._attributes:
+            ast.copy_location(part, body[-1])
+    function.lineno = function.end_lineno = statements[0].line
+    for argument in function.args.args:
+        argument.lineno = argument.end_lineno = statements[0].line
+    ast.fix_missing_locations(empty)
+    try:
+        module = compile(empty, filename, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        raise CellError(f"cannot become a function: {error}", line=statements[0].line) from error
+    code = next(const for const in module.co_consts if isinstance(const, types.CodeType))
+    return CellFunction(
+        name, code, tuple(parameters), (*results, *values), statements[0].line, last.end_line, source
+    )
+
+
+def names_read(node: ast.AST) -> set[str]:
+    """Names a statement may read from outside itself."""
+    return {name for name, how in _names(node) if how == "load"}
+
+
+def names_stored(node: ast.AST) -> set[str]:
+    """Names a statement may bind in its own scope (comprehension variables are not)."""
+    return {name for name, how in _names(node) if how == "store"}
+
+
+class _Rewriter:
+    def __init__(self, first_id: int, interactivity: Interactivity) -> None:
+        self.next_id = first_id
+        self.interactivity = interactivity
+        self.runs: dict[int, tuple[CellStatement, ...]] = {}
+        self.python: list[PythonStatement] = []
+        self.blocks = 0
+
+    def block(
+        self, body: list[ast.stmt], *, in_loop: bool, top: bool = False, shown: bool = False
+    ) -> list[ast.stmt]:
+        out: list[ast.stmt] = []
+        pending: list[CellStatement] = []
+        self.blocks += 1
+        block = self.blocks
+        for position, node in enumerate(body):
+            last = top and position == len(body) - 1
+            show = self._shows(node, last, shown)
+            original = copy.deepcopy(node)
+            is_candidate = self._is_candidate(node, block)
+            if is_candidate:
+                number = self.next_id
+                self.next_id += 1
+            self._descend(node, in_loop, show and self.interactivity in ("all", "last"))
+            if not is_candidate:
+                self._close(pending)
+                out.append(node)
+                continue
+            pending.append(CellStatement(number, original, self.next_id - 1, block, in_loop, show))
+            out.append(_ask(node, number, show))
+        self._close(pending)
+        return out
+
+    def _close(self, pending: list[CellStatement]) -> None:
+        for start, statement in enumerate(pending):
+            self.runs[statement.id] = tuple(pending[start:])
+        pending.clear()
+
+    def _shows(self, node: ast.stmt, last: bool, inherited: bool) -> bool:
+        if self.interactivity in ("last_expr", "last_expr_or_assign"):
+            return last and isinstance(node, ast.Expr)
+        if self.interactivity == "last":
+            return last or inherited
+        return self.interactivity == "all"
+
+    def _is_candidate(self, node: ast.stmt, block: int) -> bool:
+        if isinstance(node, ast.For | ast.If | ast.With):
+            # What a block displays while it runs, Python must run.
+            displays = self.interactivity in ("all", "last") and any(
+                isinstance(part, ast.Expr) for part in ast.walk(node)
+            )
+            return not displays and _whole(node)
+        if _blocks(node):
+            return False
+        reason = python_reason(node)
+        if reason:
+            self.python.append(PythonStatement(node.lineno, reason, block))
+        return reason is None
+
+    def _descend(self, node: ast.stmt, in_loop: bool, shown: bool) -> None:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            return
+        loop = in_loop or isinstance(node, ast.For | ast.AsyncFor | ast.While)
+        for owner, name in _blocks(node):
+            setattr(owner, name, self.block(getattr(owner, name), in_loop=loop, shown=shown))
+
+
+def _ask(node: ast.stmt, number: int, shown: bool) -> ast.stmt:
+    """``node`` behind a question to the switchboard. An expression stays one, so it is displayed."""
+    board = ast.Name(SWITCHBOARD, ast.Load())
+    question = ast.Subscript(board, ast.Constant(number), ast.Load())
+    asked: ast.stmt
+    if isinstance(node, ast.Expr):
+        answer: ast.expr = ast.Constant(None)
+        if shown:
+            values = ast.Attribute(copy.deepcopy(board), "values", ast.Load())
+            answer = ast.Subscript(values, ast.Constant(number), ast.Load())
+        asked = ast.Expr(ast.IfExp(question, node.value, answer))
+    else:
+        asked = ast.If(question, [node], [])
+    place = ast.copy_location(ast.Pass(), node)
+    place.end_lineno, place.end_col_offset = node.lineno, node.col_offset
+    for part in ast.walk(asked):
+        if "lineno" in part._attributes and not hasattr(part, "lineno"):
+            ast.copy_location(part, place)
+    return asked
+
+
+def _blocks(node: ast.stmt) -> list[tuple[Any, str]]:
+    """The statement lists inside a compound statement, as (owner, field)."""
+    found: list[tuple[Any, str]] = []
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return found
+    for name in ("body", "orelse", "finalbody"):
+        if isinstance(getattr(node, name, None), list) and getattr(node, name):
+            found.append((node, name))
+    for part in [*getattr(node, "handlers", ()), *getattr(node, "cases", ())]:
+        found.append((part, "body"))
+    return found
+
+
+def _whole(node: ast.For | ast.If | ast.With) -> bool:
+    """Whether a compound statement could be part of a compiled function, as far as text can tell."""
+    heads: list[ast.expr]
+    if isinstance(node, ast.For):
+        heads = [node.iter, node.target]
+    elif isinstance(node, ast.If):
+        heads = [node.test]
+    else:
+        heads = [item.context_expr for item in node.items]
+    if any(_expression_reason(head) is not None for head in heads):
+        return False
+    for owner, name in _blocks(node):
+        for inner in getattr(owner, name):
+            if isinstance(inner, ast.For | ast.If | ast.With):
+                if not _whole(inner):
+                    return False
+            elif isinstance(inner, ast.Break | ast.Continue | ast.Pass):
+                # Inside a whole loop these are the function's own; an `if` holding one is judged with it.
+                if not isinstance(inner, ast.Pass) and not isinstance(node, ast.For):
+                    return False
+            elif _blocks(inner) or (python_reason(inner) is not None and not _binds_constant(inner)):
+                return False
+    return True
+
+
+def _binds_constant(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant | ast.Name)
+
+
+def _expression_reason(node: ast.AST) -> str | None:
+    consumed = {id(arg) for call in ast.walk(node) if isinstance(call, ast.Call) for arg in call.args}
+    for part in ast.walk(node):
+        if isinstance(part, ast.Await | ast.Yield | ast.YieldFrom):
+            return "awaits or yields"
+        if isinstance(part, ast.Lambda) and id(part) not in consumed:
+            return "makes a function"
+        if isinstance(part, ast.GeneratorExp) and id(part) not in consumed:
+            return "makes a generator"
+        if isinstance(part, ast.JoinedStr):
+            return "formats text"
+        if isinstance(part, ast.Call):
+            if isinstance(part.func, ast.Name) and part.func.id in _PYTHON_NAMES:
+                return f"{part.func.id} runs in Python"
+            if isinstance(part.func, ast.Attribute) and part.func.attr in _PYTHON_METHODS:
+                return f".{part.func.attr}() {_PYTHON_METHODS[part.func.attr]}"
+            if any(word.arg == "requires_grad" for word in part.keywords):
+                return "makes a leaf of the autograd graph"
+    return None
+
+
+def _show_last_assignment(tree: ast.Module) -> None:
+    """What IPython does for ``last_expr_or_assign``, before the assignment is wrapped."""
+    last = tree.body[-1] if tree.body else None
+    target: ast.expr | None = None
+    if isinstance(last, ast.Assign) and len(last.targets) == 1:
+        target = last.targets[0]
+    elif isinstance(last, ast.AugAssign | ast.AnnAssign):
+        target = last.target
+    if last is not None and isinstance(target, ast.Name):
+        tree.body.append(ast.copy_location(ast.Expr(ast.Name(target.id, ast.Load())), last))
+        ast.fix_missing_locations(tree)
+
+
+def _is_type_alias(node: ast.stmt) -> bool:
+    return type(node).__name__ == "TypeAlias"  # Python 3.12
+
+
+def _flow(statements: Sequence[CellStatement]) -> tuple[list[str], list[str], set[str]]:
+    """Names read before they are surely bound; names bound, in order; those only maybe bound."""
+    reads: dict[str, None] = {}
+    stores: dict[str, None] = {}
+    sure: set[str] = set()
+    for statement in statements:
+        node = statement.node
+        certain = not isinstance(node, ast.For | ast.If)
+        for name, how in _names(node):
+            if how == "load":
+                if name not in sure:
+                    reads[name] = None
+            else:
+                stores[name] = None
+        if certain:
+            sure |= names_stored(node) - _maybe_stored(node)
+    return list(reads), list(stores), set(stores) - sure
+
+
+def _maybe_stored(node: ast.AST) -> set[str]:
+    """Names whose binding inside ``node`` depends on a branch, a loop or a short circuit."""
+    out: set[str] = set()
+    for part in ast.walk(node):
+        if isinstance(part, ast.For | ast.If):
+            out |= names_stored(part)
+        elif isinstance(
+            part, ast.IfExp | ast.BoolOp | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+        ):
+            out |= {n.target.id for n in ast.walk(part) if isinstance(n, ast.NamedExpr)}
+    return out
+
+
+def _names(
+    node: ast.AST, inner: frozenset[str] = frozenset()
+) -> Iterator[tuple[str, Literal["load", "store"]]]:
+    """(name, load or store) in the order Python meets them, comprehension variables left out."""
+    if isinstance(node, ast.Name):
+        if node.id not in inner:
+            yield node.id, "load" if isinstance(node.ctx, ast.Load) else "store"
+        return
+    if isinstance(node, ast.NamedExpr):
+        yield from _names(node.value, inner)
+        yield node.target.id, "store"
+        return
+    if isinstance(node, ast.AugAssign):
+        if isinstance(node.target, ast.Name):
+            yield node.target.id, "load"
+        yield from _names(node.value, inner)
+        yield from _names(node.target, inner)
+        return
+    if isinstance(node, ast.Assign):
+        yield from _names(node.value, inner)
+        for target in node.targets:
+            yield from _names(target, inner)
+        return
+    if isinstance(node, ast.For):
+        for part in (node.iter, node.target, *node.body, *node.orelse):
+            yield from _names(part, inner)
+        return
+    if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+        yield from _comprehension_names(node, inner)
+        return
+    if isinstance(node, ast.Lambda):
+        own = {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)}
+        yield from _names(node.args, inner)
+        yield from _names(node.body, inner | own)
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _names(child, inner)
+
+
+def _comprehension_names(
+    node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp, inner: frozenset[str]
+) -> Iterator[tuple[str, Literal["load", "store"]]]:
+    own = {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
+    for place, generator in enumerate(node.generators):
+        yield from _names(generator.iter, inner | own if place else inner)
+        for condition in generator.ifs:
+            yield from _names(condition, inner | own)
+    elements = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+    for element in elements:
+        yield from _names(element, inner | own)

@@ -1,0 +1,115 @@
+"""Function → FX graph: the backend that Dynamo calls with every graph it captured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import fx
+
+from nbcompile.compiler import passes
+from nbcompile.compiler.capture.fx_to_aten import CompileAten, compile_fx_graph
+from nbcompile.compiler.capture.graph_breaks import break_of_subgraph_reason
+from nbcompile.compiler.capture.graph_record import node_spans, record_nodes, source_name
+from nbcompile.compiler.linear_cross_entropy.rewrite import chunk_linear_cross_entropy
+from nbcompile.compiler.rewrite.attention import choose_attention
+from nbcompile.compiler.stages import FxGraph, device_of
+from nbcompile.options import Options
+from nbcompile.record.compilation import Graph, PassRecord
+from nbcompile.record.recorder import Recorder
+
+Backend = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+
+
+def _attention(graph: FxGraph, setting: passes.Setting) -> FxGraph:
+    if chosen := choose_attention(graph.module):
+        setting.said.append(f"{chosen} masked attention calls go to cuDNN")
+        said = f"{chosen} masked attention calls of graph {graph.id} go to cuDNN, as in eager mode"
+        setting.recorder.add(said)
+    return graph
+
+
+FX_PASSES = (
+    passes.Pass("linear + cross_entropy", chunk_linear_cross_entropy),
+    passes.Pass("attention", _attention),
+)
+
+
+def make_backend(
+    options: Options,
+    recorder: Recorder,
+    compile_aten: CompileAten,
+    *,
+    record_breaks: bool = True,
+) -> Backend:
+    """The Dynamo backend of one compile.
+
+    The returned function records each FX graph, gives it to AOTAutograd and ``compile_aten``, and
+    returns what Dynamo is to call: positional tensors in, a tuple of outputs back. ``record_breaks``
+    records the break that ended the graph; turn it off where somebody listens to all breaks.
+    """
+
+    def backend(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        graph = record_fx_graph(module, recorder)
+        if record_breaks:
+            found = break_of_subgraph_reason(module, recorder, graph.id)
+            if found is not None:
+                recorder.add(found)
+        resolved = options.for_device(device_of(module, example_inputs))
+        setting = passes.Setting(resolved, recorder)
+        graph = passes.run(FX_PASSES, graph, graph.id, setting, start="fx")[-1]
+        return compile_fx_graph(graph, example_inputs, resolved, recorder, compile_aten)
+
+    return backend
+
+
+def delegating_backend(recorder: Recorder, compiler: Callable[..., Any]) -> Backend:
+    """A backend that records the FX graph and then lets ``compiler(graph, inputs, recorder)`` compile it."""
+
+    def backend(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        graph = record_fx_graph(module, recorder)
+        recorder.progress(f"{recorder.backend} compiles graph {graph.id}")
+        start, known = time.perf_counter(), recorder.compile_seconds
+        compiled = compiler(graph, list(example_inputs), recorder)
+        # What it told of its own steps is not counted twice.
+        spent = time.perf_counter() - start - (recorder.compile_seconds - known)
+        recorder.add(PassRecord(recorder.backend, f"{graph.id}.fx", "", max(0.0, spent) * 1e3))
+        if not callable(compiled):
+            raise TypeError(f"backend {recorder.backend} returned {type(compiled).__name__}, not a callable")
+        return compiled  # type: ignore[no-any-return]
+
+    return backend
+
+
+def record_fx_graph(module: fx.GraphModule, recorder: Recorder) -> FxGraph:
+    """Give the graph its id, add it to the record and return it as a stage value."""
+    start = time.perf_counter()
+    graph_id = recorder.next_graph_id()
+    recorder.progress(f"captured graph {graph_id}: {_count(module)} operations")
+    cell_file = recorder.cell.filename if recorder.cell is not None else ""
+    spans = {node.name: node_spans(node, cell_file) for node in module.graph.nodes}
+    ids, nodes, outputs = record_nodes(module.graph, f"{graph_id}.fx", spans, {})
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    by_id = {node.id: node for node in nodes}
+    recorder.sources[graph_id] = {source_name(node): by_id[ids[node.name]] for node in placeholders}
+    recorder.add(
+        Graph(
+            id=f"{graph_id}.fx",
+            stage="fx",
+            title=f"FX graph {graph_id}",
+            nodes=nodes,
+            outputs=outputs,
+            text="\n".join(node.text for node in nodes),
+        )
+    )
+    # Dynamo began before it called us; where nobody saw it begin, only our own part is known.
+    start = start if recorder.capture_started is None else recorder.capture_started
+    recorder.capture_started = None
+    spent = (time.perf_counter() - start) * 1e3
+    recorder.add(PassRecord("capture", before="", after=f"{graph_id}.fx", milliseconds=spent))
+    return FxGraph(id=graph_id, module=module, ids=ids, spans=spans)
+
+
+def _count(module: fx.GraphModule) -> int:
+    return sum(node.op in ("call_function", "call_method", "call_module") for node in module.graph.nodes)

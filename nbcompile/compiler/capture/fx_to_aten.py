@@ -1,0 +1,346 @@
+"""FX graph → ATen graphs: joint, forward and backward, by AOTAutograd, each node with its origins.
+
+Whatever goes wrong in compiling one of these graphs, nothing is lost: that graph runs as it is, in
+ATen, and the record says so and why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import keyword
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import TorchDynamoException
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from nbcompile.compiler import passes
+from nbcompile.compiler.capture.decompositions import Table, decompositions
+from nbcompile.compiler.capture.fixed_sizes import fix_sizes
+from nbcompile.compiler.capture.graph_record import record_nodes
+from nbcompile.compiler.capture.lost_updates import updated_number
+from nbcompile.compiler.capture.origins import Origins
+from nbcompile.compiler.capture.tangents import with_memory
+from nbcompile.compiler.in_aten import in_aten
+from nbcompile.compiler.rewrite.channels_last import run_channels_last
+from nbcompile.compiler.rewrite.devices import gather
+from nbcompile.compiler.rewrite.extremes import keep_compared
+from nbcompile.compiler.rewrite.index_tensors import make_again, split
+from nbcompile.compiler.rewrite.log_softmax import write_out
+from nbcompile.compiler.stages import AtenGraph, CompiledModule, FxGraph
+from nbcompile.errors import LoweringError, NbcompileError, SymbolicSizeError
+from nbcompile.options import Options
+from nbcompile.record.compilation import Graph, PassRecord, Span
+from nbcompile.record.recorder import Recorder
+
+CompileAten = Callable[[AtenGraph, Options, Recorder], CompiledModule]
+"""``compile_aten(aten, options, recorder)``: everything that happens below this file."""
+
+
+@dataclass(frozen=True)
+class AtenForm:
+    """The form that a compiler wants its ATen graphs in: which operators are rewritten, and whether with
+    ``ours``, the rewrites for our own compiler (layouts, what backward recomputes). Without them attention is
+    written out in plain products, whose gradients autograd knows."""
+
+    decompositions: Callable[[Options], Table] = decompositions
+    ours: bool = True
+
+
+OURS = AtenForm()
+
+
+def _in_place(rewrite: Callable[[fx.GraphModule], object]) -> Callable[[fx.GraphModule, passes.Setting], Any]:
+    def run(module: fx.GraphModule, _: passes.Setting) -> fx.GraphModule:
+        rewrite(module)
+        return module
+
+    return run
+
+
+# Where a graph's tensors lie, and how its images are laid out in memory.
+LAYOUT_PASSES = (
+    passes.Pass("devices", _in_place(gather)),
+    passes.Pass("channels last", run_channels_last),
+)
+# So that less has to be saved for backward, and what must be is.
+JOINT_PASSES = (
+    passes.Pass("log_softmax", _in_place(write_out)),
+    passes.Pass("extremes", _in_place(keep_compared)),
+)
+
+_TITLES = {"fw": "forward", "bw": "backward", "joint": "joint forward and backward"}
+
+
+def compile_fx_graph(
+    graph: FxGraph,
+    example_inputs: Sequence[Any],
+    options: Options,
+    recorder: Recorder,
+    compile_aten: CompileAten,
+    form: AtenForm = OURS,
+) -> Callable[..., Any]:
+    """Compile one FX graph; the result takes its inputs and returns its outputs as a tuple.
+
+    If AOTAutograd itself fails, the FX graph runs eagerly and a note says why; only what Dynamo wants
+    to see (its own exceptions, and those that it turns into graph breaks) is raised.
+    """
+    if lost := updated_number(graph.module):
+        error = LoweringError(f"it would lose what is written to {user_name(lost)}, a number as a tensor")
+        _give_up(recorder, f"{graph.id}.fw", error, None, "AOTAutograd was not asked")
+        return graph.module.forward
+    differentiable = any(isinstance(item, torch.Tensor) and item.requires_grad for item in example_inputs)
+    trace = _Trace(graph, options, recorder, compile_aten, form.ours, differentiable)
+
+    def partition(joint: fx.GraphModule, inputs: Any, **keywords: Any) -> Any:
+        # Of a subgraph that is called (which comes without inputs) the caller knows the strides already.
+        if inputs:
+            trace.rewrite(LAYOUT_PASSES, joint, "joint")
+        trace.rewrite(JOINT_PASSES, joint, "joint")
+        again = form.ours and make_again(joint, keywords["num_fwd_outputs"])
+        trace.record_joint(joint)
+        forward, backward = split(joint, inputs, again, **keywords)
+        trace.saved = saved_names(forward, keywords.get("num_fwd_outputs"))
+        return forward, backward
+
+    start = time.perf_counter()
+    try:
+        with contextlib.nullcontext() if form.ours else sdpa_kernel(SDPBackend.MATH):
+            compiled = aot_autograd(
+                fw_compiler=trace.compiler("fw"),
+                bw_compiler=trace.compiler("bw"),
+                inference_compiler=trace.compiler("fw", whole=True),
+                decompositions=form.decompositions(options),
+                partition_fn=partition,
+                keep_inference_input_mutations=True,
+            )(graph.module, list(example_inputs))
+    except Exception as error:
+        if belongs_to_dynamo(error):
+            raise
+        recorder.drop_part(graph.id)
+        _give_up(recorder, f"{graph.id}.fw", error, None, "AOTAutograd could not trace it")
+        return graph.module.forward
+    spent = (time.perf_counter() - start) * 1e3 - trace.below
+    recorder.add(PassRecord("autograd", f"{graph.id}.fx", f"{graph.id}.fw", spent))
+    return compiled
+
+
+def belongs_to_dynamo(error: BaseException) -> bool:
+    """Exceptions that Dynamo handles itself: restarts of its analysis, and fake-tensor failures that it
+    turns into a graph break."""
+    from torch._dynamo import exc
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    breaks = tuple(getattr(exc, "exceptions_allowed_to_be_fallback", ()))
+    return isinstance(error, (TorchDynamoException, GuardOnDataDependentSymNode, *breaks))
+
+
+class _Trace:
+    """What AOTAutograd's callbacks need to know of one FX graph, and of one another."""
+
+    def __init__(
+        self, graph: FxGraph, options: Options, recorder: Recorder, compile_aten: CompileAten, ours: bool,
+        differentiable: bool,
+    ) -> None:  # fmt: skip
+        self.graph = graph
+        self.options = options
+        self.recorder = recorder
+        self.compile_aten = compile_aten
+        self.ours = ours
+        self.differentiable = differentiable
+        self.origins = Origins(graph, recorder.cell.filename if recorder.cell is not None else "")
+        self.fx_inputs = self.origins.inputs
+        self.saved: tuple[str, ...] = ()
+        self.below = 0.0  # milliseconds spent in compile_aten while AOTAutograd was running
+        self.joint_ids: dict[str, str] = {}
+        self.joint_spans: dict[str, tuple[Span, ...]] = {}
+        self.joint_inputs: dict[str, int] = {}
+
+    # -- recording ---------------------------------------------------------------------------
+
+    def record_joint(self, module: fx.GraphModule) -> None:
+        origins = self.origins.of(module.graph)
+        spans = self.origins.spans(module.graph, origins)
+        self.joint_ids = self._add(module, "joint", origins, spans, saved=())
+        self.joint_spans = spans
+        self.joint_inputs = self.origins.input_positions(module.graph)
+
+    def aten_graph(self, module: fx.GraphModule, suffix: Literal["fw", "bw"]) -> AtenGraph:
+        graph = module.graph
+        if suffix == "bw":
+            known = self.joint_ids
+            origins: dict[str, tuple[str, ...]] = {
+                n.name: (known[n.name],) for n in graph.nodes if n.name in known and n.op != "output"
+            }
+            spans = {name: self.joint_spans.get(name, ()) for name in origins}
+            positions = self.joint_inputs
+        else:
+            captured = self.origins.of(graph)
+            spans = self.origins.spans(graph, captured)
+            # Half of a joint graph: of the node that it was there, which has its own origins.
+            origins = captured | {
+                node.name: (self.joint_ids[node.name],)
+                for node in graph.nodes
+                if node.name in self.joint_ids and node.op != "output"
+            }
+            positions = self.joint_inputs or self.origins.input_positions(graph)
+        saved = self.saved if suffix == "fw" else ()
+        ids = self._add(module, suffix, origins, spans, saved)
+        return AtenGraph(
+            id=f"{self.graph.id}.{suffix}",
+            stage="forward" if suffix == "fw" else "backward",
+            module=module,
+            ids=ids,
+            origins=origins,
+            spans=spans,
+            saved=saved,
+            static_inputs=self._static_inputs(graph, positions),
+            names={
+                name: user_name(str(self.fx_inputs[place].target))
+                for name, place in positions.items()
+                if place < len(self.fx_inputs)
+            },
+            differentiable=self.differentiable,
+        )
+
+    def _add(
+        self,
+        module: fx.GraphModule,
+        suffix: str,
+        origins: dict[str, tuple[str, ...]],
+        spans: dict[str, tuple[Span, ...]],
+        saved: tuple[str, ...],
+    ) -> dict[str, str]:
+        id = f"{self.graph.id}.{suffix}"
+        ids, nodes, outputs = record_nodes(module.graph, id, spans, origins)
+        stages: dict[str, Literal["forward", "backward", "joint"]]
+        stages = {"fw": "forward", "bw": "backward", "joint": "joint"}
+        self.recorder.add(
+            Graph(
+                id=id,
+                stage=stages[suffix],
+                title=f"ATen {_TITLES[suffix]} graph {self.graph.id}",
+                nodes=nodes,
+                outputs=outputs,
+                saved=tuple(ids[name] for name in saved if name in ids),
+                parent=f"{self.graph.id}.{'joint' if self.joint_ids and suffix != 'joint' else 'fx'}",
+                text="\n".join(node.text for node in nodes),
+            )
+        )
+        return ids
+
+    def _static_inputs(self, graph: fx.Graph, positions: dict[str, int]) -> frozenset[int]:
+        inputs = [node for node in graph.nodes if node.op == "placeholder"]
+        static = set()
+        for position, node in enumerate(inputs):
+            place = positions.get(node.name)
+            if place is not None and place < len(self.fx_inputs) and _is_static(self.fx_inputs[place]):
+                static.add(position)
+        return frozenset(static)
+
+    def rewrite(self, rewrites: Sequence[passes.Pass], module: fx.GraphModule, suffix: str) -> None:
+        """Let the passes change a graph, in place, before it is recorded."""
+        if not self.ours:
+            return
+        start = time.perf_counter()
+        passes.run(rewrites, module, f"{self.graph.id}.{suffix}", passes.Setting(self.options, self.recorder))
+        self.below += (time.perf_counter() - start) * 1e3
+
+    # -- compiling -----------------------------------------------------------------------------
+
+    def compiler(self, suffix: Literal["fw", "bw"], whole: bool = False) -> Callable[..., Any]:
+        """The function AOTAutograd calls with one flat graph; returns a boxed callable. ``whole``: the graph
+        is no half of a joint one, whose layout has been chosen before."""
+
+        def compile_one(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+            if whole:
+                self.rewrite(LAYOUT_PASSES, module, suffix)
+            start = time.perf_counter()
+            try:
+                return self._compile(module, suffix)
+            finally:
+                self.below += (time.perf_counter() - start) * 1e3
+
+        return compile_one
+
+    def _compile(self, module: fx.GraphModule, suffix: Literal["fw", "bw"]) -> Callable[..., Any]:
+        aten = self.aten_graph(module, suffix)
+        self.recorder.progress(f"compiling {aten.id}: {len(aten.ids)} nodes")
+        try:
+            compiled = self._compiled(aten)
+        except Exception as error:
+            if belongs_to_dynamo(error):
+                raise
+            self.recorder.drop_part(aten.id)
+            who = "our compiler" if self.recorder.backend == "nbcompile" else self.recorder.backend
+            _give_up(self.recorder, aten.id, error, aten, f"{who} could not compile it")
+            return _boxed(in_aten(module))
+        if compiled.from_cache:
+            self.recorder.from_cache.add(aten.id)
+        return _boxed(with_memory(compiled.call, module) if suffix == "bw" else compiled.call)
+
+    def _compiled(self, aten: AtenGraph) -> CompiledModule:
+        try:
+            return self.compile_aten(aten, self.options, self.recorder)
+        except SymbolicSizeError as error:
+            if not self.ours or not fix_sizes(aten.module):
+                raise
+            self.recorder.drop_part(aten.id)
+            alone = f"graph {aten.id} is compiled for the sizes of this call alone"
+            self.recorder.add(f"{alone}: {error.message.splitlines()[0]}")
+            return self.compile_aten(aten, self.options, self.recorder)
+
+
+def _boxed(call: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    try:
+        call._boxed_call = True  # type: ignore[attr-defined]
+    except AttributeError:  # a builtin or bound method takes no attributes
+
+        def boxed(inputs: list[Any]) -> Any:
+            return call(inputs)
+
+        boxed._boxed_call = True  # type: ignore[attr-defined]
+        return boxed
+    return call
+
+
+def _give_up(recorder: Recorder, graph: str, error: Exception, aten: AtenGraph | None, what: str) -> None:
+    line = error.line if isinstance(error, NbcompileError) else None
+    if line is None and aten is not None:
+        lines = [span.line for spans in aten.spans.values() for span in spans if not span.file]
+        line = min(lines, default=None)
+    where = f"line {line}: " if line is not None else ""
+    text = error.message if isinstance(error, NbcompileError) else (str(error) or "no message")
+    reason = f"{type(error).__name__}: {text.strip().splitlines()[0]}"
+    advice = f" {error.advice}" if isinstance(error, NbcompileError) and error.advice else ""
+    recorder.ran_eagerly[graph] = f"{what}: {reason}"
+    recorder.add(f"{where}graph {graph} runs eagerly: {what}: {reason}{advice}")
+
+
+def saved_names(forward: fx.GraphModule, outputs: int | None) -> tuple[str, ...]:
+    returned = next(node for node in reversed(forward.graph.nodes) if node.op == "output").args[0]
+    kept = list(returned)[outputs:] if outputs is not None and isinstance(returned, tuple | list) else []
+    return tuple(node.name for node in kept if isinstance(node, fx.Node))
+
+
+def _is_static(node: fx.Node) -> bool:
+    """Whether an FX input is a parameter or buffer: the same memory at every call."""
+    if isinstance(node.meta.get("example_value"), torch.nn.Parameter) or node.type is torch.nn.Parameter:
+        return True
+    return "_dynamo_static_input_type" in (node.meta.get("tensor_dict") or {})
+
+
+def user_name(source: str) -> str:
+    """What a person would call an input that Dynamo calls ``L_self_modules_norm_parameters_weight_``:
+    ``norm_weight``. A name that Python takes: DDPOptimizer's graphs have inputs called ``0_weight``."""
+    words = [word for word in source.strip("_").split("_") if word]
+    if words and words[0] in ("L", "G", "l", "g"):
+        words = words[1:]
+    telling = [word for word in words if word not in ("self", "modules", "parameters", "buffers")]
+    name = "_".join(telling or words) or "input"
+    return name if name.isidentifier() and not keyword.iskeyword(name) else f"_{name}"

@@ -1,0 +1,271 @@
+"""FX nodes as record nodes: names of ops, shapes, bytes, spans and the line of text a person reads."""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import operator
+import os
+import re
+import sysconfig
+import traceback
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+
+from nbcompile.compiler.fx_values import dim, nbytes, node_value, short_dtype
+from nbcompile.record.compilation import Node, NodeKind, Span
+
+_TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_PYTHON_FOLDER = os.path.join(sysconfig.get_path("stdlib"), "")
+_OWN_FOLDER = str(Path(__file__).resolve().parents[2]) + os.sep
+_MADE_UP = ("<frozen", "<string>", "<eval_with_key>", "<torch_package")
+_NOT_THE_USERS = (_TORCH_FOLDER, _OWN_FOLDER, _PYTHON_FOLDER, *_MADE_UP)
+_LIBRARY_FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+# ATen ops that are a call into a library whatever the compiler: a first guess, lowering decides.
+_LIBRARY_OPS = frozenset(
+    "mm addmm bmm baddbmm addbmm addmv mv dot vdot convolution convolution_backward _convolution sort "
+    "topk kthvalue median nanmedian mode unique _unique2 cumsum cumprod cummax cummin logcumsumexp "
+    "nonzero masked_select bincount histc searchsorted bucketize multinomial cholesky triangular_solve "
+    "_grid_sampler_2d_cpu_fallback mkldnn_rnn_layer _cdist_forward _embedding_bag "
+    "_embedding_bag_forward_only linear_cross_entropy scale_gradient".split()
+)
+_LIBRARY_PREFIXES = ("linalg_", "_linalg_", "_fft_", "_scaled_dot_product", "_flash", "_efficient")
+
+_FX_VIEWS = frozenset(
+    "view reshape permute transpose t T mT squeeze unsqueeze expand expand_as narrow select flatten "
+    "unflatten swapaxes movedim getitem chunk split unbind diagonal view_as contiguous getattr".split()
+)
+_FX_LIBRARY = frozenset(
+    "linear matmul mm bmm addmm baddbmm einsum bilinear conv1d conv2d conv3d conv_transpose1d "
+    "conv_transpose2d conv_transpose3d scaled_dot_product_attention multi_head_attention_forward sort "
+    "argsort topk cumsum".split()
+)
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{short_dtype(value.dtype)}[{','.join(str(dim(extent)) for extent in value.shape)}]"
+    if isinstance(value, tuple | list):
+        return f"({', '.join(_describe(item) for item in value)})"
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return f"{type(value).__name__}({dim(value)})"
+    return ""
+
+
+def op_name(node: fx.Node) -> str:
+    """``torch.nn.functional.layer_norm``, ``operator.add``, ``Tensor.sum``, ``aten.add.Tensor``,
+    ``placeholder``..."""
+    if node.op == "call_method":
+        return f"Tensor.{node.target}"
+    if node.op != "call_function":
+        return node.op
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    name = getattr(target, "__name__", str(target))
+    module = getattr(target, "__module__", None) or ""
+    if module == "_operator":
+        return f"operator.{name}"
+    if module.startswith("torch._C") or module in ("builtins", ""):
+        # Builtins say torch._C._nn or nothing; people know them by their public name.
+        if hasattr(torch.nn.functional, name) and not hasattr(torch, name):
+            return f"torch.nn.functional.{name}"
+        if hasattr(torch, name):
+            return f"torch.{name}"
+    return f"{module}.{name}" if module else str(name)
+
+
+def node_kind(node: fx.Node) -> NodeKind:
+    """A first guess from the op alone; lowering knows better."""
+    if node.op == "placeholder":
+        return "input"
+    if node.op == "output":
+        return "output"
+    if node.op == "get_attr":
+        return "constant"
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        name = target._schema.name.rpartition("::")[2]
+        if name in _LIBRARY_OPS or name.startswith(_LIBRARY_PREFIXES):
+            return "library"
+        return "view" if _is_view(target) else "compute"
+    if target is operator.getitem:
+        return "view"
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if name in _FX_LIBRARY:
+        return "library"
+    return "view" if name in _FX_VIEWS else "compute"
+
+
+@functools.cache
+def _is_view(target: Any) -> bool:
+    returns = target._schema.returns
+    return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
+
+
+def source_name(node: fx.Node) -> str:
+    """Dynamo's name of what an input of an FX graph is, e.g. ``L['x']``; empty in other graphs."""
+    name = getattr(getattr(node.meta.get("grapharg"), "source", None), "name", "")
+    return str(name() if callable(name) else name)  # a method before torch 2.10
+
+
+def node_line(node: fx.Node) -> str:
+    """``y = torch.softmax(x, -1)    f32[64,16]``."""
+    shape = _describe(node_value(node))
+    if node.op == "placeholder":
+        text = f"{node.name} = input {source_name(node)}".rstrip()
+    elif node.op == "output":
+        return f"return {_argument(node.args[0])}"
+    elif node.op == "get_attr":
+        text = f"{node.name} = self.{node.target}"
+    else:
+        arguments = [_argument(item) for item in node.args]
+        arguments += [f"{key}={_argument(item)}" for key, item in node.kwargs.items()]
+        if node.op == "call_method" and arguments:
+            text = f"{node.name} = {arguments[0]}.{node.target}({', '.join(arguments[1:])})"
+        else:
+            text = f"{node.name} = {op_name(node)}({', '.join(arguments)})"
+    return f"{text}    {shape}".rstrip()
+
+
+def _argument(value: Any) -> str:
+    if isinstance(value, fx.Node):
+        return value.name
+    if isinstance(value, tuple):
+        return f"({', '.join(_argument(item) for item in value)}{',' if len(value) == 1 else ''})"
+    if isinstance(value, list):
+        return f"[{', '.join(_argument(item) for item in value)}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key!r}: {_argument(item)}' for key, item in value.items())}}}"
+    if isinstance(value, slice):
+        parts = [_argument(part) if part is not None else "" for part in (value.start, value.stop)]
+        step = f":{_argument(value.step)}" if value.step is not None else ""
+        return ":".join(parts) + step
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def record_nodes(
+    graph: fx.Graph,
+    prefix: str,
+    spans: Mapping[str, tuple[Span, ...]],
+    origins: Mapping[str, tuple[str, ...]],
+) -> tuple[dict[str, str], tuple[Node, ...], tuple[str, ...]]:
+    """Every node of a graph as a record Node. Returns (ids by node name, nodes, ids of the outputs);
+    ids are ``<prefix>.n<position>``. ``spans`` and ``origins`` are keyed by node name."""
+    ids = {node.name: f"{prefix}.n{position}" for position, node in enumerate(graph.nodes)}
+    nodes = []
+    outputs: tuple[str, ...] = ()
+    for node in graph.nodes:
+        value = node_value(node)
+        tensor = value if isinstance(value, torch.Tensor) else None
+        inputs = tuple(ids[each.name] for each in node.all_input_nodes)
+        if node.op == "output":
+            outputs = inputs
+        shape = stride = None
+        if tensor is not None:
+            shape = tuple(dim(extent) for extent in tensor.shape)
+            if tensor.layout == torch.strided:
+                stride = tuple(dim(step) for step in tensor.stride())
+        nodes.append(
+            Node(
+                id=ids[node.name],
+                name=node.name,
+                op=op_name(node),
+                kind=node_kind(node),
+                inputs=inputs,
+                origins=origins.get(node.name, ()),
+                spans=spans.get(node.name, ()),
+                shape=shape,
+                dtype=str(tensor.dtype).removeprefix("torch.") if tensor is not None else None,
+                stride=stride,
+                bytes=nbytes(value),
+                module=module_path(node),
+                text=node_line(node),
+            )
+        )
+    return ids, tuple(nodes), outputs
+
+
+def module_path(node: fx.Node) -> str:
+    """``layers.0.attention``: where in the user's module this was called; empty outside of one."""
+    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
+    if not stack:
+        return ""
+    innermost = list(stack.values())[-1]
+    path = innermost[0] if isinstance(innermost, tuple) else innermost
+    return clean_source(str(path))
+
+
+def clean_source(source: str) -> str:
+    """``L['self']._modules['layers']._modules['0']`` as people write it: ``layers.0``."""
+    source = re.sub(r"\._modules\['([^']*)'\]", r".\1", source)
+    source = re.sub(r"(?:\b[LG]|\.__dict__|globals\(\))\['([^']*)'\]", r".\1", source)
+    source = re.sub(r"\[(\d+)\]", r".\1", source).replace("getattr(", "").replace("['", ".").replace("']", "")
+    return source.strip(".").removeprefix("self.").removeprefix("self")
+
+
+# -- places in the user's source -------------------------------------------------------------------
+
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+)(?:, in .*)?$')
+
+
+def is_user_file(filename: str) -> bool:
+    """False for Python itself, torch, this package, installed packages and made-up files."""
+    return not filename.startswith(_NOT_THE_USERS) and not any(f in filename for f in _LIBRARY_FOLDERS)
+
+
+def span_file(filename: str, cell_file: str) -> str:
+    """What a Span's ``file`` says for this file: empty for the compiled cell itself."""
+    return "" if cell_file and filename == cell_file else filename
+
+
+@functools.lru_cache(maxsize=4096)
+def spans_of_trace(stack_trace: str, cell_file: str) -> tuple[Span, ...]:
+    """The user's frames of a formatted stack trace, outermost first, with the columns its carets mark."""
+    spans = []
+    rows = stack_trace.splitlines()
+    for position, row in enumerate(rows):
+        frame = _FRAME.match(row)
+        if frame is None or not is_user_file(frame["file"]):
+            continue
+        line = int(frame["line"])
+        column = end = None
+        if position + 2 < len(rows) and not set(rows[position + 2].strip()) - set("^~"):
+            carets = rows[position + 2]
+            marks = carets.strip()
+            if marks:
+                # The trace prints the line without its own indent, behind four spaces.
+                text = linecache.getline(frame["file"], line)
+                indent = len(text) - len(text.lstrip())
+                column = len(carets) - len(carets.lstrip()) - 4 + indent
+                end = column + len(marks)
+        file = span_file(frame["file"], cell_file)
+        spans.append(Span(line, column, line if end is not None else None, end, file))
+    return tuple(spans)
+
+
+def spans_of_frames(frames: Iterable[traceback.FrameSummary], cell_file: str) -> tuple[Span, ...]:
+    """The user's frames of a stack summary, outermost first, with columns where they were recorded."""
+    spans = []
+    for frame in frames:
+        if not is_user_file(frame.filename):
+            continue
+        line = frame.lineno or 1
+        column, end = getattr(frame, "colno", None), getattr(frame, "end_colno", None)
+        end_line = getattr(frame, "end_lineno", None) or (line if end is not None else None)
+        if column is None or end is None or (end_line == line and end <= column):
+            column = end = end_line = None
+        spans.append(Span(line, column, end_line, end, span_file(frame.filename, cell_file)))
+    return tuple(spans)
+
+
+def node_spans(node: fx.Node, cell_file: str) -> tuple[Span, ...]:
+    """Where in the user's source a node comes from, by its own metadata."""
+    trace = node.meta.get("stack_trace")
+    return spans_of_trace(trace, cell_file) if isinstance(trace, str) else ()

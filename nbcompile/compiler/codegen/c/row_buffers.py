@@ -1,0 +1,78 @@
+"""Which values of a row are kept in a small array between passes, rather than computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES
+from nbcompile.compiler.kernel_ir.values import Value, walk_values
+from nbcompile.compiler.loop_ir.expr import TRANSCENDENTAL
+from nbcompile.compiler.loop_ir.index import Axis
+
+if TYPE_CHECKING:
+    from nbcompile.compiler.codegen.c.kernel import KernelPrinter
+
+ROW_BUFFER_BYTES = 128 << 10
+COSTLY_LOADS = 3
+COSTLY_OPS = 8
+
+
+@dataclass
+class RowBuffers:
+    """``names`` of arrays by value number; which pass writes and which passes read each."""
+
+    names: dict[int, str] = field(default_factory=dict)
+    written: dict[int, list[int]] = field(default_factory=dict)
+    read: dict[int, list[int]] = field(default_factory=dict)
+    declarations: list[tuple[str, str, int, str]] = field(default_factory=list)
+
+
+def plan_row_buffers(
+    printer: KernelPrinter, passes: Sequence[Sequence[Value]], inner: Sequence[Axis]
+) -> RowBuffers:
+    """Choose, for each later pass, the topmost costly values that an earlier pass computed."""
+    plan = RowBuffers()
+    size = inner[-1].extent.constant
+    if len(inner) != 1 or not size:
+        return plan
+    made_in: dict[int, int] = {}
+    budget = ROW_BUFFER_BYTES
+    for level, roots in enumerate(passes):
+        seen: set[int] = set()
+        pending = list(roots)
+        while pending:
+            value = pending.pop()
+            if value.number in seen:
+                continue
+            seen.add(value.number)
+            first = made_in.get(value.number)
+            if first is not None and value.axes & set(inner) and _costly(value):
+                bytes_ = size * value.dtype.itemsize
+                if value.number not in plan.names and bytes_ <= budget:
+                    budget -= bytes_
+                    hint = printer.names.get(value.number) or "t"
+                    name = printer.fresh(f"{hint}_kept")
+                    plan.names[value.number] = name
+                    plan.written.setdefault(first, []).append(value.number)
+                    plan.declarations.append((name, REGISTER_TYPES[value.dtype], size, value.origin))
+                if value.number in plan.names:
+                    plan.read.setdefault(level, []).append(value.number)
+                    continue
+            pending += value.inputs()
+        _, certain = printer.needed(roots, {}, {})
+        for number in certain:
+            made_in.setdefault(number, level)
+    return plan
+
+
+def _costly(value: Value) -> bool:
+    """Whether computing ``value`` again costs more than reading it from the first-level cache."""
+    if value.kind != "op":
+        return False
+    below = walk_values([value])
+    if any(item.op in TRANSCENDENTAL for item in below):
+        return True
+    loads = sum(1 for item in below if item.kind == "load" and item.axes)
+    return loads >= COSTLY_LOADS or sum(1 for item in below if item.kind == "op") >= COSTLY_OPS

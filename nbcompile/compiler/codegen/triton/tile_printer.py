@@ -1,0 +1,475 @@
+"""Prints the statements of a Triton kernel: names, places, masks, and values as tiles.
+
+Every value is a tile whose dimensions are those of the axes it depends on; a row's value in a
+two-dimensional tile has the shape ``[XBLOCK, 1]``, so that tiles of any shape combine by broadcasting.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+import torch
+
+from nbcompile.compiler.codegen.printed import Lines
+from nbcompile.compiler.codegen.triton.aligned_rows import whole_groups
+from nbcompile.compiler.codegen.triton.expressions import (
+    POINTER_TYPES,
+    TRITON_TYPES,
+    TritonWriter,
+    reserved_names,
+)
+from nbcompile.compiler.codegen.triton.guards import needed, varies_along
+from nbcompile.compiler.codegen.triton.random_blocks import four_at_once, four_coins
+from nbcompile.compiler.kernel_ir import integer_ranges
+from nbcompile.compiler.kernel_ir.integer_ranges import in_unit_interval
+from nbcompile.compiler.kernel_ir.values import Gathered, KernelValues, Store, Value, gathered
+from nbcompile.compiler.loop_ir.index import (
+    Atom,
+    Axis,
+    FloorDiv,
+    IndexExpr,
+    Mod,
+    Size,
+    at_least,
+    index,
+    product,
+)
+from nbcompile.compiler.loop_ir.nodes import Buffer
+from nbcompile.compiler.loop_ir.substitution import substitute
+from nbcompile.compiler.stages import Argument
+from nbcompile.errors import CodegenError
+
+RESERVED = reserved_names() | frozenset("range int bool min max sum abs slab start chunk end".split())
+
+Scope = dict[int, str]
+"""Values that have a name (or a text) here: value number → text."""
+
+
+@dataclass
+class Dim:
+    """One dimension of the tile: ``axes`` counted as one. ``place`` is its dimension in the tile's shape;
+    None if it is one number for the program. ``mask`` names the lanes that exist (empty: all do);
+    ``cut``: these are all below the extent. ``first`` tests whether the program is the first one along it
+    (empty: nobody asks)."""
+
+    axes: tuple[Axis, ...]
+    name: str
+    block: str
+    place: int | None
+    mask: str = ""
+    cut: bool = False
+    first: str = ""
+
+    @property
+    def extent(self) -> IndexExpr:
+        return product(axis.extent for axis in self.axes)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition that loads stand under: its text, and the dimensions it varies along."""
+
+    text: str
+    dims: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A load whose place depends on conditions: ``start``, plus the text ``rest`` which varies along
+    ``dims``."""
+
+    load: Value
+    start: IndexExpr
+    rest: str
+    dims: frozenset[int]
+
+
+class TilePrinter:
+    """State of one Triton function: its arguments, names and lines so far."""
+
+    def __init__(
+        self, values: KernelValues, buffers: Mapping[str, Buffer], writer: TritonWriter, dims: Sequence[Dim],
+        letters: Mapping[str, str],
+    ) -> None:  # fmt: skip
+        self.values = values
+        self.names = values.names
+        self.buffers = buffers
+        self.writer = writer
+        self.dims = list(dims)
+        self.shape = [dim.block for dim in sorted(self.tiled, key=lambda dim: dim.place or 0)]
+        self.letters = dict(letters)
+        self.out = Lines(depth=1, step="    ")
+        self.used_names: set[str] = set(letters.values()) | RESERVED
+        self.used_names |= {dim.block for dim in dims} | {dim.name for dim in dims}
+        self.pointers: dict[str, str] = {}
+        self.written: dict[str, None] = {}
+        self.sizes: dict[str, Size] = {}
+        self.reduced_text: dict[str, str] = {}
+        self.starts: dict[str, str] = {}  # where the present block of rows starts: a multiple of four
+        self.read: set[Atom] = set()  # axes whose names stand somewhere
+        self.joined: tuple[Axis, Axis, Axis] | None = None  # two axes, and the one that stands for both
+        self.moved: dict[Axis, IndexExpr] = {}  # axes that are counted from elsewhere at present
+        self.wide = self._needs_int64()
+
+    @property
+    def tiled(self) -> list[Dim]:
+        return [dim for dim in self.dims if dim.place is not None]
+
+    def _needs_int64(self) -> bool:
+        return any(self.buffers[name].span_hint() >= integer_ranges.INT32_LIMIT for name in self._touched())
+
+    def _touched(self) -> set[str]:
+        found = {item.buffer for item in self.values.stores}
+        group = self.values.group
+        found |= {load.buffer for loop in group.loops for load in loop.reads()}
+        found |= {item.output for item in self.values.reductions}
+        return {name for name in found if name in self.buffers}
+
+    # -- names ---------------------------------------------------------------------------------------
+
+    def fresh(self, hint: str) -> str:
+        base = "".join(char if char.isalnum() else "_" for char in hint).strip("_") or "t"
+        if base[0].isdigit():
+            base = f"t{base}"
+        if keyword.iskeyword(base) or base in RESERVED:
+            base += "_"
+        name, number = base, 2
+        while name in self.used_names:
+            name, number = f"{base}_{number}", number + 1
+        self.used_names.add(name)
+        return name
+
+    def pointer(self, buffer: str, *, write: bool = False) -> str:
+        if write:
+            self.written[buffer] = None
+        if buffer not in self.pointers:
+            self.pointers[buffer] = self.fresh(f"{buffer}_ptr")
+        return self.pointers[buffer]
+
+    def arguments(self, ours: Iterable[str]) -> list[tuple[str, Argument]]:
+        """(buffer, or the size's own name, with its argument) for everything used so far."""
+        mine = set(ours) | set(self.written)
+        found = []
+        for buffer, name in self.pointers.items():
+            dtype = self.buffers[buffer].dtype
+            if dtype not in POINTER_TYPES:
+                raise CodegenError(f"no Triton type for {dtype}")
+            temporary = self.buffers[buffer].role == "temporary" and buffer in mine
+            found.append((buffer, Argument(name, POINTER_TYPES[dtype], ours=temporary)))
+        kind = "i64" if self.wide else "i32"
+        found += [(name, Argument(name, kind, hint=size.hint)) for name, size in self.sizes.items()]
+        return found
+
+    # -- dimensions ------------------------------------------------------------------------------------
+
+    def dims_of(self, axes: Iterable[Axis]) -> frozenset[int]:
+        """Places (in the tile's shape) of the dimensions that these axes lie in."""
+        wanted = set(axes)
+        return frozenset(
+            dim.place for dim in self.dims if dim.place is not None and not wanted.isdisjoint(dim.axes)
+        )
+
+    def across(self, text: str, place: int | None) -> str:
+        """A one-dimensional tile as it lies in the whole tile's shape."""
+        if place is None or len(self.shape) == 1:
+            return text
+        return f"{text}[:, None]" if place == 0 else f"{text}[None, :]"
+
+    def shape_text(self) -> str:
+        return f"[{', '.join(self.shape)}]"
+
+    def lanes(self, dim: Dim, *, offset: str = "") -> str:
+        """``offset + arange(block)`` along ``dim``."""
+        wide = ".to(tl.int64)" if self.wide else ""  # any axis may have the stride that needs it
+        text = self.across(f"tl.arange(0, {dim.block}){wide}", dim.place)
+        return f"{offset} + {text}" if offset else text
+
+    def letter(self, axis: Atom) -> str:
+        """The name of an axis, to be read."""
+        self.read.add(axis)
+        return self.letters[axis.text]
+
+    def declare_axes(self, dim: Dim, needed: Set[Atom] | None = None) -> None:
+        """The axes of ``dim``, or those ``needed``, from its one variable: ``i = x // 8``, ``j = x % 8``."""
+        if len(dim.axes) < 2:
+            return
+        step = dim.extent
+        for number, axis in enumerate(dim.axes):
+            inner = product(item.extent for item in dim.axes[number + 1 :])
+            text = dim.name
+            if number:
+                text = f"{text} % {self._factor(step)}"
+            if inner.constant != 1:
+                text = f"{f'({text})' if number else text} // {self._factor(inner)}"
+            if needed is None or axis in needed:
+                self.out.add(f"{self.letters[axis.text]} = {text}")
+            step = inner
+
+    def _factor(self, place: IndexExpr) -> str:
+        text = self.place(place, {})
+        return text if text.isalnum() else f"({text})"
+
+    # -- indices -----------------------------------------------------------------------------------------
+
+    def place(self, place: IndexExpr, scope: Scope, under: Sequence[Condition] = ()) -> str:
+        """An index as text."""
+        if self.joined:
+            place = _with_joined(place, *self.joined)
+        place = substitute(place, self.moved) if self.moved else place
+
+        def name_of(atom: Atom) -> str:
+            if isinstance(atom, Size):
+                self.sizes[atom.text] = atom
+                return atom.text
+            if isinstance(atom, FloorDiv | Mod):
+                sign = "//" if isinstance(atom, FloorDiv) else "%"
+                top = self.place(atom.numerator, scope, under)
+                return f"(({top}) {sign} {self.parenthesised(atom.denominator, scope, under)})"
+            if isinstance(atom, Gathered):
+                text = self.text(atom.value, scope, under)
+                return text if text.isidentifier() else f"({text})"
+            return self.letter(atom)
+
+        if not place.terms:
+            return "0"
+        parts: list[str] = []
+        for mono, coeff in place.terms:
+            factors = [name_of(atom) for atom in mono]
+            if not mono or abs(coeff) != 1:
+                factors.append(str(abs(coeff)))
+            sign = "-" if coeff < 0 else "+"
+            parts.append((f" {sign} " if parts else ("-" if coeff < 0 else "")) + "*".join(factors))
+        return "".join(parts)
+
+    def parenthesised(self, place: IndexExpr, scope: Scope, under: Sequence[Condition]) -> str:
+        text = self.place(place, scope, under)
+        return text if text.isalnum() else f"({text})"
+
+    # -- values ------------------------------------------------------------------------------------------
+
+    def text(self, value: Value, scope: Scope, under: Sequence[Condition] = ()) -> str:
+        """``value`` as a Triton expression, using the names in scope. ``under``: conditions of the guards
+        around it, which mask its loads."""
+        if value.number in scope:
+            return scope[value.number]
+        if value.kind == "const":
+            return self.writer.constant(value.literal, value.dtype)
+        if value.kind == "load":
+            return self.load(value, scope, under)
+        if value.kind == "index":
+            if value.place.constant is not None:
+                return self.writer.constant(value.place.constant, value.dtype)
+            text = self.place(value.place, scope, under)
+            if value.dtype == torch.int64 and not self.wide:
+                return f"({text}).to(tl.int64)"
+            return text if text.isalnum() else f"({text})"
+        if value.kind == "reduced":
+            return self.reduced_text[value.buffer]
+        if value.kind == "guard":
+            return self.guard(value, scope, under)
+        if value.op == "philox_uniform":
+            four = four_at_once(self, value, scope)
+            if four:
+                return four
+        if value.op == "lt":
+            coins = four_coins(self, value, scope)
+            if coins:
+                return coins
+        args = [self.text(arg, scope, under) for arg in value.args]
+        of = value.args[1].dtype if value.op == "where" else value.args[0].dtype
+        name = value.op
+        if name == "log1p" and value.dtype == torch.float32 and in_unit_interval(value.args[0]):
+            name = "log1p_unit"
+        return self.writer.op(name, args, value.dtype, of)
+
+    def guard(self, value: Value, scope: Scope, under: Sequence[Condition]) -> str:
+        test, axes = self.test(value, scope, under)
+        if not test:
+            return self.text(value.args[0], scope, under)
+        one = self.chosen(value, scope, under)
+        if one is not None:
+            return self.load(one.load, scope, under, one)
+        dims = self.dims_of(axes)
+        inside = self.text(value.args[0], scope, [*under, Condition(test, dims)])
+        opposite = f"~({test})" if dims else f"(({test}) == 0)"  # of numbers it is one of Python's
+        outside = self.text(value.args[1], scope, [*under, Condition(opposite, dims)])
+        return f"tl.where({test}, {inside}, {outside})"
+
+    def test(self, guard: Value, scope: Scope, under: Sequence[Condition]) -> tuple[str, set[Axis]]:
+        """What of a guard's bounds is not known to hold, and the axes it depends on."""
+        tests: list[str] = []
+        for item, low, high in guard.bounds:
+            above, below = at_least(item, low), at_least(high - 1, item)
+            for holds, sign, bound in ((above, ">=", low), (below, "<", high)):
+                if not holds:
+                    left, right = self.place(item, scope, under), self.place(bound, scope, under)
+                    tests.append(f"({left} {sign} {right})")
+        return " & ".join(tests), varies_along(guard)
+
+    def chosen(self, value: Value, scope: Scope, under: Sequence[Condition]) -> Chosen | None:
+        """Both sides of a guard as one load, if they read one buffer at places a constant apart: then the
+        place is chosen, not the value, and memory is asked once."""
+        if value.number in scope:
+            return None
+        if value.kind == "load":
+            if gathered(value.place):
+                return None
+            start = IndexExpr({mono: coeff for mono, coeff in value.place.terms if mono})
+            return Chosen(value, start, str((value.place - start).constant), frozenset())
+        if value.kind != "guard":
+            return None
+        inside, outside = (self.chosen(arg, scope, under) for arg in value.args)
+        if inside is None or outside is None or inside.load.buffer != outside.load.buffer:
+            return None
+        if inside.start != outside.start:
+            return None
+        test, axes = self.test(value, scope, under)
+        if not test:
+            return inside
+        dims = inside.dims | outside.dims | self.dims_of(axes)
+        return Chosen(inside.load, inside.start, f"tl.where({test}, {inside.rest}, {outside.rest})", dims)
+
+    def load(
+        self, value: Value, scope: Scope, under: Sequence[Condition] = (), chosen: Chosen | None = None
+    ) -> str:
+        if chosen is None:
+            where, mask = self.element(value.buffer, value.place, scope, under, write=False)
+            self.out.touch(value.buffer, value.place)
+        else:
+            self.out.touch(value.buffer, None)
+            where, mask = self.element(
+                value.buffer, chosen.start, scope, under, write=False, beyond=chosen.dims
+            )
+            where = f"{where} + {chosen.rest}"
+        return self.in_register(value, f"tl.load({where}{mask}{self.policy(value)})")
+
+    def in_register(self, load: Value, text: str) -> str:
+        """What was loaded, in the type that it is worked with."""
+        dtype = self.buffers[load.buffer].dtype
+        if dtype in (torch.bfloat16, torch.float16):
+            return f"{text}.to(tl.float32)"
+        return f"{text}.to(tl.int1)" if dtype == torch.bool else text
+
+    def policy(self, value: Value) -> str:
+        """What the cache is told of a load."""
+        return ""
+
+    def element(
+        self, buffer: str, place: IndexExpr, scope: Scope, under: Sequence[Condition], *, write: bool,
+        extra: Sequence[str] = (), beyond: frozenset[int] = frozenset(),
+    ) -> tuple[str, str]:  # fmt: skip
+        """(pointer text, mask argument) of ``buffer[place]``; ``beyond``: dimensions that something the
+        caller adds to the pointer varies along."""
+        axes = {atom for atom in place.atoms() if isinstance(atom, Axis)}
+        masks: list[str] = []
+        for atom in sorted(place.atoms(), key=lambda item: item.text):
+            if isinstance(atom, Gathered):
+                axes |= atom.value.axes
+                if atom.sure:
+                    continue
+                text = self.text(atom.value, scope, under)
+                text = text if text.isidentifier() else f"({text})"
+                masks += [f"({text} >= 0)", f"({text} < {self.place(atom.size, scope, under)})"]
+        dims = self.dims_of(axes) | beyond
+        everywhere = dims.union(*(item.dims for item in under)) if under else dims
+        if write:
+            everywhere |= frozenset(d.place for d in self.tiled if d.place is not None and d.mask in extra)
+        present = [dim for dim in self.tiled if dim.place in everywhere and dim.mask]
+        exact = write or bool(beyond)
+        masks = [self.lanes_in(dim, buffer, place, exact=exact) for dim in present] + masks
+        masks += [item.text if item.text.startswith("~") else f"({item.text})" for item in under]
+        masks += [item for item in extra if item not in masks]
+        if any(extent.constant == 0 for extent in self.buffers[buffer].shape):
+            masks = ["False"]  # nothing is there, and a reduction over nothing still has lanes
+        text = self.place(place, scope, under)
+        if everywhere != dims:
+            wide = [dim.block if dim.place in everywhere else "1" for dim in self.in_order()]
+            text = f"{text} + tl.zeros([{', '.join(wide)}], tl.int32)"
+        elif write and not dims and len(self.shape) == 2:  # one value, held as a tile
+            text = f"{text} + tl.zeros([1, 1], tl.int32)"
+        name = self.pointer(buffer, write=write)
+        joined = " & ".join(dict.fromkeys(masks))
+        return f"{name} + {text}", f", mask={joined}" if joined else ""
+
+    def lanes_in(self, dim: Dim, buffer: str, place: IndexExpr, *, exact: bool) -> str:
+        """A dimension's mask; unless ``exact``, with lanes beyond its end if that makes whole groups."""
+        end = whole_groups(dim.axes[0], self.buffers[buffer], place) if dim.cut and not exact else None
+        return f"({dim.name} < {end})" if end else dim.mask
+
+    def in_order(self) -> list[Dim]:
+        return sorted(self.tiled, key=lambda dim: dim.place or 0)
+
+    def lane_start(self, dim: Dim) -> str:
+        """Text of the first index of ``dim``'s present block (empty: 0)."""
+        return ""
+
+    # -- statements ----------------------------------------------------------------------------------------
+
+    def define(self, roots: Sequence[Value], scope: Scope, *, always: bool = False) -> Scope:
+        """Statements that name what ``roots`` need: loads, values used twice, results of loops, and with
+        ``always`` the roots themselves. Returns the scope with these names."""
+        scope = dict(scope)
+        order, certain = needed(self, roots, scope)
+        uses: dict[int, int] = {}
+        for value in order:
+            for child in value.inputs():
+                uses[child.number] = uses.get(child.number, 0) + 1
+        for root in roots:
+            uses[root.number] = uses.get(root.number, 0) + (2 if always else 1)
+        for value in order:
+            if value.number not in certain or value.kind in ("const", "index", "reduced"):
+                continue
+            told = value.number in self.names and value.kind in ("op", "guard") and value not in roots
+            if value.kind != "load" and uses[value.number] < 2 and not told:
+                continue
+            name = self.fresh(self.names.get(value.number) or (value.buffer if value.kind == "load" else "t"))
+            self.out.add(f"{name} = {bare(self.text(value, scope))}", [value.origin])
+            scope[value.number] = name
+        return scope
+
+    def hoist(self, roots: Sequence[Value], inside: frozenset[Axis], scope: Scope) -> Scope:
+        """Names for what ``roots`` need that does not vary along ``inside``: for use before a loop."""
+        order, certain = needed(self, roots, scope)
+        wanted = {root.number for root in roots}
+        frontier: dict[int, Value] = {}
+        for value in order:
+            if value.axes & inside or value.number in wanted:
+                for child in (*value.inputs(), value):
+                    fixed = not (child.axes & inside) and child.number in certain
+                    if fixed and child.kind in ("op", "load", "guard"):
+                        frontier.setdefault(child.number, child)
+        return self.define(list(frontier.values()), scope, always=True) if frontier else scope
+
+    def store(self, item: Store, scope: Scope, extra: Sequence[str] = ()) -> None:
+        where, mask = self.element(item.buffer, item.place, scope, (), write=True, extra=extra)
+        text = bare(self.text(item.value, scope))
+        self.out.touch(item.buffer, item.place, write=True)
+        self.out.add(f"tl.store({where}, {text}{mask})", [item.loop.id])
+
+    def full(self, literal: str, dtype: torch.dtype, shape: Sequence[str] | None = None) -> str:
+        """A constant tile, of the function's own shape unless another is given (``[]``: one number)."""
+        shape = self.shape if shape is None else shape
+        text = f"[{', '.join(shape)}]" if shape else "()"
+        return f"tl.full({text}, {literal}, {TRITON_TYPES[dtype]})"
+
+
+def bare(text: str) -> str:
+    """``text`` without one pair of outer parentheses, if they belong together."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return text
+    depth = 0
+    for place, char in enumerate(text):
+        depth += (char == "(") - (char == ")")
+        if depth == 0 and place < len(text) - 1:
+            return text
+    return text[1:-1]
+
+
+def _with_joined(place: IndexExpr, outer: Axis, inner: Axis, both: Axis) -> IndexExpr:
+    """``place`` by way of ``both = outer * extent + inner`` if it is a function of that."""
+    step = place.coefficient(inner)
+    if step is None or place.coefficient(outer) != step * inner.extent:
+        return place
+    return place + (index(both) - index(outer) * inner.extent - index(inner)) * step

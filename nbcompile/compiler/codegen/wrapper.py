@@ -1,0 +1,317 @@
+"""Prints the Python function that runs a graph: allocate, call kernels and libraries, free, return."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+
+from nbcompile.compiler.codegen.printed import Parameter, PrintedKernel
+from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
+from nbcompile.compiler.loop_ir.index import ZERO, Atom, FloorDiv, IndexExpr, Mod, Size
+from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, View
+
+OUT_VARIANTS = {
+    "aten.mm": "mm_out", "aten.bmm": "bmm_out", "aten.addmm": "addmm_out", "aten.baddbmm": "baddbmm_out",
+}  # fmt: skip
+"""Products that write into memory of ours rather than allocate."""
+
+_TAKEN = frozenset(
+    {
+        "torch",
+        *OUT_VARIANTS.values(),
+        "args",
+        "empty",
+        "restride",
+        "view",
+        "as_result",
+        "aligned",
+        "status",
+        "check",
+        "call",
+        "constants",
+    }
+)
+
+
+def print_wrapper(
+    program: FusedProgram, kernels: Mapping[str, PrintedKernel], language: Literal["c", "triton"] = "c"
+) -> tuple[str, tuple[tuple[str, int], ...]]:
+    """Source of ``call(args)``, and for each kernel and library call its id and the line, from 1, where its
+    part begins (the last one's ends before the line that returns). C kernels are given addresses, Triton's
+    the tensors. It expects in its globals: the kernels by symbol, library functions by call id (dots as
+    underscores), ``constants``, ``empty``, ``view``, ``as_result``, ``restride``, ``aligned``, ``check``."""
+    wrapper = _Wrapper(program, kernels, language)
+    return wrapper.print(), tuple(wrapper.steps)
+
+
+class _Wrapper:
+    def __init__(
+        self, program: FusedProgram, kernels: Mapping[str, PrintedKernel], language: Literal["c", "triton"]
+    ) -> None:
+        self.program = program
+        self.language = language
+        self.loops = program.program
+        self.kernels = kernels
+        self.names: dict[str, str] = {}
+        self.lines: list[str] = []
+        self.starts: dict[str, IndexExpr] = {}  # memory that goes by the name of its part that begins here
+        self.steps: list[tuple[str, int]] = []
+        self.memory = {name: old for group in program.groups for name, old in group.in_place.items()}
+        self.last_use = self._last_uses()
+        self.inputs = {item.name for item in self.loops.inputs if isinstance(item, Buffer)}
+
+    def name(self, buffer: str) -> str:
+        if buffer not in self.names:
+            safe = "".join(char if char.isalnum() else "_" for char in buffer)
+            if (
+                keyword.iskeyword(safe)
+                or safe in _TAKEN
+                or safe[0].isdigit()
+                or safe.startswith("op_")
+                or safe in self.loops.constants
+            ):
+                safe = f"{safe}_"
+            self.names[buffer] = safe
+        return self.names[buffer]
+
+    def print(self) -> str:
+        self._unpack()
+        for place, item in enumerate(self.program.items):
+            self.steps.append((item.id, len(self.lines) + 2))  # after what is there and the line of the def
+            if isinstance(item, Group):
+                self._kernel(item)
+            else:
+                self._library(item)
+            dead = [name for name, use in self.last_use.items() if use == place]
+            if dead:
+                self.lines.append(f"del {', '.join(self.name(name) for name in dead)}")
+        values = "".join(f"{value}, " for value in self._outputs())
+        self.lines.append(f"return ({values.rstrip()})" if values else "return ()")
+        return "def call(args):\n" + "\n".join(f"    {line}" for line in self.lines) + "\n"
+
+    def _last_uses(self) -> dict[str, int]:
+        """Buffer → index of the item after which its memory may go."""
+        last: dict[str, int] = {}
+        for place, item in enumerate(self.program.items):
+            if isinstance(item, Group):
+                made = {out.name for loop in item.loops for out in loop.outputs}
+                names = {load.buffer for loop in item.loops for load in loop.reads()} - made
+                names |= {loop.base for loop in item.loops if loop.base and loop.base not in made}
+                names |= {item.in_place.get(name, name) for name in item.stored}
+            else:
+                names = {view.buffer.name for view in item.views()}
+                names |= {out.name for out in item.outputs if out is not None}
+            for name in names:
+                last[name] = place
+        kept = {output.buffer.name for output in self.loops.outputs if isinstance(output, View)}
+        kept |= {self._alias(name) for name in kept}
+        return {
+            name: place for name, place in last.items()
+            if name not in kept and name not in self.loops.constants
+        }  # fmt: skip
+
+    def _alias(self, name: str) -> str:
+        """The buffer in whose memory this one lies: its own, but for an input's new value."""
+        return self.memory.get(name, name)
+
+    def _unpack(self) -> None:
+        targets = []
+        sizes: dict[str, str] = {}
+        for place, item in enumerate(self.loops.inputs):
+            if isinstance(item, Buffer):
+                targets.append(self.name(item.name))
+            elif isinstance(item, str) and item.isidentifier():
+                targets.append(item)
+                sizes[item] = item
+            else:
+                targets.append(f"_{place}")
+        if targets:
+            self.lines.append(f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = args")
+        self.lines.append("args.clear()")
+        for item in self.loops.inputs:
+            if isinstance(item, Buffer):
+                for dim, extent in enumerate(item.shape):
+                    atom = next(iter(extent.atoms()), None)
+                    if (
+                        isinstance(atom, Size)
+                        and extent == IndexExpr({(atom,): 1})
+                        and atom.text not in sizes
+                    ):
+                        sizes[atom.text] = atom.text
+                        self.lines.append(f"{atom.text} = {self.name(item.name)}.shape[{dim}]")
+        unused = [
+            self.name(item.name) for item in self.loops.inputs
+            if isinstance(item, Buffer) and item.name not in self.last_use
+            and item.name not in {o.buffer.name for o in self.loops.outputs if isinstance(o, View)}
+            and self._never_output(item.name)
+        ]  # fmt: skip
+        if unused:
+            self.lines.append(f"del {', '.join(unused)}")
+        for name in self.loops.constants:
+            self.lines.append(f"{self.name(name)} = constants[{name!r}]")
+
+    def _never_output(self, name: str) -> bool:
+        return all(
+            self._alias(output.buffer.name) != name
+            for output in self.loops.outputs
+            if isinstance(output, View)
+        )
+
+    def _allocate(self, buffer: Buffer) -> None:
+        shape = _tuple(map(python_index, buffer.shape))
+        strides = _tuple(map(python_index, buffer.strides))
+        self.lines.append(f"{self.name(buffer.name)} = empty({shape}, {strides}, {buffer.dtype})")
+
+    def _kernel(self, group: Group) -> None:
+        printed = self.kernels[group.id]
+        outputs = {out.name: out for loop in group.loops for out in loop.outputs}
+        for name in printed.writes:
+            if name in outputs:
+                self._allocate(outputs[name])
+        for workspace in printed.workspaces:
+            self._allocate(workspace)
+            if workspace.name in printed.zeroed:
+                self.lines.append(f"{self.name(workspace.name)}.zero_()")
+        for call in printed.calls:
+            self.lines.append(f"{call.symbol}({', '.join(map(self._operand, call.parameters))})")
+        if printed.workspaces:
+            self.lines.append(f"del {', '.join(self.name(item.name) for item in printed.workspaces)}")
+        if any(parameter.kind == "status" for call in printed.calls for parameter in call.parameters):
+            self.lines.append(f"check({group.name!r})")
+        for name, old in group.in_place.items():
+            if name in self.last_use or name in self._returned():
+                self.lines.append(f"{self.name(name)} = {self.name(old)}")
+
+    def _operand(self, parameter: Parameter) -> str:
+        if parameter.kind in ("buffer", "aligned"):
+            name = self.name(parameter.buffer)
+            if parameter.kind == "aligned":
+                return f"aligned({name})"
+            return name if self.language == "triton" else f"{name}.data_ptr()"
+        return parameter.name
+
+    def _library(self, call: LibraryCall) -> None:
+        function = library_name(call)
+        args = [self._argument(item) for item in call.args]
+        args += [f"{key}={self._argument(item)}" for key, item in call.kwargs.items()]
+        out = call.outputs[0] if len(call.outputs) == 1 else None
+        if uses_out_variant(call) and out is not None:
+            self._allocate(out)
+            self.lines.append(f"{function}({', '.join(args)}, out={self.name(out.name)})")
+            return
+        names = [self.name(item.name) if item is not None else "_" for item in call.outputs]
+        left = names[0] if call.single else f"{', '.join(names)}{',' if len(names) == 1 else ''}"
+        self.lines.append(f"{left} = {function}({', '.join(args)})")
+        for item in call.outputs:
+            if item is not None and item.shape and item.name in self.last_use | self._returned():
+                name = self.name(item.name)
+                self.lines.append(f"{name} = restride({name}, {_tuple(map(python_index, item.strides))})")
+
+    def _returned(self) -> dict[str, int]:
+        return {output.buffer.name: -1 for output in self.loops.outputs if isinstance(output, View)}
+
+    def _argument(self, value: Any) -> str:
+        if isinstance(value, View):
+            return self._view(value)
+        if isinstance(value, IndexExpr):
+            return python_index(value)
+        if isinstance(value, list):
+            return f"[{', '.join(self._argument(item) for item in value)}]"
+        if isinstance(value, tuple):
+            return _tuple(self._argument(item) for item in value)
+        if isinstance(value, float):
+            return (
+                f"float({str(value)!r})"
+                if value != value or value in (float("inf"), -float("inf"))
+                else repr(value)
+            )
+        if isinstance(value, torch._ops.OpOverload):
+            return operator_name(value)
+        if type(value).__name__ == "device":
+            return f"torch.device({str(value)!r})"
+        return repr(value) if isinstance(value, str | int | bool | type(None) | complex) else str(value)
+
+    def _view(self, value: View, how: str = "view") -> str:
+        buffer = value.buffer.name
+        if value.is_whole():
+            return self.name(buffer)
+        strided = value.strided()
+        assert strided is not None
+        strides, offset = strided
+        start = python_index(offset - self.starts.get(buffer, ZERO))
+        shape = _tuple(map(python_index, value.shape))
+        return f"{how}({self.name(buffer)}, {shape}, {_tuple(map(python_index, strides))}, {start})"
+
+    def _outputs(self) -> list[str]:
+        """The results. The caller may write to them, which autograd forbids for a view that a function of its
+        own made; so the first that shows part of our memory is made no view, and what else shows that memory
+        (saved for backward) a view of it: the same version counter tells autograd of such writes."""
+        shown = [item for item in self.loops.outputs if isinstance(item, View)]
+        whole = {item.buffer.name for item in shown if item.is_whole()}
+        others = whole | self.inputs | set(self.loops.constants)
+        found = []
+        for value in self.loops.outputs:
+            if not isinstance(value, View):
+                found.append(python_index(value) if isinstance(value, IndexExpr) else repr(value))
+                continue
+            buffer = value.buffer.name
+            if buffer in others or buffer in self.starts:
+                found.append(self._view(value))
+                continue
+            name, strided = self.name(buffer), value.strided()
+            self.lines.append(f"{name} = {self._view(value, 'as_result')}")
+            self.starts[buffer] = strided[1] if strided else ZERO
+            found.append(name)
+        return found
+
+
+def uses_out_variant(call: LibraryCall) -> bool:
+    """Whether a library call writes into memory from our pool."""
+    return call.name in OUT_VARIANTS and not call.kwargs.get("out")
+
+
+def library_targets(program: FusedProgram) -> dict[str, str]:
+    """The wrapper's globals for operators, each with the operator's full name."""
+    found: dict[str, str] = {}
+    for item in program.items:
+        if isinstance(item, LibraryCall):
+            found[library_name(item)] = str(item.target)
+            found |= {operator_name(a): str(a) for a in item.args if isinstance(a, torch._ops.OpOverload)}
+    return found
+
+
+def library_name(call: LibraryCall) -> str:
+    """The global that holds a library call's function."""
+    return OUT_VARIANTS[call.name] if uses_out_variant(call) else operator_name(call.target)
+
+
+def operator_name(target: Any) -> str:
+    """The global that holds an operator. No buffer is called ``op_...``, so no local hides it."""
+    return "op_" + "".join(char if char.isalnum() else "_" for char in str(target))
+
+
+def python_index(place: IndexExpr) -> str:
+    """An index as Python, sizes by name."""
+    if place.constant is not None:
+        return str(place.constant)
+    parts = []
+    for mono, coeff in place.terms:
+        factors = [str(coeff)] if coeff != 1 or not mono else []
+        factors += [_python_atom(atom) for atom in mono]
+        parts.append("*".join(factors))
+    return " + ".join(parts)
+
+
+def _python_atom(atom: Atom) -> str:
+    if isinstance(atom, FloorDiv | Mod):
+        sign = "//" if isinstance(atom, FloorDiv) else "%"
+        return f"(({python_index(atom.numerator)}) {sign} ({python_index(atom.denominator)}))"
+    return atom.text
+
+
+def _tuple(items: Iterable[str]) -> str:
+    parts: Sequence[str] = list(items)
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"

@@ -1,0 +1,232 @@
+"""One ATen graph to a module: the passes of its target (:mod:`nbcompile.compiler.pipeline`), and what stands
+around them: the cache, edited kernels, tuning, replay, and the second compile of products that were measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import cast
+
+import torch
+
+from nbcompile import targets
+from nbcompile.compiler import pipeline
+from nbcompile.compiler.kernel_ir import integer_ranges
+from nbcompile.compiler.lower.registry import from_outside
+from nbcompile.compiler.passes import Pass, Setting, places, run
+from nbcompile.compiler.products import Products, in_two_steps
+from nbcompile.compiler.runtime import bind, gpu_module, graph_cache
+from nbcompile.compiler.runtime.autotune.tuner import Tuner
+from nbcompile.compiler.runtime.c import binary
+from nbcompile.compiler.runtime.c.toolchain import find_toolchain
+from nbcompile.compiler.runtime.cache import DiskCache
+from nbcompile.compiler.runtime.cuda_graphs import replays as cuda_graphs
+from nbcompile.compiler.runtime.edit import edited
+from nbcompile.compiler.runtime.gpu import build as triton_build
+from nbcompile.compiler.runtime.gpu.tools import triton_version
+from nbcompile.compiler.runtime.pool import POOL
+from nbcompile.compiler.runtime.stopwatch import Stopwatch
+from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelChange, KernelSource, device_of
+from nbcompile.compiler.stages_to_record import parts
+from nbcompile.errors import EditError, KernelError, LoweringError, VerifyError
+from nbcompile.options import REPLAY_MODES, Options
+from nbcompile.record.compilation import PassRecord
+from nbcompile.record.environment import detect
+from nbcompile.record.recorder import Recorder
+from nbcompile.targets import Target
+
+Passes = tuple[tuple[Pass, ...], tuple[Pass, ...]]  # down to the kernels that there are, and up to their code
+
+
+def compile_graph(
+    aten: AtenGraph, options: Options, recorder: Recorder, changes: Sequence[KernelChange] = ()
+) -> CompiledModule:
+    """Compile one ATen graph to a module for where its tensors are, or for the target that is named.
+    ``changes``: kernels to edit or to watch; those of another graph are left alone.
+
+    Raises LoweringError for a graph that no program can express, ToolchainError without a working C
+    compiler (or Triton, for a GPU); the caller then runs the graph as it is.
+    """
+    device = device_of(aten.module)
+    options = options.for_device(device)
+    gpu_module.check_devices(aten, device)
+    with torch.device("cpu"):  # what is computed on the way, whatever device is the default around the call
+        if options.chip.is_gpu:
+            gpu_module.guard_index_width(aten, integer_ranges.INT32_LIMIT)
+            return _for_gpu(aten, device, options, recorder, changes=changes)
+        if device.type != "cpu":
+            raise LoweringError(f"code for a CPU cannot be given the memory of {device}")
+        return _for_cpu(aten, options, recorder, changes)
+
+
+def _for_cpu(
+    aten: AtenGraph, options: Options, recorder: Recorder, changes: Sequence[KernelChange]
+) -> CompiledModule:
+    """C, built by the C compiler of this machine."""
+    toolchain = find_toolchain()
+    recorder.environment = replace(
+        detect(options.target), compiler=toolchain.version, flags=(*toolchain.flags, *toolchain.libraries)
+    )
+    compiler = (toolchain.fingerprint, toolchain.vector_math)
+    setting = Setting(options, recorder, vector_math=toolchain.vector_math)
+    source = source_of(aten, pipeline.CPU, setting, compiler)
+    recorder.progress(f"building {len(source.kernels)} kernels of {aten.id}")
+    constants = bind.graph_constants(aten, source.constants)
+    changed = edited.changes_of(source, changes)
+    if changed:
+        functions = edited.build_c(source, changed, toolchain, options, recorder)
+        source = edited.replaced(source, changed)
+        edited.note_edits(recorder, source, changed)
+        around = edited.watched(source, changed)
+        seen = edited.with_tensors(source, changed)
+        empty = edited.spoiling(POOL.empty_strided, changed)
+        return bind.bind(seen, lambda: functions, constants, False, empty, around=around)
+    library = binary.find_or_build(source, toolchain, options, recorder)
+    stopwatch = recorder.stopwatches[aten.id] = Stopwatch(source)
+    module = bind.bind(source, library.functions, constants, library.from_cache, stopwatch=stopwatch)
+    if source.repeatable:
+        return bind.with_fallback(module, aten, recorder)
+    library.functions()  # what cannot be done again must not fail at its first call for want of a compiler
+    return module
+
+
+def _for_gpu(
+    aten: AtenGraph, device: torch.device, options: Options, recorder: Recorder, search: bool = False,
+    changes: Sequence[KernelChange] = (),
+) -> CompiledModule:  # fmt: skip
+    """Triton, for the GPU that the tensors are on, for the interpreter, or for a chip that is not here.
+    ``search``: measure what is the best way to do its matrix products, if that is not known."""
+    chip = _chip(device, options)
+    runs = device.type != "cpu" and chip.name == targets.of_device(device.index or 0).name
+    here = device if runs and not options.interpret else None
+    products = Products(options, chip, recorder, here, search=search)
+    triton_build.prestart(chip)
+    recorder.environment = detect(str(device))
+    compiler = (triton_version(), *products.fingerprint)
+    source = source_of(aten, pipeline.GPU, Setting(options, recorder, chip, products), compiler)
+    recorder.change_kernels(lambda kernel: gpu_module.predicted(kernel, aten.id, chip))
+    constants = bind.graph_constants(aten, source.constants)
+    changed = edited.changes_of(source, changes)
+    if changed:
+        return _changed_for_gpu(source, changed, chip, device if runs else None, aten, options, recorder)
+    if options.interpret:
+        module = gpu_module.interpreted(source, constants)
+        return bind.with_fallback(module, aten, recorder) if source.repeatable else module
+    recorder.progress(f"building {len(source.launches)} Triton functions of {aten.id}")
+    final = products.settled or search  # else another module takes this one's place after its first call
+    tuner = Tuner(source, chip, options if final else replace(options, mode="default"), recorder)
+    library = triton_build.find_or_build(source, chip, options, recorder, tuner.chosen)
+    if not runs:
+        return gpu_module.elsewhere(source, library, chip, aten, recorder)
+    stopwatch = recorder.stopwatches[aten.id] = Stopwatch(source)
+    module = gpu_module.on_device(source, library, chip, device, aten, constants, recorder, tuner, stopwatch)
+    if source.repeatable:
+        module = bind.with_fallback(module, aten, recorder)
+    else:
+        library.built()
+    if final and options.mode in REPLAY_MODES:
+        module = cuda_graphs.replayed(module, aten, source, chip, device, recorder, lambda: tuner.settled)
+    if final:
+        return module
+    better = partial(_measured, module, aten, device, options, recorder)
+    return in_two_steps(module, better, torch.cuda.is_current_stream_capturing)
+
+
+def _changed_for_gpu(
+    source: KernelSource, changed: Mapping[str, KernelChange], chip: Target, device: torch.device | None,
+    aten: AtenGraph, options: Options, recorder: Recorder,
+) -> CompiledModule:  # fmt: skip
+    """Triton with some kernels edited or watched: no search for configs, no CUDA graph, and no run in ATen
+    where it fails. ``device`` is where the chip is, if it is here."""
+    constants = bind.graph_constants(aten, source.constants)
+    source = edited.replaced(source, changed)
+    edited.note_edits(recorder, source, changed)
+    around = edited.watched(source, changed)
+    place = torch.device("cpu") if options.interpret or device is None else device
+    empty = edited.spoiling(gpu_module.allocator(place), changed)
+    if options.interpret:
+        return gpu_module.interpreted(source, constants, around, empty)
+    if device is None:
+        raise EditError(
+            f"these kernels are for {chip.part or chip.name}, which is not here.",
+            advice="Compile with --interpret to run them in Triton's interpreter.",
+        )
+    tuner = Tuner(source, chip, replace(options, mode="default"), recorder)
+    try:
+        library = triton_build.find_or_build(source, chip, options, recorder, tuner.chosen)
+        library.built()
+    except KernelError as error:
+        raise edited.refused(error, source, changed) from error
+    return gpu_module.on_device(
+        source, library, chip, device, aten, constants, recorder, tuner, around=around, empty=empty
+    )
+
+
+def _measured(
+    first: CompiledModule, aten: AtenGraph, device: torch.device, options: Options, recorder: Recorder
+) -> CompiledModule:
+    """The graph compiled again, its matrix products in the ways that are fastest; ``first`` if that fails."""
+    before = recorder.part(aten.id)
+    recorder.drop_part(aten.id)
+    try:
+        return _for_gpu(aten, device, options, recorder, search=True)
+    except Exception as error:
+        recorder.drop_part(aten.id)
+        recorder.load_part(before)
+        recorder.add(f"the products of {aten.id} stay as they were: {type(error).__name__}: {error}")
+        return first
+
+
+def source_of(aten: AtenGraph, passes: Passes, setting: Setting, compiler: Sequence[object]) -> KernelSource:
+    """The generated code of a graph, from the cache if it has been seen before. ``compiler`` is whatever
+    tells the one that builds it from another."""
+    cache = DiskCache.shared()
+    caching = setting.options.cache and not _made_outside(aten, setting.options)
+    name = graph_cache.graph_key(aten, setting.options, compiler) if caching else ""
+    stored = graph_cache.find(cache, name) if caching else None
+    if stored:
+        return _recalled(stored, aten, passes, setting.recorder)
+    source = generate(aten, passes, setting)
+    if caching and (setting.products is None or setting.products.settled):
+        graph_cache.keep(cache, name, source, setting.recorder.part(aten.id))
+    return source
+
+
+def _made_outside(aten: AtenGraph, options: Options) -> bool:
+    """Whether code from outside, which no key of the cache knows, decides what becomes of a graph."""
+    calls = (node.target for node in aten.module.graph.nodes if node.op == "call_function")
+    return bool(options.rules) or any(from_outside(target) for target in set(calls))
+
+
+def generate(aten: AtenGraph, passes: Passes, setting: Setting) -> KernelSource:
+    """All passes, one after the other, their graphs and kernels in the record. What cannot be proved to read
+    what it means is made anew with new values in memory of their own."""
+    recorder, (down, up) = setting.recorder, passes
+    fused = run(down, aten, aten.id, setting)[-1]
+    try:
+        placed, source = run(up, fused, aten.id, setting, start="fused")
+    except VerifyError as error:
+        if setting.options.verify:
+            raise
+        recorder.add(f"inputs of {aten.id} are overwritten by copies: {error.message}")
+        placed, source = run(up, fused, aten.id, replace(setting, apart=True), start="fused")
+    recorder.extend(parts(placed, source, aten))
+    return cast(KernelSource, source)
+
+
+def _recalled(
+    stored: graph_cache.Stored, aten: AtenGraph, passes: Passes, recorder: Recorder
+) -> KernelSource:
+    """The same code and record from the cache, with passes that took no time."""
+    recorder.load_part(stored.record, aten.id)
+    for step, before, after in places([*passes[0], *passes[1]], aten.id):
+        recorder.add(PassRecord(step.name, before, after, 0.0))
+    return stored.source
+
+
+def _chip(device: torch.device, options: Options) -> Target:
+    """The target with the numbers of the device that is here, if it is one of that architecture."""
+    here = targets.of_device(device.index or 0) if device.type == "cuda" else None
+    return here if here is not None and here.name == options.target else options.chip

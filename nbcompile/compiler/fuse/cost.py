@@ -1,0 +1,90 @@
+"""What a fusion saves and what it costs: bytes of memory traffic, and work done again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from nbcompile.compiler.loop_ir.expr import TRANSCENDENTAL, Expr, Guard, Load, Op
+from nbcompile.compiler.loop_ir.index import ONE
+from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, hint_product
+
+COSTLY_LOADS = 6
+WORK = {
+    **dict.fromkeys("div reciprocal sqrt rsqrt hypot truncdiv floordiv fmod remainder".split(), 16),
+    **dict.fromkeys(("maximum", "minimum"), 4),  # they spread NaN
+}
+"""Operations that take a processor as long as so many additions; those that take far longer are
+``TRANSCENDENTAL``."""
+
+
+def evaluations(load: Load, reader: Loop) -> float:
+    """How often the loop evaluates this load; one that is guarded (one part of a cat, say) at most once per
+    element."""
+    return 1.0 if _guarded(reader.body, load) else steps(load, reader)
+
+
+def steps(load: Load, reader: Loop) -> float:
+    """How often the loop comes by this load: once per point of the axes down to the innermost one that
+    its index depends on (within these it is computed anew, inside of them it is kept)."""
+    axes = {axis for place in load.index for axis in place.axes()}
+    depth = max((n + 1 for n, axis in enumerate(reader.axes) if axis in axes), default=0)
+    return float(hint_product(axis.extent for axis in reader.axes[:depth]))
+
+
+def _guarded(expr: Expr, load: Load) -> bool:
+    return any(isinstance(node, Guard) and load in set(node.inside.walk()) for node in expr.walk())
+
+
+def many_loads(loop: Loop) -> bool:
+    """Whether each point reads many elements of its own (a row has its mean, a column its weight once)."""
+    axes = {axis for axis in loop.axes if axis.extent != ONE}
+    own = [load for load in loop.reads() if {axis for place in load.index for axis in place.axes()} >= axes]
+    return len(own) >= COSTLY_LOADS
+
+
+def touched(loops: Iterable[Loop], stored: frozenset[str]) -> set[str]:
+    """The tensors that a kernel of these loops reads or writes."""
+    loops = tuple(loops)
+    made = {out.name for loop in loops for out in loop.outputs}
+    read = {load.buffer for loop in loops for load in loop.reads()}
+    return (read - made) | stored
+
+
+def is_expensive(loop: Loop, makers: Mapping[str, Loop]) -> bool:
+    """Whether computing an element again costs more than reading it: transcendental functions, or
+    many loads, in the loop or in the pointwise loops of ``makers`` that it reads."""
+    leaves = 0
+    for node in _computed(loop, makers):
+        if isinstance(node, Op) and node.name in TRANSCENDENTAL:
+            return True
+        leaves += isinstance(node, Load) and node.buffer not in makers
+    return leaves >= COSTLY_LOADS
+
+
+def operations(loop: Loop, makers: Mapping[str, Loop]) -> int:
+    """What an element of the loop takes, with what it reads from ``makers``, counted in additions."""
+    return sum(WORK.get(node.name, 1) for node in _computed(loop, makers) if isinstance(node, Op))
+
+
+def _computed(loop: Loop, makers: Mapping[str, Loop]) -> Iterator[Expr]:
+    """All that is computed for an element of the loop, each loop of ``makers`` that it needs once."""
+    pending, seen = [loop], {loop.id}
+    while pending:
+        for node in pending.pop().body.walk():
+            yield node
+            maker = makers.get(node.buffer) if isinstance(node, Load) else None
+            if maker is not None and maker.id not in seen:
+                seen.add(maker.id)
+                pending.append(maker)
+
+
+def bytes_saved(buffer: Buffer, still_stored: bool) -> int:
+    """Traffic saved when a reader of ``buffer`` moves into the kernel that makes it: the read, and
+    the write too if nothing else needs it in memory. In bytes, at the hints."""
+    return buffer.bytes_hint() * (1 if still_stored else 2)
+
+
+def flops(loop: Loop) -> int:
+    """Arithmetic operations of a loop, one per scalar operation and point."""
+    work = sum(1 for node in loop.body.walk() if isinstance(node, Op) and node.name != "cast")
+    return loop.points() * (work + (1 if loop.reduction or loop.scan else 0))

@@ -1,0 +1,356 @@
+"""LoopProgram → FusedProgram: greedily merge groups, biggest saving first, and record every decision.
+
+Each loop, in program order, is offered to the groups that make what it reads (a fused pair never
+stores what passes between them), then to groups that read what it reads. Each pair leaves a
+:class:`~nbcompile.record.compilation.Decision`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Literal
+
+from nbcompile.compiler.fuse.cost import bytes_saved
+from nbcompile.compiler.fuse.dependencies import dependencies, reads
+from nbcompile.compiler.fuse.halves import read_as_stored
+from nbcompile.compiler.fuse.legality import COST, Refusal, Uses, merge, single
+from nbcompile.compiler.fuse.limits import limits_of
+from nbcompile.compiler.fuse.naming import numbered
+from nbcompile.compiler.fuse.rules import Candidate, refused, rules
+from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
+from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram
+from nbcompile.errors import FusionError
+from nbcompile.options import Options
+from nbcompile.record.compilation import Decision
+
+MIN_SIBLING_BYTES = 1 << 12
+
+
+def loops_to_groups(program: LoopProgram, options: Options) -> FusedProgram:
+    """Fuse. With ``options.fuse`` off, one group a loop."""
+    fuser = _Fuser(program, options)
+    for loop in fuser.loops:
+        fuser.offer_to_producers(loop)
+    for loop in fuser.loops:
+        fuser.offer_to_siblings(loop)
+    for loop in fuser.loops:
+        fuser.offer_to_small(loop)
+    return read_as_stored(fuser.finish())
+
+
+class _Fuser:
+    def __init__(self, program: LoopProgram, options: Options) -> None:
+        self.program = program
+        self.options = options
+        self.rules = rules(options.rules)
+        self.statements = {item.id: item for item in program.statements}
+        self.order = {item.id: place for place, item in enumerate(program.statements)}
+        self.loops = [item for item in program.statements if isinstance(item, Loop)]
+        self.uses = replace(_uses(program), limits=limits_of(options.chip))
+        self.makers: dict[str, str] = {
+            out.name: item.id for item in program.statements for out in item.outputs if out is not None
+        }
+        self.before = dependencies(program, self.uses.readers)
+        self.group_of: dict[str, int] = {}
+        self.groups: dict[int, Group | LibraryCall] = {}
+        for number, item in enumerate(program.statements):
+            self.groups[number] = single(item, self.uses) if isinstance(item, Loop) else item
+            self.group_of[item.id] = number
+        self.after: dict[str, list[str]] = {name: [] for name in self.before}
+        for name, earlier in self.before.items():
+            for one in earlier:
+                self.after[one].append(name)
+        # The latest statement, by its place, of a group and of all that run before it.
+        self.latest = dict(enumerate(range(len(self.groups))))
+        for number in self.groups:
+            self._raise_after(number)
+        self.decisions: list[Decision] = []
+        self.decided: set[tuple[str, str]] = set()
+
+    def offer_to_producers(self, loop: Loop) -> None:
+        producers = []
+        for name in dict.fromkeys(reads(loop)):
+            maker = self.makers.get(name)
+            if maker is not None:
+                buffer = self.uses.buffers[name]
+                others = self.uses.readers.get(name, frozenset()) - {loop.id}
+                kept = name in self.uses.results or any(
+                    self.group_of[other] != self.group_of[maker] for other in others
+                )
+                producers.append((bytes_saved(buffer, kept), self.order[maker], maker, buffer))
+        for saved, _, maker, buffer in sorted(producers, key=lambda item: (-item[0], item[1])):
+            producer = self.statements[maker]
+            if isinstance(producer, LibraryCall):
+                word = "has no lowering" if producer.fallback else "is a library call here"
+                refusal = Refusal("library-call", f"{producer.name} {word}")
+                self._record(maker, loop.id, "producer-consumer", refusal, saved)
+                continue
+            self._try(producer, loop, "producer-consumer", saved, buffer)
+
+    def offer_to_siblings(self, loop: Loop) -> None:
+        for load in loop.reads():
+            buffer = self.uses.buffers[load.buffer]
+            if buffer.bytes_hint() < MIN_SIBLING_BYTES:
+                continue
+            readers = sorted(self.uses.readers.get(load.buffer, frozenset()), key=self.order.__getitem__)
+            earlier = [
+                item for item in (self.statements[name] for name in readers)
+                if isinstance(item, Loop) and self.order[item.id] < self.order[loop.id]
+            ]  # fmt: skip
+            for other in earlier[-3:]:
+                if self.group_of[other.id] != self.group_of[loop.id]:
+                    self._try(other, loop, "siblings", buffer.bytes_hint(), buffer)
+
+    def offer_to_small(self, loop: Loop) -> None:
+        """Join small loops of one shape that read what the same kernel makes, though they share no read."""
+        sources = self._sources(loop)
+        if not sources or not self._small(loop):
+            return
+        shape = _shape_of(loop)
+        behind = {name for made in sources for name in self._readers_of(made)}
+        earlier = [
+            item for item in (self.statements[name] for name in sorted(behind, key=self.order.__getitem__))
+            if isinstance(item, Loop) and self.order[item.id] < self.order[loop.id]
+            and _shape_of(item) == shape and self._small(item)
+        ]  # fmt: skip
+        for other in earlier[-3:]:
+            if self.group_of[other.id] != self.group_of[loop.id]:
+                self._try(other, loop, "siblings", 0, self.uses.buffers[loop.reads()[0].buffer])
+
+    def _sources(self, loop: Loop) -> set[int]:
+        """The groups, other than its own, that make what a loop reads."""
+        found = {self.group_of[self.makers[name]] for name in reads(loop) if name in self.makers}
+        return found - {self.group_of[loop.id]}
+
+    def _readers_of(self, number: int) -> set[str]:
+        group = self.groups[number]
+        if not isinstance(group, Group):
+            return set()
+        outputs = [out.name for loop in group.loops for out in loop.outputs]
+        return {reader for name in outputs for reader in self.uses.readers.get(name, frozenset())}
+
+    def _small(self, loop: Loop) -> bool:
+        group = self.groups[self.group_of[loop.id]]
+        most = self.uses.limits.launch_points
+        return isinstance(group, Group) and all(item.points() <= most for item in group.loops)
+
+    def _try(self, first: Loop, second: Loop, kind: str, saved: int, buffer: Buffer) -> None:
+        if (first.id, second.id) in self.decided:
+            return
+        a, b = self.group_of[first.id], self.group_of[second.id]
+        if a == b:
+            self._record(first.id, second.id, kind, None, saved, self._how(first, second, buffer, kind))
+            return
+        one, two = self.groups[a], self.groups[b]
+        assert isinstance(one, Group) and isinstance(two, Group)
+        wanted = (first.name, second.name) in self.options.force_fuse
+        merged: Group | Refusal | None = None if wanted else self._asked_not_to(one, two, first, second)
+        if merged is None and self._cycle(a, b):
+            merged = Refusal("cycle", "another kernel between them needs one and makes the other")
+        if merged is None:
+            merged = merge(one, two, self.uses)
+        by_user = isinstance(merged, Refusal) and merged.code == "user"
+        forceable = False
+        if isinstance(merged, Group) and self.rules and not wanted:
+            which: Literal["producer-consumer", "siblings"]
+            which = "siblings" if kind == "siblings" else "producer-consumer"
+            objection = refused(self.rules, Candidate(first, second, which, one, two, merged, saved))
+            merged, forceable = objection or merged, objection is not None
+        if isinstance(merged, Refusal) and merged.code in COST:
+            ids = frozenset(loop.id for loop in one.loops + two.loops)
+            uses = replace(self.uses, forced=(*self.uses.forced, ids))
+            forced = merge(one, two, uses)
+            forceable = isinstance(forced, Group)
+            if wanted and forceable:
+                merged, self.uses, by_user = forced, uses, True
+        if isinstance(merged, Refusal):
+            self._record(first.id, second.id, kind, merged, saved, by_user=by_user, forceable=forceable)
+            return
+        loops = sorted(merged.loops, key=lambda loop: self.order[loop.id])
+        self.groups[a] = replace(merged, loops=tuple(loops))
+        del self.groups[b]
+        for loop in loops:
+            self.group_of[loop.id] = a
+        self.latest[a] = max(self.latest[a], self.latest.pop(b))
+        self._raise_after(a)
+        by_user = by_user or (wanted and not self.options.fuse)
+        how = self._how(first, second, buffer, kind)
+        self._record(first.id, second.id, kind, None, saved, how, by_user=by_user)
+
+    def _asked_not_to(self, one: Group, two: Group, first: Loop, second: Loop) -> Refusal | None:
+        if not self.options.fuse:
+            return Refusal("fusion-off", "fusion is switched off")
+        apart = self.options.no_fuse
+        if (first.name, second.name) in apart:
+            return Refusal("user", "you asked not to fuse this pair")
+        for a in one.loops if apart else ():
+            for b in two.loops:
+                if (a.name, b.name) in apart or (b.name, a.name) in apart:
+                    return Refusal("user", f"{a.name} and {b.name} would meet, which you asked to keep apart")
+        return None
+
+    def _how(self, first: Loop, second: Loop, buffer: Buffer, kind: str) -> tuple[str, str]:
+        group = self.groups[self.group_of[first.id]]
+        assert isinstance(group, Group)
+        if kind == "siblings" and buffer.name not in {load.buffer for load in first.reads()}:
+            return "same-launch", f"{first.name} and {second.name} are small: one launch instead of two"
+        if kind == "siblings":
+            return "shared-read", f"both read {buffer.name}: one read instead of two"
+        if first.id not in group.bindings:
+            return "inlined", f"{first.name} is computed where it is read"
+        if first.reduction or second.reduction:
+            return "same-rows", f"same rows: {buffer.name} never leaves the core"
+        return "same-points", f"same points: {buffer.name} stays in a register"
+
+    def _record(
+        self, first: str, second: str, kind: str, refusal: Refusal | None, saved: int,
+        how: tuple[str, str] = ("", ""), *, by_user: bool = False, forceable: bool = False,
+    ) -> None:  # fmt: skip
+        if (first, second) in self.decided:
+            return
+        self.decided.add((first, second))
+        code, reason = (refusal.code, refusal.reason) if refusal else how
+        self.decisions.append(
+            Decision(
+                id=f"{self.program.graph}.d{len(self.decisions)}",
+                graph=f"{self.program.graph}.fused",
+                producer=first,
+                consumer=second,
+                kind="siblings" if kind == "siblings" else "producer-consumer",
+                accepted=refusal is None,
+                code=code,
+                reason=reason,
+                bytes_saved=saved,
+                overruled=by_user,
+                forceable=forceable,
+            )
+        )
+
+    def _predecessors(self, number: int) -> set[int]:
+        found = {self.group_of[name] for one in self._names(number) for name in self.before[one]}
+        found.discard(number)
+        return found
+
+    def _raise_after(self, number: int) -> None:
+        """Tell the groups that run after this one what runs before them."""
+        pending = [number]
+        while pending:
+            current = pending.pop()
+            for name in self._names(current):
+                for later in map(self.group_of.__getitem__, self.after[name]):
+                    if self.latest[later] < self.latest[current]:
+                        self.latest[later] = self.latest[current]
+                        pending.append(later)
+
+    def _names(self, number: int) -> list[str]:
+        item = self.groups[number]
+        return [loop.id for loop in item.loops] if isinstance(item, Group) else [item.id]
+
+    def _cycle(self, a: int, b: int) -> bool:
+        """Whether a path from one group to the other leads through a third."""
+        return self._reaches(a, b) or self._reaches(b, a)
+
+    def _reaches(self, target: int, start: int) -> bool:
+        lowest = self._first(target)
+        pending = [number for number in self._predecessors(start) if number != target]
+        seen = set(pending)
+        while pending:
+            number = pending.pop()
+            if self.latest[number] < lowest:  # the target is not before it
+                continue
+            for before in self._predecessors(number):
+                if before == target:
+                    return True
+                if before not in seen:
+                    seen.add(before)
+                    pending.append(before)
+        return False
+
+    def _first(self, number: int) -> int:
+        item = self.groups[number]
+        return self.order[item.loops[0].id if isinstance(item, Group) else item.id]
+
+    def _last(self, number: int) -> int:
+        item = self.groups[number]
+        return self.order[item.loops[-1].id if isinstance(item, Group) else item.id]
+
+    def finish(self) -> FusedProgram:
+        items = [
+            replace(item, stored=self.uses.stored(item.loops)) if isinstance(item, Group) else item
+            for item in self._sorted()
+        ]
+        decisions = tuple(self.decisions) + tuple(self._library_readers())
+        return FusedProgram(self.program, numbered(self.program.graph, items), decisions)
+
+    def _library_readers(self) -> Iterable[Decision]:
+        """Pairs whose consumer is a library call are refused by nature; recorded all the same."""
+        count = len(self.decisions)
+        for item in self.program.statements:
+            if not isinstance(item, LibraryCall):
+                continue
+            for name in dict.fromkeys(view.buffer.name for view in item.views()):
+                maker = self.makers.get(name)
+                if maker is None or isinstance(self.statements[maker], LibraryCall):
+                    continue
+                word = "has no lowering" if item.fallback else "is a library call: it has no prologue here"
+                yield Decision(
+                    f"{self.program.graph}.d{count}", f"{self.program.graph}.fused", maker, item.id,
+                    "producer-consumer", False, "library-call", f"{item.name} {word}",
+                    bytes_saved(self.uses.buffers[name], False),
+                )  # fmt: skip
+                count += 1
+
+    def _sorted(self) -> list[Group | LibraryCall]:
+        """Groups in an order that respects dependencies, as near to program order as possible."""
+        done: set[int] = set()
+        waiting: set[int] = set()
+        result: list[Group | LibraryCall] = []
+
+        def visit(number: int) -> None:
+            stack = [(number, False)]
+            while stack:
+                current, ready = stack.pop()
+                if current in done:
+                    continue
+                if ready:
+                    done.add(current)
+                    result.append(self.groups[current])
+                    continue
+                stack.append((current, True))
+                waiting.add(current)
+                for before in sorted(self._predecessors(current), key=self._first, reverse=True):
+                    if before in waiting and before not in done:
+                        raise FusionError("two kernels each need what the other makes")
+                    if before not in done:
+                        stack.append((before, False))
+
+        for number in sorted(self.groups, key=self._last):
+            visit(number)
+        return result
+
+
+def _shape_of(loop: Loop) -> tuple[object, ...]:
+    """What two loops must have in common to be walked as one: their kind, and their axes in order."""
+    return (
+        loop.kind,
+        tuple(axis.extent for axis in loop.axes),
+        tuple(axis in loop.reduced for axis in loop.axes),
+    )
+
+
+def _uses(program: LoopProgram) -> Uses:
+    readers: dict[str, set[str]] = {}
+    makers: dict[str, Loop] = {}
+    for item in program.statements:
+        for name in reads(item):
+            readers.setdefault(name, set()).add(item.id)
+        if isinstance(item, Loop):
+            makers |= {out.name: item for out in item.outputs}
+    return Uses(
+        makers,
+        {name: frozenset(ids) for name, ids in readers.items()},
+        program.results,
+        program.buffers(),
+        updates=program.updates,
+    )

@@ -1,0 +1,69 @@
+"""How a kernel reaches memory: bytes and strides of each access, and the order that suits most of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nbcompile.compiler.kernel_ir.values import Gathered, KernelValues, walk_values
+from nbcompile.compiler.loop_ir.index import Axis, IndexExpr
+from nbcompile.compiler.loop_ir.lanes import SHORT_LANE, Access, heavy, strides_of
+from nbcompile.compiler.loop_ir.nodes import Buffer, hint_product
+
+
+def accesses(values: KernelValues, buffers: dict[str, Buffer]) -> list[Access]:
+    """Every affine access of the kernel, the heaviest first."""
+    found: list[Access] = []
+    places = [(item.buffer, item.place) for item in values.stores]
+    places += [(value.buffer, value.place) for value in walk_values(values.roots) if value.kind == "load"]
+    for buffer, place in dict.fromkeys(places):
+        strides = strides_of(place, values.nest.axes)
+        # a gather touches an element for each point of what its index depends on
+        touched = [axis for axis in values.nest.axes if axis in strides or axis in reached(place)]
+        points = hint_product(axis.extent for axis in touched)
+        found.append(Access(buffer, points * buffers[buffer].dtype.itemsize, strides))
+    return sorted(found, key=lambda access: -access.bytes)
+
+
+def reached(place: IndexExpr) -> set[Axis]:
+    """Axes that an index depends on by way of gathered values."""
+    return {axis for atom in place.atoms() if isinstance(atom, Gathered) for axis in atom.value.axes}
+
+
+def memory_order(values: KernelValues, buffers: dict[str, Buffer]) -> tuple[Axis, ...]:
+    """The axes of the nest from the largest stride to the smallest, as the heaviest accesses see them."""
+    axes = list(values.nest.axes)
+    layouts: dict[frozenset[tuple[Axis, int]], int] = {}
+    for access in accesses(values, buffers):
+        layout = frozenset(access.strides.items())
+        layouts[layout] = layouts.get(layout, 0) + access.bytes
+    if not layouts:
+        return tuple(axes)
+    strides = dict(max(layouts.items(), key=lambda item: (len(item[0]), item[1]))[0])
+    if len(strides) < len(axes):
+        return tuple(axes)  # no access sees every axis: the order of the program
+    place = {axis: n for n, axis in enumerate(axes)}
+    return tuple(sorted(axes, key=lambda axis: (-abs(strides[axis]), place[axis])))
+
+
+def short_lane(found: Sequence[Access], rows: Sequence[Axis], inner: Sequence[Axis]) -> Axis | None:
+    """The last of the reduced axes if it is a short one along which neighbours lie (the channels of a group,
+    of a tensor whose channels are contiguous), and the next ones lie along the rows, for all that counts."""
+    if len(inner) < 2 or not rows:
+        return None
+    lane, row = inner[-1], rows[-1]
+    if lane.extent.constant is None or not 1 < lane.extent.constant < SHORT_LANE:
+        return None
+    size = lane.extent.constant
+    fits = all(item.strides.get(lane) == 1 and item.strides.get(row) == size for item in heavy(found))
+    return lane if found and fits else None
+
+
+def streamed_bytes(values: KernelValues, buffers: dict[str, Buffer]) -> int:
+    """Bytes read a point of what varies along the row and from row to row."""
+    inner = values.nest.inner
+    heavy = {
+        (value.buffer, value.place)
+        for value in walk_values(values.roots)
+        if value.kind == "load" and value.axes & inner and value.axes - inner
+    }
+    return sum(buffers[name].dtype.itemsize for name, _ in heavy)

@@ -1,0 +1,82 @@
+"""Which guards a range of one axis decides, and where to cut a loop so that all are decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, at_least
+
+Range = Mapping[Axis, tuple[int, int]]
+"""Axes known to be in [low, high)."""
+
+Bounds = tuple[tuple[IndexExpr, IndexExpr, IndexExpr], ...]
+MOST_SEGMENTS = 8
+
+
+def decide(bounds: Bounds, ranges: Range) -> bool | None:
+    """True if every bound surely holds, False if one surely fails, else None."""
+    sure = True
+    for value, low, high in bounds:
+        if at_least(value, low) and at_least(high - 1, value):
+            continue
+        interval = _interval(value, ranges)
+        if interval is None or low.constant is None or high.constant is None:
+            sure = False
+            continue
+        least, most = interval
+        if most < low.constant or least >= high.constant:
+            return False
+        if least < low.constant or most >= high.constant:
+            sure = False
+    return True if sure else None
+
+
+def segments(axis: Axis, guards: Iterable[Bounds]) -> list[tuple[int, int] | None]:
+    """``[low, high)`` pieces of an axis; ``[None]`` (the whole axis) if there is nothing to cut, the
+    extent is symbolic, or there would be too many pieces."""
+    extent = axis.extent.constant
+    if extent is None:
+        return [None]
+    cuts: set[int] = set()
+    for bounds in guards:
+        for value, low, high in bounds:
+            cuts |= set(_cuts(axis, value, low, high))
+    inside = sorted(cut for cut in cuts if 0 < cut < extent)
+    if not inside or len(inside) >= MOST_SEGMENTS:
+        return [None]
+    edges = [0, *inside, extent]
+    return list(pairwise(edges))
+
+
+def _cuts(axis: Axis, value: IndexExpr, low: IndexExpr, high: IndexExpr) -> Sequence[int]:
+    step = value.coefficient(axis)
+    if step is None or step.constant not in (1, -1) or low.constant is None or high.constant is None:
+        return ()
+    rest = (value - step * axis).constant
+    if rest is None:
+        return ()
+    if step.constant == 1:
+        return (low.constant - rest, high.constant - rest)
+    return (rest - low.constant + 1, rest - high.constant + 1)
+
+
+def _interval(value: IndexExpr, ranges: Range) -> tuple[int, int] | None:
+    """Least and greatest value when every axis in it has a known range and it is affine."""
+    least = most = 0
+    for mono, coeff in value.terms:
+        if not mono:
+            least, most = least + coeff, most + coeff
+            continue
+        axis = mono[0]
+        if len(mono) != 1 or not isinstance(axis, Axis):
+            return None
+        if axis in ranges:
+            low, high = ranges[axis][0], ranges[axis][1] - 1
+        elif axis.extent.constant is not None:
+            low, high = 0, axis.extent.constant - 1
+        else:
+            return None
+        least += coeff * (low if coeff > 0 else high)
+        most += coeff * (high if coeff > 0 else low)
+    return least, most

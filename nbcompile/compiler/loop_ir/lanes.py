@@ -1,0 +1,57 @@
+"""Along which axes of a nest neighbours lie in memory: asked when loops are fused, and when a kernel is cut
+into tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from nbcompile.compiler.loop_ir.index import Axis, IndexExpr
+
+SHORT_LANE = 16
+"""Neighbours: with fewer, an access is not one piece of memory."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """One read or write of memory: bytes it moves, and its stride along each axis."""
+
+    buffer: str
+    bytes: int
+    strides: dict[Axis, int]
+
+    @property
+    def lane(self) -> Axis | None:
+        """The axis along which neighbours in memory lie."""
+        return next((axis for axis, stride in self.strides.items() if abs(stride) == 1), None)
+
+    @property
+    def lanes(self) -> list[Axis]:
+        """That axis; where it is short (a group of channels), also the one along which the next ones lie."""
+        lane = self.lane
+        if lane is None:
+            return []
+        extent = lane.extent.hint()
+        beyond = [axis for axis, stride in self.strides.items() if axis != lane and abs(stride) == extent]
+        return [lane, *beyond] if extent < SHORT_LANE else [lane]
+
+
+def strides_of(offset: IndexExpr, axes: Iterable[Axis]) -> dict[Axis, int]:
+    """How far apart in memory neighbours along each axis are, where they are equally far; at the hints."""
+    strides: dict[Axis, int] = {}
+    for axis in axes:
+        step = offset.coefficient(axis)
+        if step is not None and step.hint() != 0:
+            strides[axis] = step.hint()
+    return strides
+
+
+def heavy(found: Sequence[Access]) -> list[Access]:
+    """The accesses that count: none moves more than four times as much as one of them."""
+    most = max((access.bytes for access in found), default=0)
+    return [access for access in found if access.bytes * 4 >= most]
+
+
+def heavy_lanes(found: Sequence[Access]) -> set[Axis]:
+    """The axes along which neighbours lie in memory, for accesses that count."""
+    return {lane for access in heavy(found) for lane in access.lanes}

@@ -1,0 +1,341 @@
+"""The loop IR: a program of loops over buffers and calls into libraries.
+
+A :class:`Loop` says what every element of its output is, never in which order or where it is kept:
+that is decided by fusion and codegen. Programs are in single-assignment form: each buffer is defined
+once, before its first use, and never changes. What a graph does to its inputs is said at its end: which
+value each of them holds then (``LoopProgram.updates``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import prod
+from typing import Any, Literal
+
+import torch
+
+from nbcompile.compiler.loop_ir.expr import Expr, Load, constant
+from nbcompile.compiler.loop_ir.index import ONE, ZERO, Axis, Index, IndexExpr, index, product
+from nbcompile.compiler.loop_ir.substitution import substitute
+
+ReductionKind = Literal["sum", "prod", "max", "min", "argmax", "argmin", "any", "all", "welford"]
+ScanKind = Literal["sum", "prod", "max", "min", "logsumexp"]
+ScatterMode = Literal["set", "add", "mul", "max", "min"]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory for one tensor: shape and strides in elements (symbolic where the graph is)."""
+
+    name: str
+    shape: tuple[IndexExpr, ...]
+    strides: tuple[IndexExpr, ...]
+    dtype: torch.dtype
+    role: Literal["input", "constant", "temporary"] = "temporary"
+
+    def numel(self) -> IndexExpr:
+        return product(self.shape)
+
+    def bytes_hint(self) -> int:
+        """Size in bytes at the hints of symbolic sizes."""
+        return max(hint_product(self.shape), 0) * self.dtype.itemsize
+
+    def span_hint(self) -> int:
+        """Elements from the first to the last, at the hints of symbolic sizes."""
+        pairs = zip(self.shape, self.strides, strict=True)
+        return 1 + sum((extent.hint() - 1) * abs(stride.hint()) for extent, stride in pairs)
+
+    def meets_itself(self) -> bool:
+        """Whether two elements may lie at one place: unless each dimension, from the innermost, steps over
+        all that is within it (at the hints)."""
+        within = 1
+        places = zip(self.strides, self.shape, strict=True)
+        steps = sorted((abs(stride.hint()), extent.hint()) for stride, extent in places if extent.hint() > 1)
+        for step, extent in steps:
+            if step < within:
+                return True
+            within = step * extent
+        return False
+
+    def offset(self, indices: tuple[IndexExpr, ...]) -> IndexExpr:
+        """Elements from the buffer's start to the element at ``indices``."""
+        total = ZERO
+        for place, stride in zip(indices, self.strides, strict=True):
+            total = total + place * stride
+        return total
+
+    def describe(self) -> str:
+        return f"{type_name(self.dtype)}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class View:
+    """A tensor that shows (part of) a buffer: element ``axes`` of it is element ``index`` of the
+    buffer. Covers permute, expand, slice, select, diagonal, reshape and unfold."""
+
+    buffer: Buffer
+    axes: tuple[Axis, ...]
+    index: tuple[IndexExpr, ...]
+
+    @classmethod
+    def whole(cls, buffer: Buffer) -> View:
+        axes = tuple(Axis(f"v{i}", extent) for i, extent in enumerate(buffer.shape))
+        return cls(buffer, axes, tuple(map(index, axes)))
+
+    @property
+    def shape(self) -> tuple[IndexExpr, ...]:
+        return tuple(axis.extent for axis in self.axes)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.buffer.dtype
+
+    def at(self, indices: tuple[Index, ...]) -> tuple[IndexExpr, ...]:
+        """The buffer's indices for element ``indices`` of this view."""
+        mapping = {axis: index(place) for axis, place in zip(self.axes, indices, strict=True)}
+        return tuple(substitute(place, mapping) for place in self.index)
+
+    def load(self, indices: tuple[Index, ...]) -> Load:
+        """Element ``indices`` as an expression of the buffer's dtype."""
+        return Load(self.buffer.name, self.at(indices), self.buffer.dtype)
+
+    def strided(self) -> tuple[tuple[IndexExpr, ...], IndexExpr] | None:
+        """(strides, offset) in elements if this view is affine in memory, else None."""
+        place = self.buffer.offset(self.index)
+        strides = []
+        rest = place
+        for axis in self.axes:
+            stride = place.coefficient(axis)
+            if stride is None:
+                return None
+            strides.append(stride)
+            rest = rest - stride * axis
+        if any(isinstance(atom, Axis) for atom in rest.atoms()) or rest.axes():
+            return None
+        step = ONE
+        for n, extent in reversed(list(enumerate(self.shape))):
+            if extent == ONE:
+                strides[n] = step  # any would do: this one is what torch gives a new dimension
+            step = strides[n] * extent
+        return tuple(strides), rest
+
+    def is_whole(self) -> bool:
+        return (
+            len(self.index) == len(self.axes)
+            and all(place.axis == axis for place, axis in zip(self.index, self.axes, strict=True))
+            and self.shape == self.buffer.shape
+        )
+
+
+@dataclass(frozen=True)
+class Loop:
+    """``outputs[kept axes] = body`` or ``= reduction(body over reduced axes)``; or a scan or a scatter.
+
+    axes:      the whole domain in tensor order; ``reduced`` is a subset of it. The output's
+               dimensions are the other axes, in order.
+    body:      value of one point; may be wider than the output's dtype: it is rounded when stored.
+    reduction: None for a pointwise loop. ``welford`` has two outputs, mean and sum of squared
+               deviations; ``argmax``/``argmin`` give the position, counted in row-major order over
+               the reduced axes (first one wins; NaN wins over all).
+    scan:      each element combines the body's values along ``scanned`` up to and with its own: outputs
+               have the whole domain. ``max``/``min`` have two, the value and its position (int64) along
+               the axis (last one wins; NaN wins over all).
+    scatter:   with ``target`` indices: ``output = copy of base; output[target] (mode)= body`` for
+               every point of the domain in row-major order.
+    origins:   ids of the ATen nodes it was lowered from.
+    """
+
+    id: str
+    outputs: tuple[Buffer, ...]
+    axes: tuple[Axis, ...]
+    body: Expr
+    reduced: tuple[Axis, ...] = ()
+    reduction: ReductionKind | None = None
+    scan: ScanKind | None = None
+    scanned: Axis | None = None
+    target: tuple[IndexExpr, ...] | None = None
+    base: str | None = None
+    mode: ScatterMode | None = None
+    op: str = ""  # the ATen op, for people: "softmax", "add"
+    origins: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.outputs[0].name
+
+    @property
+    def kept(self) -> tuple[Axis, ...]:
+        return tuple(axis for axis in self.axes if axis not in self.reduced)
+
+    @property
+    def kind(self) -> Literal["pointwise", "reduction", "scan", "scatter"]:
+        if self.target is not None:
+            return "scatter"
+        if self.scan is not None:
+            return "scan"
+        return "reduction" if self.reduction else "pointwise"
+
+    def reads(self) -> tuple[Load, ...]:
+        """Every load of the loop, the scatter's target included; the base of a scatter is not one."""
+        return self._reads
+
+    @cached_property
+    def _reads(self) -> tuple[Load, ...]:  # fusion asks for each pair of groups it tries
+        found = [node for node in self.body.walk() if isinstance(node, Load)]
+        for place in self.target or ():
+            from nbcompile.compiler.loop_ir.expr import walk_index
+
+            found += [node for node in walk_index(place) if isinstance(node, Load)]
+        return tuple(dict.fromkeys(found))
+
+    def without_reads(self) -> Loop:
+        """The same loop where the domain has no points, so that no body is ever evaluated. What does not
+        vary along an inner axis is loaded outside of it, even if that axis is empty; and there may be
+        no memory to load it from."""
+        target = self.target and (ZERO,) * len(self.target)
+        return replace(self, body=constant(0, self.body.dtype), target=target)
+
+    def points(self) -> int:
+        """Number of points of the domain, at the hints."""
+        return max(hint_product(axis.extent for axis in self.axes), 0)
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """A call of an ATen operator as itself.
+
+    ``args``/``kwargs`` hold plain Python values, :class:`View`, :class:`IndexExpr`, and lists of
+    these. ``outputs`` has one entry per returned value, ``None`` where it is not a tensor.
+    ``fallback`` says that we have no lowering for it (``reason``), rather than that calling the
+    library is the right thing to do.
+    """
+
+    id: str
+    name: str
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    outputs: tuple[Buffer | None, ...]
+    fallback: bool = False
+    reason: str = ""
+    single: bool = True  # returns one tensor rather than a tuple
+    origins: tuple[str, ...] = ()
+
+    def views(self) -> tuple[View, ...]:
+        """Every tensor argument."""
+        found: list[View] = []
+        _collect([self.args, dict(self.kwargs)], found)
+        return tuple(found)
+
+
+def _collect(value: Any, found: list[View]) -> None:
+    if isinstance(value, View):
+        found.append(value)
+    elif isinstance(value, dict):
+        for item in value.values():
+            _collect(item, found)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _collect(item, found)
+
+
+Statement = Loop | LibraryCall
+
+
+def has_effect(statement: Statement) -> bool:
+    """Whether a statement does more than make its outputs: random numbers move torch's generator, so the call
+    must happen even if nothing reads it, and after those before it."""
+    if isinstance(statement, Loop):
+        return False
+    tags = getattr(statement.target, "tags", ())
+    return torch.Tag.nondeterministic_seeded in tags or not any(statement.outputs)
+
+
+Output = View | IndexExpr | int | float | bool | None
+"""What a graph returns: a tensor, a symbolic or plain number, or nothing."""
+
+
+@dataclass(frozen=True)
+class LoopProgram:
+    """One graph as loops.
+
+    inputs:   in calling order: a Buffer for a tensor, a size's name for a symbolic int, or None for
+              an argument nothing reads.
+    constants: tensors that the graph holds (``get_attr``), by buffer name.
+    updates:  name of an input that the graph overwrites → name of the buffer with what it holds afterwards,
+              laid out as the input is. Whoever reads the input's name means its old value, wherever it
+              stands; which memory the new value is made in is settled after fusion (``fuse/storage.py``).
+    facts:    expressions of sizes that the guards of the graph keep from being negative.
+    """
+
+    graph: str  # id of the AtenGraph
+    inputs: tuple[Buffer | str | None, ...]
+    statements: tuple[Statement, ...]
+    outputs: tuple[Output, ...]
+    constants: Mapping[str, torch.Tensor]
+    spans: Mapping[str, tuple[int, ...]]  # statement id → cell lines, for comments
+    updates: Mapping[str, str] = field(default_factory=dict)
+    facts: tuple[IndexExpr, ...] = ()
+
+    @property
+    def results(self) -> frozenset[str]:
+        """The buffers that are there when the program has run: what it returns, and its inputs' new
+        values."""
+        returned = {item.buffer.name for item in self.outputs if isinstance(item, View)}
+        return frozenset(returned.union(self.updates.values()))
+
+    @property
+    def is_symbolic(self) -> bool:
+        """Whether it is for more than one size."""
+        return any(
+            extent.constant is None for buffer in self.buffers().values() for extent in buffer.shape
+        ) or any(isinstance(item, str) for item in self.inputs)
+
+    def buffers(self) -> dict[str, Buffer]:
+        """Every buffer by name."""
+        found = {item.name: item for item in self.inputs if isinstance(item, Buffer)}
+        for statement in self.statements:
+            found |= {buffer.name: buffer for buffer in statement.outputs if buffer is not None}
+            for view in statement.views() if isinstance(statement, LibraryCall) else ():
+                found.setdefault(view.buffer.name, view.buffer)
+        for output in self.outputs:
+            if isinstance(output, View):
+                found.setdefault(output.buffer.name, output.buffer)
+        for name, tensor in self.constants.items():
+            found.setdefault(name, buffer_like(name, tensor, "constant"))
+        return found
+
+    def as_text(self) -> str:
+        from nbcompile.compiler.loop_ir.printer import print_program
+
+        return print_program(self)
+
+
+def buffer_like(name: str, tensor: torch.Tensor, role: Any = "temporary") -> Buffer:
+    """A buffer with the (plain) shape, strides and dtype of a tensor."""
+    return Buffer(
+        name,
+        tuple(index(int(size)) for size in tensor.shape),
+        tuple(index(int(stride)) for stride in tensor.stride()),
+        tensor.dtype,
+        role,
+    )
+
+
+_SHORT = {
+    torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16",
+    torch.int64: "i64", torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8",
+    torch.bool: "bool",
+}  # fmt: skip
+
+
+def hint_product(values: Iterable[IndexExpr]) -> int:
+    """Product of the hints: how many points a space of these extents has."""
+    return prod(value.hint() for value in values)
+
+
+def type_name(dtype: torch.dtype) -> str:
+    """Short name of a dtype: f32, i64 ..."""
+    return _SHORT.get(dtype, str(dtype).removeprefix("torch."))

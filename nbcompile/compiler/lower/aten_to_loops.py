@@ -1,0 +1,458 @@
+"""AtenGraph → LoopProgram: one registered lowering per node, library calls for the rest."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from nbcompile.compiler.fx_values import hint
+from nbcompile.compiler.in_aten import shares_elements, shows_an_argument
+from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, Size, index
+from nbcompile.compiler.loop_ir.nodes import (
+    Buffer,
+    Loop,
+    LoopProgram,
+    Output,
+    Statement,
+    View,
+    buffer_like,
+    has_effect,
+)
+from nbcompile.compiler.lower.builder import NATIVE_DTYPES, Builder
+from nbcompile.compiler.lower.padded_products import padded_product
+from nbcompile.compiler.lower.registry import registry
+from nbcompile.compiler.lower.sizes import SizeTable
+from nbcompile.compiler.lower.strides import has_own_places
+from nbcompile.compiler.stages import STEP_OF, AtenGraph, device_of
+from nbcompile.errors import LoweringError, SymbolicSizeError
+from nbcompile.options import Options
+
+aten = torch.ops.aten
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
+    """Lower every node. LoweringError if the graph holds what no program can (data-dependent sizes,
+    higher-order operators, tensor subclasses): the graph is then run as it is."""
+    sizes = SizeTable()
+    builder = Builder(graph.id, sizes, options, device_of(graph.module))
+    values: dict[fx.Node, Any] = {}
+    inputs: list[Buffer | str | None] = []
+    constants: dict[str, torch.Tensor] = {}
+    outputs: tuple[Output, ...] = ()
+
+    for node in graph.module.graph.nodes:
+        fake = node.meta.get("val")
+        origins = (graph.ids.get(node.name, node.name),)
+        if node.op == "placeholder":
+            values[node], item = _input(builder, node, fake, graph.names.get(node.name, node.name))
+            inputs.append(item)
+        elif node.op == "get_attr":
+            tensor = _attribute(graph.module, str(node.target))
+            if not isinstance(tensor, torch.Tensor):
+                raise LoweringError(f"the graph holds {type(tensor).__name__} {node.target}")
+            builder.take_name(node.name)
+            constants[node.name] = tensor
+            values[node] = View.whole(buffer_like(node.name, tensor, "constant"))
+        elif node.op == "call_function":
+            builder.begin(node.name, node.meta.get(STEP_OF) or _op_name(node.target), origins, fake)
+            values[node] = _lower_node(builder, node, fake, values)
+            builder.known.made(node, values[node])
+            if node.target is aten.copy_.default:
+                values[node.args[0]] = values[
+                    node
+                ]  # whoever reads the input from here on sees what was written
+        elif node.op == "output":
+            outputs = _Outputs(builder, graph, values).of(_flat(node.args[0]))
+        else:
+            raise LoweringError(f"the graph has a {node.op} node, {node.name}")
+
+    spans = {statement.id: _cell_lines(graph, statement) for statement in builder.statements}
+    statements = tuple(builder.statements)
+    program = LoopProgram(
+        graph.id, tuple(inputs), statements, outputs, constants, spans, builder.updates, sizes.facts()
+    )
+    live = without_dead_statements(program)
+    _check_sizes(live)
+    return live
+
+
+def _check_sizes(program: LoopProgram) -> None:
+    """SymbolicSizeError for a size that nothing tells when the program is called: what a backward graph is
+    given may be a sum of sizes, and not each of them."""
+    told = {item for item in program.inputs if isinstance(item, str)}
+    given = (item for item in program.inputs if isinstance(item, Buffer))
+    told |= {str(extent) for buffer in given for extent in buffer.shape}
+    made = program.buffers().values()
+    atoms = {atom for item in made for extent in (*item.shape, *item.strides) for atom in extent.atoms()}
+    for atom in atoms:
+        if isinstance(atom, Size) and atom.text not in told:
+            raise SymbolicSizeError(f"the size {atom.text} is neither an input nor an extent of one")
+
+
+def without_dead_statements(program: LoopProgram) -> LoopProgram:
+    """The program less what nothing reads."""
+    live = set(program.results)
+    kept: list[Statement] = []
+    for statement in reversed(program.statements):
+        names = {buffer.name for buffer in statement.outputs if buffer is not None}
+        if isinstance(statement, Loop):
+            if not names & live:
+                continue
+            live |= {load.buffer for load in statement.reads()}
+            if statement.base:
+                live.add(statement.base)
+        else:
+            if not (names & live) and not has_effect(statement):
+                continue
+            live |= {view.buffer.name for view in statement.views()}
+        kept.append(statement)
+    statements = tuple(reversed(kept))
+    spans = {item.id: program.spans[item.id] for item in statements if item.id in program.spans}
+    return replace(program, statements=statements, spans=spans)
+
+
+def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.Node, Any]) -> Any:
+    target = node.target
+    if target is operator.getitem:
+        source, place = node.args
+        return _resolve(source, values)[place]
+    if isinstance(fake, _SYMBOLIC):
+        return builder.number(fake)
+    args = _resolve(node.args, values)
+    kwargs = _resolve(dict(node.kwargs), values)
+    if getattr(target, "__name__", "") == "with_effects":
+        # torch keeps calls with side effects (the error checks of linalg) in order by threading a token
+        return builder.call(target, args, kwargs, reason="torch orders its effects")
+    if not isinstance(target, torch._ops.OpOverload):
+        raise LoweringError(f"no lowering for {target}")
+    if isinstance(fake, int | float | bool):
+        raise LoweringError(f"{target} returns a number that depends on data")
+    _check_own_places(node, fake)
+    entry = registry().find(target)
+    reason = registry().library.get(target)
+    if entry is not None:
+        before = len(builder.statements)
+        try:
+            lowered = entry.lower(builder, *args, **kwargs)
+            _check_scatters(builder.statements[before:], builder.options)
+            _check_shapes(fake, lowered)
+            return _as_traced(builder, fake, lowered)
+        except LoweringError as error:
+            del builder.statements[before:]
+            reason = None
+            why = error.message
+    else:
+        why = "no lowering for this operator yet"
+    mutated = _mutated_arguments(target)
+    if mutated:
+        raise LoweringError(f"{target} changes its argument {mutated} in place")
+    copying = _copying_form(target)
+    if copying is not None:
+        copies = [item.contiguous() for item in fake] if isinstance(fake, list | tuple) else fake.contiguous()
+        made = builder.call(
+            copying, args, kwargs, result=copies, fallback=reason is None, reason=reason or why
+        )
+        return _laid_out_as_traced(builder, fake, made)
+    padded = padded_product(builder, target, args, kwargs)
+    if padded is not None:
+        return padded
+    return builder.call(target, args, kwargs, fallback=reason is None, reason=reason or why)
+
+
+def _check_shapes(fake: Any, made: Any) -> None:
+    """SymbolicSizeError where a result has not the extents that it was traced with: an extent that was 1 and
+    may be more, say, where nothing told that it is broadcast."""
+    for wanted, item in zip(_flat(fake), _flat(made), strict=False):
+        if isinstance(wanted, torch.Tensor) and isinstance(item, View):
+            were = tuple(map(hint, wanted.shape))
+            if were != tuple(extent.hint() for extent in item.shape):
+                raise SymbolicSizeError(f"a result of the sizes {item.shape} was traced with {were}")
+
+
+def _as_traced(builder: Builder, fake: Any, made: Any) -> Any:
+    """What was made, with the extents that the guards make a number as that number: whoever drops extents of
+    1 goes by the traced ones, and has to find the same in what it is given."""
+    if isinstance(made, tuple | list):
+        return type(made)(_as_traced(builder, *pair) for pair in zip(fake, made, strict=True))
+    if not isinstance(made, View):
+        return made
+    shape = builder.shape(fake)
+    if all(
+        traced.constant is None or traced == extent for traced, extent in zip(shape, made.shape, strict=True)
+    ):
+        return made
+    return builder.view(made, shape, lambda *where: where)
+
+
+def _check_own_places(node: fx.Node, fake: Any) -> None:
+    """LoweringError for a result that is no view, traced with strides by which its elements share memory:
+    torch 2.11 says so of a scatter into an expanded tensor, and its elements are not the same numbers."""
+    for item in fake if isinstance(fake, tuple | list) else (fake,):
+        if not isinstance(item, torch.Tensor) or item.layout != torch.strided or not shares_elements(item):
+            continue
+        if item.untyped_storage()._cdata not in {_storage(each) for each in node.all_input_nodes}:
+            raise LoweringError(f"{node.target} was traced with a result whose elements share memory")
+
+
+def _laid_out_as_traced(builder: Builder, fake: Any, made: Any) -> Any:
+    """The contiguous copy of a view that is no view of ours, in the order of that view's memory: random
+    numbers are drawn for elements in that order."""
+    if (
+        not isinstance(fake, torch.Tensor)
+        or fake.dtype not in NATIVE_DTYPES
+        or not builder.options.eager_random
+    ):
+        return made
+    strides = builder.result_strides(made.shape)
+    return made if strides in (None, made.buffer.strides) else builder.copy(made)
+
+
+def _check_scatters(statements: Sequence[Statement], options: Options) -> None:
+    """LoweringError for a scatter that the target has no way to do: on a GPU points that meet in one element
+    are combined by atomic operations, in any order."""
+    if not options.chip.is_gpu:
+        return
+    for item in statements:
+        if not isinstance(item, Loop) or item.kind != "scatter":
+            continue
+        dtype = item.outputs[0].dtype
+        if options.deterministic and (item.mode in (None, "set") or dtype.is_floating_point):
+            raise LoweringError("its points meet in any order, and a deterministic result was asked for")
+        adds = item.mode == "add" and dtype != torch.bool
+        extremes = item.mode in ("max", "min") and not (dtype.is_floating_point or dtype == torch.bool)
+        if not (item.mode in (None, "set") or adds or extremes):
+            raise LoweringError(f"a GPU has no atomic {item.mode} of {dtype}")
+
+
+def _input(builder: Builder, node: fx.Node, fake: Any, name: str) -> tuple[Any, Buffer | str | None]:
+    if isinstance(fake, torch.Tensor):
+        if type(fake).__name__ not in ("FakeTensor", "Tensor", "Parameter", "FunctionalTensor"):
+            raise LoweringError(f"input {node.name} is a {type(fake).__name__}")
+        if fake.layout != torch.strided or fake.is_quantized:
+            raise LoweringError(f"input {node.name} is not a strided tensor")
+        if fake.is_neg() or fake._is_zerotensor():
+            raise LoweringError(f"the memory of input {node.name} is not what it holds (Tensor.resolve_neg)")
+        strides = tuple(builder.size(stride) for stride in fake.stride())
+        buffer = Buffer(builder.fresh(name), builder.shape(fake), strides, fake.dtype, "input")
+        return View.whole(buffer), buffer
+    if isinstance(fake, torch.SymInt):
+        return builder.size(fake), str(builder.size(fake))
+    if isinstance(fake, int) and not isinstance(fake, bool):
+        return fake, None
+    if node.users:
+        raise LoweringError(f"input {node.name} is a {type(fake).__name__}")
+    return None, None
+
+
+class _Outputs:
+    """What a graph returns. Results share memory with each other and with inputs where the graph's own do,
+    and nowhere else: a lowering may show the memory of another value, for values never change, but who gets a
+    result may write to it."""
+
+    def __init__(self, builder: Builder, graph: AtenGraph, values: Mapping[fx.Node, Any]) -> None:
+        self.builder, self.values, self.saved = builder, values, graph.saved
+        self.differentiable = graph.differentiable
+        self.owners: dict[str, Any] = {}  # buffer → the storage, in the graph, of what it holds
+        self.inputs: set[Any] = set()  # the storages of inputs
+        self.copies: dict[tuple[str, Any], Buffer] = {}  # of a buffer, for what has a storage of its own
+        self.returned: set[str] = set()  # buffers that the caller gets, and may write to
+        for node in graph.module.graph.nodes:
+            if node.op in ("placeholder", "get_attr") and isinstance(values.get(node), View):
+                self.owners[values[node].buffer.name] = _storage(node)
+                self.inputs.add(_storage(node))
+        writes = [node for node in graph.module.graph.nodes if node.target is aten.copy_.default]
+        self.wholes = {*writes, *(node.args[1] for node in writes)}  # inputs as they are to be
+        self.overwriting = {_storage(node) for node in self.wholes}
+
+    def of(self, items: Sequence[Any]) -> tuple[Output, ...]:
+        first = len(items) - self._saved_after(items)
+        found = tuple(self._output(item, place >= first) for place, item in enumerate(items))
+        shown: dict[Any, str] = {}  # storage in the graph → the buffer that results show of it
+        for item, value in zip(items[:first], found, strict=False):
+            if not isinstance(value, View) or _storage(item) in self.inputs:
+                continue
+            if shown.setdefault(_storage(item), value.buffer.name) != value.buffer.name:
+                raise LoweringError(
+                    f"{item.name} shares memory with another result, in another type or layout"
+                )
+        return found
+
+    def _saved_after(self, items: Sequence[Any]) -> int:
+        """How many of the last items are there for backward alone."""
+        names, count = list(self.saved), 0
+        while names:
+            count += 1
+            if getattr(items[-count], "name", None) == names[-1]:
+                names.pop()
+        return count
+
+    def _output(self, item: Any, saved: bool) -> Output:
+        if not isinstance(item, fx.Node):
+            if item is None or isinstance(item, int | float | bool):
+                return item
+            raise LoweringError(f"the graph returns {item!r}")
+        value = self.values[item]
+        if not isinstance(value, View):
+            if value is None or isinstance(value, IndexExpr | int | float | bool):
+                return value
+            raise LoweringError(f"the graph returns {value!r}")
+        if item.meta["val"].is_conj() or item.meta["val"].is_neg():
+            raise LoweringError(f"the memory of {item.name} is not what it holds (Tensor.resolve_conj)")
+        if not saved:
+            self._check_places(item, value)
+        if not self._laid_out(item, value):
+            made = self._copied(item, value)
+            if not saved:
+                self._check_offset(item, made)
+            return made
+        if not saved:
+            self._check_offset(item, value)
+        if self._may_show(item, value.buffer, saved):
+            return value
+        if value.buffer.dtype not in NATIVE_DTYPES:
+            raise LoweringError(f"{item.name} shares memory with what it is a copy of")
+        key = value.buffer.name, _storage(item)
+        if key not in self.copies:
+            self.builder.begin(f"{item.name}_out", "copy", (), item.meta["val"])
+            self.copies[key] = self.builder.laid_out_like(value.buffer, View.whole(value.buffer))
+        return replace(value, buffer=self.copies[key])
+
+    def _copied(self, item: fx.Node, value: View) -> View:
+        """``value`` in memory of its own with the strides that the graph says, gaps between its elements
+        included: backward reads what was saved for it by these."""
+        b, fake = self.builder, item.meta["val"]
+        b.begin(f"{item.name}_out", "copy", (), fake)
+        strides = tuple(b.size(stride) for stride in fake.stride())
+        held = tuple(
+            ONE if stride == ZERO else extent for extent, stride in zip(value.shape, strides, strict=True)
+        )
+        if not has_own_places(held, strides):
+            raise LoweringError(f"the elements of {item.name} may share memory, by the strides it is to have")
+        one = b.view(value, held, lambda *where: where)
+        made = View.whole(b.laid_out_like(Buffer("", held, strides, value.dtype), one))
+        if held == value.shape:
+            return made
+
+        def first(*where: IndexExpr) -> list[IndexExpr]:
+            return [ZERO if stride == ZERO else at for at, stride in zip(where, strides, strict=True)]
+
+        return b.view(made, value.shape, first)
+
+    def _check_offset(self, item: fx.Node, value: View) -> None:
+        """A result that shows part of an overwritten input is made anew from that input by AOTAutograd, which
+        asks the graph's result where in the storage it lies: ATen's copy of a part of a storage lies as its
+        source. Where sizes are symbols, so may that place be, at the next call."""
+        if not self.builder.updates or value.buffer.role != "temporary":
+            return
+        if item in self.wholes:  # the input itself, which nobody makes anew
+            return
+        strided, offset = value.strided(), self.builder.size(item.meta["val"].storage_offset())
+        moves = self.builder.sizes.sizes and _storage(item) in self.overwriting
+        if moves or (strided is not None and offset != strided[1]):
+            raise LoweringError(f"{item.name} shows a part of an input, and is known by its place in that")
+
+    def _check_places(self, item: fx.Node, value: View) -> None:
+        """AOTAutograd makes a result that shows an input anew from that input: by the views that autograd
+        knows of the graph's result, where it knows any, else by strides. The gradient of the latter is
+        another where elements of the input share memory; ATen's result knows its views."""
+        buffer, storage = value.buffer, _storage(item)
+        if not self.differentiable or storage not in self.inputs:
+            return
+        if self.owners.get(buffer.name) != storage:  # nor is one of several views of one operator made anew
+            raise LoweringError(f"{item.name} shows an input, and would be a copy of it")
+        if buffer.role != "input":
+            return
+        # by the sizes at hand: strides that are symbols of their own prove nothing
+        shape, strides = ([index(each.hint()) for each in of] for of in (buffer.shape, buffer.strides))
+        if not has_own_places(shape, strides):
+            raise LoweringError(f"{item.name} shows an input whose elements share memory")
+
+    def _laid_out(self, item: fx.Node, value: View) -> bool:
+        """Whether the memory that ``value`` shows has the strides that the graph says."""
+        strided = value.strided()
+        if strided is None:
+            return False
+        wanted = tuple(self.builder.size(stride) for stride in item.meta["val"].stride())
+        return value.buffer.dtype not in NATIVE_DTYPES or _same_strides(value.shape, strided[0], wanted)
+
+    def _may_show(self, item: fx.Node, buffer: Buffer, saved: bool) -> bool:
+        """Whether a result may show this memory: it still holds the value by then, and in the graph the two
+        share theirs, or nothing shows it that the caller may write to."""
+        if buffer.name in self.builder.updates:
+            return False
+        storage = _storage(item)
+        owner = self.owners.setdefault(buffer.name, storage)
+        may = owner == storage or (saved and buffer.name not in self.returned)
+        if may and not saved:
+            self.returned.add(buffer.name)
+        return may
+
+
+def _storage(node: fx.Node) -> Any:
+    """What two nodes have in common that show one memory."""
+    fake = node.meta.get("val")
+    return fake.untyped_storage()._cdata if isinstance(fake, torch.Tensor) else None
+
+
+def _same_strides(shape: Any, have: Any, want: Any) -> bool:
+    return all(
+        extent == 1 or left == right for extent, left, right in zip(shape, have, want, strict=True)
+    ) or any(extent == 0 for extent in shape)
+
+
+def _resolve(value: Any, values: Mapping[fx.Node, Any]) -> Any:
+    if isinstance(value, fx.Node):
+        return values[value]
+    if isinstance(value, list | tuple):
+        return type(value)(_resolve(item, values) for item in value)
+    if isinstance(value, dict):
+        return {key: _resolve(item, values) for key, item in value.items()}
+    return value
+
+
+def _flat(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _attribute(module: Any, path: str) -> Any:
+    for part in path.split("."):
+        module = getattr(module, part)
+    return module
+
+
+def _op_name(target: Any) -> str:
+    return target._schema.name.split("::")[-1] if hasattr(target, "_schema") else str(target)
+
+
+def _mutated_arguments(target: Any) -> str:
+    names = [
+        argument.name
+        for argument in target._schema.arguments
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    return ", ".join(names)
+
+
+def _copying_form(target: Any) -> Any:
+    """The overload that copies where ``target`` returns a view: each buffer has memory of its own.
+    None if ``target`` returns no view."""
+    if not shows_an_argument(target):
+        return None
+    packet = getattr(torch.ops.aten, target._schema.name.removeprefix("aten::") + "_copy", None)
+    return getattr(packet, target._overloadname, None)
+
+
+def _cell_lines(graph: AtenGraph, statement: Statement) -> tuple[int, ...]:
+    names = {value: key for key, value in graph.ids.items()}
+    lines = set()
+    for origin in statement.origins:
+        for span in graph.spans.get(names.get(origin, origin), ())[:1]:
+            if not span.file:
+                lines.add(span.line)
+    return tuple(sorted(lines))

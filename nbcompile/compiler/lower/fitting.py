@@ -1,0 +1,35 @@
+"""Extents that an operator wants to be the same, and that its shape function does not compare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nbcompile.compiler.loop_ir.index import ONE, IndexExpr, product
+from nbcompile.compiler.loop_ir.nodes import View
+from nbcompile.compiler.loop_ir.proofs import proves
+from nbcompile.compiler.lower.builder import Builder
+from nbcompile.errors import LoweringError
+
+
+def require(
+    b: Builder, found: Sequence[IndexExpr], wanted: Sequence[IndexExpr], what: str, *, broadcast: bool = False
+) -> None:
+    """LoweringError unless ``what``, of extents ``found``, surely has those ``wanted``: the operator itself
+    then says whether it has. ``broadcast``: it may have fewer dimensions, and extents of 1."""
+    facts = b.sizes.facts()
+
+    def same(left: IndexExpr, right: IndexExpr) -> bool:
+        return left == right or (proves(left - right, facts) and proves(right - left, facts))
+
+    fewer = len(wanted) - len(found)
+    right = len(found) == len(wanted) or (broadcast and fewer > 0)
+    pairs = zip(found, wanted[max(fewer, 0) :], strict=False)
+    if not right or not all((broadcast and left == ONE) or same(left, right) for left, right in pairs):
+        sizes = " × ".join(map(str, found)), " × ".join(map(str, wanted))
+        raise LoweringError(f"{what} of {sizes[0]}, where {sizes[1]} is wanted")
+
+
+def require_slices(b: Builder, x: View, dim: int, picked: View, source: View) -> None:
+    """LoweringError unless ``source`` surely has a slice of ``x`` along ``dim`` for each index ``picked``."""
+    if x.axes:
+        require(b, source.shape, (*x.shape[:dim], product(picked.shape), *x.shape[dim + 1 :]), "a source")

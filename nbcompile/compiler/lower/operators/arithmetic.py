@@ -1,0 +1,401 @@
+"""Arithmetic of two tensors, or of a tensor and a number."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from nbcompile.compiler.loop_ir.expr import Constant, Expr, SizeNumber, compute_dtype, constant, op, where
+from nbcompile.compiler.loop_ir.nodes import View
+from nbcompile.compiler.lower.builder import Builder, Operand
+from nbcompile.compiler.lower.registry import lowering
+from nbcompile.compiler.lower.samples import FLOATS, INTS, binary, call, calls, with_numbers
+from nbcompile.errors import LoweringError
+
+aten = torch.ops.aten
+SIGNED = (torch.int64, torch.int32, torch.int8)
+
+
+def _plus(x: Expr, y: Expr, alpha: Any) -> Expr:
+    scaled = y if alpha == 1 else y * alpha
+    return op("or", x, scaled) if x.dtype == torch.bool else x + scaled
+
+
+@lowering(
+    aten.add.Tensor,
+    samples=binary(alpha=[1, 2])
+    + calls(
+        bool=lambda draw: call(draw(5, dtype=torch.bool), draw(5, dtype=torch.bool)),
+        mixed=lambda draw: call(draw(5, dtype=torch.int32), draw(3, 5), alpha=0.5),
+    ),
+)
+@lowering(aten.add.Scalar, samples=with_numbers(2, 0.3, alpha=[1, 3]))
+def add(b: Builder, x: Operand, y: Operand, alpha: Any = 1) -> View:
+    return b.pointwise(lambda x, y: _plus(x, y, alpha), x, y)
+
+
+@lowering(aten.sub.Tensor, samples=binary(alpha=[1, 3]))
+@lowering(aten.sub.Scalar, samples=with_numbers(2, 0.3, alpha=[1, 3]))
+def sub(b: Builder, x: Operand, y: Operand, alpha: Any = 1) -> View:
+    return b.pointwise(lambda x, y: x - (y if alpha == 1 else y * alpha), x, y)
+
+
+@lowering(aten.rsub.Tensor, samples=binary(alpha=[1, 3]))
+@lowering(aten.rsub.Scalar, samples=with_numbers(2, 0.3))
+def rsub(b: Builder, x: Operand, y: Operand, alpha: Any = 1) -> View:
+    return sub(b, y, x, alpha)
+
+
+@lowering(aten.mul.Tensor, samples=binary((*FLOATS, *INTS, torch.bool)))
+@lowering(aten.mul.Scalar, samples=with_numbers(3, -0.3))
+def mul(b: Builder, x: Operand, y: Operand) -> View:
+    return b.pointwise(lambda x, y: op("and", x, y) if x.dtype == torch.bool else x * y, x, y)
+
+
+# -- division ---------------------------------------------------------------------------------
+
+
+def _nearly_whole() -> tuple[torch.Tensor, torch.Tensor]:
+    """Half numbers with a quotient of 17.94, which rounds to 18."""
+    return torch.full([9], 4.6250, dtype=torch.bfloat16), torch.full([9], 0.25734, dtype=torch.bfloat16)
+
+
+def _divisor_is_safe(b: Builder, y: Operand) -> None:
+    """Eager raises on an integer division by zero, which no loop can: only known divisors are native."""
+    if not b.result_dtype().is_floating_point and (isinstance(y, View) or y == 0):
+        raise LoweringError("an integer division that may raise ZeroDivisionError")
+
+
+def _quotient(b: Builder, x: Operand, y: Operand, name: str) -> View:
+    _divisor_is_safe(b, y)
+    if y == -1 and not b.result_dtype().is_floating_point:
+        return b.pointwise(lambda x: -x, x)  # min / -1 wraps; in C it would trap
+    dtype = b.result_dtype()
+    if name == "truncdiv" and compute_dtype(dtype) != dtype and isinstance(y, View) and y.axes:
+        # between two half tensors ATen rounds the quotient before it truncates
+        return b.pointwise(lambda x, y: op("trunc", (x / y).cast(dtype).cast(x.dtype)), x, y)
+    return b.pointwise(lambda x, y: op(name, x, y), x, y)
+
+
+@lowering(aten.div.Tensor, samples=binary((*FLOATS, *INTS, torch.bool)))
+@lowering(aten.div.Scalar, samples=with_numbers(3, 0.7, 0))
+def div(b: Builder, x: Operand, y: Operand) -> View:
+    return b.pointwise(lambda x, y: x / y, x, y)
+
+
+@lowering(
+    aten.div.Tensor_mode,
+    samples=binary(FLOATS, rounding_mode=[None, "trunc", "floor"])
+    + calls(half=lambda draw: call(*_nearly_whole(), rounding_mode="trunc")),
+)
+@lowering(
+    aten.div.Scalar_mode,
+    samples=with_numbers(3, 0.7, rounding_mode=[None, "trunc", "floor"])
+    + with_numbers(-3, -1, dtypes=SIGNED, rounding_mode=["trunc", "floor"]),
+)
+def div_mode(b: Builder, x: Operand, y: Operand, rounding_mode: str | None = None) -> View:
+    if rounding_mode is None:
+        return div(b, x, y)
+    return _quotient(b, x, y, {"trunc": "truncdiv", "floor": "floordiv"}[rounding_mode])
+
+
+@lowering(aten.floor_divide.default, samples=binary(FLOATS))
+@lowering(aten.floor_divide.Scalar, samples=with_numbers(3, 0.7))
+def floor_divide(b: Builder, x: Operand, y: Operand) -> View:
+    return _quotient(b, x, y, "floordiv")
+
+
+@lowering(aten.remainder.Tensor, samples=binary(FLOATS))
+@lowering(
+    aten.remainder.Scalar, samples=with_numbers(3, 0.7) + with_numbers(-3, -1, dtypes=(*FLOATS, *SIGNED))
+)
+@lowering(aten.remainder.Scalar_Tensor, samples=with_numbers(3, -0.7, dtypes=FLOATS, swap=True))
+def remainder(b: Builder, x: Operand, y: Operand) -> View:
+    return _rest(b, x, y, "remainder")
+
+
+@lowering(aten.fmod.Tensor, samples=binary(FLOATS))
+@lowering(aten.fmod.Scalar, samples=with_numbers(3, 0.7) + with_numbers(-3, -1, dtypes=(*FLOATS, *SIGNED)))
+def fmod(b: Builder, x: Operand, y: Operand) -> View:
+    return _rest(b, x, y, "fmod")
+
+
+def _rest(b: Builder, x: Operand, y: Operand, name: str) -> View:
+    _divisor_is_safe(b, y)
+    if y == -1 and not b.result_dtype().is_floating_point:
+        return b.pointwise(lambda x: x * 0, x)  # as above: min % -1 traps in C
+    dtype = b.result_dtype()
+
+    def body(x: Expr, y: Expr) -> Expr:
+        # a divisor that was rounded to a half type has quite another rest
+        return op(name, x.cast(dtype).cast(x.dtype), y.cast(dtype).cast(y.dtype))
+
+    return b.pointwise(body, x, y)
+
+
+# -- powers -----------------------------------------------------------------------------------
+
+
+@lowering(
+    aten.pow.Tensor_Scalar,
+    samples=with_numbers(2, 3, 0.5, -0.5, -1, -2, 0, 1, 4, 2.5, dtypes=FLOATS)
+    + with_numbers(2, 3, 5, 0, 0.5, dtypes=INTS),
+)
+def pow_number(b: Builder, x: View, exponent: Any) -> View:
+    if not b.result_dtype().is_floating_point and exponent < 0:
+        raise LoweringError("an integer to a negative power raises")
+    return b.pointwise(lambda x: _power(x, exponent), x)
+
+
+def _power(x: Expr, exponent: Any) -> Expr:
+    if isinstance(exponent, SizeNumber):
+        return op("pow", x, exponent)
+    if exponent in range(5):
+        return _whole_power(x, int(exponent))
+    if -exponent in range(5) and x.dtype.is_floating_point:
+        return op("reciprocal", _whole_power(x, -int(exponent)))
+    if exponent == 0.5:
+        return op("sqrt", x)
+    if exponent == -0.5:
+        return op("rsqrt", x)
+    return op("pow", x, exponent)
+
+
+def _whole_power(x: Expr, exponent: int) -> Expr:
+    """``x`` to a small power by squaring; exactly 1 for the power 0, of NaN too."""
+    if exponent < 2:
+        return x if exponent else constant(1, x.dtype)
+    half = _whole_power(x, exponent // 2)
+    return half * half * x if exponent % 2 else half * half
+
+
+@lowering(aten.pow.Tensor_Tensor, samples=binary())
+@lowering(aten.pow.Scalar, samples=with_numbers(2, 0.7, 1, swap=True))
+def power(b: Builder, x: Operand, y: Operand) -> View:
+    return b.pointwise(lambda x, y: op("pow", x, y), x, y)
+
+
+@lowering(aten.float_power.Tensor_Scalar, samples=with_numbers(2, -0.5))
+def float_power_number(b: Builder, x: View, exponent: Any) -> View:
+    return pow_number(b, x, exponent)
+
+
+@lowering(aten.float_power.Tensor_Tensor, samples=binary())
+@lowering(aten.float_power.Scalar, samples=with_numbers(2, swap=True))
+def float_power(b: Builder, x: Operand, y: Operand) -> View:
+    return power(b, x, y)
+
+
+@lowering(aten.ldexp.Tensor, samples=binary())
+def ldexp(b: Builder, x: View, exponent: View) -> View:
+    scale = b.promote(exponent, 2.0)  # the power of two is a tensor of its own in ATen
+    return b.pointwise(
+        lambda x, e: x * op("exp2", e.cast(compute_dtype(scale))).cast(scale).cast(x.dtype),
+        x, exponent, compute=compute_dtype(b.result_dtype()),
+    )  # fmt: skip
+
+
+# -- the smaller and the larger ---------------------------------------------------------------
+
+
+def _larger(x: Expr, y: Expr) -> Expr:
+    return op("or", x, y) if x.dtype == torch.bool else op("maximum", x, y)
+
+
+def _smaller(x: Expr, y: Expr) -> Expr:
+    return op("and", x, y) if x.dtype == torch.bool else op("minimum", x, y)
+
+
+@lowering(aten.maximum.default, aten.max.other, samples=binary((*FLOATS, *INTS, torch.bool)))
+def maximum(b: Builder, x: View, y: View) -> View:
+    return b.pointwise(_larger, x, y)
+
+
+@lowering(aten.minimum.default, aten.min.other, samples=binary((*FLOATS, *INTS, torch.bool)))
+def minimum(b: Builder, x: View, y: View) -> View:
+    return b.pointwise(_smaller, x, y)
+
+
+@lowering(aten.fmax.default, samples=binary((*FLOATS, *INTS, torch.bool)))
+def fmax(b: Builder, x: View, y: View) -> View:
+    return b.pointwise(lambda x, y: op("fmax", x, y) if x.dtype.is_floating_point else _larger(x, y), x, y)
+
+
+@lowering(aten.fmin.default, samples=binary((*FLOATS, *INTS, torch.bool)))
+def fmin(b: Builder, x: View, y: View) -> View:
+    return b.pointwise(lambda x, y: op("fmin", x, y) if x.dtype.is_floating_point else _smaller(x, y), x, y)
+
+
+_CLAMPS = calls(
+    both=lambda draw: call(draw(7, 34, special=True), -1.5, 2),
+    low=lambda draw: call(draw(7, 34, special=True), -1.5),
+    high=lambda draw: call(draw(7, 34, special=True), None, 0.5),
+    crossed=lambda draw: call(draw(7), 2.0, -1.0),
+    nan=lambda draw: call(draw(7), float("nan"), 1.0),
+    whole=lambda draw: call(draw(7, dtype=torch.int64), -1, 2),
+    promoted=lambda draw: call(draw(7, dtype=torch.int32), -0.5, 1.5),
+    half=lambda draw: call(draw(7, 34, dtype=torch.bfloat16, special=True), -0.3, 0.7),
+    empty=lambda draw: call(draw(0, 3), 0.0),
+    scalar=lambda draw: call(draw(), 0.0),
+)
+_TENSOR_CLAMPS = calls(
+    both=lambda draw: call(draw(7, 34, special=True), draw(34), draw(7, 1)),
+    low=lambda draw: call(draw(7, 34, special=True), draw(34), None),
+    high=lambda draw: call(draw(7, 34, special=True), None, draw()),
+    nan=lambda draw: call(draw(4, 4), draw(4, 4, special=True)),
+    whole=lambda draw: call(draw(7, dtype=torch.int64), draw(7, dtype=torch.int32), draw(7)),
+    broadcast=lambda draw: call(draw(7), draw(2, 7)),
+)
+
+
+@lowering(aten.clamp.default, samples=_CLAMPS)
+@lowering(aten.clamp.Tensor, samples=_TENSOR_CLAMPS)
+def clamp(b: Builder, x: View, low: Operand | None = None, high: Operand | None = None) -> View:
+    def body(x: Expr, *ends: Expr) -> Expr:
+        rest = iter(ends)
+        if low is not None:
+            x = _larger(x, next(rest))
+        return _smaller(x, next(rest)) if high is not None else x
+
+    return b.pointwise(body, x, *(end for end in (low, high) if end is not None))
+
+
+@lowering(aten.clamp_min.default, samples=with_numbers(-1, 0.5))
+@lowering(aten.clamp_min.Tensor, samples=binary())
+def clamp_min(b: Builder, x: View, low: Operand) -> View:
+    return b.pointwise(_larger, x, low)
+
+
+@lowering(aten.clamp_max.default, samples=with_numbers(1, 0.5))
+@lowering(aten.clamp_max.Tensor, samples=binary())
+def clamp_max(b: Builder, x: View, high: Operand) -> View:
+    return b.pointwise(_smaller, x, high)
+
+
+# -- three operands ---------------------------------------------------------------------------
+
+_TERNARY = [
+    sample
+    for dtype in FLOATS
+    for sample in calls(**{
+        f"{dtype}": lambda draw, dtype=dtype: call(
+            draw(7, 34, dtype=dtype, special=True), draw(34, dtype=dtype), draw(7, 1, dtype=dtype, low=1)
+        ),
+        f"{dtype}_value": lambda draw, dtype=dtype: call(
+            draw(7, 9, dtype=dtype).t(), draw(9, 7, dtype=dtype), draw(dtype=dtype), value=0.3
+        ),
+    })
+]  # fmt: skip
+
+
+@lowering(
+    aten.addcmul.default,
+    samples=_TERNARY
+    + calls(whole=lambda draw: call(*(draw(7, dtype=torch.int64) for _ in range(3)), value=3)),
+)
+def addcmul(b: Builder, x: View, y: View, z: View, value: Any = 1) -> View:
+    return b.pointwise(lambda x, y, z: x + (y if value == 1 else y * value) * z, x, y, z)
+
+
+@lowering(aten.addcdiv.default, samples=_TERNARY)
+def addcdiv(b: Builder, x: View, y: View, z: View, value: Any = 1) -> View:
+    return b.pointwise(lambda x, y, z: x + (y if value == 1 else y * value) / z, x, y, z)
+
+
+def _lerp(start: Expr, end: Expr, weight: Expr) -> Expr:
+    near = start + weight * (end - start)
+    far = end - (end - start) * (1 - weight)
+    if isinstance(weight, Constant):
+        return near if abs(weight.value) < 0.5 else far
+    return where(op("lt", op("abs", weight), 0.5), near, far)
+
+
+@lowering(aten.lerp.Scalar, samples=[
+    sample for dtype in FLOATS for weight in (0.3, 0.5, 1.7) for sample in calls(**{
+        f"{dtype}_{weight}": lambda draw, dtype=dtype, weight=weight: call(
+            draw(7, 34, dtype=dtype, special=True), draw(34, dtype=dtype), weight
+        ),
+    })
+])  # fmt: skip
+@lowering(aten.lerp.Tensor, samples=calls(
+    plain=lambda draw: call(draw(7, 34, special=True), draw(7, 34), draw(34)),
+    half=lambda draw: call(*(draw(7, 34, dtype=torch.bfloat16) for _ in range(3))),
+    double=lambda draw: call(*(draw(2, 7, dtype=torch.float64) for _ in range(3))),
+))  # fmt: skip
+def lerp(b: Builder, start: View, end: View, weight: Operand) -> View:
+    return b.pointwise(_lerp, start, end, weight)
+
+
+# -- other functions of two numbers -----------------------------------------------------------
+
+
+@lowering(aten.hypot.default, samples=binary(FLOATS))
+def hypot(b: Builder, x: View, y: View) -> View:
+    return b.pointwise(lambda x, y: op("hypot", x, y), x, y)
+
+
+@lowering(aten.atan2.default, samples=binary((*FLOATS, *INTS, torch.bool)))
+def atan2(b: Builder, y: View, x: View) -> View:
+    return b.pointwise(lambda y, x: op("atan2", y, x), y, x)
+
+
+@lowering(aten.copysign.Tensor, samples=binary((*FLOATS, *INTS, torch.bool)))
+@lowering(aten.copysign.Scalar, samples=with_numbers(2, -0.0))
+def copysign(b: Builder, x: View, sign: Operand) -> View:
+    return b.pointwise(lambda x, sign: op("copysign", x, sign), x, sign)
+
+
+@lowering(aten.nextafter.default, samples=binary((torch.float32, torch.float64)))
+def nextafter(b: Builder, x: View, y: View) -> View:
+    if compute_dtype(b.result_dtype()) != b.result_dtype():
+        raise LoweringError("nextafter of a half type is not that of float32")
+    return b.pointwise(lambda x, y: op("nextafter", x, y), x, y)
+
+
+@lowering(aten.heaviside.default, samples=binary((*FLOATS, *INTS)))
+def heaviside(b: Builder, x: View, at_zero: View) -> View:
+    return b.pointwise(lambda x, at_zero: where(x.eq(0), at_zero, (x > 0).cast(x.dtype)), x, at_zero)
+
+
+def _times_log(x: Expr, y: Expr, log: str) -> Expr:
+    product = where(x.eq(0), 0, x * op(log, y))
+    return where(op("isnan", y), y, product)
+
+
+@lowering(aten.xlogy.Tensor, samples=binary((*FLOATS, *INTS)))
+@lowering(aten.xlogy.Scalar_Other, samples=with_numbers(2, 0, float("nan")))
+@lowering(aten.xlogy.Scalar_Self, samples=with_numbers(2, 0, swap=True))
+def xlogy(b: Builder, x: Operand, y: Operand) -> View:
+    return b.pointwise(lambda x, y: _times_log(x, y, "log"), x, y)
+
+
+@lowering(aten.special_xlog1py.default, samples=binary((*FLOATS[:2], *INTS)))
+@lowering(aten.special_xlog1py.other_scalar, samples=with_numbers(2, 0, dtypes=FLOATS[:2]))
+@lowering(aten.special_xlog1py.self_scalar, samples=with_numbers(2, 0, dtypes=FLOATS[:2], swap=True))
+def xlog1py(b: Builder, x: Operand, y: Operand) -> View:
+    return b.pointwise(lambda x, y: _times_log(x, y, "log1p"), x, y)
+
+
+def _log_add(x: Expr, y: Expr, exp: str, factor: float) -> Expr:
+    larger = op("maximum", x, y)
+    rest = op("log1p", op(exp, -op("abs", x - y)))
+    total = larger + (rest if factor == 1 else rest * factor)
+    # two equal infinities have no difference
+    return where(op("and", op("isinf", x), x.eq(y)), x, total)
+
+
+@lowering(aten.logaddexp.default, samples=binary(FLOATS))
+def logaddexp(b: Builder, x: View, y: View) -> View:
+    return b.pointwise(lambda x, y: _log_add(x, y, "exp", 1), x, y)
+
+
+@lowering(aten.logaddexp2.default, samples=binary(FLOATS))
+def logaddexp2(b: Builder, x: View, y: View) -> View:
+    return b.pointwise(lambda x, y: _log_add(x, y, "exp2", 1 / math.log(2)), x, y)
+
+
+@lowering("prims.fma")  # torch defines it when Dynamo first meets addcmul_ or addcdiv_
+def fma(b: Builder, x: Operand, y: Operand, z: Operand) -> View:
+    return b.pointwise(lambda x, y, z: op("fma", x, y, z), x, y, z)

@@ -1,0 +1,278 @@
+"""Functions of one number: powers and logarithms, circles and hyperbolas, rounding, tests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from nbcompile.compiler.loop_ir.expr import Expr, compute_dtype, constant, op, where
+from nbcompile.compiler.loop_ir.nodes import View
+from nbcompile.compiler.lower.builder import Builder
+from nbcompile.compiler.lower.registry import Sample, lowering, overload
+from nbcompile.compiler.lower.samples import FLOATS, INTS, call, calls, unary
+from nbcompile.errors import LoweringError
+
+aten = torch.ops.aten
+ALL = (*FLOATS, *INTS, torch.bool)
+
+# ATen's name: (our scalar operation, range to sample in)
+_SAME: dict[str, tuple[str, float, float]] = {
+    **{name: (name, -4, 4) for name in (
+        "exp exp2 expm1 sin cos tan atan sinh cosh tanh asinh erf erfc sigmoid reciprocal log log2 log10 "
+        "log1p sqrt rsqrt lgamma"
+    ).split()},
+    **{name: (name, -1, 1) for name in ("asin", "acos", "atanh", "erfinv")},
+    "acosh": ("acosh", 1, 9),
+    "digamma": ("digamma", 0.1, 9),
+    "i0": ("i0", -4, 4),
+    "special_i0e": ("i0e", -4, 4),
+    "special_i1": ("i1", -4, 4),
+    "special_i1e": ("i1e", -4, 4),
+    "special_ndtri": ("ndtri", 0.01, 0.99),
+    "special_log_ndtr": ("log_ndtr", -4, 4),
+    "special_modified_bessel_i0": ("i0", -4, 4),
+    "special_modified_bessel_i1": ("i1", -4, 4),
+    "special_erfcx": ("erfcx", -1, 4),
+}  # fmt: skip
+
+
+def _same(target: str, name: str, low: float, high: float) -> None:
+    half = () if target.startswith("special_") else FLOATS[2:]
+    samples = unary((torch.float32, torch.float64, *half, torch.int64, torch.bool), low, high)
+
+    @lowering(overload(target), samples=samples)
+    def function(b: Builder, x: View) -> View:
+        return b.pointwise(lambda x: op(name, x), x)
+
+
+for _target, (_name, _low, _high) in _SAME.items():
+    _same(_target, _name, _low, _high)
+
+
+def _unary(
+    *targets: str, samples: list[Sample] | None = None
+) -> Callable[[Callable[[Expr], Expr]], Callable[[Expr], Expr]]:
+    """Register a function of one expression as the lowering of ``targets``."""
+
+    def register(function: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]:
+        for target in targets:
+            lowering(overload(target), samples=samples or unary(FLOATS))(
+                lambda b, x: b.pointwise(function, x)
+            )
+        return function
+
+    return register
+
+
+# -- signs ------------------------------------------------------------------------------------
+
+_NUMBERS = unary((*FLOATS, *INTS, torch.int8))
+
+
+@_unary("neg", samples=_NUMBERS)
+def neg(x: Expr) -> Expr:
+    return -x
+
+
+@_unary("abs", samples=_NUMBERS)
+def absolute(x: Expr) -> Expr:
+    return x if x.dtype in (torch.bool, torch.uint8) else op("abs", x)
+
+
+@_unary("sign", "sgn", samples=unary(ALL))
+def sign(x: Expr) -> Expr:
+    return x if x.dtype == torch.bool else op("sign", x)
+
+
+@_unary("square", samples=unary((*FLOATS, *INTS)))
+def square(x: Expr) -> Expr:
+    return x * x
+
+
+@_unary("positive", "_conj_physical", "conj_physical", samples=_NUMBERS)
+def same(x: Expr) -> Expr:
+    return x
+
+
+@_unary("angle", samples=unary((*FLOATS, *INTS)))
+def angle(x: Expr) -> Expr:
+    return where(op("isnan", x), x, where(x < 0, math.pi, constant(0.0, x.dtype)))
+
+
+@_unary("deg2rad", samples=unary((*FLOATS, torch.int64)))
+def deg2rad(x: Expr) -> Expr:
+    return x * (math.pi / 180)
+
+
+@_unary("rad2deg", samples=unary((*FLOATS, torch.int64)))
+def rad2deg(x: Expr) -> Expr:
+    return x * (180 / math.pi)
+
+
+# -- rounding ---------------------------------------------------------------------------------
+
+
+def _rounding(name: str) -> None:
+    @lowering(overload(name), samples=_NUMBERS)
+    def function(b: Builder, x: View) -> View:
+        def body(each: Expr) -> Expr:  # of a number that the tensor's type can hold, which decides
+            whole = each.cast(x.dtype).cast(each.dtype)
+            return op(name, whole) if each.dtype.is_floating_point else each
+
+        return b.pointwise(body, x)
+
+
+for _name in ("floor", "ceil", "trunc", "round"):
+    _rounding(_name)
+
+
+@lowering(aten.fix.default, samples=unary(FLOATS))
+def fix(b: Builder, x: View) -> View:
+    return b.pointwise(lambda x: op("trunc", x), x)
+
+
+@lowering(aten.round.decimals, samples=unary(FLOATS[:2], decimals=[2, 0, -1], low=-40, high=40))
+def round_decimals(b: Builder, x: View, decimals: int = 0) -> View:
+    if not b.result_dtype().is_floating_point:
+        return b.pointwise(same, x)
+    power = 10.0 ** abs(decimals)
+    if decimals >= 0:
+        return b.pointwise(lambda x: op("round", x * power) / power, x)
+    return b.pointwise(lambda x: op("round", x / power) * power, x)
+
+
+@_unary("frac")
+def frac(x: Expr) -> Expr:
+    return x - op("trunc", x)
+
+
+# -- tests ------------------------------------------------------------------------------------
+
+
+def _test(name: str, function: Callable[[Expr], Expr], on_whole: bool) -> None:
+    @lowering(overload(name), samples=unary(ALL))
+    def lower(b: Builder, x: View) -> View:
+        def body(x: Expr) -> Expr:
+            return function(x) if x.dtype.is_floating_point else constant(on_whole, torch.bool)
+
+        return b.pointwise(body, x, compute=compute_dtype(x.dtype))
+
+
+_test("isnan", lambda x: op("isnan", x), False)
+_test("isinf", lambda x: op("isinf", x), False)
+_test("isfinite", lambda x: ~op("or", op("isnan", x), op("isinf", x)), True)
+_test("isposinf", lambda x: x.eq(math.inf), False)
+_test("isneginf", lambda x: x.eq(-math.inf), False)
+
+
+@lowering(aten.signbit.default, samples=unary(ALL))
+def signbit(b: Builder, x: View) -> View:
+    def body(x: Expr) -> Expr:
+        if x.dtype.is_floating_point:
+            return op("signbit", x)
+        return x < 0 if x.dtype.is_signed and x.dtype != torch.bool else constant(False, torch.bool)
+
+    return b.pointwise(body, x, compute=compute_dtype(x.dtype))
+
+
+@lowering(aten.nan_to_num.default, samples=unary((*FLOATS, torch.int64)) + calls(
+    given=lambda draw: call(draw(7, 34, special=True), 0.5, 2.0, -3.0),
+    some=lambda draw: call(draw(7, 34, special=True), nan=1.0),
+))  # fmt: skip
+def nan_to_num(
+    b: Builder, x: View, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> View:
+    dtype = b.result_dtype()
+    if not dtype.is_floating_point:
+        return b.pointwise(same, x)
+    limits = torch.finfo(dtype)
+
+    def body(x: Expr) -> Expr:
+        x = where(x.eq(math.inf), limits.max if posinf is None else posinf, x)
+        x = where(x.eq(-math.inf), limits.min if neginf is None else neginf, x)
+        return where(op("isnan", x), nan or 0.0, x)
+
+    return b.pointwise(body, x)
+
+
+# -- special functions ------------------------------------------------------------------------
+
+
+@_unary("sinc", "special_sinc", samples=unary((*FLOATS, torch.int64)))
+def sinc(x: Expr) -> Expr:
+    turned = x * math.pi
+    return where(x.eq(0), 1, op("sin", turned) / turned)
+
+
+@lowering(aten.logit.default, samples=unary(FLOATS, 0.01, 0.99) + calls(
+    clamped=lambda draw: call(draw(7, 34, special=True), 0.1),
+    loose=lambda draw: call(draw(7, 34, special=True)),
+    whole=lambda draw: call(draw(9, dtype=torch.int64)),
+))  # fmt: skip
+def logit(b: Builder, x: View, eps: float | None = None) -> View:
+    def body(x: Expr) -> Expr:
+        if eps is not None:
+            x = where(x < eps, eps, where(x > 1 - eps, 1 - eps, x))
+        return op("log", x / (1 - x))
+
+    return b.pointwise(body, x)
+
+
+@lowering(aten.logit_backward.default, samples=calls(
+    loose=lambda draw: call(draw(7, 34), draw(7, 34, low=-0.2, high=1.2)),
+    clamped=lambda draw: call(draw(7, 34), draw(7, 34, low=-0.2, high=1.2), 0.1),
+))  # fmt: skip
+def logit_backward(b: Builder, grad: View, x: View, eps: float | None = None) -> View:
+    low, high = (0.0, 1.0) if eps is None else (eps, 1 - eps)
+    outside = math.nan if eps is None else 0.0
+
+    def body(grad: Expr, x: Expr) -> Expr:
+        return where(op("and", x >= low, x <= high), grad / (x * (1 - x)), outside)
+
+    return b.pointwise(body, grad, x)
+
+
+@_unary("special_entr", samples=unary((torch.float32, torch.float64, torch.int64)))
+def entr(x: Expr) -> Expr:
+    inside = where(x.eq(0), 0, where(x < 0, -math.inf, -x * op("log", x)))
+    return where(op("isnan", x), x, inside)
+
+
+def trigamma(x: Expr) -> Expr:
+    """The derivative of digamma: reflection below 1/2, six steps up, then the asymptotic series."""
+    reflected = x < 0.5
+    turned = op("sin", x * math.pi)
+    start = where(reflected, -(math.pi**2) / (turned * turned), 0)
+    x = where(reflected, 1 - x, x)
+    total = start
+    for _ in range(6):
+        total = total + 1 / (x * x)
+        x = x + 1
+    rest = 1 / (x * x)
+    series = 1 + 1 / (2 * x) + rest * (1 / 6 - rest * (1 / 30 - rest * (1 / 42)))
+    total = total + series / x
+    return where(reflected, -total, total)
+
+
+@lowering(aten.polygamma.default, samples=calls(
+    zero=lambda draw: call(0, draw(7, 34, low=0.1, high=9)),
+    one=lambda draw: call(1, draw(7, 34, low=0.1, high=9)),
+    below=lambda draw: call(1, draw(7, 34, low=-3)),
+    whole=lambda draw: call(1, draw(9, dtype=torch.int64).abs() + 1),
+    half=lambda draw: call(1, draw(9, dtype=torch.bfloat16, low=1)),
+))  # fmt: skip
+def polygamma(b: Builder, order: int, x: View) -> View:
+    if order > 1:
+        raise LoweringError("polygamma of order 2 and up needs the Hurwitz zeta function")
+    return b.pointwise(trigamma if order else lambda x: op("digamma", x), x)
+
+
+@_unary("special_spherical_bessel_j0", samples=unary((torch.float32, torch.float64)))
+def spherical_bessel_j0(x: Expr) -> Expr:
+    square = x * x
+    series: Expr = constant(1.0, x.dtype)
+    for n in range(12, 0, -2):  # Taylor, enough of it for |x| < 1/2
+        series = 1 - square / ((n * (n + 1)) * 1.0) * series
+    return where(op("isinf", x), 0, where(op("abs", x) < 0.5, series, op("sin", x) / x))

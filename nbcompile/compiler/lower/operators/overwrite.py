@@ -1,0 +1,183 @@
+"""A tensor with a part replaced: by ranges of indices, not by index tensors (those are in scatter.py).
+Also the copies that write results into the graph's inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from nbcompile.compiler.loop_ir.expr import Expr, Guard, compute_dtype
+from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, at_least, floordiv, mod
+from nbcompile.compiler.loop_ir.nodes import View
+from nbcompile.compiler.lower.builder import NATIVE_DTYPES, Builder
+from nbcompile.compiler.lower.fitting import require
+from nbcompile.compiler.lower.operators.joining import Bound, on_diagonal, only_where
+from nbcompile.compiler.lower.operators.shape import expand_to, first_index, place_in_memory, wrap_dim
+from nbcompile.compiler.lower.registry import lowering
+from nbcompile.compiler.lower.samples import call, calls
+from nbcompile.compiler.lower.strides import is_dense
+from nbcompile.errors import LoweringError
+
+aten = torch.ops.aten
+
+
+@lowering(
+    aten.slice_scatter.default,
+    samples=calls(
+        rows=lambda draw: call(draw(6, 4, special=True), draw(2, 4), 0, 1, 3),
+        steps=lambda draw: call(draw(4, 9), draw(4, 3), 1, 2, 9, 3),
+        steps_before_start=lambda draw: call(draw(9), draw(2), 0, 5, 9, 2),
+        negative=lambda draw: call(draw(4, 9), draw(4, 3), -1, -4, -1),
+        all=lambda draw: call(draw(4, 3), draw(3, 4).t()),
+        none=lambda draw: call(draw(4, 3), draw(0, 3), 0, 3, 1),
+        clamped=lambda draw: call(draw(4, 3), draw(2, 3), 0, 2, 100),
+        other_dtype=lambda draw: call(draw(4, 3), draw(2, 3, dtype=torch.int64), 0, 2, 4),
+        half=lambda draw: call(draw(4, 3, dtype=torch.float16), draw(2, 3, dtype=torch.float16), 0, 2, 4),
+        transposed=lambda draw: call(draw(3, 4).t(), draw(2, 3), 0, 2, 4),
+    ),
+)
+def slice_scatter(
+    b: Builder, x: View, src: View, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+) -> View:
+    dim = wrap_dim(dim, len(x.axes))
+    begin, pace = first_index(b, start, x.shape[dim]), b.size(step)
+    count = src.shape[dim]
+    require(b, src.shape, (*x.shape[:dim], count, *x.shape[dim + 1 :]), "a source")
+    # so many steps fit before the start: with them no numerator is negative
+    earlier = floordiv(begin + pace - 1, pace)
+
+    def body(*where: IndexExpr) -> Expr:
+        at = where[dim]
+        compute = compute_dtype(x.dtype)
+        old = b.element(x, where)
+        shifted = at - begin + earlier * pace
+        along = floordiv(shifted, pace) - earlier
+        bounds: list[Bound] = [(at, begin, begin + (count - 1) * pace + 1)]
+        if pace != ONE:
+            bounds.append((mod(shifted, pace), ZERO, ONE))
+        if begin == ZERO and pace == ONE and count == x.shape[dim]:
+            bounds = []
+        return only_where(bounds, b.element(src, (*where[:dim], along, *where[dim + 1 :]), compute), old)
+
+    return b.generate(x.shape, x.dtype, body)
+
+
+@lowering(
+    aten.select_scatter.default,
+    samples=calls(
+        first=lambda draw: call(draw(6, 4, special=True), draw(4), 0, 1),
+        last=lambda draw: call(draw(6, 4), draw(6), -1, -1),
+        vector=lambda draw: call(draw(6), draw(), 0, 5),
+        other_dtype=lambda draw: call(draw(6, 4, dtype=torch.int32), draw(6, dtype=torch.int64), 1, 2),
+    ),
+)
+def select_scatter(b: Builder, x: View, src: View, dim: int, place: Any) -> View:
+    dim = wrap_dim(dim, len(x.axes))
+    chosen = first_index(b, place, x.shape[dim])
+    require(b, src.shape, (*x.shape[:dim], *x.shape[dim + 1 :]), "a source")
+
+    def body(*where: IndexExpr) -> Expr:
+        inside = b.element(src, where[:dim] + where[dim + 1 :], compute_dtype(x.dtype))
+        return Guard(((where[dim], chosen, chosen + 1),), inside, b.element(x, where))
+
+    return b.generate(x.shape, x.dtype, body)
+
+
+@lowering(
+    aten.diagonal_scatter.default,
+    samples=calls(
+        main=lambda draw: call(draw(5, 4, special=True), draw(4)),
+        above=lambda draw: call(draw(5, 4), draw(2), 2),
+        below=lambda draw: call(draw(5, 4), draw(3), -2),
+        inner=lambda draw: call(draw(2, 5, 4), draw(5, 2), 0, 0, 2),
+        swapped=lambda draw: call(draw(2, 5, 4), draw(2, 3), -1, -1, 1),
+        none=lambda draw: call(draw(5, 4), draw(0), 4),
+        other_dtype=lambda draw: call(draw(3, 3), draw(3, dtype=torch.float64)),
+    ),
+)
+def diagonal_scatter(b: Builder, x: View, src: View, offset: int = 0, dim1: int = 0, dim2: int = 1) -> View:
+    dims = wrap_dim(dim1, len(x.axes)), wrap_dim(dim2, len(x.axes))
+    rows, columns = x.shape[dims[0]] + min(offset, 0), x.shape[dims[1]] - max(offset, 0)
+    shorter = rows if at_least(columns, rows) else columns
+    others = [extent for n, extent in enumerate(x.shape) if n not in dims]
+    require(b, src.shape, (*others, shorter), "a source")
+
+    def body(*where: IndexExpr) -> Expr:
+        bound, along = on_diagonal(offset, where[dims[0]], where[dims[1]])
+        others = [at for n, at in enumerate(where) if n not in dims]
+        inside = b.element(src, (*others, along), compute_dtype(x.dtype))
+        return Guard((bound,), inside, b.element(x, where))
+
+    return b.generate(x.shape, x.dtype, body)
+
+
+@lowering(
+    aten.as_strided_scatter.default,
+    samples=calls(
+        rows=lambda draw: call(draw(6, 4), draw(2, 3), [2, 3], [8, 1]),
+        diagonal=lambda draw: call(draw(4, 4), draw(4), [4], [5]),
+        transposed=lambda draw: call(draw(4, 6).t(), draw(2, 6), [2, 6], [6, 1]),
+        other_dtype=lambda draw: call(draw(4, 4), draw(2, dtype=torch.int64), [2], [3]),
+    ),
+)
+def as_strided_scatter(
+    b: Builder, x: View, src: View, size: Sequence[Any], stride: Sequence[Any], offset: Any = None
+) -> View:
+    if offset is not None and x.buffer.role != "temporary":
+        raise LoweringError("as_strided counts from the start of an input's storage, which may be earlier")
+    strides = b.result_strides(x.shape)
+    if strides is None or not is_dense(x.shape, strides):
+        raise LoweringError("as_strided of memory with gaps")
+    start = ZERO if offset is None else b.size(offset)
+    steps = [b.size(step) for step in stride]
+    return b.scatter(
+        x,
+        src.shape,
+        "set",
+        lambda *where: place_in_memory(x.shape, strides, src.shape, steps, start, where),
+        lambda *where: b.element(src, where, compute_dtype(x.dtype)),
+    )
+
+
+# -- copies ---------------------------------------------------------------------------------------
+
+
+@lowering(
+    aten.copy.default,
+    samples=calls(
+        same=lambda draw: call(draw(3, 4), draw(3, 4, special=True)),
+        broadcast=lambda draw: call(draw(3, 4), draw(4)),
+        number=lambda draw: call(draw(3, 4), draw()),
+        transposed=lambda draw: call(draw(3, 4), draw(4, 3).t()),
+        rounded=lambda draw: call(draw(3, 4, dtype=torch.bfloat16), draw(3, 4)),
+        truncated=lambda draw: call(draw(3, 4, dtype=torch.int32), draw(3, 4)),
+        empty=lambda draw: call(draw(3, 0), draw(3, 0)),
+    ),
+)
+def copy(b: Builder, x: View, src: View, non_blocking: bool = False) -> View:
+    shape = b.result_shape()
+    shown = expand_to(b, src, shape)
+    strided, wanted = shown.strided(), b.result_strides(shape)
+    native = x.dtype in NATIVE_DTYPES
+    if native and src.dtype == x.dtype and strided is not None and strided[0] == wanted:
+        return shown  # values never change: sharing the memory of src is a copy of it
+    return b.generate(shape, x.dtype, lambda *where: b.element(src, where, compute_dtype(x.dtype)))
+
+
+@lowering(
+    aten.copy_.default,
+    samples=calls(
+        same=lambda draw: call(draw(3, 4), draw(3, 4, special=True)),
+        broadcast=lambda draw: call(draw(3, 4), draw(4)),
+        transposed=lambda draw: call(draw(4, 3).t(), draw(3, 4)),
+        rounded=lambda draw: call(draw(3, 4, dtype=torch.float16), draw(3, 4)),
+        truncated=lambda draw: call(draw(3, 4, dtype=torch.uint8), draw(3, 4)),
+        number=lambda draw: call(draw(), draw()),
+    ),
+)
+def copy_into_input(b: Builder, x: View, src: View, non_blocking: bool = False) -> View:
+    if src.buffer.name == x.buffer.name and src.is_whole():
+        return x
+    return b.update(x, src)

@@ -1,0 +1,498 @@
+"""Reductions: one loop each, or two where the result is a function of a sum (mean, var, norms).
+
+Selections (sort, topk, median, mode, kthvalue, nonzero ...) are library calls, see
+:mod:`nbcompile.compiler.lower.operators.library`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from nbcompile.compiler.loop_ir.expr import Expr, Number, compute_dtype, constant, index_value, op
+from nbcompile.compiler.loop_ir.index import ZERO, IndexExpr, product
+from nbcompile.compiler.loop_ir.nodes import ReductionKind, View
+from nbcompile.compiler.lower.builder import Builder, normalize_dims, unsqueeze_dims
+from nbcompile.compiler.lower.registry import Sample, lowering
+from nbcompile.compiler.lower.samples import tensor
+from nbcompile.errors import LoweringError
+
+aten = torch.ops.aten
+
+Dims = Sequence[int] | int | None
+_FLOAT_TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+def fold(
+    b: Builder,
+    kind: ReductionKind,
+    x: View,
+    dims: Dims,
+    *,
+    keepdim: bool = False,
+    dtype: torch.dtype | None = None,
+    body: Callable[..., Expr] | None = None,
+    name: str = "",
+    output: int = 0,
+) -> View:
+    """:meth:`Builder.reduce`, also of a 0-d tensor: a reduction over no axis is a pointwise loop."""
+    places = normalize_dims(dims, len(x.axes))
+    if places:
+        return b.reduce(kind, x, places, keepdim=keepdim, dtype=dtype, body=body, name=name, output=output)
+    dtype = dtype if dtype is not None else b.result_dtype(output)
+
+    def single(*where: IndexExpr) -> Expr:
+        if kind in ("argmax", "argmin"):
+            return constant(0, torch.int64)
+        value = b.element(x, where)
+        return body(value, *where) if body is not None else value
+
+    return b.generate(x.shape, dtype, single, name=name, output=output)
+
+
+def count_value(count: IndexExpr, dtype: torch.dtype, less: Number = 0) -> Expr:
+    """The number of elements ``count``, less ``less`` but at least 0, as a scalar of ``dtype``."""
+    if count.constant is not None:
+        return constant(max(count.constant - less, 0), dtype)
+    value = index_value(count).cast(dtype)
+    return op("maximum", value - less, 0) if less else value
+
+
+def spread_out(result: View, x: View, dims: Dims, keepdim: bool = True) -> View:
+    """``result``, reduced from ``x`` over ``dims``, with these as dimensions of extent 1 again.
+
+    What is computed of a reduction's result is computed without them, then shown with them: so its
+    loop has the very axes that the reduction keeps.
+    """
+    return unsqueeze_dims(result, normalize_dims(dims, len(x.axes))) if keepdim else result
+
+
+def counted(x: View, places: Sequence[int]) -> IndexExpr:
+    """How many elements of ``x`` are reduced into one over the dimensions at ``places``: 1 if there are
+    none. (ATen's ``dims``, where an empty list means all, go through ``normalize_dims`` first.)"""
+    return product(x.shape[place] for place in places)
+
+
+def _conversion(x: View, dtype: torch.dtype) -> Callable[..., Expr]:
+    """What eager does to each element first where the result's ``dtype`` is not that of ``x``: convert
+    it, with rounding, and then to the type that values of ``dtype`` are computed in."""
+
+    def body(value: Expr, *where: IndexExpr) -> Expr:
+        return value if x.dtype == dtype else value.cast(dtype).cast(compute_dtype(dtype))
+
+    return body
+
+
+# -- samples ------------------------------------------------------------------------------------
+
+
+def _samples(
+    calls: Sequence[tuple[tuple[Any, ...], dict[str, Any]]],
+    dtypes: Sequence[torch.dtype] = _FLOAT_TYPES,
+    *,
+    empty: Sequence[tuple[Any, ...]] = (),
+    scalar: tuple[Any, ...] | None = (),
+    low: float = -4,
+    high: float = 4,
+) -> list[Sample]:
+    """Samples of ``f(x, *args, **kwargs)`` of a 3-d ``x`` for each call and dtype, and with awkward
+    inputs for the first call: special values, strided, expanded, 0-d, empty."""
+    made: list[Sample] = []
+
+    def add(name: str, view: Callable[[torch.Generator], torch.Tensor], args: Any, kwargs: Any) -> None:
+        made.append(Sample(name, lambda g: ((view(g), *args), kwargs)))
+
+    def draw(g: torch.Generator, *shape: int, dtype: torch.dtype = dtypes[0], special: bool = False) -> Any:
+        return tensor(g, *shape, dtype=dtype, special=special, low=low, high=high)
+
+    first_args, first_kwargs = calls[0]
+    for place, (args, kwargs) in enumerate(calls):
+        for dtype in dtypes if place == 0 else dtypes[:1]:
+            add(f"{dtype}-{args}-{kwargs}", lambda g, d=dtype: draw(g, 3, 7, 5, dtype=d), args, kwargs)  # type: ignore[misc]
+    add("special", lambda g: draw(g, 3, 7, 5, special=True), *calls[0])
+    add("special-last", lambda g: draw(g, 3, 7, 5, special=True), *calls[-1])
+    add("transposed", lambda g: draw(g, 5, 7, 3).transpose(0, 2), first_args, first_kwargs)
+    add("strided", lambda g: draw(g, 3, 14, 9)[:, ::2, 1:6], first_args, first_kwargs)
+    add("expanded", lambda g: draw(g, 1, 7, 1).expand(3, 7, 5), first_args, first_kwargs)
+    if scalar is not None:
+        add("0-d", lambda g: draw(g), scalar, {})
+    for args in empty:
+        add(f"empty-{args}", lambda g: draw(g, 3, 0, 5), args, {})
+    return made
+
+
+_DIMS = [
+    (([1],), {}), (([-1],), {"keepdim": True}), (([0, 2],), {}), (([0, 1],), {"keepdim": True}),
+    ((None,), {}), (([],), {"keepdim": True}),
+]  # fmt: skip
+_DIM = [((1,), {}), ((-1,), {"keepdim": True}), ((0,), {})]
+_INTS = (torch.int64, torch.int32, torch.uint8, torch.bool)
+
+
+# -- sums and products --------------------------------------------------------------------------
+
+
+@lowering(
+    aten.sum.dim_IntList,
+    samples=_samples(
+        [*_DIMS, (([1],), {"dtype": torch.float64}), (([1],), {"dtype": torch.bfloat16}),
+         (([1],), {"dtype": torch.int32})],
+        (*_FLOAT_TYPES, *_INTS), empty=[([1],), ([0],)], scalar=([0],),
+    ),
+)  # fmt: skip
+def sum_dims(
+    b: Builder, x: View, dims: Dims, keepdim: bool = False, dtype: torch.dtype | None = None
+) -> View:
+    wide = b.result_dtype()
+    if wide == torch.bool:
+        raise LoweringError("a sum kept as bool")
+    return fold(b, "sum", x, dims, keepdim=keepdim, body=_conversion(x, wide))
+
+
+@lowering(
+    aten.sum.default,
+    samples=_samples([((), {}), ((), {"dtype": torch.float64})], (*_FLOAT_TYPES, *_INTS), empty=[()]),
+)
+def sum_all(b: Builder, x: View, dtype: torch.dtype | None = None) -> View:
+    result: View = sum_dims(b, x, None)
+    return result
+
+
+@lowering(
+    aten.prod.dim_int,
+    samples=_samples(
+        [*_DIM, ((1,), {"dtype": torch.float64})], (*_FLOAT_TYPES, *_INTS), empty=[(1,)], scalar=(0,)
+    ),
+)
+def prod_dim(
+    b: Builder, x: View, dims: Dims, keepdim: bool = False, dtype: torch.dtype | None = None
+) -> View:
+    wide = b.result_dtype()
+    if wide == torch.bool:
+        raise LoweringError("a product kept as bool")
+    return fold(b, "prod", x, dims, keepdim=keepdim, body=_conversion(x, wide))
+
+
+@lowering(
+    aten.prod.default,
+    samples=_samples(
+        [((), {}), ((), {"dtype": torch.float64})], (*_FLOAT_TYPES, *_INTS), empty=[()], low=-1.5, high=1.5
+    ),
+)
+def prod_all(b: Builder, x: View, dtype: torch.dtype | None = None) -> View:
+    result: View = prod_dim(b, x, None)
+    return result
+
+
+@lowering(
+    aten.mean.dim,
+    samples=_samples([*_DIMS, (([1],), {"dtype": torch.float64})], empty=[([1],), ([0],)], scalar=([-1],)),
+)
+def mean_dims(
+    b: Builder, x: View, dims: Dims, keepdim: bool = False, dtype: torch.dtype | None = None
+) -> View:
+    wide = b.result_dtype()
+    compute = compute_dtype(wide)
+    count = counted(x, normalize_dims(dims, len(x.axes)))
+    total = fold(b, "sum", x, dims, dtype=compute, body=_conversion(x, wide), name="sum")
+    mean = b.pointwise(lambda total: total / count_value(count, compute), total)
+    return spread_out(mean, x, dims, keepdim)
+
+
+@lowering(
+    aten.mean.default,
+    samples=_samples([((), {}), ((), {"dtype": torch.float64})], empty=[()]),
+)
+def mean_all(b: Builder, x: View, dtype: torch.dtype | None = None) -> View:
+    result: View = mean_dims(b, x, None)
+    return result
+
+
+# -- extremes -----------------------------------------------------------------------------------
+
+
+def _extreme(
+    b: Builder, kind: ReductionKind, x: View, dims: Dims, keepdim: bool = False, output: int = 0
+) -> View:
+    if x.dtype == torch.bool:
+        kind = "any" if kind == "max" else "all"
+    return fold(b, kind, x, dims, keepdim=keepdim, output=output)
+
+
+_EXTREME_TYPES = (*_FLOAT_TYPES, *_INTS)
+
+
+@lowering(
+    aten.amax.default,
+    samples=_samples([*_DIMS[:4], (([],), {})], _EXTREME_TYPES, scalar=([0],), empty=[([0],)]),
+)
+def amax(b: Builder, x: View, dims: Dims = (), keepdim: bool = False) -> View:
+    return _extreme(b, "max", x, dims, keepdim)
+
+
+@lowering(
+    aten.amin.default,
+    samples=_samples([*_DIMS[:4], (([],), {})], _EXTREME_TYPES, scalar=([0],), empty=[([0],)]),
+)
+def amin(b: Builder, x: View, dims: Dims = (), keepdim: bool = False) -> View:
+    return _extreme(b, "min", x, dims, keepdim)
+
+
+@lowering(aten.max.default, samples=_samples([((), {})], _EXTREME_TYPES))
+def max_all(b: Builder, x: View) -> View:
+    return _extreme(b, "max", x, None)
+
+
+@lowering(aten.min.default, samples=_samples([((), {})], _EXTREME_TYPES))
+def min_all(b: Builder, x: View) -> View:
+    return _extreme(b, "min", x, None)
+
+
+@lowering(
+    aten.aminmax.default,
+    samples=_samples([((), {"dim": 1}), ((), {"dim": -1, "keepdim": True}), ((), {})], _EXTREME_TYPES),
+)
+def aminmax(b: Builder, x: View, *, dim: int | None = None, keepdim: bool = False) -> tuple[View, View]:
+    return (
+        _extreme(b, "min", x, dim, keepdim, output=0),
+        _extreme(b, "max", x, dim, keepdim, output=1),
+    )
+
+
+def _with_place(b: Builder, kind: ReductionKind, x: View, dim: int, keepdim: bool) -> tuple[View, View]:
+    values = _extreme(b, kind, x, dim, keepdim, output=0)
+    return values, _place(b, "argmax" if kind == "max" else "argmin", x, dim, keepdim, output=1)
+
+
+def _place(b: Builder, kind: ReductionKind, x: View, dims: Dims, keepdim: bool, output: int = 0) -> View:
+    def body(value: Expr, *where: IndexExpr) -> Expr:
+        return value.cast(torch.uint8) if value.dtype == torch.bool else value
+
+    return fold(
+        b, kind, x, dims, keepdim=keepdim, dtype=torch.int64, body=body, name=f"{b.op}_place", output=output
+    )
+
+
+_TIES = [Sample("ties", lambda g: ((torch.randint(0, 3, (4, 30), generator=g).float(), 1), {}))]
+
+
+@lowering(aten.max.dim, samples=[*_samples(_DIM, _EXTREME_TYPES, scalar=(0,), empty=[(0,)]), *_TIES])
+def max_dim(b: Builder, x: View, dim: int, keepdim: bool = False) -> tuple[View, View]:
+    return _with_place(b, "max", x, dim, keepdim)
+
+
+@lowering(aten.min.dim, samples=[*_samples(_DIM, _EXTREME_TYPES, scalar=(0,), empty=[(0,)]), *_TIES])
+def min_dim(b: Builder, x: View, dim: int, keepdim: bool = False) -> tuple[View, View]:
+    return _with_place(b, "min", x, dim, keepdim)
+
+
+_PLACES = [*_DIM, ((), {}), ((None, True), {})]
+
+
+@lowering(aten.argmax.default, samples=[*_samples(_PLACES, _EXTREME_TYPES[:-1], empty=[(0,)]), *_TIES])
+def argmax(b: Builder, x: View, dim: int | None = None, keepdim: bool = False) -> View:
+    return _place(b, "argmax", x, dim, keepdim)
+
+
+@lowering(aten.argmin.default, samples=[*_samples(_PLACES, _EXTREME_TYPES[:-1], empty=[(0,)]), *_TIES])
+def argmin(b: Builder, x: View, dim: int | None = None, keepdim: bool = False) -> View:
+    return _place(b, "argmin", x, dim, keepdim)
+
+
+# -- truth --------------------------------------------------------------------------------------
+
+
+def _truth(b: Builder, kind: ReductionKind, x: View, dims: Dims, keepdim: bool) -> View:
+    def body(value: Expr, *where: IndexExpr) -> Expr:
+        return value if value.dtype == torch.bool else value.ne(0)
+
+    if isinstance(dims, Sequence) and not dims:  # nothing is reduced then, though None is all dimensions
+        return b.pointwise(body, x, compute=compute_dtype(x.dtype))
+    return fold(b, kind, x, dims, keepdim=keepdim, body=body)
+
+
+def _truth_samples(calls: Any, scalar: Any, empty: Any) -> list[Sample]:
+    def sparse(args: Any, kwargs: Any) -> Sample:
+        name = f"sparse-{args}-{kwargs}"
+        return Sample(name, lambda g: ((torch.rand(5, 6, 4, generator=g) > 0.8, *args), kwargs))
+
+    dtypes = (torch.bool, torch.float32, torch.uint8, torch.int64)
+    return _samples(calls, dtypes, scalar=scalar, empty=empty) + [sparse(*call) for call in calls]
+
+
+@lowering(aten.any.default, samples=_truth_samples([((), {})], (), [()]))
+def any_all(b: Builder, x: View) -> View:
+    return _truth(b, "any", x, None, False)
+
+
+@lowering(aten.any.dim, samples=_truth_samples(_DIM, (0,), [(1,)]))
+def any_dim(b: Builder, x: View, dim: int, keepdim: bool = False) -> View:
+    return _truth(b, "any", x, dim, keepdim)
+
+
+@lowering(aten.any.dims, samples=_truth_samples(_DIMS, ([0],), [([1],)]))
+def any_dims(b: Builder, x: View, dim: Dims = None, keepdim: bool = False) -> View:
+    return _truth(b, "any", x, dim, keepdim)
+
+
+@lowering(aten.all.default, samples=_truth_samples([((), {})], (), [()]))
+def all_all(b: Builder, x: View) -> View:
+    return _truth(b, "all", x, None, False)
+
+
+@lowering(aten.all.dim, samples=_truth_samples(_DIM, (0,), [(1,)]))
+def all_dim(b: Builder, x: View, dim: int, keepdim: bool = False) -> View:
+    return _truth(b, "all", x, dim, keepdim)
+
+
+@lowering(aten.all.dims, samples=_truth_samples(_DIMS, ([0],), [([1],)]))
+def all_dims(b: Builder, x: View, dim: Dims = None, keepdim: bool = False) -> View:
+    return _truth(b, "all", x, dim, keepdim)
+
+
+# -- spread -------------------------------------------------------------------------------------
+
+
+def moments(b: Builder, x: View, dims: Dims) -> tuple[View, View, IndexExpr]:
+    """Mean and sum of squared deviations over ``dims`` in the type ``x`` is computed in, and how many
+    elements; of a 0-d tensor or of none as well."""
+    places = normalize_dims(dims, len(x.axes))
+    compute = compute_dtype(x.dtype)
+    if not compute.is_floating_point:
+        raise LoweringError("the variance of integers")
+    count = counted(x, places)
+    if places and count != ZERO:
+        return b.welford(x, places)
+    if not places:
+        mean = b.generate(x.shape, compute, lambda *where: b.element(x, where), name="mean")
+        # 0 for a finite x, else NaN
+        return mean, b.pointwise(lambda x: x - x, mean, dtype=compute, name="m2"), count
+    total = fold(b, "sum", x, dims, dtype=compute, name="sum")
+    return b.pointwise(lambda s: s / 0, total, dtype=compute, name="mean"), total, count
+
+
+def _variance(
+    b: Builder, x: View, dims: Dims, correction: Number | None, keepdim: bool, root: bool
+) -> tuple[View, View]:
+    mean, square, count = moments(b, x, dims)
+    less = 1 if correction is None else correction
+
+    def body(square: Expr) -> Expr:
+        value = square / count_value(count, square.dtype, less)
+        return op("sqrt", value) if root else value
+
+    return spread_out(b.pointwise(body, square), x, dims, keepdim), spread_out(mean, x, dims, keepdim)
+
+
+_SPREADS: list[Any] = [
+    ((), {"dim": [1]}), ((), {"dim": [-1], "keepdim": True, "correction": 0}),
+    ((), {"dim": [0, 2], "correction": 2}), ((), {"correction": 0.5}), ((None,), {"keepdim": True}),
+    ((), {"dim": [0], "correction": 5}), ((), {"dim": []}), ((), {"dim": [0], "correction": 3}),
+]  # fmt: skip
+_FAR = [
+    Sample("far-from-zero", lambda g: ((tensor(g, 4, 50) + 1000, [1]), {"correction": 0})),
+    Sample("one", lambda g: ((tensor(g, 4, 1), [1]), {"correction": 1})),
+    Sample("nan", lambda g: ((tensor(g, 4, 9).masked_fill(torch.eye(4, 9) == 1, math.nan)[:, :6], [1]), {})),
+]
+_SPREAD_SAMPLES = [*_samples(_SPREADS, empty=[([1],), ([0],)]), *_FAR]
+# the mean of a row with an infinity is NaN or that infinity in eager, depending on where it stands
+_FINITE_SPREAD_SAMPLES = [sample for sample in _SPREAD_SAMPLES if not sample.name.startswith("special")]
+
+
+@lowering(aten.var.correction, samples=_SPREAD_SAMPLES)
+def var(
+    b: Builder, x: View, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
+) -> View:
+    return _variance(b, x, dim, correction, keepdim, False)[0]
+
+
+@lowering(aten.std.correction, samples=_SPREAD_SAMPLES)
+def std(
+    b: Builder, x: View, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
+) -> View:
+    return _variance(b, x, dim, correction, keepdim, True)[0]
+
+
+def _and_mean(b: Builder, spread: tuple[View, View]) -> tuple[View, View]:
+    value, mean = spread
+    dtype = b.result_dtype(1)
+    return value, mean if mean.dtype == dtype else b.copy(mean, dtype, name="mean")
+
+
+@lowering(aten.var_mean.correction, samples=_FINITE_SPREAD_SAMPLES)
+def var_mean(
+    b: Builder, x: View, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
+) -> tuple[View, View]:
+    return _and_mean(b, _variance(b, x, dim, correction, keepdim, False))
+
+
+@lowering(aten.std_mean.correction, samples=_FINITE_SPREAD_SAMPLES)
+def std_mean(
+    b: Builder, x: View, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
+) -> tuple[View, View]:
+    return _and_mean(b, _variance(b, x, dim, correction, keepdim, True))
+
+
+# -- lengths ------------------------------------------------------------------------------------
+
+
+@lowering(
+    aten.linalg_vector_norm.default,
+    samples=[
+        *_samples(
+            [((2,), {"dim": [1]}), ((2,), {}), ((2,), {"dim": [0, -1], "keepdim": True}),
+             ((0,), {"dim": [1]}), ((1,), {"dim": [1]}), ((3,), {"dim": [1]}), ((-2,), {"dim": [1]}),
+             ((0.5,), {"dim": [0, 1]}),
+             ((float("inf"),), {"dim": [1]}), ((-float("inf"),), {"dim": [1], "keepdim": True}),
+             ((1.5,), {"dim": [1], "dtype": torch.float64})],
+            empty=[(2, [1]), (0, [1]), (3, [1]), (float("inf"), [0])], scalar=(2,),
+        ),
+        *(
+            Sample(f"0-d-{ord}", lambda g, ord=ord: ((tensor(g), ord), {}))  # type: ignore[misc]
+            for ord in (0, 1, 3, -1, math.inf)
+        ),
+    ],
+)  # fmt: skip
+def vector_norm(
+    b: Builder, x: View, ord: Number = 2, dim: Dims = None, keepdim: bool = False, *,
+    dtype: torch.dtype | None = None,
+) -> View:  # fmt: skip
+    compute = compute_dtype(b.result_dtype())
+    places = normalize_dims(dim, len(x.axes))
+
+    def reduced(kind: ReductionKind, each: Callable[[Expr], Expr], result: torch.dtype | None = None) -> View:
+        def body(value: Expr, *where: IndexExpr) -> Expr:
+            return each(value.cast(compute))
+
+        name = "" if result is None else "sum"
+        return fold(b, kind, x, places, dtype=result, body=body, name=name)
+
+    if math.isinf(ord):
+        result = reduced("max" if ord > 0 else "min", lambda v: op("abs", v))
+    elif ord == 0:
+        result = reduced("sum", lambda v: v.ne(0).cast(compute))
+    elif ord == 1:
+        result = reduced("sum", lambda v: op("abs", v))
+    elif ord == 2:
+        result = b.pointwise(lambda s: op("sqrt", s), reduced("sum", lambda v: v * v, compute))
+    else:
+        total = reduced("sum", lambda v: op("pow", op("abs", v), float(ord)), compute)
+        result = b.pointwise(lambda s: op("pow", s, 1.0 / float(ord)), total)
+    return spread_out(result, x, places, keepdim) if places else result
+
+
+@lowering(
+    aten.dist.default,
+    samples=[
+        Sample(f"{p}-{shape}", lambda g, p=p, shape=shape: ((tensor(g, 4, 5), tensor(g, *shape), p), {}))  # type: ignore[misc]
+        for p in (2, 1, 0, float("inf"), -float("inf"), 3)
+        for shape in ((4, 5), (5,), ())
+    ],
+)
+def dist(b: Builder, x: View, y: View, p: Number = 2) -> View:
+    difference = b.pointwise(lambda x, y: x - y, x, y, name="difference")
+    result: View = vector_norm(b, difference, p)
+    return result

@@ -1,0 +1,499 @@
+"""Tensors of which the elements named by tensors of indices are replaced or added to.
+
+The points of a scatter are taken in row-major order, one after the other, so that where two points
+name one element the result is always the same: the last one stays, sums are made in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from nbcompile.compiler.loop_ir.expr import Expr, Number, compute_dtype, constant, index_value, op
+from nbcompile.compiler.loop_ir.expr import where as choose
+from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, product
+from nbcompile.compiler.loop_ir.nodes import ScatterMode, View
+from nbcompile.compiler.lower.builder import Builder
+from nbcompile.compiler.lower.fitting import require, require_slices
+from nbcompile.compiler.lower.inverted import scattered
+from nbcompile.compiler.lower.operators.gather import along, indexed, position, some
+from nbcompile.compiler.lower.operators.shape import Place, expand_to, regroup, wrap_dim
+from nbcompile.compiler.lower.registry import Sample, lowering
+from nbcompile.compiler.lower.samples import call, calls
+from nbcompile.errors import LoweringError
+
+aten = torch.ops.aten
+MODES: dict[str, ScatterMode] = {
+    "add": "add", "sum": "add", "mean": "add", "multiply": "mul", "prod": "mul", "amax": "max", "amin": "min",
+}  # fmt: skip
+
+
+def filled(b: Builder, shape: Sequence[IndexExpr], value: Number, dtype: torch.dtype) -> View:
+    """A tensor of one value."""
+    return b.generate(shape, dtype, lambda *_: constant(constant(value, dtype).value, compute_dtype(dtype)))
+
+
+# -- x[indices] = values --------------------------------------------------------------------------
+
+_INDEX_PUT = calls(
+    set=lambda draw: call(draw(7, 5, special=True), [some(draw, 3, below=7, negative=True)], draw(3, 5)),
+    add=lambda draw: call(draw(7, 5), [some(draw, 9, below=7, negative=True)], draw(9, 5), True),
+    number=lambda draw: call(draw(7, 5), [some(draw, 3, below=7), None], draw()),
+    broadcast=lambda draw: call(draw(7, 5), [some(draw, 3, below=7)], draw(5), True),
+    second=lambda draw: call(draw(4, 5), [None, some(draw, 2, 3, below=5)], draw(4, 1, 3), True),
+    both=lambda draw: call(draw(7, 5), [some(draw, 4, 1, below=7), some(draw, 3, below=5)], draw(4, 3)),
+    apart=lambda draw: call(
+        draw(4, 5, 6), [some(draw, 3, below=4), None, some(draw, 2, 1, below=6)], draw(2, 3, 5), True
+    ),
+    transposed=lambda draw: call(draw(5, 7).t(), [some(draw, 9, below=7)], draw(9, 5), True),
+    integers=lambda draw: call(
+        draw(7, dtype=torch.int32), [some(draw, 9, below=7)], draw(9, dtype=torch.int32), True
+    ),
+    half=lambda draw: call(
+        draw(7, dtype=torch.bfloat16), [some(draw, 9, below=7)], draw(9, dtype=torch.bfloat16), True
+    ),
+    bools=lambda draw: call(
+        draw(7, dtype=torch.bool), [some(draw, 4, below=7)], draw(4, dtype=torch.bool), True
+    ),
+    scalar_index=lambda draw: call(draw(7, 5), [some(draw, below=7)], draw(5)),
+    none=lambda draw: call(draw(7, 5), [some(draw, 0, below=7)], draw(0, 5)),
+    mask_number=lambda draw: call(draw(7, 5, special=True), [draw(7, 5, dtype=torch.bool)], draw()),
+    mask_one=lambda draw: call(draw(7, 5), [draw(7, 5, dtype=torch.bool)], draw(1), True),
+    mask_rows=lambda draw: call(draw(7, 5), [draw(7, dtype=torch.bool)], draw(1, 5)),
+    mask_columns=lambda draw: call(draw(7, 5), [None, draw(5, dtype=torch.bool)], draw(7, 1)),
+    mask_integers=lambda draw: call(
+        draw(7, dtype=torch.uint8), [draw(7, dtype=torch.bool)], draw(dtype=torch.uint8)
+    ),
+)
+
+
+@lowering(aten.index_put.default, aten._unsafe_index_put.default, samples=_INDEX_PUT)
+def index_put(
+    b: Builder, x: View, indices: Sequence[View | None], values: View, accumulate: bool = False
+) -> View:
+    given = [(dim, picked) for dim, picked in enumerate(indices) if picked is not None]
+    if len(given) == 1 and given[0][1].dtype == torch.bool:
+        return _masked_put(b, x, *given[0], values, accumulate)
+    shape, place = indexed(b, x.shape, indices)
+    require(b, values.shape, shape, "values", broadcast=True)
+    shown = expand_to(b, values, shape)
+    return scattered(
+        b,
+        x,
+        shape,
+        "add" if accumulate else "set",
+        place,
+        lambda *where: b.element(shown, where, compute_dtype(x.dtype)),
+    )
+
+
+def _masked_put(b: Builder, x: View, dim: int, mask: View, values: View, accumulate: bool) -> View:
+    """``x[mask] = values`` where the values do not depend on how many elements the mask picks."""
+    dims = range(dim, dim + len(mask.axes))
+    picked = dim - (len(x.axes) - len(dims) + 1 - len(values.axes))  # the picked dimension in values
+    if picked >= 0 and values.shape[picked] != ONE:
+        raise LoweringError("which value goes where depends on the mask's data")
+    compute = compute_dtype(x.dtype)
+
+    def body(*where: IndexExpr) -> Expr:
+        new = b.element(values, (*where[:dim], ZERO, *where[dims.stop :]), compute)
+        old = b.element(x, where)
+        if accumulate:
+            new = op("or", old, new) if x.dtype == torch.bool else old + new
+        return choose(b.element(mask, where[dim : dims.stop]), new, old)
+
+    return b.generate(x.shape, x.dtype, body)
+
+
+@lowering(
+    aten.put.default,
+    samples=calls(
+        set=lambda draw: call(
+            draw(7, 5), some(draw, 2, 2, below=35, negative=True), draw(2, 2, special=True)
+        ),
+        add=lambda draw: call(draw(7, 5), some(draw, 20, below=35), draw(20), True),
+        reshaped=lambda draw: call(draw(7, 5), some(draw, 2, 3, below=35), draw(3, 2).t().t(), True),
+        scalar=lambda draw: call(draw(), some(draw, 1, below=1), draw(1)),
+        none=lambda draw: call(draw(7, 5), some(draw, 0, below=35), draw(0)),
+    ),
+)
+def put(b: Builder, x: View, picked: View, source: View, accumulate: bool = False) -> View:
+    size = product(x.shape)
+    require(b, (product(source.shape),), (product(picked.shape),), "a source")
+    return scattered(
+        b,
+        x,
+        picked.shape,
+        "add" if accumulate else "set",
+        lambda *where: regroup(x.shape, (size,), (position(b, picked, where, size, wrap=True),)),
+        lambda *where: b.element(source, regroup(source.shape, picked.shape, where), compute_dtype(x.dtype)),
+    )
+
+
+# -- along one dimension --------------------------------------------------------------------------
+
+
+def target_along(b: Builder, x: View, dim: int, picked: View) -> Callable[..., Place]:
+    """The place in ``x`` of a point of ``picked``: its own, but for ``dim``."""
+
+    def target(*where: IndexExpr) -> Place:
+        return along(dim, where, position(b, picked, where, x.shape[dim])) if x.axes else ()
+
+    return target
+
+
+def of_point(b: Builder, src: View, where: Sequence[IndexExpr], compute: torch.dtype) -> Expr:
+    """Element ``where`` of ``src``; a 0-d tensor and one of one element stand for each other."""
+    return b.element(src, where if len(where) == len(src.axes) else [ZERO] * len(src.axes), compute)
+
+
+def _scattered(b: Builder, x: View, dim: int, picked: View, src: View | Number, mode: ScatterMode) -> View:
+    dim = wrap_dim(dim, len(x.axes))
+    compute = compute_dtype(x.dtype)
+
+    def value(*where: IndexExpr) -> Expr:
+        if isinstance(src, View):
+            return of_point(b, src, where, compute)
+        return constant(constant(src, x.dtype).value, compute)
+
+    if ZERO in picked.shape:
+        return b.copy(x)  # whatever its rank, no index names nothing
+    if b.options.chip.is_gpu and mode in ("set", "add") and _one_a_line(x, dim, picked):
+        return _chosen(b, x, dim, picked, value, mode)
+    return scattered(b, x, picked.shape, mode, target_along(b, x, dim, picked), value)
+
+
+def _one_a_line(x: View, dim: int, picked: View) -> bool:
+    """Whether exactly one element of each line along ``dim`` is named."""
+    if len(picked.axes) != len(x.axes) or not x.axes or picked.shape[dim] != ONE:
+        return False
+    return all(n == dim or picked.shape[n] == extent for n, extent in enumerate(x.shape))
+
+
+def _chosen(
+    b: Builder, x: View, dim: int, picked: View, value: Callable[..., Expr], mode: ScatterMode
+) -> View:
+    """Such a scatter as a choice at each element, which fuses with what makes ``x`` and what reads the
+    result (the gradient of a cross entropy is one). An index out of range names no element."""
+    compute = compute_dtype(x.dtype)
+
+    def body(*where: IndexExpr) -> Expr:
+        first = (*where[:dim], ZERO, *where[dim + 1 :])
+        new, old = value(*first), b.element(x, where, compute)
+        if mode == "add":
+            new = op("or", old, new) if x.dtype == torch.bool else old + new
+        return choose(b.element(picked, first, torch.int64).eq(index_value(where[dim])), new, old)
+
+    return b.generate(x.shape, x.dtype, body)
+
+
+_SCATTER_SRC = calls(
+    rows=lambda draw: call(draw(7, 5), 0, distinct(7, 3, 5), draw(3, 5, special=True)),
+    columns=lambda draw: call(draw(5, 7).t(), -1, distinct(5, 5, 6).t(), draw(8, 9)),
+    middle=lambda draw: call(draw(4, 5, 6), 1, some(draw, 2, 3, 4, below=5), draw(2, 3, 4)),
+    scalar=lambda draw: call(draw(), 0, some(draw, below=1), draw()),
+    vector=lambda draw: call(draw(5), 0, some(draw, below=5), draw()),
+    none=lambda draw: call(draw(7, 5), 0, some(draw, 0, below=7), draw(3, 5)),
+    half=lambda draw: call(
+        draw(7, dtype=torch.float16), 0, some(draw, 4, below=7), draw(4, dtype=torch.float16)
+    ),
+    integers=lambda draw: call(
+        draw(7, dtype=torch.int64), 0, some(draw, 4, below=7), draw(9, dtype=torch.int64)
+    ),
+)
+_SCATTER_VALUE = calls(
+    rows=lambda draw: call(draw(7, 5, special=True), 0, some(draw, 3, 5, below=7), 1.5),
+    integers=lambda draw: call(draw(7, dtype=torch.int32), 0, some(draw, 3, below=7), 2.75),
+    nan=lambda draw: call(draw(4, 5), 1, some(draw, 4, 2, below=5), float("nan")),
+    scalar=lambda draw: call(draw(), 0, some(draw, 1, below=1), 2),
+    half=lambda draw: call(draw(7, dtype=torch.bfloat16), 0, some(draw, 3, below=7), 0.1),
+    one_a_row=lambda draw: call(draw(7, 5), 1, some(draw, 7, 1, below=5), -1.0),
+    one_a_column=lambda draw: call(draw(7, 5).t(), 1, some(draw, 5, 1, below=7), 0.5),
+)
+
+
+def distinct(below: int, *shape: int) -> torch.Tensor:
+    """Indices that do not repeat along the first dimension."""
+    step = torch.arange(shape[0]).reshape(-1, *[1] * (len(shape) - 1))
+    return ((step * 2 + 1) % below).expand(shape).contiguous()
+
+
+@lowering(aten.scatter.src, samples=_SCATTER_SRC)
+def scatter_src(b: Builder, x: View, dim: int, picked: View, src: View) -> View:
+    return _scattered(b, x, dim, picked, src, "set")
+
+
+@lowering(aten.scatter.value, samples=_SCATTER_VALUE)
+def scatter_value(b: Builder, x: View, dim: int, picked: View, value: Number) -> View:
+    return _scattered(b, x, dim, picked, value, "set")
+
+
+def _with_reduce(samples: Sequence[Sample]) -> list[Sample]:
+    def reducing(sample: Sample, reduce: str) -> Sample:
+        return Sample(f"{sample.name}-{reduce}", lambda g: (sample.make(g)[0], {"reduce": reduce}))
+
+    return [reducing(sample, reduce) for sample in samples for reduce in ("add", "multiply")]
+
+
+@lowering(aten.scatter.reduce, samples=_with_reduce(_SCATTER_SRC))
+@lowering(aten.scatter.value_reduce, samples=_with_reduce(_SCATTER_VALUE))
+def scatter_with(b: Builder, x: View, dim: int, picked: View, src: View | Number, *, reduce: str) -> View:
+    return _scattered(b, x, dim, picked, src, MODES[reduce])
+
+
+@lowering(aten.scatter_add.default, samples=_SCATTER_SRC)
+def scatter_add(b: Builder, x: View, dim: int, picked: View, src: View) -> View:
+    return _scattered(b, x, dim, picked, src, "add")
+
+
+# -- any reduction --------------------------------------------------------------------------------
+
+
+def neutral(mode: ScatterMode, dtype: torch.dtype) -> Number:
+    """What leaves every value as it is when combined with it."""
+    if mode in ("add", "set"):
+        return 0
+    if mode == "mul":
+        return 1
+    if dtype == torch.bool:
+        return mode == "min"
+    if dtype.is_floating_point:
+        return float("-inf") if mode == "max" else float("inf")
+    info = torch.iinfo(dtype)
+    return info.min if mode == "max" else info.max
+
+
+def reduced(
+    b: Builder, x: View, shape: Sequence[IndexExpr], reduce: str, include_self: bool,
+    target: Callable[..., Place], value: Callable[..., Expr],
+) -> View:  # fmt: skip
+    """``x`` with the values of the points combined into their targets; a target that is named at all
+    starts from nothing if not ``include_self``."""
+    b.check_native(x)
+    mode, compute = MODES[reduce], compute_dtype(x.dtype)
+    start = x
+    if not include_self:
+        nothing = constant(neutral(mode, x.dtype), compute)
+        start = scattered(b, x, shape, "set", target, lambda *_: nothing)
+    made = scattered(b, start, shape, mode, target, value)
+    if reduce != "mean":
+        return made
+    first = filled(b, x.shape, int(include_self), torch.int64)
+    count = scattered(b, first, shape, "add", target, lambda *_: constant(1, torch.int64))
+
+    def divide(*where: IndexExpr) -> Expr:
+        times = op("maximum", b.element(count, where), constant(1, torch.int64)).cast(compute)
+        return op("div" if compute.is_floating_point else "floordiv", b.element(made, where), times)
+
+    return b.generate(x.shape, x.dtype, divide)
+
+
+def _each_reduction(samples: Callable[[str, bool], Sequence[Sample]], *names: str) -> list[Sample]:
+    return [
+        Sample(f"{sample.name}-{name}-{'with' if include else 'without'}-self", sample.make)
+        for name in names
+        for include in (True, False)
+        for sample in samples(name, include)
+    ]
+
+
+@lowering(
+    aten.scatter_reduce.two,
+    samples=_each_reduction(
+        lambda name, include: calls(
+            rows=lambda draw: call(
+                draw(7, 5, special=True), 0, some(draw, 9, 5, below=7), draw(9, 5), name, include_self=include
+            ),
+            special=lambda draw: call(
+                draw(5, 3), 1, some(draw, 4, 9, below=3), draw(4, 9, special=True), name, include_self=include
+            ),
+            integers=lambda draw: call(
+                draw(5, dtype=torch.int64), -1, some(draw, 9, below=5), draw(9, dtype=torch.int64), name,
+                include_self=include,
+            ),
+            half=lambda draw: call(
+                draw(5, dtype=torch.bfloat16), 0, some(draw, 4, below=5), draw(4, dtype=torch.bfloat16), name,
+                include_self=include,
+            ),
+            scalar=lambda draw: call(draw(), 0, some(draw, below=1), draw(), name, include_self=include),
+            none=lambda draw: call(
+                draw(7, 5), 0, some(draw, 0, below=7), draw(3, 5), name, include_self=include
+            ),
+        ),
+        "sum", "prod", "amax", "amin", "mean",
+    ),
+)  # fmt: skip
+def scatter_reduce(
+    b: Builder, x: View, dim: int, picked: View, src: View, reduce: str, *, include_self: bool = True
+) -> View:
+    dim = wrap_dim(dim, len(x.axes))
+    if ZERO in picked.shape:
+        return b.copy(x)
+    return reduced(
+        b, x, picked.shape, reduce, include_self,
+        target_along(b, x, dim, picked),
+        lambda *where: of_point(b, src, where, compute_dtype(x.dtype)),
+    )  # fmt: skip
+
+
+# -- whole slices named by one vector of indices --------------------------------------------------
+
+
+def _slices(b: Builder, x: View, dim: int, picked: View, *, wrap: bool = False) -> Callable[..., Place]:
+    """The place in ``x`` of a point of a tensor of slices, one for each element of ``picked``."""
+
+    def target(*where: IndexExpr) -> Place:
+        if not x.axes:
+            return ()
+        at = position(b, picked, where[dim : dim + 1] if picked.axes else (), x.shape[dim], wrap=wrap)
+        return along(dim, where, at)
+
+    return target
+
+
+def _slice_samples(*extra: Any, **options: Any) -> list[Sample]:
+    return calls(
+        rows=lambda draw: call(draw(7, 5), 0, distinct(7, 4), draw(4, 5, special=True), *extra, **options),
+        columns=lambda draw: call(
+            draw(7, 5).t().contiguous().t(), -1, distinct(5, 3), draw(3, 7).t(), *extra, **options
+        ),
+        middle=lambda draw: call(draw(2, 5, 3), 1, distinct(5, 2), draw(2, 2, 3), *extra, **options),
+        integers=lambda draw: call(
+            draw(5, dtype=torch.int64), 0, distinct(5, 3), draw(3, dtype=torch.int64), *extra, **options
+        ),
+        half=lambda draw: call(
+            draw(5, dtype=torch.float16), 0, distinct(5, 3), draw(3, dtype=torch.float16), *extra, **options
+        ),
+        none=lambda draw: call(draw(5, 3), 0, some(draw, 0, below=5), draw(0, 3), *extra, **options),
+    )
+
+
+@lowering(
+    aten.index_add.default,
+    samples=[
+        *_slice_samples(),
+        *calls(
+            alpha=lambda draw: call(draw(7, 5), 0, some(draw, 9, below=7), draw(9, 5), alpha=2),
+            repeated=lambda draw: call(draw(7, 5), 1, some(draw, 9, below=5), draw(7, 9)),
+            scalar=lambda draw: call(draw(), 0, some(draw, 1, below=1), draw()),
+            int32=lambda draw: call(draw(5), 0, some(draw, 9, below=5, dtype=torch.int32), draw(9)),
+        ),
+    ],
+)
+def index_add(b: Builder, x: View, dim: int, picked: View, source: View, *, alpha: Number = 1) -> View:
+    def value(*where: IndexExpr) -> Expr:
+        element = b.element(source, where, compute_dtype(x.dtype))
+        return element if alpha == 1 else element * alpha
+
+    dim = wrap_dim(dim, len(x.axes))
+    require_slices(b, x, dim, picked, source)
+    return scattered(b, x, source.shape, "add", _slices(b, x, dim, picked), value)
+
+
+@lowering(aten.index_copy.default, samples=_slice_samples())
+def index_copy(b: Builder, x: View, dim: int, picked: View, source: View) -> View:
+    dim = wrap_dim(dim, len(x.axes))
+    return scattered(
+        b,
+        x,
+        source.shape,
+        "set",
+        _slices(b, x, dim, picked),
+        lambda *where: b.element(source, where, compute_dtype(x.dtype)),
+    )
+
+
+@lowering(
+    aten.index_reduce.default,
+    samples=[
+        *(
+            Sample(f"{sample.name}-{name}-{include}", sample.make)
+            for name in ("prod", "amax", "amin", "mean")
+            for include in (True, False)
+            for sample in _slice_samples(name, include_self=include)
+        ),
+        *calls(
+            repeated=lambda draw: call(draw(5, 3), 0, some(draw, 9, below=5), draw(9, 3), "mean"),
+            repeated_without_self=lambda draw: call(
+                draw(5, 3), 0, some(draw, 9, below=5), draw(9, 3), "amax", include_self=False
+            ),
+        ),
+    ],
+)
+def index_reduce(
+    b: Builder, x: View, dim: int, picked: View, source: View, reduce: str, *, include_self: bool = True
+) -> View:
+    dim = wrap_dim(dim, len(x.axes))
+    require_slices(b, x, dim, picked, source)
+    return reduced(
+        b, x, source.shape, reduce, include_self,
+        _slices(b, x, dim, picked),
+        lambda *where: b.element(source, where, compute_dtype(x.dtype)),
+    )  # fmt: skip
+
+
+@lowering(
+    aten.index_fill.int_Scalar,
+    samples=calls(
+        rows=lambda draw: call(draw(7, 5, special=True), 0, some(draw, 3, below=7, negative=True), 1.5),
+        columns=lambda draw: call(draw(7, 5), -1, some(draw, below=5), float("nan")),
+        integers=lambda draw: call(draw(7, dtype=torch.int32), 0, some(draw, 3, below=7), 2),
+        scalar=lambda draw: call(draw(), 0, some(draw, 1, below=1), 2),
+        half=lambda draw: call(draw(7, 5, dtype=torch.float16), 0, some(draw, 3, below=7), 0.1),
+    ),
+)
+@lowering(
+    aten.index_fill.int_Tensor,
+    samples=calls(
+        rows=lambda draw: call(draw(7, 5), 0, some(draw, 3, below=7, negative=True), draw()),
+        other_dtype=lambda draw: call(draw(7, 5), 1, some(draw, 3, below=5), draw(dtype=torch.int64)),
+    ),
+)
+def index_fill(b: Builder, x: View, dim: int, picked: View, value: View | Number) -> View:
+    dim, compute = wrap_dim(dim, len(x.axes)), compute_dtype(x.dtype)
+    count = picked.shape[0] if picked.axes else ONE
+    shape = (*x.shape[:dim], count, *x.shape[dim + 1 :]) if x.axes else (count,)
+
+    def filling(*_: IndexExpr) -> Expr:
+        if isinstance(value, View):
+            return b.element(value, (), compute)
+        return constant(constant(value, x.dtype).value, compute)
+
+    return scattered(b, x, shape, "set", _slices(b, x, dim, picked, wrap=True), filling)
+
+
+@lowering(
+    aten.embedding_dense_backward.default,
+    samples=calls(
+        matrix=lambda draw: call(draw(3, 4, 5, special=True), some(draw, 3, 4, below=7), 7, -1, False),
+        padded=lambda draw: call(draw(6, 5), some(draw, 6, below=7), 7, 2, False),
+        number=lambda draw: call(draw(5), some(draw, below=7), 7, -1, False),
+        transposed=lambda draw: call(draw(5, 6).t(), some(draw, 6, below=7, dtype=torch.int32), 7, -1, False),
+        half=lambda draw: call(draw(6, 5, dtype=torch.bfloat16), some(draw, 6, below=7), 7, -1, False),
+        none=lambda draw: call(draw(0, 5), some(draw, 0, below=7), 7, -1, False),
+    ),
+)
+def embedding_dense_backward(
+    b: Builder, grad: View, picked: View, num_weights: Any, padding_idx: Any, scale_grad_by_freq: bool
+) -> View:
+    if scale_grad_by_freq:
+        raise LoweringError("the gradient is scaled by the frequency of each index")
+    rows, compute = b.size(num_weights), compute_dtype(grad.dtype)
+
+    def value(*where: IndexExpr) -> Expr:
+        element = b.element(grad, where, compute)
+        if padding_idx == -1:
+            return element
+        padding = b.element(picked, where[:-1], torch.int64).eq(padding_idx)
+        return choose(padding, constant(0, compute), element)
+
+    return scattered(
+        b,
+        filled(b, (rows, grad.shape[-1]), 0, grad.dtype),
+        grad.shape,
+        "add",
+        lambda *where: (position(b, picked, where[:-1], rows), where[-1]),
+        value,
+    )

@@ -1,0 +1,442 @@
+"""Views: other shapes of the same memory. They are index arithmetic only and make no loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from nbcompile.compiler.loop_ir.index import (
+    ONE,
+    ZERO,
+    Index,
+    IndexExpr,
+    at_least,
+    floordiv,
+    index,
+    mod,
+    product,
+)
+from nbcompile.compiler.loop_ir.nodes import View
+from nbcompile.compiler.lower.builder import Builder
+from nbcompile.compiler.lower.registry import lowered, lowering, overload
+from nbcompile.compiler.lower.samples import of_view
+from nbcompile.compiler.lower.strides import contiguous_strides, is_dense
+from nbcompile.errors import LoweringError
+
+aten = torch.ops.aten
+Place = tuple[IndexExpr, ...]
+
+
+def same(x: Any) -> Any:
+    return x
+
+
+def wrap_dim(dim: int, rank: int) -> int:
+    """A dimension counted from the front."""
+    return dim % max(rank, 1)
+
+
+# -- other extents of the same elements -----------------------------------------------------------
+
+
+def reshape(b: Builder, x: View, shape: Sequence[IndexExpr]) -> View:
+    """``x`` with another shape of as many elements, in row-major order."""
+    return b.view(x, shape, lambda *where: regroup(x.shape, shape, where))
+
+
+def regroup(old: Sequence[IndexExpr], new: Sequence[IndexExpr], where: Sequence[IndexExpr]) -> Place:
+    """Indices into shape ``old`` of the element at ``where`` of the same elements shaped ``new``.
+
+    Dimensions are matched in the shortest runs with equal products, so that one that is kept stays
+    itself, and one that is split or merged touches no other.
+    """
+    places = [ZERO] * len(old)
+    if any(extent == ZERO for extent in (*old, *new)):
+        return tuple(places)
+    for olds, news in _runs(old, new):
+        linear = ZERO
+        for n, stride in zip(news, contiguous_strides([new[n] for n in news]), strict=True):
+            linear = linear + where[n] * stride
+        strides = contiguous_strides([old[n] for n in olds])
+        for n, stride in zip(olds, strides, strict=True):
+            place = floordiv(linear, stride)
+            places[n] = place if n == olds[0] else mod(place, old[n])
+    return tuple(places)
+
+
+def _runs(old: Sequence[IndexExpr], new: Sequence[IndexExpr]) -> list[tuple[list[int], list[int]]]:
+    """Runs of dimensions of both shapes with equal products; extents of 1 are left out."""
+    olds = [n for n, extent in enumerate(old) if extent != ONE]
+    news = [n for n, extent in enumerate(new) if extent != ONE]
+    runs = []
+    while olds and news:
+        left, right = [olds.pop(0)], [news.pop(0)]
+        size, other = old[left[0]], new[right[0]]
+        while size != other and (olds or news):
+            # which is smaller only steers the search: a run ends where both are provably equal
+            if olds and (not news or at_least(other, size) or size.hint() <= other.hint()):
+                left.append(olds.pop(0))
+                size = size * old[left[-1]]
+            else:
+                right.append(news.pop(0))
+                other = other * new[right[-1]]
+        runs.append((left, right))
+    if runs:
+        runs[-1][0].extend(olds)  # symbolic extents that are 1 although we cannot see it
+        runs[-1][1].extend(news)
+    return runs
+
+
+_RESHAPES = of_view(
+    (same, [24, 5]), (same, [4, 30]), (same, [-1]), (same, [2, 2, 6, 5]), (same, [4, 2, 3, 5]),
+    (same, [8, 3, 5]), (same, [1, 4, 1, 6, 5, 1]), (same, [10, 12]), (same, [3, 8, 5]),
+    (lambda x: x.transpose(0, 1), [2, 3, 4, 5]), (lambda x: x.permute(2, 0, 1), [5, 24]),
+    (lambda x: x[:, :, 2], [24]), (lambda x: x[1:3, :, :1], [12]), (lambda x: x[:1].expand(7, 6, 5), [7, 30]),
+    (lambda x: x[:, :1].expand(4, 9, 5), [2, 2, 3, 3, 5]), (lambda x: x[0, 0, 0], [1, 1]),
+    (lambda x: x[:0], [5, 0, 2]), (lambda x: x[:1, :1, :1], []), (lambda x: x[0, 0, :1].expand(6), [2, 3]),
+    (lambda x: x.bool(), [6, 20]),
+)  # fmt: skip
+
+
+@lowering(aten.view.default, aten._unsafe_view.default, aten.reshape.default, samples=_RESHAPES)
+def view(b: Builder, x: View, shape: Sequence[Any]) -> View:
+    return reshape(b, x, b.result_shape())
+
+
+@lowering(
+    aten._reshape_alias.default,
+    samples=of_view((same, [24, 5], [5, 1]), (lambda x: x[:, 0, :1], [2, 2], [60, 30])),
+)
+def reshape_alias(b: Builder, x: View, shape: Sequence[Any], stride: Sequence[Any]) -> View:
+    return reshape(b, x, b.result_shape())
+
+
+@lowering(
+    aten.alias.default, aten.detach.default, aten.lift.default, aten.lift_fresh.default,
+    samples=of_view((same,), (lambda x: x.transpose(0, 2),), (lambda x: x[1, 2, 3],)),
+)  # fmt: skip
+def alias(b: Builder, x: View) -> View:
+    return x
+
+
+@lowering(
+    aten.lift_fresh_copy.default,
+    samples=of_view((same,), (lambda x: x.transpose(0, 2),), (lambda x: x.int(),)),
+)
+def lift_fresh_copy(b: Builder, x: View) -> View:
+    return b.copy(x)
+
+
+@lowering(
+    aten.expand.default,
+    samples=of_view(
+        (lambda x: x[:, :1], [4, 7, 5]), (lambda x: x[:1], [3, -1, 6, -1]), (lambda x: x[0, 0, 0], [2, 3]),
+        (lambda x: x[0, 0, 0], []), (lambda x: x[:1, :0], [5, -1, 5]), (lambda x: x[:, :, :1], [0, 4, 6, 1]),
+        (lambda x: x[:1], [0, 6, 5]),
+    ),
+)  # fmt: skip
+def expand(b: Builder, x: View, size: Sequence[Any], implicit: bool = False) -> View:
+    return expand_to(b, x, b.result_shape())
+
+
+def expand_to(b: Builder, x: View, shape: Sequence[IndexExpr]) -> View:
+    """``x`` broadcast to ``shape``."""
+    lead = len(shape) - len(x.axes)
+
+    def place(*where: IndexExpr) -> Place:
+        return tuple(ZERO if old == ONE else at for at, old in zip(where[lead:], x.shape, strict=True))
+
+    return b.view(x, shape, place)
+
+
+@lowering(
+    aten.unsqueeze.default, samples=of_view((same, 0), (same, -1), (same, 2), (lambda x: x[0, 0, 0], 0))
+)
+@lowering(
+    aten.squeeze.default, samples=of_view((lambda x: x[:1, :, :1],), (lambda x: x[:1, :1, :1],), (same,))
+)
+@lowering(
+    aten.squeeze.dim,
+    samples=of_view((lambda x: x[:1], 0), (same, 0), (lambda x: x[:, :1], -2), (lambda x: x[0, 0, 0], 0)),
+)
+@lowering(
+    aten.squeeze.dims,
+    samples=of_view((lambda x: x[:1, :, :1], [0, 2]), (lambda x: x[:1], [0, 1]), (lambda x: x[:1, :0], [-3])),
+)
+def squeeze(b: Builder, x: View, dims: Any = None) -> View:
+    """Drop or add extents of 1: the others keep their order."""
+    shape = b.result_shape()
+    kept = [n for n, extent in enumerate(shape) if extent != ONE]
+
+    def place(*where: IndexExpr) -> Place:
+        others = iter(kept)
+        return tuple(ZERO if extent == ONE else where[next(others)] for extent in x.shape)
+
+    return b.view(x, shape, place)
+
+
+# -- other order ----------------------------------------------------------------------------------
+
+
+def permuted(b: Builder, x: View, dims: Sequence[int]) -> View:
+    """Dimension ``n`` of the result is dimension ``dims[n]`` of ``x``."""
+    rank = len(x.axes)
+    order = [wrap_dim(dim, rank) for dim in dims]
+    return b.view(
+        x, [x.shape[dim] for dim in order], lambda *where: [where[order.index(n)] for n in range(rank)]
+    )
+
+
+@lowering(
+    aten.permute.default,
+    samples=of_view(
+        (same, [2, 0, 1]), (same, [-1, -3, -2]), (lambda x: x[0, 0, 0], []), (lambda x: x[:0], [1, 0, 2])
+    ),
+)
+def permute(b: Builder, x: View, dims: Sequence[int]) -> View:
+    return permuted(b, x, dims)
+
+
+@lowering(
+    aten.transpose.int,
+    samples=of_view((same, 0, 2), (same, -1, -2), (lambda x: x[0, 0, 0], 0, -1), (lambda x: x[:, ::2], 1, 1)),
+)
+def transpose(b: Builder, x: View, first: int, second: int) -> View:
+    order = list(range(len(x.axes)))
+    if order:
+        i, j = wrap_dim(first, len(order)), wrap_dim(second, len(order))
+        order[i], order[j] = order[j], order[i]
+    return permuted(b, x, order)
+
+
+@lowering(aten.t.default, samples=of_view((lambda x: x[0],), (lambda x: x[0, 0],), (lambda x: x[0, 0, 0],)))
+def matrix_transpose(b: Builder, x: View) -> View:
+    return permuted(b, x, range(len(x.axes))[::-1])
+
+
+@lowering(aten.movedim.intlist, samples=of_view((same, [0, 1], [-1, 0]), (same, [2], [0])))
+@lowering(aten.movedim.int, samples=of_view((same, 0, -1), (same, 2, 0)))
+def movedim(b: Builder, x: View, source: Any, destination: Any) -> View:
+    rank = len(x.axes)
+    sources = [wrap_dim(dim, rank) for dim in ([source] if isinstance(source, int) else source)]
+    targets = [
+        wrap_dim(dim, rank) for dim in ([destination] if isinstance(destination, int) else destination)
+    ]
+    others = iter(dim for dim in range(rank) if dim not in sources)
+    order = [sources[targets.index(n)] if n in targets else next(others) for n in range(rank)]
+    return permuted(b, x, order)
+
+
+# -- parts ----------------------------------------------------------------------------------------
+
+
+def part(b: Builder, x: View, dim: int, shape: Sequence[IndexExpr], start: Index, step: Index = 1) -> View:
+    """Every ``step``-th element of ``x`` along ``dim`` from ``start`` on; ``shape`` of the result."""
+
+    def place(*where: IndexExpr) -> Place:
+        places = list(where)
+        places[dim] = start + where[dim] * step
+        return tuple(places)
+
+    return b.view(x, shape, place)
+
+
+def first_index(b: Builder, start: Any, extent: IndexExpr) -> IndexExpr:
+    """A slice's start, None or negative or out of range, as an index. A symbolic one has been compared
+    with the size while the graph was captured, so that its hint tells on which side it is."""
+    begin = b.size(0 if start is None else start)
+    if begin.hint() < 0:
+        begin = begin + extent
+    if begin.hint() < 0:
+        return ZERO
+    return extent if begin.hint() > extent.hint() else begin
+
+
+@lowering(
+    aten.slice.Tensor,
+    samples=of_view(
+        (same, 0, 1, 3), (same, 1, 0, 9223372036854775807, 2), (same, 1, -4, -1), (same, -1, 1, 100, 3),
+        (same, 2, 3, 1), (same, 0, 9, 12), (same, 0, -100, 2), (same, 0), (same, 1, None, None, 4),
+        (lambda x: x.transpose(0, 2)[::2], 0, 1, 3), (lambda x: x[:1].expand(6, 6, 5), 0, 2, 5, 2),
+    ),
+)  # fmt: skip
+def slice_(b: Builder, x: View, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> View:
+    dim = wrap_dim(dim, len(x.axes))
+    return part(b, x, dim, b.result_shape(), first_index(b, start, x.shape[dim]), b.size(step))
+
+
+@lowering(aten.narrow.default, samples=of_view((same, 0, 1, 2), (same, -1, -3, 2), (same, 1, 6, 0)))
+def narrow(b: Builder, x: View, dim: int, start: Any, length: Any) -> View:
+    dim = wrap_dim(dim, len(x.axes))
+    return part(b, x, dim, b.result_shape(), first_index(b, start, x.shape[dim]))
+
+
+@lowering(
+    aten.select.int,
+    samples=of_view(
+        (same, 0, 3), (same, -1, -1), (same, 1, 0), (lambda x: x[0, 0], 0, 2), (lambda x: x[:, :0], 0, 2)
+    ),
+)
+def select(b: Builder, x: View, dim: int, place: Any) -> View:
+    dim = wrap_dim(dim, len(x.axes))
+    at = first_index(b, place, x.shape[dim])
+    return b.view(x, b.result_shape(), lambda *where: (*where[:dim], at, *where[dim:]))
+
+
+@lowering(aten.unbind.int, samples=of_view((same,), (same, -1), (lambda x: x[:2, :0], 0)))
+def unbind(b: Builder, x: View, dim: int = 0) -> tuple[View, ...]:
+    dim = wrap_dim(dim, len(x.axes))
+
+    def one(n: int) -> View:
+        return b.view(x, b.result_shape(n), lambda *where: (*where[:dim], index(n), *where[dim:]))
+
+    return tuple(one(n) for n in range(len(b.result)))
+
+
+@lowering(
+    aten.split.Tensor, aten.unsafe_split.Tensor, aten.chunk.default,
+    samples=of_view((same, 2), (same, 4, 1), (same, 3, -1), (same, 100, 2)),
+)  # fmt: skip
+@lowering(
+    aten.split_with_sizes.default, aten.split.sizes, aten.unsafe_split_with_sizes.default,
+    samples=of_view((same, [1, 3]), (same, [2, 0, 4], 1), (same, [5], -1)),
+)  # fmt: skip
+def split(b: Builder, x: View, sizes: Any, dim: int = 0) -> tuple[View, ...]:
+    dim = wrap_dim(dim, len(x.axes))
+    parts = []
+    start = ZERO
+    for n in range(len(b.result)):
+        shape = b.result_shape(n)
+        parts.append(part(b, x, dim, shape, start))
+        start = start + shape[dim]
+    return tuple(parts)
+
+
+@lowering(
+    aten.diagonal.default,
+    samples=of_view(
+        (same,), (same, 2, 1, 2), (same, -3, 0, 1), (same, 1, -1, 0), (same, 5, 0, 2), (same, -4, 0, 2)
+    ),
+)
+def diagonal(b: Builder, x: View, offset: int = 0, dim1: int = 0, dim2: int = 1) -> View:
+    rank = len(x.axes)
+    first, second = wrap_dim(dim1, rank), wrap_dim(dim2, rank)
+
+    def place(*where: IndexExpr) -> Place:
+        others = iter(where[:-1])
+        ends = {first: where[-1] + max(-offset, 0), second: where[-1] + max(offset, 0)}
+        return tuple(ends[n] if n in ends else next(others) for n in range(rank))
+
+    return b.view(x, b.result_shape(), place)
+
+
+@lowering(
+    aten.unfold.default,
+    samples=of_view((same, 1, 3, 1), (same, -1, 2, 3), (same, 0, 4, 1), (lambda x: x[0, 0, 0], 0, 1, 1)),
+)
+def unfold(b: Builder, x: View, dim: int, size: int, step: int) -> View:
+    def place(*where: IndexExpr) -> Place:
+        if not x.axes:
+            return ()
+        at = wrap_dim(dim, len(x.axes))
+        return (*where[:at], where[at] * step + where[-1], *where[at + 1 : -1])
+
+    return b.view(x, b.result_shape(), place)
+
+
+# -- any strides ----------------------------------------------------------------------------------
+
+
+def place_in_memory(
+    shape: Sequence[IndexExpr], strides: Sequence[IndexExpr],
+    size: Sequence[IndexExpr], steps: Sequence[IndexExpr], start: IndexExpr, where: Sequence[IndexExpr],
+) -> Place:  # fmt: skip
+    """Indices into a dense tensor of ``shape`` and ``strides`` of the element that is in memory at
+    ``start + where * steps``. LoweringError if a view of ``size`` may reach outside of the tensor."""
+    places = [ZERO] * len(shape)
+    if any(extent == ZERO for extent in (*shape, *size)):
+        return tuple(places)
+    place = last = start
+    for at, extent, step in zip(where, size, steps, strict=True):
+        place = place + at * step
+        last = last + (extent - 1) * step
+    if not at_least(start, ZERO) or not at_least(product(shape) - 1, last):
+        raise LoweringError("as_strided may reach outside of the tensor")
+    for n, step, outermost in _innermost_first(shape, strides):
+        along = floordiv(place, step)
+        places[n] = along if outermost else mod(along, shape[n])
+    return tuple(places)
+
+
+def _innermost_first(
+    shape: Sequence[IndexExpr], strides: Sequence[IndexExpr]
+) -> list[tuple[int, IndexExpr, bool]]:
+    """(dimension, stride, whether it is the outermost) of a dense tensor, extents of 1 left out."""
+    left = [n for n, extent in enumerate(shape) if extent != ONE]
+    order: list[tuple[int, IndexExpr, bool]] = []
+    step = ONE
+    while left:
+        n = next(n for n in left if strides[n] == step)
+        left.remove(n)
+        order.append((n, step, not left))
+        step = step * shape[n]
+    return order
+
+
+@lowering(
+    aten.as_strided.default,
+    samples=of_view(
+        (same, [4, 6, 5], [30, 5, 1]), (same, [5, 24], [1, 5]), (same, [3, 4, 2], [30, 5, 2]),
+        (same, [10, 3], [2, 1]), (same, [], []), (same, [2, 0], [1, 1]),
+        (lambda x: x.permute(1, 2, 0).clone(), [120], [1]), (same, [6, 2], [0, 3]),
+    ),
+)  # fmt: skip
+def as_strided(b: Builder, x: View, size: Sequence[Any], stride: Sequence[Any], offset: Any = None) -> View:
+    buffer, shape, strided = x.buffer, b.result_shape(), x.strided()
+    if strided is None or not is_dense(buffer.shape, buffer.strides):
+        raise LoweringError("as_strided of memory with gaps")
+    if offset is not None and buffer.role != "temporary":
+        raise LoweringError("as_strided counts from the start of an input's storage, which may be earlier")
+    start = strided[1] if offset is None else b.size(offset)
+    steps = [b.size(step) for step in stride]
+    return b.view(
+        View.whole(buffer),
+        shape,
+        lambda *where: place_in_memory(buffer.shape, buffer.strides, shape, steps, start, where),
+    )
+
+
+@lowering(
+    aten.view.dtype, samples=of_view((same, torch.float32), (lambda x: x.transpose(0, 1), torch.float32))
+)
+def view_dtype(b: Builder, x: View, dtype: torch.dtype) -> View:
+    if dtype != x.dtype:
+        raise LoweringError("no loops that reinterpret bits")
+    return x
+
+
+# -- the same, copied -----------------------------------------------------------------------------
+
+
+def _copied(function: Callable[..., Any]) -> Callable[..., Any]:
+    def lower(b: Builder, *args: Any, **kwargs: Any) -> Any:
+        shown = function(b, *args, **kwargs)
+        return tuple(map(b.copy, shown)) if isinstance(shown, tuple) else b.copy(shown)
+
+    return lower
+
+
+for _view, _name in (
+    (aten.view.default, "view_copy"), (aten.permute.default, "permute_copy"),
+    (aten.slice.Tensor, "slice_copy.Tensor"),
+    (aten.expand.default, "expand_copy"), (aten.unsqueeze.default, "unsqueeze_copy"),
+    (aten.squeeze.dims, "squeeze_copy.dims"), (aten.select.int, "select_copy.int"),
+    (aten.diagonal.default, "diagonal_copy"), (aten.unfold.default, "unfold_copy"),
+    (aten.unbind.int, "unbind_copy.int"), (aten.split.Tensor, "split_copy.Tensor"),
+    (aten.split_with_sizes.default, "split_with_sizes_copy"), (aten.as_strided.default, "as_strided_copy"),
+    (aten.narrow.default, "narrow_copy"),
+):  # fmt: skip
+    if (_copy := overload(_name)) is not None:  # not every torch has each of these
+        lowering(_copy, samples=lowered(_view).samples)(_copied(lowered(_view).lower))

@@ -1,0 +1,183 @@
+"""Symbolic sizes of a graph: from torch's SymInt (sympy) to index expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from functools import partial, reduce
+from operator import add, mul
+from typing import Any
+
+import torch
+
+from nbcompile.compiler.loop_ir.expr import Expr, SizeNumber, constant, index_value, op
+from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, Size, at_least, floordiv, index, mod
+from nbcompile.compiler.loop_ir.proofs import well_defined
+from nbcompile.compiler.stages import guards_of, hint_of, least_of, most_of
+from nbcompile.errors import LoweringError, SymbolicSizeError
+
+_EXACT = 1 << 12
+"""Fractions with a denominator up to this, times a size, are a float64 without rounding."""
+_RELATIONS: dict[str, Callable[[IndexExpr, IndexExpr], tuple[IndexExpr, ...]]] = {
+    "LessThan": lambda left, right: (right - left,),
+    "StrictLessThan": lambda left, right: (right - left - 1,),
+    "GreaterThan": lambda left, right: (left - right,),
+    "StrictGreaterThan": lambda left, right: (left - right - 1,),
+    "Equality": lambda left, right: (left - right, right - left),
+}
+_FUNCTIONS = {
+    "Add": "add", "Mul": "mul", "ToFloat": "", "IntTrueDiv": "div", "FloatTrueDiv": "div",
+    "FloatPow": "pow", "OpaqueUnaryFn_sqrt": "sqrt",
+}  # fmt: skip
+"""sympy's and torch's functions of numbers, by the names of ours; ToFloat changes nothing."""
+
+
+class SizeTable:
+    """The symbolic sizes of one graph by name."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[str, Size] = {}
+        self._env: Any = None
+        self._symbols: list[Any] = []
+        self._numbers: dict[Any, int] = {}
+        self._guards = 0  # how many of them _numbers is from
+
+    def to_index(self, value: Any) -> IndexExpr:
+        """An int, SymInt or IndexExpr as an IndexExpr. LoweringError for data-dependent sizes and
+        arithmetic we do not have."""
+        if isinstance(value, IndexExpr):
+            return value
+        if isinstance(value, torch.SymInt):
+            node = value.node
+            if node.constant is not None:
+                return index(int(node.constant))
+            return self._from_sympy(node.expr, node.shape_env)
+        if isinstance(value, torch.SymFloat | torch.SymBool):
+            raise LoweringError("a symbolic number that is not an integer")
+        return index(int(value))
+
+    def to_number(self, value: torch.SymFloat) -> SizeNumber:
+        """A number that is computed of sizes, as Python computes it: in float64. LoweringError for one that
+        depends on data, and for functions that we do not have."""
+        node = value.node
+        if node.constant is not None:
+            return SizeNumber(constant(float(node.constant), torch.float64))
+        return SizeNumber(self._float(node.expr, node.shape_env))
+
+    def _float(self, expr: Any, env: Any) -> Expr:
+        kind = type(expr).__name__
+        if expr.is_integer:
+            return index_value(self._from_sympy(expr, env), torch.float64)
+        if expr.is_number and expr.is_real:
+            return constant(float(expr), torch.float64)
+        if kind not in _FUNCTIONS:
+            raise SymbolicSizeError(f"no arithmetic for the symbolic number {expr}")
+        parts = [self._float(part, env) for part in expr.args]
+        name = _FUNCTIONS[kind]
+        return reduce(partial(op, name), parts) if len(parts) > 1 else op(name, *parts) if name else parts[0]
+
+    def facts(self) -> tuple[IndexExpr, ...]:
+        """What the guards of the graph say of its sizes alone: expressions that are not negative."""
+        found: list[IndexExpr] = []
+        for symbol in self._symbols:
+            most = most_of(symbol, self._env)
+            if most is not None:
+                found.append(most - index(self.sizes[str(symbol)]))
+        for relation in guards_of(self._env, self.sizes.keys()):
+            try:
+                found += self._from_relation(relation)
+            except LoweringError:
+                continue  # no index expression says it
+        return well_defined(fact for fact in dict.fromkeys(found) if fact.constant is None)
+
+    def _number(self, expr: Any) -> int | None:
+        """What a guard says an expression is, if it is always the same number: an extent that is surely 1
+        has to be seen to be, for what is broadcast."""
+        guards = len(getattr(self._env, "guards", ()))
+        if guards != self._guards:
+            self._guards = guards
+            for guard in self._env.guards:
+                relation = self._env.replace(guard.expr)
+                sides = relation.args if type(relation).__name__ == "Equality" else ()
+                for one, other in zip(sides, sides[::-1], strict=True):
+                    if other.is_Integer and one.free_symbols:
+                        self._numbers[one] = int(other)
+                self._read_bound(relation)
+        return self._numbers.get(expr)
+
+    def _read_bound(self, relation: Any) -> None:
+        """``Max(1, s0//2) <= 1`` is what torch guards of a stride, ``s0//2 < 2`` of what it takes for equal:
+        ``s0//2`` is 1, unless it may be 0."""
+        kind = type(relation).__name__
+        if not kind.endswith(("LessThan", "GreaterThan")) or not relation.gts.is_Integer:
+            return
+        value, most = relation.lts, int(relation.gts) - kind.startswith("Strict")
+        for item in value.args if type(value).__name__ == "Max" else (value,):
+            if item.free_symbols and self._env.bound_sympy(item).lower >= most:
+                self._numbers[item] = most
+
+    def _from_relation(self, relation: Any) -> tuple[IndexExpr, ...]:
+        """What of a sympy relation can be said by expressions that are not negative."""
+        kind = type(relation).__name__
+        if kind not in _RELATIONS:
+            return ()
+        left, right = (self._from_sympy(side, self._env, plain=True) for side in relation.args)
+        return _RELATIONS[kind](left, right)
+
+    def _from_sympy(self, expr: Any, env: Any, plain: bool = False) -> IndexExpr:
+        """The same as an index expression; ``plain``: as it is written, whatever the guards say of it."""
+        kind = type(expr).__name__
+        self._env = env
+        if not plain and (number := self._number(expr)) is not None:
+            return index(number)
+        if expr.is_Integer:
+            return index(int(expr))
+        if expr.is_Symbol:
+            return index(self._size(expr, env))
+        if kind in ("TruncToInt", "FloorToInt"):
+            scaled = self._scaled(expr.args[0], env, plain)
+            if scaled is not None:
+                return scaled
+        parts = [self._from_sympy(part, env, plain) for part in expr.args]
+        if kind == "Add":
+            return reduce(add, parts)
+        if kind == "Mul":
+            return reduce(mul, parts)
+        if kind == "Max" and ONE in parts and len(parts) == 2:
+            # torch writes strides as max(1, extent): they differ only where the tensor is empty
+            return parts[1] if parts[0] == ONE else parts[0]
+        if kind == "Pow" and (power := parts[1].constant) is not None and power >= 0:
+            return reduce(mul, [parts[0]] * power, ONE)
+        if kind in ("FloorDiv", "CleanDiv"):
+            return _rounded_down(parts[0], parts[1])
+        if kind in ("Mod", "PythonMod"):
+            return mod(parts[0], parts[1])
+        raise SymbolicSizeError(f"no index arithmetic for the symbolic size {expr}")
+
+    def _scaled(self, expr: Any, env: Any, plain: bool) -> IndexExpr | None:
+        """``1.5 * ToFloat(s0)`` rounded down, which is what resampling by a factor makes of a size."""
+        factors = [item for item in expr.args if item.is_Float] if type(expr).__name__ == "Mul" else []
+        sizes = [item.args[0] for item in expr.args if type(item).__name__ == "ToFloat"]
+        if len(factors) != 1 or len(sizes) != 1 or len(expr.args) != 2:
+            return None
+        ratio = Fraction(float(factors[0]))
+        if ratio <= 0 or ratio.denominator > _EXACT or env.bound_sympy(sizes[0]).lower < 0:
+            return None
+        return floordiv(self._from_sympy(sizes[0], env, plain) * ratio.numerator, index(ratio.denominator))
+
+    def _size(self, symbol: Any, env: Any) -> Size:
+        name = str(symbol)
+        if name not in self.sizes:
+            hint = hint_of(symbol, env)
+            if hint is None:
+                raise LoweringError(f"the size {name} depends on data")
+            self._symbols.append(symbol)
+            self.sizes[name] = Size(name, hint, least_of(symbol, env))
+        return self.sizes[name]
+
+
+def _rounded_down(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
+    """A quotient; of what is never positive the opposite one, which C rounds as Python does."""
+    if at_least(ZERO, numerator):
+        return -floordiv(denominator - 1 - numerator, denominator)
+    return floordiv(numerator, denominator)

@@ -1,0 +1,273 @@
+"""KernelSource → CompiledModule: build the C file, load it, bind the Python wrapper."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import ctypes
+import functools
+import linecache
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nbcompile.compiler.in_aten import in_aten, restride
+from nbcompile.compiler.runtime.c.toolchain import Toolchain
+from nbcompile.compiler.runtime.pool import POOL
+from nbcompile.compiler.runtime.stopwatch import Stopwatch
+from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelSource
+from nbcompile.errors import ToolchainError
+from nbcompile.record.recorder import Recorder
+
+# wrapping signed arithmetic is what torch has; C leaves it undefined
+EXTRA_FLAGS = ("-fwrapv", "-fno-semantic-interposition")
+
+
+@functools.cache
+def _builders(process: int) -> concurrent.futures.ThreadPoolExecutor:
+    """Threads that wait for compilers; those of a parent process do not survive a fork."""
+    return concurrent.futures.ThreadPoolExecutor(max_workers=4, thread_name_prefix="nbcompile-cc")
+
+
+Allocate = Callable[..., torch.Tensor]
+"""``empty(shape, strides, dtype)``."""
+
+Wrap = Callable[[Mapping[str, Callable[..., None]]], Mapping[str, Callable[..., None]]]
+"""Kernels by symbol, as the wrapper calls them, to what it is to call."""
+
+KERNEL_FILE = "kernel"
+"""What the C compiler is told that the file of a kernel by itself is called."""
+
+KERNELS_A_PART = 3  # fewer are compiled sooner by one compiler than by two and a linker
+
+
+def build(source: KernelSource, toolchain: Toolchain) -> concurrent.futures.Future[bytes]:
+    """Start compiling a graph's C file in the background, large files in parts at once; the future
+    gives the shared library's bytes."""
+    parts = _parts(source, os.cpu_count() or 1)
+
+    def run() -> bytes:
+        with tempfile.TemporaryDirectory(prefix="nbcompile-") as name:
+            folder = Path(name)
+            out = folder / "kernel.so"
+            if len(parts) == 1:
+                toolchain.compile(source.source, out, extra=EXTRA_FLAGS)
+                return out.read_bytes()
+            objects = [folder / f"part{n}.o" for n in range(len(parts))]
+            with concurrent.futures.ThreadPoolExecutor(len(parts)) as compilers:
+                jobs = [
+                    compilers.submit(toolchain.compile, text, place, (*EXTRA_FLAGS, "-c"))
+                    for text, place in zip(parts, objects, strict=True)
+                ]
+            for job in jobs:
+                job.result()
+            toolchain.link(objects, out)
+            return out.read_bytes()
+
+    return _builders(os.getpid()).submit(run)
+
+
+def _parts(source: KernelSource, cores: int) -> list[str]:
+    """The file cut into at most ``cores`` files of about as much text, each with what stands above the
+    first kernel."""
+    count = min(cores, len(source.kernels) // KERNELS_A_PART)
+    if count < 2:
+        return [source.source]
+    start = above(source)
+    texts: list[list[str]] = [[] for _ in range(count)]
+    for kernel in sorted(source.kernels, key=lambda item: -len(item.text)):
+        min(texts, key=lambda part: sum(map(len, part))).append(kernel.text)
+    return [start + "\n\n".join(part) + "\n" for part in texts]
+
+
+def above(source: KernelSource) -> str:
+    """What stands above the first kernel of a graph's file: what all of its kernels need."""
+    return source.source[: source.source.index(source.kernels[0].text)] if source.kernels else ""
+
+
+def alone(source: KernelSource, text: str) -> str:
+    """A C file of one kernel. To the compiler the lines of its ``text`` are those of :data:`KERNEL_FILE`."""
+    return f'{above(source)}#line 1 "{KERNEL_FILE}"\n{text}\n'
+
+
+def load(path: Path, symbols: tuple[str, ...]) -> dict[str, Callable[..., None]]:
+    """The functions of a built library. ToolchainError if it cannot be loaded."""
+    try:
+        library = ctypes.CDLL(str(path))
+        functions: dict[str, Callable[..., None]] = {}
+        for symbol in symbols:
+            function = getattr(library, symbol)
+            function.restype = None
+            functions[symbol] = function
+    except (OSError, AttributeError) as error:
+        raise ToolchainError(f"a built kernel could not be loaded: {error}") from error
+    return functions
+
+
+def bind(
+    source: KernelSource,
+    functions: Callable[[], Mapping[str, Callable[..., None]]],
+    constants: Mapping[str, torch.Tensor],
+    from_cache: bool,
+    empty: Allocate | None = None,
+    stopwatch: Stopwatch | None = None,
+    around: Wrap | None = None,
+) -> CompiledModule:
+    """A module that resolves its kernels (waiting for the compiler) at its first call. ``constants``
+    are the tensors that the graph holds, by name (see :func:`graph_constants`); ``empty`` allocates
+    memory (shape, strides, dtype), by default from our pool on the CPU. While ``stopwatch`` runs, every
+    step of a call is timed. ``around`` gives what the wrapper calls in place of its kernels."""
+    filename = f"<nbcompile wrapper {source.graph}>"
+    linecache.cache[filename] = (
+        len(source.wrapper), None, source.wrapper.splitlines(keepends=True), filename,
+    )  # fmt: skip
+    code = compile(source.wrapper, filename, "exec")
+    libraries = {name: _operator(name, target) for name, target in source.libraries.items()}
+    state: list[Callable[[list[Any]], Any]] = []
+    scope: dict[str, Any] = {}
+
+    def first(args: list[Any]) -> Any:
+        if not state:
+            kernels = functions()
+            if source.language == "c":
+                kernels = _c_calls(kernels, source)
+            kernels = around(kernels) if around is not None else kernels
+            scope.update(_scope(kernels, libraries, constants, empty))
+            exec(code, scope)
+            state.append(scope["call"])
+        return call(args)
+
+    def call(args: list[Any]) -> Any:
+        if stopwatch is not None and stopwatch.running and state:
+            return stopwatch.run(args, scope)
+        return state[0](args) if state else first(args)
+
+    return CompiledModule(source.graph, call, from_cache)
+
+
+_OUT_VARIANTS = {
+    "mm_out": torch.mm, "bmm_out": torch.bmm, "addmm_out": torch.addmm, "baddbmm_out": torch.baddbmm,
+}  # fmt: skip
+
+
+def _operator(name: str, target: str) -> Any:
+    """The operator that a wrapper's global stands for: ``aten.mm.default`` and the like."""
+    if name in _OUT_VARIANTS:
+        return _OUT_VARIANTS[name]
+    if "." not in target:
+        return getattr(torch.ops.higher_order, target)
+    found: Any = torch.ops
+    for part in target.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def graph_constants(aten: AtenGraph, names: tuple[str, ...]) -> dict[str, torch.Tensor]:
+    """The tensors that the graph holds, by node name."""
+    found: dict[str, torch.Tensor] = {}
+    for node in aten.module.graph.nodes:
+        if node.op == "get_attr" and node.name in names:
+            value: Any = aten.module
+            for part in str(node.target).split("."):
+                value = getattr(value, part)
+            found[node.name] = value
+    return found
+
+
+def with_fallback(module: CompiledModule, aten: AtenGraph, recorder: Recorder) -> CompiledModule:
+    """``module``, whose first call runs the graph in ATen instead if it fails (and from then on): an
+    error of ours must not become the user's. An error that ATen raises too is the user's own."""
+    state = [module.call]
+    instead = in_aten(aten.module)
+
+    def first(args: list[Any]) -> Any:
+        kept = list(args)
+        try:
+            result = module.call(args)
+        except Exception as error:
+            result = instead(kept)
+            reason = f"{type(error).__name__}: {error}"
+            recorder.ran_eagerly[aten.id] = f"our code failed when run: {reason}"
+            recorder.add(f"graph {aten.id} runs eagerly: our code failed when run: {reason}")
+            state[0] = instead
+        else:
+            state[0] = module.call
+        return result
+
+    state[0] = first
+    return replace(module, call=lambda args: state[0](args))
+
+
+def _scope(
+    functions: Mapping[str, Callable[..., None]],
+    libraries: Mapping[str, Any],
+    constants: Mapping[str, torch.Tensor],
+    empty: Allocate | None,
+) -> dict[str, Any]:
+    """The globals of the wrapper."""
+    flag = ctypes.c_int(0)
+
+    def check(kernel: str) -> None:
+        if flag.value:
+            flag.value = 0
+            raise IndexError(f"index out of range in kernel {kernel}")
+
+    return {
+        "torch": torch,
+        "empty": empty or POOL.empty_strided,
+        "view": view,
+        "as_result": as_result,
+        "restride": restride,
+        "aligned": aligned,
+        "status": ctypes.addressof(flag),
+        "check": check,
+        "constants": constants,
+        "_flag": flag,
+        **functions,
+        **libraries,
+    }
+
+
+def _c_calls(functions: Mapping[str, Any], source: KernelSource) -> dict[str, Callable[..., None]]:
+    return {name: _as_call(function, source, name) for name, function in functions.items()}
+
+
+def _as_call(function: Any, source: KernelSource, symbol: str) -> Callable[..., None]:
+    """Pointers and sizes are 64-bit integers to the C calling convention."""
+    count = _arity(source.source, symbol)
+    function.argtypes = [ctypes.c_void_p] * count
+    return function  # type: ignore[no-any-return]
+
+
+def _arity(text: str, symbol: str) -> int:
+    start = text.index(f"void {symbol}(") + len(symbol) + 6
+    inside = text[start : text.index(")", start)].strip()
+    return 0 if not inside else inside.count(",") + 1
+
+
+def view(base: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> torch.Tensor:
+    """The strided view of ``base`` that starts ``offset`` elements after its first."""
+    return base.as_strided(shape, strides, base.storage_offset() + offset)
+
+
+def as_result(
+    base: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int
+) -> torch.Tensor:
+    """The same memory as of :func:`view`, in a tensor that is no view of ``base``."""
+    guards: Any = torch._C._dynamo.guards
+    made: torch.Tensor = guards._reinterpret_tensor(base, shape, strides, offset)
+    return made
+
+
+def aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor``, or where its memory begins off a multiple of 16 bytes (a slice of another) a copy laid out
+    the same: what loads whole tiles at once has no other way."""
+    if tensor.data_ptr() % 16 == 0:
+        return tensor
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    span = 1 + sum((extent - 1) * stride for extent, stride in pairs)
+    return tensor.as_strided((span,), (1,)).clone().as_strided(tensor.shape, tensor.stride())

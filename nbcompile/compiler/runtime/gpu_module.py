@@ -1,0 +1,209 @@
+"""KernelSource for a GPU → CompiledModule: on that GPU, in Triton's interpreter, or not run at all.
+
+A chip that is not here gets its code built and shown; the graph then runs in ATen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from nbcompile.compiler.in_aten import in_aten
+from nbcompile.compiler.runtime.autotune.tuner import Tuner
+from nbcompile.compiler.runtime.bind import Allocate, Wrap, bind
+from nbcompile.compiler.runtime.gpu import build as triton_build
+from nbcompile.compiler.runtime.gpu.build import Builds, TritonBinary
+from nbcompile.compiler.runtime.gpu.grid import grid_of, hints_of
+from nbcompile.compiler.runtime.stopwatch import Stopwatch
+from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelSource, is_named, is_plain
+from nbcompile.errors import LaunchError, LoweringError
+from nbcompile.record import roofline
+from nbcompile.record.compilation import Kernel, Launched
+from nbcompile.record.recorder import Recorder
+from nbcompile.targets import Target
+
+_COPY = torch.ops.aten._to_copy.default
+Functions = Mapping[str, Callable[..., None]]
+
+
+def on_device(
+    source: KernelSource, binary: TritonBinary, chip: Target, device: torch.device, aten: AtenGraph,
+    constants: Mapping[str, torch.Tensor], recorder: Recorder, tuner: Tuner,
+    stopwatch: Stopwatch | None = None, around: Wrap | None = None, empty: Allocate | None = None,
+) -> CompiledModule:  # fmt: skip
+    """The module that launches ``source`` on ``device``, once its kernels are built; ``tuner`` searches for
+    faster configs where the options ask for it, ``around`` and ``empty`` are as for ``bind``."""
+
+    def functions() -> Functions:
+        from nbcompile.compiler.runtime.gpu.launch import launchers
+
+        built = _that_fit(source, binary.built(), chip, device)
+        note_launches(recorder, source, built, chip, texts=False)
+        tuner.runs(built)
+        found: Functions = launchers(source, built, chip, device)
+        return found
+
+    moved = {name: tensor.to(device) for name, tensor in constants.items()}
+
+    def calling(launchers: Callable[[], Functions]) -> CompiledModule:
+        there = empty or allocator(device)
+        return bind(source, launchers, moved, binary.from_cache, there, stopwatch, around)
+
+    module = tuner.module(calling, functions, device)
+    return replace(module, call=_with_scalars_there(module.call, _scalars(aten), device))
+
+
+def _that_fit(source: KernelSource, built: Builds, chip: Target, device: torch.device) -> Builds:
+    """``built`` with a smaller config for each launch whose programs wait for each other and would not all be
+    on the chip at once (the registers that a function takes are known only now)."""
+    from nbcompile.compiler.runtime.gpu.launch import resident_programs
+
+    found = dict(built)
+    for launch in source.launches:
+        if not launch.together:
+            continue
+        for config in (found[launch.function].config, *launch.configs):
+            item = found[launch.function]
+            if item.config != config:
+                item = triton_build.begin(source, launch, config, chip).result()
+            found[launch.function] = item
+            programs = math.prod(grid_of(launch, config, hints_of(launch)))
+            if programs <= resident_programs(item, chip, device):
+                break
+        else:
+            raise LaunchError(f"the programs of {launch.function} cannot all be on the chip at once")
+    return found
+
+
+def interpreted(
+    source: KernelSource, constants: Mapping[str, torch.Tensor], around: Wrap | None = None,
+    empty: Allocate | None = None,
+) -> CompiledModule:  # fmt: skip
+    """The module that runs ``source`` in Triton's interpreter, on CPU tensors; the others as for ``bind``."""
+    from nbcompile.compiler.runtime.interpreter.interpret import interpreted as functions_of
+
+    there = empty or allocator(torch.device("cpu"))
+    return bind(source, lambda: functions_of(source), constants, False, there, around=around)
+
+
+def elsewhere(
+    source: KernelSource, binary: TritonBinary, chip: Target, aten: AtenGraph, recorder: Recorder
+) -> CompiledModule:
+    """The graph in ATen, its kernels built for ``chip`` and put in the record with all their texts."""
+    note_launches(recorder, source, binary.built(), chip, texts=True)
+    recorder.execution = "eager"
+    recorder.ran_eagerly[aten.id] = f"it was compiled for {chip.part or chip.name}, which is not here"
+    return CompiledModule(source.graph, in_aten(aten.module), binary.from_cache)
+
+
+def note_launches(
+    recorder: Recorder, source: KernelSource, built: Builds, chip: Target, *, texts: bool
+) -> None:
+    """Add to the record how each kernel is launched and what its code takes; with ``texts``, every text
+    that the compiler made of it (of several functions one after the other)."""
+    by_kernel: dict[str, list[tuple[Launched, dict[str, str]]]] = {}
+    for launch in source.launches:
+        item = built[launch.function]
+        facts = triton_build.launched(launch, item, hints_of(launch))
+        found = triton_build.artifacts(item, chip) if texts else {}
+        by_kernel.setdefault(launch.kernel, []).append((facts, found))
+
+    def change(kernel: Kernel) -> Kernel:
+        parts = by_kernel.get(kernel.id)
+        if parts is None:
+            return kernel
+        sources = dict(kernel.sources)
+        for kind in dict.fromkeys(kind for _, found in parts for kind in found):
+            sources[kind] = "\n".join(found[kind] for _, found in parts if kind in found)
+        return replace(kernel, launches=tuple(facts for facts, _ in parts), sources=sources)
+
+    recorder.change_kernels(change)
+
+
+def allocator(device: torch.device) -> Callable[..., torch.Tensor]:
+    """``empty(shape, strides, dtype)`` on a device, as directly as torch lets one."""
+    fast = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
+    if fast is not None and device.type == "cuda" and torch.cuda.device_count() == 1:
+        return fast  # type: ignore[no-any-return]
+
+    def empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty_strided(shape, strides, dtype=dtype, device=device)
+
+    return empty
+
+
+def check_devices(aten: AtenGraph, device: torch.device) -> None:
+    """LoweringError if the graph works on two devices (numbers that come in on the CPU are moved, and so is
+    what is only read as a copy there), or on one that has no memory that kernels could be given."""
+    if device.type not in ("cpu", "cuda"):
+        raise LoweringError(f"the graph works on {device}")
+    for node in aten.module.graph.nodes:
+        for item in _tensors(node.meta.get("val")):
+            if item.device == device or (node.op in ("placeholder", "get_attr") and item.dim() == 0):
+                continue
+            copied = node.op == "placeholder" and all(user.target is _COPY for user in node.users)
+            if copied and is_plain(item):
+                continue
+            raise LoweringError(f"{node.name} is on {item.device}, and the graph works on {device}")
+
+
+def guard_index_width(aten: AtenGraph, limit: int) -> None:
+    """Kernels made for a forward graph whose tensors have fewer than ``limit`` elements from first to last
+    count in 32 bits: have Dynamo capture it anew for a size at which that is not so. Sizes that are numbers
+    need no guard, and a backward graph comes too late for one (its tensors are as large as the forward's)."""
+    if aten.stage != "forward":
+        return
+    for node in aten.module.graph.nodes:
+        for item in _tensors(node.meta.get("val")):
+            span: Any = 1
+            for size, stride in zip(item.shape, item.stride(), strict=True):
+                span = span + (size - 1) * stride
+            if not isinstance(span, torch.SymInt) or span.node.hint is None or span.node.hint >= limit:
+                continue
+            env, symbols = span.node.shape_env, span.node.expr.free_symbols
+            if not all(map(partial(is_named, env=env), symbols)):
+                raise LoweringError(f"{node.name} has a size that no guard can name")
+            bool(span < limit)  # asking is what makes the guard
+
+
+def _tensors(value: Any) -> Iterable[torch.Tensor]:
+    for item in value if isinstance(value, tuple | list) else (value,):
+        if isinstance(item, torch.Tensor):
+            yield item
+
+
+def _scalars(aten: AtenGraph) -> tuple[int, ...]:
+    """Positions of the inputs that are numbers on the CPU."""
+    inputs = [node for node in aten.module.graph.nodes if node.op == "placeholder"]
+    return tuple(
+        place for place, node in enumerate(inputs)
+        if isinstance(value := node.meta.get("val"), torch.Tensor) and value.device.type == "cpu"
+    )  # fmt: skip
+
+
+def _with_scalars_there(
+    call: Callable[[list[Any]], Any], places: tuple[int, ...], device: torch.device
+) -> Callable[[list[Any]], Any]:
+    if not places:
+        return call
+
+    def moving(args: list[Any]) -> Any:
+        for place in places:
+            # The memory of a pinned tensor may hold something else before the GPU has read it.
+            args[place] = args[place].to(device, non_blocking=not args[place].is_pinned())
+        return call(args)
+
+    return moving
+
+
+def predicted(kernel: Kernel, graph: str, chip: Target) -> Kernel:
+    """The record of a kernel of ``graph`` with the time that the chip's published rates allow."""
+    if not kernel.graph.startswith(f"{graph}."):
+        return kernel
+    seconds = roofline.predicted_seconds(kernel.bytes_read + kernel.bytes_written, kernel.flops, chip)
+    return replace(kernel, target=chip.name, predicted_seconds=seconds)

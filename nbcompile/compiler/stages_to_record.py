@@ -1,0 +1,236 @@
+"""The loop and fused stages as parts of the record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from nbcompile.compiler.fuse.cost import flops
+from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
+from nbcompile.compiler.loop_ir.index import IndexExpr
+from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, Statement, View
+from nbcompile.compiler.loop_ir.printer import statement_text
+from nbcompile.compiler.stages import AtenGraph, KernelSource
+from nbcompile.record.compilation import Decision, Graph, Kernel, LineLink, Node, Span
+
+Spans = Mapping[str, tuple[Span, ...]]
+
+
+def loop_graph(program: LoopProgram, aten: AtenGraph) -> Graph:
+    """Record of a loop program: its inputs, loops and library calls; ids as in the program."""
+    makers: dict[str, str] = {}
+    nodes: list[Node] = []
+    above, texts = _placeholders(program, aten), _texts(program)
+    for item in program.inputs:
+        if isinstance(item, Buffer):
+            id = f"{program.graph}.{item.name}"
+            makers[item.name] = id
+            origins, text = above.get(item.name, ()), texts.get(item.name, "")
+            nodes.append(_node(id, item.name, "input", "input", item, origins=origins, text=text))
+    spans = statement_spans(program, aten)
+    for statement in program.statements:
+        inputs = tuple(dict.fromkeys(makers[name] for name in _reads(statement) if name in makers))
+        out = next((buffer for buffer in statement.outputs if buffer is not None), None)
+        nodes.append(
+            _node(
+                statement.id,
+                out.name if out else statement.id,
+                statement.name if isinstance(statement, LibraryCall) else statement.op,
+                _kind(statement),
+                out,
+                inputs=inputs,
+                origins=statement.origins,
+                spans=spans.get(statement.id, ()),
+                text=texts.get(statement.id) or " ".join(statement_text(statement)),
+                note=statement.reason if isinstance(statement, LibraryCall) else "",
+            )
+        )
+        makers |= {buffer.name: statement.id for buffer in statement.outputs if buffer is not None}
+    return Graph(
+        id=f"{program.graph}.loops",
+        stage="loops",
+        title=f"loops of {program.graph}",
+        nodes=tuple(nodes),
+        outputs=_outputs(program, makers),
+        parent=program.graph,
+        text=program.as_text(),
+    )
+
+
+def fused_graph(program: FusedProgram, aten: AtenGraph) -> Graph:
+    """Record of a fused program: one node a kernel or library call."""
+    loops = program.program
+    spans = statement_spans(loops, aten)
+    makers: dict[str, str] = {}
+    nodes: list[Node] = []
+    above = _placeholders(loops, aten)
+    for item in loops.inputs:
+        if isinstance(item, Buffer):
+            id = makers[item.name] = f"{loops.graph}.{item.name}"
+            nodes.append(_node(id, item.name, "input", "input", item, origins=above.get(item.name, ())))
+    for entry in program.items:
+        if isinstance(entry, Group):
+            id, name, kind = entry.id, entry.name, "kernel"
+            members: tuple[Statement, ...] = entry.loops
+            origins = tuple(loop.id for loop in entry.loops)
+        else:
+            id, name, kind = entry.id, entry.name, _kind(entry)
+            members, origins = (entry,), entry.origins
+        made = {buffer.name for member in members for buffer in member.outputs if buffer is not None}
+        inputs = tuple(
+            dict.fromkeys(
+                makers[name] for member in members for name in _reads(member)
+                if name in makers and name not in made
+            )
+        )  # fmt: skip
+        out = [
+            buffer for member in members for buffer in member.outputs
+            if buffer is not None and (not isinstance(entry, Group) or buffer.name in entry.stored)
+        ]  # fmt: skip
+        found = tuple(dict.fromkeys(span for member in members for span in spans.get(member.id, ())))
+        text = name if isinstance(entry, Group) else " ".join(statement_text(entry))
+        nodes.append(
+            _node(
+                id, name, name, kind, out[-1] if out else None, inputs=inputs, origins=origins, spans=found,
+                text=text,
+                note=entry.reason if isinstance(entry, LibraryCall) else "",
+                total=sum(buffer.bytes_hint() for buffer in out),
+            )
+        )  # fmt: skip
+        makers |= dict.fromkeys(made, id)
+    return Graph(
+        id=f"{loops.graph}.fused",
+        stage="fused",
+        title=f"kernels of {loops.graph}",
+        nodes=tuple(nodes),
+        outputs=_outputs(loops, makers),
+        parent=f"{loops.graph}.loops",
+        text=program.as_text(),
+    )
+
+
+def kernel_records(program: FusedProgram, source: KernelSource) -> list[Kernel]:
+    """One Kernel a group, with its traffic at the sizes compiled for."""
+    texts = {item.id: item for item in source.kernels}
+    buffers = program.program.buffers()
+    computed: dict[str, int] = {}
+    for group in program.groups:
+        for loop in group.loops:
+            computed[loop.id] = computed.get(loop.id, 0) + 1
+    kernels = []
+    for group in program.groups:
+        made = {buffer.name for loop in group.loops for buffer in loop.outputs}
+        reads = {load.buffer for loop in group.loops for load in loop.reads()} - made
+        reads |= {loop.base for loop in group.loops if loop.base and loop.base not in made}
+        text = texts[group.id]
+        kernels.append(
+            Kernel(
+                id=group.id,
+                name=group.name,
+                graph=f"{program.program.graph}.fused",
+                loops=tuple(loop.id for loop in group.loops),
+                schedule=text.schedule,
+                sources={source.language: text.text},
+                line_map=tuple(LineLink(line, links) for line, links in text.lines),
+                recomputed=tuple(
+                    loop.id
+                    for loop in group.loops
+                    if loop.kind == "pointwise" and loop.id not in group.bindings
+                ),
+                reads=tuple(sorted(reads)),
+                writes=tuple(sorted(group.stored)),
+                bytes_read=sum(buffers[name].bytes_hint() for name in reads),
+                bytes_written=sum(buffers[name].bytes_hint() for name in group.stored),
+                flops=sum(flops(loop) for loop in group.loops),
+            )
+        )
+    return kernels
+
+
+def parts(
+    program: FusedProgram, source: KernelSource, aten: AtenGraph
+) -> Iterable[Graph | Decision | Kernel]:
+    """Everything the stages below ATen leave in the record."""
+    yield loop_graph(program.program, aten)
+    yield fused_graph(program, aten)
+    yield from program.decisions
+    yield from kernel_records(program, source)
+
+
+def statement_spans(program: LoopProgram, aten: AtenGraph) -> Spans:
+    """Where in the user's source each statement comes from."""
+    names = {id: name for name, id in aten.ids.items()}
+    return {
+        item.id: tuple(
+            dict.fromkeys(
+                span for origin in item.origins for span in aten.spans.get(names.get(origin, ""), ())
+            )
+        )
+        for item in program.statements
+    }
+
+
+def _placeholders(program: LoopProgram, aten: AtenGraph) -> dict[str, tuple[str, ...]]:
+    """For each input buffer the id of its ATen placeholder: a program's inputs are in their order."""
+    found = [node.name for node in aten.module.graph.nodes if node.op == "placeholder"]
+    return {
+        item.name: (aten.ids[name],)
+        for item, name in zip(program.inputs, found, strict=False)
+        if isinstance(item, Buffer) and name in aten.ids
+    }
+
+
+def _texts(program: LoopProgram) -> dict[str, str]:
+    """The line of the program's text for each input (by name) and statement (by id)."""
+    lines = program.as_text().split("\n")
+    inputs = [item.name for item in program.inputs if isinstance(item, Buffer)]
+    statements = [item.id for item in program.statements]
+    start = len(inputs) + len(program.constants)
+    if len(lines) != start + len(statements) + 1:
+        return {}  # an argument with a line break in it
+    return dict(zip(inputs, lines, strict=False)) | dict(zip(statements, lines[start:], strict=False))
+
+
+def _node(
+    id: str, name: str, op: str, kind: str, out: Buffer | None, *, inputs: tuple[str, ...] = (),
+    origins: tuple[str, ...] = (), spans: tuple[Span, ...] = (), text: str = "", note: str = "",
+    total: int | None = None,
+) -> Node:  # fmt: skip
+    return Node(
+        id=id,
+        name=name,
+        op=op,
+        kind=kind,  # type: ignore[arg-type]
+        inputs=inputs,
+        origins=origins,
+        spans=spans,
+        shape=tuple(map(_dim, out.shape)) if out else None,
+        dtype=str(out.dtype).removeprefix("torch.") if out else None,
+        stride=tuple(map(_dim, out.strides)) if out else None,
+        bytes=total if total is not None else (out.bytes_hint() if out else 0),
+        text=text,
+        note=note,
+    )
+
+
+def _kind(item: Statement) -> str:
+    if isinstance(item, Loop):
+        return item.kind
+    return "fallback" if item.fallback else "library"
+
+
+def _reads(item: Statement) -> list[str]:
+    if isinstance(item, LibraryCall):
+        return [view.buffer.name for view in item.views()]
+    return [load.buffer for load in item.reads()] + ([item.base] if item.base else [])
+
+
+def _outputs(program: LoopProgram, makers: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(
+        makers[output.buffer.name]
+        for output in program.outputs
+        if isinstance(output, View) and output.buffer.name in makers
+    )
+
+
+def _dim(extent: IndexExpr) -> int | str:
+    return extent.constant if extent.constant is not None else str(extent)

@@ -1,0 +1,263 @@
+"""After a cell has run: the same compiled parts again, timed against other compilers, all state restored."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+import torch._dynamo
+
+from nbcompile.api import Compiled
+from nbcompile.bench.measure.call_times import same_calls, with_call_times
+from nbcompile.bench.measure.compare import Measuring, compare_with
+from nbcompile.bench.measure.modes import mode_diff
+from nbcompile.bench.measure.roofline import measure_ceilings
+from nbcompile.errors import MeasureError, in_one_line
+from nbcompile.notebook.arguments import CellOptions
+from nbcompile.notebook.cell.compiling import settings_of
+from nbcompile.notebook.cell.session import CellRun, Part
+from nbcompile.record.compilation import Ceilings, Cell, Compilation
+from nbcompile.record.mode_diff import ModeDiff
+from nbcompile.settings import CompileSettings
+from nbcompile.targets import parse
+
+Progress = Callable[[str], None]
+
+
+class Runnable(Protocol):
+    """A function of a program with the arguments of its call."""
+
+    @property
+    def bound(self) -> Callable[..., Any]: ...
+    @property
+    def arguments(self) -> tuple[Any, ...]: ...
+    @property
+    def grad_enabled(self) -> bool: ...
+
+
+# A part with breaks runs code that is not in any graph. Where all that broke it is one of these, running
+# it again cannot reach anything outside the process (what it prints is swallowed).
+_HARMLESS = ("data-dependent", "Data-dependent", "item()", "print", "Tensor.backward", "logging", "warnings")
+
+
+def wanted(compilation: Compilation, options: CellOptions) -> bool:
+    """Whether there is anything to measure: never what ran eagerly because its chip is not here; what the
+    interpreter ran is compared with eager whether or not times are asked for."""
+    if compilation.execution == "eager":
+        return False
+    return options.bench or compilation.execution == "interpreted"
+
+
+def measure_cell(
+    run: CellRun, compilation: Compilation, options: CellOptions, progress: Progress
+) -> Compilation:
+    """Time the parts of a cell, one after the other as one program, and add the times to its record.
+
+    Statements that Python ran between the parts are not in it: their effects (prints, files, optimizer
+    steps) are not ours to repeat. Each part is called with the arguments of its first call, on values
+    as they are now. MeasureError is turned into a note; an interrupt leaves all state restored.
+    """
+    parts = repeatable(run, compilation)
+    left = len(run.parts) - len(parts)
+    notes = []
+    if left:
+        notes.append(
+            f"Not timed: {left} part{'s' * (left > 1)} of the cell, which may act outside this process."
+        )
+    return measure_parts(
+        parts, _with_notes(compilation, notes), options, progress, train=has_backward(run, options)
+    )
+
+
+def repeatable(run: CellRun, compilation: Compilation) -> list[Part]:
+    """The parts of a cell, in order, that can be run again."""
+    return [part for _, part in sorted(run.parts.items()) if _can_repeat(part, compilation)]
+
+
+def measure_parts(
+    parts: Sequence[Runnable],
+    compilation: Compilation,
+    options: CellOptions,
+    progress: Progress,
+    *,
+    train: bool,
+) -> Compilation:
+    """Time these, one after the other as one program, and add the times to the record; without
+    ``options.bench`` only compare the results with eager's."""
+    if not parts:
+        return compilation
+    fn, arguments = as_program(parts)
+    try:
+        what = "forward+backward" if train else "cell"
+        timed = _compare(fn, arguments, compilation, options, train, what, progress)
+    except MeasureError as error:
+        return _with_notes(compilation, [str(error)])
+    except Exception as error:
+        # It ran in the cell and fails here: the values have moved on since its first call.
+        return _with_notes(compilation, [f"Not timed: run again, the cell raises {in_one_line(error)}."])
+    return _joined(compilation, timed, options)
+
+
+def measure_call(
+    fn: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    compilation: Compilation,
+    options: CellOptions,
+    progress: Progress,
+) -> Compilation:
+    """Time one call ``fn(*arguments)`` and add the times to its record."""
+    try:
+        timed = _compare(fn, arguments, compilation, options, options.train, "", progress)
+    except MeasureError as error:
+        return _with_notes(compilation, [str(error)])
+    return _joined(compilation, timed, options)
+
+
+def _compare(
+    fn: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    compilation: Compilation,
+    options: CellOptions,
+    train: bool,
+    what: str,
+    progress: Progress,
+) -> Compilation:
+    timing = compilation.execution == "compiled" and options.bench
+    return compare_with(
+        fn,
+        arguments,
+        options.compare if timing else (options.backend,),
+        dataclasses.replace(settings_of(options, "nbcompile"), fullgraph=False),
+        Measuring(
+            train,
+            options.bench_seconds * len(options.compare),
+            cold=options.cold,
+            timing=timing,
+            what=what,
+        ),
+        compile=functools.partial(_compile, cell=compilation.cell),
+        progress=progress,
+    )
+
+
+def as_program(parts: Sequence[Runnable]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The parts as one function of all their arguments."""
+    if len(parts) == 1 and parts[0].grad_enabled:
+        return parts[0].bound, parts[0].arguments
+    functions = [(part.bound, len(part.arguments), part.grad_enabled) for part in parts]
+
+    def cell(*arguments: Any) -> Any:
+        results, start = [], 0
+        for function, count, grad in functions:
+            torch._dynamo.graph_break()  # as in the cell, where Python runs between the parts
+            with torch.set_grad_enabled(grad):
+                results.append(function(*arguments[start : start + count]))
+            start += count
+        return results
+
+    return cell, tuple(value for part in parts for value in part.arguments)
+
+
+def _compile(fn: Callable[..., Any], *, cell: Cell | None, **asked: Any) -> Compiled:
+    """``nbcompile.compile`` for a contestant: each must draw the random numbers that eager draws."""
+    return Compiled(fn, CompileSettings(**asked).drawing_as_eager(), cell=cell)
+
+
+def modes_of_cell(
+    run: CellRun, compilation: Compilation, options: CellOptions, progress: Progress
+) -> ModeDiff | None:
+    """The parts of a cell that can run again, in the modes of ``--mode-diff`` too; None if there are none."""
+    parts = repeatable(run, compilation)
+    if not parts:
+        return None
+    return modes_of_call(*as_program(parts), options, progress, train=has_backward(run, options))
+
+
+def modes_of_call(
+    fn: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    options: CellOptions,
+    progress: Progress,
+    *,
+    train: bool,
+) -> ModeDiff:
+    """One call in the cell's mode and in those of ``--mode-diff``."""
+    return mode_diff(
+        fn,
+        arguments,
+        (options.mode, *options.mode_diff),
+        backend=options.backend,
+        options=settings_of(options).options,
+        train=train,
+        dynamic=options.dynamic,
+        timing=options.bench,
+        budget=options.bench_seconds * (1 + len(options.mode_diff)),
+        progress=progress,
+    )
+
+
+def has_backward(run: CellRun, options: CellOptions) -> bool:
+    """Whether the cell runs backward, so that it is to be measured with it."""
+    return options.train or any("backward" in left.reason for left in run.prepared.python)
+
+
+def _can_repeat(part: Part, compilation: Compilation) -> bool:
+    if part.whole:
+        return True
+    first, last = part.function.first_line, part.function.last_line
+    inside = [
+        found
+        for found in compilation.breaks
+        if any(first <= span.line <= last and not span.file for span in found.spans[:1])
+    ]
+    return all(any(word in f"{found.kind} {found.reason}" for word in _HARMLESS) for found in inside)
+
+
+def _joined(compilation: Compilation, timed: Compilation, options: CellOptions) -> Compilation:
+    known = set(compilation.notes)
+    interpreted = compilation.execution == "interpreted" or not options.bench
+    # The interpreter's times say nothing; that it did not run does, and then nothing was compared.
+    failed = tuple(m for m in timed.measurements if not m.counts)
+    joined = dataclasses.replace(
+        with_call_times(compilation, same_calls(compilation, timed)),
+        environment=dataclasses.replace(compilation.environment, threads=timed.environment.threads),
+        measurements=failed if interpreted else timed.measurements,
+        accuracy=() if interpreted and failed else timed.accuracy,
+        ceilings=() if interpreted else _ceilings(compilation),
+        notes=compilation.notes
+        + tuple(note for note in timed.notes if note not in known and "history" in note),
+    )
+    return dataclasses.replace(joined, peers=() if interpreted else _peers(joined, timed))
+
+
+def _peers(compilation: Compilation, timed: Compilation) -> tuple[Compilation, ...]:
+    """What the other contestants made of the cell, of those that tell."""
+    own = (compilation.backend, compilation.mode)
+    return tuple(
+        dataclasses.replace(
+            each,
+            peers=(),
+            environment=compilation.environment,
+            measurements=compilation.measurements,
+            accuracy=compilation.accuracy,
+            ceilings=compilation.ceilings,
+        )
+        for each in (timed, *timed.peers)
+        if (each.backend, each.mode) != own and each.kernels
+    )
+
+
+def _ceilings(compilation: Compilation) -> tuple[Ceilings, ...]:
+    """What bounds the kernels that ran here, measured once a process."""
+    kinds = {parse(kernel.target).kind for kernel in compilation.kernels}
+    try:
+        return tuple(measure_ceilings("cpu" if kind == "cpu" else "cuda") for kind in sorted(kinds))
+    except RuntimeError:  # the user's tensors fill the device: the datasheet's rates have to do
+        return ()
+
+
+def _with_notes(compilation: Compilation, notes: list[str]) -> Compilation:
+    return dataclasses.replace(compilation, notes=(*compilation.notes, *notes)) if notes else compilation

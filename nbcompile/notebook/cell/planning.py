@@ -1,0 +1,322 @@
+"""Which statements to compile together, judged by what their names hold at this moment."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import dis
+import types
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from typing import Any
+
+import torch
+
+from nbcompile.compiler.capture.cell_to_function import CellStatement, names_read, names_stored
+
+Namespace = Mapping[str, Any]
+
+# Python's own business: randomness of their own, files, clocks, plots. Dynamo can trace some of numpy,
+# but by torch's rules and with torch's random numbers, so numpy stays numpy.
+_PYTHON_MODULES = frozenset(
+    "numpy random time os sys io json pathlib pickle matplotlib pandas PIL IPython subprocess urllib "
+    "requests logging warnings datetime gc shutil tempfile threading asyncio copy re string nbcompile".split()
+)
+_PYTHON_TORCH = frozenset(
+    "manual_seed seed initial_seed save load compile get_rng_state set_rng_state from_numpy".split()
+)
+_PLAIN_BUILTINS = frozenset("int float bool str len range min max abs round sum tuple list dict set".split())
+_PLAIN = (int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device, torch.Size, range)
+_MODULE_METHODS = frozenset(
+    "to cuda cpu float half double bfloat16 type apply add_module compile share_memory named_parameters "
+    "parameters modules named_modules children buffers named_buffers".split()
+)
+_GROWS = frozenset("append extend add update insert pop remove clear setdefault appendleft popleft".split())
+_CONTEXTS: tuple[Any, ...] = (
+    torch.no_grad, torch.enable_grad, torch.inference_mode, torch.autocast,
+)  # fmt: skip
+
+CHANGED_GLOBAL = "it reads a global that a function it may call changes"
+
+
+def plan(run: Sequence[CellStatement], namespace: Namespace, unroll: int) -> tuple[list[CellStatement], str]:
+    """The longest start of ``run`` to compile as one function, and why the first one is left out if the
+    list is empty (``""``: nothing to gain there). ``unroll`` bounds the steps of a loop taken whole."""
+    taken: list[CellStatement] = []
+    stored: set[str] = set()
+    shared = _Globals({name for statement in run for name in names_read(statement.node)}, namespace)
+    called = False
+    why = ""
+    for statement in run:
+        reason = _reason(statement, namespace, stored, unroll)
+        calls = any(isinstance(part, ast.Call) for part in ast.walk(statement.node))
+        if reason is None and (called or calls) and shared.writes & names_read(statement.node):
+            if calls or not taken:
+                reason = CHANGED_GLOBAL
+            else:
+                break
+        if reason is not None:
+            why = reason
+            break
+        taken.append(statement)
+        bound = names_stored(statement.node)
+        stored |= bound
+        called = called or calls
+        # A function that reads a global must see what the cell last bound there: end the part here.
+        if bound & (shared.reads | shared.writes):
+            break
+    first_why = why if not taken else ""
+    while taken and _is_trivial(taken[-1], namespace, stored):
+        taken.pop()
+    return taken, first_why
+
+
+def callee(node: ast.expr, namespace: Namespace) -> Any:
+    """What a call's function is, found without running any code of the user's (module attributes only);
+    ``None`` if that cannot be said."""
+    if isinstance(node, ast.Name):
+        if node.id in namespace:
+            return namespace[node.id]
+        return getattr(builtins, node.id, None)
+    if isinstance(node, ast.Attribute):
+        owner = callee(node.value, namespace)
+        if isinstance(owner, types.ModuleType):
+            return owner.__dict__.get(node.attr)
+    return None
+
+
+def stays_global(value: Any) -> bool:
+    """Whether a name holding ``value`` is code rather than data."""
+    return isinstance(
+        value, types.ModuleType | types.FunctionType | types.BuiltinFunctionType | type | types.MethodType
+    )
+
+
+def _reason(statement: CellStatement, namespace: Namespace, stored: set[str], unroll: int) -> str | None:
+    node = statement.node
+    for name in names_read(node) - names_stored(node) - stored:
+        if name not in namespace and not hasattr(builtins, name):
+            return f"{name} is not defined"
+    if not stored and _is_plain(node, namespace, stored):
+        return ""
+    if statement.in_loop and _is_plain(node, namespace, stored):
+        return ""  # numbers that change at each step: Python keeps count
+    for part in ast.walk(node):
+        if isinstance(part, ast.Call):
+            reason = _call_reason(part, statement, namespace, stored)
+            if reason is not None:
+                return reason
+        elif isinstance(part, ast.For) and _steps(part.iter, namespace, stored) > unroll:
+            return ""
+        elif isinstance(part, ast.With) and not all(_is_context(item, namespace) for item in part.items):
+            return "enters a context of its own"
+    return None
+
+
+def _call_reason(
+    call: ast.Call, statement: CellStatement, namespace: Namespace, stored: set[str]
+) -> str | None:
+    root = call.func
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    if not isinstance(root, ast.Name) or root.id in stored:
+        return None
+    target = callee(call.func, namespace)
+    if target is not None:
+        return _target_reason(target)
+    owner = callee(call.func.value, namespace) if isinstance(call.func, ast.Attribute) else None
+    if isinstance(owner, type):
+        return None  # a class method, e.g. Function.apply
+    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    if isinstance(owner, torch.nn.Module) and method in _MODULE_METHODS:
+        return f".{method}() works on the module itself"
+    if isinstance(owner, torch.optim.Optimizer | torch.optim.lr_scheduler.LRScheduler | torch.Generator):
+        return f"{type(owner).__name__} runs in Python"
+    if isinstance(owner, str | bytes):
+        return ""
+    if statement.in_loop and isinstance(owner, list | dict | set) and method in _GROWS:
+        return ""  # a container that grows at each step
+    return None
+
+
+def _target_reason(target: Any) -> str | None:
+    name = getattr(target, "__name__", "")
+    package = (getattr(target, "__module__", None) or "").partition(".")[0]
+    if isinstance(target, type):
+        if package == "builtins" or target in _CONTEXTS or target is torch.Size:
+            return None
+        return f"makes a new {name}"
+    if isinstance(target, types.BuiltinFunctionType) and package == "builtins":
+        return None
+    if package in _PYTHON_MODULES:
+        return f"{package}.{name} runs in Python"
+    if package == "torch" and (name in _PYTHON_TORCH or name.startswith(("set_", "use_deterministic"))):
+        return f"torch.{name} runs in Python"
+    # random.random is a method of a hidden generator: ask whose
+    owner = type(getattr(target, "__self__", None)).__module__.partition(".")[0]
+    if owner in _PYTHON_MODULES:
+        return f"{owner}.{name} runs in Python"
+    return None
+
+
+def _is_plain(node: ast.AST, namespace: Namespace, stored: set[str]) -> bool:
+    """Whether a simple statement only moves plain Python data: no tensor, no call of unknown code."""
+    if isinstance(node, ast.For | ast.If | ast.With):
+        return False
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
+            if part.id in stored:
+                return False
+            value = namespace.get(part.id, getattr(builtins, part.id, _PLAIN))
+            if not _is_plain_value(value):
+                return False
+        elif isinstance(part, ast.Name) and isinstance(getattr(node, "target", None), ast.Name):
+            if not _is_plain_value(namespace.get(part.id)):  # x += 1 reads x
+                return False
+        elif isinstance(part, ast.Call):
+            if not (isinstance(part.func, ast.Name) and part.func.id in _PLAIN_BUILTINS):
+                return False
+            if part.func.id in namespace or part.func.id in stored:
+                return False
+    return True
+
+
+def _is_plain_value(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return len(value) <= 64 and all(_is_plain_value(item) for item in value)
+    return isinstance(value, _PLAIN) or value in _PLAIN_TYPES if _hashable(value) else False
+
+
+_PLAIN_TYPES = frozenset(getattr(builtins, name) for name in _PLAIN_BUILTINS)
+
+
+def _hashable(value: Any) -> bool:
+    return isinstance(value, (*_PLAIN, type, types.BuiltinFunctionType))
+
+
+def _is_trivial(statement: CellStatement, namespace: Namespace, stored: set[str]) -> bool:
+    """A last statement with nothing to compute: leave it to Python, which does it as well."""
+    node = statement.node
+    if not isinstance(node, ast.Assign | ast.Expr):
+        return False
+    work = ast.Call | ast.BinOp | ast.UnaryOp | ast.Compare | ast.BoolOp | ast.ListComp | ast.DictComp
+    if any(isinstance(part, work | ast.Subscript | ast.IfExp | ast.SetComp) for part in ast.walk(node)):
+        return _is_plain(node, namespace, stored)
+    return True
+
+
+def _steps(node: ast.expr, namespace: Namespace, stored: set[str]) -> float:
+    """How often a loop over ``node`` would run, or infinity if that is not known without running it."""
+    if isinstance(node, ast.Tuple | ast.List):
+        return len(node.elts)
+    if isinstance(node, ast.Name) and node.id not in stored:
+        value = namespace.get(node.id)
+        known = (list, tuple, dict, range, torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ParameterList)
+        return len(value) if isinstance(value, known) and isinstance(value, Sized) else float("inf")
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id not in stored:
+        owner = namespace.get(node.value.id)
+        if isinstance(owner, torch.nn.Module):
+            value = owner._modules.get(node.attr) or owner.__dict__.get(node.attr)
+            return len(value) if isinstance(value, Sized) else float("inf")
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
+        if node.func.id == "range" and "range" not in namespace:
+            numbers = [_integer(arg, namespace, stored) for arg in node.args]
+            if all(number is not None for number in numbers) and numbers:
+                try:
+                    return len(range(*[n for n in numbers if n is not None]))
+                except (TypeError, ValueError, OverflowError):
+                    return float("inf")
+        if node.func.id in ("enumerate", "zip", "reversed") and node.args:
+            return min(_steps(arg, namespace, stored) for arg in node.args)
+    return float("inf")
+
+
+def _integer(node: ast.expr, namespace: Namespace, stored: set[str]) -> int | None:
+    if isinstance(node, ast.Constant):
+        value = node.value
+    elif isinstance(node, ast.Name) and node.id not in stored:
+        value = namespace.get(node.id)
+    else:
+        return None
+    return value if type(value) is int else None
+
+
+def _is_context(item: ast.withitem, namespace: Namespace) -> bool:
+    return (
+        item.optional_vars is None
+        and isinstance(item.context_expr, ast.Call)
+        and any(callee(item.context_expr.func, namespace) is known for known in _CONTEXTS)
+    )
+
+
+class _Globals:
+    """Names that the functions and methods a cell may call read and write as globals.
+
+    Found from the names the cell reads, through the functions, classes, modules and containers they
+    hold, as far as these were defined in the notebook.
+    """
+
+    def __init__(self, names: Iterable[str], namespace: Namespace) -> None:
+        self.reads: set[str] = set()
+        self.writes: set[str] = set()
+        self._namespace = namespace
+        self._seen: set[int] = set()
+        for name in names:
+            self._follow(namespace.get(name))
+
+    def _follow(self, value: Any) -> None:
+        if id(value) in self._seen or len(self._seen) > _MAX_FOLLOWED:
+            return
+        self._seen.add(id(value))
+        if isinstance(value, types.FunctionType):
+            if value.__globals__ is self._namespace:
+                self._read_code(value.__code__)
+            for cell in value.__closure__ or ():
+                with contextlib.suppress(ValueError):  # a variable not bound yet
+                    self._follow(cell.cell_contents)
+        elif isinstance(value, type):
+            if value.__module__ == self._namespace.get("__name__"):
+                self._follow_class(value)
+        else:
+            for item in _inside(value):
+                self._follow(item)
+
+    def _follow_class(self, kind: type) -> None:
+        for base in kind.__mro__:
+            for member in list(vars(base).values()) if base.__module__ == kind.__module__ else ():
+                self._follow(getattr(member, "__func__", getattr(member, "fget", member)))
+
+    def _read_code(self, code: types.CodeType) -> None:
+        reads: set[str] = set()
+        _collect(code, reads, self.writes)
+        new = reads - self.reads
+        self.reads |= new
+        for name in new:
+            self._follow(self._namespace.get(name))
+
+
+_MAX_FOLLOWED = 2000
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    """What code a value may lead to."""
+    if isinstance(value, types.MethodType):
+        return (value.__self__, value.__func__)
+    if isinstance(value, list | tuple | set):
+        return list(value)[:_MAX_FOLLOWED]
+    if isinstance(value, dict):
+        return list(value.values())[:_MAX_FOLLOWED]
+    if isinstance(value, torch.nn.Module):
+        return {type(module) for module in value.modules()}
+    return () if isinstance(value, torch.Tensor | types.ModuleType) else (type(value),)
+
+
+def _collect(code: types.CodeType, reads: set[str], writes: set[str]) -> None:
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            reads.add(instruction.argval)
+        elif instruction.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+            writes.add(instruction.argval)
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            _collect(const, reads, writes)

@@ -1,0 +1,413 @@
+"""Running one ``%%compile`` cell: the switchboard its statements ask, and what answers.
+
+See :mod:`nbcompile.compiler.capture.cell_to_function` for the rewritten cell. A statement whose number is not
+in the switchboard is looked up here: :meth:`CellRun.ask` compiles and runs it, together with as many of the
+statements after it as make one graph, and the answer tells Python what is left for it to do. A compiled
+part has no visible effect before all of it has succeeded, so if it raises, random state is rewound and
+Python runs the same statements: their effects, and the error, are Python's own.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import time
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+import torch._dynamo
+from torch._dynamo.exc import TorchDynamoException
+
+from nbcompile.compiler.capture.cell_to_function import (
+    SWITCHBOARD,
+    CellFunction,
+    CellStatement,
+    PreparedCell,
+    PythonStatement,
+    make_function,
+)
+from nbcompile.compiler.capture.graph_breaks import explain
+from nbcompile.errors import CellError
+from nbcompile.notebook.cell.interrupts import FinishFirst
+from nbcompile.notebook.cell.planning import CHANGED_GLOBAL, plan, stays_global
+from nbcompile.notebook.cell.surroundings import DYNAMO, RandomState, changing, quiet_compile
+from nbcompile.notebook.cell.tracebacks import without_resumes
+from nbcompile.record.compilation import GraphBreak, Span
+
+_MAX_FAILURES = 3
+
+
+class CompiledPart(Protocol):
+    """A compiled callable. ``graphs_run`` names the graphs that its latest call has begun to run."""
+
+    def __call__(self, *args: Any) -> Any: ...
+    @property
+    def graphs_run(self) -> tuple[str, ...]: ...
+
+
+class Compiler(Protocol):
+    """Makes a compiled callable of a part: ``whole`` asks for one graph, or an exception before
+    anything has run; otherwise Dynamo may break the graph. ``numbers`` are parameters that hold a
+    number which changes from call to call."""
+
+    def __call__(
+        self, function: types.FunctionType, *, whole: bool, numbers: tuple[str, ...]
+    ) -> CompiledPart: ...
+
+    @property
+    def functional(self) -> bool:
+        """Whether compiled code changes its inputs only at its very end."""
+        ...
+
+
+class _Unbound:
+    """What a parameter holds for a name that is not bound (it can only be handed through)."""
+
+
+UNBOUND = _Unbound()
+
+
+class Switchboard(dict[int, bool]):
+    """Statement number → should Python run it? Numbers that need thought are absent: their run is asked.
+
+    A dict, so that a statement known to be Python's costs one lookup in C. ``values`` holds the
+    displayed values that compiled parts computed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs: dict[int, CellRun] = {}
+        self.values: dict[int, Any] = {}  # type: ignore[assignment]  # a cell subscripts it
+        self.next_id = 0
+
+    def __missing__(self, number: int) -> bool:
+        __tracebackhide__ = True
+        run = self.runs.get(number)
+        if run is None:
+            return True
+        frame = sys._getframe(1)
+        if frame.f_locals is not frame.f_globals:
+            run.disabled = run.disabled or "it runs inside a function (a timing magic?)"
+        elif not run.filename:
+            run.filename, run.namespace = frame.f_code.co_filename, frame.f_globals
+        return run.ask(number)
+
+    def install(self) -> None:
+        """Make the switchboard reachable from any cell, also after ``%reset``."""
+        setattr(builtins, SWITCHBOARD, self)
+
+    def uninstall(self) -> None:
+        if getattr(builtins, SWITCHBOARD, None) is self:
+            delattr(builtins, SWITCHBOARD)
+
+    def open(self, run: CellRun) -> None:
+        """Let ``run`` answer for its statements."""
+        for number in run.prepared.runs:
+            self.runs[number] = run
+
+    def close(self, run: CellRun) -> None:
+        """Forget ``run``: its statements, if they run again (a late coroutine), are Python's."""
+        for number in run.prepared.runs:
+            self.runs.pop(number, None)
+            self.pop(number, None)
+            self.values.pop(number, None)
+
+
+@dataclass
+class Part:
+    """A compiled part of a cell. ``arguments`` are those of its first call, for measuring."""
+
+    members: tuple[CellStatement, ...]
+    function: CellFunction
+    call: CompiledPart
+    bound: types.FunctionType
+    whole: bool
+    code_names: tuple[str, ...]  # the globals it reads: functions, modules, classes
+    arguments: tuple[Any, ...] = ()
+    grad_enabled: bool = True
+    calls: int = 0
+    failures: int = 0
+    seconds: float = 0.0  # of the first call, compile included
+    numbers: tuple[str, ...] = ()
+    current: tuple[Any, ...] = ()  # arguments of the latest call
+    versions: list[int] = field(default_factory=list)  # of their tensors, before it
+    draws_python: bool = False  # random numbers from Python's own generator
+    committed: bool = False  # whether the latest call's results are bound
+
+
+@dataclass
+class CellRun:
+    """One run of one cell. ``parts`` are what was compiled, ``notes`` and ``breaks`` what was not."""
+
+    prepared: PreparedCell
+    number: int
+    board: Switchboard
+    compiler: Compiler
+    namespace: dict[str, Any] = field(default_factory=dict)
+    filename: str = ""  # both are known when the cell asks its first question
+    fullgraph: bool = False
+    unroll: int = 16
+    parts: dict[int, Part] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    breaks: list[GraphBreak] = field(default_factory=list)
+    disabled: str = ""
+    _breaking: set[int] = field(default_factory=set)  # break the graph: alone, or
+    _pythons: set[int] = field(default_factory=set)  # of those, the ones that Python runs
+    _doubts: list[tuple[int, str]] = field(default_factory=list)
+    _made: int = 0
+
+    def ask(self, number: int) -> bool:
+        """Should Python run statement ``number``? If not, it has been run, maybe with those after it."""
+        __tracebackhide__ = True
+        part = self.parts.get(number)
+        if self.disabled:
+            answer = True
+            self.board[number] = True
+        elif part is not None:
+            answer = not self._again(part)
+        else:
+            answer = not self._first(self.prepared.runs[number])
+        return answer
+
+    # -- the first time a statement is met ----------------------------------------------------------
+
+    def _first(self, run: tuple[CellStatement, ...]) -> bool:
+        """Compile and run as many of ``run`` as possible; False if Python must run the first one."""
+        __tracebackhide__ = True
+        start = run[0]
+        members, why = plan(run, self.namespace, self.unroll)
+        if not members:
+            if why == CHANGED_GLOBAL:
+                self.notes.append(f"line {start.line} ran eagerly: {why}")
+            elif why:
+                self.prepared.python.append(PythonStatement(start.line, why, start.block))
+            self.board[start.id] = True
+            return False
+        for place, member in enumerate(members):
+            if member.id in self._breaking:
+                members = members[: max(place, 1)]
+                break
+        while True:
+            breaks = start.id in self._breaking
+            if start.id in self._pythons:
+                if self.fullgraph:
+                    raise CellError(self.breaks[-1].reason, line=start.line)
+                self.board[start.id] = True  # statements inside it are still asked about
+                return False
+            try:
+                part = self._make(members, whole=self.fullgraph or not breaks)
+            except CellError as error:
+                self._doubt(start.line, str(error))
+                return self._python(members)
+            self.parts[start.id] = part
+            try:
+                self._call(part, first=True)
+            except BaseException as error:
+                del self.parts[start.id]
+                if not isinstance(error, Exception):
+                    raise
+                if self._has_acted(part):
+                    self._trim(error, part)
+                    raise
+                broken = self._broken(error, members)
+                if broken is None:
+                    self._doubt(start.line, _first_line(error))
+                    return self._python(members)
+                if self.fullgraph:
+                    line = members[broken].line
+                    raise CellError(f"the graph breaks here: {_first_line(error)}", line=line) from None
+                self._breaking.add(members[broken].id)
+                members = members[: max(broken, 1)]
+                continue
+            return True
+
+    def _make(self, members: list[CellStatement], *, whole: bool) -> Part:
+        keep = [name for name, value in self.namespace.items() if stays_global(value)]
+        self._made += 1
+        function = make_function(
+            members,
+            name=f"cell_{self.number}_{self._made}",
+            filename=self.filename,
+            bound=self.namespace,
+            keep=keep,
+        )
+        # Globals of its own: Dynamo writes names of its own into a function's globals.
+        code_names = tuple(name for name in keep if name in _names_of(function.code))
+        scope = {"__name__": self.namespace.get("__name__", "__main__"), "__builtins__": builtins}
+        bound = function.bind({**scope, **{name: self.namespace[name] for name in code_names}})
+        numbers: tuple[str, ...] = ()
+        if members[0].in_loop:
+            numbers = tuple(n for n in function.parameters if type(self.namespace.get(n)) in (int, float))
+        call = self.compiler(bound, whole=whole, numbers=numbers)
+        part = Part(tuple(members), function, call, bound, whole, code_names, numbers=numbers)
+        part.arguments = self._arguments(part)
+        part.grad_enabled = torch.is_grad_enabled()
+        return part
+
+    # -- running ------------------------------------------------------------------------------------
+
+    def _has_acted(self, part: Part) -> bool:
+        """Whether the failed call may have changed something that cannot be taken back."""
+        return not part.whole or part.versions != self._versions(part)
+
+    def _versions(self, part: Part) -> list[int]:
+        """How often each tensor the part may reach was changed in place; empty where it cannot matter."""
+        if self.compiler.functional:
+            return []
+        tensors = [value for value in part.current if isinstance(value, torch.Tensor)]
+        for value in part.current:
+            if isinstance(value, torch.nn.Module):
+                tensors += [*value.parameters(), *value.buffers()]
+        return [tensor._version for tensor in tensors if not tensor.is_inference()]
+
+    def _again(self, part: Part) -> bool:
+        __tracebackhide__ = True
+        try:
+            self._call(part, first=False)
+        except Exception as error:
+            if self._has_acted(part):
+                self._trim(error, part)
+                raise
+            part.failures += 1
+            self._doubt(part.members[0].line, _first_line(error))
+            lasting = part.failures >= _MAX_FAILURES or isinstance(error, TorchDynamoException)
+            return self._python(part.members, only_now=not lasting)
+        return True
+
+    def _call(self, part: Part, *, first: bool) -> None:
+        """Run a part and bind its results. If it raises, a whole part has done nothing."""
+        __tracebackhide__ = True
+        part.committed = False
+        arguments = part.current = part.arguments if first else self._arguments(part)
+        part.versions = self._versions(part)
+        scope = part.bound.__globals__
+        for name in part.code_names:
+            scope[name] = self.namespace.get(name, UNBOUND)
+        started = time.perf_counter()
+        before = RandomState(python=first or part.draws_python)
+        try:
+            if not part.whole:
+                with quiet_compile() if first else DYNAMO:
+                    result = part.call(*arguments)
+                self._commit(part, result)
+            elif first:
+                # Compiling can be interrupted; from the graph's first kernel on it runs to its end.
+                with FinishFirst(lambda: bool(part.call.graphs_run)):
+                    with quiet_compile(), changing(part.numbers):
+                        result = part.call(*arguments)
+                    self._commit(part, result)
+            else:
+                with FinishFirst():
+                    self._commit(part, part.call(*arguments))
+        except BaseException:
+            if part.whole and not part.committed:
+                before.restore()
+            raise
+        if first:
+            part.seconds = time.perf_counter() - started
+            part.draws_python = before.python_moved()
+        part.calls += 1
+        part.current = ()
+
+    def _arguments(self, part: Part) -> tuple[Any, ...]:
+        return tuple(self.namespace.get(name, UNBOUND) for name in part.function.parameters)
+
+    def _commit(self, part: Part, result: Sequence[Any]) -> None:
+        """Bind the results; from here on Python skips what the part has done."""
+        for name, value in zip(part.function.results, result, strict=True):
+            if value is UNBOUND:
+                continue
+            if name.startswith("__value__"):
+                self.board.values[int(name[len("__value__") :])] = value
+            else:
+                self.namespace[name] = value
+        for member in part.members[1:]:
+            self.board[member.id] = False
+        part.committed = True
+
+    def _python(self, members: Sequence[CellStatement], only_now: bool = False) -> bool:
+        """Leave ``members`` to Python."""
+        for member in members[1:] if only_now else members:
+            self.board[member.id] = True
+        return False
+
+    # -- what went wrong ----------------------------------------------------------------------------
+
+    def _broken(self, error: Exception, members: list[CellStatement]) -> int | None:
+        """Which member Dynamo could not take into the graph, if that is what ``error`` says."""
+        if not isinstance(error, torch._dynamo.exc.Unsupported | torch._dynamo.exc.UserError):
+            return None
+        reason = _first_line(error)
+        hint = explain(str(getattr(error, "gb_type", None) or reason), str(error))[1]
+        if reason.startswith("Observed exception"):
+            return None  # the program's own error: Python will raise it
+        stack = list(getattr(error, "real_stack", None) or ())
+        for depth, frame in enumerate(stack):
+            if frame.filename == self.filename and frame.name.startswith(f"cell_{self.number}_"):
+                for place, member in enumerate(members):
+                    if member.line <= frame.lineno <= member.end_line:
+                        if member.is_compound or depth == len(stack) - 1:
+                            # What broke is in the statement itself: Python runs that. Elsewhere it is in
+                            # a function it calls, and compiling that with breaks still gains something.
+                            self._mark_break(member, reason, hint)
+                            self._pythons.add(member.id)
+                        return place
+        return None
+
+    def _mark_break(self, statement: CellStatement, reason: str, hint: str) -> None:
+        span = Span(
+            statement.line, statement.node.col_offset, statement.end_line, statement.node.end_col_offset
+        )
+        found = GraphBreak(reason=reason, hint=hint, kind="cell", spans=(span,))
+        if found not in self.breaks:
+            self.breaks.append(found)
+
+    def _parted(self) -> None:
+        """Record the statements that Python ran between two compiled parts of one block."""
+        for left in dict.fromkeys(self.prepared.python):
+            parts = [part.members for part in self.parts.values() if part.members[0].block == left.block]
+            if any(m[-1].line < left.line for m in parts) and any(m[0].line > left.line for m in parts):
+                hint = "Move it before or after the tensor statements to have one graph."
+                self.breaks.append(GraphBreak(left.reason, hint, "cell", spans=(Span(left.line),)))
+
+    def _doubt(self, line: int, reason: str) -> None:
+        if (line, reason) not in self._doubts:
+            self._doubts.append((line, reason))
+
+    def finish(self, succeeded: bool) -> None:
+        """The cell is over. A failure that Python then met too was the program's own, not ours."""
+        doubts = self._doubts if succeeded else self._doubts[:-1]
+        for line, reason in doubts:
+            self.notes.append(f"line {line} ran eagerly: {reason}")
+        self._doubts = []
+        self._parted()
+
+    def _trim(self, error: Exception, part: Part) -> None:
+        """Give ``error`` the traceback that it would have without us: ours and Dynamo's frames go, and so
+        does the part's own frame, where the cell's frame says the same line."""
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename != self.filename:
+            trace = trace.tb_next
+        if part.function.first_line == part.function.last_line:
+            while trace is not None and part.function.name in trace.tb_frame.f_code.co_name:
+                trace = trace.tb_next
+        error.__traceback__ = without_resumes(trace)
+
+
+def _names_of(code: types.CodeType) -> set[str]:
+    names = set(code.co_names)
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            names |= _names_of(const)
+    return names
+
+
+def _first_line(error: BaseException) -> str:
+    inner = getattr(error, "inner_exception", None)  # Dynamo wraps what a backend raises
+    if isinstance(inner, BaseException):
+        return f"{type(inner).__name__}: {_first_line(inner)}"
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,59 @@
+"""What a compiled part runs in: Dynamo's settings, torch's log, and random state that can be rewound."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+import torch._dynamo
+import torch.compiler.config
+
+from nbcompile.compiler.capture.torch_log import unprinted
+
+# A frame that fails to compile runs eagerly, and numpy stays numpy, with its own random numbers.
+DYNAMO: AbstractContextManager[Any] = torch._dynamo.config.patch(suppress_errors=True, trace_numpy=False)
+
+_config: Any = torch.compiler.config
+
+
+class RandomState:
+    """torch's and Python's random state as of now, to rewind what a failed part drew. (A part that is
+    one graph has drawn nothing from numpy.)"""
+
+    def __init__(self, *, python: bool = True) -> None:
+        self.torch = torch.default_generator.get_state()
+        self.python = random.getstate() if python else None  # slow to take
+        self.cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
+
+    def restore(self) -> None:
+        torch.default_generator.set_state(self.torch)
+        if self.python is not None:
+            random.setstate(self.python)
+        if self.cuda is not None:
+            torch.cuda.set_rng_state_all(self.cuda)
+
+    def python_moved(self) -> bool:
+        """Whether Python's generator has drawn since."""
+        return self.python is not None and random.getstate() != self.python
+
+
+def changing(numbers: tuple[str, ...]) -> AbstractContextManager[Any]:
+    """Tell Dynamo that these parameters change from call to call, so that it compiles them once."""
+    if not numbers or not hasattr(_config, "dynamic_sources"):
+        return nullcontext()
+    patched: AbstractContextManager[Any] = _config.patch(
+        dynamic_sources=",".join(f"L[{name!r}]" for name in numbers)
+    )
+    return patched
+
+
+@contextmanager
+def quiet_compile() -> Iterator[None]:
+    """What torch would print about a compile stays unprinted: the record says it, in one line each."""
+    with warnings.catch_warnings(), DYNAMO, unprinted():
+        warnings.filterwarnings("ignore", module=r"torch\._(dynamo|inductor|functorch)")
+        yield

@@ -1,0 +1,430 @@
+"""The Compilation: the one record that every view, table, diff and cache entry reads.
+
+A ``Compilation`` is plain data: strings, numbers and tuples, never a tensor, never a live object. It
+round-trips through JSON, has a versioned schema (:func:`json_schema`), and can be read on a machine
+that has no torch. Ids are short and stable; links point *upward* only (``origins``: what this was
+made from), and the way down is computed by :class:`nbcompile.record.provenance.Links`.
+
+Id conventions::
+
+    g0                      the first graph Dynamo captured in this compilation
+    g0.fx.n3                node 3 of its FX graph
+    g0.joint.n7             ... of the joint forward/backward graph
+    g0.fw.n5  g0.bw.n7      ... of the forward (or inference) and backward ATen graphs
+    g0.fw.l4                loop 4 lowered from g0.fw       (graph id g0.fw.loops)
+    g0.fw.k0  g0.fw.c1      kernel 0 / library call 1 of its fused program (graph id g0.fw.fused)
+    g0.fw.d2                fusion decision 2
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from nbcompile.errors import RecordError
+from nbcompile.record.packing import pack, packed_schema, unpack
+from nbcompile.record.shown import explorer_of
+
+SCHEMA = "nbcompile.compilation/1"
+
+Dim = int | str
+"""One extent of a shape: a number, or the name of a symbolic size such as ``s0``."""
+
+NodeKind = Literal[
+    "input", "constant", "view", "compute", "library", "fallback", "output",  # fx and aten graphs
+    "pointwise", "reduction", "scan", "scatter",  # loops
+    "kernel",  # fused program
+]  # fmt: skip
+Stage = Literal["fx", "joint", "forward", "backward", "loops", "fused"]
+Execution = Literal["compiled", "interpreted", "eager"]
+"""What became of our kernels: they ran, they ran in Triton's interpreter, or they are for a chip that is
+not here, and the graphs ran eagerly."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A place in the user's source. ``line`` is 1-based and counts the magic line of a cell.
+
+    ``file`` is empty for the compiled cell itself, else the file (or other cell) it points into.
+    Columns are 0-based, end exclusive; ``None`` where Python recorded none.
+    """
+
+    line: int
+    column: int | None = None
+    end_line: int | None = None
+    end_column: int | None = None
+    file: str = ""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node of one stage. ``inputs`` are ids in the same graph, ``origins`` ids one stage up.
+
+    ``spans`` runs from the outermost user frame (the cell) to the innermost. ``text`` is this node's
+    line of the graph's text. ``bytes`` is the size of its result, in bytes; ``seconds`` the measured time
+    of a kernel or call (fused graphs).
+    """
+
+    id: str
+    name: str
+    op: str
+    kind: NodeKind
+    inputs: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    spans: tuple[Span, ...] = ()
+    shape: tuple[Dim, ...] | None = None
+    dtype: str | None = None
+    stride: tuple[Dim, ...] | None = None
+    bytes: int = 0
+    module: str = ""
+    text: str = ""
+    note: str = ""  # e.g. why an op is a fallback
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One stage of one captured graph. ``parent`` is the id of the graph it was made from.
+
+    ``saved`` (forward graphs) lists the nodes kept for the backward pass.
+    """
+
+    id: str
+    stage: Stage
+    title: str
+    nodes: tuple[Node, ...] = ()
+    outputs: tuple[str, ...] = ()
+    saved: tuple[str, ...] = ()
+    parent: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A condition Dynamo checks before it reuses a graph."""
+
+    graph: str
+    kind: str  # e.g. TENSOR_MATCH
+    name: str  # the guarded source, e.g. L['x']
+    code: tuple[str, ...] = ()
+    spans: tuple[Span, ...] = ()
+
+
+@dataclass(frozen=True)
+class GraphBreak:
+    """A place where Dynamo had to stop a graph: the cell line, the reason, and what to change."""
+
+    reason: str
+    hint: str = ""
+    kind: str = ""  # Dynamo's graph-break type
+    after_graph: str = ""
+    spans: tuple[Span, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recompile:
+    """A guard that failed and so caused another graph for the same code."""
+
+    reason: str
+    function: str = ""
+    graph: str = ""
+    spans: tuple[Span, ...] = ()
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One candidate pair of the fusion pass and what became of it. ``bytes_saved`` counts memory
+    traffic in bytes: what it saves where accepted, what it would save where refused. ``forceable``: refused
+    for its cost only, so that the option ``force_fuse`` would fuse it."""
+
+    id: str
+    graph: str  # the fused graph
+    producer: str  # loop or library-call id
+    consumer: str
+    kind: Literal["producer-consumer", "siblings"]
+    accepted: bool
+    code: str  # short stable name of the rule, e.g. "same-rows"
+    reason: str  # one sentence
+    bytes_saved: int = 0
+    overruled: bool = False  # decided by the user
+    forceable: bool = False
+
+
+@dataclass(frozen=True)
+class LineLink:
+    """Generated line ``line`` (1-based, within the kernel's own source) was made for ``origins``
+    (loop ids)."""
+
+    line: int
+    origins: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Launched:
+    """One function of a kernel on a GPU: how it is launched and what its compiled code takes.
+
+    ``registers`` are 32-bit, a thread; ``shared_bytes`` a program; ``spill_bytes`` a thread, stored to
+    and loaded from local memory. ``None``: not known (the compiler of that chip does not tell)."""
+
+    function: str
+    grid: tuple[int, ...]
+    constants: dict[str, int]
+    warps: int = 0
+    stages: int = 0
+    registers: int | None = None
+    shared_bytes: int | None = None
+    spill_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One generated kernel. ``id`` equals the id of its node in the fused graph.
+
+    ``loops`` are its loops in the order they run, ``recomputed`` those that it computes more than
+    once or that another kernel computes too. ``sources`` maps a language (``"c"``, ``"triton"``,
+    ``"ptx"`` ...) to text; ``line_map`` is about the first one. Bytes are per call, counted at
+    the sizes compiled for (hints where symbolic). ``target`` is the chip it was made for;
+    ``predicted_seconds`` its time from bytes and operations at that chip's rates, ``seconds`` a
+    measured one.
+    """
+
+    id: str
+    name: str
+    graph: str
+    loops: tuple[str, ...]
+    schedule: str  # e.g. "rows", "pointwise"
+    sources: dict[str, str]
+    line_map: tuple[LineLink, ...] = ()
+    recomputed: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()  # names of buffers
+    writes: tuple[str, ...] = ()
+    bytes_read: int = 0
+    bytes_written: int = 0
+    flops: int = 0
+    target: str = "cpu"
+    launches: tuple[Launched, ...] = ()
+    predicted_seconds: float | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What bounds every kernel on ``target``: bytes per second of memory, operations per second of
+    float32 arithmetic and of the matrix units (bf16). ``source``: a datasheet, or measured here."""
+
+    target: str
+    bandwidth: float
+    float32_rate: float
+    matrix_rate: float
+    source: Literal["published", "measured"] = "published"
+    part: str = ""  # the product
+
+
+@dataclass(frozen=True)
+class PassRecord:
+    """A step of the pipeline that ran: what it read, what it made (graph ids), and how long."""
+
+    name: str
+    before: str
+    after: str
+    milliseconds: float
+    note: str = ""  # e.g. "from cache"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Times of one contestant, in seconds. ``None`` means not measured.
+
+    ``cold`` is a compile with every cache empty, ``warm`` one with caches full, ``first`` the first
+    call after that, ``steady`` the interleaved samples of one call. A time is only ever present if
+    the compiled code ran; else ``ran_compiled`` is false and ``reason`` says why. The contestant
+    ``eager`` is what the others are held against: it has nothing compiled to run, and its times count.
+
+    ``peak_bytes``: the most that was held while one call ran, above what was held before this contestant
+    was compiled. On a GPU as torch's allocator counts it, on a CPU resident memory of the whole process.
+    """
+
+    what: str  # "forward", "forward+backward", "cell"
+    contestant: str  # "eager", "nbcompile", "inductor", ...
+    mode: str = "default"
+    cold: float | None = None
+    warm: float | None = None
+    first: float | None = None
+    steady: tuple[float, ...] = ()
+    ran_compiled: bool = True
+    reason: str = ""
+    threads: int = 0
+    graphs: int = 0
+    breaks: int = 0
+    kernels: int | None = None
+    recompiles: int = 0
+    peak_bytes: int | None = None
+
+    def quantile(self, q: float) -> float | None:
+        """Quantile ``q`` in [0, 1] of the steady samples, by linear interpolation, in seconds."""
+        if not self.steady:
+            return None
+        ordered = sorted(self.steady)
+        place = q * (len(ordered) - 1)
+        low = int(place)
+        high = min(low + 1, len(ordered) - 1)
+        return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+    @property
+    def median(self) -> float | None:
+        return self.quantile(0.5)
+
+    @property
+    def counts(self) -> bool:
+        """Whether the times are what they say: compiled code ran, or this is eager itself."""
+        return self.ran_compiled or (self.contestant == "eager" and not self.reason)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Relative error ``|got - ref| / |ref|`` (Frobenius) of one output against a float64 reference,
+    beside eager's own. ``eager_error`` is ``None`` when no float64 reference could be run."""
+
+    contestant: str
+    output: str
+    error: float | None
+    eager_error: float | None
+    max_difference: float | None = None  # from eager, absolute
+    agrees: bool = True
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class AutotuneChoice:
+    """One candidate of a search and its time in seconds (``None`` if it failed: see ``note``)."""
+
+    kernel: str
+    candidate: str
+    seconds: float | None
+    chosen: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The user's cell as typed, magic line included. ``line_count`` of ``source`` starts at 1."""
+
+    source: str
+    filename: str = ""
+    execution_count: int | None = None
+    body_starts: int = 2  # line number of the first line after the magic
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where the compile happened."""
+
+    nbcompile: str = ""
+    python: str = ""
+    torch: str = ""
+    triton: str = ""
+    platform: str = ""
+    processor: str = ""
+    device: str = "cpu"
+    threads: int = 0
+    compiler: str = ""
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """Everything that is known about one compile. See the module's docstring for ids and links."""
+
+    id: str
+    backend: str = "nbcompile"
+    mode: str = "default"
+    options: dict[str, Any] = field(default_factory=dict)
+    environment: Environment = field(default_factory=Environment)
+    cell: Cell | None = None
+    graphs: tuple[Graph, ...] = ()
+    guards: tuple[Guard, ...] = ()
+    breaks: tuple[GraphBreak, ...] = ()
+    recompiles: tuple[Recompile, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+    passes: tuple[PassRecord, ...] = ()
+    measurements: tuple[Measurement, ...] = ()
+    accuracy: tuple[Accuracy, ...] = ()
+    autotune: tuple[AutotuneChoice, ...] = ()
+    ceilings: tuple[Ceilings, ...] = ()  # measured; a published one is in nbcompile.targets
+    notes: tuple[str, ...] = ()  # what did not go as asked, one sentence each
+    compile_seconds: float = 0.0
+    from_cache: bool = False
+    execution: Execution = "compiled"
+    peers: tuple[Compilation, ...] = ()  # other backends' records of the same program, without peers
+    schema: str = SCHEMA
+
+    def graph(self, id: str) -> Graph:
+        """The graph with this id; KeyError if there is none."""
+        for graph in self.graphs:
+            if graph.id == id:
+                return graph
+        raise KeyError(id)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        """What a notebook shows of it: the explorer."""
+        return explorer_of(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as JSON values, in the form of :func:`json_schema`: defaults left out, what is
+        repeated written once (:mod:`nbcompile.record.packing`). Non-finite numbers become ``None``."""
+        return pack(self)
+
+    def to_json(self, indent: int | None = None) -> str:
+        """:meth:`to_dict` as JSON text."""
+        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Compilation:
+        """Read and validate a record. RecordError if it is not one, or of a newer schema."""
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise RecordError(f"not JSON: {error}") from error
+        return cls.from_dict(data)
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Compilation:
+        """Like :meth:`from_json`, from already parsed JSON."""
+        from pydantic import TypeAdapter, ValidationError
+
+        schema = data.get("schema") if isinstance(data, dict) else None
+        if not isinstance(schema, str) or not schema.startswith("nbcompile.compilation/"):
+            raise RecordError("this is not an nbcompile record: it has no nbcompile schema line")
+        if schema != SCHEMA:
+            raise RecordError(f"this record says {schema}, this nbcompile reads {SCHEMA}: upgrade nbcompile")
+        try:
+            whole = unpack(data, Span, lambda kind, value: TypeAdapter(kind).validate_python(value))
+            return TypeAdapter(cls).validate_python(whole)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise RecordError(f"field {where}: {first['msg']}") from error
+
+
+def json_schema(*, packed: bool = True) -> dict[str, Any]:
+    """The JSON schema of :meth:`Compilation.to_json` (draft 2020-12), derived from the classes above.
+
+    ``packed=False``: of the record as its classes have it, with nothing in tables.
+    """
+    from pydantic import TypeAdapter
+
+    schema = TypeAdapter(Compilation).json_schema()
+    schema = {**schema["$defs"].pop("Compilation"), "$defs": schema["$defs"]}
+    schema["properties"]["peers"] = {
+        "type": "array",
+        "items": {"type": "object"},
+        "default": [],
+        "description": "records in this form again; what equals this one's is left out (record/packing.py)",
+    }
+    if packed:
+        schema = packed_schema(schema)
+    schema["$id"] = SCHEMA
+    schema["title"] = "Compilation"
+    return schema

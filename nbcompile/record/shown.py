@@ -1,0 +1,29 @@
+"""The one door from the records to the views. It opens when something is shown: records are read without."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, ClassVar
+
+
+class Shown:
+    """A value that prints itself, and that a notebook shows: ``report`` names the module in
+    ``nbcompile/view/reports/`` whose ``to_text`` and ``to_html`` do it."""
+
+    report: ClassVar[str]
+
+    def __str__(self) -> str:
+        return str(_view(f"reports.{self.report}").to_text(self))
+
+    def _repr_html_(self) -> str:
+        return str(_view(f"reports.{self.report}").to_html(self))
+
+
+def explorer_of(compilation: Any) -> dict[str, Any]:
+    """What a notebook shows of a record, by MIME type: the explorer."""
+    bundle: dict[str, Any] = _view("").mime_bundle(compilation)
+    return bundle
+
+
+def _view(name: str) -> Any:
+    return import_module(f"nbcompile.view.{name}".rstrip("."))

@@ -1,0 +1,93 @@
+"""How one function is to be compiled, as one frozen value: what the calls that compile hand each other."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nbcompile.options import MODES, Options
+from nbcompile.record.compilation import Cell
+from nbcompile.record.recorder import Recorder
+
+if TYPE_CHECKING:
+    from nbcompile.backends.base import BackendArgument, GraphCompiler
+
+
+@dataclass(frozen=True)
+class CompileSettings:
+    """What torch.compile takes, and ``name``, as :func:`nbcompile.compile` explains them.
+
+    ``mode=None`` leaves it to the options, and these to the backend. Made without a check, so that a sweep
+    can name a point that makes no sense: :meth:`check` says what is wrong with it.
+    """
+
+    backend: BackendArgument = "nbcompile"
+    mode: str | None = None
+    options: Mapping[str, Any] | None = None
+    dynamic: bool | None = None
+    fullgraph: bool = False
+    name: str | None = None
+    disable: bool = False
+    recompile_limit: int | None = None
+    shapes_spec: Any = None
+
+    @property
+    def ours(self) -> bool:
+        """Whether this package's own compiler is meant."""
+        return self.backend == "nbcompile"
+
+    @property
+    def backend_name(self) -> str:
+        """What a record calls the backend."""
+        if isinstance(self.backend, str):
+            return self.backend
+        from nbcompile.backends.base import Backend
+
+        if isinstance(self.backend, Backend):
+            return self.backend.name
+        return str(getattr(self.backend, "__name__", "custom"))
+
+    @property
+    def own_options(self) -> Options:
+        """What a record is made with: our own options where the backend is ours, else the mode alone, if it
+        is one of ours. OptionError for an option that we do not have."""
+        if self.ours:
+            return Options.from_mapping(self.options, mode=self.mode)
+        return Options.from_mapping(None, mode=self.mode if self.mode in MODES else None)
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """What is given of torch.compile's arguments that not every version of torch has."""
+        given = {"recompile_limit": self.recompile_limit, "shapes_spec": self.shapes_spec}
+        return {name: value for name, value in given.items() if value is not None}
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """Those that are of a compile rather than of a function, for a ``compile`` of the user's own."""
+        names = ("backend", "mode", "options", "dynamic", "fullgraph")
+        return {name: getattr(self, name) for name in names}
+
+    def check(self) -> None:
+        """OptionError for an unknown backend, or a mode or option that it does not have. Loads it."""
+        _ = self.own_options if self.ours else self.compiler()
+
+    def compiler(self) -> GraphCompiler:
+        """The compiler that any backend but ours is, bound to these. OptionError as :meth:`check` has it."""
+        from nbcompile.backends.registry import resolve
+
+        return resolve(self.backend, self.mode, self.options, self.dynamic)
+
+    def recorder(
+        self, cell: Cell | None = None, progress: Callable[[str], None] | None = None, name: str = ""
+    ) -> Recorder:
+        """A new record of what is compiled so. OptionError as of :attr:`own_options`."""
+        return Recorder(self.own_options, self.backend_name, cell, progress, name, self.mode)
+
+    def drawing_as_eager(self) -> CompileSettings:
+        """The same, with the random numbers that eager draws: Inductor's own are others, and then a cell
+        would not draw what it drew before, and nothing could be compared."""
+        if self.backend != "inductor":
+            return self
+        return dataclasses.replace(self, options={"fallback_random": True, **(self.options or {})})

@@ -1,0 +1,201 @@
+"""What is drawn of a graph, before any of it has a place: boxes in groups, and what reads what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from nbcompile.record.compilation import Compilation, Graph, Kernel, Node
+from nbcompile.record.provenance import Links
+from nbcompile.units import clip, count_text
+from nbcompile.view.drawing.drawing import (
+    captured_inputs,
+    input_label,
+    kernel_label,
+    left_out_words,
+    loop_label,
+)
+from nbcompile.view.drawing.tree import Box, grouped, limit, module_path
+from nbcompile.view.facts.facts import is_parameter, short_op
+from nbcompile.view.facts.titles import graph_title
+
+NOT_DRAWN = ("constant", "output")
+MAX_ARGUMENTS = 12
+"""Up to this many arguments of forward stand at the top; more, and saved tensors, where they are read."""
+MAX_EDGES = 30_000
+MAX_INPUTS = 24
+"""Inputs of one group: more are put in a group of their own."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The tree of boxes, and pairs of boxes of which the second reads the first. Either may be a kernel as a
+    whole, where the record does not tell which of its loops it is. ``labels`` has one a node of the graph."""
+
+    root: Box
+    edges: Sequence[tuple[Box, Box]]
+    labels: Sequence[str]
+    left_out: tuple[str, ...]
+
+
+def contents(compilation: Compilation, graph: Graph, inner: Graph | None, links: Links) -> Contents:
+    """What is drawn of ``graph``; ``inner`` has the loops of its kernels."""
+    known = captured_inputs(links, graph)
+    read = {id for node in graph.nodes for id in node.inputs}
+    held = [node for node in graph.nodes if node.kind == "input"]
+    shown = {n.id for n in held if n.id in read and not is_parameter(known.get(n.id, n))}
+    maker = _Maker(compilation, graph, inner, links, known)
+    boxes, inputs = maker.boxes(shown)
+    edges = maker.edges()
+    more, edges = max(0, len(edges) - MAX_EDGES), edges[:MAX_EDGES]
+    title = graph_title(compilation, graph)
+    noun = {"loops": "loops", "fused": "kernels and calls"}.get(graph.stage, "ops")
+    root = grouped(boxes, title, noun)
+    backward = any(node.name.startswith("tangents") for node in held)
+    arguments = [b for b in inputs if not backward and (graph.nodes[b.ref].id in known or not graph.parent)]
+    _place_inputs(root, inputs, arguments if len(arguments) <= MAX_ARGUMENTS else (), edges)
+    constants = sum(1 for node in graph.nodes if node.kind == "constant")
+    hidden = [node for node in held if node.id not in shown]
+    left_out = left_out_words(hidden, constants, known)
+    left_out += (f"{count_text(more, 'edge')} not drawn",) if more else ()
+    return Contents(root, edges, maker.labels, left_out)
+
+
+class _Maker:
+    """Makes the boxes of a graph's nodes, and finds what they read."""
+
+    def __init__(
+        self,
+        compilation: Compilation,
+        graph: Graph,
+        inner: Graph | None,
+        links: Links,
+        known: Mapping[str, Node],
+    ) -> None:
+        self.compilation, self.graph, self.links, self.known = compilation, graph, links, known
+        self.loops = inner.nodes if inner else ()
+        self.loop_places = {node.id: place for place, node in reversed(list(enumerate(self.loops)))}
+        self.of_node: dict[str, Box] = {}
+        self.of_loop: dict[str, dict[str, Box]] = {}
+        """For each loop, the box that it stands in or is, by the node of this graph that it belongs to."""
+        self.labels: list[str] = []
+
+    def boxes(self, inputs: set[str]) -> tuple[list[Box], list[Box]]:
+        """The boxes of what works, in order, and those of the given inputs."""
+        out: list[Box] = []
+        at_top: list[Box] = []
+        for place, node in enumerate(self.graph.nodes):
+            drawn = node.id in inputs if node.kind == "input" else node.kind not in NOT_DRAWN
+            self.labels.append(self._label(node) if drawn else "")
+            if drawn:
+                box = self._box(place, node)
+                (at_top if node.kind == "input" else out).append(box)
+        return out, at_top
+
+    def _label(self, node: Node) -> str:
+        if node.kind == "input":
+            return input_label(self.known.get(node.id, node))
+        if kernel := self._kernel(node):
+            return kernel_label(self.compilation, kernel)
+        if self.graph.stage == "loops" and node.kind not in ("library", "fallback"):
+            return loop_label(node)
+        return clip(short_op(node.op or node.name), 20)
+
+    def _box(self, place: int, node: Node) -> Box:
+        box = Box(place, label=self.labels[place], path=self._path(node), line=_line(node))
+        held = self._held(node)
+        if self._kernel(node) and len(held) > 1:
+            box.kind, box.name = "kernel", node.id
+            start = len(self.graph.nodes)
+            box.inner = [Box(start + at, label=loop_label(self.loops[at]), line=_line(self.loops[at]))
+                         for at in held]  # fmt: skip
+        inside = box.inner or [box] * len(held)
+        self.of_node.setdefault(node.id, box)
+        for at, leaf in zip(held, inside, strict=True):
+            self.of_loop.setdefault(self.loops[at].id, {}).setdefault(node.id, leaf)
+        return box
+
+    def _kernel(self, node: Node) -> Kernel | None:
+        return self.links.kernels.get(node.id) if node.kind == "kernel" else None
+
+    def _held(self, node: Node) -> list[int]:
+        """Places of the loops that a node of a fused graph stands for."""
+        kernel = self._kernel(node)
+        ids = kernel.loops if kernel else (node.id, *node.origins)
+        return list(dict.fromkeys(self.loop_places[id] for id in ids if id in self.loop_places))
+
+    def _path(self, node: Node) -> tuple[str, ...]:
+        if node.module or node.kind == "input":
+            return module_path(node.module)
+        above = (self.links.nodes.get(id) for id in self.links.up(node.id))
+        return module_path(next((each.module for each in above if each and each.module), ""))
+
+    def edges(self) -> list[tuple[Box, Box]]:
+        """In the order of the graph, each once. What a node reads that comes after it is left out."""
+        out: dict[tuple[int, int], tuple[Box, Box]] = {}
+        seen: set[str] = set()
+        for node in self.graph.nodes:
+            box = self.of_node.get(node.id)
+            if box is not None and node.id not in seen:
+                pairs = self._inside(node, box, seen) if self.loops else []
+                found = {id for id, _, _ in pairs}
+                pairs += [(id, self.of_node[id], box) for id in node.inputs if id in seen and id not in found]
+                for _, source, target in pairs:
+                    if source is not target:
+                        out.setdefault((id(source), id(target)), (source, target))
+                seen.add(node.id)
+        return list(out.values())
+
+    def _inside(self, node: Node, box: Box, seen: set[str]) -> list[tuple[str, Box, Box]]:
+        """What the loops of a node of a fused graph read: the node that made it (its own id for another of
+        its loops), the box that made it and the box that reads it."""
+        out = []
+        for at in self._held(node):
+            loop = self.loops[at]
+            target = self.of_loop[loop.id][node.id]
+            for id in loop.inputs:
+                makers = self.of_loop.get(id, {})
+                place = self.loop_places.get(id)
+                if node.id in makers and place is not None and place < at:
+                    out.append((node.id, makers[node.id], target))
+                    continue
+                source = next((each for each in node.inputs if each in makers and each in seen), None)
+                if source is not None:
+                    out.append((source, makers[source], target))
+        return out
+
+
+def _line(node: Node) -> str:
+    """``line 3`` of the cell, else ``model.py:7``, else nothing."""
+    for span in node.spans[:1]:
+        return f"{span.file.rsplit('/', 1)[-1]}:{span.line}" if span.file else f"line {span.line}"
+    return ""
+
+
+def _place_inputs(
+    root: Box, inputs: Sequence[Box], arguments: Sequence[Box], edges: Sequence[tuple[Box, Box]]
+) -> None:
+    """Put arguments into the root, and each other input into the innermost group that holds all its readers,
+    but not into kernels."""
+    readers: dict[int, list[Box]] = {}
+    for source, target in edges:
+        readers.setdefault(id(source), []).append(target)
+    at_root = {id(box) for box in arguments}
+    added: dict[int, tuple[Box, list[Box]]] = {}
+    for box in inputs:
+        ways = [reader.way_down() for reader in readers.get(id(box), ())]
+        group = root
+        if id(box) not in at_root and ways:
+            for level in zip(*(way[:-1] for way in ways), strict=False):
+                if any(each is not level[0] for each in level) or level[0].kind == "kernel":
+                    break
+                group = level[0]
+        added.setdefault(id(group), (group, []))[1].append(box)
+    for group, boxes in added.values():
+        if len(boxes) > MAX_INPUTS:
+            held = Box(kind="part", label=f"{len(boxes):,} inputs", name="inputs", inner=boxes)
+            limit(held, "inputs")
+            boxes = [held]
+        for box in boxes:
+            box.outer = group
+        group.inner = [*boxes, *group.inner]

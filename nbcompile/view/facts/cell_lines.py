@@ -1,0 +1,101 @@
+"""The user's cell, line by line: what became of each line, which kernels serve it, its share of bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nbcompile.record.compilation import Compilation, Span
+from nbcompile.record.provenance import Links
+from nbcompile.view.facts.facts import Call, Fate, line_shares, short_op, stage_graphs, working
+
+FATE_WORD = {
+    "fused": "fused", "library": "library", "fallback": "fallback", "break": "graph break",
+    "captured": "captured",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One kernel or call that serves a line."""
+
+    label: str
+    fate: Fate
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class CellLine:
+    """One line as typed (1-based, the magic line counts). ``fate`` is None where nothing was compiled."""
+
+    number: int
+    text: str
+    fate: Fate | None = None
+    chips: tuple[Chip, ...] = ()
+    share: float = 0.0
+
+
+def cell_lines(compilation: Compilation, calls: tuple[Call, ...], links: Links) -> tuple[CellLine, ...]:
+    """Every line of the cell; empty if the record has no cell (the Python API was used)."""
+    if compilation.cell is None:
+        return ()
+    by_line: dict[int, list[Call]] = {}
+    for call in calls:
+        for line in call.lines:
+            by_line.setdefault(line, []).append(call)
+    shares = line_shares(compilation, calls, links)
+    broken = {line for item in compilation.breaks for line in _lines(item.spans)}
+    captured = _captured(compilation) if not calls else {}
+    out = []
+    for number, text in enumerate(compilation.cell.source.split("\n"), start=1):
+        here = by_line.get(number, [])
+        chips: tuple[Chip, ...] = _chips(here) or captured.get(number, ())
+        fate: Fate | None = None
+        if number in broken:
+            fate = "break"
+            chips = (Chip("break", "break"), *chips)
+        elif any(call.fate == "fallback" for call in here):
+            fate = "fallback"
+        elif here:
+            fate = max(here, key=lambda call: (call.bytes, call.fate == "fused")).fate
+        elif chips:
+            fate = "captured"
+        out.append(CellLine(number, text, fate, chips, min(1.0, shares.get(number, 0.0))))
+    while out and not out[-1].text.strip():
+        out.pop()
+    return tuple(out)
+
+
+def _chips(calls: list[Call]) -> tuple[Chip, ...]:
+    """One chip a distinct label, in order, so that eight calls of one op read ``mm ×8``."""
+    counts: dict[tuple[str, Fate], int] = {}
+    for call in calls:
+        counts[call.label, call.fate] = counts.get((call.label, call.fate), 0) + 1
+    return tuple(Chip(label, fate, count) for (label, fate), count in counts.items())
+
+
+def _captured(compilation: Compilation) -> dict[int, tuple[Chip, ...]]:
+    """Lines and their ops, for backends whose record ends at the captured graph."""
+    ops: dict[int, dict[str, int]] = {}
+    for graph in stage_graphs(compilation, "fx"):
+        for node in working(graph):
+            for line in _lines(node.spans):
+                named = ops.setdefault(line, {})
+                named[short_op(node.op)] = named.get(short_op(node.op), 0) + 1
+    return {
+        line: tuple(Chip(label, "captured", count) for label, count in named.items())
+        for line, named in ops.items()
+    }
+
+
+def _lines(spans: tuple[Span, ...]) -> tuple[int, ...]:
+    """The cell line of the outermost frame that lies in the cell itself."""
+    return next(((span.line,) for span in spans if not span.file), ())
+
+
+def break_line(spans: tuple[Span, ...]) -> str:
+    """``cell line 4``, or ``module.py:12`` where the break is outside the cell."""
+    if line := _lines(spans):
+        return f"cell line {line[0]}"
+    if spans:
+        return f"{spans[-1].file.rsplit('/', 1)[-1]}:{spans[-1].line}"
+    return ""

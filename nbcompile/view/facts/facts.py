@@ -1,0 +1,435 @@
+"""The few figures and sentences that answer "what happened, was it worth it": shared by text and HTML.
+
+Everything is computed from the record; strings in here are still untrusted and are escaped where shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from nbcompile.errors import OptionError
+from nbcompile.record.compilation import Compilation, Graph, Kernel, Measurement, Node
+from nbcompile.record.provenance import Links
+from nbcompile.record.roofline import main_ceilings, points
+from nbcompile.targets import parse
+from nbcompile.units import bytes_text, clip, count_text, error_text, finite, ratio_text, seconds_text
+
+Fate = Literal["fused", "library", "fallback", "break", "captured"]
+"""What became of an op. ``captured`` where the record says no more than that (other backends)."""
+
+Tone = Literal["good", "even", "bad", "none"]
+ShareOf = Literal["time", "bytes"]
+
+PLAIN = ("input", "constant", "output", "view")
+"""Node kinds that do no work of their own."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One kernel, library call or fallback of a fused graph. ``bytes`` is its traffic per call;
+    ``lines`` are lines of the cell; ``share`` its part of the whole, 0 to 1: of the measured time where all
+    calls have one, else of the bytes moved (:attr:`Facts.share_of`). ``seconds`` is a call's measured time,
+    ``predicted`` that of bytes and operations at its chip's rates, where they are known."""
+
+    id: str
+    graph: str
+    label: str
+    name: str
+    fate: Fate
+    bytes: int
+    share: float
+    lines: tuple[int, ...]
+    seconds: float | None = None
+    predicted: float | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One sentence on the whole compile, and whether it is good news."""
+
+    text: str
+    tone: Tone
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the head of every view says."""
+
+    verdict: Verdict
+    subtitle: str
+    lines: tuple[str, ...]
+    calls: tuple[Call, ...]
+    moved: int
+    unfused: int
+    share_of: ShareOf
+
+
+def facts(compilation: Compilation, links: Links) -> Facts:
+    """All figures of the head, from the record alone."""
+    calls = calls_of(compilation, links)
+    moved, unfused = sum(call.bytes for call in calls), _unfused_bytes(compilation)
+    lines = [*_count_lines(compilation, calls)]
+    if moved:
+        before = f", {bytes_text(unfused)} before fusion" if unfused > moved else ""
+        lines.append(f"{bytes_text(moved)} moved{before}")
+    lines += _time_lines(compilation)
+    return Facts(
+        verdict=verdict(compilation),
+        subtitle=_subtitle(compilation),
+        lines=tuple(lines),
+        calls=calls,
+        moved=moved,
+        unfused=unfused,
+        share_of=share_of(calls),
+    )
+
+
+def stage_graphs(compilation: Compilation, *stages: str) -> list[Graph]:
+    """The graphs of these stages, in the order of the record."""
+    return [graph for graph in compilation.graphs if graph.stage in stages]
+
+
+def working(graph: Graph) -> list[Node]:
+    """The nodes of a graph that do work: no inputs, constants, views or outputs."""
+    return [node for node in graph.nodes if node.kind not in PLAIN]
+
+
+def short_op(op: str) -> str:
+    """``aten.add.Tensor`` → ``add``, ``torch.nn.functional.gelu`` → ``gelu``; attention → ``sdpa``."""
+    name = op.strip().removeprefix("torch.ops.")
+    if "scaled_dot_product" in name:
+        return "sdpa_backward" if "backward" in name else "sdpa"
+    parts = name.split(".")
+    # namespace.op or namespace.op.overload for dispatcher ops, else a Python path.
+    known = parts[0] in ("aten", "prims", "prim", "quantized", "torchvision") and len(parts) > 1
+    last = parts[1] if known else parts[-1]
+    return clip(last.lstrip("_") or name or "?", 28)
+
+
+def short_id(compilation: Compilation, id: str) -> str:
+    """``k0``; ``bw.k0`` where there is a backward graph too, ``g1.k0`` where there are several graphs."""
+    parts = id.split(".")
+    if len(parts) < 2:
+        return clip(id, 24)
+    fused = [graph.id.split(".") for graph in stage_graphs(compilation, "fused")]
+    several = len({names[0] for names in fused}) > 1
+    shown = [parts[0]] if several else []
+    shown += [part for part in parts[1:-1] if part == "bw"]
+    return clip(".".join([*shown, parts[-1]]), 24)
+
+
+def main_file(compilation: Compilation) -> str:
+    """The source that lines refer to: the cell (an empty name), or where there is none the file in which
+    most captured ops stand."""
+    if compilation.cell is not None:
+        return ""
+    seen = [n.spans[0].file for graph in stage_graphs(compilation, "fx") for n in working(graph) if n.spans]
+    return max(sorted(set(seen)), key=seen.count, default="")
+
+
+def lines_of(links: Links, id: str, file: str = "") -> tuple[int, ...]:
+    """Lines of the cell (or of ``file``) that ``id`` comes from; none for an id that is not there."""
+    return links.lines(id, file) if id in links else ()
+
+
+def calls_of(compilation: Compilation, links: Links) -> tuple[Call, ...]:
+    """Every kernel, library call and fallback in the order of the record, with its share of traffic."""
+    kernels = {kernel.id: kernel for kernel in compilation.kernels}
+    raw: list[tuple[Node, str, Fate, int]] = []
+    seen: set[str] = set()
+    for graph in stage_graphs(compilation, "fused"):
+        sizes = {node.id: node.bytes for node in graph.nodes}
+        for node in working(graph):
+            if node.id in seen:
+                continue
+            seen.add(node.id)
+            traffic = max(0, node.bytes) + sum(max(0, sizes.get(i, 0)) for i in set(node.inputs))
+            fate: Fate = "fallback" if node.kind == "fallback" else "library"
+            if kernel := kernels.get(node.id):
+                traffic, fate = kernel.bytes_read + kernel.bytes_written, "fused"
+            elif node.kind == "kernel":
+                fate = "fused"
+            raw.append((node, graph.id, fate, max(0, traffic)))
+    for kernel in compilation.kernels:
+        if kernel.id not in seen:
+            seen.add(kernel.id)
+            node = Node(kernel.id, kernel.name, kernel.name, "kernel")
+            raw.append((node, kernel.graph, "fused", max(0, kernel.bytes_read + kernel.bytes_written)))
+    file = main_file(compilation)
+    ceilings = main_ceilings(compilation)
+    known = {point.kernel: point for point in points(compilation, ceilings)} if ceilings else {}
+    out = []
+    for node, graph_id, fate, traffic in raw:
+        held = kernels.get(node.id)
+        name = held.name if held else short_op(node.op or node.name)
+        label = short_id(compilation, node.id) if fate == "fused" else name
+        lines = lines_of(links, node.id, file)
+        point = known.get(node.id)
+        predicted = point.predicted if point else (held.predicted_seconds if held else None)
+        seconds = node.seconds if node.seconds is not None else (held.seconds if held else None)
+        out.append(Call(node.id, graph_id, label, name, fate, traffic, 0.0, lines, finite(seconds),
+                        finite(predicted)))  # fmt: skip
+    timed = share_of(out) == "time"
+    weights = [max(0.0, call.seconds or 0.0) if timed else float(call.bytes) for call in out]
+    total = sum(weights) or 1.0
+    return tuple(replace(call, share=weight / total) for call, weight in zip(out, weights, strict=True))
+
+
+def call_size(call: Call) -> str:
+    """What a call's share is the part of: its measured time, else its bytes."""
+    return bytes_text(call.bytes) if call.seconds is None else seconds_text(call.seconds)
+
+
+def share_of(calls: Sequence[Call]) -> ShareOf:
+    """What shares are parts of: of time only where the time of every call was measured."""
+    return "time" if calls and all(call.seconds is not None for call in calls) else "bytes"
+
+
+def fates_of(calls: tuple[Call, ...], links: Links) -> dict[str, Fate]:
+    """What became of every node that turned into a call: the worst news among its calls."""
+    rank = {"fallback": 3, "library": 2, "fused": 1}
+    fates: dict[str, Fate] = {}
+    for call in calls:
+        for id in (call.id, *(links.up(call.id) if call.id in links else ())):
+            if rank.get(fates.get(id, ""), 0) < rank[call.fate]:
+                fates[id] = call.fate
+    return fates
+
+
+def line_shares(compilation: Compilation, calls: tuple[Call, ...], links: Links) -> dict[int, float]:
+    """Each cell line's part (0 to 1) of what :func:`share_of` says. A kernel's is divided among its loops
+    by the size of their results, and a loop's evenly among the lines it came from."""
+    loops = {node.id: node for graph in stage_graphs(compilation, "loops") for node in graph.nodes}
+    held = {kernel.id: kernel for kernel in compilation.kernels}
+    out: dict[int, float] = {}
+    for call in calls:
+        parts = _loop_parts(held.get(call.id), loops)
+        placed = [(weight, lines_of(links, loop)) for loop, weight in parts] or [(1.0, call.lines)]
+        total = sum(weight for weight, lines in placed if lines) or 1.0
+        for weight, lines in placed:
+            for line in lines:
+                out[line] = out.get(line, 0.0) + call.share * weight / total / len(lines)
+    return out
+
+
+def _loop_parts(kernel: Kernel | None, loops: Mapping[str, Node]) -> list[tuple[str, float]]:
+    if kernel is None:
+        return []
+    return [(id, float(max(1, loops[id].bytes))) for id in kernel.loops if id in loops]
+
+
+def _unfused_bytes(compilation: Compilation) -> int:
+    """Bytes if every loop and call read its inputs from memory and wrote its result there."""
+    total = 0
+    for graph in stage_graphs(compilation, "loops"):
+        sizes = {node.id: max(0, node.bytes) for node in graph.nodes}
+        total += sum(sizes[n.id] + sum(sizes.get(i, 0) for i in set(n.inputs)) for n in working(graph))
+    return total
+
+
+def contestant(compilation: Compilation) -> str:
+    """The name under which this record's own backend was measured."""
+    return compilation.backend or "nbcompile"
+
+
+def own_measurement(compilation: Compilation) -> tuple[Measurement | None, Measurement | None]:
+    """(ours, eager) for the first thing measured for both, preferring the widest of what was measured."""
+    ours = [m for m in compilation.measurements if m.contestant == contestant(compilation)]
+    eager = {m.what: m for m in compilation.measurements if m.contestant == "eager"}
+    both = [m for m in ours if m.what in eager]
+    rank = {"cell": 0, "forward+backward": 1, "forward": 2}
+    both.sort(key=lambda m: (m.median is None, rank.get(m.what, 3)))
+    if both:
+        return both[0], eager[both[0].what]
+    return (ours[0] if ours else None), None
+
+
+def verdict(compilation: Compilation) -> Verdict:
+    """Was it worth it? Says "faster" only if the compiled code ran and the quartiles do not overlap."""
+    bad = [
+        entry
+        for entry in compilation.accuracy
+        if not entry.agrees and _is_ours(compilation, entry.contestant)
+    ]
+    ours, eager = own_measurement(compilation)
+    if ours is not None and not ours.counts:
+        return Verdict(f"ran eager: {clip(ours.reason or 'no reason was recorded', 160)}", "bad")
+    if bad:
+        where = clip(bad[0].output, 40)
+        how = "in Triton's interpreter, " if compilation.execution == "interpreted" else ""
+        return Verdict(f"{how}differs from eager in {where}", "bad", clip(bad[0].reason, 160))
+    if not compilation.kernels and not compilation.graphs:
+        why = compilation.notes[0] if compilation.notes else "nothing was captured"
+        return Verdict(f"ran eager: {clip(why, 160)}", "bad" if compilation.notes else "none")
+    if compilation.execution != "compiled":
+        return _elsewhere(compilation)
+    mine, theirs = (ours.median if ours else None), (eager.median if eager else None)
+    if ours and eager and mine and theirs and mine > 0 and theirs > 0:
+        if contestant(compilation) == "eager":
+            return Verdict(f"eager: {seconds_text(mine)} a call", "none")
+        return _compare(ours, eager, theirs / mine)
+    if mine:
+        return Verdict(f"{seconds_text(mine)} a call; eager was not timed", "none")
+    if compilation.from_cache:
+        seconds = seconds_text(compilation.compile_seconds)
+        return Verdict(f"compiled in {seconds}, kernels from the cache, not timed", "none")
+    return Verdict(f"compiled in {seconds_text(compilation.compile_seconds)}, not timed", "none")
+
+
+def _elsewhere(compilation: Compilation) -> Verdict:
+    """The verdict where the kernels did not run as they would on their chip."""
+    chip = chip_text(main_target(compilation))
+    if compilation.execution == "eager":
+        return Verdict(f"compiled for {chip}, which is not here: the cell ran eagerly", "none")
+    checked = [entry for entry in compilation.accuracy if _is_ours(compilation, entry.contestant)]
+    what = f"kernels for {chip}, run by Triton's interpreter"
+    if not compilation.kernels:
+        return Verdict(f"no kernels to run by Triton's interpreter for {chip}", "none")
+    if not checked:
+        return Verdict(f"{what}: not compared with eager", "none")
+    return Verdict(f"{what}, agree with eager", "good", count_text(len(checked), "result") + " compared")
+
+
+def main_target(compilation: Compilation) -> str:
+    """The chip that kernels were made for: the one asked for, else that of the first kernel."""
+    asked = str(compilation.options.get("target", "auto"))
+    made = next((kernel.target for kernel in compilation.kernels), "cpu")
+    return made if asked == "auto" else asked
+
+
+def chip_text(name: str) -> str:
+    """``NVIDIA H100 SXM (cuda:90)``; the name alone where the table has no product for it."""
+    try:
+        part = parse(name).part
+    except OptionError:
+        part = ""
+    return f"{part} ({name})" if part else clip(name, 40)
+
+
+def _compare(ours: Measurement, eager: Measurement, ratio: float) -> Verdict:
+    ours_low, ours_high = ours.quantile(0.25) or 0.0, ours.quantile(0.75) or math.inf
+    eager_low, eager_high = eager.quantile(0.25) or 0.0, eager.quantile(0.75) or math.inf
+    detail = f"{ours.what}: {seconds_text(ours.median)} a call, eager {seconds_text(eager.median)}"
+    if 0.97 < ratio < 1.03:
+        return Verdict(f"as fast as eager ({ratio:.2f}×)", "even", detail)
+    if ours_low <= eager_high and eager_low <= ours_high:
+        return Verdict(
+            f"no clear difference from eager ({ratio:.2f}×, but the spreads overlap)", "even", detail
+        )
+    if ratio > 1:
+        text = ratio_text(ratio) if ratio >= 1.15 else f"{ratio:.2f}×"
+        return Verdict(f"{text} faster than eager", "good", detail)
+    text = ratio_text(ratio) if ratio < 0.85 else f"{ratio:.2f}×"
+    return Verdict(f"{text} — slower than eager", "bad", detail)
+
+
+def _is_ours(compilation: Compilation, name: str) -> bool:
+    return name == contestant(compilation)
+
+
+def break_even(cost: float | None, ours: Measurement | None, eager: Measurement | None) -> int | None:
+    """Calls until a compile of ``cost`` seconds has paid for itself; None if never or unknown."""
+    mine, theirs = (ours.median if ours else None), (eager.median if eager else None)
+    if cost is None or mine is None or theirs is None or not ours or not ours.counts or theirs <= mine:
+        return None
+    calls = cost / (theirs - mine)
+    return max(1, math.ceil(calls)) if math.isfinite(calls) else None
+
+
+def compile_cost(compilation: Compilation, measurement: Measurement | None) -> float | None:
+    """Seconds of the cold compile where it was measured, else of this compile (ours only)."""
+    if measurement is not None and measurement.cold is not None:
+        return measurement.cold
+    own = measurement is None or measurement.contestant == contestant(compilation)
+    return compilation.compile_seconds or None if own else None
+
+
+def _count_lines(compilation: Compilation, calls: tuple[Call, ...]) -> list[str]:
+    captured = stage_graphs(compilation, "fx")
+    out = [f"{count_text(len(captured), 'graph')}, {count_text(len(compilation.breaks), 'break')}"]
+    ops = sum(len(working(graph)) for graph in captured)
+    loops = sum(
+        1 for graph in stage_graphs(compilation, "loops") for node in working(graph)
+        if node.kind not in ("library", "fallback")
+    )  # fmt: skip
+    count = {fate: sum(1 for call in calls if call.fate == fate) for fate in ("fused", "library", "fallback")}
+    steps = [count_text(ops, "op")]
+    if loops:
+        steps.append(count_text(loops, "loop"))
+    made = [count_text(count["fused"], "kernel")] if calls or loops else []
+    made += [count_text(count["library"], "library call")] if count["library"] else []
+    made += [count_text(count["fallback"], "fallback")] if count["fallback"] else []
+    if made:
+        steps.append(" + ".join(made))
+    if ops or made:
+        out.append(" → ".join(steps))
+    return out
+
+
+def _time_lines(compilation: Compilation) -> list[str]:
+    out = []
+    ours, eager = own_measurement(compilation)
+    cost = compile_cost(compilation, ours)
+    if cost is not None:
+        text = f"compiled in {seconds_text(cost)}"
+        if compilation.from_cache:
+            text = f"compiled in {seconds_text(compilation.compile_seconds)}, kernels from the cache"
+        calls = break_even(cost, ours, eager)
+        if calls is not None:
+            text += f" · pays off after {count_text(calls, 'call')}"
+        elif ours and eager and ours.median and eager.median and ours.counts:
+            text += " · never pays off"
+        out.append(text)
+    if line := error_line(compilation):
+        out.append(line)
+    return out
+
+
+def error_line(compilation: Compilation) -> str:
+    """How far the results are from float64, relative to how far eager's own are."""
+    ours = [entry for entry in compilation.accuracy if _is_ours(compilation, entry.contestant)]
+    if not ours:
+        return ""
+    if any(not entry.agrees for entry in ours):
+        return "results differ from eager"
+    ratios = [e.error / e.eager_error for e in ours if e.error is not None and e.eager_error]
+    if ratios:
+        worst = max(ratios)
+        if worst > 2:  # and yet all agree: both errors are next to nothing, and their ratio is chance
+            return "error within rounding"
+        return "error as eager's" if 0.95 <= worst <= 1.05 else f"error {ratio_text(worst)} eager's"
+    exact = [e.error for e in ours if e.error is not None]
+    if exact:
+        return "exact, as eager" if max(exact) == 0 else f"error {error_text(max(exact))}"
+    apart = [e.max_difference for e in ours if e.max_difference is not None]
+    if apart:
+        return "same bits as eager" if max(apart) == 0 else f"within {error_text(max(apart))} of eager"
+    return "agrees with eager"
+
+
+def _subtitle(compilation: Compilation) -> str:
+    environment = compilation.environment
+    parts = [compilation.backend, compilation.mode]
+    where = environment.device or "cpu"
+    if compilation.execution != "compiled":  # the verdict names the chip that the code is for
+        where = f"ran on {where}"
+    parts.append(f"{where}, {count_text(environment.threads, 'thread')}" if environment.threads else where)
+    if environment.torch:
+        parts.append(f"torch {environment.torch.split('+')[0]}")
+    inputs = [
+        node for graph in stage_graphs(compilation, "fx")[:1] for node in graph.nodes
+        if node.kind == "input" and node.shape and not is_parameter(node)
+    ]  # fmt: skip
+    if inputs:
+        shape = ", ".join(str(size) for size in (inputs[0].shape or ())[:8])
+        parts.append(f"{inputs[0].dtype or ''}[{shape}]".removeprefix("torch."))
+    return " · ".join(clip(part, 60) for part in parts if part)
+
+
+def is_parameter(node: Node) -> bool:
+    """A graph input that is a module's parameter or buffer, by the name Dynamo gives it."""
+    return any(mark in node.name for mark in ("_parameters_", "_buffers_", "parameters__", "buffers__"))

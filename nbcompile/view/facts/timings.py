@@ -1,0 +1,99 @@
+"""Times of all contestants side by side, as numbers: what the table, the bars and the charts show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nbcompile.record.compilation import Compilation, Measurement
+from nbcompile.units import clip, count_text, finite
+from nbcompile.view.facts import facts as fact
+
+
+@dataclass(frozen=True)
+class TimingRow:
+    """One contestant. Times are in seconds, ``None`` where not measured; ``measurement`` is its place in the
+    record's ``measurements``, where the samples are.
+
+    ``p10``, ``median`` and ``p90`` are of one call, and only count where ``counts`` is true: else eager code
+    ran, for ``reason``. ``cold`` is the compile with empty caches, or where that was not measured the one of
+    this record. ``ratio`` is how many times faster than eager a call is. ``break_even``: calls until the
+    compile has paid for itself; ``never`` is true where it does not.
+    """
+
+    measurement: int
+    contestant: str
+    mode: str
+    own: bool
+    counts: bool
+    reason: str = ""
+    median: float | None = None
+    p10: float | None = None
+    p90: float | None = None
+    cold: float | None = None
+    warm: float | None = None
+    first: float | None = None
+    ratio: float | None = None
+    break_even: int | None = None
+    never: bool = False
+
+    @property
+    def name(self) -> str:
+        """The contestant, and its mode where that is not the default."""
+        plain = self.mode in ("", "default")
+        return clip(self.contestant if plain else f"{self.contestant} {self.mode}", 40)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What was timed (``forward``, ``cell``), how, in a few words, and a row a contestant."""
+
+    what: str
+    about: str
+    rows: tuple[TimingRow, ...] = ()
+
+
+def timings(compilation: Compilation) -> tuple[Timing, ...]:
+    """One for each thing that was timed; where nothing was, the verdict says why."""
+    groups: dict[str, list[int]] = {}
+    for place, measurement in enumerate(compilation.measurements):
+        groups.setdefault(measurement.what, []).append(place)
+    out = []
+    for what, places in groups.items():
+        group = [compilation.measurements[place] for place in places]
+        if any(m.steady or m.cold or m.warm or m.first for m in group):
+            eager = next((m for m in group if m.contestant == "eager"), None)
+            rows = tuple(_row(compilation, place, eager) for place in places)
+            out.append(Timing(what, _about(group), rows))
+    return tuple(out)
+
+
+def _about(group: list[Measurement]) -> str:
+    samples = [len(m.steady) for m in group if m.steady]
+    threads = {m.threads for m in group if m.threads}
+    about = f"one call, median of {min(samples):,}, spread p10–p90" if samples else "no call was timed"
+    return f"{about}, {count_text(threads.pop(), 'thread')}" if len(threads) == 1 else about
+
+
+def _row(compilation: Compilation, place: int, eager: Measurement | None) -> TimingRow:
+    m = compilation.measurements[place]
+    is_eager = m.contestant == "eager"
+    cost = None if is_eager else fact.compile_cost(compilation, m)
+    calls = fact.break_even(cost, m, eager)
+    median, base = m.median, (eager.median if eager else None)
+    return TimingRow(
+        place,
+        m.contestant,
+        m.mode,
+        own=m.contestant == fact.contestant(compilation),
+        counts=m.counts,
+        reason=m.reason or ("" if m.counts else "no reason was recorded"),
+        median=finite(median),
+        p10=finite(m.quantile(0.1)),
+        p90=finite(m.quantile(0.9)),
+        cold=finite(cost),
+        warm=finite(m.warm),
+        first=finite(m.first),
+        ratio=finite(base / median) if median and base else None,
+        break_even=calls,
+        never=bool(median and base and not is_eager and cost is not None and calls is None),
+    )

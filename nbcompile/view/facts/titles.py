@@ -1,0 +1,26 @@
+"""What the graphs of a record are called."""
+
+from __future__ import annotations
+
+from nbcompile.record.compilation import Compilation, Graph
+from nbcompile.units import clip
+
+STAGE_TITLE = {
+    "fx": "FX graph", "joint": "joint graph", "forward": "forward graph", "backward": "backward graph",
+    "loops": "loop program", "fused": "fused program",
+}  # fmt: skip
+
+
+def graph_title(compilation: Compilation, graph: Graph) -> str:
+    """``Backward fused program``, or ``g1 FX graph`` where several graphs were captured."""
+    several = len({g.id.split(".")[0] for g in compilation.graphs}) > 1
+    parent = ""
+    if graph.stage in ("loops", "fused"):
+        parts = graph.id.split(".")
+        known = {"fw": "forward", "bw": "backward"}
+        parent = next((known[part] for part in parts if part in known), "")
+        if parent and not any(part == "bw" for g in compilation.graphs for part in g.id.split(".")):
+            parent = ""
+    words = [graph.id.split(".")[0] if several else "", parent, STAGE_TITLE.get(graph.stage, graph.stage)]
+    text = clip(" ".join(word for word in words if word), 60)
+    return text[:1].upper() + text[1:] if not several else text

@@ -1,0 +1,404 @@
+"""From a record to what the HTML template prints: escaped by the template, capped in size here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from nbcompile.record.compilation import Compilation, Decision, Graph, Kernel
+from nbcompile.record.provenance import Links
+from nbcompile.units import (
+    bytes_text,
+    clip,
+    clip_middle,
+    count_text,
+    error_text,
+    milliseconds_text,
+    percent_text,
+    seconds_text,
+    shape_text,
+)
+from nbcompile.view.drawing.drawing import fused_drawing, fx_drawing
+from nbcompile.view.drawing.pipeline_strip import strip
+from nbcompile.view.drawing.roofline import Roofline, quantity, roofline, roofline_picture, table
+from nbcompile.view.drawing.svg import Picture, graph_picture, timing_picture
+from nbcompile.view.facts import facts as fact
+from nbcompile.view.facts.cell_lines import FATE_WORD, break_line, cell_lines
+from nbcompile.view.facts.kernels import Sources, artifact_lines, launch_facts, spilled_bytes, time_facts
+from nbcompile.view.facts.parts import selected
+from nbcompile.view.facts.schedules import explained
+from nbcompile.view.facts.search import searches
+from nbcompile.view.facts.timings import TimingRow, timings
+from nbcompile.view.facts.titles import STAGE_TITLE, graph_title
+from nbcompile.view.html.highlight import highlight_lines
+from nbcompile.view.html.rows import Caps, Rows, Text, clip_line, lines_label, take
+from nbcompile.view.html.styles import Styler
+
+
+class Model:
+    """Everything the template asks for, computed once. All strings are plain unless typed Markup."""
+
+    def __init__(self, compilation: Compilation, css: Styler, caps: Caps, show: Sequence[str] = ()) -> None:
+        self.record, self.css, self.caps = compilation, css, caps
+        self.links = Links(compilation)
+        self.file = fact.main_file(compilation)
+        self.line_word = "cell line" if compilation.cell else f"{clip(self.file.rsplit('/', 1)[-1], 30)} line"
+        self.facts = fact.facts(compilation, self.links)
+        self.strip = strip(compilation)
+        self.kernels_by_id = {kernel.id: kernel for kernel in compilation.kernels}
+        self._roof: Roofline | None = roofline(compilation)
+        self._points = {point.kernel: point for point in self._roof.points} if self._roof else {}
+        self.record = selected(compilation, show)  # from here on: the head above tells of all of it
+
+    # The cell
+
+    def cell(self) -> Rows:
+        rows = cell_lines(self.record, self.facts.calls, self.links)
+        shown = take(rows, self.caps.cell_lines)
+        starts = self.record.cell.body_starts if self.record.cell else 1
+        body = "\n".join(clip_line(row.text, self.caps.width) for row in shown.items[max(0, starts - 1) :])
+        colored = highlight_lines(body, "python", self.css)
+        out = []
+        for row in shown.items:
+            index = row.number - max(1, starts)
+            code = (
+                colored[index] if 0 <= index < len(colored) else _dim(row.text[: self.caps.width], self.css)
+            )
+            chips = take(row.chips, 2)
+            out.append(
+                {
+                    "number": row.number,
+                    "code": code if self.css.page else _indented(code),
+                    "fate": row.fate or "",
+                    "word": FATE_WORD.get(row.fate or "", ""),
+                    "chips": [
+                        (
+                            clip(c.label, 18) + (f" ×{c.count}" if c.count > 1 else ""),
+                            c.fate,
+                            _chip_note(c.fate),
+                        )
+                        for c in chips.items
+                    ],
+                    "more": chips.more,
+                    "share": row.share,
+                }
+            )
+        return Rows(out, shown.more)
+
+    # Pictures
+
+    def fused_pictures(self) -> list[dict[str, Any]]:
+        graphs = [g for g in fact.stage_graphs(self.record, "fused") if fact.working(g)]
+        out: list[dict[str, Any]] = []
+        height = 0
+        for graph in graphs[: self.caps.pictures]:
+            drawing = fused_drawing(self.record, graph, self.facts.calls, self.links, self.caps.boxes)
+            room = 560 if self.record.cell else 1040
+            picture = graph_picture(drawing, self.css.tone, max_width=room, max_height=560)
+            height += picture.height + 30
+            out.append({"title": self.title(graph), "picture": self.show(picture), "notes": drawing.left_out,
+                        "beside": not out or height <= 720})  # fmt: skip
+        return out
+
+    def fx_pictures(self) -> list[dict[str, Any]]:
+        fates = fact.fates_of(self.facts.calls, self.links)
+        chips = self._chips()
+        out = []
+        for graph in [g for g in fact.stage_graphs(self.record, "fx") if fact.working(g)][
+            : self.caps.pictures
+        ]:
+            drawing = fx_drawing(graph, fates, chips, self.caps.boxes)
+            picture = graph_picture(drawing, self.css.tone, max_width=1000, max_height=420, fold_width=1040)
+            out.append({"title": self.title(graph), "picture": self.show(picture), "notes": drawing.left_out,
+                        "ops": len(fact.working(graph)), "small": picture.height < 640,
+                        "by": "cell line" if self.record.cell else "module or line"})  # fmt: skip
+        return out
+
+    def _chips(self) -> dict[str, str]:
+        """The labels of the calls that every captured op turned into."""
+        chips: dict[str, str] = {}
+        for call in self.facts.calls:
+            for id in self.links.up(call.id) if call.id in self.links else ():
+                chips[id] = (
+                    f"{chips[id]}, {call.label}" if id in chips and len(chips[id]) < 60 else call.label
+                )
+        return chips
+
+    def show(self, picture: Picture) -> dict[str, Any]:
+        """For the template: inline SVG in the page, a data URI in the fragment."""
+        return {"svg": Markup(picture.svg) if self.css.page else None,
+                "uri": "" if self.css.page else picture.data_uri(),
+                "width": picture.width, "height": picture.height, "alt": picture.description}  # fmt: skip
+
+    def title(self, graph: Graph) -> str:
+        return graph_title(self.record, graph)
+
+    # Fusion
+
+    def decisions(self) -> dict[str, Any]:
+        ordered = sorted(self.record.decisions, key=lambda d: -d.bytes_saved)
+        rows = [
+            {
+                "pair": self._pair(d),
+                "accepted": d.accepted,
+                "overruled": d.overruled,
+                "saved": bytes_text(d.bytes_saved) if d.bytes_saved else "–",
+                "why": clip(d.reason or d.code, 160),
+                "lines": lines_label(sorted({*self._lines(d.producer), *self._lines(d.consumer)})),
+            }
+            for d in ordered
+        ]
+        accepted = [row for row in rows if row["accepted"] and not row["overruled"]]
+        other = [row for row in rows if not row["accepted"] or row["overruled"]]
+        fold = len(accepted) > 8
+        return {
+            "count": len(rows),
+            "fused": sum(1 for row in rows if row["accepted"]),
+            "overruled": sum(1 for row in rows if row["overruled"]),
+            "lined": any(row["lines"] for row in rows),
+            "saved": bytes_text(sum(d.bytes_saved for d in ordered if d.accepted)),
+            "folded": take(accepted if fold else [], self.caps.rows // 4),
+            "shown": take(other if fold else accepted + other, self.caps.rows // 8),
+        }
+
+    def _pair(self, decision: Decision) -> str:
+        sign = "→" if decision.kind == "producer-consumer" else "∥"
+        return f"{self._name(decision.producer)} {sign} {self._name(decision.consumer)}"
+
+    def _name(self, id: str) -> str:
+        node = self.links.nodes.get(id)
+        name = node.name if node else id.rsplit(".", 1)[-1]
+        if id in self.kernels_by_id or (node and node.kind in ("library", "fallback")):
+            name = fact.short_op(node.op) if node and node.kind != "kernel" else name
+        return clip_middle(name, 28)
+
+    def _lines(self, id: str) -> tuple[int, ...]:
+        return fact.lines_of(self.links, id, self.file)
+
+    # Kernels and texts
+
+    def kernels(self) -> Rows:
+        shares = {call.id: call.share for call in self.facts.calls}
+        heaviest = max(self.record.kernels, key=lambda k: shares.get(k.id, 0.0), default=None)
+        shown = take(self.record.kernels, self.caps.kernels)
+        sources = Sources(self.css, self.caps, self._lines, artifact_lines(self.record, self.caps))
+        return Rows(
+            [self._kernel(k, shares.get(k.id, 0.0), k is heaviest, sources) for k in shown.items], shown.more
+        )
+
+    def _kernel(self, kernel: Kernel, share: float, heaviest: bool, sources: Sources) -> dict[str, Any]:
+        texts = sources.of(kernel)
+        launches = take(kernel.launches, self.caps.rows // 20)
+        spilled = spilled_bytes(kernel)
+        return {
+            "label": fact.short_id(self.record, kernel.id),
+            "name": clip(kernel.name, 80),
+            "schedule": clip(kernel.schedule, 120),
+            "meanings": explained(kernel.schedule),
+            "traffic": f"reads {bytes_text(kernel.bytes_read)}, writes {bytes_text(kernel.bytes_written)}",
+            "share": f"{percent_text(share)} of {self.facts.share_of}" if share else "",
+            "flops": quantity(kernel.flops, "flop") if kernel.flops else "",
+            "lines": lines_label(self._lines(kernel.id)),
+            "lines_many": len(self._lines(kernel.id)) > 1,
+            "loops": clip(", ".join(self._name(id) for id in kernel.loops[:30]), 300),
+            "loop_count": len(kernel.loops),
+            "recomputed": clip(", ".join(self._name(id) for id in kernel.recomputed[:12]), 160),
+            "time": time_facts(self._points.get(kernel.id)),
+            "spills": f"spills {bytes_text(spilled)} a thread" if spilled else "",
+            "launches": Rows(
+                [launch_facts(each, len(kernel.launches) > 1) for each in launches.items], launches.more
+            ),
+            "sources": texts,
+            "open": heaviest and bool(texts) and len(texts[0]["text"].lines) <= 60,
+        }
+
+    def roofline(self) -> dict[str, Any] | None:
+        """The plot and the table of what each kernel reaches under its chip's ceilings."""
+        roof = self._roof
+        if roof is None or not self.record.kernels:
+            return None
+        figures = table(roof)
+        rows = take(figures.rows, self.caps.rows // 3)
+        widths = [max(map(len, column)) for column in zip(figures.heads, *rows.items, strict=True)]
+        ranged = [
+            tuple(
+                cell.rjust(width) if n else cell
+                for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+            )
+            for row in rows.items
+        ]
+        return {
+            "title": roof.title,
+            "summary": roof.summary,
+            "launching": roof.launching,
+            "open": roof.ceilings.target != "cpu",
+            "picture": self.show(roofline_picture(roof, self.css.tone)),
+            "heads": figures.heads,
+            "rows": Rows(ranged, rows.more),
+            "folded": len(rows.items) > 12,
+        }
+
+    def text(self, text: str, language: str, limit: int) -> Text:
+        lines = text.rstrip().split("\n")
+        shown = take(lines, limit)
+        body = "\n".join(clip_line(line, self.caps.width) for line in shown.items)
+        return Text(highlight_lines(body, language, self.css), (), shown.more)
+
+    def texts(self) -> Rows:
+        """The texts of all stages, in the order of the pipeline."""
+        graphs = [graph for graph in self.record.graphs if graph.text.strip()]
+        order = list(STAGE_TITLE)
+        graphs.sort(key=lambda g: order.index(g.stage) if g.stage in order else 9)
+        shown = take(graphs, 2 * self.caps.graphs)
+        return Rows([self._stage_text(graph) for graph in shown.items], shown.more)
+
+    def _stage_text(self, graph: Graph) -> tuple[str, str, Text]:
+        nouns = ("loop or call", "loops and calls") if graph.stage == "loops" else ("node", "")
+        size = count_text(len(fact.working(graph)), *nouns)
+        return self.title(graph), size, self.text(graph.text, "ir", self.caps.text_lines)
+
+    # Numbers
+
+    def timings(self) -> list[dict[str, Any]]:
+        out = []
+        for group in timings(self.record)[: self.caps.graphs]:
+            shown = take(group.rows, min(24, self.caps.rows))
+            rows = [_timing(row) for row in shown.items]
+            measured = self.record.measurements
+            bars = [(measured[t.measurement], r["bar_note"]) for t, r in zip(shown.items, rows, strict=True)]
+            picture = timing_picture(bars, fact.contestant(self.record), self.css.tone)
+            out.append(
+                {
+                    "what": clip(group.what, 60),
+                    "rows": rows,
+                    "more": shown.more,
+                    "about": group.about,
+                    "noted": any(row["note"] for row in rows),
+                    "picture": self.show(picture),
+                }
+            )
+        return out
+
+    def accuracy(self) -> tuple[Rows, Rows]:
+        """Outputs that differ, and outputs that agree."""
+        differ: list[dict[str, str]] = []
+        agree: list[dict[str, str]] = []
+        for a in self.record.accuracy:
+            row = {
+                "who": clip(a.contestant, 40), "output": clip(a.output, 60), "error": error_text(a.error),
+                "eager": error_text(a.eager_error), "apart": error_text(a.max_difference),
+                "reason": clip(a.reason, 160), "verdict": "✓ agrees" if a.agrees else "✗ differs",
+            }  # fmt: skip
+            (agree if a.agrees else differ).append(row)
+        return take(differ, self.caps.rows // 8), take(agree, self.caps.rows // 2)
+
+    # Lists
+
+    def breaks(self) -> Rows:
+        return take(
+            ((break_line(b.spans), clip(b.reason, 240), clip(b.hint, 240)) for b in self.record.breaks),
+            self.caps.rows // 4,
+        )
+
+    def notes(self) -> Rows:
+        return take((clip(note, 300) for note in self.record.notes), self.caps.rows // 4)
+
+    def recompiles(self) -> Rows:
+        return take(
+            (
+                (break_line(r.spans), clip(r.function, 60), clip(r.reason, 240))
+                for r in self.record.recompiles
+            ),
+            self.caps.rows // 4,
+        )
+
+    def guards(self) -> Rows:
+        return take(
+            (
+                (clip(g.graph, 24), clip(g.kind, 40), clip(g.name, 80), clip("; ".join(g.code[:6]), 200))
+                for g in self.record.guards
+            ),
+            self.caps.rows // 4,
+        )  # fmt: skip
+
+    def autotune(self) -> Rows:
+        """What was tried for each kernel, the fastest first."""
+        return take(searches(self.record, self._name, self.caps.rows // 2), self.caps.rows // 4)
+
+    def passes(self) -> Rows:
+        return take(
+            (
+                (clip(p.name, 60), milliseconds_text(p.milliseconds), clip(_arrow(p.before, p.after), 80),
+                 clip(p.note, 80))
+                for p in self.record.passes
+            ),
+            self.caps.rows,
+        )  # fmt: skip
+
+    def saved(self) -> list[str]:
+        """For each forward graph, the tensors kept for the backward pass."""
+        out = []
+        for graph in fact.stage_graphs(self.record, "forward")[: self.caps.graphs]:
+            if graph.saved:
+                nodes = {node.id: node for node in graph.nodes} | {node.name: node for node in graph.nodes}
+                size = sum(max(0, nodes[name].bytes) for name in graph.saved if name in nodes)
+                names = clip(", ".join(_saved_name(nodes.get(name), name) for name in graph.saved[:12]), 200)
+                count = count_text(len(graph.saved), "tensor")
+                out.append(f"{count} saved for the backward pass ({bytes_text(size)}): {names}")
+        return out
+
+    def environment(self) -> list[tuple[str, str]]:
+        e = self.record.environment
+        pairs = [("nbcompile", e.nbcompile), ("python", e.python), ("torch", e.torch), ("triton", e.triton),
+                 ("platform", e.platform), ("processor", e.processor), ("device", e.device),
+                 ("threads", str(e.threads) if e.threads else ""), ("compiler", e.compiler),
+                 ("flags", " ".join(e.flags[:60])),
+                 ("options", ", ".join(f"{k}={v}" for k, v in list(self.record.options.items())[:40])),
+                 ("record", f"{self.record.id} · {self.record.schema}")]  # fmt: skip
+        return [(name, clip(value, 300)) for name, value in pairs if value]
+
+
+def _timing(row: TimingRow) -> dict[str, Any]:
+    """One contestant in words."""
+    reason = clip(row.reason, 120) if row.counts else f"ran eager: {clip(row.reason, 120)}"
+    pays = count_text(row.break_even, "call") if row.break_even is not None else None
+    spread = " – ".join(map(seconds_text, (row.p10, row.p90)))
+    return {
+        "name": row.name,
+        "ours": row.own,
+        "median": seconds_text(row.median) if row.counts else "–",
+        "spread": spread if row.p10 is not None else "–",
+        "ratio": f"{row.ratio:.2f}×" if row.ratio else "–",
+        "first": seconds_text(row.first),
+        "warm": seconds_text(row.warm),
+        "cold": seconds_text(row.cold),
+        "pays": pays or ("never" if row.never else "–"),
+        "note": reason,
+        "bar_note": reason or (f"compile {seconds_text(row.cold)}" if row.cold is not None else ""),
+    }
+
+
+def _dim(text: str, css: Styler) -> Markup:
+    return Markup("<span {}>{}</span>").format(css("t-com"), text)
+
+
+def _indented(code: Markup) -> Markup:
+    """Leading blanks as no-break spaces: where a site strips styles, ``<code>`` would lose them."""
+    plain = code.lstrip(" ")
+    return Markup("\u00a0" * (len(code) - len(plain))) + plain
+
+
+def _chip_note(fate: str) -> str:
+    """The word that says what a chip's colour says."""
+    return {"fused": "fused kernel", "library": "library call", "fallback": "fallback to ATen",
+            "break": "graph break", "captured": "captured"}.get(fate, "")  # fmt: skip
+
+
+def _arrow(before: str, after: str) -> str:
+    return f"{before} → {after}" if before and after else before or after
+
+
+def _saved_name(node: Any, name: str) -> str:
+    return f"{node.name} {shape_text(node.dtype, node.shape)}".strip() if node else name

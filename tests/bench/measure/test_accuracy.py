@@ -1,0 +1,188 @@
+"""Accuracy against float64: right answers agree, wrong ones are named, state is as before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from nbcompile.bench.measure.accuracy import RUN, check
+from nbcompile.bench.measure.state import Snapshot
+from nbcompile.bench.measure.timing import Step
+from nbcompile.record.compilation import Accuracy
+
+
+def verdicts(
+    eager: Any, other: Any, args: tuple[Any, ...], train: bool = False
+) -> tuple[dict[str, Accuracy], Snapshot]:
+    before = Snapshot({"fn": eager, "args": args})
+    leaves = tuple(t for t in before.tensors.values() if t.is_leaf and t.requires_grad)
+    step = Step(eager, args, train=train, leaves=leaves)
+    found = check(step, {"other": step.with_function(other)}, before)
+    assert before.changed() == ()
+    return {item.output: item for item in found}, before
+
+
+def test_same_program_agrees_and_has_eagers_error() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 64), nn.BatchNorm1d(64), nn.GELU(), nn.Dropout(0.3))
+    found, _ = verdicts(model, model, (torch.randn(16, 32),), train=True)
+    assert set(found) == {
+        "output", "fn.0.weight.grad", "fn.0.bias.grad", "fn.1.weight.grad", "fn.1.bias.grad",
+        "fn.1.running_mean", "fn.1.running_var", "fn.1.num_batches_tracked",
+    }  # fmt: skip
+    assert all(item.agrees for item in found.values()), found
+    output = found["output"]
+    assert output.error == output.eager_error and 1e-9 < (output.eager_error or 0) < 1e-6
+
+
+def test_reference_draws_the_numbers_eager_draws() -> None:
+    def noisy(x: torch.Tensor) -> torch.Tensor:
+        noise = torch.rand(x.shape) + torch.randn_like(x) + torch.empty_like(x).uniform_(1, 2)
+        return x * noise + torch.normal(0.0, torch.ones(4)) + F.dropout(x, 0.5) + torch.bernoulli(x.sigmoid())
+
+    found, _ = verdicts(noisy, noisy, (torch.randn(50, 4),))
+    assert found["output"].agrees and (found["output"].eager_error or 1.0) < 1e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_low_precision_is_widened_through_casts_and_factories(dtype: torch.dtype) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        steps = torch.arange(8, dtype=torch.float32) / 7
+        return (x.float() * steps + torch.tensor(0.1)).softmax(-1).to(dtype)
+
+    found, _ = verdicts(program, program, (torch.randn(16, 8, dtype=dtype),))
+    assert 1e-5 < (found["output"].eager_error or 0) < 1e-2
+
+
+def test_three_times_eagers_error_disagrees_and_says_how_much() -> None:
+    x, y = torch.rand(1000) + 0.5, torch.rand(1000) + 0.5
+
+    def eager(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x / y
+
+    def sloppy(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x / y * (1 + 3e-6)
+
+    found, _ = verdicts(eager, sloppy, (x, y))
+    assert not found["output"].agrees and "times eager's" in found["output"].reason
+    assert verdicts(eager, lambda x, y: x * y.reciprocal(), (x, y))[0]["output"].agrees
+
+
+def test_more_exact_than_eager_agrees() -> None:
+    def eager(x: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros(())
+        for row in x:
+            total = total + row.sum()
+        return total
+
+    found, _ = verdicts(eager, lambda x: x.double().sum().float(), (torch.rand(2000, 3),))
+    assert found["output"].agrees and (found["output"].error or 0) <= (found["output"].eager_error or 0)
+
+
+def test_lost_nan_wrong_infinity_wrong_dtype_shape_and_exception() -> None:
+    x = torch.tensor([1.0, float("nan"), float("inf")])
+    assert verdicts(lambda x: x * 1, lambda x: x + 0, (x,))[0]["output"].agrees
+    assert not verdicts(lambda x: x * 1, torch.nan_to_num, (x,))[0]["output"].agrees
+    assert not verdicts(lambda x: x * 1, lambda x: x.abs() * -1, (x,))[0]["output"].agrees
+    assert "float64" in verdicts(lambda x: x * 1, lambda x: x.double(), (x,))[0]["output"].reason
+    assert "(1, 3)" in verdicts(lambda x: x * 1, lambda x: x[None], (x,))[0]["output"].reason
+    assert verdicts(lambda x: x * 1, lambda x: x @ x[0], (x,))[0][RUN].reason.startswith("RuntimeError")
+
+
+def test_wrong_gradient_with_right_output_is_found() -> None:
+    x = torch.randn(8, requires_grad=True)
+    found, _ = verdicts(lambda x: x * x, lambda x: x * x.detach(), (x,), train=True)
+    assert found["output"].agrees and not found["args[0].grad"].agrees
+
+
+def test_mutation_that_is_missing_or_extra_is_found() -> None:
+    def eager(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.add_(1) + y
+
+    found, _ = verdicts(eager, lambda x, y: x + 1 + y, (torch.zeros(3), torch.zeros(3)))
+    assert found["output"].agrees and not found["args[0]"].agrees
+    found, _ = verdicts(eager, lambda x, y: x.add_(1) + y.zero_(), (torch.zeros(3), torch.ones(3)))
+    assert not found["args[1]"].agrees
+
+
+def test_views_that_share_memory_share_it_in_float64_too() -> None:
+    base = torch.randn(4, 4)
+
+    def program(base: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
+        row.mul_(3)
+        return base.sum(0) / 7
+
+    found, _ = verdicts(program, program, (base, base[1]))
+    assert set(found) == {"output", "args[0]", "args[1]"}
+    assert all(item.agrees and (item.eager_error or 0) < 1e-6 for item in found.values())
+
+
+def test_integers_may_follow_eager_or_the_truth_and_nothing_else() -> None:
+    def ties(x: torch.Tensor) -> torch.Tensor:
+        return (x * (1 / 3) * 3).argmax(-1)
+
+    x = torch.randn(64, 10)
+    assert verdicts(ties, lambda x: x.argmax(-1), (x,))[0]["output"].agrees
+    wrong = verdicts(ties, lambda x: x.argmin(-1), (x,))[0]["output"]
+    assert not wrong.agrees and wrong.error == 1.0
+
+
+def test_own_random_numbers_are_said_to_be_so() -> None:
+    def eager(x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(x, 0.5)
+
+    def other(x: torch.Tensor) -> torch.Tensor:
+        torch.rand(7)
+        return F.dropout(x, 0.5)
+
+    found, _ = verdicts(eager, other, (torch.rand(1000),))
+    assert not found["output"].agrees and "its own random numbers" in found["output"].reason
+
+
+def test_float64_program_has_no_reference_and_is_compared_with_eager() -> None:
+    x = torch.randn(5, dtype=torch.float64)
+    found, _ = verdicts(torch.exp, torch.exp, (x,))
+    assert found["output"].agrees and found["output"].eager_error is None
+    assert "float64" in found["output"].reason
+    assert not verdicts(torch.exp, lambda x: x.half().exp().double(), (x,))[0]["output"].agrees
+
+
+def tipped(shift: float) -> Any:
+    """A relu layer's pre-activation, ``shift`` lower than it should be."""
+
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.relu(x @ w - shift)
+
+    return program
+
+
+def kinked() -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs of which one pre-activation is a few roundings from zero, and the others are not."""
+    torch.manual_seed(0)
+    x, w = torch.randn(8, 16), torch.randn(16, 4)
+    x[0, 15] -= ((x.double() @ w.double())[0, 0] - 1e-6) / w[15, 0]  # above zero, whatever order sums are in
+    return x.requires_grad_(), w.requires_grad_()
+
+
+def test_a_mask_that_a_last_bit_tips_is_nobodys_fault() -> None:
+    x, w = kinked()
+    near = float((x @ w).detach()[0, 0])
+    assert 0 < near < 2e-6
+    found, _ = verdicts(tipped(0.0), tipped(2e-6), (x, w), train=True)
+    flipped = found["args[0].grad"]
+    assert flipped.error > 1e-3 and flipped.agrees and "as far as eager moves" in flipped.reason
+
+
+def test_a_gradient_that_no_rounding_explains_differs() -> None:
+    def wrong(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        out = F.relu(x @ w)
+        return out + 1e-3 * (x.sum(1, keepdim=True) - x.sum(1, keepdim=True).detach())
+
+    torch.manual_seed(1)
+    args = (torch.randn(8, 16, requires_grad=True), torch.randn(16, 4, requires_grad=True))
+    found, _ = verdicts(tipped(0.0), wrong, args, train=True)
+    assert found["output"].agrees and not found["args[0].grad"].agrees

@@ -1,0 +1,196 @@
+"""Every scalar operation of the loop IR, in every type it has, at its edges: C against torch."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+import nbcompile
+from nbcompile.compiler.codegen.c.expressions import HELPERS
+from nbcompile.compiler.loop_ir.expr import COMPARISONS, SCALAR_OPS, Load, cast, op
+from nbcompile.compiler.loop_ir.index import Axis, index
+from nbcompile.compiler.loop_ir.interpret import REFERENCE
+from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, LoopProgram, View
+from nbcompile.compiler.runtime.c.toolchain import find_toolchain
+from tests.compiler.codegen.running import compile_program, same_zeros
+from tests.compiler.lower.harness import compare
+
+NAN, INF = math.nan, math.inf
+EDGES = [NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, -3.0, 1e-3, 10.0, -7.3, 40.0,
+         -40.0, 1e30, -1e30, 1e-30]  # fmt: skip
+INTEGERS = [0, 1, -1, 2, -2, 3, 7, -7, 31, 33, 64, -64, 100, -128, 127]
+FLOAT_ONLY = (
+    "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh "
+    "asinh acosh atanh erf erfc erfinv lgamma digamma sigmoid isinf i0 i0e i1 i1e ndtri log_ndtr erfcx "
+    "div atan2 hypot copysign nextafter isnan floor ceil trunc round".split()
+)
+INTEGER_ONLY = "bitnot bitand bitor bitxor shl shr".split()
+BOTH = (
+    "neg abs sign signbit add sub mul truncdiv floordiv fmod remainder pow minimum maximum fmin fmax lt le "
+    "gt ge eq ne".split()
+)
+LOGICAL = "not and or bitand bitor bitxor bitnot add mul minimum maximum lt le gt ge eq ne".split()
+ELSEWHERE = {"cast", "where", "fma", "philox_uniform"}
+OPERATIONS = {
+    torch.float32: FLOAT_ONLY + BOTH,
+    torch.float64: FLOAT_ONLY + BOTH,
+    torch.int64: INTEGER_ONLY + BOTH,
+    torch.int32: INTEGER_ONLY + BOTH,
+    torch.int16: INTEGER_ONLY + BOTH,
+    torch.int8: INTEGER_ONLY + BOTH,
+    torch.uint8: [name for name in INTEGER_ONLY + BOTH if name not in ("neg", "bitnot")],
+    torch.bool: LOGICAL,
+}
+EITHER_ZERO = frozenset("minimum maximum fmin fmax".split())  # of 0 and -0, either
+NO_ZERO = frozenset("truncdiv floordiv fmod remainder".split())  # torch raises for integers
+
+
+def test_every_operation_is_listed_here():
+    assert set(FLOAT_ONLY + INTEGER_ONLY + BOTH + LOGICAL) | ELSEWHERE == set(SCALAR_OPS)
+
+
+def buffer(name: str, tensor: torch.Tensor, role: str = "temporary") -> Buffer:
+    return Buffer(name, (index(tensor.numel()),), (index(1),), tensor.dtype, role)  # type: ignore[arg-type]
+
+
+def elementwise(inputs: dict[str, torch.Tensor], bodies: dict[str, object]) -> LoopProgram:
+    """One loop a body over one-dimensional inputs; each body is a function of the loaded scalars."""
+    buffers = [buffer(name, tensor, "input") for name, tensor in inputs.items()]
+    size = next(iter(inputs.values())).numel()
+    statements = []
+    for name, body in bodies.items():
+        axis = Axis(f"i_{name}", index(size))
+        value = body({item.name: Load(item.name, (index(axis),), item.dtype) for item in buffers})
+        out = Buffer(name, (index(size),), (index(1),), value.dtype)
+        statements.append(Loop(f"g0.l{len(statements)}", (out,), (axis,), value, op=name))
+    outputs = tuple(View.whole(item.outputs[0]) for item in statements)
+    return LoopProgram("g0.fw", tuple(buffers), tuple(statements), outputs, {}, {})
+
+
+def pairs(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    if dtype.is_floating_point:
+        values = torch.tensor(EDGES, dtype=dtype)
+    elif dtype == torch.bool:
+        values = torch.tensor([False, True])
+    else:
+        values = torch.tensor(INTEGERS).to(dtype)
+    left, right = torch.meshgrid(values, values, indexing="ij")
+    return left.reshape(-1).contiguous(), right.reshape(-1).contiguous()
+
+
+@pytest.mark.parametrize("dtype", OPERATIONS, ids=str)
+def test_operations_agree_with_torch(dtype):
+    x, y = pairs(dtype)
+    safe = torch.where(y == 0, torch.ones_like(y), y)
+    names = OPERATIONS[dtype]
+
+    def body(name):
+        second = "safe" if name in NO_ZERO and not dtype.is_floating_point else "y"
+        if SCALAR_OPS[name] == 1:
+            return lambda at: op(name, at["x"])
+        return lambda at: op(name, at["x"], at[second])
+
+    inputs = {"x": x, "y": y, "safe": safe}
+    program = elementwise(inputs, {f"{name}_": body(name) for name in names})
+    got = compile_program(program)(list(inputs.values()))
+    wrong = []
+    for name, mine in zip(names, got, strict=True):
+        second = safe if name in NO_ZERO and not dtype.is_floating_point else y
+        args = [x, second][: SCALAR_OPS[name]]
+        want = torch.bool if name in COMPARISONS else dtype
+        expected = REFERENCE[name](*args).to(want)
+        wide = expected
+        if dtype == torch.float32 and want == dtype:
+            wide = REFERENCE[name](*(item.double() for item in args))
+        try:
+            compare([mine], [expected], [wide.to(torch.float64) if wide.is_floating_point() else wide])
+        except AssertionError as error:
+            wrong.append(f"{name}: {error}")
+            continue
+        if want.is_floating_point and name not in EITHER_ZERO and not same_zeros(mine, expected):
+            wrong.append(f"{name}: the sign of a zero")
+    assert not wrong, "\n".join(wrong)
+
+
+STORED = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16,
+          torch.int8, torch.uint8, torch.bool]  # fmt: skip
+
+
+@pytest.mark.parametrize("source", STORED, ids=str)
+def test_casts_agree_with_torch(source):
+    if source.is_floating_point:
+        # halfway cases of both half types; what no integer holds only where a float is made of it
+        halfway = [1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-11, 1 + 3 * 2**-11]
+        exact = [0.0, -0.0, 0.5, 1.0, -1.0, 2.5, 100.7, -100.7, *halfway]
+        special = [NAN, INF, -INF, 65519.0, 65520.0, 3.3895e38, 1e-7, 6e-8, 2e-8, 1e-40]
+        x = torch.tensor(exact + special, dtype=torch.float64).to(source)
+        kept = torch.tensor(exact + [0.0] * len(special), dtype=torch.float64).to(source)
+    else:
+        x = kept = torch.tensor([*INTEGERS, 255, 256, 40000, 70000, 2**31, 2**40 + 1]).to(source)
+    inputs = {"x": x, "kept": kept}
+
+    def body(target):
+        name = "x" if target.is_floating_point or target == torch.bool else "kept"
+        return lambda at: cast(at[name], target)
+
+    names = {f"to_{str(target).removeprefix('torch.')}": body(target) for target in STORED}
+    got = compile_program(elementwise(inputs, names))(list(inputs.values()))
+    for target, mine in zip(STORED, got, strict=True):
+        expected = (x if target.is_floating_point or target == torch.bool else kept).to(target)
+        torch.testing.assert_close(mine, expected, rtol=0, atol=0, equal_nan=True, msg=str(target))
+        if target.is_floating_point:
+            assert same_zeros(mine, expected), target
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.bool], ids=str)
+def test_where_and_fma_agree_with_torch(dtype):
+    x, y = pairs(dtype)
+    choice = torch.arange(x.numel()) % 3 == 0
+    inputs = {"x": x, "y": y, "choice": choice}
+    bodies = {"chosen": lambda at: op("where", at["choice"], at["x"], at["y"])}
+    if dtype.is_floating_point:
+        bodies["fused"] = lambda at: op("fma", at["x"], at["y"], at["x"])
+    got = compile_program(elementwise(inputs, bodies))(list(inputs.values()))
+    torch.testing.assert_close(got[0], torch.where(choice, x, y), rtol=0, atol=0, equal_nan=True)
+    if dtype.is_floating_point:
+        torch.testing.assert_close(got[1], x * y + x, equal_nan=True)
+
+
+@pytest.mark.skipif(find_toolchain().kind != "gcc", reason="asks gcc what it made vectors of")
+@pytest.mark.parametrize(("low", "high"), [("maximum", "minimum"), ("fmax", "fmin")])
+def test_several_extrema_in_a_row_become_vectors(low: str, high: str, tmp_path: Path) -> None:
+    helpers = [HELPERS[name].replace("TYPE", "float").replace("SHORT", "f32") for name in (low, high)]
+    source = (
+        "\n".join(helpers)
+        + f"""
+void k(const float *x, float *y) {{
+  for (long i = 0; i < 4096; i++) {{
+    const float clamp = {high}_f32({low}_f32(x[i] * 1.1f - 0.2f, -1.0f), 1.0f);
+    y[i] = {low}_f32(clamp * 0.5f + 0.3f, 0.0f);
+  }}
+}}"""
+    )
+    toolchain = find_toolchain()
+    ran = subprocess.run(
+        [*toolchain.command, *toolchain.flags, "-fopt-info-vec", "-x", "c", "-", "-o", tmp_path / "k.so"],
+        input=source, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "loop vectorized" in ran.stderr
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16])
+def test_small_integers_wrap_around_where_they_are_read_at_once(dtype: torch.dtype) -> None:
+    """Behind the guard of a concatenation a value has no variable of its own, which would cut it."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        made = torch.stack([x[1:] - x[:-1], x[1:] + x[:-1], x[1:] * x[:-1]]).long()
+        return torch.cat([made[:, :3], made[:, 3:]][::-1], 1)
+
+    limits = torch.iinfo(dtype)
+    x = torch.tensor([limits.max, 2, limits.min, 0, limits.max - 1, 7, limits.max], dtype=dtype)
+    got = nbcompile.compile(f, options={"cache": False, "verify": True})(x)
+    torch.testing.assert_close(got, f(x), rtol=0, atol=0)

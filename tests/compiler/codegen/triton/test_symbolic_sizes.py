@@ -1,0 +1,136 @@
+"""Symbolic sizes: kernels made for one size run at others, smaller and larger, in the interpreter, each
+address checked; with the schedules' own thresholds and with low ones."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import nbcompile
+from tests.compiler.codegen.triton.test_modules import INTERPRET, LOW
+from tests.compiler.codegen.triton_running import small_chip
+from tests.compiler.lower.harness import as_list, compare
+from tests.nightly import one_in
+
+SIZES = [(33, 129), (7, 300), (90, 4), (5, 33), (64, 64), (3, 1000)]
+
+
+def layer_norm(x):
+    return F.layer_norm(x, (x.shape[-1],))
+
+
+def softmax_rows(x):
+    return torch.softmax(x * 0.5, -1), torch.logsumexp(x, -1)
+
+
+def softmax_columns(x):
+    return torch.softmax(x, 0)
+
+
+def sums_of_all_kinds(x):
+    return (x * 2).sum(0), x.amax(1), x.square().sum(), x.mean()
+
+
+def total(x):
+    return x.exp().sum(), x.sum(1).square().sum()
+
+
+def norm_gradients(x):
+    mean = x.mean(-1, keepdim=True)
+    centred = x - mean
+    return centred * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1), (centred * x).sum(0), x.sum(0)
+
+
+def variances(x):
+    return x.var(0), x.var(1), x.std()
+
+
+def positions(x):
+    return x.argmax(0), x.argmin(1), x.argmax()
+
+
+def transposed(x):
+    return torch.tanh(x.t()) * x.t().contiguous(), x.t().sum(0)
+
+
+def joined(x):
+    return torch.cat([x, x * 2, x[:, :1]], 1), F.pad(x, (1, 2, 3, 0)), torch.stack([x, -x], 1)
+
+
+def moved(x):
+    return x.flip(0) + x.roll(1, 1), x[1:] - x[:-1], x[:, ::2] * 3
+
+
+def flattened(x):
+    # sums that pass near 0 have fewer digits than eager's on the CPU, which adds up in float64
+    return x.reshape(-1) * 2, x.reshape(-1).abs().cumsum(0), x.reshape(-1, 1).expand(-1, 3) + 1
+
+
+def counted(x):
+    return (x > 0).sum(1), (x > 0).any(0), (x > -9).all(), x.shape[0] * x
+
+
+def gathered(x):
+    rows = torch.arange(x.shape[0], device=x.device).flip(0)
+    return x[rows] + 1, torch.zeros_like(x).index_add(0, rows, x), x.gather(1, rows[:, None] % x.shape[1])
+
+
+def outer(x):
+    return x[:, :1] * x[:1], (x[:, :1] - x[:1]).abs().amin(0)
+
+
+FUNCTIONS = [
+    layer_norm, softmax_rows, softmax_columns, sums_of_all_kinds, total, norm_gradients, variances, positions,
+    transposed, joined, moved, flattened, counted, gathered, outer,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "thresholds"), one_in(2, FUNCTIONS, ["own", "low"]))
+def test_other_sizes(function: Callable[..., Any], thresholds: str) -> None:
+    compiled = nbcompile.compile(function, dynamic=True, options=INTERPRET)
+    with small_chip(**LOW) if thresholds == "low" else contextlib.nullcontext():
+        for size in SIZES:
+            torch.manual_seed(0)
+            x = torch.randn(size)
+            compare(as_list(compiled(x)), as_list(function(x)), as_list(function(x.double())))
+            assert compiled.ran_compiled, (size, compiled.eager_reason)
+    assert compiled.compilation.kernels and not compiled.compilation.recompiles
+
+
+def test_a_size_that_needs_64_bit_indices_is_captured_anew(monkeypatch):
+    from torch._dynamo.utils import counters
+
+    from nbcompile.compiler.kernel_ir import integer_ranges
+
+    monkeypatch.setattr(integer_ranges, "INT32_LIMIT", 1000)
+    torch._dynamo.reset()
+    counters.clear()
+    compiled = torch.compile(
+        lambda x: torch.relu(x * 2), backend="nbcompile", dynamic=True, options=dict(INTERPRET)
+    )
+    graphs = []
+    for size in (8, 30, 40, 50):
+        x = torch.randn(size, size)
+        torch.testing.assert_close(compiled(x), torch.relu(x * 2))
+        graphs.append(counters["stats"]["unique_graphs"])
+    assert graphs == [1, 1, 2, 2]
+
+
+def test_a_size_that_no_guard_can_name_runs_eagerly_and_says_so() -> None:
+    """An argument and a view of it: AOTAutograd gives the graph the tensor that the view shows, with extents
+    that Dynamo cannot guard (asked to all the same, it raised at the call)."""
+
+    def function(x: torch.Tensor, part: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.take(x, i), part.flip(1, 0)
+
+    run = nbcompile.compile(function, dynamic=True, options={"interpret": True, "cache": False})
+    for size in ((1, 3), (2, 4), (5, 6)):
+        x, i = torch.randn(size), torch.tensor([2])
+        for got, expected in zip(run(x, x[..., :1], i), function(x, x[..., :1], i), strict=True):
+            torch.testing.assert_close(got, expected)
+    assert any("no guard can name" in note for note in run.compilation.notes)

@@ -1,0 +1,55 @@
+"""What a window or a stencil reads several times is computed again where that is cheaper than memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.compiler.fuse.test_decisions import fuse, ones, refusals
+
+Function = Callable[[torch.Tensor], torch.Tensor]
+
+PRODUCERS: dict[str, Function] = {
+    "add": lambda x: x + 1,
+    "relu": torch.relu,
+    "div": lambda x: 1 / (x + 10),
+    "exp": torch.exp,
+}
+
+
+def five_points(x: torch.Tensor) -> torch.Tensor:
+    middle = x[:, :, 1:-1, 1:-1] * 4
+    return middle - x[:, :, :-2, 1:-1] - x[:, :, 2:, 1:-1] - x[:, :, 1:-1, :-2] - x[:, :, 1:-1, 2:]
+
+
+CONSUMERS: list[tuple[str, Function, str]] = [
+    # name, function, producers that are worth computing again
+    ("apart", lambda x: F.avg_pool2d(x, 2), "add relu div exp"),
+    ("strided", lambda x: F.avg_pool2d(x, 3, 2), "add relu div"),
+    ("overlapping", lambda x: F.avg_pool2d(x, 3, 1), "add"),
+    ("overlapping max", lambda x: F.max_pool2d(x, 3, 1), "add"),
+    ("padded", lambda x: F.max_pool2d(x, 3, 2, 1), ""),  # behind guards: not in SIMD
+    ("difference", lambda x: x[..., 1:] - x[..., :-1], "add relu div"),
+    ("in several loops", five_points, "add relu"),
+    ("two parts", lambda x: torch.cat([x, -x], 3), "add relu div"),
+    ("halves", lambda x: torch.cat([x[..., 16:], x[..., :16]], 3), "add relu div exp"),
+]
+
+
+@pytest.mark.parametrize("producer", PRODUCERS)
+@pytest.mark.parametrize(
+    ("consumer", "worth"), [case[1:] for case in CONSUMERS], ids=[c[0] for c in CONSUMERS]
+)
+def test_cheap_producers_are_computed_again_and_costly_ones_are_not(producer, consumer, worth):
+    program = fuse(lambda x: consumer(PRODUCERS[producer](x)), ones(2, 4, 32, 32))
+    assert ("recompute" in refusals(program)) == (producer not in worth.split())
+    assert (len(program.groups) == 1) == (producer in worth.split())
+
+
+def test_every_part_of_a_cat_is_computed_once():
+    """The last one too: no guard of its own is around it."""
+    program = fuse(lambda x, y: torch.cat([x.exp(), y.exp()], 1), ones(64, 64), ones(64, 64))
+    assert len(program.groups) == 1

@@ -1,0 +1,62 @@
+"""Every operator of torch's database that works element by element, at NaN, infinities, zeros of both signs
+and a subnormal number, forward and backward, compiled by us and in eager. There are enough elements that ATen
+takes its vector path, which is the one that we follow where its tails disagree."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf, nan
+
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+from tests.compiler.lower.contest import Case, contest, differentiable
+from tests.compiler.lower.gradient_cases import database, samples, spread
+from tests.nightly import one_in
+
+NUMBERS = (nan, inf, -inf, 0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -3.0, 3.0, 6.0, 1e-40, 0.3, -0.3)
+
+
+def on_special_numbers(case: Case) -> Case | None:
+    """The call on all special numbers, or all pairs of them; None if it does not work element by element."""
+    leaves, shape = pytree.tree_flatten((case.args, case.kwargs))
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    given = [leaves[place] for place in places]
+    if len(given) not in (1, 2) or not all(map(differentiable, given)) or given[0].shape != given[-1].shape:
+        return None
+    values = torch.cartesian_prod(*[torch.tensor(NUMBERS)] * len(given)).view(-1, len(given))
+    values = values.repeat(8 if len(given) == 1 else 1, 1).t().contiguous()
+
+    def on(values: torch.Tensor) -> Case:
+        changed = list(leaves)
+        for place, leaf, each in zip(places, given, values, strict=True):
+            changed[place] = each.to(leaf.dtype)
+        args, kwargs = pytree.tree_unflatten(changed, shape)
+        return replace(case, args=args, kwargs=kwargs)
+
+    order = torch.randperm(values.shape[1], generator=torch.Generator().manual_seed(0))
+    made, moved = on(values), on(values[:, order])
+    try:
+        one = case.function(*made.args, **made.kwargs)
+        two = case.function(*moved.args, **moved.kwargs)
+        pointwise = one.shape == order.shape and torch.allclose(one[order], two, equal_nan=True)
+    except Exception:
+        return None
+    return made if pointwise else None
+
+
+@pytest.mark.parametrize(("name",), one_in(40, database()))
+def test_operators_of_torch(name):
+    for dtype in (torch.float32, torch.bfloat16):
+        listed = spread(samples(database()[name], dtype), 4)
+        found, _ = contest([made for made in map(on_special_numbers, listed) if made is not None])
+        assert not [str(finding) for finding in found if not finding.torchs]
+
+
+def test_what_works_element_by_element_is_found():
+    x = torch.randn(5)
+    assert on_special_numbers(Case("x", torch.sin, (x,), {})) is not None
+    assert on_special_numbers(Case("x", torch.atan2, (x, x), {})) is not None
+    assert on_special_numbers(Case("x", torch.cumsum, (x, 0), {})) is None
+    assert on_special_numbers(Case("x", torch.sum, (x,), {})) is None

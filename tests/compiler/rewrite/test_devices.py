@@ -1,0 +1,122 @@
+"""CPU nodes of graphs that work on a GPU: which go there, which stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import fx
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from nbcompile.compiler.rewrite import devices
+from nbcompile.compiler.runtime.gpu_module import check_devices
+from nbcompile.compiler.stages import AtenGraph
+from nbcompile.errors import LoweringError
+
+GPU = torch.device("cuda:0")
+aten = torch.ops.aten
+
+
+@pytest.fixture(autouse=True)
+def constants_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There need be no GPU for a graph that is only looked at."""
+    if not torch.cuda.is_available():
+        monkeypatch.setattr(devices, "_moved", lambda constant, device: constant)
+
+
+def graph(function: Callable[..., Any], *inputs: tuple[tuple[int, ...], torch.dtype, str]) -> fx.GraphModule:
+    """What AOTAutograd would make of ``function`` for inputs of these shapes, dtypes and devices."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with mode:
+        fakes = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in inputs]
+    made = make_fx(torch.func.functionalize(function), tracing_mode="real")
+    with mode:
+        return made(*fakes)
+
+
+def places(module: fx.GraphModule) -> dict[str, str]:
+    return {
+        node.name: value.device.type
+        for node in module.graph.nodes
+        if isinstance(value := node.meta.get("val"), torch.Tensor)
+    }
+
+
+def checked(module: fx.GraphModule) -> None:
+    check_devices(AtenGraph("g0.fw", "forward", module, {}), GPU)
+
+
+def rows(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    """``x[at]``, which Python's own indexing would ask a real GPU for."""
+    found: torch.Tensor = aten.index.Tensor(x, [at])
+    return found
+
+
+X = ((4, 3), torch.float32, "cuda:0")
+GOING: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "index": (lambda x: rows(x, torch.tensor([2, 0])), (X,)),
+    "mask": (lambda x: x * (torch.arange(3) > 1).to(x.device), (X,)),
+    "of a size": (lambda x: x + torch.linspace(0, 1, 3, device="cpu").to(x.device), (X,)),
+    "input": (lambda x, at: rows(x, at), (X, ((2,), torch.int64, "cpu"))),
+    "of an input": (lambda x, at: rows(x, at + 1), (X, ((2,), torch.int64, "cpu"))),
+    "of a number": (lambda x, n: x * (torch.arange(3) > n).to(x.device), (X, ((), torch.int64, "cpu"))),
+    "number": (lambda x, n: x * n, (X, ((), torch.float32, "cpu"))),
+}
+STAYING: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "returned": (lambda x: (x + 1, torch.arange(3)), (X,)),
+    "random": (lambda x: x + torch.rand(3, device="cpu").to(x.device), (X,)),
+    "from the GPU": (lambda x: x.cpu() + torch.arange(3), (X,)),
+    "input returned": (lambda x, at: (rows(x, at), at + 1), (X, ((2,), torch.int64, "cpu"))),
+    "overwritten": (lambda x, at: (at.add_(1), rows(x, at))[1], (X, ((2,), torch.int64, "cpu"))),
+}
+
+
+@pytest.mark.parametrize("name", GOING)
+def test_what_goes_to_the_gpu(name: str) -> None:
+    module = graph(*_spread(GOING[name]))
+    devices.gather(module)
+    module.graph.lint()
+    left = {key for key, place in places(module).items() if place == "cpu"}
+    assert all(node.op == "placeholder" for node in module.graph.nodes if node.name in left), module.code
+    checked(module)
+
+
+@pytest.mark.parametrize("name", STAYING)
+def test_what_stays(name: str) -> None:
+    module = graph(*_spread(STAYING[name]))
+    results = [node.meta["val"].device for node in _returned(module)]
+    devices.gather(module)
+    assert [node.meta["val"].device for node in _returned(module)] == results
+    with pytest.raises(LoweringError, match="is on cpu"):
+        checked(module)
+
+
+def test_an_input_with_gaps_stays() -> None:
+    """A copy on the GPU would have none, and kernels read by the strides of the input."""
+    module = graph(lambda x, y: x + y.to(x.device), X, ((4, 3), torch.float32, "cpu"))
+    node = [node for node in module.graph.nodes if node.op == "placeholder"][1]
+    with node.meta["val"].fake_mode:
+        node.meta["val"] = torch.empty_strided((4, 3), (6, 1))
+    devices.gather(module)
+    with pytest.raises(LoweringError, match="is on cpu"):
+        checked(module)
+
+
+def test_a_graph_of_the_cpu_is_left_alone() -> None:
+    module = graph(lambda x: rows(x, torch.tensor([2, 0])), ((4, 3), torch.float32, "cpu"))
+    before = module.code
+    devices.gather(module)
+    assert module.code == before
+
+
+def _spread(item: tuple[Callable[..., Any], tuple[Any, ...]]) -> tuple[Any, ...]:
+    return item[0], *item[1]
+
+
+def _returned(module: fx.GraphModule) -> list[fx.Node]:
+    output = next(node for node in reversed(module.graph.nodes) if node.op == "output")
+    found = output.args[0]
+    return list(found) if isinstance(found, tuple | list) else [found]  # type: ignore[list-item]

@@ -1,0 +1,99 @@
+"""Loops that gcc would miscompile are found in what it prints, and built otherwise."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import pytest
+
+from nbcompile.compiler.runtime.c.toolchain import find_toolchain, reads_lanes_under_a_mask
+
+COUNT = """
+void count(const unsigned char *kept, const unsigned short *v, long *out) {
+  long sum_1 = 0;
+  double sum_2 = 0;
+  #pragma omp simd reduction(+:sum_1, sum_2)
+  for (long i = 0; i < 3250; i++) {
+    const float mul = as_float(v[i]) * (as_float(as_bf16((float)(kept[i] != 0))) / 0.75f);
+    const float t = as_float(as_bf16(mul));
+    const _Bool ne = t != t;
+    const _Bool is = !ne;
+    const _Bool isnan = mul != mul;
+    sum_1 += (long)is;
+    sum_2 += isnan ? 0.0f : mul;
+  }
+  out[0] = sum_1;
+  out[1] = (long)sum_2;
+}
+"""
+BF16 = """
+static inline float as_float(unsigned short x) {
+  union { unsigned int u; float f; } bits = { (unsigned int)x << 16 };
+  return bits.f;
+}
+static inline unsigned short as_bf16(float x) {
+  union { float f; unsigned int u; } bits = { x };
+  if (x != x) return 0x7fc0;
+  return (unsigned short)((bits.u + 0x7fff + ((bits.u >> 16) & 1)) >> 16);
+}
+"""
+
+
+def test_a_count_beside_a_sum(tmp_path: Path) -> None:
+    toolchain = find_toolchain()
+    out = tmp_path / "count.so"
+    toolchain.compile(BF16 + COUNT, out)
+    kept = (ctypes.c_ubyte * 3250)(*(i % 4 != 0 for i in range(3250)))
+    v = (ctypes.c_ushort * 3250)(*(0x3F80 if i % 5 else 0x7FC0 for i in range(3250)))
+    found = (ctypes.c_long * 2)()
+    ctypes.CDLL(str(out)).count(kept, v, found)
+    numbers = [i for i in range(3250) if i % 5]
+    assert found[0] == len(numbers)
+    assert found[1] == int(sum(4 / 3 for i in numbers if i % 4))
+
+
+@pytest.mark.parametrize("verb", ["LOAD", "STORE"])
+def test_what_gcc_prints(verb: str) -> None:
+    body = f"  _12 = &D.5688[_25];\n  pretmp_141 = .MASK_{verb} (_12, 64B, _38);\n"
+    assert reads_lanes_under_a_mask(f"\n;; Function k (k, funcdef_no=2)\n{body}")
+    assert not reads_lanes_under_a_mask(f"\n;; Function k (k)\n{body.replace('&D.5688', '&kept')}")
+    apart = body.replace("  pretmp", "\n;; Function other (other)\n  pretmp")
+    assert not reads_lanes_under_a_mask(f"\n;; Function k (k)\n{apart}")
+
+
+def test_halves_that_are_chosen_are_assembled(tmp_path: Path) -> None:
+    """With AVX512-FP16, gcc 12 prints what its own assembler refuses: ``vmovsh`` to memory, with ``{z}``."""
+    chosen = """
+static inline float minimum_f32(float a, float b) {
+  float m = b < a ? b : a;
+  return b != b ? b : m;
+}
+
+void choose(const _Float16 *given, const _Float16 *norm, const _Float16 *norm_1, const _Float16 *norm_2,
+            _Float16 *scalar_tensor, _Float16 *where, _Float16 *where_2, _Float16 *where_4) {
+  scalar_tensor[0] = (_Float16)0.0f;
+  const float div_ = (float)given[0] / 5.0f;
+  const float t = (float)(_Float16)0.0f;
+  #pragma omp simd
+  for (long i = 0; i < 5; i++) {
+    const float add_3 = (float)norm[i] + 1.0f;
+    const float norm_1_ = (float)norm_1[i];
+    const float norm_2_ = (float)norm_2[i];
+    const float minimum_ = minimum_f32(norm_1_, norm_2_);
+    const float sub_3 = add_3 - minimum_;
+    const _Bool ge = ((float)(_Float16)sub_3) >= 0.0f;
+    const float where_3 = ge ? div_ : t;
+    const _Bool lt = norm_1_ < norm_2_;
+    const _Bool eq = norm_1_ == norm_2_;
+    const float neg = -((float)(_Float16)where_3);
+    const float div_1 = neg / 2.0f;
+    const float where_1 = eq ? div_1 : neg;
+    const _Bool gt = norm_1_ > norm_2_;
+    where[i] = (_Float16)where_3;
+    where_2[i] = (_Float16)(lt ? t : where_1);
+    where_4[i] = (_Float16)(gt ? t : where_1);
+  }
+}
+"""
+    find_toolchain().compile(chosen, tmp_path / "chosen.so")

@@ -1,0 +1,69 @@
+"""A large file is compiled in parts, and the library is the same."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from nbcompile.api import compile as nbcompile_compile
+from nbcompile.compiler.runtime import bind
+from nbcompile.compiler.runtime.bind import _parts
+from nbcompile.compiler.runtime.c.toolchain import find_toolchain
+from nbcompile.compiler.stages import KernelSource, KernelText
+
+
+def _source(count: int) -> KernelSource:
+    above = "// made by hand\n\nstatic inline float twice(float x) { return 2 * x; }\n\n"
+    kernels = tuple(
+        KernelText(
+            f"k{n}", f"k{n}", f"void k{n}(float *x) {{\n  x[{n}] = twice(x[{n}]) + {n};\n}}", (), "points"
+        )
+        for n in range(count)
+    )
+    text = above + "\n\n".join(kernel.text for kernel in kernels) + "\n"
+    return KernelSource("g0.fw", "c", text, kernels, "", tuple(kernel.id for kernel in kernels))
+
+
+def test_each_kernel_is_in_one_part_with_what_stands_above() -> None:
+    source = _source(7)
+    parts = _parts(source, cores=4)
+    assert len(parts) == 2
+    for part in parts:
+        assert part.startswith("// made by hand") and part.count("static inline") == 1
+    for kernel in source.kernels:
+        assert sum(kernel.text in part for part in parts) == 1
+    assert _parts(source, cores=1) == [source.source]
+    assert _parts(_source(3), cores=4) == [_source(3).source]
+
+
+def test_a_library_of_parts_has_every_kernel(tmp_path) -> None:
+    source = _source(9)
+    library = bind.build(source, find_toolchain()).result()
+    path = tmp_path / "kernel.so"
+    path.write_bytes(library)
+    functions = bind.load(path, source.entry_points)
+    x = torch.ones(9)
+    for function in functions.values():
+        function.argtypes = [bind.ctypes.c_void_p]
+        function(x.data_ptr())
+    assert x.tolist() == [2.0 + n for n in range(9)]
+
+
+def test_an_error_in_one_part_is_reported() -> None:
+    source = _source(6)
+    broken = dataclasses.replace(source.kernels[4], text="void k4(float *x) { x = nonsense; }")
+    kernels = (*source.kernels[:4], broken, source.kernels[5])
+    future = bind.build(dataclasses.replace(source, kernels=kernels), find_toolchain())
+    assert "nonsense" in str(future.exception())
+
+
+def test_a_graph_of_many_kernels_agrees_with_eager() -> None:
+    def many(x: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.softmax(x @ x.T, n % 2) * n for n in range(8)]
+
+    compiled = nbcompile_compile(many, options={"cache": False})
+    x = torch.randn(32, 32)
+    for mine, theirs in zip(compiled(x), many(x), strict=True):
+        torch.testing.assert_close(mine, theirs)
+    assert compiled.ran_compiled

@@ -1,0 +1,52 @@
+"""Graphs that run in ATen as they are: with the strides that they were traced with."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import nbcompile
+from nbcompile.compiler.in_aten import in_aten
+
+
+def test_results_lie_as_traced() -> None:
+    """ATen's roll keeps the layout of a transposed tensor, the traced one is contiguous; what reads a saved
+    tensor by its strides (a compiled backward graph) goes by the traced ones."""
+
+    def f(x: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
+        rolled = torch.ops.aten.roll.default(x, [1], [0])
+        return rolled, torch.ops.aten.view.default(rolled, [-1]), torch.ops.aten.unbind_copy.int(rolled, 0)
+
+    x = torch.randn(3, 5).t()
+    traced = make_fx(f, tracing_mode="fake")(x)
+    (node,) = (node for node in traced.graph.nodes if node.target is torch.ops.aten.roll.default)
+    given = [x]
+    rolled, flat, rows = in_aten(traced)(given)
+    assert given == []
+    assert rolled.stride() == node.meta["val"].stride()
+    torch.testing.assert_close(rolled, x.roll(1, 0))
+    torch.testing.assert_close(flat, x.roll(1, 0).reshape(-1))
+    torch.testing.assert_close(torch.stack(rows), rolled)
+
+
+def test_a_view_of_such_a_result_in_a_graph_that_is_not_compiled() -> None:
+    """Where sizes are symbols, a result that shows a part of an overwritten input is made in ATen."""
+
+    def f(x: Tensor, at: Tensor) -> Tensor:
+        square = x.view(x.shape[0], 2, 1, x.shape[0])
+        rolled = square.roll(1, 0)
+        first, last = square.chunk(2, 0)
+        last.add_(last)
+        at += torch.take(rolled, at)
+        return first
+
+    run = nbcompile.compile(f, options={"cache": False})
+    for size in (2, 3, 4):
+        memory = torch.arange(2 * size * size, dtype=torch.int32).view(size, size, 1, 2)
+        one, two = memory.clone().permute(0, 3, 1, 2), memory.clone().permute(0, 3, 1, 2)
+        at = torch.tensor([3])
+        other = at.clone()
+        torch.testing.assert_close(run(one, at), f(two, other))
+        torch.testing.assert_close(one, two)
+        torch.testing.assert_close(at, other)
