@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.nightly import beyond_few
+
 # Set before torch or nbcompile is imported, so that worker processes and kernels inherit it.
 _FOLDER = tempfile.TemporaryDirectory(prefix="nbcompile-tests-", ignore_cleanup_errors=True)
 os.environ["NBCOMPILE_CACHE_DIR"] = os.path.join(_FOLDER.name, "cache")
@@ -22,9 +24,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--nightly"):
-        left_out = [item for item in items if item.get_closest_marker("nightly")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+        left_out = {item for item in items if item.get_closest_marker("nightly")}
+        left_out.update(beyond_few([item for item in items if item not in left_out]))
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -20,3 +21,34 @@ def one_in(number: int, *axes: Iterable[Any]) -> list[Any]:
         pytest.param(*values, marks=() if place in kept else pytest.mark.nightly)
         for place, values in enumerate(combinations)
     ]
+
+
+def few(count: int) -> pytest.MarkDecorator:
+    """Of the decorated test's cases, ``make test`` runs about ``count``, and ``make test-nightly`` all. Each
+    value of each parameter is among those that are run, if that takes more than ``count`` too."""
+    return pytest.mark.few(count)
+
+
+def beyond_few(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Those of ``items`` that :func:`few` leaves to the night."""
+    groups: dict[tuple[Any, ...], list[pytest.Function]] = defaultdict(list)
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("few"):
+            groups[item.path, item.cls, item.originalname].append(item)
+    return [each for group in groups.values() for each in _beyond(group)]
+
+
+def _beyond(group: list[pytest.Function]) -> list[pytest.Function]:
+    marker = group[0].get_closest_marker("few")
+    assert marker is not None
+    rest = list(group)
+    random.Random(group[0].originalname).shuffle(rest)
+    values = [set(item.callspec.indices.items()) for item in rest]
+    missing: set[tuple[str, int]] = set().union(*values)
+    kept = 0
+    while missing or (kept < marker.args[0] and rest):
+        best = max(range(len(rest)), key=lambda place: len(values[place] & missing))
+        missing -= values.pop(best)
+        rest.pop(best)
+        kept += 1
+    return rest

@@ -96,7 +96,8 @@ ADDITIONS = [
         x, y = torch.randn(5, 3), torch.randn(4, 3)
         compiled = nbcompile.compile(lambda a, b: torch.cdist(a, b, 1.0))
         from nbcompile.compiler.lower.registry import registry
-        assert [each.name for each in registry().lowerings[torch.ops.aten._cdist_forward.default].samples] == ["rows"]
+        entry = registry().lowerings[torch.ops.aten._cdist_forward.default]
+        assert [sample.name for sample in entry.samples] == ["rows"]
         assert torch.allclose(compiled(x, y), torch.cdist(x, y, 1.0))
         record = compiled.compilation
         kinds = [node.kind for graph in record.graphs if graph.stage == "loops" for node in graph.nodes]

@@ -8,7 +8,7 @@ and remainders are simplified with the ranges of the axes: ``(16*i + j) // 16`` 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from math import gcd
 from typing import TYPE_CHECKING, Any, Union
 
@@ -108,14 +108,16 @@ Index = Union["IndexExpr", int, Axis, Size]
 class IndexExpr:
     """A polynomial with integer coefficients; immutable. Supports ``+ - *`` with its like and ints."""
 
-    __slots__ = ("_hash", "_text", "terms")
+    __slots__ = ("_atoms", "_hash", "_text", "terms")
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
         items = [(mono, coeff) for mono, coeff in terms.items() if coeff]
-        items.sort(key=lambda item: (len(item[0]) == 0, [atom.text for atom in item[0]]))
+        if len(items) > 1:
+            items.sort(key=lambda item: (len(item[0]) == 0, [atom.text for atom in item[0]]))
         self.terms: tuple[tuple[Monomial, int], ...] = tuple(items)
         self._hash = hash(self.terms)
         self._text: str | None = None
+        self._atoms: dict[Atom, None] | None = None
 
     def __hash__(self) -> int:
         return self._hash
@@ -144,8 +146,11 @@ class IndexExpr:
         return None
 
     def __add__(self, other: Index) -> IndexExpr:
+        other = index(other)
+        if not self.terms or not other.terms:
+            return self if self.terms else other
         terms = dict(self.terms)
-        for mono, coeff in index(other).terms:
+        for mono, coeff in other.terms:
             terms[mono] = terms.get(mono, 0) + coeff
         return IndexExpr(_recombine(terms))
 
@@ -161,9 +166,12 @@ class IndexExpr:
         return index(other) - self
 
     def __mul__(self, other: Index) -> IndexExpr:
+        other = index(other)
+        if self.constant == 1 or other.constant == 1:
+            return self if other.constant == 1 else other
         terms: dict[Monomial, int] = {}
         for left, a in self.terms:
-            for right, b in index(other).terms:
+            for right, b in other.terms:
                 mono = tuple(sorted(left + right, key=lambda atom: atom.text))
                 terms[mono] = terms.get(mono, 0) + a * b
         return IndexExpr(_recombine(terms))
@@ -176,15 +184,18 @@ class IndexExpr:
     def __mod__(self, other: Index) -> IndexExpr:
         return mod(self, index(other))
 
-    def atoms(self) -> set[Atom]:
-        """All atoms, those inside quotients and remainders included (not inside gathers' values)."""
-        found: set[Atom] = set()
-        for mono, _ in self.terms:
-            for atom in mono:
-                found.add(atom)
-                if isinstance(atom, FloorDiv | Mod):
-                    found |= atom.numerator.atoms() | atom.denominator.atoms()
-        return found
+    def atoms(self) -> Set[Atom]:
+        """All atoms, those inside quotients and remainders included (not inside gathers' values), in the
+        order in which they stand: what is printed of them is the same in every process."""
+        if self._atoms is None:
+            self._atoms = {}
+            for mono, _ in self.terms:
+                for atom in mono:
+                    self._atoms[atom] = None
+                    if isinstance(atom, FloorDiv | Mod):
+                        self._atoms.update(dict.fromkeys(atom.numerator.atoms()))
+                        self._atoms.update(dict.fromkeys(atom.denominator.atoms()))
+        return self._atoms.keys()
 
     def axes(self) -> set[Axis]:
         """All axes this depends on, those inside gathers' values included."""

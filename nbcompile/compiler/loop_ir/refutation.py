@@ -64,7 +64,7 @@ class _System:
         for atom in self.pending:
             self.waiting.setdefault(self.numbers[atom], []).append(atom)
             if isinstance(atom, FloorDiv | Mod):
-                for inner in atom.numerator.atoms() | atom.denominator.atoms():
+                for inner in (*atom.numerator.atoms(), *atom.denominator.atoms()):
                     self.waiting.setdefault(self._number(inner), []).append(atom)
         self.pending.clear()
         for seed in seeds:

@@ -279,3 +279,12 @@ def test_symbolic_values_print_and_evaluate_alike():
 def test_axes_of_other_extents_are_other_axes():
     assert index(Axis("i", 8)) == i and index(Axis("i", 9)) != i
     assert floordiv(index(Axis("i", 9)), index(8)) != 0 and mod(i, index(9)) == i
+
+
+def test_atoms_come_in_the_order_in_which_they_stand() -> None:
+    """And not in that of their hashes, which is another one in each process: kernels are printed by it."""
+    axes = [Axis(f"a{number:02}", 3 + number) for number in range(12)]
+    place = sum((index(axis) * (axis.extent + 1) for axis in reversed(axes)), index(0))
+    assert list(place.atoms()) == axes
+    quotient = IndexExpr({(FloorDiv(place, index(7)),): 1})
+    assert [atom for atom in quotient.atoms() if isinstance(atom, Axis)] == axes

@@ -164,3 +164,22 @@ def test_a_proof_that_takes_too_long_is_none():
     start = time.perf_counter()
     assert not proves(sizes[0] * sizes[1] - sizes[2] * sizes[3], facts)
     assert time.perf_counter() - start < 5
+
+
+def test_integers_of_any_sign_have_products_of_any_sign() -> None:
+    n, m = Size("n", 3, None), Size("m", 4, None)
+    i = Axis("i", 5)
+    assert not proves(index(n) * m) and not proves(index(n) * m * i) and not proves(4 - index(n) * i)
+    assert proves(index(n), (index(n),)) and proves(4 * index(Size("s", 3)) * i)
+
+
+def test_the_ends_of_quotients_and_remainders_are_enough() -> None:
+    """Without a search, of which there is a limit: thousands of these are one compile's."""
+    i, j = Axis("i", 12), Axis("j", 7)
+    for goal in (FloorDiv(index(i) * 7 + j, index(8)), FloorDiv(index(j), index(3))):
+        highest = 10 if goal.denominator == 8 else 2
+        assert proves(highest - index_of(goal)) and not proves(highest - 1 - index_of(goal))
+
+
+def index_of(atom: FloorDiv) -> IndexExpr:
+    return IndexExpr({(atom,): 1})
