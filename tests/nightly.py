@@ -24,8 +24,8 @@ def one_in(number: int, *axes: Iterable[Any]) -> list[Any]:
 
 
 def few(count: int) -> pytest.MarkDecorator:
-    """Of the decorated test's cases, ``make test`` runs about ``count``, and ``make test-nightly`` all. Each
-    value of each parameter is among those that are run, if that takes more than ``count`` too."""
+    """Of the decorated test's cases, ``make test`` runs ``count``, the same ones each time, with as many
+    values of each parameter among them as that allows; ``make test-nightly`` runs all."""
     return pytest.mark.few(count)
 
 
@@ -45,10 +45,8 @@ def _beyond(group: list[pytest.Function]) -> list[pytest.Function]:
     random.Random(group[0].originalname).shuffle(rest)
     values = [set(item.callspec.indices.items()) for item in rest]
     missing: set[tuple[str, int]] = set().union(*values)
-    kept = 0
-    while missing or (kept < marker.args[0] and rest):
+    for _ in range(min(marker.args[0], len(rest))):
         best = max(range(len(rest)), key=lambda place: len(values[place] & missing))
         missing -= values.pop(best)
         rest.pop(best)
-        kept += 1
     return rest

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from nbcompile.api import compile as nb_compile
 from nbcompile.record.compilation import Graph
 from tests.backends.engines import ENGINES, bench_programs, in_a_cell, run
+from tests.nightly import few
 
 engines = pytest.mark.parametrize("backend", ENGINES)
 TWELVE = [program.name for program in bench_programs().TWELVE]
@@ -28,6 +29,7 @@ def error(got: Tensor, reference: Tensor) -> float:
     return float((got.double() - reference).norm() / reference.double().norm())
 
 
+@few(18)
 @engines
 @pytest.mark.parametrize("name", TWELVE)
 def test_the_twelve_programs(backend: str, name: str) -> None:

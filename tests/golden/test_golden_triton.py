@@ -7,6 +7,7 @@ text at a large one against ``triton/<program>.py``, and what three chips' compi
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,7 @@ from tests.compiler.codegen.triton_running import (  # fmt: skip
 from tests.golden.checking import check
 from tests.golden.every_triton_program import GPU_PROGRAMS
 from tests.golden.triton_programs import GpuProgram
+from tests.nightly import few
 
 FOLDER = Path(__file__).parent / "triton"
 SCHEDULES = {
@@ -62,6 +64,7 @@ def captured_dynamic(program: GpuProgram, inputs: tuple[torch.Tensor, ...]) -> A
     return graphs[0]
 
 
+@functools.cache
 def printed(program: GpuProgram) -> tuple[str, KernelSource]:
     """What the golden file holds, and the code in it: at the large size."""
     if program.dynamic:
@@ -150,6 +153,7 @@ def test_each_line_that_computes_is_linked_to_the_loops_it_is_for(program: GpuPr
         assert loops, kernel.name
 
 
+@few(28)
 @each_program
 def test_three_chips(program: GpuProgram, nightly: bool) -> None:
     _, source = printed(program)

@@ -22,13 +22,12 @@ K = 1024
 PHILOX = replace(H100, random="philox")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GpuProgram:
     """``large`` makes the inputs of the golden file (run with fake tensors), ``small`` those of the numbers.
 
     limits: of :mod:`nbcompile.compiler.schedule.rows` (and ``multiprocessors``) at the small size, so that
-    the
-            schedules are those of the large one.
+            the schedules are those of the large one.
     eager:  whether eager gives the same numbers; else the loop IR's reference does.
     dynamic: captured with symbolic sizes.
     wide:   16-byte accesses that cuda:90's code must have, at least.

@@ -20,6 +20,7 @@ from nbcompile.bench.measure.accuracy import check
 from nbcompile.bench.measure.state import Snapshot
 from nbcompile.bench.measure.timing import Step
 from nbcompile.record.compilation import Accuracy
+from tests.nightly import few
 
 BACKEND = os.environ.get("NBCOMPILE_TEST_BACKEND", "nbcompile")
 
@@ -72,6 +73,7 @@ def test_agrees_with_eager_forward_and_backward(program: Any) -> None:
     assert counters["stats"]["unique_graphs"] == (2 if program.batches else 1) + program.breaks
 
 
+@few(6)
 @pytest.mark.parametrize("program", programs.PROGRAMS, ids=_ids)
 def test_agrees_with_eager_without_gradients(program: Any) -> None:
     fn, args = program.build()
@@ -81,6 +83,7 @@ def test_agrees_with_eager_without_gradients(program: Any) -> None:
     assert [item for item in found if not item.agrees] == []
 
 
+@few(8)
 @pytest.mark.parametrize("program", programs.BENCHMARKS, ids=_ids)
 def test_benchmarked_programs_agree_with_eager(program: Any) -> None:
     fn, args = program.build(True)

@@ -31,6 +31,8 @@ from items import Maker  # noqa: E402
 
 import corpus  # noqa: E402
 
+from tests.nightly import few  # noqa: E402
+
 ON_CPU = ["--device", "cpu", "--tiny", "--quick", "--no-cold"]
 
 
@@ -50,6 +52,7 @@ def _records(kind: str, tmp_path: Path) -> list[dict[str, Any]]:
 # -- kernels -----------------------------------------------------------------------------------
 
 
+@few(8)
 @pytest.mark.parametrize("kernel", kernel_list.KERNELS, ids=lambda kernel: kernel.name)
 def test_kernel_runs_and_is_close_to_float64(kernel: kernel_list.Kernel) -> None:
     args = kernels.arguments_of(kernel, "cpu", True)
@@ -60,6 +63,7 @@ def test_kernel_runs_and_is_close_to_float64(kernel: kernel_list.Kernel) -> None
     calls[0]()
 
 
+@few(6)
 @pytest.mark.parametrize("kernel", kernel_list.KERNELS, ids=lambda kernel: kernel.name)
 def test_kernel_compiles_for_a_chip_that_is_not_here(kernel: kernel_list.Kernel) -> None:
     pytest.importorskip("triton")

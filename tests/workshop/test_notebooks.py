@@ -17,8 +17,8 @@ from tests.from_scripts import load
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "notebooks").glob("*.py"))
-QUICK = 15
-"""Seconds of a run, above which a notebook is run by ``make test-nightly`` only."""
+QUICKEST = 3
+"""So many notebooks are run by ``make test``, all by ``make test-nightly``."""
 
 notebooks, badges = load("notebooks"), load("badges")
 
@@ -28,9 +28,10 @@ def seconds(source: Path) -> float:
     return float(kept.metadata.get("nbcompile_run", {}).get("seconds", 0))
 
 
-def by_time(source: Path) -> object:
-    marks = pytest.mark.nightly if seconds(source) > QUICK else ()
-    return pytest.param(source, id=source.stem, marks=marks)
+def by_time() -> list[object]:
+    quick = sorted(SOURCES, key=seconds)[:QUICKEST]
+    marks = {source: () if source in quick else pytest.mark.nightly for source in SOURCES}
+    return [pytest.param(source, id=source.stem, marks=marks[source]) for source in SOURCES]
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
@@ -50,7 +51,7 @@ def test_a_notebook_is_what_its_source_makes_with_the_outputs_of_a_run(source: P
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("source", [by_time(source) for source in SOURCES])
+@pytest.mark.parametrize("source", by_time())
 def test_it_runs_and_each_exercise_knows_right_from_wrong(source: Path, tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-m", "tests.workshop.rehearse", str(source)],

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 import nbcompile
 from nbcompile import errors
+from tests.nightly import few
 
 Tensor = torch.Tensor
 
@@ -26,6 +27,7 @@ def unproved(x: Tensor) -> Tensor:
     return x[1:].diagonal().relu().roll(1) * 2  # rows that the diagonal has, which the prover cannot know
 
 
+@few(3)
 @pytest.mark.parametrize("function", [diagonal, at_least_seven, unproved])
 @pytest.mark.parametrize("cache", [False, True])
 def test_each_size_has_its_own_graph(function: Callable[[Tensor], Tensor], cache: bool) -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import nbcompile
+from tests.nightly import few
 
 Tensor = torch.Tensor
 
@@ -21,6 +22,7 @@ READERS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@few(10)
 @pytest.mark.parametrize("interpret", [False, True], ids=["c", "triton"])
 @pytest.mark.parametrize("dtype", [torch.int16, torch.float32])
 @pytest.mark.parametrize("name", READERS)

@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional as F
 
 import nbcompile
+from tests.nightly import few
 
 OPTIONS = {"cache": False, "verify": True}
 Program = Callable[[torch.Tensor, torch.Tensor], Any]
@@ -54,6 +55,7 @@ CASES = [
 ]
 
 
+@few(26)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize(("name", "fn", "bad", "good"), CASES, ids=[case[0] for case in CASES])
 def test_indices_out_of_range(name: str, fn: Program, bad: list[int], good: int, dynamic: bool) -> None:
@@ -77,6 +79,7 @@ SOURCES: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
 }
 
 
+@few(8)
 @pytest.mark.parametrize("columns", [8, 3])
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", SOURCES)

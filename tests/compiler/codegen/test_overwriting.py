@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import nbcompile
+from tests.nightly import few
 
 
 def counter(s: torch.Tensor, x: torch.Tensor) -> None:
@@ -32,6 +33,7 @@ def swapped(s: torch.Tensor, x: torch.Tensor) -> None:
     x.copy_(x + twice)
 
 
+@few(14)
 @pytest.mark.parametrize("interpret", [False, True], ids=["c", "triton"])
 @pytest.mark.parametrize(
     ("function", "shape"),

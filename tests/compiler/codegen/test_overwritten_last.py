@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import nbcompile
+from tests.nightly import few
 
 LONG = 40_000  # a row that no tile of Triton's holds
 
@@ -62,6 +63,7 @@ def summed_over_the_rows(x: Tensor, s: Tensor) -> Tensor:
     return found
 
 
+@few(10)
 @pytest.mark.parametrize("interpret", (False, True), ids=("c", "triton"))
 @pytest.mark.parametrize("width", (33, LONG))
 @pytest.mark.parametrize(

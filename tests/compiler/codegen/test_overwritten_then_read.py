@@ -63,7 +63,7 @@ READERS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 EVERY = list(itertools.product(MADE, UPDATES))
 SPREAD = 37  # shares no factor with the number of pairs: a few steps of it meet each kind
-FEW = 4
+FEW = 2
 
 
 def check(made: str, update: str, reader: str, **options: object) -> None:

@@ -16,6 +16,7 @@ from tests.compiler.codegen.running import NO_CACHE, aten_of, compile_aten
 from tests.compiler.codegen.triton_running import H100, generated, run_interpreted
 from tests.compiler.fuse.random_programs import random_program
 from tests.compiler.lower.harness import as_list, compare
+from tests.nightly import few
 
 UNFUSED = replace(NO_CACHE, fuse=False)
 
@@ -40,6 +41,7 @@ def loops_of(program: LoopProgram) -> list:
     return [item for item in program.statements if hasattr(item, "axes")]
 
 
+@few(20)
 @pytest.mark.parametrize("seed", [*range(48), 288, 398])
 def test_fused_agrees_with_unfused_interpreted_and_eager(seed: int) -> None:
     function, inputs = random_program(seed)

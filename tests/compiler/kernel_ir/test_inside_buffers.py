@@ -11,6 +11,7 @@ import torch
 
 import nbcompile
 from tests.compiler.codegen.triton.test_modules import INTERPRET
+from tests.nightly import few
 
 C = {"cache": False, "verify": True}
 TARGETS = pytest.mark.parametrize("options", [C, INTERPRET], ids=["c", "triton"])
@@ -27,6 +28,7 @@ ROLLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+@few(8)
 @TARGETS
 @pytest.mark.parametrize("name", ROLLS)
 def test_rolls_of_symbolic_sizes(name: str, options: dict[str, Any]) -> None:
@@ -66,6 +68,7 @@ INDICES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+@few(4)
 @TARGETS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.uint8], ids=str)
 def test_indices_that_are_comparisons(dtype: torch.dtype, options: dict[str, Any]) -> None:

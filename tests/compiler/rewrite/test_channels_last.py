@@ -18,6 +18,7 @@ from nbcompile.options import Options
 from nbcompile.record.recorder import Recorder
 from tests.compiler.capture.helpers import compiled, run_aten
 from tests.compiler.rewrite.layout_nets import NETS, ConvNext, Residual
+from tests.nightly import few
 
 aten = torch.ops.aten
 ALWAYS = {"channels_last": "always"}
@@ -86,6 +87,7 @@ def _check(
     return run
 
 
+@few(8)
 @pytest.mark.parametrize("name", NETS)
 @pytest.mark.parametrize("grad", [False, True], ids=["inference", "training"])
 def test_numbers_and_strides_are_those_of_eager(name: str, grad: bool) -> None:

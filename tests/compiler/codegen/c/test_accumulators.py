@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import nbcompile
+from tests.nightly import few
 
 TRUTHS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "or": lambda x, y: (x > 0) | (y > 0),
@@ -36,6 +37,7 @@ OF_TRUTHS: dict[str, Callable[..., Tensor]] = {
 OF_NUMBERS = {**OF_TRUTHS, "prod": torch.prod, "argmax": torch.argmax, "argmin": torch.argmin}
 
 
+@few(10)
 @pytest.mark.parametrize("interpret", (False, True), ids=("c", "triton"))
 @pytest.mark.parametrize("expression", (*TRUTHS, *NUMBERS))
 def test_reductions(expression: str, interpret: bool) -> None:

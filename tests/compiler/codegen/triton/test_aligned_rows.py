@@ -12,7 +12,7 @@ from tests.compiler.codegen.triton_running import generated, run_interpreted, sm
 from tests.compiler.lower.harness import as_list
 from tests.golden.programs import edgy
 from tests.golden.triton_programs import PHILOX, SHORT
-from tests.nightly import one_in
+from tests.nightly import few, one_in
 
 WALKED = SHORT | {"LONGEST_ROW": 64, "WALK_BLOCK": 64}
 FLOATS = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
@@ -61,12 +61,14 @@ def spread(x):
     return x - x.amin(-1, keepdim=True), x.sum(-1), x.clamp(min=0).amax(-1)
 
 
+@few(4)
 @pytest.mark.parametrize(("dtype", "width"), one_in(3, FLOATS, [1025, 1027, 1087, 1151, 1279]))
 def test_softmax(dtype, width):
     """Of other widths, as many points are left after the whole blocks as a block has, or more, or few."""
     assert walks_lines(source_of(softmax, drawn(9, width, dtype)), dtype)
 
 
+@few(2)
 @pytest.mark.parametrize("function", [statistics, spread])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_other_reductions(dtype, function):
@@ -74,7 +76,7 @@ def test_other_reductions(dtype, function):
 
 
 def test_integers():
-    assert walks_lines(source_of(spread, drawn(40, 1031, torch.int8)), torch.int8)
+    assert walks_lines(source_of(spread, drawn(18, 1031, torch.int8)), torch.int8)
 
 
 def test_even_but_not_by_groups():
@@ -114,6 +116,7 @@ def test_in_place():
     torch.testing.assert_close(given, torch.softmax(x, -1), equal_nan=True)
 
 
+@few(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
 def test_end_of_storage(dtype):
     """A view one element off alignment, whose last row ends where the storage does."""
@@ -166,6 +169,7 @@ def test_left_alone_where_random_numbers_are_drawn():
     assert walks_lines(source_of(softmax, x), torch.bfloat16)
 
 
+@few(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
 def test_whole_groups(dtype):
     """Padding that belongs to the buffer is read; its values go nowhere."""

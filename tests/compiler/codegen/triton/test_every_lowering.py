@@ -1,5 +1,6 @@
 """Every registered lowering, on all of its samples, as Triton kernels in the interpreter, each address
-checked; and the first of the kernels that ran, compiled for three chips that are not here."""
+checked; and the first of the kernels that ran, compiled for a chip that is not here: of one operator in three,
+and in the night of all for three chips."""
 
 from __future__ import annotations
 
@@ -37,10 +38,10 @@ def test_kernels_agree_with_eager_and_compile(target, nightly):
     torch.manual_seed(7)
     compare(run_interpreted(source, aten, inputs), eager, wide)
     kernel = representative(source)
-    if kernel is None:
+    turn, compiles = divmod(SAMPLED.index(target), 3)
+    if kernel is None or (compiles and not nightly):
         return
-    turn = SAMPLED.index(target) % len(CHIPS)
-    for chip in CHIPS if nightly else CHIPS[turn : turn + 1]:
+    for chip in CHIPS if nightly else [CHIPS[turn % len(CHIPS)]]:
         launches = launches_of(source, kernel)
         built = compiled(source, chip, launches)
         assert built.keys() == {launch.function for launch in launches}
@@ -56,6 +57,7 @@ def kernels_above() -> Iterator[str]:
             yield canonical(kernel)
 
 
+@pytest.mark.nightly
 def test_at_least_150_distinct_kernels_are_run_and_compiled_above():
     found: set[str] = set()
     for text in kernels_above():

@@ -11,6 +11,7 @@ from tests.compiler.codegen.triton.test_nests import coarsest, near
 from tests.compiler.codegen.triton_running import generated, run_interpreted, small_chip, titles
 from tests.compiler.lower.harness import as_list
 from tests.golden.triton_programs import ACROSS
+from tests.nightly import few
 
 APART = "split rows, lanes apart"
 
@@ -42,6 +43,7 @@ def statistics(groups: int):
     return function
 
 
+@few(6)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("size", [2, 3, 4, 10])
 def test_group_norm(size, dtype):

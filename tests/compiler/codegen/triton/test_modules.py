@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 import nbcompile
 from tests.compiler.codegen.triton_running import small_chip
+from tests.nightly import few
 
 INTERPRET = {"cache": False, "verify": True, "interpret": True, "random": "eager"}
 LOW = {
@@ -101,6 +102,7 @@ def step(
     return [result.detach(), *gradients, *module.buffers()]
 
 
+@few(8)
 @pytest.mark.parametrize("thresholds", ["own", "low"])
 @pytest.mark.parametrize("name", MODULES)
 def test_training_step(name: str, thresholds: str) -> None:

@@ -23,7 +23,7 @@ from tests.compiler.codegen.triton_running import (
     titles,
 )
 from tests.compiler.lower.harness import as_list
-from tests.nightly import one_in
+from tests.nightly import few, one_in
 
 SEEDS = [*range(50), 116, 318, 343, 734, 1198, 1229, 1381, 1717, 1904, 2279, 91064]
 """The last eleven have found a bug each."""
@@ -50,6 +50,7 @@ def low_thresholds(seed: int) -> dict[str, int]:
     }
 
 
+@few(20)
 @pytest.mark.parametrize(("seed", "thresholds"), one_in(2, SEEDS, ["own", "low"]))
 def test_random_programs(seed: int, thresholds: str) -> None:
     function, exact, inputs = random_nest(seed)

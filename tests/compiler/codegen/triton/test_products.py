@@ -23,6 +23,7 @@ from nbcompile.compiler.stages import AtenGraph, Config, KernelSource
 from nbcompile.errors import CodegenError
 from nbcompile.options import Options
 from tests.compiler.codegen.running import aten_of
+from tests.nightly import few
 
 pytest.importorskip("triton")
 F = torch.nn.functional
@@ -99,6 +100,7 @@ CASES = {
 }
 
 
+@few(25)
 @pytest.mark.parametrize("template", ["tiles", "persistent"])
 @pytest.mark.parametrize("dtype", [BF16, F16, F32], ids=str)
 @pytest.mark.parametrize("name", CASES)

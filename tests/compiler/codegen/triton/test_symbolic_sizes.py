@@ -15,7 +15,7 @@ import nbcompile
 from tests.compiler.codegen.triton.test_modules import INTERPRET, LOW
 from tests.compiler.codegen.triton_running import small_chip
 from tests.compiler.lower.harness import as_list, compare
-from tests.nightly import one_in
+from tests.nightly import few, one_in
 
 SIZES = [(33, 129), (7, 300), (90, 4), (5, 33), (64, 64), (3, 1000)]
 
@@ -90,6 +90,7 @@ FUNCTIONS = [
 ]  # fmt: skip
 
 
+@few(6)
 @pytest.mark.parametrize(("function", "thresholds"), one_in(2, FUNCTIONS, ["own", "low"]))
 def test_other_sizes(function: Callable[..., Any], thresholds: str) -> None:
     compiled = nbcompile.compile(function, dynamic=True, options=INTERPRET)

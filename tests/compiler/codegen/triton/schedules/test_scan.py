@@ -25,7 +25,7 @@ from tests.compiler.codegen.triton_running import (
 )
 from tests.compiler.lower.harness import as_list, compare, fresh
 from tests.compiler.lower.samples_of_scans import SCANS, scanned
-from tests.nightly import one_in
+from tests.nightly import few, one_in
 
 LOOPED = {"multiprocessors": 1, "LONGEST_ROW": 16, "LONGEST_COLUMN": 4, "WALK_BLOCK": 32, "COLUMNS": 8}
 SPLIT = LOOPED | {"multiprocessors": 40}
@@ -51,6 +51,7 @@ def checked(
     return titles(source)
 
 
+@few(12)
 @pytest.mark.parametrize(("name", "shape", "schedule"), one_in(3, SCANS, SHAPES, SCHEDULES))
 def test_each_schedule(name: str, shape: str, schedule: str) -> None:
     size, dim = SHAPES[shape]
@@ -64,6 +65,7 @@ def test_each_schedule(name: str, shape: str, schedule: str) -> None:
             assert found[0] == schedule
 
 
+@few(8)
 @pytest.mark.parametrize(("name", "shape", "schedule"), one_in(3, SCANS, SHAPES, SCHEDULES))
 def test_from_the_end(name: str, shape: str, schedule: str) -> None:
     size, dim = SHAPES[shape]
@@ -180,6 +182,7 @@ TOGETHER = [
 ]  # fmt: skip
 
 
+@few(6)
 @pytest.mark.parametrize("limits", [{}, *SCHEDULES.values()], ids=["own", *SCHEDULES])
 @pytest.mark.parametrize("function", TOGETHER, ids=lambda function: function.__name__)
 def test_fused_into_one_kernel(function: Callable[..., Any], limits: dict[str, int]) -> None:
@@ -279,6 +282,7 @@ def random_program(seed: int) -> Callable[..., Any]:
     return function
 
 
+@few(8)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_chains(seed: int) -> None:
     torch.manual_seed(seed)
@@ -291,13 +295,14 @@ def test_random_chains(seed: int) -> None:
 
 
 @pytest.mark.parametrize("limits", [{}, *SCHEDULES.values()], ids=["own", *SCHEDULES])
-def test_other_sizes(limits: dict[str, int]) -> None:
+def test_other_sizes(limits: dict[str, int], nightly: bool) -> None:
     def function(x):
         return (x * 2).cumsum(0) + x, *x.cummax(1), x.reshape(-1).logcumsumexp(0), x.flip(1).cumprod(1)
 
     made = nbcompile.compile(function, dynamic=True, options=INTERPRET)
     with small_chip(**limits) if limits else contextlib.nullcontext():
-        for size in [(33, 129), (7, 300), (90, 4), (5, 33), (64, 64), (2, 1000)]:
+        sizes = [(33, 129), (7, 300), (5, 33)]
+        for size in [*sizes, (90, 4), (64, 64), (2, 1000)] if nightly else sizes:
             x = torch.randn(size)
             compare(as_list(made(x)), as_list(function(x)), as_list(function(x.double())))
             assert made.ran_compiled, made.eager_reason
@@ -332,6 +337,7 @@ def kernels_to_compile() -> Iterator[tuple[str, str, str]]:
                 yield name, shape, schedule
 
 
+@few(4)
 @pytest.mark.parametrize("kernel", one_in(3, kernels_to_compile()))
 def test_three_chips(kernel: tuple[str, str, str]) -> None:
     name, shape, schedule = kernel

@@ -12,7 +12,7 @@ from nbcompile.targets import parse
 from tests.compiler.codegen.running import aten_of
 from tests.compiler.codegen.triton_running import generated, run_interpreted, small_chip, titles
 from tests.compiler.lower.harness import as_list, compare
-from tests.nightly import one_in
+from tests.nightly import few, one_in
 
 aten = torch.ops.aten
 SMALL = "scatter into a small table"
@@ -49,6 +49,7 @@ def embedding(rows: int, padding: int = -1) -> Any:
 # -- small tables ------------------------------------------------------------------------------------------
 
 
+@few(8)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize(("rows", "length"), [(3, 5), (1, 4), (7, 1), (16, 12), (2, 70), (5, 200), (64, 64)])
 def test_small_tables(rows, length, dtype):
@@ -134,6 +135,7 @@ def often(points: int, rows: int) -> torch.Tensor:
     return at[torch.randperm(points)]
 
 
+@few(5)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
     ("points", "rows", "length"), [(5, 9, 64), (60, 90, 70), (200, 333, 300), (130, 200, 128)]
@@ -191,6 +193,7 @@ def test_sums_of_half_types_are_rounded_once():
     assert ((got.double() - exact).abs() <= exact.abs() * 2**-8 + 1e-6).all()
 
 
+@few(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rows", [20, 150, 4])
 def test_rows_that_are_named_several_times(rows, dtype):
@@ -223,6 +226,7 @@ def lanes(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 TABLES = [((5, 7), (10, 14)), ((4, 40), (3, 90)), ((33, 3), (64, 5)), ((1, 4), (5, 3))]
 
 
+@few(4)
 @pytest.mark.parametrize(
     ("table", "dtype", "last"), one_in(2, TABLES, [torch.float32, torch.float64], [False, True])
 )
@@ -240,6 +244,7 @@ def test_points_along_a_listed_axis_in_another_order_keep_to_atomics():
     check(put, x, rows, columns, src, title="scatter", **ANY_SIZE)
 
 
+@few(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("size", "points"), [((5, 7), (10, 64)), ((4, 40), (3, 90)), ((3, 2), (40, 16))])
 def test_points_that_lie_along_a_listed_axis(size, points, dtype):
@@ -308,6 +313,7 @@ def test_nan_stays_in_its_listed_place():
     assert got.isnan().nonzero().tolist() == [[0, 1, 1, 2]]
 
 
+@few(3)
 @pytest.mark.parametrize("length", [2, 8, 70])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_values_that_do_not_vary_along_all_axes(dtype, length):
@@ -322,6 +328,7 @@ def test_values_that_do_not_vary_along_all_axes(dtype, length):
         check(fn, at, torch.randn(shape).to(dtype), title=SMALL)
 
 
+@few(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(1, 1), (50, 1), (1, 70)])
 def test_listed_values_that_do_not_vary_along_all_axes(shape, dtype):
