@@ -43,7 +43,7 @@ def _beyond(group: list[pytest.Function]) -> list[pytest.Function]:
     assert marker is not None
     rest = list(group)
     random.Random(group[0].originalname).shuffle(rest)
-    values = [set(item.callspec.indices.items()) for item in rest]
+    values = [{(name, id(value)) for name, value in item.callspec.params.items()} for item in rest]
     missing: set[tuple[str, int]] = set().union(*values)
     for _ in range(min(marker.args[0], len(rest))):
         best = max(range(len(rest)), key=lambda place: len(values[place] & missing))

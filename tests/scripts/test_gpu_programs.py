@@ -30,7 +30,6 @@ from corpus_nets import Net, Of  # noqa: E402
 from items import Maker  # noqa: E402
 
 import corpus  # noqa: E402
-
 from tests.nightly import few  # noqa: E402
 
 ON_CPU = ["--device", "cpu", "--tiny", "--quick", "--no-cold"]

@@ -1,6 +1,6 @@
 """Every registered lowering, on all of its samples, as Triton kernels in the interpreter, each address
-checked; and the first of the kernels that ran, compiled for a chip that is not here: of one operator in three,
-and in the night of all for three chips."""
+checked; and the first of the kernels that ran, compiled for a chip that is not here: of one operator in
+three, and in the night of all for three chips."""
 
 from __future__ import annotations
 
