@@ -35,9 +35,6 @@ MANY_PARAMETERS = {
 MOST_SHARED_NAMES = 34  # of public classes
 MOST_UNDESCRIBED = 459  # public functions of a module without a docstring
 CIRCLES = [
-    {"compiler.loop_ir.expr", "compiler.loop_ir.index", "compiler.loop_ir.index_text",
-     "compiler.loop_ir.substitution"},
-    {"compiler.loop_ir.nodes", "compiler.loop_ir.printer"},
     {"compiler.codegen.c.columns", "compiler.codegen.c.nests", "compiler.codegen.c.scatter"},
     {"compiler.codegen.triton.guards", "compiler.codegen.triton.random_blocks",
      "compiler.codegen.triton.tile_printer"},

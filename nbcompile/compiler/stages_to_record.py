@@ -7,8 +7,15 @@ from collections.abc import Iterable, Mapping
 from nbcompile.compiler.fuse.cost import flops
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
 from nbcompile.compiler.loop_ir.index import IndexExpr
-from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, Statement, View
-from nbcompile.compiler.loop_ir.printer import statement_text
+from nbcompile.compiler.loop_ir.nodes import (
+    Buffer,
+    LibraryCall,
+    Loop,
+    LoopProgram,
+    Statement,
+    View,
+    statement_text,
+)
 from nbcompile.compiler.stages import AtenGraph, KernelSource
 from nbcompile.record.compilation import Decision, Graph, Kernel, LineLink, Node, Span
 

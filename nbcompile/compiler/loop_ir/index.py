@@ -10,16 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from math import gcd
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any, Union
 
 from nbcompile.compiler.loop_ir.index_text import factor_text, terms_text
 
-if TYPE_CHECKING:
-    from nbcompile.compiler.loop_ir.expr import Expr
-
 
 class Atom:
-    """An indivisible factor of a term. Compared and ordered by its text."""
+    """An indivisible factor of a term, compared and ordered by its text. Only a size may be below 0."""
 
     __slots__ = ("_hash", "text")
 
@@ -36,6 +33,18 @@ class Atom:
     def __repr__(self) -> str:
         return self.text
 
+    def axes(self) -> set[Axis]:
+        """The axes that it depends on."""
+        return set()
+
+    def upper(self) -> IndexExpr | None:
+        """Its greatest value, if an expression of sizes says so."""
+        return None
+
+    def substitute(self, mapping: Mapping[Axis, IndexExpr]) -> IndexExpr:
+        """It with the axes of expressions inside replaced: here there are none."""
+        return IndexExpr({(self,): 1})
+
 
 class Axis(Atom):
     """A loop variable with ``0 <= axis < extent``."""
@@ -50,6 +59,12 @@ class Axis(Atom):
     @property
     def name(self) -> str:
         return self.text
+
+    def axes(self) -> set[Axis]:
+        return {self}
+
+    def upper(self) -> IndexExpr:
+        return self.extent - 1
 
     def __hash__(self) -> int:
         return self._hash
@@ -71,34 +86,49 @@ class Size(Atom):
         self.hint, self.least = hint, least
 
 
-class FloorDiv(Atom):
-    """``numerator // denominator`` that could not be simplified; both are non-negative."""
+class Division(Atom):
+    """A quotient or remainder that could not be simplified; both of its parts are non-negative."""
 
     __slots__ = ("denominator", "numerator")
+    sign = ""
 
     def __init__(self, numerator: IndexExpr, denominator: IndexExpr) -> None:
         self.numerator, self.denominator = numerator, denominator
-        super().__init__(f"({factor_text(numerator)}//{factor_text(denominator)})")
+        super().__init__(f"({factor_text(str(numerator))}{self.sign}{factor_text(str(denominator))})")
+
+    def axes(self) -> set[Axis]:
+        return self.numerator.axes() | self.denominator.axes()
 
 
-class Mod(Atom):
-    """``numerator % denominator`` that could not be simplified; both are non-negative."""
+class FloorDiv(Division):
+    """``numerator // denominator``."""
 
-    __slots__ = ("denominator", "numerator")
+    __slots__ = ()
+    sign = "//"
 
-    def __init__(self, numerator: IndexExpr, denominator: IndexExpr) -> None:
-        self.numerator, self.denominator = numerator, denominator
-        super().__init__(f"({factor_text(numerator)}%{factor_text(denominator)})")
+    def upper(self) -> IndexExpr | None:
+        if self.denominator.constant is None:
+            return None
+        highest = ZERO
+        for mono, coeff in self.numerator.terms:
+            term = index(coeff)
+            for inner in mono:
+                bound = IndexExpr({(inner,): 1}) if isinstance(inner, Size) else inner.upper()
+                if bound is None or coeff < 0:
+                    return None
+                term = term * bound
+            highest = highest + term
+        return floordiv(highest, self.denominator)
 
 
-class Indirect(Atom):
-    """The value of a scalar integer expression used as an index, ``0 <= value < size``."""
+class Mod(Division):
+    """``numerator % denominator``."""
 
-    __slots__ = ("size", "value")
+    __slots__ = ()
+    sign = "%"
 
-    def __init__(self, value: Expr, size: IndexExpr) -> None:
-        self.value, self.size = value, size
-        super().__init__(f"[{value}]")
+    def upper(self) -> IndexExpr:
+        return self.denominator - 1
 
 
 Monomial = tuple[Atom, ...]
@@ -182,19 +212,13 @@ class IndexExpr:
         for mono, _ in self.terms:
             for atom in mono:
                 found.add(atom)
-                if isinstance(atom, FloorDiv | Mod):
+                if isinstance(atom, Division):
                     found |= atom.numerator.atoms() | atom.denominator.atoms()
         return found
 
     def axes(self) -> set[Axis]:
         """All axes this depends on, those inside gathers' values included."""
-        found: set[Axis] = set()
-        for atom in self.atoms():
-            if isinstance(atom, Axis):
-                found.add(atom)
-            elif isinstance(atom, Indirect):
-                found |= atom.value.axes()
-        return found
+        return {axis for mono, _ in self.terms for atom in mono for axis in atom.axes()}
 
     def coefficient(self, axis: Axis) -> IndexExpr | None:
         """d(self)/d(axis) if self is affine in ``axis`` (it may be symbolic), else None."""
@@ -205,10 +229,10 @@ class IndexExpr:
                 return None
             if count == 1:
                 rest = tuple(atom for atom in mono if atom != axis)
-                if any(axis in _axes_of(atom) for atom in rest):
+                if any(axis in atom.axes() for atom in rest):
                     return None
                 terms[rest] = terms.get(rest, 0) + coeff
-            elif any(axis in _axes_of(atom) for atom in mono):
+            elif any(axis in atom.axes() for atom in mono):
                 return None
         return IndexExpr(terms)
 
@@ -223,7 +247,7 @@ class IndexExpr:
         total: Any = 0
         for mono, part in self.terms:
             for atom in mono:
-                if isinstance(atom, FloorDiv | Mod):
+                if isinstance(atom, Division):
                     above, below = atom.numerator.evaluate(value_of), atom.denominator.evaluate(value_of)
                     below = below + (below < 1) * (1 - below)
                     part = part * (above // below if isinstance(atom, FloorDiv) else above % below)
@@ -255,6 +279,7 @@ MOST_BORROWED = 4
 
 
 def product(values: Iterable[Index]) -> IndexExpr:
+    """The product; 1 of no values."""
     result = ONE
     for value in values:
         result = result * value
@@ -336,7 +361,7 @@ def at_least(left: IndexExpr, right: IndexExpr) -> bool:
                 term = ZERO  # every atom is at least 0, so the term is too
                 break
             else:
-                upper = _upper(atom)
+                upper = atom.upper()
                 if upper is None:
                     return False
                 term = term * upper
@@ -360,27 +385,6 @@ def _may_be_negative(expr: IndexExpr) -> bool:
     """Whether an integer that only the run time knows, and that may be below 0, has a part in ``expr``."""
     sizes = (atom for atom in expr.atoms() if isinstance(atom, Size))
     return any(size.least is None or size.least < 0 for size in sizes)
-
-
-def _upper(atom: Atom) -> IndexExpr | None:
-    if isinstance(atom, Axis):
-        return atom.extent - 1
-    if isinstance(atom, Mod):
-        return atom.denominator - 1
-    if isinstance(atom, Indirect):
-        return atom.size - 1
-    if isinstance(atom, FloorDiv) and atom.denominator.constant is not None:
-        highest = ZERO
-        for mono, coeff in atom.numerator.terms:
-            term = index(coeff)
-            for inner in mono:
-                bound = IndexExpr({(inner,): 1}) if isinstance(inner, Size) else _upper(inner)
-                if bound is None or coeff < 0:
-                    return None
-                term = term * bound
-            highest = highest + term
-        return floordiv(highest, atom.denominator)
-    return None
 
 
 def _split(numerator: IndexExpr, denominator: IndexExpr) -> tuple[IndexExpr, IndexExpr]:
@@ -493,7 +497,3 @@ def _times(expr: IndexExpr, atoms: Monomial, coeff: int) -> IndexExpr:
         key = tuple(sorted(mono + atoms, key=lambda atom: atom.text))
         terms[key] = terms.get(key, 0) + factor * coeff
     return IndexExpr(terms)
-
-
-def _axes_of(atom: Atom) -> set[Axis]:
-    return IndexExpr({(atom,): 1}).axes()

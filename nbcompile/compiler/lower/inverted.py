@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Expr, Guard, compute_dtype, constant
-from nbcompile.compiler.loop_ir.index import ONE, ZERO, Axis, Index, IndexExpr, Indirect, index
+from nbcompile.compiler.loop_ir.expr import Expr, Guard, Indirect, compute_dtype, constant
+from nbcompile.compiler.loop_ir.index import ONE, ZERO, Axis, Index, IndexExpr, index
 from nbcompile.compiler.loop_ir.nodes import ScatterMode, View
 from nbcompile.compiler.lower.builder import Builder, at
 from nbcompile.compiler.lower.known import MOST_KNOWN, Step, plain_step

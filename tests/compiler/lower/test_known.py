@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Guard
-from nbcompile.compiler.loop_ir.index import Axis, Indirect, index
+from nbcompile.compiler.loop_ir.expr import Guard, Indirect
+from nbcompile.compiler.loop_ir.index import Axis, index
 from nbcompile.compiler.loop_ir.interpret import interpret
 from nbcompile.compiler.loop_ir.nodes import Loop
 from nbcompile.compiler.loop_ir.verify import verify

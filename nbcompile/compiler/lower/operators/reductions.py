@@ -153,15 +153,6 @@ def sum_dims(
 
 
 @lowering(
-    aten.sum.default,
-    samples=_samples([((), {}), ((), {"dtype": torch.float64})], (*_FLOAT_TYPES, *_INTS), empty=[()]),
-)
-def sum_all(b: Builder, x: View, dtype: torch.dtype | None = None) -> View:
-    result: View = sum_dims(b, x, None)
-    return result
-
-
-@lowering(
     aten.prod.dim_int,
     samples=_samples(
         [*_DIM, ((1,), {"dtype": torch.float64})], (*_FLOAT_TYPES, *_INTS), empty=[(1,)], scalar=(0,)
@@ -251,17 +242,6 @@ def min_all(b: Builder, x: View) -> View:
     return _extreme(b, "min", x, None)
 
 
-@lowering(
-    aten.aminmax.default,
-    samples=_samples([((), {"dim": 1}), ((), {"dim": -1, "keepdim": True}), ((), {})], _EXTREME_TYPES),
-)
-def aminmax(b: Builder, x: View, *, dim: int | None = None, keepdim: bool = False) -> tuple[View, View]:
-    return (
-        _extreme(b, "min", x, dim, keepdim, output=0),
-        _extreme(b, "max", x, dim, keepdim, output=1),
-    )
-
-
 def _with_place(b: Builder, kind: ReductionKind, x: View, dim: int, keepdim: bool) -> tuple[View, View]:
     values = _extreme(b, kind, x, dim, keepdim, output=0)
     return values, _place(b, "argmax" if kind == "max" else "argmin", x, dim, keepdim, output=1)
@@ -338,21 +318,6 @@ def any_dims(b: Builder, x: View, dim: Dims = None, keepdim: bool = False) -> Vi
     return _truth(b, "any", x, dim, keepdim)
 
 
-@lowering(aten.all.default, samples=_truth_samples([((), {})], (), [()]))
-def all_all(b: Builder, x: View) -> View:
-    return _truth(b, "all", x, None, False)
-
-
-@lowering(aten.all.dim, samples=_truth_samples(_DIM, (0,), [(1,)]))
-def all_dim(b: Builder, x: View, dim: int, keepdim: bool = False) -> View:
-    return _truth(b, "all", x, dim, keepdim)
-
-
-@lowering(aten.all.dims, samples=_truth_samples(_DIMS, ([0],), [([1],)]))
-def all_dims(b: Builder, x: View, dim: Dims = None, keepdim: bool = False) -> View:
-    return _truth(b, "all", x, dim, keepdim)
-
-
 # -- spread -------------------------------------------------------------------------------------
 
 
@@ -409,13 +374,6 @@ def var(
     return _variance(b, x, dim, correction, keepdim, False)[0]
 
 
-@lowering(aten.std.correction, samples=_SPREAD_SAMPLES)
-def std(
-    b: Builder, x: View, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
-) -> View:
-    return _variance(b, x, dim, correction, keepdim, True)[0]
-
-
 def _and_mean(b: Builder, spread: tuple[View, View]) -> tuple[View, View]:
     value, mean = spread
     dtype = b.result_dtype(1)
@@ -427,13 +385,6 @@ def var_mean(
     b: Builder, x: View, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
 ) -> tuple[View, View]:
     return _and_mean(b, _variance(b, x, dim, correction, keepdim, False))
-
-
-@lowering(aten.std_mean.correction, samples=_FINITE_SPREAD_SAMPLES)
-def std_mean(
-    b: Builder, x: View, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
-) -> tuple[View, View]:
-    return _and_mean(b, _variance(b, x, dim, correction, keepdim, True))
 
 
 # -- lengths ------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ _INDEX_PUT = calls(
 )
 
 
-@lowering(aten.index_put.default, aten._unsafe_index_put.default, samples=_INDEX_PUT)
+@lowering(aten.index_put.default, samples=_INDEX_PUT)
 def index_put(
     b: Builder, x: View, indices: Sequence[View | None], values: View, accumulate: bool = False
 ) -> View:
