@@ -15,7 +15,7 @@ from nbcompile.compiler.loop_ir.expr import where as choose
 from nbcompile.compiler.loop_ir.index import IndexExpr
 from nbcompile.compiler.loop_ir.nodes import Loop, View
 from nbcompile.compiler.lower.builder import Builder, at, broadcast
-from nbcompile.compiler.lower.known import Formula, formula_of
+from nbcompile.compiler.lower.constant_folding import Formula, formula_of
 from nbcompile.compiler.lower.operators.shape import Place, wrap_dim
 from nbcompile.compiler.lower.registry import lowering
 from nbcompile.compiler.lower.samples import call, calls
@@ -57,7 +57,7 @@ def position(
 def _known(b: Builder, picked: View, extent: IndexExpr, *, wrap: bool) -> tuple[Formula | None, bool] | None:
     """(the formula of the positions, whether any is negative) of an index tensor whose elements are known and
     within ``extent``; its own elements are computed by their formula too."""
-    values = b.known.elements(picked) if extent.constant is not None else None
+    values = b.folded.elements(picked) if extent.constant is not None else None
     if values is None or not values.numel() or extent.constant is None:
         return None
     with _disable_current_modes():
@@ -65,7 +65,7 @@ def _known(b: Builder, picked: View, extent: IndexExpr, *, wrap: bool) -> tuple[
         if least < (-extent.constant if wrap else 0) or most >= extent.constant:
             return None
         formula = formula_of(torch.where(values < 0, values + extent.constant, values))
-    own = b.known.buffer(picked.buffer.name)
+    own = b.folded.buffer(picked.buffer.name)
     told = formula_of(own) if own is not None and own.numel() else None
     if told is not None:
         _tell(b, picked.buffer.name, lambda *where: told.value(where).cast(picked.dtype))

@@ -331,6 +331,7 @@ def _column(b: Builder, x: View, rank: int) -> View:
 
 
 def columns(b: Builder, rank: int, *items: Optional) -> list[Optional]:
+    """Each of the tensors of shape (C,) as one that broadcasts along dimension 1 of ``rank``; None stays."""
     return [None if item is None else _column(b, item, rank) for item in items]
 
 

@@ -108,6 +108,7 @@ def bounds(place: Places, shape: Places) -> tuple[Bound, ...]:
 
 
 def guarded(inside: tuple[Bound, ...], value: Callable[[], Expr], outside: Number) -> Expr:
+    """``value()`` where the bounds ``inside`` hold, else the number ``outside`` in its dtype."""
     made = value()
     return Guard(inside, made, constant(outside, made.dtype)) if inside else made
 

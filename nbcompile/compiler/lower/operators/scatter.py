@@ -17,11 +17,11 @@ from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, product
 from nbcompile.compiler.loop_ir.nodes import ScatterMode, View
 from nbcompile.compiler.lower.builder import Builder
 from nbcompile.compiler.lower.fitting import require, require_slices
-from nbcompile.compiler.lower.inverted import scattered
 from nbcompile.compiler.lower.operators.gather import along, indexed, position, some
 from nbcompile.compiler.lower.operators.shape import Place, expand_to, regroup, wrap_dim
 from nbcompile.compiler.lower.registry import Sample, lowering
 from nbcompile.compiler.lower.samples import call, calls
+from nbcompile.compiler.lower.scatter_to_gather import scattered
 from nbcompile.errors import LoweringError
 
 aten = torch.ops.aten
