@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from nbcompile.compiler.fuse.cost import flops
+from nbcompile.compiler.fuse.dependencies import reads
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
 from nbcompile.compiler.loop_ir.index import IndexExpr
 from nbcompile.compiler.loop_ir.nodes import (
@@ -28,7 +29,7 @@ def loop_graph(program: LoopProgram, aten: AtenGraph) -> Graph:
     texts, spans = _texts(program), statement_spans(program, aten)
     makers, nodes = _inputs(program, aten, texts)
     for statement in program.statements:
-        inputs = tuple(dict.fromkeys(makers[name] for name in _reads(statement) if name in makers))
+        inputs = tuple(dict.fromkeys(makers[name] for name in reads(statement) if name in makers))
         out = next((buffer for buffer in statement.outputs if buffer is not None), None)
         nodes.append(
             Node(
@@ -66,7 +67,7 @@ def fused_graph(program: FusedProgram, aten: AtenGraph) -> Graph:
         made = {buffer.name for member in members for buffer in member.outputs if buffer is not None}
         inputs = tuple(
             dict.fromkeys(
-                makers[name] for member in members for name in _reads(member)
+                makers[name] for member in members for name in reads(member)
                 if name in makers and name not in made
             )
         )  # fmt: skip
@@ -104,15 +105,10 @@ def kernel_records(program: FusedProgram, source: KernelSource) -> list[Kernel]:
     """One Kernel a group, with its traffic at the sizes compiled for."""
     texts = {item.id: item for item in source.kernels}
     buffers = program.program.buffers()
-    computed: dict[str, int] = {}
-    for group in program.groups:
-        for loop in group.loops:
-            computed[loop.id] = computed.get(loop.id, 0) + 1
     kernels = []
     for group in program.groups:
         made = {buffer.name for loop in group.loops for buffer in loop.outputs}
-        reads = {load.buffer for loop in group.loops for load in loop.reads()} - made
-        reads |= {loop.base for loop in group.loops if loop.base and loop.base not in made}
+        read = {name for loop in group.loops for name in reads(loop)} - made
         text = texts[group.id]
         kernels.append(
             Kernel(
@@ -128,9 +124,9 @@ def kernel_records(program: FusedProgram, source: KernelSource) -> list[Kernel]:
                     for loop in group.loops
                     if loop.kind == "pointwise" and loop.id not in group.bindings
                 ),
-                reads=tuple(sorted(reads)),
+                reads=tuple(sorted(read)),
                 writes=tuple(sorted(group.stored)),
-                bytes_read=sum(buffers[name].bytes_hint() for name in reads),
+                bytes_read=sum(buffers[name].bytes_hint() for name in read),
                 bytes_written=sum(buffers[name].bytes_hint() for name in group.stored),
                 flops=sum(flops(loop) for loop in group.loops),
             )
@@ -219,12 +215,6 @@ def _kind(item: Statement) -> Literal["pointwise", "reduction", "scan", "scatter
     if isinstance(item, Loop):
         return item.kind
     return "fallback" if item.fallback else "library"
-
-
-def _reads(item: Statement) -> list[str]:
-    if isinstance(item, LibraryCall):
-        return [view.buffer.name for view in item.views()]
-    return [load.buffer for load in item.reads()] + ([item.base] if item.base else [])
 
 
 def _outputs(program: LoopProgram, makers: Mapping[str, str]) -> tuple[str, ...]:

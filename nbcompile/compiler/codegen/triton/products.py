@@ -103,9 +103,7 @@ class ProductNest(Nest):
         p.reduced_text[self.total.output] = "acc"
         self.writer.helpers.setdefault("tile_of", TILE_OF)
         if product.template == "persistent":
-            configs = product.configs or products.persistent_configs(
-                self.sizes(), self.dtype, self.target
-            )
+            configs = product.configs or products.persistent_configs(self.sizes(), self.dtype, self.target)
             self.persistent(p, configs)
         else:
             configs = product.configs or products.configs_of(self.sizes(), self.dtype, self.target)
