@@ -61,7 +61,7 @@ def main() -> int:
 
 def specialize() -> None:
     """Let the persistent template be tried with warps that only load."""
-    from nbcompile.compiler.schedule import products as matmul_configs
+    from nbcompile.compiler.schedule import products
     from nbcompile.compiler.stages import Config
 
     def configs(*_: Any) -> tuple[Config, ...]:
@@ -71,7 +71,7 @@ def specialize() -> None:
             for m, n, stages in ((128, 128, 4), (128, 128, 3), (128, 256, 3), (128, 256, 2), (256, 128, 3))
         )
 
-    setattr(matmul_configs, "persistent_configs", configs)  # noqa: B010
+    setattr(products, "persistent_configs", configs)  # noqa: B010
 
 
 def cases() -> list[tuple[str, Callable[..., Any], Callable[[], list[Any]], float]]:

@@ -23,7 +23,7 @@ from nbcompile.compiler.runtime.c.toolchain import find_toolchain
 from nbcompile.compiler.runtime.edit.edited import explained
 from nbcompile.compiler.runtime.edit.script import script_of
 from nbcompile.compiler.runtime.edit.trial import outcome
-from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelCall, KernelChange
+from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelCall, KernelEdit
 from nbcompile.errors import EditError, NbcompileError
 from nbcompile.options import Options
 from nbcompile.record.recorder import Recorder
@@ -47,7 +47,7 @@ class Attempt:
         self._watch = watch
         self._watching = True
         self._changes = [
-            KernelChange(kernel, self._texts.get(kernel), self._around)
+            KernelEdit(kernel, self._texts.get(kernel), self._around)
             for kernel in dict.fromkeys([*self._texts, *([watch] if watch else ())])
         ]
         self._failed: EditError | None = None

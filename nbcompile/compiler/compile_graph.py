@@ -28,7 +28,7 @@ from nbcompile.compiler.runtime.gpu import build as triton_build
 from nbcompile.compiler.runtime.gpu.tools import triton_version
 from nbcompile.compiler.runtime.pool import POOL
 from nbcompile.compiler.runtime.stopwatch import Stopwatch
-from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelChange, KernelSource, device_of
+from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelEdit, KernelSource, device_of
 from nbcompile.compiler.stages_to_record import parts
 from nbcompile.errors import EditError, KernelError, LoweringError, VerifyError
 from nbcompile.options import REPLAY_MODES, Options
@@ -41,7 +41,7 @@ Passes = tuple[tuple[Pass, ...], tuple[Pass, ...]]  # down to the kernels that t
 
 
 def compile_graph(
-    aten: AtenGraph, options: Options, recorder: Recorder, changes: Sequence[KernelChange] = ()
+    aten: AtenGraph, options: Options, recorder: Recorder, changes: Sequence[KernelEdit] = ()
 ) -> CompiledModule:
     """Compile one ATen graph to a module for where its tensors are, or for the target that is named.
     ``changes``: kernels to edit or to watch; those of another graph are left alone.
@@ -62,7 +62,7 @@ def compile_graph(
 
 
 def _for_cpu(
-    aten: AtenGraph, options: Options, recorder: Recorder, changes: Sequence[KernelChange]
+    aten: AtenGraph, options: Options, recorder: Recorder, changes: Sequence[KernelEdit]
 ) -> CompiledModule:
     """C, built by the C compiler of this machine."""
     toolchain = find_toolchain()
@@ -94,7 +94,7 @@ def _for_cpu(
 
 def _for_gpu(
     aten: AtenGraph, device: torch.device, options: Options, recorder: Recorder, search: bool = False,
-    changes: Sequence[KernelChange] = (),
+    changes: Sequence[KernelEdit] = (),
 ) -> CompiledModule:  # fmt: skip
     """Triton, for the GPU that the tensors are on, for the interpreter, or for a chip that is not here.
     ``search``: measure what is the best way to do its matrix products, if that is not known."""
@@ -135,7 +135,7 @@ def _for_gpu(
 
 
 def _changed_for_gpu(
-    source: KernelSource, changed: Mapping[str, KernelChange], chip: Target, device: torch.device | None,
+    source: KernelSource, changed: Mapping[str, KernelEdit], chip: Target, device: torch.device | None,
     aten: AtenGraph, options: Options, recorder: Recorder,
 ) -> CompiledModule:  # fmt: skip
     """Triton with some kernels edited or watched: no search for configs, no CUDA graph, and no run in ATen

@@ -23,7 +23,7 @@ from nbcompile.compiler.codegen.triton.groups_to_triton import groups_to_triton
 from nbcompile.compiler.codegen.triton.products import templates
 from nbcompile.compiler.fuse import matmul_fusion as fusion
 from nbcompile.compiler.fuse.legality import Refusal
-from nbcompile.compiler.fuse.matmul_fusion import Candidate, Precision
+from nbcompile.compiler.fuse.matmul_fusion import Precision, ProductCandidate
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
 from nbcompile.compiler.loop_ir.nodes import Buffer
 from nbcompile.compiler.runtime.autotune.configs import config_text, misfit, spills
@@ -83,7 +83,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Bench:
+class ProductBench:
     """What measuring needs of the machine. ``begin`` compiles the one launch of a source with a config,
     ``ours`` makes a call of a source and what that gave, ``library`` one of a source that is built at
     once; ``misfit`` tells why a compiled kernel cannot run here."""
@@ -104,7 +104,7 @@ class Products:
 
     def __init__(
         self, options: Options, chip: Target, recorder: Recorder, device: torch.device | None,
-        *, search: bool = False, bench: Bench | None = None,
+        *, search: bool = False, bench: ProductBench | None = None,
     ) -> None:  # fmt: skip
         self.options, self.chip, self.recorder, self.search = options, chip, recorder, search
         self.on = options.mode in SEARCH_MODES and chip.is_gpu
@@ -143,7 +143,7 @@ def precision_of(chip: Target) -> Precision:
     return "tf32" if setting == "tf32" and chip.kind == "cuda" else "ieee"
 
 
-def gpu_bench(chip: Target, device: torch.device) -> Bench:
+def gpu_bench(chip: Target, device: torch.device) -> ProductBench:
     """The bench of a GPU of this machine."""
     from nbcompile.compiler.runtime.gpu.launch import launchers
 
@@ -153,7 +153,7 @@ def gpu_bench(chip: Target, device: torch.device) -> Bench:
         functions = launchers(source, built, chip, device)
         return bind(source, lambda: functions, {}, False, empty).call
 
-    return Bench(
+    return ProductBench(
         begin=lambda source, config: triton_build.begin(source, source.launches[0], config, chip),
         ours=lambda source, built: made(source, {source.launches[0].function: built}),
         library=lambda source: made(source, triton_build.build(source, chip)),
@@ -170,7 +170,7 @@ def gpu_bench(chip: Target, device: torch.device) -> Bench:
 class _Search:
     """One product to decide: its candidates by template, each template's source."""
 
-    candidate: Candidate
+    candidate: ProductCandidate
     sources: dict[str, KernelSource]
     programs: dict[str, Group]
     key: str
@@ -187,8 +187,8 @@ class _Search:
 
 
 def _decided(
-    program: FusedProgram, found: Sequence[Candidate], options: Options, chip: Target, recorder: Recorder,
-    bench: Bench, search: bool,
+    program: FusedProgram, found: Sequence[ProductCandidate], options: Options, chip: Target,
+    recorder: Recorder, bench: ProductBench, search: bool,
 ) -> tuple[FusedProgram, bool]:  # fmt: skip
     cache = DiskCache.shared()
     searches = []
@@ -207,7 +207,7 @@ def _decided(
     return program, all(item.key in known for item in searches)
 
 
-def _search_of(program: FusedProgram, candidate: Candidate, chip: Target) -> _Search:
+def _search_of(program: FusedProgram, candidate: ProductCandidate, chip: Target) -> _Search:
     buffers = program.program.buffers()
     groups, sources = {}, {}
     for template in _offered(candidate.group, buffers, chip):
@@ -234,7 +234,7 @@ def _with(group: Group, template: str, configs: tuple[Config, ...] = ()) -> Grou
     return replace(group, product=replace(group.product, template=template, configs=configs))  # type: ignore[arg-type]
 
 
-def _default(program: FusedProgram, candidate: Candidate, chip: Target) -> Group:
+def _default(program: FusedProgram, candidate: ProductCandidate, chip: Target) -> Group:
     """The candidate's kernel where nothing can be measured: the last template, which asks the most of the
     chip, with the configs that suit its sizes."""
     return _with(candidate.group, _offered(candidate.group, program.program.buffers(), chip)[-1])
@@ -264,7 +264,7 @@ def _settled(program: FusedProgram, item: _Search, found: Found, recorder: Recor
     return program
 
 
-def _aten_name(candidate: Candidate) -> str:
+def _aten_name(candidate: ProductCandidate) -> str:
     after = f", then {candidate.epilogue.name}" if candidate.epilogue is not None else ""
     return f"{candidate.call.name}{after}"
 
@@ -282,7 +282,7 @@ def _time(seconds: float | None) -> str:
 
 def _measured(
     program: FusedProgram, searches: Sequence[_Search], options: Options, chip: Target, recorder: Recorder,
-    bench: Bench,
+    bench: ProductBench,
 ) -> dict[str, Found]:  # fmt: skip
     """Search for each, the heaviest first, within the seconds that there are."""
     if not searches or options.autotune_seconds <= 0:
@@ -312,7 +312,7 @@ def _measured(
     return known
 
 
-def _one(program: FusedProgram, item: _Search, chip: Target, until: float, bench: Bench) -> Found:
+def _one(program: FusedProgram, item: _Search, chip: Target, until: float, bench: ProductBench) -> Found:
     """Everything that can be tried of one product, timed on the same inputs."""
     candidate, watch = item.candidate, bench.watch
     library = fusion.trial(program, candidate, candidate.items())

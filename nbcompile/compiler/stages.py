@@ -225,7 +225,7 @@ class KernelCall:
 
 
 @dataclass(frozen=True)
-class KernelChange:
+class KernelEdit:
     """A kernel (by id) that is to be compiled otherwise than the compiler would: ``text`` in place of its
     own, and ``around``, which is given each call of its functions, and has to make it."""
 

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
 from nbcompile.compiler.fuse.cost import flops
+from nbcompile.compiler.fuse.dependencies import reads
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
 from nbcompile.compiler.loop_ir.index import IndexExpr
-from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, Statement, View
-from nbcompile.compiler.loop_ir.printer import statement_text
+from nbcompile.compiler.loop_ir.nodes import (
+    Buffer,
+    LibraryCall,
+    Loop,
+    LoopProgram,
+    Statement,
+    View,
+    statement_text,
+)
 from nbcompile.compiler.stages import AtenGraph, KernelSource
 from nbcompile.record.compilation import Decision, Graph, Kernel, LineLink, Node, Span
 
@@ -17,31 +26,23 @@ Spans = Mapping[str, tuple[Span, ...]]
 
 def loop_graph(program: LoopProgram, aten: AtenGraph) -> Graph:
     """Record of a loop program: its inputs, loops and library calls; ids as in the program."""
-    makers: dict[str, str] = {}
-    nodes: list[Node] = []
-    above, texts = _placeholders(program, aten), _texts(program)
-    for item in program.inputs:
-        if isinstance(item, Buffer):
-            id = f"{program.graph}.{item.name}"
-            makers[item.name] = id
-            origins, text = above.get(item.name, ()), texts.get(item.name, "")
-            nodes.append(_node(id, item.name, "input", "input", item, origins=origins, text=text))
-    spans = statement_spans(program, aten)
+    texts, spans = _texts(program), statement_spans(program, aten)
+    makers, nodes = _inputs(program, aten, texts)
     for statement in program.statements:
-        inputs = tuple(dict.fromkeys(makers[name] for name in _reads(statement) if name in makers))
+        inputs = tuple(dict.fromkeys(makers[name] for name in reads(statement) if name in makers))
         out = next((buffer for buffer in statement.outputs if buffer is not None), None)
         nodes.append(
-            _node(
-                statement.id,
-                out.name if out else statement.id,
-                statement.name if isinstance(statement, LibraryCall) else statement.op,
-                _kind(statement),
-                out,
+            Node(
+                id=statement.id,
+                name=out.name if out else statement.id,
+                op=statement.name if isinstance(statement, LibraryCall) else statement.op,
+                kind=_kind(statement),
                 inputs=inputs,
                 origins=statement.origins,
                 spans=spans.get(statement.id, ()),
                 text=texts.get(statement.id) or " ".join(statement_text(statement)),
                 note=statement.reason if isinstance(statement, LibraryCall) else "",
+                **_memory(out),
             )
         )
         makers |= {buffer.name: statement.id for buffer in statement.outputs if buffer is not None}
@@ -60,25 +61,13 @@ def fused_graph(program: FusedProgram, aten: AtenGraph) -> Graph:
     """Record of a fused program: one node a kernel or library call."""
     loops = program.program
     spans = statement_spans(loops, aten)
-    makers: dict[str, str] = {}
-    nodes: list[Node] = []
-    above = _placeholders(loops, aten)
-    for item in loops.inputs:
-        if isinstance(item, Buffer):
-            id = makers[item.name] = f"{loops.graph}.{item.name}"
-            nodes.append(_node(id, item.name, "input", "input", item, origins=above.get(item.name, ())))
+    makers, nodes = _inputs(loops, aten, {})
     for entry in program.items:
-        if isinstance(entry, Group):
-            id, name, kind = entry.id, entry.name, "kernel"
-            members: tuple[Statement, ...] = entry.loops
-            origins = tuple(loop.id for loop in entry.loops)
-        else:
-            id, name, kind = entry.id, entry.name, _kind(entry)
-            members, origins = (entry,), entry.origins
+        members: tuple[Statement, ...] = entry.loops if isinstance(entry, Group) else (entry,)
         made = {buffer.name for member in members for buffer in member.outputs if buffer is not None}
         inputs = tuple(
             dict.fromkeys(
-                makers[name] for member in members for name in _reads(member)
+                makers[name] for member in members for name in reads(member)
                 if name in makers and name not in made
             )
         )  # fmt: skip
@@ -86,17 +75,21 @@ def fused_graph(program: FusedProgram, aten: AtenGraph) -> Graph:
             buffer for member in members for buffer in member.outputs
             if buffer is not None and (not isinstance(entry, Group) or buffer.name in entry.stored)
         ]  # fmt: skip
-        found = tuple(dict.fromkeys(span for member in members for span in spans.get(member.id, ())))
-        text = name if isinstance(entry, Group) else " ".join(statement_text(entry))
         nodes.append(
-            _node(
-                id, name, name, kind, out[-1] if out else None, inputs=inputs, origins=origins, spans=found,
-                text=text,
+            Node(
+                id=entry.id,
+                name=entry.name,
+                op=entry.name,
+                kind="kernel" if isinstance(entry, Group) else _kind(entry),
+                inputs=inputs,
+                origins=tuple(loop.id for loop in entry.loops) if isinstance(entry, Group) else entry.origins,
+                spans=tuple(dict.fromkeys(span for item in members for span in spans.get(item.id, ()))),
+                text=entry.name if isinstance(entry, Group) else " ".join(statement_text(entry)),
                 note=entry.reason if isinstance(entry, LibraryCall) else "",
-                total=sum(buffer.bytes_hint() for buffer in out),
+                **_memory(out[-1] if out else None) | {"bytes": sum(buffer.bytes_hint() for buffer in out)},
             )
-        )  # fmt: skip
-        makers |= dict.fromkeys(made, id)
+        )
+        makers |= dict.fromkeys(made, entry.id)
     return Graph(
         id=f"{loops.graph}.fused",
         stage="fused",
@@ -112,15 +105,10 @@ def kernel_records(program: FusedProgram, source: KernelSource) -> list[Kernel]:
     """One Kernel a group, with its traffic at the sizes compiled for."""
     texts = {item.id: item for item in source.kernels}
     buffers = program.program.buffers()
-    computed: dict[str, int] = {}
-    for group in program.groups:
-        for loop in group.loops:
-            computed[loop.id] = computed.get(loop.id, 0) + 1
     kernels = []
     for group in program.groups:
         made = {buffer.name for loop in group.loops for buffer in loop.outputs}
-        reads = {load.buffer for loop in group.loops for load in loop.reads()} - made
-        reads |= {loop.base for loop in group.loops if loop.base and loop.base not in made}
+        read = {name for loop in group.loops for name in reads(loop)} - made
         text = texts[group.id]
         kernels.append(
             Kernel(
@@ -136,9 +124,9 @@ def kernel_records(program: FusedProgram, source: KernelSource) -> list[Kernel]:
                     for loop in group.loops
                     if loop.kind == "pointwise" and loop.id not in group.bindings
                 ),
-                reads=tuple(sorted(reads)),
+                reads=tuple(sorted(read)),
                 writes=tuple(sorted(group.stored)),
-                bytes_read=sum(buffers[name].bytes_hint() for name in reads),
+                bytes_read=sum(buffers[name].bytes_hint() for name in read),
                 bytes_written=sum(buffers[name].bytes_hint() for name in group.stored),
                 flops=sum(flops(loop) for loop in group.loops),
             )
@@ -190,38 +178,43 @@ def _texts(program: LoopProgram) -> dict[str, str]:
     return dict(zip(inputs, lines, strict=False)) | dict(zip(statements, lines[start:], strict=False))
 
 
-def _node(
-    id: str, name: str, op: str, kind: str, out: Buffer | None, *, inputs: tuple[str, ...] = (),
-    origins: tuple[str, ...] = (), spans: tuple[Span, ...] = (), text: str = "", note: str = "",
-    total: int | None = None,
-) -> Node:  # fmt: skip
-    return Node(
-        id=id,
-        name=name,
-        op=op,
-        kind=kind,  # type: ignore[arg-type]
-        inputs=inputs,
-        origins=origins,
-        spans=spans,
-        shape=tuple(map(_dim, out.shape)) if out else None,
-        dtype=str(out.dtype).removeprefix("torch.") if out else None,
-        stride=tuple(map(_dim, out.strides)) if out else None,
-        bytes=total if total is not None else (out.bytes_hint() if out else 0),
-        text=text,
-        note=note,
-    )
+def _inputs(
+    program: LoopProgram, aten: AtenGraph, texts: Mapping[str, str]
+) -> tuple[dict[str, str], list[Node]]:
+    """(the id of the node that makes each input buffer, by the buffer's name, and these nodes)."""
+    above = _placeholders(program, aten)
+    nodes = [
+        Node(
+            id=f"{program.graph}.{item.name}",
+            name=item.name,
+            op="input",
+            kind="input",
+            origins=above.get(item.name, ()),
+            text=texts.get(item.name, ""),
+            **_memory(item),
+        )
+        for item in program.inputs
+        if isinstance(item, Buffer)
+    ]
+    return {node.name: node.id for node in nodes}, nodes
 
 
-def _kind(item: Statement) -> str:
+def _memory(out: Buffer | None) -> dict[str, Any]:
+    """What a node says of the memory that it makes."""
+    if out is None:
+        return {"shape": None, "dtype": None, "stride": None, "bytes": 0}
+    return {
+        "shape": tuple(map(_dim, out.shape)),
+        "dtype": str(out.dtype).removeprefix("torch."),
+        "stride": tuple(map(_dim, out.strides)),
+        "bytes": out.bytes_hint(),
+    }
+
+
+def _kind(item: Statement) -> Literal["pointwise", "reduction", "scan", "scatter", "library", "fallback"]:
     if isinstance(item, Loop):
         return item.kind
     return "fallback" if item.fallback else "library"
-
-
-def _reads(item: Statement) -> list[str]:
-    if isinstance(item, LibraryCall):
-        return [view.buffer.name for view in item.views()]
-    return [load.buffer for load in item.reads()] + ([item.base] if item.base else [])
 
 
 def _outputs(program: LoopProgram, makers: Mapping[str, str]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from nbcompile.compiler.stages import AtenGraph
 from nbcompile.options import Options
 from nbcompile.record.recorder import Recorder
 from tests.compiler.lower.harness import _wide, as_list, call_graph, compare
+from tests.compiler.lower.rewritten import SAMPLES
 
 pytest.importorskip("jax", reason="pip install jax")
 
@@ -125,10 +126,11 @@ def cases() -> list[tuple[Any, Sample]]:
     for place, target in enumerate(lowerings()):
         entry = registry().find(target)
         given = OWN.get(target, [])
-        if entry is not None and not given:
-            kinds = {kind: s for s in entry.samples for kind in AWKWARD if kind in s.name}
+        samples = entry.samples if entry is not None else SAMPLES.get(target, [])
+        if not given:
+            kinds = {kind: s for s in samples for kind in AWKWARD if kind in s.name}
             picked = [kinds[kind] for kind in sorted(kinds)][place % 3 :: 3][:1]
-            given = [*entry.samples[:1], *picked]
+            given = [*samples[:1], *picked]
         found += [(target, sample) for sample in given]
     return found
 

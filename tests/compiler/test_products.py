@@ -13,7 +13,7 @@ from nbcompile.compiler import compile_graph as driver
 from nbcompile.compiler import pipeline
 from nbcompile.compiler import products as matrix_products
 from nbcompile.compiler.passes import Setting
-from nbcompile.compiler.products import Bench, Products, in_two_steps, precision_of
+from nbcompile.compiler.products import ProductBench, Products, in_two_steps, precision_of
 from nbcompile.compiler.runtime import gpu_module
 from nbcompile.compiler.runtime.cache import DiskCache
 from nbcompile.compiler.runtime.gpu.compile import Built
@@ -65,7 +65,7 @@ class Named:
         return self.call(args)
 
 
-def bench(clock: Clock, *, wrong: bool = False, fails: str = "") -> Bench:
+def bench(clock: Clock, *, wrong: bool = False, fails: str = "") -> ProductBench:
     """Candidates run in the interpreter; the seconds are the clock's."""
 
     def begin(source, config):
@@ -88,7 +88,7 @@ def bench(clock: Clock, *, wrong: bool = False, fails: str = "") -> Bench:
         words = f"{source.kernels[0].schedule}; BLOCK_M {built.config.constants['BLOCK_M']};"
         return Named(call, words)
 
-    return Bench(
+    return ProductBench(
         begin, ours, lambda source: Named(gpu_module.interpreted(source, {}).call, "aten"),
         lambda source, built: "", clock, CPU,
     )  # fmt: skip

@@ -323,6 +323,8 @@ def _give_up(recorder: Recorder, graph: str, error: Exception, aten: AtenGraph |
 
 
 def saved_names(forward: fx.GraphModule, outputs: int | None) -> tuple[str, ...]:
+    """The nodes that a forward graph returns for backward: all but its first ``outputs`` results. None of an
+    unknown number of results."""
     returned = next(node for node in reversed(forward.graph.nodes) if node.op == "output").args[0]
     kept = list(returned)[outputs:] if outputs is not None and isinstance(returned, tuple | list) else []
     return tuple(node.name for node in kept if isinstance(node, fx.Node))

@@ -2,8 +2,10 @@
 
 Dynamo tells these things through process-wide hooks. A :class:`Session` belongs to one compiled
 callable; while that runs, it is the active session of its thread, and what Dynamo says goes to it.
-Every hook into torch that is not documented as public is in this file, and each is optional: where a
-torch version lacks it, that part of the record is empty and the rest works.
+The hooks by which Dynamo calls us or is changed are in this file, but for those that ``nbcompile.api`` hands
+to ``torch._dynamo.optimize`` (``guard_failed`` and ``guards_made`` below). Of the private ones, where an
+expression ends and the profile are optional: a torch that has them no more compiles all the same, with less
+in the record. The modules ``cache_size``, ``callback`` and ``utils`` of ``torch._dynamo`` have to be there.
 """
 
 from __future__ import annotations

@@ -123,14 +123,14 @@ def place_by_shape(nest: Nest, axes: Sequence[Axis], onto: Sequence[Axis]) -> Pl
 
 
 @dataclass(frozen=True)
-class Matching:
+class CommonFactors:
     """Common factors of two lists of extents: for each axis of either side, its factors."""
 
     left: tuple[tuple[IndexExpr, ...], ...]
     right: tuple[tuple[IndexExpr, ...], ...]
 
 
-def match_extents(left: Sequence[IndexExpr], right: Sequence[IndexExpr]) -> Matching | None:
+def match_extents(left: Sequence[IndexExpr], right: Sequence[IndexExpr]) -> CommonFactors | None:
     """Factor both lists, outermost first, into one common list of extents; None if impossible."""
     a, b = list(left), list(right)
     factors_a: list[list[IndexExpr]] = [[] for _ in a]
@@ -156,7 +156,7 @@ def match_extents(left: Sequence[IndexExpr], right: Sequence[IndexExpr]) -> Matc
             rest_b = b[j] if j < len(b) else ONE
     if i < len(a) or j < len(b):
         return None
-    return Matching(tuple(map(tuple, factors_a)), tuple(map(tuple, factors_b)))
+    return CommonFactors(tuple(map(tuple, factors_a)), tuple(map(tuple, factors_b)))
 
 
 def _exact(whole: IndexExpr, part: IndexExpr) -> IndexExpr | None:

@@ -40,7 +40,7 @@ MOST_BATCHES = 65_535
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ProductCandidate:
     """One library call that may become a kernel of ours. ``epilogue`` is the group, as the program has it,
     that would run in the same kernel; ``group`` is that kernel. ``decisions`` are the ids of the program's
     decisions about the pair."""
@@ -67,11 +67,11 @@ class Candidate:
 
 def candidates(
     program: FusedProgram, options: Options, precision: Precision
-) -> tuple[tuple[Candidate, ...], tuple[tuple[LibraryCall, Group, Refusal], ...]]:
+) -> tuple[tuple[ProductCandidate, ...], tuple[tuple[LibraryCall, Group, Refusal], ...]]:
     """(products that may be kernels of ours, pairs of a product and a reader of it that may not be one
     kernel, with the reason). Each group is the epilogue of one product at most: the last it reads."""
     taken: dict[str, str] = {}
-    found: list[Candidate] = []
+    found: list[ProductCandidate] = []
     refused: list[tuple[LibraryCall, Group, Refusal]] = []
     for call in reversed([item for item in program.items if isinstance(item, LibraryCall)]):
         parts = _parts(call, precision)
@@ -96,7 +96,9 @@ def candidates(
     return tuple(reversed(found)), tuple(refused)
 
 
-def accepted(program: FusedProgram, candidate: Candidate, group: Group, reason: str = "") -> FusedProgram:
+def accepted(
+    program: FusedProgram, candidate: ProductCandidate, group: Group, reason: str = ""
+) -> FusedProgram:
     """The program with ``group`` (the candidate's, perhaps with other configs) in place of the call and of
     the epilogue. ``reason`` says what speaks for it."""
     items: list[Item] = []
@@ -132,7 +134,7 @@ def refused(program: FusedProgram, pairs: Iterable[tuple[LibraryCall, Group, Ref
     return replace(program, decisions=tuple(changed))
 
 
-def trial(program: FusedProgram, candidate: Candidate, items: Sequence[Item]) -> FusedProgram:
+def trial(program: FusedProgram, candidate: ProductCandidate, items: Sequence[Item]) -> FusedProgram:
     """A program of ``items`` alone (the candidate's own, or its one group): its inputs are what they read,
     then the sizes they mention; it returns what they store."""
     statements: tuple[Statement, ...] = (
@@ -273,7 +275,7 @@ def _parts(call: LibraryCall, precision: Precision) -> _Parts | None:
 
 def _candidate(
     program: FusedProgram, call: LibraryCall, parts: _Parts, whole: Group | None, epilogue: Group | None
-) -> Candidate:
+) -> ProductCandidate:
     if whole is None:
         own: Binding = {axis: index(axis) for axis in parts.nest.axes}
         whole = Group(
@@ -289,7 +291,7 @@ def _candidate(
     about = frozenset(
         item.id for item in program.decisions if item.producer == call.id and item.consumer in ids
     )
-    return Candidate(call, epilogue, replace(whole, name=name), about)
+    return ProductCandidate(call, epilogue, replace(whole, name=name), about)
 
 
 # -- its epilogue ---------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from nbcompile.compiler.loop_ir.index import Axis, Index, IndexExpr, index
+from nbcompile.compiler.loop_ir.index import Atom, Axis, Index, IndexExpr, index
 from nbcompile.compiler.loop_ir.substitution import substitute
 
 Number = bool | int | float
@@ -181,6 +181,25 @@ class IndexValue(Expr):
         return f"({self.value})" if len(self.value.terms) > 1 else str(self.value)
 
 
+class Indirect(Atom):
+    """The value of a scalar integer expression used as an index, ``0 <= value < size``."""
+
+    __slots__ = ("size", "value")
+
+    def __init__(self, value: Expr, size: IndexExpr) -> None:
+        self.value, self.size = value, size
+        super().__init__(f"[{value}]")
+
+    def axes(self) -> set[Axis]:
+        return self.value.axes()
+
+    def upper(self) -> IndexExpr:
+        return self.size - 1
+
+    def substitute(self, mapping: Mapping[Axis, IndexExpr]) -> IndexExpr:
+        return IndexExpr({(Indirect(self.value.substitute(mapping), self.size),): 1})
+
+
 @dataclass(frozen=True, repr=False)
 class Op(Expr):
     """A scalar operation of :data:`SCALAR_OPS`. ``cast`` converts its argument to ``dtype``."""
@@ -332,6 +351,7 @@ def scalar(value: Number | IndexExpr | SizeNumber, dtype: torch.dtype) -> Expr:
 
 
 def constant_like(value: Any, like: Expr) -> Expr:
+    """A number, or what :func:`scalar` takes, as an expression of the dtype of another."""
     return scalar(value, like.dtype)
 
 
@@ -348,8 +368,6 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def walk_index(expr: IndexExpr) -> Iterator[Expr]:
     """All scalar expressions inside an index (the values of gathers)."""
-    from nbcompile.compiler.loop_ir.index import Indirect
-
     for atom in expr.atoms():
         if isinstance(atom, Indirect):
             yield from atom.value.walk()

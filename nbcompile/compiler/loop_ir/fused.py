@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from nbcompile.compiler.loop_ir.index import Axis, IndexExpr
-from nbcompile.compiler.loop_ir.nodes import LibraryCall, Loop, LoopProgram
-from nbcompile.compiler.loop_ir.printer import loop_text, statement_text
+from nbcompile.compiler.loop_ir.nodes import LibraryCall, Loop, LoopProgram, loop_text, statement_text
 from nbcompile.compiler.stages import Config
 from nbcompile.record.compilation import Decision
 

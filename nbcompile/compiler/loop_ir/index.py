@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
-from math import gcd
-from typing import TYPE_CHECKING, Any, Union
+from math import gcd, prod
+from typing import Any, Union
 
 from nbcompile.compiler.loop_ir.index_text import factor_text, terms_text
 
-if TYPE_CHECKING:
-    from nbcompile.compiler.loop_ir.expr import Expr
-
 
 class Atom:
-    """An indivisible factor of a term. Compared and ordered by its text."""
+    """An indivisible factor of a term, compared and ordered by its text. Only a size may be below 0."""
 
     __slots__ = ("_hash", "text")
 
@@ -36,6 +33,18 @@ class Atom:
     def __repr__(self) -> str:
         return self.text
 
+    def axes(self) -> set[Axis]:
+        """The axes that it depends on."""
+        return set()
+
+    def upper(self) -> IndexExpr | None:
+        """Its greatest value, if an expression of sizes says so."""
+        return None
+
+    def substitute(self, mapping: Mapping[Axis, IndexExpr]) -> IndexExpr:
+        """It with the axes of expressions inside replaced: here there are none."""
+        return IndexExpr({(self,): 1})
+
 
 class Axis(Atom):
     """A loop variable with ``0 <= axis < extent``."""
@@ -50,6 +59,12 @@ class Axis(Atom):
     @property
     def name(self) -> str:
         return self.text
+
+    def axes(self) -> set[Axis]:
+        return {self}
+
+    def upper(self) -> IndexExpr:
+        return self.extent - 1
 
     def __hash__(self) -> int:
         return self._hash
@@ -71,34 +86,49 @@ class Size(Atom):
         self.hint, self.least = hint, least
 
 
-class FloorDiv(Atom):
-    """``numerator // denominator`` that could not be simplified; both are non-negative."""
+class Division(Atom):
+    """A quotient or remainder that could not be simplified; both of its parts are non-negative."""
 
     __slots__ = ("denominator", "numerator")
+    sign = ""
 
     def __init__(self, numerator: IndexExpr, denominator: IndexExpr) -> None:
         self.numerator, self.denominator = numerator, denominator
-        super().__init__(f"({factor_text(numerator)}//{factor_text(denominator)})")
+        super().__init__(f"({factor_text(str(numerator))}{self.sign}{factor_text(str(denominator))})")
+
+    def axes(self) -> set[Axis]:
+        return self.numerator.axes() | self.denominator.axes()
 
 
-class Mod(Atom):
-    """``numerator % denominator`` that could not be simplified; both are non-negative."""
+class FloorDiv(Division):
+    """``numerator // denominator``."""
 
-    __slots__ = ("denominator", "numerator")
+    __slots__ = ()
+    sign = "//"
 
-    def __init__(self, numerator: IndexExpr, denominator: IndexExpr) -> None:
-        self.numerator, self.denominator = numerator, denominator
-        super().__init__(f"({factor_text(numerator)}%{factor_text(denominator)})")
+    def upper(self) -> IndexExpr | None:
+        if self.denominator.constant is None:
+            return None
+        highest = ZERO
+        for mono, coeff in self.numerator.terms:
+            term = index(coeff)
+            for inner in mono:
+                bound = IndexExpr({(inner,): 1}) if isinstance(inner, Size) else inner.upper()
+                if bound is None or coeff < 0:
+                    return None
+                term = term * bound
+            highest = highest + term
+        return floordiv(highest, self.denominator)
 
 
-class Indirect(Atom):
-    """The value of a scalar integer expression used as an index, ``0 <= value < size``."""
+class Mod(Division):
+    """``numerator % denominator``."""
 
-    __slots__ = ("size", "value")
+    __slots__ = ()
+    sign = "%"
 
-    def __init__(self, value: Expr, size: IndexExpr) -> None:
-        self.value, self.size = value, size
-        super().__init__(f"[{value}]")
+    def upper(self) -> IndexExpr:
+        return self.denominator - 1
 
 
 Monomial = tuple[Atom, ...]
@@ -137,13 +167,16 @@ class IndexExpr:
         return None
 
     @property
+    def atom(self) -> Atom | None:
+        """The atom if this is exactly one atom, else None."""
+        if len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1:
+            return self.terms[0][0][0]
+        return None
+
+    @property
     def axis(self) -> Axis | None:
         """The axis if this is exactly one axis, else None."""
-        if len(self.terms) == 1:
-            mono, coeff = self.terms[0]
-            if coeff == 1 and len(mono) == 1 and isinstance(mono[0], Axis):
-                return mono[0]
-        return None
+        return atom if isinstance(atom := self.atom, Axis) else None
 
     def __add__(self, other: Index) -> IndexExpr:
         other = index(other)
@@ -192,20 +225,14 @@ class IndexExpr:
             for mono, _ in self.terms:
                 for atom in mono:
                     self._atoms[atom] = None
-                    if isinstance(atom, FloorDiv | Mod):
+                    if isinstance(atom, Division):
                         self._atoms.update(dict.fromkeys(atom.numerator.atoms()))
                         self._atoms.update(dict.fromkeys(atom.denominator.atoms()))
         return self._atoms.keys()
 
     def axes(self) -> set[Axis]:
         """All axes this depends on, those inside gathers' values included."""
-        found: set[Axis] = set()
-        for atom in self.atoms():
-            if isinstance(atom, Axis):
-                found.add(atom)
-            elif isinstance(atom, Indirect):
-                found |= atom.value.axes()
-        return found
+        return {axis for mono, _ in self.terms for atom in mono for axis in atom.axes()}
 
     def coefficient(self, axis: Axis) -> IndexExpr | None:
         """d(self)/d(axis) if self is affine in ``axis`` (it may be symbolic), else None."""
@@ -216,17 +243,15 @@ class IndexExpr:
                 return None
             if count == 1:
                 rest = tuple(atom for atom in mono if atom != axis)
-                if any(axis in _axes_of(atom) for atom in rest):
+                if any(axis in atom.axes() for atom in rest):
                     return None
                 terms[rest] = terms.get(rest, 0) + coeff
-            elif any(axis in _axes_of(atom) for atom in mono):
+            elif any(axis in atom.axes() for atom in mono):
                 return None
         return IndexExpr(terms)
 
     def hint(self) -> int:
         """The value with every symbolic size at its hint and every axis at 0."""
-        if self.constant is not None:
-            return self.constant
         return int(self.evaluate(lambda atom: atom.hint if isinstance(atom, Size) else 0))
 
     def evaluate(self, value_of: Callable[[Atom], Any]) -> Any:
@@ -234,7 +259,7 @@ class IndexExpr:
         total: Any = 0
         for mono, part in self.terms:
             for atom in mono:
-                if isinstance(atom, FloorDiv | Mod):
+                if isinstance(atom, Division):
                     above, below = atom.numerator.evaluate(value_of), atom.denominator.evaluate(value_of)
                     below = below + (below < 1) * (1 - below)
                     part = part * (above // below if isinstance(atom, FloorDiv) else above % below)
@@ -266,10 +291,8 @@ MOST_BORROWED = 4
 
 
 def product(values: Iterable[Index]) -> IndexExpr:
-    result = ONE
-    for value in values:
-        result = result * value
-    return result
+    """The product; 1 of no values."""
+    return prod(map(index, values), start=ONE)
 
 
 def floordiv(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
@@ -284,8 +307,8 @@ def floordiv(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
     quotient, rest = _split(numerator, denominator)
     if within(rest, denominator):
         return quotient
-    part = _remainder(rest)
-    if part is not None:  # (a % cd) // d = a // d % c
+    part = rest.atom
+    if isinstance(part, Mod):  # (a % cd) // d = a // d % c
         whole, left = _divide(part.denominator, denominator)
         if left == ZERO:
             return quotient + mod(floordiv(part.numerator, denominator), whole)
@@ -308,21 +331,13 @@ def mod(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
     _, rest = _split(numerator, denominator)
     if within(rest, denominator):
         return rest
-    part = _remainder(rest)
-    if part is not None and _divide(part.denominator, denominator)[1] == ZERO:
+    part = rest.atom
+    if isinstance(part, Mod) and _divide(part.denominator, denominator)[1] == ZERO:
         return mod(part.numerator, denominator)
     if (split := _common_factor(rest, denominator)) is not None:
         factor, whole, small, smaller = split
         return factor * mod(whole, smaller) + small
     return IndexExpr({(Mod(rest, denominator),): 1})
-
-
-def _remainder(expr: IndexExpr) -> Mod | None:
-    """The remainder that ``expr`` is, if it is nothing else."""
-    if len(expr.terms) != 1 or expr.terms[0][1] != 1 or len(expr.terms[0][0]) != 1:
-        return None
-    atom = expr.terms[0][0][0]
-    return atom if isinstance(atom, Mod) else None
 
 
 def within(expr: IndexExpr, bound: IndexExpr) -> bool:
@@ -347,7 +362,7 @@ def at_least(left: IndexExpr, right: IndexExpr) -> bool:
                 term = ZERO  # every atom is at least 0, so the term is too
                 break
             else:
-                upper = _upper(atom)
+                upper = atom.upper()
                 if upper is None:
                     return False
                 term = term * upper
@@ -371,27 +386,6 @@ def _may_be_negative(expr: IndexExpr) -> bool:
     """Whether an integer that only the run time knows, and that may be below 0, has a part in ``expr``."""
     sizes = (atom for atom in expr.atoms() if isinstance(atom, Size))
     return any(size.least is None or size.least < 0 for size in sizes)
-
-
-def _upper(atom: Atom) -> IndexExpr | None:
-    if isinstance(atom, Axis):
-        return atom.extent - 1
-    if isinstance(atom, Mod):
-        return atom.denominator - 1
-    if isinstance(atom, Indirect):
-        return atom.size - 1
-    if isinstance(atom, FloorDiv) and atom.denominator.constant is not None:
-        highest = ZERO
-        for mono, coeff in atom.numerator.terms:
-            term = index(coeff)
-            for inner in mono:
-                bound = IndexExpr({(inner,): 1}) if isinstance(inner, Size) else _upper(inner)
-                if bound is None or coeff < 0:
-                    return None
-                term = term * bound
-            highest = highest + term
-        return floordiv(highest, atom.denominator)
-    return None
 
 
 def _split(numerator: IndexExpr, denominator: IndexExpr) -> tuple[IndexExpr, IndexExpr]:
@@ -437,10 +431,8 @@ def _divide(numerator: IndexExpr, denominator: IndexExpr) -> tuple[IndexExpr, In
         if not whole.terms or within(whole, denominator):
             return IndexExpr(quotient), whole
         constant = quotient.pop((), 0)
-        if constant:
-            if numerator.constant is None and any(not term for term, _ in numerator.terms):
-                rest[()] = rest.get((), 0) + constant * coeff
-        return IndexExpr(quotient), IndexExpr(rest)
+        if constant and numerator.constant is None and any(not term for term, _ in numerator.terms):
+            rest[()] = rest.get((), 0) + constant * coeff
     return IndexExpr(quotient), IndexExpr(rest)
 
 
@@ -504,7 +496,3 @@ def _times(expr: IndexExpr, atoms: Monomial, coeff: int) -> IndexExpr:
         key = tuple(sorted(mono + atoms, key=lambda atom: atom.text))
         terms[key] = terms.get(key, 0) + factor * coeff
     return IndexExpr(terms)
-
-
-def _axes_of(atom: Atom) -> set[Axis]:
-    return IndexExpr({(atom,): 1}).axes()

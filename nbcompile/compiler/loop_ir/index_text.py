@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from nbcompile.compiler.loop_ir.index import IndexExpr, Monomial
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 
-def factor_text(expr: IndexExpr) -> str:
-    """``expr`` as a factor: in parentheses unless it is one word."""
-    text = str(expr)
+def factor_text(text: str) -> str:
+    """An expression as a factor: in parentheses unless it is one word."""
     return text if text.isalnum() else f"({text})"
 
 
-def terms_text(terms: tuple[tuple[Monomial, int], ...]) -> str:
-    """A sum of products."""
+def terms_text(terms: Iterable[tuple[Sequence[Any], int]]) -> str:
+    """A sum of products: each of atoms, which have a ``text``, and a coefficient."""
     if not terms:
         return "0"
     parts: list[str] = []

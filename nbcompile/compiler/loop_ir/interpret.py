@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Constant, Expr, Guard, IndexValue, Load, Op
-from nbcompile.compiler.loop_ir.index import Axis, FloorDiv, IndexExpr, Indirect, Mod, Size
+from nbcompile.compiler.loop_ir.expr import Constant, Expr, Guard, IndexValue, Indirect, Load, Op
+from nbcompile.compiler.loop_ir.index import Axis, FloorDiv, IndexExpr, Mod, Size
 from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, View
 from nbcompile.errors import VerifyError
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Expr, Load, constant
+from nbcompile.compiler.loop_ir.expr import Expr, Load, constant, walk_index
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, Axis, Index, IndexExpr, index, product
 from nbcompile.compiler.loop_ir.substitution import substitute
 
@@ -185,8 +185,6 @@ class Loop:
     def _reads(self) -> tuple[Load, ...]:  # fusion asks for each pair of groups it tries
         found = [node for node in self.body.walk() if isinstance(node, Load)]
         for place in self.target or ():
-            from nbcompile.compiler.loop_ir.expr import walk_index
-
             found += [node for node in walk_index(place) if isinstance(node, Load)]
         return tuple(dict.fromkeys(found))
 
@@ -308,9 +306,30 @@ class LoopProgram:
         return found
 
     def as_text(self) -> str:
-        from nbcompile.compiler.loop_ir.printer import print_program
-
-        return print_program(self)
+        """The program as a person can read it aloud: inputs, one line a statement (columns aligned),
+        outputs."""
+        lines = []
+        for item in self.inputs:
+            if item is not None and not isinstance(item, str):
+                lines.append((f"{item.name}", "= input", item.describe(), ""))
+        for name, buffer in self.buffers().items():
+            if name in self.constants:
+                lines.append((name, "= constant", buffer.describe(), ""))
+        for statement in self.statements:
+            left, right = statement_text(statement)
+            outputs = [buffer for buffer in statement.outputs if buffer is not None]
+            types = ", ".join(dict.fromkeys(buffer.describe() for buffer in outputs))
+            cells = self.spans.get(statement.id, ())
+            lines.append((left, right, types, f"cell {', '.join(map(str, cells))}" if cells else ""))
+        wide = min(max((len(line[0]) for line in lines), default=0), 28)
+        long = min(max((len(line[1]) for line in lines), default=0), 72)
+        text = [
+            f"{left:<{wide}} {right:<{long}}  {types:<16}  {cells}".rstrip()
+            for left, right, types, cells in lines
+        ]
+        text += [f"{name} becomes {new}" for name, new in self.updates.items()]
+        text.append("return " + ", ".join(_output_text(output) for output in self.outputs))
+        return "\n".join(text)
 
 
 def buffer_like(name: str, tensor: torch.Tensor, role: Any = "temporary") -> Buffer:
@@ -339,3 +358,54 @@ def hint_product(values: Iterable[IndexExpr]) -> int:
 def type_name(dtype: torch.dtype) -> str:
     """Short name of a dtype: f32, i64 ..."""
     return _SHORT.get(dtype, str(dtype).removeprefix("torch."))
+
+
+# -- as text ------------------------------------------------------------------------------------------
+
+
+def statement_text(statement: Statement) -> tuple[str, str]:
+    """(left side, right side) of one statement, e.g. ("m[i]", "= max y[i, j]  over j<16")."""
+    if isinstance(statement, LibraryCall):
+        names = ", ".join(buffer.name if buffer else "_" for buffer in statement.outputs)
+        arguments = [_argument_text(item) for item in statement.args]
+        arguments += [f"{key}={_argument_text(item)}" for key, item in statement.kwargs.items()]
+        word = "fallback" if statement.fallback else "library"
+        return names, f"= {word} {statement.name}({', '.join(arguments)})"
+    return loop_text(statement)
+
+
+def loop_text(loop: Loop) -> tuple[str, str]:
+    """The same of a loop."""
+    names = ", ".join(buffer.name for buffer in loop.outputs)
+    kept = ", ".join(axis.name for axis in loop.kept)
+    if loop.target is not None:
+        places = ", ".join(map(str, loop.target))
+        sign = {"set": "=", "add": "+=", "mul": "*=", "max": "max=", "min": "min="}[loop.mode or "set"]
+        return f"{names}[{places}]", f"{sign} {loop.body}  over {_over(loop.axes)}, from {loop.base}"
+    left = f"{names}[{kept}]" if kept else names
+    if loop.reduction:
+        return left, f"= {loop.reduction} {loop.body}  over {_over(loop.reduced)}"
+    if loop.scan and loop.scanned:
+        return left, f"= running {loop.scan} {loop.body}  along {_over((loop.scanned,))}"
+    return left, f"= {loop.body}"
+
+
+def _over(axes: tuple[Axis, ...]) -> str:
+    return ", ".join(f"{axis.name}<{axis.extent}" for axis in axes)
+
+
+def _argument_text(value: Any) -> str:
+    if isinstance(value, View):
+        if value.is_whole():
+            return value.buffer.name
+        shape = ",".join(map(str, value.shape))
+        return f"{value.buffer.name}.view[{shape}]"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_argument_text(item) for item in value)}]"
+    return str(value)
+
+
+def _output_text(output: Any) -> str:
+    if isinstance(output, View | IndexExpr):
+        return _argument_text(output)
+    return repr(output)

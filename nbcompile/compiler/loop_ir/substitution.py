@@ -10,7 +10,6 @@ from nbcompile.compiler.loop_ir.index import (
     Axis,
     FloorDiv,
     IndexExpr,
-    Indirect,
     Mod,
     floordiv,
     index,
@@ -41,6 +40,4 @@ def _substitute_atom(atom: Atom, mapping: Mapping[Axis, IndexExpr]) -> IndexExpr
         return floordiv(substitute(atom.numerator, mapping), substitute(atom.denominator, mapping))
     if isinstance(atom, Mod):
         return mod(substitute(atom.numerator, mapping), substitute(atom.denominator, mapping))
-    if isinstance(atom, Indirect):
-        return IndexExpr({(Indirect(atom.value.substitute(mapping), atom.size),): 1})
-    return IndexExpr({(atom,): 1})
+    return atom.substitute(mapping)

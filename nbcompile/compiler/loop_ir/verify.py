@@ -5,8 +5,15 @@ from __future__ import annotations
 import torch
 
 from nbcompile.compiler.loop_ir.expr import COMPARISONS, SCALAR_OPS, Expr, Guard, Load, Op, walk_index
-from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, Statement, View
-from nbcompile.compiler.loop_ir.printer import statement_text
+from nbcompile.compiler.loop_ir.nodes import (
+    Buffer,
+    LibraryCall,
+    Loop,
+    LoopProgram,
+    Statement,
+    View,
+    statement_text,
+)
 from nbcompile.errors import VerifyError
 
 

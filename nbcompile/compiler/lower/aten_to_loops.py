@@ -62,7 +62,7 @@ def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
         elif node.op == "call_function":
             builder.begin(node.name, node.meta.get(STEP_OF) or _op_name(node.target), origins, fake)
             values[node] = _lower_node(builder, node, fake, values)
-            builder.known.made(node, values[node])
+            builder.folded.made(node, values[node])
             if node.target is aten.copy_.default:
                 values[node.args[0]] = values[
                     node

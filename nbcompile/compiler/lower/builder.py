@@ -24,7 +24,7 @@ from nbcompile.compiler.loop_ir.nodes import (
     Statement,
     View,
 )
-from nbcompile.compiler.lower.known import KnownTensors
+from nbcompile.compiler.lower.constant_folding import FoldedTensors
 from nbcompile.compiler.lower.sizes import SizeTable
 from nbcompile.compiler.lower.strides import contiguous_strides, is_dense
 from nbcompile.errors import LoweringError, SymbolicSizeError
@@ -57,7 +57,7 @@ class Builder:
         self.options = options
         self.statements: list[Statement] = []
         self.updates: dict[str, str] = {}  # input → the buffer with what it holds afterwards
-        self.known = KnownTensors()
+        self.folded = FoldedTensors()
         self.result: Any = None
         self.origins: tuple[str, ...] = ()
         self.op = ""

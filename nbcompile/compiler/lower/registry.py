@@ -2,22 +2,21 @@
 
 ::
 
-    @lowering(aten.softplus.default, samples=unary(beta=[1, 2]))
-    def softplus(b, x, beta=1, threshold=20):
-        def body(x):
-            return where(x * beta > threshold, x, op("log1p", op("exp", x * beta)) / beta)
-
-        return b.pointwise(body, x)
+    @lowering(aten.leaky_relu.default, samples=unary(FLOATS, negative_slope=[0.01, -0.5]))
+    def leaky_relu(b, x, negative_slope=0.01):
+        return b.pointwise(lambda x: where(x > 0, x, x * negative_slope), x)
 
 A lowering takes the builder and the node's arguments: a :class:`~nbcompile.compiler.loop_ir.nodes.View` for a
 tensor, an ``IndexExpr`` for a symbolic int, plain values for the rest. It returns a view, a tuple of
 views (``None`` for an output nobody may read), or a number. It raises ``LoweringError`` for a case it
 does not handle: the node is then called in ATen, with that message as the reason.
+
+What torch rewrites before it comes here (:mod:`nbcompile.compiler.capture.decompositions`) has no lowering.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -50,6 +49,9 @@ class Lowering:
 
 @dataclass(frozen=True)
 class Registry:
+    """The lowerings by overload, those of operators that torch defines late by name, and the overloads that
+    are called in ATen with the reason."""
+
     lowerings: dict[Any, Lowering] = field(default_factory=dict)
     named: dict[str, Lowering] = field(default_factory=dict)
     library: dict[Any, str] = field(default_factory=dict)
@@ -125,7 +127,3 @@ def overload(name: str) -> Any:
     packet, _, variant = name.partition(".")
     found = getattr(torch.ops.aten, packet, None)
     return getattr(found, variant or "default", None) if found is not None else None
-
-
-def lower_map() -> Mapping[Any, Lowering]:
-    return registry().lowerings

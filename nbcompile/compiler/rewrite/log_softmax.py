@@ -8,6 +8,7 @@ to the exact one, for a result of a half type was rounded.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -71,15 +72,21 @@ def _tensor(node: Any) -> torch.Tensor:
     return value
 
 
-def _result(graph: fx.Graph, node: fx.Node) -> fx.Node:
-    """Put the steps of a log_softmax in its place; returns the result before it is rounded."""
-    x, dim = node.args[:2]
+def _steps(node: fx.Node, of: str) -> Callable[..., fx.Node]:
+    """What makes the steps ``(name, target, *arguments)`` that ``node``, the operator ``of``, consists of."""
 
     def step(name: str, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         made = insert(node, target, args, f"{node.name}_{name}", **kwargs)
-        made.meta[STEP_OF] = "_log_softmax"
+        made.meta[STEP_OF] = of
         return made
 
+    return step
+
+
+def _result(graph: fx.Graph, node: fx.Node) -> fx.Node:
+    """Put the steps of a log_softmax in its place; returns the result before it is rounded."""
+    x, dim = node.args[:2]
+    step = _steps(node, "_log_softmax")
     with graph.inserting_before(node):
         wide = _WIDE.get(_tensor(x).dtype)
         logits = step("wide", aten._to_copy.default, x, dtype=wide) if wide else x
@@ -98,12 +105,7 @@ def _result(graph: fx.Graph, node: fx.Node) -> fx.Node:
 def _gradient(graph: fx.Graph, node: fx.Node, exact: fx.Node) -> None:
     """Put the steps of a gradient in its place: ``g - exp(y) * sum(g)``."""
     grad, _, dim, dtype = node.args
-
-    def step(name: str, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        made = insert(node, target, args, f"{node.name}_{name}", **kwargs)
-        made.meta[STEP_OF] = "_log_softmax_backward_data"
-        return made
-
+    step = _steps(node, "_log_softmax_backward_data")
     with graph.inserting_before(node):
         wide = _WIDE.get(_tensor(grad).dtype)
         given = step("wide", aten._to_copy.default, grad, dtype=wide) if wide else grad

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from nbcompile.compiler.fuse.alignment import (
-    Matching,
+    CommonFactors,
     match_extents,
     nest_of,
     place_by_equations,
@@ -22,7 +22,7 @@ def axes(*extents, name="a"):
     return tuple(Axis(f"{name}{n}", index(extent)) for n, extent in enumerate(extents))
 
 
-def extents(matching: Matching | None):
+def extents(matching: CommonFactors | None):
     if matching is None:
         return None
     plain = [[[item.constant for item in axis] for axis in side] for side in (matching.left, matching.right)]
@@ -59,7 +59,7 @@ def test_matched_factors_multiply_to_the_extents_of_both_sides():
 def test_match_extents_of_symbolic_sizes():
     n = index(Size("s0", 32))
     found = match_extents([n * 4], [n, index(4)])
-    assert found == Matching(((n, index(4)),), ((n,), (index(4),)))
+    assert found == CommonFactors(((n, index(4)),), ((n,), (index(4),)))
     assert match_extents([n], [index(32)]) is None, "the hint of a size is not its value"
 
 

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from nbcompile.compiler.loop_ir.expr import IndexValue, Load
+from nbcompile.compiler.loop_ir.expr import IndexValue, Indirect, Load
 from nbcompile.compiler.loop_ir.index import (
     Axis,
     FloorDiv,
     IndexExpr,
-    Indirect,
     Mod,
     Size,
     at_least,

@@ -7,8 +7,17 @@ from typing import Any
 import pytest
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Guard, IndexValue, Load, constant, index_value, op, where
-from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, Indirect, Size, index
+from nbcompile.compiler.loop_ir.expr import (
+    Guard,
+    IndexValue,
+    Indirect,
+    Load,
+    constant,
+    index_value,
+    op,
+    where,
+)
+from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, Size, index
 from nbcompile.compiler.loop_ir.interpret import interpret
 from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, View, buffer_like
 from nbcompile.compiler.loop_ir.verify import verify

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Guard, Load, Op, constant
-from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, Indirect, index
+from nbcompile.compiler.loop_ir.expr import Guard, Indirect, Load, Op, constant
+from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, index
 from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, View
 from nbcompile.compiler.loop_ir.verify import verify
 from nbcompile.errors import VerifyError

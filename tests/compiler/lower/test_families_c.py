@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from nbcompile.compiler.capture.decompositions import decompositions
 from nbcompile.compiler.loop_ir.expr import Guard
 from nbcompile.compiler.loop_ir.index import Axis, FloorDiv, Mod, Size, index
 from nbcompile.compiler.loop_ir.interpret import interpret
@@ -137,13 +138,12 @@ def test_regions_are_guards_with_affine_indices():
         (aten.slice_scatter.default, (x, y[:2], 0, 1, 3)),
         (aten.repeat.default, (x, [2, 3])),
         (aten.flip.default, (x, [0])),
-        (aten.repeat_interleave.self_int, (x, 2, 0)),
     ):
         program, _ = loops_of(target, *args)
         (loop,) = program.statements
         assert not divisions(LoopProgram("g0", (), (loop,), (), {}, {})), target
         guards = [node for node in loop.body.walk() if isinstance(node, Guard)]
-        assert bool(guards) == (target.__name__.split(".")[0] not in ("repeat", "flip", "repeat_interleave"))
+        assert bool(guards) == (target.__name__.split(".")[0] not in ("repeat", "flip"))
 
 
 def test_a_crop_has_no_guard():
@@ -191,8 +191,9 @@ SYMBOLIC: dict[str, Callable[..., Any]] = {
 
 
 def traced(function: Callable[..., Any], x: torch.Tensor) -> AtenGraph:
-    """``function`` with symbolic sizes; the composite operators we have lowerings for stay whole."""
-    module = make_fx(torch.func.functionalize(function), tracing_mode="symbolic")(x)
+    """``function`` with symbolic sizes, as torch rewrites it for us."""
+    rewrites = decompositions(Options())
+    module = make_fx(torch.func.functionalize(function), rewrites, tracing_mode="symbolic")(x)
     return AtenGraph("g0.fw", "forward", module, {node.name: node.name for node in module.graph.nodes})
 
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from nbcompile.compiler.capture.decompositions import decompositions
 from nbcompile.compiler.loop_ir.interpret import interpret
 from nbcompile.compiler.loop_ir.nodes import LibraryCall
 from nbcompile.compiler.loop_ir.verify import verify
@@ -35,7 +36,7 @@ FUNCTIONS = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_symbolic_numbers(name):
     function = FUNCTIONS[name]
-    module = make_fx(function, tracing_mode="symbolic")(torch.randn(5, 6))
+    module = make_fx(function, decompositions(Options()), tracing_mode="symbolic")(torch.randn(5, 6))
     ids = {node.name: f"g0.fw.n{n}" for n, node in enumerate(module.graph.nodes)}
     program = verify(aten_to_loops(AtenGraph("g0.fw", "forward", module, ids), Options()))
     assert not any(isinstance(item, LibraryCall) for item in program.statements)
@@ -49,7 +50,7 @@ def test_a_power_that_is_a_size():
     def function(x):
         return aten.pow.Tensor_Scalar(x, x.shape[0])
 
-    module = make_fx(function, tracing_mode="symbolic")(torch.randn(5, 6))
+    module = make_fx(function, decompositions(Options()), tracing_mode="symbolic")(torch.randn(5, 6))
     ids = {node.name: f"g0.fw.n{n}" for n, node in enumerate(module.graph.nodes)}
     program = verify(aten_to_loops(AtenGraph("g0.fw", "forward", module, ids), Options()))
     x = torch.rand(3, 4)

@@ -23,7 +23,7 @@ from nbcompile.compiler.kernel_ir.values import Reduction, Value
 from nbcompile.compiler.loop_ir.fused import Group, Product
 from nbcompile.compiler.loop_ir.index import Axis, IndexExpr
 from nbcompile.compiler.loop_ir.nodes import Buffer
-from nbcompile.compiler.schedule import products as matmul_configs
+from nbcompile.compiler.schedule import products
 from nbcompile.compiler.schedule.tiling import Tiling
 from nbcompile.compiler.stages import Config
 from nbcompile.errors import CodegenError
@@ -103,12 +103,10 @@ class ProductNest(Nest):
         p.reduced_text[self.total.output] = "acc"
         self.writer.helpers.setdefault("tile_of", TILE_OF)
         if product.template == "persistent":
-            configs = product.configs or matmul_configs.persistent_configs(
-                self.sizes(), self.dtype, self.target
-            )
+            configs = product.configs or products.persistent_configs(self.sizes(), self.dtype, self.target)
             self.persistent(p, configs)
         else:
-            configs = product.configs or matmul_configs.configs_of(self.sizes(), self.dtype, self.target)
+            configs = product.configs or products.configs_of(self.sizes(), self.dtype, self.target)
             self.tiles(p, configs)
 
     def tiles(self, p: TilePrinter, configs: Sequence[Config]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -40,12 +39,6 @@ def add(b: Builder, x: Operand, y: Operand, alpha: Any = 1) -> View:
 @lowering(aten.sub.Scalar, samples=with_numbers(2, 0.3, alpha=[1, 3]))
 def sub(b: Builder, x: Operand, y: Operand, alpha: Any = 1) -> View:
     return b.pointwise(lambda x, y: x - (y if alpha == 1 else y * alpha), x, y)
-
-
-@lowering(aten.rsub.Tensor, samples=binary(alpha=[1, 3]))
-@lowering(aten.rsub.Scalar, samples=with_numbers(2, 0.3))
-def rsub(b: Builder, x: Operand, y: Operand, alpha: Any = 1) -> View:
-    return sub(b, y, x, alpha)
 
 
 @lowering(aten.mul.Tensor, samples=binary((*FLOATS, *INTS, torch.bool)))
@@ -99,12 +92,6 @@ def div_mode(b: Builder, x: Operand, y: Operand, rounding_mode: str | None = Non
     if rounding_mode is None:
         return div(b, x, y)
     return _quotient(b, x, y, {"trunc": "truncdiv", "floor": "floordiv"}[rounding_mode])
-
-
-@lowering(aten.floor_divide.default, samples=binary(FLOATS))
-@lowering(aten.floor_divide.Scalar, samples=with_numbers(3, 0.7))
-def floor_divide(b: Builder, x: Operand, y: Operand) -> View:
-    return _quotient(b, x, y, "floordiv")
 
 
 @lowering(aten.remainder.Tensor, samples=binary(FLOATS))
@@ -177,17 +164,6 @@ def power(b: Builder, x: Operand, y: Operand) -> View:
     return b.pointwise(lambda x, y: op("pow", x, y), x, y)
 
 
-@lowering(aten.float_power.Tensor_Scalar, samples=with_numbers(2, -0.5))
-def float_power_number(b: Builder, x: View, exponent: Any) -> View:
-    return pow_number(b, x, exponent)
-
-
-@lowering(aten.float_power.Tensor_Tensor, samples=binary())
-@lowering(aten.float_power.Scalar, samples=with_numbers(2, swap=True))
-def float_power(b: Builder, x: Operand, y: Operand) -> View:
-    return power(b, x, y)
-
-
 @lowering(aten.ldexp.Tensor, samples=binary())
 def ldexp(b: Builder, x: View, exponent: View) -> View:
     scale = b.promote(exponent, 2.0)  # the power of two is a tensor of its own in ATen
@@ -208,12 +184,12 @@ def _smaller(x: Expr, y: Expr) -> Expr:
     return op("and", x, y) if x.dtype == torch.bool else op("minimum", x, y)
 
 
-@lowering(aten.maximum.default, aten.max.other, samples=binary((*FLOATS, *INTS, torch.bool)))
+@lowering(aten.maximum.default, samples=binary((*FLOATS, *INTS, torch.bool)))
 def maximum(b: Builder, x: View, y: View) -> View:
     return b.pointwise(_larger, x, y)
 
 
-@lowering(aten.minimum.default, aten.min.other, samples=binary((*FLOATS, *INTS, torch.bool)))
+@lowering(aten.minimum.default, samples=binary((*FLOATS, *INTS, torch.bool)))
 def minimum(b: Builder, x: View, y: View) -> View:
     return b.pointwise(_smaller, x, y)
 
@@ -260,18 +236,6 @@ def clamp(b: Builder, x: View, low: Operand | None = None, high: Operand | None 
         return _smaller(x, next(rest)) if high is not None else x
 
     return b.pointwise(body, x, *(end for end in (low, high) if end is not None))
-
-
-@lowering(aten.clamp_min.default, samples=with_numbers(-1, 0.5))
-@lowering(aten.clamp_min.Tensor, samples=binary())
-def clamp_min(b: Builder, x: View, low: Operand) -> View:
-    return b.pointwise(_larger, x, low)
-
-
-@lowering(aten.clamp_max.default, samples=with_numbers(1, 0.5))
-@lowering(aten.clamp_max.Tensor, samples=binary())
-def clamp_max(b: Builder, x: View, high: Operand) -> View:
-    return b.pointwise(_smaller, x, high)
 
 
 # -- three operands ---------------------------------------------------------------------------
@@ -354,46 +318,14 @@ def nextafter(b: Builder, x: View, y: View) -> View:
     return b.pointwise(lambda x, y: op("nextafter", x, y), x, y)
 
 
-@lowering(aten.heaviside.default, samples=binary((*FLOATS, *INTS)))
-def heaviside(b: Builder, x: View, at_zero: View) -> View:
-    return b.pointwise(lambda x, at_zero: where(x.eq(0), at_zero, (x > 0).cast(x.dtype)), x, at_zero)
-
-
-def _times_log(x: Expr, y: Expr, log: str) -> Expr:
-    product = where(x.eq(0), 0, x * op(log, y))
-    return where(op("isnan", y), y, product)
-
-
-@lowering(aten.xlogy.Tensor, samples=binary((*FLOATS, *INTS)))
-@lowering(aten.xlogy.Scalar_Other, samples=with_numbers(2, 0, float("nan")))
-@lowering(aten.xlogy.Scalar_Self, samples=with_numbers(2, 0, swap=True))
-def xlogy(b: Builder, x: Operand, y: Operand) -> View:
-    return b.pointwise(lambda x, y: _times_log(x, y, "log"), x, y)
-
-
-@lowering(aten.special_xlog1py.default, samples=binary((*FLOATS[:2], *INTS)))
-@lowering(aten.special_xlog1py.other_scalar, samples=with_numbers(2, 0, dtypes=FLOATS[:2]))
-@lowering(aten.special_xlog1py.self_scalar, samples=with_numbers(2, 0, dtypes=FLOATS[:2], swap=True))
-def xlog1py(b: Builder, x: Operand, y: Operand) -> View:
-    return b.pointwise(lambda x, y: _times_log(x, y, "log1p"), x, y)
-
-
-def _log_add(x: Expr, y: Expr, exp: str, factor: float) -> Expr:
-    larger = op("maximum", x, y)
-    rest = op("log1p", op(exp, -op("abs", x - y)))
-    total = larger + (rest if factor == 1 else rest * factor)
-    # two equal infinities have no difference
-    return where(op("and", op("isinf", x), x.eq(y)), x, total)
-
-
 @lowering(aten.logaddexp.default, samples=binary(FLOATS))
 def logaddexp(b: Builder, x: View, y: View) -> View:
-    return b.pointwise(lambda x, y: _log_add(x, y, "exp", 1), x, y)
+    def body(x: Expr, y: Expr) -> Expr:
+        total = op("maximum", x, y) + op("log1p", op("exp", -op("abs", x - y)))
+        # two equal infinities have no difference
+        return where(op("and", op("isinf", x), x.eq(y)), x, total)
 
-
-@lowering(aten.logaddexp2.default, samples=binary(FLOATS))
-def logaddexp2(b: Builder, x: View, y: View) -> View:
-    return b.pointwise(lambda x, y: _log_add(x, y, "exp2", 1 / math.log(2)), x, y)
+    return b.pointwise(body, x, y)
 
 
 @lowering("prims.fma")  # torch defines it when Dynamo first meets addcmul_ or addcdiv_

@@ -80,8 +80,6 @@ def _bitwise(name: str, on_bool: str) -> None:
         f"bitwise_{name}.Tensor": binary(_BITS),
         f"bitwise_{name}.Scalar": with_numbers(5, 1, dtypes=_BITS),
         f"bitwise_{name}.Scalar_Tensor": with_numbers(5, 1, dtypes=_BITS, swap=True),
-        f"__{name}__.Tensor": binary(_BITS),
-        f"__{name}__.Scalar": with_numbers(5, dtypes=_BITS),
     }
 
     def bitwise(b: Builder, x: Operand, y: Operand) -> View:
@@ -141,10 +139,6 @@ _shift("right", "shr")
     scalar=lambda draw: call(draw(dtype=torch.bool), draw(), draw()),
 ))  # fmt: skip
 def where_self(b: Builder, condition: View, yes: View, no: View) -> View:
-    return _choose(b, condition, yes, no)
-
-
-def _choose(b: Builder, condition: View, yes: Operand, no: Operand) -> View:
     """``yes`` or ``no``, each in the type of the result, as the condition says."""
     compute = compute_dtype(b.result_dtype())
 
@@ -153,24 +147,3 @@ def _choose(b: Builder, condition: View, yes: Operand, no: Operand) -> View:
         return where(test, b.element(yes, at, compute), b.element(no, at, compute))
 
     return b.generate(b.result_shape(), b.result_dtype(), body)
-
-
-_MASKED = calls(
-    plain=lambda draw: call(draw(7, 34, special=True), draw(7, 34, dtype=torch.bool), -1.5),
-    infinite=lambda draw: call(draw(2, 5, 5), draw(5, 5, dtype=torch.bool), float("-inf")),
-    broadcast=lambda draw: call(draw(5), draw(3, 1, dtype=torch.bool), 0.25),
-    whole=lambda draw: call(draw(9, dtype=torch.int64), draw(9, dtype=torch.bool), 3),
-    half=lambda draw: call(draw(9, dtype=torch.bfloat16), draw(9, dtype=torch.bool), 0.1),
-    empty=lambda draw: call(draw(0, 9), draw(9, dtype=torch.bool), 1.0),
-    transposed=lambda draw: call(draw(9, 7).t(), draw(7, 9, dtype=torch.bool), 1),
-)
-
-
-@lowering(aten.masked_fill.Scalar, samples=_MASKED)
-@lowering(aten.masked_fill.Tensor, samples=calls(
-    plain=lambda draw: call(draw(7, 34), draw(7, 34, dtype=torch.bool), draw()),
-    whole=lambda draw: call(draw(9, dtype=torch.int64), draw(9, dtype=torch.bool), draw(dtype=torch.int32)),
-    half=lambda draw: call(draw(9, dtype=torch.float16), draw(3, 9, dtype=torch.bool), draw()),
-))  # fmt: skip
-def masked_fill(b: Builder, x: View, mask: View, value: Operand) -> View:
-    return _choose(b, mask, value, x)

@@ -123,12 +123,6 @@ _LIKE = calls(
     empty=lambda draw: call(draw(0, 5)),
     scalar=lambda draw: call(draw()),
 )
-_NEW = calls(
-    plain=lambda draw: call(draw(3, 5), [2, 4]),
-    whole=lambda draw: call(draw(3, dtype=torch.int64), [2]),
-    given=lambda draw: call(draw(3), [2, 1], dtype=torch.bfloat16),
-    empty=lambda draw: call(draw(3), [0]),
-)
 
 
 def _with(samples: list[Sample], *values: Any) -> list[Sample]:
@@ -154,17 +148,7 @@ def full(b: Builder, size: Any, fill_value: Any, **options: Any) -> View:
 
 
 @lowering(aten.full_like.default, samples=_with(_LIKE, 2, -0.7))
-@lowering(aten.fill.Scalar, samples=_with(unary((torch.float32, torch.bfloat16, torch.int64)), 2, -0.7))
-@lowering(aten.fill.Tensor, samples=calls(
-    plain=lambda draw: call(draw(3, 5), draw()),
-    whole=lambda draw: call(draw(3, 5, dtype=torch.int64), draw()),
-))  # fmt: skip
 def full_like(b: Builder, x: View, fill_value: Operand, **options: Any) -> View:
-    return _filled(b, fill_value)
-
-
-@lowering(aten.new_full.default, samples=_with(_NEW, 2, -0.7))
-def new_full(b: Builder, x: View, size: Any, fill_value: Any, **options: Any) -> View:
     return _filled(b, fill_value)
 
 
@@ -174,35 +158,25 @@ def new_full(b: Builder, x: View, size: Any, fill_value: Any, **options: Any) ->
     half=lambda draw: call(0.1, dtype=torch.bfloat16),
     truth=lambda draw: call(2, dtype=torch.bool),
 ))  # fmt: skip
+@lowering(torch.ops.prims.scalar_tensor.default, samples=calls(
+    plain=lambda draw: call(-0.7, dtype=torch.float32, device=torch.device("cpu")),
+))  # fmt: skip
 def scalar_tensor(b: Builder, value: Any, **options: Any) -> View:
     return _filled(b, value)
 
 
-@lowering(aten.zeros.default, samples=_SIZES)
 @lowering(aten._efficientzerotensor.default, samples=_SIZES)  # of gradients: it has no memory
-@lowering(aten.zeros_like.default, samples=_LIKE)
-@lowering(aten.new_zeros.default, samples=_NEW)
-@lowering(aten.zero.default, samples=unary())
 # what an empty tensor holds is undefined: only those without elements can be compared with eager
 @lowering(aten.empty.memory_format, samples=calls(
     plain=lambda draw: call([0, 5]),
     whole=lambda draw: call([3, 0], dtype=torch.int64),
 ))  # fmt: skip
-@lowering(aten.empty_like.default, samples=calls(plain=lambda draw: call(draw(0, 5), dtype=torch.bool)))
-@lowering(aten.new_empty.default, samples=calls(plain=lambda draw: call(draw(3), [0, 5])))
 @lowering(aten.empty_strided.default, samples=calls(plain=lambda draw: call([0, 5], [1, 7])))
 @lowering(aten.new_empty_strided.default, samples=calls(plain=lambda draw: call(draw(3), [0, 5], [1, 7])))
 @lowering(aten.empty_permuted.default, samples=calls(plain=lambda draw: call([0, 5], [1, 0])))
 def zeros(b: Builder, *given: Any, **options: Any) -> View:
     """Also for tensors whose contents are undefined: zeros can be fused away, memory cannot."""
     return _filled(b, 0)
-
-
-@lowering(aten.ones.default, samples=_SIZES)
-@lowering(aten.ones_like.default, samples=_LIKE)
-@lowering(aten.new_ones.default, samples=_NEW)
-def ones(b: Builder, *given: Any, **options: Any) -> View:
-    return _filled(b, 1)
 
 
 # -- sequences --------------------------------------------------------------------------------
@@ -236,16 +210,6 @@ def _ignoring_draw(args: tuple[Any, ...], draw: Draw) -> Call:
     return call(*args)
 
 
-@lowering(aten.arange.default, samples=_ranges((5,), (2.5,), (0,)))
-def arange_to(b: Builder, end: Any, **options: Any) -> View:
-    return _arange(b, 0, end, 1)
-
-
-@lowering(aten.arange.start, samples=_ranges((2, 7), (0.5, 3.2), (3, 3)))
-def arange_from(b: Builder, start: Any, end: Any, **options: Any) -> View:
-    return _arange(b, start, end, 1)
-
-
 _STEPS = ((2, 17, 3), (9, 2, -2), (0, 1, 0.1), (3.0, -1.0, -0.75))
 
 
@@ -253,7 +217,7 @@ _STEPS = ((2, 17, 3), (9, 2, -2), (0, 1, 0.1), (3.0, -1.0, -0.75))
     truncated=lambda draw: call(0.5, 6.5, 2, dtype=torch.int64),
     single=lambda draw: call(0, 6, 2, dtype=torch.float32),
 ))  # fmt: skip
-def _arange(b: Builder, start: Any, end: Any, step: Any = 1, **options: Any) -> View:
+def arange(b: Builder, start: Any, end: Any, step: Any = 1, **options: Any) -> View:
     if not b.result_dtype().is_floating_point:
         start, step = (int(value) if isinstance(value, float) else value for value in (start, step))
     return _sequence(b, start, step)
@@ -328,24 +292,5 @@ def logspace(b: Builder, start: Any, end: Any, steps: Any, base: float = 10.0, *
     def body(i: Index) -> Expr:
         power = exponent(i)
         return op("pow", scalar(base, power.dtype), power)
-
-    return b.generate(b.result_shape(), b.result_dtype(), body)
-
-
-@lowering(aten.eye.default, samples=calls(
-    plain=lambda draw: call(4),
-    empty=lambda draw: call(0),
-    whole=lambda draw: call(3, dtype=torch.int64),
-    half=lambda draw: call(3, dtype=torch.bfloat16),
-))  # fmt: skip
-@lowering(aten.eye.m, samples=calls(
-    wide=lambda draw: call(2, 4),
-    tall=lambda draw: call(4, 2, dtype=torch.bool),
-))  # fmt: skip
-def eye(b: Builder, *size: Any, **options: Any) -> View:
-    compute = compute_dtype(b.result_dtype())
-
-    def body(i: Index, j: Index) -> Expr:
-        return index_value(i).eq(index_value(j)).cast(compute)
 
     return b.generate(b.result_shape(), b.result_dtype(), body)

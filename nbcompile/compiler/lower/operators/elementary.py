@@ -86,12 +86,7 @@ def sign(x: Expr) -> Expr:
     return x if x.dtype == torch.bool else op("sign", x)
 
 
-@_unary("square", samples=unary((*FLOATS, *INTS)))
-def square(x: Expr) -> Expr:
-    return x * x
-
-
-@_unary("positive", "_conj_physical", "conj_physical", samples=_NUMBERS)
+@_unary("_conj_physical", samples=_NUMBERS)
 def same(x: Expr) -> Expr:
     return x
 
@@ -99,16 +94,6 @@ def same(x: Expr) -> Expr:
 @_unary("angle", samples=unary((*FLOATS, *INTS)))
 def angle(x: Expr) -> Expr:
     return where(op("isnan", x), x, where(x < 0, math.pi, constant(0.0, x.dtype)))
-
-
-@_unary("deg2rad", samples=unary((*FLOATS, torch.int64)))
-def deg2rad(x: Expr) -> Expr:
-    return x * (math.pi / 180)
-
-
-@_unary("rad2deg", samples=unary((*FLOATS, torch.int64)))
-def rad2deg(x: Expr) -> Expr:
-    return x * (180 / math.pi)
 
 
 # -- rounding ---------------------------------------------------------------------------------
@@ -128,11 +113,6 @@ for _name in ("floor", "ceil", "trunc", "round"):
     _rounding(_name)
 
 
-@lowering(aten.fix.default, samples=unary(FLOATS))
-def fix(b: Builder, x: View) -> View:
-    return b.pointwise(lambda x: op("trunc", x), x)
-
-
 @lowering(aten.round.decimals, samples=unary(FLOATS[:2], decimals=[2, 0, -1], low=-40, high=40))
 def round_decimals(b: Builder, x: View, decimals: int = 0) -> View:
     if not b.result_dtype().is_floating_point:
@@ -143,28 +123,20 @@ def round_decimals(b: Builder, x: View, decimals: int = 0) -> View:
     return b.pointwise(lambda x: op("round", x / power) * power, x)
 
 
-@_unary("frac")
-def frac(x: Expr) -> Expr:
-    return x - op("trunc", x)
-
-
 # -- tests ------------------------------------------------------------------------------------
 
 
-def _test(name: str, function: Callable[[Expr], Expr], on_whole: bool) -> None:
+def _test(name: str) -> None:
     @lowering(overload(name), samples=unary(ALL))
     def lower(b: Builder, x: View) -> View:
         def body(x: Expr) -> Expr:
-            return function(x) if x.dtype.is_floating_point else constant(on_whole, torch.bool)
+            return op(name, x) if x.dtype.is_floating_point else constant(False, torch.bool)
 
         return b.pointwise(body, x, compute=compute_dtype(x.dtype))
 
 
-_test("isnan", lambda x: op("isnan", x), False)
-_test("isinf", lambda x: op("isinf", x), False)
-_test("isfinite", lambda x: ~op("or", op("isnan", x), op("isinf", x)), True)
-_test("isposinf", lambda x: x.eq(math.inf), False)
-_test("isneginf", lambda x: x.eq(-math.inf), False)
+_test("isnan")
+_test("isinf")
 
 
 @lowering(aten.signbit.default, samples=unary(ALL))
@@ -198,46 +170,6 @@ def nan_to_num(
 
 
 # -- special functions ------------------------------------------------------------------------
-
-
-@_unary("sinc", "special_sinc", samples=unary((*FLOATS, torch.int64)))
-def sinc(x: Expr) -> Expr:
-    turned = x * math.pi
-    return where(x.eq(0), 1, op("sin", turned) / turned)
-
-
-@lowering(aten.logit.default, samples=unary(FLOATS, 0.01, 0.99) + calls(
-    clamped=lambda draw: call(draw(7, 34, special=True), 0.1),
-    loose=lambda draw: call(draw(7, 34, special=True)),
-    whole=lambda draw: call(draw(9, dtype=torch.int64)),
-))  # fmt: skip
-def logit(b: Builder, x: View, eps: float | None = None) -> View:
-    def body(x: Expr) -> Expr:
-        if eps is not None:
-            x = where(x < eps, eps, where(x > 1 - eps, 1 - eps, x))
-        return op("log", x / (1 - x))
-
-    return b.pointwise(body, x)
-
-
-@lowering(aten.logit_backward.default, samples=calls(
-    loose=lambda draw: call(draw(7, 34), draw(7, 34, low=-0.2, high=1.2)),
-    clamped=lambda draw: call(draw(7, 34), draw(7, 34, low=-0.2, high=1.2), 0.1),
-))  # fmt: skip
-def logit_backward(b: Builder, grad: View, x: View, eps: float | None = None) -> View:
-    low, high = (0.0, 1.0) if eps is None else (eps, 1 - eps)
-    outside = math.nan if eps is None else 0.0
-
-    def body(grad: Expr, x: Expr) -> Expr:
-        return where(op("and", x >= low, x <= high), grad / (x * (1 - x)), outside)
-
-    return b.pointwise(body, grad, x)
-
-
-@_unary("special_entr", samples=unary((torch.float32, torch.float64, torch.int64)))
-def entr(x: Expr) -> Expr:
-    inside = where(x.eq(0), 0, where(x < 0, -math.inf, -x * op("log", x)))
-    return where(op("isnan", x), x, inside)
 
 
 def trigamma(x: Expr) -> Expr:

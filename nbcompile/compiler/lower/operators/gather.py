@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from nbcompile.compiler.loop_ir.expr import Expr, index_value
+from nbcompile.compiler.loop_ir.expr import Expr, Indirect, index_value
 from nbcompile.compiler.loop_ir.expr import where as choose
-from nbcompile.compiler.loop_ir.index import IndexExpr, Indirect, product
+from nbcompile.compiler.loop_ir.index import IndexExpr
 from nbcompile.compiler.loop_ir.nodes import Loop, View
 from nbcompile.compiler.lower.builder import Builder, at, broadcast
-from nbcompile.compiler.lower.known import Formula, formula_of
-from nbcompile.compiler.lower.operators.shape import Place, regroup, wrap_dim
+from nbcompile.compiler.lower.constant_folding import Formula, formula_of
+from nbcompile.compiler.lower.operators.shape import Place, wrap_dim
 from nbcompile.compiler.lower.registry import lowering
 from nbcompile.compiler.lower.samples import call, calls
 from nbcompile.errors import LoweringError
@@ -57,7 +57,7 @@ def position(
 def _known(b: Builder, picked: View, extent: IndexExpr, *, wrap: bool) -> tuple[Formula | None, bool] | None:
     """(the formula of the positions, whether any is negative) of an index tensor whose elements are known and
     within ``extent``; its own elements are computed by their formula too."""
-    values = b.known.elements(picked) if extent.constant is not None else None
+    values = b.folded.elements(picked) if extent.constant is not None else None
     if values is None or not values.numel() or extent.constant is None:
         return None
     with _disable_current_modes():
@@ -65,7 +65,7 @@ def _known(b: Builder, picked: View, extent: IndexExpr, *, wrap: bool) -> tuple[
         if least < (-extent.constant if wrap else 0) or most >= extent.constant:
             return None
         formula = formula_of(torch.where(values < 0, values + extent.constant, values))
-    own = b.known.buffer(picked.buffer.name)
+    own = b.folded.buffer(picked.buffer.name)
     told = formula_of(own) if own is not None and own.numel() else None
     if told is not None:
         _tell(b, picked.buffer.name, lambda *where: told.value(where).cast(picked.dtype))
@@ -132,7 +132,7 @@ _INDEX = calls(
 )
 
 
-@lowering(aten.index.Tensor, aten._unsafe_index.Tensor, samples=_INDEX)
+@lowering(aten.index.Tensor, samples=_INDEX)
 def index(b: Builder, x: View, indices: Sequence[View | None]) -> View:
     shape, place = indexed(b, x.shape, indices)
     return b.generate(shape, x.dtype, lambda *where: b.element(x, place(*where)))
@@ -191,25 +191,6 @@ def gather(b: Builder, x: View, dim: int, picked: View, sparse_grad: bool = Fals
         if not x.axes:
             return b.element(x, ())
         return b.element(x, along(dim, where, position(b, picked, where, x.shape[dim])))
-
-    return b.generate(picked.shape, x.dtype, body)
-
-
-@lowering(
-    aten.take.default,
-    samples=calls(
-        matrix=lambda draw: call(draw(7, 5, special=True), some(draw, 3, 4, below=35, negative=True)),
-        transposed=lambda draw: call(draw(5, 7).t(), some(draw, 9, below=35)),
-        scalar=lambda draw: call(draw(), some(draw, 2, below=1, negative=True)),
-        none=lambda draw: call(draw(7, 5), some(draw, 0, below=7)),
-        half=lambda draw: call(draw(4, 5, 6, dtype=torch.float16), some(draw, 3, below=120)),
-    ),
-)
-def take(b: Builder, x: View, picked: View) -> View:
-    size = product(x.shape)
-
-    def body(*where: IndexExpr) -> Expr:
-        return b.element(x, regroup(x.shape, (size,), (position(b, picked, where, size, wrap=True),)))
 
     return b.generate(picked.shape, x.dtype, body)
 

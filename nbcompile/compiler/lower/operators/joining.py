@@ -78,27 +78,6 @@ def cat(b: Builder, tensors: Sequence[View], dim: int = 0) -> View:
     return b.generate(shape, dtype, body)
 
 
-@lowering(
-    aten.stack.default,
-    samples=calls(
-        first=lambda draw: call([draw(3, 5, special=True), draw(3, 5)]),
-        last=lambda draw: call([draw(3, 5), draw(5, 3).t(), draw(3, 5)], -1),
-        numbers=lambda draw: call([draw(), draw()]),
-        mixed=lambda draw: call([draw(3, dtype=torch.int32), draw(3)], 1),
-        one=lambda draw: call([draw(3)], 1),
-    ),
-)
-def stack(b: Builder, tensors: Sequence[View], dim: int = 0) -> View:
-    place = wrap_dim(dim, len(b.result_shape()))
-
-    def layer(x: View) -> View:
-        return b.view(
-            x, (*x.shape[:place], ONE, *x.shape[place:]), lambda *where: where[:place] + where[place + 1 :]
-        )
-
-    return cat(b, [layer(x) for x in tensors], place)
-
-
 # -- more of the same -----------------------------------------------------------------------------
 
 
@@ -146,7 +125,6 @@ def constant_pad_nd(b: Builder, x: View, pad: Sequence[Any], value: Any = 0) -> 
         (lambda x: x.transpose(0, 1)[::2], [1, 3, 2]),
     ),
 )  # fmt: skip
-@lowering(aten.tile.default, samples=of_view((same, [2, 1, 3]), (same, [2]), (lambda x: x[0, 0], [2, 2])))
 def repeat(b: Builder, x: View, repeats: Sequence[Any]) -> View:
     """One loop with an axis for the copies before each repeated one, shown merged: no remainders."""
     rank = max(len(x.axes), len(repeats))
@@ -165,26 +143,6 @@ def repeat(b: Builder, x: View, repeats: Sequence[Any]) -> View:
         return b.element(x, places[rank - len(x.axes) :])
 
     return reshape(b, b.generate(shape, b.result_dtype(), body), b.result_shape())
-
-
-@lowering(
-    aten.repeat_interleave.self_int,
-    samples=of_view(
-        (same, 2, 1), (same, 3, -1), (same, 1, 0), (same, 2), (lambda x: x[:, :0], 2, 1), (same, 0, 2)
-    ),
-)
-def repeat_interleave(
-    b: Builder, x: View, repeats: Any, dim: int | None = None, *, output_size: Any = None
-) -> View:
-    if dim is None:
-        x, dim = reshape(b, x, (product(x.shape),)), 0
-    first = wrap_dim(dim, len(x.axes)) + 1
-    made = b.generate(
-        (*x.shape[:first], b.size(repeats), *x.shape[first:]),
-        b.result_dtype(),
-        lambda *where: b.element(x, where[:first] + where[first + 1 :]),
-    )
-    return reshape(b, made, b.result_shape())
 
 
 # -- other places ---------------------------------------------------------------------------------
@@ -304,22 +262,3 @@ def on_diagonal(offset: int, first: IndexExpr, second: IndexExpr) -> tuple[Bound
     """(the bound that holds on the diagonal ``second - first = offset``, the position along it)."""
     bound = (second, first + offset, first + offset + 1)
     return bound, first if offset >= 0 else second
-
-
-@lowering(
-    aten.diag_embed.default,
-    samples=of_view(
-        (same,), (same, 2), (same, -1, 0, 2), (lambda x: x[0, 0], 0, 1, 0), (lambda x: x[:, :0],)
-    ),
-)
-def diag_embed(b: Builder, x: View, offset: int = 0, dim1: int = -2, dim2: int = -1) -> View:
-    rank = len(x.axes) + 1
-    dims = wrap_dim(dim1, rank), wrap_dim(dim2, rank)
-
-    def body(*where: IndexExpr) -> Expr:
-        bound, along = on_diagonal(offset, where[dims[0]], where[dims[1]])
-        others = [at for n, at in enumerate(where) if n not in dims]
-        inside = b.element(x, (*others, along))
-        return Guard((bound,), inside, constant(0, inside.dtype))
-
-    return b.generate(b.result_shape(), x.dtype, body)

@@ -10,14 +10,40 @@ from nbcompile.compiler.loop_ir.expr import Expr, compute_dtype, constant, index
 from nbcompile.compiler.loop_ir.index import ZERO, IndexExpr
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder
-from nbcompile.compiler.lower.operators.pooling import Places, Windows, guarded, pool_samples
-from nbcompile.compiler.lower.registry import Sample, lowering
+from nbcompile.compiler.lower.operators.pooling import Places, Windows, guarded, of_ranks, pool_samples
+from nbcompile.compiler.lower.registry import Sample
 from nbcompile.compiler.lower.samples import tensor
 
 aten = torch.ops.aten
 
 
-def _max_pool(
+def _max_samples(rank: int) -> list[Sample]:
+    def call(g: torch.Generator, x: Any, k: Any, s: Any, p: Any, ceil: bool) -> tuple[Any, ...]:
+        return x, k, s, p, 1, ceil
+
+    def dilated(g: torch.Generator, x: Any, k: Any, s: Any, p: Any, ceil: bool) -> tuple[Any, ...]:
+        return x, 2, 1, 1, 2, ceil
+
+    def of_integers(g: torch.Generator, x: Any, k: Any, s: Any, p: Any, ceil: bool) -> tuple[Any, ...]:
+        return x.long(), k, s, p, 1, ceil
+
+    return [
+        *pool_samples(rank, call, special=True),
+        *pool_samples(rank, dilated, special=False)[:1],
+        *(Sample(f"i64-{s.name}", s.make) for s in pool_samples(rank, of_integers, special=False)[:2]),
+    ]
+
+
+def _gradient_samples(rank: int, forward: Any) -> list[Sample]:
+    def call(g: torch.Generator, x: Any, k: Any, s: Any, p: Any, ceil: bool) -> tuple[Any, ...]:
+        values, places = forward(x, k, s, p, 1, ceil)
+        return tensor(g, *values.shape, dtype=x.dtype), x, k, s, p, 1, ceil, places
+
+    return pool_samples(rank, call, special=False)
+
+
+@of_ranks("max_pool{}d_with_indices", {rank: _max_samples(rank) for rank in (2, 3)})
+def max_pool(
     b: Builder, rank: int, x: View, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> tuple[View, View]:  # fmt: skip
@@ -65,42 +91,14 @@ def _flat(place: Places, shape: Places) -> Expr:
     return index_value(total)
 
 
-def _max_samples(rank: int) -> list[Sample]:
-    def call(g: torch.Generator, x: Any, k: Any, s: Any, p: Any, ceil: bool) -> tuple[Any, ...]:
-        return x, k, s, p, 1, ceil
-
-    def dilated(g: torch.Generator, x: Any, k: Any, s: Any, p: Any, ceil: bool) -> tuple[Any, ...]:
-        return x, 2, 1, 1, 2, ceil
-
-    def of_integers(g: torch.Generator, x: Any, k: Any, s: Any, p: Any, ceil: bool) -> tuple[Any, ...]:
-        return x.long(), k, s, p, 1, ceil
-
-    return [
-        *pool_samples(rank, call, special=True),
-        *pool_samples(rank, dilated, special=False)[:1],
-        *(Sample(f"i64-{s.name}", s.make) for s in pool_samples(rank, of_integers, special=False)[:2]),
-    ]
-
-
-def _gradient_samples(rank: int, forward: Any) -> list[Sample]:
-    def call(g: torch.Generator, x: Any, k: Any, s: Any, p: Any, ceil: bool) -> tuple[Any, ...]:
-        values, places = forward(x, k, s, p, 1, ceil)
-        return tensor(g, *values.shape, dtype=x.dtype), x, k, s, p, 1, ceil, places
-
-    return pool_samples(rank, call, special=False)
-
-
-@lowering(aten.max_pool2d_with_indices.default, samples=_max_samples(2))
-def max_pool2d(b: Builder, x: View, *args: Any, **kwargs: Any) -> tuple[View, View]:
-    return _max_pool(b, 2, x, *args, **kwargs)
-
-
-@lowering(aten.max_pool3d_with_indices.default, samples=_max_samples(3))
-def max_pool3d(b: Builder, x: View, *args: Any, **kwargs: Any) -> tuple[View, View]:
-    return _max_pool(b, 3, x, *args, **kwargs)
-
-
-def _max_pool_backward(
+@of_ranks(
+    "max_pool{}d_with_indices_backward",
+    {
+        2: _gradient_samples(2, aten.max_pool2d_with_indices),
+        3: _gradient_samples(3, aten.max_pool3d_with_indices),
+    },
+)
+def max_pool_backward(
     b: Builder, rank: int, grad: View, x: View, kernel: Any, stride: Any, padding: Any, dilation: Any,
     ceil_mode: bool, indices: View,
 ) -> View:  # fmt: skip
@@ -123,19 +121,3 @@ def _max_pool_backward(
         return total
 
     return b.generate(shape, b.result_dtype(), body)
-
-
-@lowering(
-    aten.max_pool2d_with_indices_backward.default,
-    samples=_gradient_samples(2, aten.max_pool2d_with_indices),
-)
-def max_pool2d_backward(b: Builder, grad: View, x: View, *args: Any) -> View:
-    return _max_pool_backward(b, 2, grad, x, *args)
-
-
-@lowering(
-    aten.max_pool3d_with_indices_backward.default,
-    samples=_gradient_samples(3, aten.max_pool3d_with_indices),
-)
-def max_pool3d_backward(b: Builder, grad: View, x: View, *args: Any) -> View:
-    return _max_pool_backward(b, 3, grad, x, *args)

@@ -192,19 +192,12 @@ def _row_gradient(
 
     operands = [grad, x, rstd, *means, *scales]
     slope = sum_of(b, with_normalized, operands, inner, keepdim=True, dtype=compute, name="sum_gx")
-    level = []
-    if means:
-        level = [
-            sum_of(
-                b,
-                lambda g, *w: weighted(g, w),
-                [grad, *scales],
-                inner,
-                keepdim=True,
-                dtype=compute,
-                name="sum_g",
-            )
-        ]
+    level = [
+        sum_of(
+            b, lambda g, *w: weighted(g, w), [grad, *scales], inner, keepdim=True, dtype=compute, name="sum_g"
+        )
+        for _ in means  # none without a mean
+    ]
 
     def body(slope: Expr, g: Expr, x: Expr, rstd: Expr, *rest: Expr) -> Expr:
         n = count_value(count, compute)
@@ -316,13 +309,12 @@ def _grouped(b: Builder, x: View, groups: int, channel: int) -> View:
     return b.view(x, shape, place)
 
 
-def _per_channel(b: Builder, x: View, groups: int, rank: int) -> View:
-    """A tensor of shape (N, groups) as one of shape (N, C, 1 ...) with ``rank`` dimensions, where
-    ``C`` is the node's result's."""
-    channels = b.result_shape(0)[1]
+def _per_channel(b: Builder, item: View, x: View, groups: int) -> View:
+    """A tensor of shape (N, groups) as one of shape (N, C, 1 ...) that broadcasts to ``x``."""
+    channels = x.shape[1]
     size = channels // groups
-    shape = [x.shape[0], channels, *[ONE] * (rank - 2)]
-    return b.view(x, shape, lambda n, c, *_: (n, c // size))
+    shape = [item.shape[0], channels, *[ONE] * (len(x.axes) - 2)]
+    return b.view(item, shape, lambda n, c, *_: (n, c // size))
 
 
 def _column(b: Builder, x: View, rank: int) -> View:
@@ -331,6 +323,7 @@ def _column(b: Builder, x: View, rank: int) -> View:
 
 
 def columns(b: Builder, rank: int, *items: Optional) -> list[Optional]:
+    """Each of the tensors of shape (C,) as one that broadcasts along dimension 1 of ``rank``; None stays."""
     return [None if item is None else _column(b, item, rank) for item in items]
 
 
@@ -343,7 +336,7 @@ def group_norm(
     mean, square, count = moments(b, split, range(2, rank + 1))
     rstd = reciprocal_deviation(b, square, count, eps)
     scale, shift = columns(b, rank, weight, bias)
-    spread = [_per_channel(b, item, groups, rank) for item in (mean, rstd)]
+    spread = [_per_channel(b, item, x, groups) for item in (mean, rstd)]
     result = normalized(b, x, spread[0], spread[1], scale, shift)
     return result, rounded(b, mean, 1), rounded(b, rstd, 2)
 
@@ -354,21 +347,14 @@ def group_norm_backward(
     groups: int, mask: Sequence[bool],
 ) -> tuple[Optional, Optional, Optional]:  # fmt: skip
     rank, compute = len(x.axes), compute_dtype(x.dtype)
-    channels = x.shape[1]
-    size = channels // groups
-
-    def spread(item: View) -> View:
-        shape = [item.shape[0], channels, *[ONE] * (rank - 2)]
-        return b.view(item, shape, lambda n, c, *_: (n, c // size))
-
-    means, deviations = spread(mean), spread(rstd)
+    means, deviations = (_per_channel(b, item, x, groups) for item in (mean, rstd))
     inner = range(2, rank)
     # per image and channel; the rest is small
     slope = sum_of(b, _times_normalized, [grad, x, deviations, means], inner, dtype=compute, name="sum_gx")
     level = sum_of(b, lambda g: g, [grad], inner, dtype=compute, name="sum_g")
     dx = dw = db = None
     if mask[0]:
-        count = counted(x, inner) * size
+        count = counted(x, inner) * (x.shape[1] // groups)
         sums = []
         for item in (slope, level):
             scales = [] if weight is None else [_grouped(b, weight, groups, 0)]
@@ -376,7 +362,7 @@ def group_norm_backward(
                 b, lambda s, *w: s * w[0] if w else s, [_grouped(b, item, groups, 1), *scales], [2],
                 dtype=compute, name="group_sum",
             )  # fmt: skip
-            sums.append(spread(total))
+            sums.append(_per_channel(b, total, x, groups))
         column = [] if weight is None else [_column(b, weight, rank)]
 
         def body(g: Expr, x: Expr, mean: Expr, rstd: Expr, slope: Expr, level: Expr, *w: Expr) -> Expr:

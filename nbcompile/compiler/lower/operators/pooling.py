@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from nbcompile.compiler.loop_ir.index import ZERO, IndexExpr, at_least, index, w
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder
 from nbcompile.compiler.lower.operators.reductions import fold
-from nbcompile.compiler.lower.registry import Sample, lowering
+from nbcompile.compiler.lower.registry import Function, Sample, lowering, overload
 from nbcompile.compiler.lower.samples import tensor
 from nbcompile.errors import LoweringError
 
@@ -108,6 +108,7 @@ def bounds(place: Places, shape: Places) -> tuple[Bound, ...]:
 
 
 def guarded(inside: tuple[Bound, ...], value: Callable[[], Expr], outside: Number) -> Expr:
+    """``value()`` where the bounds ``inside`` hold, else the number ``outside`` in its dtype."""
     made = value()
     return Guard(inside, made, constant(outside, made.dtype)) if inside else made
 
@@ -154,6 +155,22 @@ def _gradient_samples(rank: int, forward: Any, count_include_pad: bool = True) -
     return pool_samples(rank, call, special=False)
 
 
+def of_ranks(name: str, samples: Mapping[int, list[Sample]]) -> Callable[[Function], Function]:
+    """Register ``function(b, rank, ...)`` as the lowering of ``name`` (``"avg_pool{}d"``) over as many
+    dimensions, for each number of them that there are ``samples`` of."""
+
+    def register(function: Function) -> Function:
+        for rank, given in samples.items():
+
+            def lower(b: Builder, *args: Any, rank: int = rank, **kwargs: Any) -> Any:
+                return function(b, rank, *args, **kwargs)
+
+            lowering(overload(name.format(rank)), samples=given)(lower)
+        return function
+
+    return register
+
+
 # -- averages -----------------------------------------------------------------------------------
 
 
@@ -181,19 +198,15 @@ def _divisor(
     return (total * whole if whole != 1 else total).cast(dtype)
 
 
-def _average(*names: str) -> list[Sample]:
-    made: list[Sample] = []
-    for rank in (2, 3):
-        if f"avg_pool{rank}d" in names:
-            made += pool_samples(rank, lambda g, x, *plan: (x, *plan), special=True)
-            made += pool_samples(rank, lambda g, x, *plan: (x, *plan, False), special=False)[
-                : len(_PLANS[rank])
-            ]
-            made += pool_samples(rank, lambda g, x, *plan: (x, *plan, True, 7), special=False)[:1]
-    return made
+def _average(rank: int) -> list[Sample]:
+    plain = pool_samples(rank, lambda g, x, *plan: (x, *plan), special=True)
+    inside = pool_samples(rank, lambda g, x, *plan: (x, *plan, False), special=False)
+    divided = pool_samples(rank, lambda g, x, *plan: (x, *plan, True, 7), special=False)
+    return [*plain, *inside[: len(_PLANS[rank])], *divided[:1]]
 
 
-def _avg_pool(
+@of_ranks("avg_pool{}d", {rank: _average(rank) for rank in _PLANS})
+def avg_pool(
     b: Builder, rank: int, x: View, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> View:  # fmt: skip
@@ -214,17 +227,14 @@ def _avg_pool(
     return b.generate(shape, b.result_dtype(), body)
 
 
-@lowering(aten.avg_pool2d.default, samples=_average("avg_pool2d"))
-def avg_pool2d(b: Builder, x: View, *args: Any, **kwargs: Any) -> View:
-    return _avg_pool(b, 2, x, *args, **kwargs)
-
-
-@lowering(aten.avg_pool3d.default, samples=_average("avg_pool3d"))
-def avg_pool3d(b: Builder, x: View, *args: Any, **kwargs: Any) -> View:
-    return _avg_pool(b, 3, x, *args, **kwargs)
-
-
-def _avg_pool_backward(
+@of_ranks(
+    "avg_pool{}d_backward",
+    {
+        2: _gradient_samples(2, aten.avg_pool2d) + _gradient_samples(2, aten.avg_pool2d, False),
+        3: _gradient_samples(3, aten.avg_pool3d),
+    },
+)
+def avg_pool_backward(
     b: Builder, rank: int, grad: View, x: View, kernel: Any, stride: Any, padding: Any, ceil_mode: bool,
     count_include_pad: bool, divisor_override: int | None,
 ) -> View:  # fmt: skip
@@ -246,19 +256,6 @@ def _avg_pool_backward(
         return total
 
     return b.generate(shape, b.result_dtype(), body)
-
-
-@lowering(
-    aten.avg_pool2d_backward.default,
-    samples=_gradient_samples(2, aten.avg_pool2d) + _gradient_samples(2, aten.avg_pool2d, False),
-)
-def avg_pool2d_backward(b: Builder, grad: View, x: View, *args: Any) -> View:
-    return _avg_pool_backward(b, 2, grad, x, *args)
-
-
-@lowering(aten.avg_pool3d_backward.default, samples=_gradient_samples(3, aten.avg_pool3d))
-def avg_pool3d_backward(b: Builder, grad: View, x: View, *args: Any) -> View:
-    return _avg_pool_backward(b, 3, grad, x, *args)
 
 
 # -- averages of as many windows as asked for ---------------------------------------------------
@@ -283,7 +280,18 @@ def _adaptive_sizes(x: View, out: Sequence[IndexExpr], rank: int) -> list[tuple[
     return pairs
 
 
-def _adaptive_avg_pool(b: Builder, rank: int, x: View, size: Any) -> View:
+@of_ranks(
+    "_adaptive_avg_pool{}d",
+    {
+        2: _adaptive_samples(
+            ((2, 3, 8, 6), [2, 3]), ((2, 3, 5, 7), [1, 1]), ((3, 7, 5), [3, 2]), ((1, 2, 3, 4), [5, 4])
+        ),
+        3: _adaptive_samples(
+            ((1, 2, 4, 6, 2), [2, 3, 1]), ((2, 3, 2, 3, 4), [1, 1, 1]), ((1, 2, 3, 2, 2), [2, 2, 2])
+        ),
+    },
+)
+def adaptive_avg_pool(b: Builder, rank: int, x: View, size: Any) -> View:
     shape, compute = b.result_shape(), compute_dtype(x.dtype)
     pairs = _adaptive_sizes(x, shape, rank)
     lead_rank = len(shape) - rank
@@ -317,27 +325,26 @@ def _adaptive_avg_pool(b: Builder, rank: int, x: View, size: Any) -> View:
     return b.generate(shape, b.result_dtype(), body)
 
 
-@lowering(
-    aten._adaptive_avg_pool2d.default,
-    samples=_adaptive_samples(
-        ((2, 3, 8, 6), [2, 3]), ((2, 3, 5, 7), [1, 1]), ((3, 7, 5), [3, 2]), ((1, 2, 3, 4), [5, 4])
-    ),
-)
-def adaptive_avg_pool2d(b: Builder, x: View, size: Any) -> View:
-    return _adaptive_avg_pool(b, 2, x, size)
+def _adaptive_gradient_samples(*shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> list[Sample]:
+    return [
+        Sample(f"{grad}-{x}", lambda g, grad=grad, x=x: ((tensor(g, *grad), tensor(g, *x)), {}))  # type: ignore[misc]
+        for grad, x in shapes
+    ]
 
 
-@lowering(
-    aten._adaptive_avg_pool3d.default,
-    samples=_adaptive_samples(
-        ((1, 2, 4, 6, 2), [2, 3, 1]), ((2, 3, 2, 3, 4), [1, 1, 1]), ((1, 2, 3, 2, 2), [2, 2, 2])
-    ),
-)
-def adaptive_avg_pool3d(b: Builder, x: View, size: Any) -> View:
-    return _adaptive_avg_pool(b, 3, x, size)
-
-
-def _adaptive_avg_pool_backward(b: Builder, rank: int, grad: View, x: View) -> View:
+@of_ranks(
+    "_adaptive_avg_pool{}d_backward",
+    {
+        2: _adaptive_gradient_samples(
+            ((2, 3, 2, 3), (2, 3, 8, 6)), ((2, 3, 1, 1), (2, 3, 5, 7)), ((1, 2, 3, 4), (1, 2, 8, 6)),
+            ((3, 5, 2), (3, 3, 5)),
+        ),
+        3: _adaptive_gradient_samples(
+            ((1, 2, 2, 3, 1), (1, 2, 4, 6, 2)), ((2, 3, 1, 1, 1), (2, 3, 2, 3, 4))
+        ),
+    },
+)  # fmt: skip
+def adaptive_avg_pool_backward(b: Builder, rank: int, grad: View, x: View) -> View:
     shape, compute = b.result_shape(), compute_dtype(x.dtype)
     pairs = _adaptive_sizes(x, grad.shape, rank)
     if any(extent % count for extent, count in pairs):
@@ -384,33 +391,3 @@ def _uneven_gradient(b: Builder, rank: int, grad: View, x: View, pairs: list[tup
 def _adaptive_window(window: IndexExpr, extent: int, count: int) -> tuple[IndexExpr, IndexExpr]:
     """First and one past the last of ``extent`` elements in one of ``count`` windows."""
     return window * extent // index(count), ((window + 1) * extent + (count - 1)) // index(count)
-
-
-def _adaptive_gradient_samples(*shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> list[Sample]:
-    return [
-        Sample(f"{grad}-{x}", lambda g, grad=grad, x=x: ((tensor(g, *grad), tensor(g, *x)), {}))  # type: ignore[misc]
-        for grad, x in shapes
-    ]
-
-
-@lowering(
-    aten._adaptive_avg_pool2d_backward.default,
-    samples=_adaptive_gradient_samples(
-        ((2, 3, 2, 3), (2, 3, 8, 6)),
-        ((2, 3, 1, 1), (2, 3, 5, 7)),
-        ((1, 2, 3, 4), (1, 2, 8, 6)),
-        ((3, 5, 2), (3, 3, 5)),
-    ),
-)
-def adaptive_avg_pool2d_backward(b: Builder, grad: View, x: View) -> View:
-    return _adaptive_avg_pool_backward(b, 2, grad, x)
-
-
-@lowering(
-    aten._adaptive_avg_pool3d_backward.default,
-    samples=_adaptive_gradient_samples(
-        ((1, 2, 2, 3, 1), (1, 2, 4, 6, 2)), ((2, 3, 1, 1, 1), (2, 3, 2, 3, 4))
-    ),
-)
-def adaptive_avg_pool3d_backward(b: Builder, grad: View, x: View) -> View:
-    return _adaptive_avg_pool_backward(b, 3, grad, x)

@@ -281,25 +281,13 @@ def native_dropout(b: Builder, x: View, p: float, train: bool | None = True) -> 
         kept = b.generate(x.shape, torch.bool, lambda *at: constant(True, torch.bool), output=1)
         return b.copy(x), kept
     kept = _coins(b, 1 - p, output=1)
-    return _scaled(b, x, kept, 0.0 if p == 1 else 1 / (1 - p), compute), kept
+    scale = 0.0 if p == 1 else 1 / (1 - p)
 
-
-@lowering(aten.native_dropout_backward.default, samples=calls(
-    plain=lambda draw: call(draw(7, 34), draw(7, 34, dtype=torch.bool), 1.25),
-    half=lambda draw: call(draw(7, 34, dtype=torch.bfloat16), draw(7, 34, dtype=torch.bool), 1.25),
-))  # fmt: skip
-def native_dropout_backward(b: Builder, grad: View, kept: View, scale: float) -> View:
-    return _scaled(b, grad, kept, scale, compute_dtype(grad.dtype))
-
-
-def _scaled(b: Builder, x: View, kept: View, scale: float, compute: torch.dtype) -> View:
-    """``x * scale`` where kept, else ``x * 0`` (NaN stays NaN)."""
-
-    def body(*at: IndexExpr) -> Expr:
+    def body(*at: IndexExpr) -> Expr:  # x * 0 where it is dropped: NaN stays NaN
         factor = where(b.element(kept, at), constant(scale, compute), constant(0.0, compute))
         return b.element(x, at, compute) * factor
 
-    return b.generate(x.shape, x.dtype, body)
+    return b.generate(x.shape, x.dtype, body), kept
 
 
 # -- integers ---------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -16,7 +16,7 @@ from nbcompile.compiler.loop_ir.expr import Expr, Number, compute_dtype, constan
 from nbcompile.compiler.loop_ir.index import ZERO, IndexExpr, product
 from nbcompile.compiler.loop_ir.nodes import ReductionKind, View
 from nbcompile.compiler.lower.builder import Builder, normalize_dims, unsqueeze_dims
-from nbcompile.compiler.lower.registry import Sample, lowering
+from nbcompile.compiler.lower.registry import Sample, lowering, overload
 from nbcompile.compiler.lower.samples import tensor
 from nbcompile.errors import LoweringError
 
@@ -135,6 +135,13 @@ _INTS = (torch.int64, torch.int32, torch.uint8, torch.bool)
 # -- sums and products --------------------------------------------------------------------------
 
 
+def _folded(b: Builder, kind: ReductionKind, x: View, dims: Dims, keepdim: bool) -> View:
+    wide = b.result_dtype()
+    if wide == torch.bool:
+        raise LoweringError("a sum or product kept as bool")
+    return fold(b, kind, x, dims, keepdim=keepdim, body=_conversion(x, wide))
+
+
 @lowering(
     aten.sum.dim_IntList,
     samples=_samples(
@@ -146,19 +153,10 @@ _INTS = (torch.int64, torch.int32, torch.uint8, torch.bool)
 def sum_dims(
     b: Builder, x: View, dims: Dims, keepdim: bool = False, dtype: torch.dtype | None = None
 ) -> View:
-    wide = b.result_dtype()
-    if wide == torch.bool:
-        raise LoweringError("a sum kept as bool")
-    return fold(b, "sum", x, dims, keepdim=keepdim, body=_conversion(x, wide))
+    return _folded(b, "sum", x, dims, keepdim)
 
 
-@lowering(
-    aten.sum.default,
-    samples=_samples([((), {}), ((), {"dtype": torch.float64})], (*_FLOAT_TYPES, *_INTS), empty=[()]),
-)
-def sum_all(b: Builder, x: View, dtype: torch.dtype | None = None) -> View:
-    result: View = sum_dims(b, x, None)
-    return result
+_WIDENED: list[Any] = [((), {}), ((), {"dtype": torch.float64})]
 
 
 @lowering(
@@ -167,151 +165,70 @@ def sum_all(b: Builder, x: View, dtype: torch.dtype | None = None) -> View:
         [*_DIM, ((1,), {"dtype": torch.float64})], (*_FLOAT_TYPES, *_INTS), empty=[(1,)], scalar=(0,)
     ),
 )
-def prod_dim(
-    b: Builder, x: View, dims: Dims, keepdim: bool = False, dtype: torch.dtype | None = None
-) -> View:
-    wide = b.result_dtype()
-    if wide == torch.bool:
-        raise LoweringError("a product kept as bool")
-    return fold(b, "prod", x, dims, keepdim=keepdim, body=_conversion(x, wide))
-
-
 @lowering(
-    aten.prod.default,
-    samples=_samples(
-        [((), {}), ((), {"dtype": torch.float64})], (*_FLOAT_TYPES, *_INTS), empty=[()], low=-1.5, high=1.5
-    ),
+    aten.prod.default, samples=_samples(_WIDENED, (*_FLOAT_TYPES, *_INTS), empty=[()], low=-1.5, high=1.5)
 )
-def prod_all(b: Builder, x: View, dtype: torch.dtype | None = None) -> View:
-    result: View = prod_dim(b, x, None)
-    return result
+def prod(
+    b: Builder, x: View, dims: Dims = None, keepdim: bool = False, dtype: torch.dtype | None = None
+) -> View:
+    return _folded(b, "prod", x, dims, keepdim)
 
 
 @lowering(
     aten.mean.dim,
     samples=_samples([*_DIMS, (([1],), {"dtype": torch.float64})], empty=[([1],), ([0],)], scalar=([-1],)),
 )
-def mean_dims(
-    b: Builder, x: View, dims: Dims, keepdim: bool = False, dtype: torch.dtype | None = None
+@lowering(aten.mean.default, samples=_samples(_WIDENED, empty=[()]))
+def mean(
+    b: Builder, x: View, dims: Dims = None, keepdim: bool = False, dtype: torch.dtype | None = None
 ) -> View:
     wide = b.result_dtype()
     compute = compute_dtype(wide)
     count = counted(x, normalize_dims(dims, len(x.axes)))
     total = fold(b, "sum", x, dims, dtype=compute, body=_conversion(x, wide), name="sum")
-    mean = b.pointwise(lambda total: total / count_value(count, compute), total)
-    return spread_out(mean, x, dims, keepdim)
-
-
-@lowering(
-    aten.mean.default,
-    samples=_samples([((), {}), ((), {"dtype": torch.float64})], empty=[()]),
-)
-def mean_all(b: Builder, x: View, dtype: torch.dtype | None = None) -> View:
-    result: View = mean_dims(b, x, None)
-    return result
+    average = b.pointwise(lambda total: total / count_value(count, compute), total)
+    return spread_out(average, x, dims, keepdim)
 
 
 # -- extremes -----------------------------------------------------------------------------------
 
 
-def _extreme(
-    b: Builder, kind: ReductionKind, x: View, dims: Dims, keepdim: bool = False, output: int = 0
-) -> View:
-    if x.dtype == torch.bool:
-        kind = "any" if kind == "max" else "all"
-    return fold(b, kind, x, dims, keepdim=keepdim, output=output)
-
-
 _EXTREME_TYPES = (*_FLOAT_TYPES, *_INTS)
-
-
-@lowering(
-    aten.amax.default,
-    samples=_samples([*_DIMS[:4], (([],), {})], _EXTREME_TYPES, scalar=([0],), empty=[([0],)]),
-)
-def amax(b: Builder, x: View, dims: Dims = (), keepdim: bool = False) -> View:
-    return _extreme(b, "max", x, dims, keepdim)
-
-
-@lowering(
-    aten.amin.default,
-    samples=_samples([*_DIMS[:4], (([],), {})], _EXTREME_TYPES, scalar=([0],), empty=[([0],)]),
-)
-def amin(b: Builder, x: View, dims: Dims = (), keepdim: bool = False) -> View:
-    return _extreme(b, "min", x, dims, keepdim)
-
-
-@lowering(aten.max.default, samples=_samples([((), {})], _EXTREME_TYPES))
-def max_all(b: Builder, x: View) -> View:
-    return _extreme(b, "max", x, None)
-
-
-@lowering(aten.min.default, samples=_samples([((), {})], _EXTREME_TYPES))
-def min_all(b: Builder, x: View) -> View:
-    return _extreme(b, "min", x, None)
-
-
-@lowering(
-    aten.aminmax.default,
-    samples=_samples([((), {"dim": 1}), ((), {"dim": -1, "keepdim": True}), ((), {})], _EXTREME_TYPES),
-)
-def aminmax(b: Builder, x: View, *, dim: int | None = None, keepdim: bool = False) -> tuple[View, View]:
-    return (
-        _extreme(b, "min", x, dim, keepdim, output=0),
-        _extreme(b, "max", x, dim, keepdim, output=1),
-    )
-
-
-def _with_place(b: Builder, kind: ReductionKind, x: View, dim: int, keepdim: bool) -> tuple[View, View]:
-    values = _extreme(b, kind, x, dim, keepdim, output=0)
-    return values, _place(b, "argmax" if kind == "max" else "argmin", x, dim, keepdim, output=1)
-
-
-def _place(b: Builder, kind: ReductionKind, x: View, dims: Dims, keepdim: bool, output: int = 0) -> View:
-    def body(value: Expr, *where: IndexExpr) -> Expr:
-        return value.cast(torch.uint8) if value.dtype == torch.bool else value
-
-    return fold(
-        b, kind, x, dims, keepdim=keepdim, dtype=torch.int64, body=body, name=f"{b.op}_place", output=output
-    )
-
-
 _TIES = [Sample("ties", lambda g: ((torch.randint(0, 3, (4, 30), generator=g).float(), 1), {}))]
-
-
-@lowering(aten.max.dim, samples=[*_samples(_DIM, _EXTREME_TYPES, scalar=(0,), empty=[(0,)]), *_TIES])
-def max_dim(b: Builder, x: View, dim: int, keepdim: bool = False) -> tuple[View, View]:
-    return _with_place(b, "max", x, dim, keepdim)
-
-
-@lowering(aten.min.dim, samples=[*_samples(_DIM, _EXTREME_TYPES, scalar=(0,), empty=[(0,)]), *_TIES])
-def min_dim(b: Builder, x: View, dim: int, keepdim: bool = False) -> tuple[View, View]:
-    return _with_place(b, "min", x, dim, keepdim)
-
-
 _PLACES = [*_DIM, ((), {}), ((None, True), {})]
 
 
-@lowering(aten.argmax.default, samples=[*_samples(_PLACES, _EXTREME_TYPES[:-1], empty=[(0,)]), *_TIES])
-def argmax(b: Builder, x: View, dim: int | None = None, keepdim: bool = False) -> View:
-    return _place(b, "argmax", x, dim, keepdim)
+def _extremes(kind: Literal["max", "min"], of_bool: ReductionKind, place: ReductionKind) -> None:
+    """The reductions of one ``kind``: its values, their places (``place``), and both."""
+
+    @lowering(
+        overload(f"a{kind}"),
+        samples=_samples([*_DIMS[:4], (([],), {})], _EXTREME_TYPES, scalar=([0],), empty=[([0],)]),
+    )
+    @lowering(overload(kind), samples=_samples([((), {})], _EXTREME_TYPES))
+    def values(b: Builder, x: View, dims: Dims = (), keepdim: bool = False) -> View:
+        return fold(b, of_bool if x.dtype == torch.bool else kind, x, dims, keepdim=keepdim)
+
+    @lowering(overload(f"arg{kind}"), samples=[*_samples(_PLACES, _EXTREME_TYPES[:-1], empty=[(0,)]), *_TIES])
+    def places(b: Builder, x: View, dim: int | None = None, keepdim: bool = False, output: int = 0) -> View:
+        def body(value: Expr, *where: IndexExpr) -> Expr:
+            return value.cast(torch.uint8) if value.dtype == torch.bool else value
+
+        name = f"{b.op}_place"
+        return fold(b, place, x, dim, keepdim=keepdim, dtype=torch.int64, body=body, name=name, output=output)
+
+    @lowering(
+        overload(f"{kind}.dim"), samples=[*_samples(_DIM, _EXTREME_TYPES, scalar=(0,), empty=[(0,)]), *_TIES]
+    )
+    def both(b: Builder, x: View, dim: int, keepdim: bool = False) -> tuple[View, View]:
+        return values(b, x, dim, keepdim), places(b, x, dim, keepdim, output=1)
 
 
-@lowering(aten.argmin.default, samples=[*_samples(_PLACES, _EXTREME_TYPES[:-1], empty=[(0,)]), *_TIES])
-def argmin(b: Builder, x: View, dim: int | None = None, keepdim: bool = False) -> View:
-    return _place(b, "argmin", x, dim, keepdim)
+_extremes("max", "any", "argmax")
+_extremes("min", "all", "argmin")
 
 
 # -- truth --------------------------------------------------------------------------------------
-
-
-def _truth(b: Builder, kind: ReductionKind, x: View, dims: Dims, keepdim: bool) -> View:
-    def body(value: Expr, *where: IndexExpr) -> Expr:
-        return value if value.dtype == torch.bool else value.ne(0)
-
-    if isinstance(dims, Sequence) and not dims:  # nothing is reduced then, though None is all dimensions
-        return b.pointwise(body, x, compute=compute_dtype(x.dtype))
-    return fold(b, kind, x, dims, keepdim=keepdim, body=body)
 
 
 def _truth_samples(calls: Any, scalar: Any, empty: Any) -> list[Sample]:
@@ -324,33 +241,15 @@ def _truth_samples(calls: Any, scalar: Any, empty: Any) -> list[Sample]:
 
 
 @lowering(aten.any.default, samples=_truth_samples([((), {})], (), [()]))
-def any_all(b: Builder, x: View) -> View:
-    return _truth(b, "any", x, None, False)
-
-
 @lowering(aten.any.dim, samples=_truth_samples(_DIM, (0,), [(1,)]))
-def any_dim(b: Builder, x: View, dim: int, keepdim: bool = False) -> View:
-    return _truth(b, "any", x, dim, keepdim)
-
-
 @lowering(aten.any.dims, samples=_truth_samples(_DIMS, ([0],), [([1],)]))
-def any_dims(b: Builder, x: View, dim: Dims = None, keepdim: bool = False) -> View:
-    return _truth(b, "any", x, dim, keepdim)
+def any_(b: Builder, x: View, dim: Dims = None, keepdim: bool = False) -> View:
+    def body(value: Expr, *where: IndexExpr) -> Expr:
+        return value if value.dtype == torch.bool else value.ne(0)
 
-
-@lowering(aten.all.default, samples=_truth_samples([((), {})], (), [()]))
-def all_all(b: Builder, x: View) -> View:
-    return _truth(b, "all", x, None, False)
-
-
-@lowering(aten.all.dim, samples=_truth_samples(_DIM, (0,), [(1,)]))
-def all_dim(b: Builder, x: View, dim: int, keepdim: bool = False) -> View:
-    return _truth(b, "all", x, dim, keepdim)
-
-
-@lowering(aten.all.dims, samples=_truth_samples(_DIMS, ([0],), [([1],)]))
-def all_dims(b: Builder, x: View, dim: Dims = None, keepdim: bool = False) -> View:
-    return _truth(b, "all", x, dim, keepdim)
+    if isinstance(dim, Sequence) and not dim:  # nothing is reduced then, though None is all dimensions
+        return b.pointwise(body, x, compute=compute_dtype(x.dtype))
+    return fold(b, "any", x, dim, keepdim=keepdim, body=body)
 
 
 # -- spread -------------------------------------------------------------------------------------
@@ -374,19 +273,6 @@ def moments(b: Builder, x: View, dims: Dims) -> tuple[View, View, IndexExpr]:
     return b.pointwise(lambda s: s / 0, total, dtype=compute, name="mean"), total, count
 
 
-def _variance(
-    b: Builder, x: View, dims: Dims, correction: Number | None, keepdim: bool, root: bool
-) -> tuple[View, View]:
-    mean, square, count = moments(b, x, dims)
-    less = 1 if correction is None else correction
-
-    def body(square: Expr) -> Expr:
-        value = square / count_value(count, square.dtype, less)
-        return op("sqrt", value) if root else value
-
-    return spread_out(b.pointwise(body, square), x, dims, keepdim), spread_out(mean, x, dims, keepdim)
-
-
 _SPREADS: list[Any] = [
     ((), {"dim": [1]}), ((), {"dim": [-1], "keepdim": True, "correction": 0}),
     ((), {"dim": [0, 2], "correction": 2}), ((), {"correction": 0.5}), ((None,), {"keepdim": True}),
@@ -402,38 +288,27 @@ _SPREAD_SAMPLES = [*_samples(_SPREADS, empty=[([1],), ([0],)]), *_FAR]
 _FINITE_SPREAD_SAMPLES = [sample for sample in _SPREAD_SAMPLES if not sample.name.startswith("special")]
 
 
+def _variance(b: Builder, x: View, dims: Dims, correction: Number | None, keepdim: bool) -> tuple[View, View]:
+    mean, square, count = moments(b, x, dims)
+    less = 1 if correction is None else correction
+    value = b.pointwise(lambda square: square / count_value(count, square.dtype, less), square)
+    return spread_out(value, x, dims, keepdim), spread_out(mean, x, dims, keepdim)
+
+
 @lowering(aten.var.correction, samples=_SPREAD_SAMPLES)
 def var(
     b: Builder, x: View, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
 ) -> View:
-    return _variance(b, x, dim, correction, keepdim, False)[0]
-
-
-@lowering(aten.std.correction, samples=_SPREAD_SAMPLES)
-def std(
-    b: Builder, x: View, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
-) -> View:
-    return _variance(b, x, dim, correction, keepdim, True)[0]
-
-
-def _and_mean(b: Builder, spread: tuple[View, View]) -> tuple[View, View]:
-    value, mean = spread
-    dtype = b.result_dtype(1)
-    return value, mean if mean.dtype == dtype else b.copy(mean, dtype, name="mean")
+    return _variance(b, x, dim, correction, keepdim)[0]
 
 
 @lowering(aten.var_mean.correction, samples=_FINITE_SPREAD_SAMPLES)
 def var_mean(
     b: Builder, x: View, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
 ) -> tuple[View, View]:
-    return _and_mean(b, _variance(b, x, dim, correction, keepdim, False))
-
-
-@lowering(aten.std_mean.correction, samples=_FINITE_SPREAD_SAMPLES)
-def std_mean(
-    b: Builder, x: View, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
-) -> tuple[View, View]:
-    return _and_mean(b, _variance(b, x, dim, correction, keepdim, True))
+    value, mean = _variance(b, x, dim, correction, keepdim)
+    dtype = b.result_dtype(1)
+    return value, mean if mean.dtype == dtype else b.copy(mean, dtype, name="mean")
 
 
 # -- lengths ------------------------------------------------------------------------------------

@@ -17,11 +17,11 @@ from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, product
 from nbcompile.compiler.loop_ir.nodes import ScatterMode, View
 from nbcompile.compiler.lower.builder import Builder
 from nbcompile.compiler.lower.fitting import require, require_slices
-from nbcompile.compiler.lower.inverted import scattered
 from nbcompile.compiler.lower.operators.gather import along, indexed, position, some
 from nbcompile.compiler.lower.operators.shape import Place, expand_to, regroup, wrap_dim
 from nbcompile.compiler.lower.registry import Sample, lowering
 from nbcompile.compiler.lower.samples import call, calls
+from nbcompile.compiler.lower.scatter_to_gather import scattered
 from nbcompile.errors import LoweringError
 
 aten = torch.ops.aten
@@ -69,7 +69,7 @@ _INDEX_PUT = calls(
 )
 
 
-@lowering(aten.index_put.default, aten._unsafe_index_put.default, samples=_INDEX_PUT)
+@lowering(aten.index_put.default, samples=_INDEX_PUT)
 def index_put(
     b: Builder, x: View, indices: Sequence[View | None], values: View, accumulate: bool = False
 ) -> View:
@@ -79,14 +79,12 @@ def index_put(
     shape, place = indexed(b, x.shape, indices)
     require(b, values.shape, shape, "values", broadcast=True)
     shown = expand_to(b, values, shape)
-    return scattered(
-        b,
-        x,
-        shape,
-        "add" if accumulate else "set",
-        place,
-        lambda *where: b.element(shown, where, compute_dtype(x.dtype)),
-    )
+    return scattered(b, x, shape, "add" if accumulate else "set", place, _elements(b, shown, x))
+
+
+def _elements(b: Builder, source: View, x: View) -> Callable[..., Expr]:
+    """The elements of ``source``, in the type that values of ``x`` are computed in."""
+    return lambda *where: b.element(source, where, compute_dtype(x.dtype))
 
 
 def _masked_put(b: Builder, x: View, dim: int, mask: View, values: View, accumulate: bool) -> View:
@@ -395,14 +393,7 @@ def index_add(b: Builder, x: View, dim: int, picked: View, source: View, *, alph
 @lowering(aten.index_copy.default, samples=_slice_samples())
 def index_copy(b: Builder, x: View, dim: int, picked: View, source: View) -> View:
     dim = wrap_dim(dim, len(x.axes))
-    return scattered(
-        b,
-        x,
-        source.shape,
-        "set",
-        _slices(b, x, dim, picked),
-        lambda *where: b.element(source, where, compute_dtype(x.dtype)),
-    )
+    return scattered(b, x, source.shape, "set", _slices(b, x, dim, picked), _elements(b, source, x))
 
 
 @lowering(
@@ -427,11 +418,8 @@ def index_reduce(
 ) -> View:
     dim = wrap_dim(dim, len(x.axes))
     require_slices(b, x, dim, picked, source)
-    return reduced(
-        b, x, source.shape, reduce, include_self,
-        _slices(b, x, dim, picked),
-        lambda *where: b.element(source, where, compute_dtype(x.dtype)),
-    )  # fmt: skip
+    place = _slices(b, x, dim, picked)
+    return reduced(b, x, source.shape, reduce, include_self, place, _elements(b, source, x))
 
 
 @lowering(

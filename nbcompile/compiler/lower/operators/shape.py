@@ -30,6 +30,7 @@ Place = tuple[IndexExpr, ...]
 
 
 def same(x: Any) -> Any:
+    """``x`` itself: the view of a sample that is no view."""
     return x
 
 
@@ -106,14 +107,6 @@ def view(b: Builder, x: View, shape: Sequence[Any]) -> View:
 
 
 @lowering(
-    aten._reshape_alias.default,
-    samples=of_view((same, [24, 5], [5, 1]), (lambda x: x[:, 0, :1], [2, 2], [60, 30])),
-)
-def reshape_alias(b: Builder, x: View, shape: Sequence[Any], stride: Sequence[Any]) -> View:
-    return reshape(b, x, b.result_shape())
-
-
-@lowering(
     aten.alias.default, aten.detach.default, aten.lift.default, aten.lift_fresh.default,
     samples=of_view((same,), (lambda x: x.transpose(0, 2),), (lambda x: x[1, 2, 3],)),
 )  # fmt: skip
@@ -155,13 +148,6 @@ def expand_to(b: Builder, x: View, shape: Sequence[IndexExpr]) -> View:
     aten.unsqueeze.default, samples=of_view((same, 0), (same, -1), (same, 2), (lambda x: x[0, 0, 0], 0))
 )
 @lowering(
-    aten.squeeze.default, samples=of_view((lambda x: x[:1, :, :1],), (lambda x: x[:1, :1, :1],), (same,))
-)
-@lowering(
-    aten.squeeze.dim,
-    samples=of_view((lambda x: x[:1], 0), (same, 0), (lambda x: x[:, :1], -2), (lambda x: x[0, 0, 0], 0)),
-)
-@lowering(
     aten.squeeze.dims,
     samples=of_view((lambda x: x[:1, :, :1], [0, 2]), (lambda x: x[:1], [0, 1]), (lambda x: x[:1, :0], [-3])),
 )
@@ -197,36 +183,6 @@ def permuted(b: Builder, x: View, dims: Sequence[int]) -> View:
 )
 def permute(b: Builder, x: View, dims: Sequence[int]) -> View:
     return permuted(b, x, dims)
-
-
-@lowering(
-    aten.transpose.int,
-    samples=of_view((same, 0, 2), (same, -1, -2), (lambda x: x[0, 0, 0], 0, -1), (lambda x: x[:, ::2], 1, 1)),
-)
-def transpose(b: Builder, x: View, first: int, second: int) -> View:
-    order = list(range(len(x.axes)))
-    if order:
-        i, j = wrap_dim(first, len(order)), wrap_dim(second, len(order))
-        order[i], order[j] = order[j], order[i]
-    return permuted(b, x, order)
-
-
-@lowering(aten.t.default, samples=of_view((lambda x: x[0],), (lambda x: x[0, 0],), (lambda x: x[0, 0, 0],)))
-def matrix_transpose(b: Builder, x: View) -> View:
-    return permuted(b, x, range(len(x.axes))[::-1])
-
-
-@lowering(aten.movedim.intlist, samples=of_view((same, [0, 1], [-1, 0]), (same, [2], [0])))
-@lowering(aten.movedim.int, samples=of_view((same, 0, -1), (same, 2, 0)))
-def movedim(b: Builder, x: View, source: Any, destination: Any) -> View:
-    rank = len(x.axes)
-    sources = [wrap_dim(dim, rank) for dim in ([source] if isinstance(source, int) else source)]
-    targets = [
-        wrap_dim(dim, rank) for dim in ([destination] if isinstance(destination, int) else destination)
-    ]
-    others = iter(dim for dim in range(rank) if dim not in sources)
-    order = [sources[targets.index(n)] if n in targets else next(others) for n in range(rank)]
-    return permuted(b, x, order)
 
 
 # -- parts ----------------------------------------------------------------------------------------
@@ -296,11 +252,11 @@ def unbind(b: Builder, x: View, dim: int = 0) -> tuple[View, ...]:
 
 
 @lowering(
-    aten.split.Tensor, aten.unsafe_split.Tensor, aten.chunk.default,
+    aten.split.Tensor,
     samples=of_view((same, 2), (same, 4, 1), (same, 3, -1), (same, 100, 2)),
 )  # fmt: skip
 @lowering(
-    aten.split_with_sizes.default, aten.split.sizes, aten.unsafe_split_with_sizes.default,
+    aten.split_with_sizes.default,
     samples=of_view((same, [1, 3]), (same, [2, 0, 4], 1), (same, [5], -1)),
 )  # fmt: skip
 def split(b: Builder, x: View, sizes: Any, dim: int = 0) -> tuple[View, ...]:
@@ -430,13 +386,9 @@ def _copied(function: Callable[..., Any]) -> Callable[..., Any]:
 
 for _view, _name in (
     (aten.view.default, "view_copy"), (aten.permute.default, "permute_copy"),
-    (aten.slice.Tensor, "slice_copy.Tensor"),
-    (aten.expand.default, "expand_copy"), (aten.unsqueeze.default, "unsqueeze_copy"),
-    (aten.squeeze.dims, "squeeze_copy.dims"), (aten.select.int, "select_copy.int"),
-    (aten.diagonal.default, "diagonal_copy"), (aten.unfold.default, "unfold_copy"),
+    (aten.slice.Tensor, "slice_copy.Tensor"), (aten.select.int, "select_copy.int"),
     (aten.unbind.int, "unbind_copy.int"), (aten.split.Tensor, "split_copy.Tensor"),
-    (aten.split_with_sizes.default, "split_with_sizes_copy"), (aten.as_strided.default, "as_strided_copy"),
-    (aten.narrow.default, "narrow_copy"),
+    (aten.as_strided.default, "as_strided_copy"), (aten.narrow.default, "narrow_copy"),
 ):  # fmt: skip
     if (_copy := overload(_name)) is not None:  # not every torch has each of these
         lowering(_copy, samples=lowered(_view).samples)(_copied(lowered(_view).lower))

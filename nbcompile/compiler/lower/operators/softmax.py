@@ -6,12 +6,12 @@ them twice; fusion decides.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import compute_dtype, op, where
+from nbcompile.compiler.loop_ir.expr import Expr, compute_dtype, op, where
 from nbcompile.compiler.loop_ir.index import ZERO
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder
@@ -76,18 +76,20 @@ def _is_empty(x: View) -> bool:
     return any(extent == ZERO for extent in x.shape)
 
 
-def _nothing(b: Builder, x: View) -> View:
-    return b.pointwise(lambda x: x, x)
+def _exponentials(
+    b: Builder, x: View, dim: int, compute: torch.dtype, finite: Callable[[Expr], Expr] = lambda top: top
+) -> tuple[View, View, View]:
+    """The maximum of each row, the exponentials of its elements less ``finite`` of that, and their sum."""
+    top = fold(b, "max", x, dim, keepdim=True, dtype=compute, name="max")
+    exps = b.pointwise(lambda x, top: op("exp", x - finite(top)), x, top, dtype=compute, name="exp")
+    return top, exps, fold(b, "sum", exps, dim, keepdim=True, dtype=compute, name="sum")
 
 
 @lowering(aten._softmax.default, samples=_forward_samples())
 def softmax(b: Builder, x: View, dim: int, half_to_float: bool) -> View:
     if _is_empty(x):
-        return _nothing(b, x)
-    compute = compute_dtype(x.dtype)
-    top = fold(b, "max", x, dim, keepdim=True, dtype=compute, name="max")
-    exps = b.pointwise(lambda x, top: op("exp", x - top), x, top, dtype=compute, name="exp")
-    total = fold(b, "sum", exps, dim, keepdim=True, dtype=compute, name="sum")
+        return b.pointwise(lambda x: x, x)
+    _, exps, total = _exponentials(b, x, dim, compute_dtype(x.dtype))
     return b.pointwise(lambda e, total: e / total, exps, total)
 
 
@@ -98,13 +100,9 @@ def softmax(b: Builder, x: View, dim: int, half_to_float: bool) -> View:
 def safe_softmax(b: Builder, x: View, dim: int, dtype: torch.dtype | None = None) -> View:
     """Softmax in which a row of only -inf gives zeros."""
     if _is_empty(x):
-        return _nothing(b, x)
+        return b.pointwise(lambda x: x, x)
     compute = compute_dtype(b.result_dtype())
-    top = fold(b, "max", x, dim, keepdim=True, dtype=compute, name="max")
-    exps = b.pointwise(
-        lambda x, top: op("exp", x - where(top.eq(-torch.inf), 0.0, top)), x, top, dtype=compute, name="exp"
-    )
-    total = fold(b, "sum", exps, dim, keepdim=True, dtype=compute, name="sum")
+    _, exps, total = _exponentials(b, x, dim, compute, lambda top: where(top.eq(-torch.inf), 0.0, top))
     # a row that has anything but -inf has a term exp(0)
     return b.pointwise(lambda e, total: where(total.eq(0), 0.0, e / total), exps, total)
 
@@ -112,11 +110,9 @@ def safe_softmax(b: Builder, x: View, dim: int, dtype: torch.dtype | None = None
 @lowering(aten._log_softmax.default, samples=_forward_samples())
 def log_softmax(b: Builder, x: View, dim: int, half_to_float: bool) -> View:
     if _is_empty(x):
-        return _nothing(b, x)
+        return b.pointwise(lambda x: x, x)
     compute = compute_dtype(x.dtype)
-    top = fold(b, "max", x, dim, keepdim=True, dtype=compute, name="max")
-    exps = b.pointwise(lambda x, top: op("exp", x - top), x, top, dtype=compute, name="exp")
-    total = fold(b, "sum", exps, dim, keepdim=True, dtype=compute, name="sum")
+    top, _, total = _exponentials(b, x, dim, compute)
     return b.pointwise(lambda x, top, total: x - top - op("log", total), x, top, total, compute=compute)
 
 

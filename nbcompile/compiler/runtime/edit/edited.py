@@ -1,4 +1,4 @@
-"""Kernels compiled with another text than the compiler's, or watched: see ``KernelChange`` in ``stages``.
+"""Kernels compiled with another text than the compiler's, or watched: see ``KernelEdit`` in ``stages``.
 
 A change is an argument of the compile. The text replaces the kernel's own and must keep its functions with
 their parameters; a compiler's message is told with the line of that text.
@@ -21,7 +21,7 @@ from nbcompile.compiler.runtime.bind import KERNEL_FILE, Allocate, alone
 from nbcompile.compiler.runtime.c import binary
 from nbcompile.compiler.runtime.c.binary import Functions
 from nbcompile.compiler.runtime.c.toolchain import Toolchain
-from nbcompile.compiler.stages import KernelCall, KernelChange, KernelSource, KernelText
+from nbcompile.compiler.stages import KernelCall, KernelEdit, KernelSource, KernelText
 from nbcompile.errors import OUR_BUG, EditError, KernelError, NbcompileError, ToolchainError
 from nbcompile.options import Options
 from nbcompile.record.compilation import Kernel, LineLink
@@ -32,7 +32,7 @@ _MOST_LINES = 20
 Calls = Mapping[str, Callable[..., None]]
 
 
-def changes_of(source: KernelSource, changes: Sequence[KernelChange]) -> dict[str, KernelChange]:
+def changes_of(source: KernelSource, changes: Sequence[KernelEdit]) -> dict[str, KernelEdit]:
     """Those of ``changes`` that are about kernels of this graph, by kernel."""
     known = {item.id for item in source.kernels}
     return {item.kernel: item for item in changes if item.kernel in known}
@@ -44,7 +44,7 @@ def symbols_of(source: KernelSource, kernel: KernelText) -> tuple[str, ...]:
     return tuple(name for name in source.entry_points if f"{start}{name}(" in kernel.text)
 
 
-def replaced(source: KernelSource, changes: Mapping[str, KernelChange]) -> KernelSource:
+def replaced(source: KernelSource, changes: Mapping[str, KernelEdit]) -> KernelSource:
     """``source`` with the changed texts in place. EditError where one no longer defines its functions with
     the parameters they had, or is no Python."""
     text, kernels = source.source, []
@@ -59,7 +59,7 @@ def replaced(source: KernelSource, changes: Mapping[str, KernelChange]) -> Kerne
 
 
 def build_c(
-    source: KernelSource, changes: Mapping[str, KernelChange], toolchain: Toolchain, options: Options,
+    source: KernelSource, changes: Mapping[str, KernelEdit], toolchain: Toolchain, options: Options,
     recorder: Recorder,
 ) -> Functions:  # fmt: skip
     """The functions of a C file, each edited kernel built by itself. EditError with the compiler's words."""
@@ -81,7 +81,7 @@ def build_c(
     return functions
 
 
-def watched(source: KernelSource, changes: Mapping[str, KernelChange]) -> Callable[[Calls], Calls]:
+def watched(source: KernelSource, changes: Mapping[str, KernelEdit]) -> Callable[[Calls], Calls]:
     """What the wrapper is to call, given its kernels by symbol (for ``bind``)."""
 
     def wrap(calls: Calls) -> Calls:
@@ -100,7 +100,7 @@ def watched(source: KernelSource, changes: Mapping[str, KernelChange]) -> Callab
     return wrap
 
 
-def with_tensors(source: KernelSource, changes: Mapping[str, KernelChange]) -> KernelSource:
+def with_tensors(source: KernelSource, changes: Mapping[str, KernelEdit]) -> KernelSource:
     """``source`` with a wrapper that hands tensors, not addresses, to the C kernels that are watched."""
     if source.language != "c":
         return source
@@ -117,7 +117,7 @@ def with_tensors(source: KernelSource, changes: Mapping[str, KernelChange]) -> K
     return replace(source, wrapper=ast.unparse(tree) + "\n")
 
 
-def note_edits(recorder: Recorder, source: KernelSource, changes: Mapping[str, KernelChange]) -> None:
+def note_edits(recorder: Recorder, source: KernelSource, changes: Mapping[str, KernelEdit]) -> None:
     """Show the kernels of the record as they are now."""
     texts = {item.id: item for item in source.kernels}
 
@@ -148,7 +148,7 @@ def explained(error: NbcompileError, source: KernelSource, kernel: str) -> EditE
 
 
 def refused(
-    error: KernelError, source: KernelSource, changes: Mapping[str, KernelChange]
+    error: KernelError, source: KernelSource, changes: Mapping[str, KernelEdit]
 ) -> KernelError | EditError:
     """What Triton's compiler refuses, explained where it is a kernel with an edited text."""
     for item in source.kernels:
@@ -165,7 +165,7 @@ def _theirs(message: str, line: int | None, advice: str) -> EditError:
     return EditError(message, line=line, advice=advice)
 
 
-def spoiling(empty: Allocate, changes: Mapping[str, KernelChange]) -> Allocate:
+def spoiling(empty: Allocate, changes: Mapping[str, KernelEdit]) -> Allocate:
     """``empty``, but for edited kernels with memory that holds NaN (whole numbers: the largest). Else what an
     edit leaves unwritten could be right by chance: memory comes back with the results of the run before."""
     if all(change.text is None for change in changes.values()):

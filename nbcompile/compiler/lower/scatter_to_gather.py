@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Expr, Guard, compute_dtype, constant
-from nbcompile.compiler.loop_ir.index import ONE, ZERO, Axis, Index, IndexExpr, Indirect, index
+from nbcompile.compiler.loop_ir.expr import Expr, Guard, Indirect, compute_dtype, constant
+from nbcompile.compiler.loop_ir.index import ONE, ZERO, Axis, Index, IndexExpr, index
 from nbcompile.compiler.loop_ir.nodes import ScatterMode, View
 from nbcompile.compiler.lower.builder import Builder, at
-from nbcompile.compiler.lower.known import MOST_KNOWN, Step, plain_step
+from nbcompile.compiler.lower.constant_folding import MOST_FOLDED, QuasiAffine, plain_quasi_affine
 
 MOST_UNROLLED = 27
 """Points that meet in one element and are added up in one expression, as many as in a window of a pooling."""
@@ -34,7 +34,7 @@ class Preimage:
 
     axis: int
     count: int
-    first: Step
+    first: QuasiAffine
     exact: bool
     inside: tuple[int, int] | None = None
     backwards: int = 0  # the places are counted from this one down
@@ -124,7 +124,7 @@ def _preimages(
 
 def _preimage(place: IndexExpr, axis: Axis, number: int, extent: IndexExpr) -> Preimage | None:
     length, size = axis.extent.constant, extent.constant
-    if length is None or size is None or not 0 < length <= MOST_KNOWN or not 0 < size <= MOST_KNOWN:
+    if length is None or size is None or not 0 < length <= MOST_FOLDED or not 0 < size <= MOST_FOLDED:
         return None
 
     def target(n: int) -> int:
@@ -138,7 +138,7 @@ def _preimage(place: IndexExpr, axis: Axis, number: int, extent: IndexExpr) -> P
     low, high = line[0], line[-1] + 1
     starts = [bisect_left(line, o) for o in range(low, high + 1)]
     counts = [after - before for before, after in itertools.pairwise(starts)]
-    first = plain_step(starts, low)
+    first = plain_quasi_affine(starts, low)
     if first is None:
         return None
     inside = None if (low, high) == (0, size) else (low, high)

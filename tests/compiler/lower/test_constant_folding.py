@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Guard
-from nbcompile.compiler.loop_ir.index import Axis, Indirect, index
+from nbcompile.compiler.loop_ir.expr import Guard, Indirect
+from nbcompile.compiler.loop_ir.index import Axis, index
 from nbcompile.compiler.loop_ir.interpret import interpret
 from nbcompile.compiler.loop_ir.nodes import Loop
 from nbcompile.compiler.loop_ir.verify import verify
 from nbcompile.compiler.lower.aten_to_loops import aten_to_loops
-from nbcompile.compiler.lower.known import formula_of, plain_step, step_of
+from nbcompile.compiler.lower.constant_folding import formula_of, plain_quasi_affine, quasi_affine_of
 from nbcompile.options import Options
 from tests.compiler.codegen.running import aten_of
 from tests.compiler.codegen.triton_running import H100
@@ -45,7 +45,7 @@ def nearest(length: int, size: int) -> torch.Tensor:
     ids=str,
 )  # fmt: skip
 def test_steps(line):
-    step = step_of(line)
+    step = quasi_affine_of(line)
     assert step is not None and step.clamp is None
     i = Axis("i", len(line))
     assert [step.at(index(i)).evaluate(lambda atom, n=n: n) for n in range(len(line))] == line
@@ -55,7 +55,7 @@ def test_steps(line):
     "line", [[0, 0, 0, 1, 2, 3, 4, 4, 4], [5, 5, 4, 3, 2, 2], [0, 0, 0, 0, 1, 1, 1, 2, 2]]
 )
 def test_clamped_steps(line):
-    step = step_of(line, clamps=True)
+    step = quasi_affine_of(line, clamps=True)
     assert step is not None
     made = [(step.scale * n + step.shift) // step.divisor for n in range(len(line))]
     if step.clamp:
@@ -66,7 +66,7 @@ def test_clamped_steps(line):
 
 @pytest.mark.parametrize("line", [[0, 1, 0], [0, 5, 6, 100], [1, 0, 0, 1]])
 def test_no_step(line):
-    assert step_of(line, clamps=True) is None
+    assert quasi_affine_of(line, clamps=True) is None
 
 
 def test_formula_of_two_axes():
@@ -78,7 +78,7 @@ def test_formula_of_two_axes():
 
 
 def test_places_of_a_step_need_not_start_at_0():
-    assert plain_step([0, 1, 2], 5).shift == -5
+    assert plain_quasi_affine([0, 1, 2], 5).shift == -5
 
 
 # -- programs ------------------------------------------------------------------------------------------

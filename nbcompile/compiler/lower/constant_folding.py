@@ -3,7 +3,7 @@
 Nearest upsampling, flips, strided picks and padding by reflection are written in PyTorch as an index by a
 tensor made of ``arange`` and some arithmetic. It is evaluated here, by ATen itself, and told again as a
 formula of the position where there is one: then the gather is a plain view, and the scatter of its gradient
-can be turned round (:mod:`nbcompile.compiler.lower.inverted`).
+can be turned round (:mod:`nbcompile.compiler.lower.scatter_to_gather`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nbcompile.compiler.loop_ir.expr import Expr, index_value, op
 from nbcompile.compiler.loop_ir.index import ZERO, IndexExpr, floordiv, index
 from nbcompile.compiler.loop_ir.nodes import View
 
-MOST_KNOWN = 1 << 16
+MOST_FOLDED = 1 << 16
 """Elements of a tensor that is evaluated at compile time, at most."""
 MOST_PARTS = 256
 """Divisors that a formula may have: what is slower than a shift is still faster than a gathered load."""
@@ -40,7 +40,7 @@ _EXACT = frozenset(
 _QUOTIENTS = frozenset(("div", "floor_divide", "remainder", "fmod"))
 
 
-class KnownTensors:
+class FoldedTensors:
     """The tensors of one graph that depend on no input, evaluated when somebody asks."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class KnownTensors:
         if whole is None or any(extent is None for extent in extents):
             return None
         shape = [extent for extent in extents if extent is not None]
-        if torch.Size(shape).numel() > MOST_KNOWN:
+        if torch.Size(shape).numel() > MOST_FOLDED:
             return None
         with _disable_current_modes():
             grids = torch.meshgrid(*map(torch.arange, shape), indexing="ij") if shape else ()
@@ -106,7 +106,7 @@ def is_exact(node: fx.Node) -> bool:
     name = node.target._schema.name.split("::")[-1]
     if name not in _EXACT or not isinstance(fake, torch.Tensor):
         return False
-    if not all(isinstance(extent, int) for extent in fake.shape) or fake.numel() > MOST_KNOWN:
+    if not all(isinstance(extent, int) for extent in fake.shape) or fake.numel() > MOST_FOLDED:
         return False
     return not fake.dtype.is_floating_point or _same_everywhere(node, name, fake.dtype)
 
@@ -129,14 +129,14 @@ def _everywhere(place: IndexExpr, at: dict[Any, torch.Tensor], shape: Sequence[i
 
 
 def _refuse(atom: Any) -> int:
-    raise AssertionError(f"{atom} in the place of a known tensor")
+    raise AssertionError(f"{atom} in the place of a folded tensor")
 
 
 # -- formulas --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Step:
+class QuasiAffine:
     """``(scale*i + shift) // divisor``, kept within ``clamp`` (least, most) if that is given. ``lift``: what
     to add to the quotient, and take off again, so that its numerator is never negative."""
 
@@ -164,7 +164,7 @@ class Formula:
     """The elements of a tensor: ``constant`` and a step along each axis where they change."""
 
     constant: int
-    steps: tuple[Step | None, ...]
+    steps: tuple[QuasiAffine | None, ...]
 
     @property
     def clamped(self) -> bool:
@@ -202,27 +202,27 @@ def formula_of(values: torch.Tensor) -> Formula | None:
     changing = [dim for dim, line in enumerate(lines) if any(item != first for item in line)]
     if not changing:
         return Formula(first, (None,) * len(lines))
-    steps: list[Step | None] = [None] * len(lines)
+    steps: list[QuasiAffine | None] = [None] * len(lines)
     for dim in changing:
         # all but the first axis count from 0, so each is a formula of its own that is not negative
         lowest = 0 if dim == changing[0] else min(lines[dim])
-        steps[dim] = step_of([item - lowest for item in lines[dim]], clamps=len(changing) == 1)
+        steps[dim] = quasi_affine_of([item - lowest for item in lines[dim]], clamps=len(changing) == 1)
         if steps[dim] is None:
             return None
     constant = sum(min(lines[dim]) - first for dim in changing[1:])
     return Formula(constant, tuple(steps))
 
 
-def step_of(line: Sequence[int], *, clamps: bool = False) -> Step | None:
+def quasi_affine_of(line: Sequence[int], *, clamps: bool = False) -> QuasiAffine | None:
     """The step with the smallest divisor that gives ``line``, a list of numbers that are not negative."""
     if min(line) < 0:
         return None
     if len(line) == 1:
-        return Step(0, line[0])
+        return QuasiAffine(0, line[0])
     rises = {(after > before) - (after < before) for before, after in pairwise(line)}
     if {1, -1} <= rises:
         return None
-    plain = plain_step(line)
+    plain = plain_quasi_affine(line)
     if plain is not None or not clamps:
         return plain
     # where the line rests at either end, it may be clamped there
@@ -231,21 +231,21 @@ def step_of(line: Sequence[int], *, clamps: bool = False) -> Step | None:
     stop = len(line) - next(n for n, item in enumerate(reversed(line)) if item != ends[1])
     if stop - start < 2:
         return None
-    inner = plain_step(line[start:stop], start)
+    inner = plain_quasi_affine(line[start:stop], start)
     if inner is None:
         return None
     low, high = min(ends), max(ends)
     made = [(inner.scale * n + inner.shift) // inner.divisor for n in range(len(line))]
     if [min(max(item, low), high) for item in made] != list(line):
         return None
-    return Step(inner.scale, inner.shift, inner.divisor, (low, high), max(0, -min(made)))
+    return QuasiAffine(inner.scale, inner.shift, inner.divisor, (low, high), max(0, -min(made)))
 
 
-def plain_step(line: Sequence[int], start: int = 0) -> Step | None:
+def plain_quasi_affine(line: Sequence[int], start: int = 0) -> QuasiAffine | None:
     """The step whose elements from ``start`` on are ``line``."""
     span, rise = len(line) - 1, line[-1] - line[0]
     if not span:
-        return Step(0, line[0])
+        return QuasiAffine(0, line[0])
     with _disable_current_modes():
         values = torch.tensor(line)
         places = torch.arange(start, start + len(line))
@@ -254,7 +254,7 @@ def plain_step(line: Sequence[int], start: int = 0) -> Step | None:
                 rest = divisor * values - scale * places
                 least, most = int(rest.max()), int(rest.min()) + divisor - 1
                 if least <= most:  # any shift between them gives these elements: a simple one
-                    return Step(scale, min(max(0, least), most), divisor)
+                    return QuasiAffine(scale, min(max(0, least), most), divisor)
     return None
 
 
