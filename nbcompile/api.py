@@ -23,7 +23,7 @@ from nbcompile.compiler.stages import AtenGraph, CompiledModule
 from nbcompile.errors import OptionError
 from nbcompile.options import Options
 from nbcompile.record.compilation import Cell, Compilation
-from nbcompile.record.recorder import Recorder, Stopwatch
+from nbcompile.record.recorder import KernelStopwatch, Recorder
 from nbcompile.settings import CompileSettings
 
 
@@ -172,7 +172,7 @@ class Compiled:
         return not self.eager_reason
 
     @property
-    def stopwatches(self) -> Mapping[str, Stopwatch]:
+    def stopwatches(self) -> Mapping[str, KernelStopwatch]:
         """What times the kernels of each graph that runs our code, by the graph's id."""
         recorder: Recorder = self.recorder
         return recorder.stopwatches

@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _bench(parsed: argparse.Namespace) -> int:
     from nbcompile.backends import registry
-    from nbcompile.bench.regressions.bench import Settings, run_suite
+    from nbcompile.bench.regressions.bench import SuiteSettings, run_suite
     from nbcompile.bench.regressions.report import bench_text
     from nbcompile.options import Options
 
@@ -127,7 +127,7 @@ def _bench(parsed: argparse.Namespace) -> int:
         raise OptionError(f"-o is an option of nbcompile, and this is --backend {parsed.backend}.")
     if parsed.save and not Path(parsed.save).resolve().parent.is_dir():
         raise NbcompileError(f"--save {parsed.save}: there is no such folder.")
-    settings = Settings(
+    settings = SuiteSettings(
         parsed.backend,
         parsed.mode,
         dict(parsed.option),
@@ -145,13 +145,13 @@ def _bench(parsed: argparse.Namespace) -> int:
 
 
 def _diff(parsed: argparse.Namespace) -> int:
-    from nbcompile.bench.regressions.bench import Bench
+    from nbcompile.bench.regressions.bench import SuiteRun
     from nbcompile.bench.regressions.findings import compare_benches
     from nbcompile.bench.regressions.report import FORMATS, failing
 
     findings = compare_benches(
-        Bench.read(parsed.before),
-        Bench.read(parsed.after),
+        SuiteRun.read(parsed.before),
+        SuiteRun.read(parsed.after),
         threshold=parsed.threshold,
         compile_threshold=parsed.compile_threshold,
     )

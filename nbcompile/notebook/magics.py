@@ -30,6 +30,7 @@ from nbcompile.notebook.arguments import (
     with_arguments,
 )
 from nbcompile.notebook.cell import hooks
+from nbcompile.notebook.cell.cell_run import CellRun, Switchboard
 from nbcompile.notebook.cell.compiling import CellCompiler, CompiledCall, settings_of
 from nbcompile.notebook.cell.measuring import (
     has_backward,
@@ -40,14 +41,13 @@ from nbcompile.notebook.cell.measuring import (
     repeatable,
     wanted,
 )
-from nbcompile.notebook.cell.session import CellRun, Switchboard
 from nbcompile.notebook.completion import matcher
 from nbcompile.notebook.display import save, show
 from nbcompile.notebook.exports import export_call
 from nbcompile.notebook.play import comm
 from nbcompile.notebook.play.play import SESSION
-from nbcompile.notebook.play.programs import CellProgram, Piece
-from nbcompile.notebook.progress import Place
+from nbcompile.notebook.play.programs import CellProgram, ProgramPiece
+from nbcompile.notebook.progress import OutputPlace
 from nbcompile.notebook.sweeping import pieces_of_call, pieces_of_parts, sweep_pieces
 from nbcompile.options import PEER_MODES
 from nbcompile.record.compilation import Cell, Compilation
@@ -133,7 +133,7 @@ class NbCompile(Magics):
             raise UsageError("%compile wants a callable or a call, e.g. %compile model(x)")
         options = cell_options(parsed, self._defaults())
         if options.export:
-            place = Place(self._ip)
+            place = OutputPlace(self._ip)
             report = export_call(expression, self._ip.user_ns, options, place.progress)
             place.clear()
             return report
@@ -145,7 +145,7 @@ class NbCompile(Magics):
             if options.sweeps:
                 raise UsageError(f"a sweep wants a call, e.g. %compile {expression}(x)")
             return Compiled(target, settings_of(options))
-        place = Place(self._ip)
+        place = OutputPlace(self._ip)
         call = CompiledCall(expression, self._ip.user_ns, options, place.progress)
         result = call()
         compilation = call.compilation
@@ -180,14 +180,14 @@ class NbCompile(Magics):
     def _on_ranks(self, line: str, cell: str, options: CellOptions) -> Any:
         from nbcompile.notebook.ranks import run_cell, show_ranks
 
-        place = Place(self._ip)
+        place = OutputPlace(self._ip)
         result = run_cell(self._ip, line, cell, options, place, self.ranks_timeout)
         if options.into:
             self._ip.user_ns[options.into] = result
         if options.save:
             save(result.compilation, options.save)
         show_ranks(result, place)
-        show(result.compilation, options, Place(self._ip))
+        show(result.compilation, options, OutputPlace(self._ip))
         return None if cell.rstrip().endswith(";") else result.shown
 
     @contextmanager
@@ -217,7 +217,7 @@ class NbCompile(Magics):
         hooks.hide_mark(line)
         prepared = prepare(tree, first_id=self.board.next_id, interactivity=self._ip.ast_node_interactivity)
         self.board.next_id += 1 + max((s.inner for s in prepared.statements), default=0)
-        place = Place(self._ip)
+        place = OutputPlace(self._ip)
         source = self._raw if self._raw.lstrip().startswith("%%compile") else f"%%compile {line}\n"
         # The number that the cell shows: newer versions of IPython count on before a cell runs.
         cell = Cell(source=source, execution_count=self._ip.displayhook.prompt_count)
@@ -280,7 +280,7 @@ class NbCompile(Magics):
             self.plays.remember(compilation.id, program)
 
     def _deliver(
-        self, compilation: Compilation, options: CellOptions, place: Place, modes: ModeDiff | None
+        self, compilation: Compilation, options: CellOptions, place: OutputPlace, modes: ModeDiff | None
     ) -> None:
         """Show the record and what modes change. ``--into NAME`` binds these to NAME and NAME_modes."""
         if options.into:
@@ -293,9 +293,9 @@ class NbCompile(Magics):
         if modes is not None:
             display(modes)  # type: ignore[no-untyped-call]
 
-    def _sweep(self, pieces: list[Piece], options: CellOptions, *, train: bool) -> None:
+    def _sweep(self, pieces: list[ProgramPiece], options: CellOptions, *, train: bool) -> None:
         """The table of a sweep, below the record."""
-        place = Place(self._ip)
+        place = OutputPlace(self._ip)
         found = sweep_pieces(pieces, options, self._ip.user_ns, place.progress, train=train)
         if options.sweep_into:
             self._ip.user_ns[options.sweep_into] = found
@@ -358,7 +358,7 @@ class _Current:
     run: CellRun
     options: CellOptions
     compiler: CellCompiler
-    place: Place
+    place: OutputPlace
 
 
 _loaded: dict[int, NbCompile] = {}

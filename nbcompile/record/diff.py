@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
 from nbcompile.record.compilation import Accuracy, Compilation, Decision, Kernel, Measurement, Node, Span
-from nbcompile.record.matching import Matching, Program, Token
+from nbcompile.record.matching import RecordedProgram, RecordMatching, Token
 from nbcompile.record.provenance import Links
 from nbcompile.units import bytes_text, clip, count_text, error_text
 
@@ -48,7 +48,7 @@ class Change:
         return f"{self.file}:{self.line}" if self.file else f"line {self.line}"
 
 
-def changes(before: Program, after: Program) -> tuple[Change, ...]:
+def changes(before: RecordedProgram, after: RecordedProgram) -> tuple[Change, ...]:
     """Everything but times that differs between two records of one program, regressions first."""
     both = _Both(before, after)
     found = [*both.eager(), *both.breaks(), *both.recompiles()]
@@ -60,7 +60,7 @@ def changes(before: Program, after: Program) -> tuple[Change, ...]:
     return tuple(sorted(dict.fromkeys(found), key=lambda change: rank[change.verdict]))
 
 
-def innermost(program: Program, spans: Sequence[Span]) -> tuple[str, int]:
+def innermost(program: RecordedProgram, spans: Sequence[Span]) -> tuple[str, int]:
     """File and line of the innermost frame outside installed packages; ``("", 0)`` if there is none."""
     own = [span for span in spans if not _installed(span.file)]
     return (program.file(own[-1]), own[-1].line) if own else ("", 0)
@@ -81,9 +81,9 @@ def counts_kernels(record: Compilation) -> bool:
 class _Both:
     """Two records, with what is asked of them more than once."""
 
-    def __init__(self, before: Program, after: Program) -> None:
+    def __init__(self, before: RecordedProgram, after: RecordedProgram) -> None:
         self.before, self.after = _Side(before), _Side(after)
-        matching = Matching(before, after)
+        matching = RecordMatching(before, after)
         self.matching = matching
         self.before.tokens, self.after.tokens = matching.before, matching.after
 
@@ -197,7 +197,7 @@ class _Both:
 class _Side:
     """One of the two records, indexed."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: RecordedProgram) -> None:
         self.program, self.record = program, program.record
         self.links = Links(program.record)
         self.tokens: Mapping[str, Token] = {}

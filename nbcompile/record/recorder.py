@@ -77,7 +77,7 @@ _CACHED: dict[str, type] = {
 _NESTED: dict[str, type] = {"nodes": Node, "spans": Span, "line_map": LineLink, "launches": Launched}
 
 
-class Stopwatch(Protocol):
+class KernelStopwatch(Protocol):
     """Times each kernel and library call of one graph while ``running``: a mapping a run from the id of the
     kernel or call to seconds."""
 
@@ -111,7 +111,7 @@ class Recorder:
         self.from_cache: set[str] = set()  # graph ids whose binaries came from the cache
         self.ran_eagerly: dict[str, str] = {}  # graph ids that our compiler gave up on, and why
         self.sources: dict[str, dict[str, Node]] = {}  # graph id → its input nodes by Dynamo's source name
-        self.stopwatches: dict[str, Stopwatch] = {}  # of the graphs that run our code, by their ids
+        self.stopwatches: dict[str, KernelStopwatch] = {}  # of the graphs that run our code, by their ids
         self.capture_started: float | None = None  # when Dynamo began the present graph, perf_counter()
         self._progress = progress
         self._graph_count = 0

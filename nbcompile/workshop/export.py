@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from nbcompile.bench.export.blocked import export_error, quiet_export
-from nbcompile.bench.export.program import DynamicDim, Program
+from nbcompile.bench.export.program import DynamicDim, ExportedFunction
 from nbcompile.bench.measure.timing import quiet
 from nbcompile.errors import NbcompileError, in_one_line
 from nbcompile.units import clip
@@ -64,7 +64,7 @@ class Scaled(nn.Module):
 
 def file_of(module: Callable[..., Any], inputs: tuple[Any, ...], dynamic: Dynamic) -> Loaded:
     """The program as it comes back from a file. Raises what torch.export raises, or ExportError."""
-    program = Program.of(module, inputs, {}, dynamic)
+    program = ExportedFunction.of(module, inputs, {}, dynamic)
     with tempfile.TemporaryDirectory() as folder, torch.no_grad(), quiet(silent=True), quiet_export():
         try:
             exported = program.export()

@@ -37,7 +37,7 @@ Run = Callable[[list[Tensor]], Sequence[Tensor]]
 
 
 @dataclass(frozen=True)
-class Step:
+class EngineStep:
     """One thing an engine's program does: ``operator`` in the engine's words, the steps it reads, and the
     ATen nodes it stands for, where the engine tells (both by name)."""
 
@@ -48,14 +48,14 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Program:
+class EngineProgram:
     """A compiled :class:`StaticGraph`: what runs, and what it shows of itself. ``note``: what a user has to
     know of its results."""
 
     run: Run
     title: str
     text: str
-    steps: tuple[Step, ...] = ()
+    steps: tuple[EngineStep, ...] = ()
     note: str = ""
 
 
@@ -97,7 +97,7 @@ class StaticGraph:
         return f" of {', '.join(dict.fromkeys(types))}" if types else ""
 
 
-Engine = Callable[[StaticGraph], Program]
+Engine = Callable[[StaticGraph], EngineProgram]
 """Compiles one graph. BackendError for what it cannot."""
 
 
@@ -398,7 +398,7 @@ def _line(aten: AtenGraph, name: str) -> int | None:
     return next((span.line for span in aten.spans.get(name, ()) if not span.file), None)
 
 
-def _record(program: Program, aten: AtenGraph, recorder: Recorder) -> None:
+def _record(program: EngineProgram, aten: AtenGraph, recorder: Recorder) -> None:
     """The engine's own graph, once: what it makes for other sizes reads the same."""
     if program.note:
         recorder.add(program.note)

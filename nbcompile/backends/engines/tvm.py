@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, fx
 from torch.utils.dlpack import from_dlpack
 
-from nbcompile.backends.base import Backend, GraphCompiler, Settings
-from nbcompile.backends.engines.engine import Program, StaticGraph, Step, of_engine
+from nbcompile.backends.base import Backend, BackendSettings, GraphCompiler
+from nbcompile.backends.engines.engine import EngineProgram, EngineStep, StaticGraph, of_engine
 from nbcompile.backends.engines.exported import exported_program
 from nbcompile.backends.engines.indices import inside
 from nbcompile.backends.engines.tvm_schedules import scheduled
@@ -25,7 +25,7 @@ from nbcompile.errors import BackendError, OptionError
 aten = torch.ops.aten
 
 
-def _compiler(settings: Settings) -> GraphCompiler:
+def _compiler(settings: BackendSettings) -> GraphCompiler:
     import tvm
     from tvm.relax.frontend.torch.dynamo import llvm_target
 
@@ -34,13 +34,13 @@ def _compiler(settings: Settings) -> GraphCompiler:
     except Exception as error:
         raise OptionError(f"option target of tvm: {_last_line(error)}.") from error
 
-    def engine(graph: StaticGraph) -> Program:
+    def engine(graph: StaticGraph) -> EngineProgram:
         return _compile(graph, target)
 
     return of_engine(engine)
 
 
-def _compile(graph: StaticGraph, target: Any) -> Program:
+def _compile(graph: StaticGraph, target: Any) -> EngineProgram:
     import tvm
     from tvm import relax
 
@@ -62,7 +62,7 @@ def _compile(graph: StaticGraph, target: Any) -> Program:
             raise BackendError("an index is out of range")
         return made
 
-    return Program(
+    return EngineProgram(
         run, "TVM's Relax program and the TIR of its kernels", fused.script(), tuple(_steps(fused))
     )
 
@@ -130,7 +130,7 @@ def _under_way(error: BaseException) -> fx.Node | None:
     return found
 
 
-def _steps(module: Any) -> Iterator[Step]:
+def _steps(module: Any) -> Iterator[EngineStep]:
     """The calls of the program's kernels, in the order they run."""
     from tvm import relax
 
@@ -142,7 +142,7 @@ def _steps(module: Any) -> Iterator[Step]:
                 continue
             reads = tuple(made[value] for value in call.args[1] if value in made)
             made[binding.var] = str(binding.var)
-            yield Step(str(binding.var), str(call.args[0].name_hint), reads)
+            yield EngineStep(str(binding.var), str(call.args[0].name_hint), reads)
 
 
 def _last_line(error: BaseException) -> str:

@@ -12,14 +12,14 @@ from torch import fx
 
 from nbcompile.backends.xla.exchange import Order, device_for, inverse, memory_order, wide_types
 from nbcompile.backends.xla.operators.pointwise import converted
-from nbcompile.backends.xla.registry import Result, dtype_name, lowerings
-from nbcompile.backends.xla.split import Step, unsupported
+from nbcompile.backends.xla.registry import Traced, dtype_name, lowerings
+from nbcompile.backends.xla.split import XlaStep, unsupported
 from nbcompile.compiler.stages import AtenGraph
 from nbcompile.errors import BackendError, LoweringError, NbcompileError
 
 
 @dataclass(frozen=True)
-class Program:
+class XlaProgram:
     """A step compiled for one set of shapes. ``run`` takes the arrays of ``arrays`` in order, each with its
     axes in the order beside it, and returns a tuple of the step's results in theirs. ``numbers`` are the
     results that are Python numbers, known once the shapes are."""
@@ -34,12 +34,12 @@ class Program:
 
 def compile_step(
     aten: AtenGraph,
-    step: Step,
+    step: XlaStep,
     shapes: Mapping[fx.Node, tuple[int, ...]],
     numbers: Mapping[fx.Node, Any],
     device: torch.device,
     options: Mapping[str, Any],
-) -> Program:
+) -> XlaProgram:
     """Trace and compile a step for ``shapes`` of the tensors it reads and these ``numbers``.
 
     BackendError, with the operator and its line, where a lowering has no form for its arguments or XLA
@@ -91,7 +91,7 @@ def compile_step(
         except Exception as error:
             said = (str(error) or type(error).__name__).strip().splitlines()[0]
             raise BackendError(f"XLA refuses {aten.id}: {said}") from error
-        return Program(
+        return XlaProgram(
             compiled, arrays, tuple(returned), made_numbers, lowered.as_text(), compiled.as_text() or ""
         )
 
@@ -111,7 +111,7 @@ def _lowered(aten: AtenGraph, node: fx.Node, known: Mapping[fx.Node, Any]) -> An
     values = fx.map_arg(node.args, lambda each: each.meta.get("val"))
     try:
         with jax.named_scope(node.name):
-            return _conformed(lower(Result(node.meta["val"], values), *args, **kwargs), node.meta["val"])
+            return _conformed(lower(Traced(node.meta["val"], values), *args, **kwargs), node.meta["val"])
     except LoweringError as error:
         raise unsupported(aten, node, error.message) from error
     except NbcompileError:

@@ -1,6 +1,6 @@
 """The operators that XLA is given: one function of jax arrays each, found by ATen overload.
 
-A lowering takes what is known of its result (:class:`Result`) and the node's arguments: a jax array for a
+A lowering takes what is known of its result (:class:`Traced`) and the node's arguments: a jax array for a
 tensor, a Python number for a symbolic size, all else as itself. It returns an array, or a tuple of them, of
 the recorded shape; what runs it casts them to the recorded dtypes. It raises LoweringError for arguments that
 it has no form for.
@@ -44,7 +44,7 @@ _WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 
 @dataclass(frozen=True)
-class Result:
+class Traced:
     """What the capture recorded of a node: the fake tensor (or tuple) of its result, and of its arguments."""
 
     value: Any

@@ -13,8 +13,8 @@ import torch
 
 from nbcompile.bench.captures.frameworks import TORCH, Framework
 from nbcompile.bench.captures.probes import Subject, file_of, probe_all
-from nbcompile.bench.captures.running import Outcome, difference, lines_in, run, silent
-from nbcompile.bench.captures.variants import Variant
+from nbcompile.bench.captures.running import CallOutcome, difference, lines_in, run, silent
+from nbcompile.bench.captures.variants import InputVariant
 from nbcompile.bench.captures.ways import Captured, Way, reason_of
 from nbcompile.bench.captures.ways import ways as ways_named
 from nbcompile.bench.measure.state import Snapshot
@@ -54,7 +54,7 @@ def captures(
     unknown = [name for name in names if name not in PROBES]
     if unknown:
         raise MeasureError(f"there is no probe {unknown[0]!r}.", advice=f"Probes: {', '.join(PROBES)}.")
-    others = [Variant(f"other_inputs[{n}]", _tuple(given)) for n, given in enumerate(other_inputs)]
+    others = [InputVariant(f"other_inputs[{n}]", _tuple(given)) for n, given in enumerate(other_inputs)]
     functions = {"torch": fn, "JAX": jax_fn or fn, "TensorFlow": tf_fn or fn}
     snapshot = Snapshot({"functions": list(functions.values()), "inputs": inputs})
     if snapshot.unrestorable:
@@ -94,7 +94,7 @@ def captures(
 
 
 def _study(
-    subject: Subject, reference: Outcome, probes: Sequence[str], given: bool
+    subject: Subject, reference: CallOutcome, probes: Sequence[str], given: bool
 ) -> tuple[Capture, Captured | None]:
     """One way: whether it captures, whether it then agrees with eager, and what the probes find."""
     way, framework = subject.way, subject.framework
@@ -153,7 +153,7 @@ def _study(
     return capture, made
 
 
-def _first_capture(subject: Subject) -> tuple[Captured, Outcome, float, tuple[str, ...]]:
+def _first_capture(subject: Subject) -> tuple[Captured, CallOutcome, float, tuple[str, ...]]:
     """The captured function, its first result, the seconds until then, and what was warned of."""
     subject.snapshot.restore()
     own = subject.framework.arguments(subject.args)

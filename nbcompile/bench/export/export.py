@@ -13,7 +13,7 @@ from torch.utils import _pytree
 from nbcompile.api import compile, plain
 from nbcompile.bench.export.blocked import export_error, quiet_export
 from nbcompile.bench.export.fresh import Inputs, Package, Run, loader, run_fresh
-from nbcompile.bench.export.program import DynamicDim, Program
+from nbcompile.bench.export.program import DynamicDim, ExportedFunction
 from nbcompile.bench.export.report import Check, ExportReport, contestant_of
 from nbcompile.bench.measure.accuracy import check
 from nbcompile.bench.measure.compare import CompiledFunction, arguments_of, compare
@@ -21,7 +21,7 @@ from nbcompile.bench.measure.state import Snapshot
 from nbcompile.bench.measure.timing import Step, quiet, timed
 from nbcompile.errors import ExportError, OptionError
 from nbcompile.record.compilation import Compilation
-from nbcompile.record.recorder import Stopwatch
+from nbcompile.record.recorder import KernelStopwatch
 
 _PACKAGES = ("pt2", "aoti")
 
@@ -67,7 +67,7 @@ def export(
     fn = plain(fn)
     args, named = arguments_of(inputs)
     named.update(kwargs or {})
-    program = Program.of(fn, args, named, dynamic or {})
+    program = ExportedFunction.of(fn, args, named, dynamic or {})
     snapshot = Snapshot({"fn": fn, "args": args, "kwargs": named})
     with torch.no_grad():
         try:
@@ -112,7 +112,7 @@ class _Loaded:
     """A loaded file, as :func:`compare` knows a compiled function."""
 
     ran_compiled, eager_reason = True, None
-    stopwatches: Mapping[str, Stopwatch] = types.MappingProxyType({})
+    stopwatches: Mapping[str, KernelStopwatch] = types.MappingProxyType({})
     compilation = Compilation("exported", backend="exported")
 
     def __init__(self, program: Callable[..., Any], kwargs: Mapping[str, Any]) -> None:
@@ -155,7 +155,7 @@ def _write(exported: torch.export.ExportedProgram, path: Path, package: Package)
         ) from error
 
 
-def _tries(program: Program) -> tuple[list[Inputs], list[str]]:
+def _tries(program: ExportedFunction) -> tuple[list[Inputs], list[str]]:
     """The inputs as exported and, with dynamic dimensions, at other sizes; and what these are called."""
     tries: list[Inputs] = [(program.args, dict(program.kwargs))]
     names = ["as exported"]
@@ -180,7 +180,7 @@ def _check(fn: Callable[..., Any], inputs: Inputs, sizes: str, got: Any) -> Chec
 
 
 def _report(
-    program: Program,
+    program: ExportedFunction,
     path: Path,
     package: Package,
     threads: int,

@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from nbcompile.record.compilation import Compilation, Graph
-from nbcompile.record.recorder import Stopwatch
+from nbcompile.record.recorder import KernelStopwatch
 
 MIN_RUNS, MAX_RUNS = 5, 50
 
 
 def call_times(
     call: Callable[[], object],
-    stopwatches: Mapping[str, Stopwatch],
+    stopwatches: Mapping[str, KernelStopwatch],
     *,
     budget: float,
     reset: Callable[[], object] | None = None,

@@ -24,7 +24,7 @@ from nbcompile.bench.measure.timing import Step, interleaved, quiet, timed
 from nbcompile.errors import MeasureError, in_one_line
 from nbcompile.record.compilation import Accuracy, Compilation, Measurement
 from nbcompile.record.environment import detect
-from nbcompile.record.recorder import Stopwatch
+from nbcompile.record.recorder import KernelStopwatch
 from nbcompile.settings import CompileSettings
 
 Progress = Callable[[str], None]
@@ -42,7 +42,7 @@ class CompiledFunction(Protocol):
     @property
     def eager_reason(self) -> str | None: ...
     @property
-    def stopwatches(self) -> Mapping[str, Stopwatch]: ...
+    def stopwatches(self) -> Mapping[str, KernelStopwatch]: ...
 
 
 Compile = Callable[..., CompiledFunction]

@@ -12,7 +12,7 @@ Device = Literal["cpu", "cuda"]
 
 
 @dataclass(frozen=True)
-class Task:
+class RankTask:
     """One cell for every rank.
 
     ``names`` is what :func:`transfer.pack_names` made of the session's names; ``group`` names the process

@@ -22,7 +22,7 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass(frozen=True)
-class Settings:
+class SuiteSettings:
     """How a suite is run. ``budget``: seconds of samples of one case in one process; ``repeat``: processes a
     case; ``timeout``: seconds one process may take; ``only``: patterns of names between commas."""
 
@@ -50,12 +50,12 @@ class CaseResult:
 
 
 @dataclass(frozen=True)
-class Bench:
+class SuiteRun:
     """A saved run of a suite. ``suite`` is its file relative to ``root``, the folder it was run in."""
 
     suite: str
     root: str
-    settings: Settings
+    settings: SuiteSettings
     cases: tuple[CaseResult, ...]
     schema: str = SCHEMA
 
@@ -66,7 +66,7 @@ class Bench:
         return json.dumps(data, ensure_ascii=False)
 
     @classmethod
-    def read(cls, file: str | Path) -> Bench:
+    def read(cls, file: str | Path) -> SuiteRun:
         """A file written by ``nbcompile bench``, or one record saved by itself as a bench of one case.
         RecordError if it is neither."""
         try:
@@ -83,12 +83,12 @@ class Bench:
         return _read(data, str(file))
 
 
-def _read(data: dict[str, Any], file: str) -> Bench:
+def _read(data: dict[str, Any], file: str) -> SuiteRun:
     from pydantic import TypeAdapter, ValidationError
 
     try:
         records = [case.pop("record", None) for case in data["cases"]]
-        bench = TypeAdapter(Bench).validate_python(data)
+        bench = TypeAdapter(SuiteRun).validate_python(data)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -106,16 +106,16 @@ def _read(data: dict[str, Any], file: str) -> Bench:
         )
         for case, record in zip(bench.cases, records)
     )
-    return Bench(bench.suite, bench.root, bench.settings, cases)
+    return SuiteRun(bench.suite, bench.root, bench.settings, cases)
 
 
-def _of_record(record: Compilation) -> Bench:
-    settings = Settings(record.backend, record.mode, threads=record.environment.threads)
+def _of_record(record: Compilation) -> SuiteRun:
+    settings = SuiteSettings(record.backend, record.mode, threads=record.environment.threads)
     case = CaseResult("record", record=record, processes=(record.measurements,))
-    return Bench("", "", settings, (case,))
+    return SuiteRun("", "", settings, (case,))
 
 
-def run_suite(suite: str, settings: Settings, tell: Callable[[str], None]) -> Bench:
+def run_suite(suite: str, settings: SuiteSettings, tell: Callable[[str], None]) -> SuiteRun:
     """Run every chosen case ``settings.repeat`` times, each in a new process, in rounds: what drifts on the
     machine meanwhile meets all of them. SuiteError if the suite cannot be loaded or nothing is chosen."""
     path, root = Path(suite).resolve(), Path.cwd()
@@ -141,7 +141,7 @@ def run_suite(suite: str, settings: Settings, tell: Callable[[str], None]) -> Be
                     said = _ask({"suite": str(path), "root": str(root), "case": name}, settings, Path(folder))
                     found[name] = _with(found[name], said)
     relative = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
-    return Bench(relative, str(root), settings, tuple(found.values()))
+    return SuiteRun(relative, str(root), settings, tuple(found.values()))
 
 
 def _with(case: CaseResult, said: Mapping[str, Any]) -> CaseResult:
@@ -156,7 +156,7 @@ def _with(case: CaseResult, said: Mapping[str, Any]) -> CaseResult:
     return CaseResult(case.name, case.line, record, processes, said["sources"])
 
 
-def _ask(request: dict[str, Any], settings: Settings, folder: Path) -> dict[str, Any]:
+def _ask(request: dict[str, Any], settings: SuiteSettings, folder: Path) -> dict[str, Any]:
     """What a new process answers, with pinned threads; ``{"error": ...}`` if it died or took too long."""
     file = folder / "answer.json"
     file.unlink(missing_ok=True)

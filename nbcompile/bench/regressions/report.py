@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Collection
 from dataclasses import asdict
 
-from nbcompile.bench.regressions.bench import Bench
-from nbcompile.bench.regressions.findings import Finding, Findings
+from nbcompile.bench.regressions.bench import SuiteRun
+from nbcompile.bench.regressions.findings import CaseFinding, Findings
 from nbcompile.record.compilation import Compilation
 from nbcompile.record.diff import KINDS, own_measurement
 from nbcompile.units import count_text, error_text, ratio_text, seconds_text
@@ -16,7 +16,7 @@ _MARK = {"regression": "✗", "improvement": "✓", "note": "·"}
 _TITLES = (("regression", "Regressions"), ("improvement", "Improvements"), ("note", "Also"))
 
 
-def failing(findings: Findings, fail_on: Collection[str]) -> tuple[Finding, ...]:
+def failing(findings: Findings, fail_on: Collection[str]) -> tuple[CaseFinding, ...]:
     """The regressions of these kinds."""
     return tuple(f for f in findings.found if f.change.verdict == "regression" and f.change.kind in fail_on)
 
@@ -84,7 +84,7 @@ FORMATS: dict[str, Callable[[Findings, Collection[str]], str]] = {
 }  # fmt: skip
 
 
-def bench_text(bench: Bench) -> str:
+def bench_text(bench: SuiteRun) -> str:
     """A line a case: what was captured, how long it takes, how far off it is."""
     width = max(len(case.name) for case in bench.cases)
     lines = []

@@ -32,7 +32,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
-class Case:
+class SuiteCase:
     """One program of a suite: ``factory(**parameters)`` returns a function or module, its inputs (as
     :func:`nbcompile.compare` takes them), and any further inputs it is called with once compiled."""
 
@@ -75,14 +75,14 @@ def case(
         for chosen in grid:
             inside = ",".join(f"{name}={value}" for name, value in chosen.items())
             name = f"{marked.__name__}[{inside}]" if inside else marked.__name__
-            cases.append(Case(name, marked, chosen, train, dynamic))
+            cases.append(SuiteCase(name, marked, chosen, train, dynamic))
         marked.__nbcompile_cases__ = tuple(cases)  # type: ignore[attr-defined]
         return marked
 
     return mark(function) if function is not None else mark
 
 
-def load(file: str | Path) -> tuple[Case, ...]:
+def load(file: str | Path) -> tuple[SuiteCase, ...]:
     """The cases of a suite, in the order of the file; its folder can be imported from. SuiteError if it is no
     file, cannot be run or has no case."""
     path = Path(file).resolve()

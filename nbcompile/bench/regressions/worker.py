@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nbcompile.bench.regressions.suite import Case, load
+from nbcompile.bench.regressions.suite import SuiteCase, load
 from nbcompile.errors import SuiteError
 from nbcompile.record.compilation import Compilation
 from nbcompile.settings import CompileSettings
@@ -37,7 +37,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     return {"record": record.to_dict(), "sources": sources_of(record, request["root"])}
 
 
-def run(case: Case, request: Mapping[str, Any]) -> Compilation:
+def run(case: SuiteCase, request: Mapping[str, Any]) -> Compilation:
     """Compile, check and time one case: its record."""
     import torch  # only now: the cases of a suite are listed without it
 

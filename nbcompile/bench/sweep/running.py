@@ -16,10 +16,10 @@ from typing import Any
 from nbcompile.bench.measure.compare import Measuring
 from nbcompile.bench.sweep.grid import Grid, Point, no_sense
 from nbcompile.bench.sweep.isolated import run_isolated
-from nbcompile.bench.sweep.point import Heap, Outcome, Program, run_point
+from nbcompile.bench.sweep.point import Heap, Outcome, SweepProgram, run_point
 from nbcompile.bench.sweep.result import Sweep
-from nbcompile.bench.sweep.store import Store, keys_of, outcome_from
-from nbcompile.bench.sweep.workers import Capacity, Task, capacity, is_loss, packed, run_task, usable
+from nbcompile.bench.sweep.store import PointStore, keys_of, outcome_from
+from nbcompile.bench.sweep.workers import Capacity, PointTask, capacity, is_loss, packed, run_task, usable
 from nbcompile.errors import OptionError, in_one_line
 from nbcompile.settings import CompileSettings
 from nbcompile.units import seconds_text
@@ -80,10 +80,10 @@ def sweep(
         raise OptionError("a compile function of one's own cannot be sent to another process.")
     if timeout is not None and not isolated:
         raise OptionError("a time limit needs a process to end.", advice="Give isolated=True too.")
-    program = Program(fn, make_inputs)
+    program = SweepProgram(fn, make_inputs)
     measuring = Measuring(train, budget, threads, cold, accuracy, memory=isolated)
     keys = keys_of(program, settings, measuring, isolated)
-    kept = Store(store)
+    kept = PointStore(store)
     known = {**(resume.by_key() if resume is not None else {}), **kept.read()}
     done = {
         point: known[key]
@@ -102,7 +102,9 @@ def sweep(
             if threads is None:
                 measuring = dataclasses.replace(measuring, threads=here.threads)
             data = packed(program, tuple(modules))
-            tasks = [Task(data, point, settings[point], measuring, isolated, timeout) for point in run.left()]
+            tasks = [
+                PointTask(data, point, settings[point], measuring, isolated, timeout) for point in run.left()
+            ]
             _through(executor, here, deque(tasks), run)
             run.note(here.note)
         if run.left() and (isolated or executor is not None):
@@ -129,7 +131,7 @@ class _Run:
         self,
         settings: Mapping[Point, CompileSettings],
         keys: Mapping[Point, str],
-        store: Store,
+        store: PointStore,
         done: dict[Point, Outcome],
         tell: Progress,
     ) -> None:
@@ -173,7 +175,9 @@ class _Run:
         return f", {seconds_text(float(round(total)))} left" if total >= 1 else ""
 
 
-def _locally(run: _Run, program: Program, measuring: Measuring, compile: Callable[..., Any] | None) -> None:
+def _locally(
+    run: _Run, program: SweepProgram, measuring: Measuring, compile: Callable[..., Any] | None
+) -> None:
     heap = Heap()
     try:
         for point in run.left():
@@ -184,10 +188,10 @@ def _locally(run: _Run, program: Program, measuring: Measuring, compile: Callabl
         heap.release()
 
 
-def _through(executor: Executor, here: Capacity, queue: deque[Task], run: _Run) -> None:
+def _through(executor: Executor, here: Capacity, queue: deque[PointTask], run: _Run) -> None:
     """Put tasks through an executor; those that it could not take are left undone, with a note."""
     run.together = here.points
-    pending: dict[Future[dict[str, Any]], Task] = {}
+    pending: dict[Future[dict[str, Any]], PointTask] = {}
     try:
         while queue or pending:
             # One waits for each that runs: enough to keep workers busy, and little is lost with a pool.
@@ -213,7 +217,7 @@ def _through(executor: Executor, here: Capacity, queue: deque[Task], run: _Run) 
         run.together = 0
 
 
-def _collect(future: Future[dict[str, Any]], task: Task, queue: deque[Task], run: _Run) -> None:
+def _collect(future: Future[dict[str, Any]], task: PointTask, queue: deque[PointTask], run: _Run) -> None:
     error: BaseException | None
     try:
         error = future.exception()  # handed over, so that an interrupt here is never one of a worker

@@ -20,7 +20,7 @@ import torch
 from nbcompile.backends import registry
 from nbcompile.bench.measure.compare import Measuring
 from nbcompile.bench.sweep.grid import Point
-from nbcompile.bench.sweep.point import Outcome, Program
+from nbcompile.bench.sweep.point import Outcome, SweepProgram
 from nbcompile.errors import RecordError
 from nbcompile.record.compilation import Compilation
 from nbcompile.record.environment import detect
@@ -30,7 +30,7 @@ SCHEMA = "nbcompile.bench.sweep/1"
 _DEPTH = 6
 
 
-class Store:
+class PointStore:
     """The finished points in a file, by key; ``path=None`` keeps nothing."""
 
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
@@ -98,7 +98,7 @@ def outcome_from(data: Mapping[str, Any]) -> Outcome:
 
 
 def keys_of(
-    program: Program,
+    program: SweepProgram,
     settings: Mapping[Point, CompileSettings],
     measuring: Measuring,
     isolated: bool,

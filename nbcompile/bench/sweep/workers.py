@@ -17,7 +17,7 @@ from typing import Any
 from nbcompile.bench.measure.compare import Measuring
 from nbcompile.bench.sweep.grid import Point
 from nbcompile.bench.sweep.isolated import run_isolated
-from nbcompile.bench.sweep.point import Heap, Program, run_point
+from nbcompile.bench.sweep.point import Heap, SweepProgram, run_point
 from nbcompile.bench.sweep.store import outcome_to
 from nbcompile.errors import MeasureError
 from nbcompile.settings import CompileSettings
@@ -28,7 +28,7 @@ _LOSSES = frozenset({"KilledWorker", "EngineError", "CancelledError", "CommClose
 
 
 @dataclass(frozen=True)
-class Task:
+class PointTask:
     """A point for another process. ``program`` is :func:`packed`, ``timeout`` (seconds) only holds where
     ``isolated``. ``attempt`` keeps engines that remember results from handing out the first one's; ``home``
     is the process that the task comes from."""
@@ -46,7 +46,7 @@ class Task:
 _HEAP = Heap()
 
 
-def run_task(task: Task) -> dict[str, Any]:
+def run_task(task: PointTask) -> dict[str, Any]:
     """What a worker does: the outcome of a point as JSON values."""
     if task.isolated:
         return outcome_to(run_isolated(task.program, task.point, task.settings, task.measuring, task.timeout))
@@ -64,7 +64,7 @@ def _here() -> tuple[str, int]:
     return platform.node(), os.getpid()
 
 
-def packed(program: Program, modules: tuple[types.ModuleType, ...] = ()) -> bytes:
+def packed(program: SweepProgram, modules: tuple[types.ModuleType, ...] = ()) -> bytes:
     """A program as bytes. Functions and classes of the notebook, of the user's own modules that the two
     functions come from, and of ``modules`` travel by value. MeasureError for what cannot be pickled."""
     try:
@@ -89,11 +89,11 @@ def packed(program: Program, modules: tuple[types.ModuleType, ...] = ()) -> byte
 
 
 @functools.lru_cache(maxsize=1)
-def unpacked(data: bytes) -> Program:
+def unpacked(data: bytes) -> SweepProgram:
     """What :func:`packed` packed."""
     import cloudpickle
 
-    return Program(*cloudpickle.loads(data))
+    return SweepProgram(*cloudpickle.loads(data))
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from nbcompile.backends import registry
 from nbcompile.compiler.capture.cell_to_function import CellStatement, make_function
 from nbcompile.compiler.capture.fx_to_aten import CompileAten
 from nbcompile.notebook.arguments import CellOptions
+from nbcompile.notebook.cell.cell_run import CellRun
 from nbcompile.notebook.cell.planning import stays_global
-from nbcompile.notebook.cell.session import CellRun
 from nbcompile.notebook.cell.surroundings import quiet_compile
 from nbcompile.record.compilation import Cell, Compilation
 from nbcompile.record.recorder import Recorder

@@ -17,8 +17,8 @@ from nbcompile.bench.measure.modes import mode_diff
 from nbcompile.bench.measure.roofline import measure_ceilings
 from nbcompile.errors import MeasureError, in_one_line
 from nbcompile.notebook.arguments import CellOptions
+from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.compiling import settings_of
-from nbcompile.notebook.cell.session import CellRun, Part
 from nbcompile.record.compilation import Ceilings, Cell, Compilation
 from nbcompile.record.mode_diff import ModeDiff
 from nbcompile.settings import CompileSettings
@@ -72,7 +72,7 @@ def measure_cell(
     )
 
 
-def repeatable(run: CellRun, compilation: Compilation) -> list[Part]:
+def repeatable(run: CellRun, compilation: Compilation) -> list[CellPart]:
     """The parts of a cell, in order, that can be run again."""
     return [part for _, part in sorted(run.parts.items()) if _can_repeat(part, compilation)]
 
@@ -204,7 +204,7 @@ def has_backward(run: CellRun, options: CellOptions) -> bool:
     return options.train or any("backward" in left.reason for left in run.prepared.python)
 
 
-def _can_repeat(part: Part, compilation: Compilation) -> bool:
+def _can_repeat(part: CellPart, compilation: Compilation) -> bool:
     if part.whole:
         return True
     first, last = part.function.first_line, part.function.last_line

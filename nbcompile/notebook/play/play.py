@@ -47,7 +47,7 @@ from nbcompile.notebook.cell.compiling import compile_part, settings_of
 from nbcompile.notebook.cell.interrupts import FinishFirst
 from nbcompile.notebook.cell.measuring import as_program, measure_parts
 from nbcompile.notebook.cell.surroundings import changing, quiet_compile
-from nbcompile.notebook.play.programs import AGAIN, Piece, Program
+from nbcompile.notebook.play.programs import AGAIN, PlayedProgram, ProgramPiece
 from nbcompile.notebook.play.variations import dtype_of, sizes_of, varied
 from nbcompile.options import MODES, Options
 from nbcompile.record.compilation import Compilation
@@ -63,7 +63,7 @@ Tell = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Settings:
+class PlaySettings:
     """How a program was compiled: options, and what was changed of its arguments. ``edits`` are kernels
     (by id) with the text that replaces theirs."""
 
@@ -81,8 +81,8 @@ class Settings:
 class Variant:
     """A program as it was compiled for one record."""
 
-    program: Program
-    settings: Settings
+    program: PlayedProgram
+    settings: PlaySettings
 
 
 class Plays:
@@ -91,9 +91,9 @@ class Plays:
     def __init__(self) -> None:
         self._variants: OrderedDict[str, Variant] = OrderedDict()
 
-    def remember(self, record: str, program: Program, settings: Settings | None = None) -> None:
+    def remember(self, record: str, program: PlayedProgram, settings: PlaySettings | None = None) -> None:
         """Make the record with this id live. The eight programs used last are kept."""
-        self._variants[record] = Variant(program, settings or Settings(program.options))
+        self._variants[record] = Variant(program, settings or PlaySettings(program.options))
         self._variants.move_to_end(record)
         recent = list(dict.fromkeys(id(item.program) for item in reversed(self._variants.values())))
         for old, item in list(self._variants.items()):
@@ -219,7 +219,7 @@ class Plays:
 
         return run_assembly(self.variant(params), params, tell)
 
-    def keep(self, program: Program, settings: Settings, compilation: Compilation) -> Compilation:
+    def keep(self, program: PlayedProgram, settings: PlaySettings, compilation: Compilation) -> Compilation:
         """Remember a variant, under an id that says all of its settings, which the record is given."""
         notes = settings_notes(settings)
         identity = compilation.id
@@ -243,7 +243,7 @@ def _modes(backend: str) -> tuple[str, ...]:
 # -- settings ---------------------------------------------------------------------------------------
 
 
-def changed(settings: Settings, base: CellOptions, params: Mapping[str, Any]) -> Settings:
+def changed(settings: PlaySettings, base: CellOptions, params: Mapping[str, Any]) -> PlaySettings:
     """``settings`` with what a request names. OptionError for a value that cannot be meant."""
     options = settings.options
     backend = str(params.get("backend") or options.backend)
@@ -263,7 +263,7 @@ def changed(settings: Settings, base: CellOptions, params: Mapping[str, Any]) ->
         _extent(name): _extent(new) for name, new in _mapping(params, "sizes").items()
     }
     dtype = settings.dtype if params.get("dtype") is None else str(params["dtype"])
-    return Settings(
+    return PlaySettings(
         dataclasses.replace(
             options, backend=backend, mode=mode, dynamic=dynamic, options=tuple(pairs.items())
         ),
@@ -272,7 +272,7 @@ def changed(settings: Settings, base: CellOptions, params: Mapping[str, Any]) ->
     )
 
 
-def settings_notes(settings: Settings) -> list[str]:
+def settings_notes(settings: PlaySettings) -> list[str]:
     """What a variant has other than its program, for the record."""
     notes = [
         f"An extent of {old} was made {new}, contents repeated or cut off." for old, new in settings.sizes
@@ -328,13 +328,13 @@ def _extent(value: Any) -> int:
 # -- running ----------------------------------------------------------------------------------------
 
 
-def current(program: Program, settings: Settings) -> list[Piece]:
+def current(program: PlayedProgram, settings: PlaySettings) -> list[ProgramPiece]:
     """The program on today's values, or on copies of these in another type or size."""
     return varied(program.pieces(), settings.dtype, dict(settings.sizes))
 
 
 @contextmanager
-def untouched(pieces: Sequence[Piece]) -> Iterator[Snapshot]:
+def untouched(pieces: Sequence[ProgramPiece]) -> Iterator[Snapshot]:
     """What runs in here prints nothing, and leaves the arguments, all that the functions reach, and the
     random generators as they were, also after an interrupt. MeasureError where that cannot be."""
     roots: dict[str, Any] = {"the functions": [piece.bound for piece in pieces]}
@@ -355,13 +355,13 @@ def untouched(pieces: Sequence[Piece]) -> Iterator[Snapshot]:
 
 
 def run_compiled(
-    pieces: Sequence[Piece],
+    pieces: Sequence[ProgramPiece],
     options: CellOptions,
     recorder: Recorder,
     *,
     train: bool,
     compile_aten: CompileAten | None = None,
-) -> list[Piece]:
+) -> list[ProgramPiece]:
     """Compile each function into one record and run the program once. Gives the compiled functions with the
     same arguments."""
     made = []
@@ -375,7 +375,7 @@ def run_compiled(
     return made
 
 
-def step_of(pieces: Sequence[Piece], train: bool) -> Step:
+def step_of(pieces: Sequence[ProgramPiece], train: bool) -> Step:
     """One run of the program, with its backward pass where it is to have one."""
     fn, arguments = as_program(pieces)
     leaves: list[torch.Tensor] = []
@@ -385,7 +385,7 @@ def step_of(pieces: Sequence[Piece], train: bool) -> Step:
     return Step(fn, arguments, train=train, leaves=tuple(leaves))
 
 
-def _try_eager(pieces: Sequence[Piece], train: bool, settings: Settings) -> None:
+def _try_eager(pieces: Sequence[ProgramPiece], train: bool, settings: PlaySettings) -> None:
     """PlayError where the program itself does not run with these arguments."""
     with untouched(pieces):
         try:

@@ -9,14 +9,14 @@ from typing import Any
 import jax.numpy as jnp
 
 from nbcompile.backends.xla.operators.reductions import extreme
-from nbcompile.backends.xla.registry import Result, lowers
+from nbcompile.backends.xla.registry import Traced, lowers
 from nbcompile.errors import LoweringError
 
 Array = Any
 
 
 @lowers("gather")
-def gather(out: Result, x: Array, dim: int, index: Array, sparse_grad: bool = False) -> Array:
+def gather(out: Traced, x: Array, dim: int, index: Array, sparse_grad: bool = False) -> Array:
     if not x.ndim:
         return jnp.broadcast_to(x, index.shape)
     if not index.ndim:
@@ -25,23 +25,23 @@ def gather(out: Result, x: Array, dim: int, index: Array, sparse_grad: bool = Fa
 
 
 @lowers("index_select")
-def index_select(out: Result, x: Array, dim: int, index: Array) -> Array:
+def index_select(out: Traced, x: Array, dim: int, index: Array) -> Array:
     return jnp.take(x, jnp.atleast_1d(index), axis=dim, mode="clip") if x.ndim else x
 
 
 @lowers("embedding")
-def embedding(out: Result, weight: Array, indices: Array, *options: Any) -> Array:
+def embedding(out: Traced, weight: Array, indices: Array, *options: Any) -> Array:
     return jnp.take(weight, indices, axis=0, mode="clip")
 
 
 @lowers("index.Tensor", "_unsafe_index.Tensor")
-def index(out: Result, x: Array, indices: Sequence[Array | None]) -> Array:
+def index(out: Traced, x: Array, indices: Sequence[Array | None]) -> Array:
     return x.at[_places(x, indices)].get(mode="clip")
 
 
 @lowers("index_put", "_unsafe_index_put")
 def index_put(
-    out: Result, x: Array, indices: Sequence[Array | None], values: Array, accumulate: bool = False
+    out: Traced, x: Array, indices: Sequence[Array | None], values: Array, accumulate: bool = False
 ) -> Array:
     values = values.astype(x.dtype)
     masks = [each for each in indices if each is not None]
@@ -80,23 +80,23 @@ def _into(x: Array, dim: int, index: Array, source: Any, how: str) -> Array:
 
 
 @lowers("scatter.src", "scatter.value")
-def scatter(out: Result, x: Array, dim: int, index: Array, source: Any) -> Array:
+def scatter(out: Traced, x: Array, dim: int, index: Array, source: Any) -> Array:
     return _into(x, dim, index, source, "set")
 
 
 @lowers("scatter.reduce", "scatter.value_reduce")
-def scatter_old_reduce(out: Result, x: Array, dim: int, index: Array, source: Any, *, reduce: str) -> Array:
+def scatter_old_reduce(out: Traced, x: Array, dim: int, index: Array, source: Any, *, reduce: str) -> Array:
     return _into(x, dim, index, source, reduce)
 
 
 @lowers("scatter_add")
-def scatter_add(out: Result, x: Array, dim: int, index: Array, source: Array) -> Array:
+def scatter_add(out: Traced, x: Array, dim: int, index: Array, source: Array) -> Array:
     return _into(x, dim, index, source, "add")
 
 
 @lowers("scatter_reduce.two")
 def scatter_reduce(
-    out: Result, x: Array, dim: int, index: Array, source: Array, reduce: str, *, include_self: bool = True
+    out: Traced, x: Array, dim: int, index: Array, source: Array, reduce: str, *, include_self: bool = True
 ) -> Array:
     how = {"sum": "add", "mean": "add", "prod": "multiply", "amax": "max", "amin": "min"}[reduce]
     start = x
@@ -117,7 +117,7 @@ def _neutral(x: Array, how: str) -> Array:
 
 
 @lowers("index_add")
-def index_add(out: Result, x: Array, dim: int, index: Array, source: Array, *, alpha: Any = 1) -> Array:
+def index_add(out: Traced, x: Array, dim: int, index: Array, source: Array, *, alpha: Any = 1) -> Array:
     if not x.ndim:
         return x + source.reshape(()) * jnp.asarray(alpha, x.dtype)
     where = (slice(None),) * (dim % x.ndim) + (jnp.atleast_1d(index),)
@@ -126,7 +126,7 @@ def index_add(out: Result, x: Array, dim: int, index: Array, source: Array, *, a
 
 @lowers("embedding_dense_backward")
 def embedding_dense_backward(
-    out: Result, grad: Array, indices: Array, count: int, padding: int, by_frequency: bool
+    out: Traced, grad: Array, indices: Array, count: int, padding: int, by_frequency: bool
 ) -> Array:
     if by_frequency:
         raise LoweringError("gradients scaled by the frequency of their index")

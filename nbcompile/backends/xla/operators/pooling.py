@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from nbcompile.backends.xla.operators.reductions import extreme
-from nbcompile.backends.xla.registry import Result, lowers
+from nbcompile.backends.xla.registry import Traced, lowers
 from nbcompile.errors import LoweringError
 
 Array = Any
@@ -19,7 +19,7 @@ Array = Any
 
 @lowers("max_pool2d_with_indices")
 def max_pool2d_with_indices(
-    out: Result, x: Array, kernel: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,),
+    out: Traced, x: Array, kernel: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,),
     dilation: Sequence[int] = (1,), ceil_mode: bool = False,
 ) -> tuple[Array, Array]:  # fmt: skip
     height, width = x.shape[-2:]
@@ -53,7 +53,7 @@ def _larger(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Ar
 
 @lowers("avg_pool2d")
 def avg_pool2d(
-    out: Result, x: Array, kernel: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,),
+    out: Traced, x: Array, kernel: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,),
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Array:  # fmt: skip
     return _averaged(x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override)
@@ -61,7 +61,7 @@ def avg_pool2d(
 
 @lowers("avg_pool2d_backward")
 def avg_pool2d_backward(
-    out: Result, grad: Array, x: Array, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+    out: Traced, grad: Array, x: Array, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
     ceil_mode: bool, count_include_pad: bool, divisor_override: int | None,
 ) -> Array:  # fmt: skip
     forward = partial(
@@ -96,12 +96,12 @@ def _averaged(
 
 
 @lowers("_adaptive_avg_pool2d")
-def adaptive_avg_pool2d(out: Result, x: Array, size: Sequence[int]) -> Array:
+def adaptive_avg_pool2d(out: Traced, x: Array, size: Sequence[int]) -> Array:
     return _adapted(x, size)
 
 
 @lowers("_adaptive_avg_pool2d_backward")
-def adaptive_avg_pool2d_backward(out: Result, grad: Array, x: Array) -> Array:
+def adaptive_avg_pool2d_backward(out: Traced, grad: Array, x: Array) -> Array:
     return jax.vjp(partial(_adapted, size=grad.shape[-2:]), x)[1](grad.astype(x.dtype))[0]
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from nbcompile.backends.xla.operators.pointwise import computed
-from nbcompile.backends.xla.registry import Result, lowers
+from nbcompile.backends.xla.registry import Traced, lowers
 
 Array = Any
 Dims = Any
@@ -29,62 +29,62 @@ def extreme(dtype: Any, *, lowest: bool) -> Array:
 
 
 @lowers("sum", "sum.dim_IntList")
-def total(out: Result, x: Array, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Array:
+def total(out: Traced, x: Array, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Array:
     return jnp.sum(computed(out, x), axes(x, dim), keepdims=keepdim)
 
 
 @lowers("mean", "mean.dim")
-def mean(out: Result, x: Array, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Array:
+def mean(out: Traced, x: Array, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Array:
     return jnp.mean(computed(out, x), axes(x, dim), keepdims=keepdim)
 
 
 @lowers("prod")
-def product(out: Result, x: Array, dtype: Any = None) -> Array:
+def product(out: Traced, x: Array, dtype: Any = None) -> Array:
     return jnp.prod(computed(out, x))
 
 
 @lowers("prod.dim_int")
-def product_along(out: Result, x: Array, dim: int, keepdim: bool = False, dtype: Any = None) -> Array:
+def product_along(out: Traced, x: Array, dim: int, keepdim: bool = False, dtype: Any = None) -> Array:
     return jnp.prod(computed(out, x), axes(x, dim), keepdims=keepdim)
 
 
 @lowers("amax")
-def amax(out: Result, x: Array, dim: Dims = (), keepdim: bool = False) -> Array:
+def amax(out: Traced, x: Array, dim: Dims = (), keepdim: bool = False) -> Array:
     return jnp.max(x, axes(x, dim), keepdims=keepdim)
 
 
 @lowers("amin")
-def amin(out: Result, x: Array, dim: Dims = (), keepdim: bool = False) -> Array:
+def amin(out: Traced, x: Array, dim: Dims = (), keepdim: bool = False) -> Array:
     return jnp.min(x, axes(x, dim), keepdims=keepdim)
 
 
 @lowers("max", "max.default")
-def largest(out: Result, x: Array) -> Array:
+def largest(out: Traced, x: Array) -> Array:
     return jnp.max(x)
 
 
 @lowers("min", "min.default")
-def smallest(out: Result, x: Array) -> Array:
+def smallest(out: Traced, x: Array) -> Array:
     return jnp.min(x)
 
 
 @lowers("max.dim")
-def max_along(out: Result, x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
+def max_along(out: Traced, x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
     return jnp.max(x, axes(x, dim), keepdims=keepdim), argmax(out, x, dim, keepdim)
 
 
 @lowers("min.dim")
-def min_along(out: Result, x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
+def min_along(out: Traced, x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
     return jnp.min(x, axes(x, dim), keepdims=keepdim), argmin(out, x, dim, keepdim)
 
 
 @lowers("argmax")
-def argmax(out: Result, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
+def argmax(out: Traced, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
     return _place(jnp.argmax, x, dim, keepdim)
 
 
 @lowers("argmin")
-def argmin(out: Result, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
+def argmin(out: Traced, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
     return _place(jnp.argmin, x, dim, keepdim)
 
 
@@ -95,30 +95,30 @@ def _place(function: Any, x: Array, dim: int | None, keepdim: bool) -> Array:
 
 
 @lowers("any", "any.dim", "any.dims")
-def any_of(out: Result, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
+def any_of(out: Traced, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
     return jnp.any(x, axes(x, dim), keepdims=keepdim)
 
 
 @lowers("all", "all.dim", "all.dims")
-def all_of(out: Result, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
+def all_of(out: Traced, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
     return jnp.all(x, axes(x, dim), keepdims=keepdim)
 
 
 @lowers("var.correction")
 def variance(
-    out: Result, x: Array, dim: Dims = None, correction: float | None = None, keepdim: bool = False
+    out: Traced, x: Array, dim: Dims = None, correction: float | None = None, keepdim: bool = False
 ) -> Array:
     return variance_and_mean(out, x, dim, correction, keepdim)[0]
 
 
 @lowers("prims.var")
-def prims_variance(out: Result, x: Array, dims: Dims, correction: float | None = 1, **options: Any) -> Array:
+def prims_variance(out: Traced, x: Array, dims: Dims, correction: float | None = 1, **options: Any) -> Array:
     return variance_and_mean(out, x, dims, correction)[0] if dims else jnp.zeros_like(x)
 
 
 @lowers("var_mean.correction")
 def variance_and_mean(
-    out: Result, x: Array, dim: Dims = None, correction: float | None = None, keepdim: bool = False
+    out: Traced, x: Array, dim: Dims = None, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Array, Array]:
     wide = computed(out, x) if not jnp.iscomplexobj(x) else x
     over = axes(x, dim)
@@ -133,17 +133,17 @@ def variance_and_mean(
 
 
 @lowers("cumsum")
-def cumsum(out: Result, x: Array, dim: int, dtype: Any = None) -> Array:
+def cumsum(out: Traced, x: Array, dim: int, dtype: Any = None) -> Array:
     return _scan(lax.cumsum, computed(out, x), dim)
 
 
 @lowers("cumprod")
-def cumprod(out: Result, x: Array, dim: int, dtype: Any = None) -> Array:
+def cumprod(out: Traced, x: Array, dim: int, dtype: Any = None) -> Array:
     return _scan(lax.cumprod, computed(out, x), dim)
 
 
 @lowers("logcumsumexp")
-def logcumsumexp(out: Result, x: Array, dim: int) -> Array:
+def logcumsumexp(out: Traced, x: Array, dim: int) -> Array:
     return _scan(lax.cumlogsumexp, computed(out, x), dim)
 
 
@@ -152,19 +152,19 @@ def _scan(function: Any, x: Array, dim: int) -> Array:
 
 
 @lowers("sort")
-def sort(out: Result, x: Array, dim: int = -1, descending: bool = False) -> tuple[Array, Array]:
+def sort(out: Traced, x: Array, dim: int = -1, descending: bool = False) -> tuple[Array, Array]:
     return sorted_along(x, dim, descending)
 
 
 @lowers("sort.stable")
 def sort_stable(
-    out: Result, x: Array, stable: bool | None = None, dim: int = -1, descending: bool = False
+    out: Traced, x: Array, stable: bool | None = None, dim: int = -1, descending: bool = False
 ) -> tuple[Array, Array]:
     return sorted_along(x, dim, descending)
 
 
 @lowers("argsort.stable")
-def argsort(out: Result, x: Array, stable: bool = True, dim: int = -1, descending: bool = False) -> Array:
+def argsort(out: Traced, x: Array, stable: bool = True, dim: int = -1, descending: bool = False) -> Array:
     return sorted_along(x, dim, descending)[1]
 
 
@@ -183,7 +183,7 @@ def sorted_along(x: Array, dim: int, descending: bool) -> tuple[Array, Array]:
 
 @lowers("topk")
 def topk(
-    out: Result, x: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+    out: Traced, x: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Array, Array]:
     values, places = sorted_along(x, dim, largest)
     if not x.ndim:
@@ -192,7 +192,7 @@ def topk(
 
 
 @lowers("kthvalue")
-def kthvalue(out: Result, x: Array, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Array, Array]:
+def kthvalue(out: Traced, x: Array, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Array, Array]:
     values, places = sorted_along(x, dim, False)
     if not x.ndim:
         return values, places
@@ -202,7 +202,7 @@ def kthvalue(out: Result, x: Array, k: int, dim: int = -1, keepdim: bool = False
 
 @lowers("searchsorted.Tensor")
 def searchsorted(
-    out: Result, sequence: Array, x: Array, *, out_int32: bool = False, right: bool = False,
+    out: Traced, sequence: Array, x: Array, *, out_int32: bool = False, right: bool = False,
     side: str | None = None, sorter: Array = None,
 ) -> Array:  # fmt: skip
     last = right or side == "right"
@@ -214,6 +214,6 @@ def searchsorted(
 
 @lowers("bucketize.Tensor")
 def bucketize(
-    out: Result, x: Array, boundaries: Array, *, out_int32: bool = False, right: bool = False
+    out: Traced, x: Array, boundaries: Array, *, out_int32: bool = False, right: bool = False
 ) -> Array:
     return jnp.searchsorted(boundaries, x, side="right" if right else "left")

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from nbcompile.bench.ranks.differences import differences
 from nbcompile.bench.ranks.engines import Cluster, Engines, Processes
-from nbcompile.bench.ranks.task import Device, Reply, Task
+from nbcompile.bench.ranks.task import Device, RankTask, Reply
 from nbcompile.errors import RanksError
 from nbcompile.record.ranks import PARALLELS, Parallel, RankRecord, RanksResult
 from nbcompile.settings import CompileSettings
@@ -186,12 +186,12 @@ class Ranks:
             self._group = ""
         return self._engines
 
-    def _task(self, **fields: Any) -> Task:
+    def _task(self, **fields: Any) -> RankTask:
         assert self._folder is not None and self.device is not None
         if not self._group:
             self._group = f"group{next(_numbers)}"
         folder = Path(self._folder.name)
-        return Task(
+        return RankTask(
             group=self._group,
             store=str(folder / self._group),
             world_size=self.size,
@@ -202,7 +202,7 @@ class Ranks:
             **fields,
         )
 
-    def _wait(self, engines: Engines, task: Task) -> list[Reply]:
+    def _wait(self, engines: Engines, task: RankTask) -> list[Reply]:
         engines.start(task)
         replies: dict[int, Reply] = {}
         end = time.monotonic() + self.timeout
@@ -224,7 +224,7 @@ class Ranks:
             time.sleep(_POLL)
         return [replies[rank] for rank in sorted(replies)]
 
-    def _hung(self, task: Task, replies: Mapping[int, Reply]) -> RanksError:
+    def _hung(self, task: RankTask, replies: Mapping[int, Reply]) -> RanksError:
         traces = {
             rank: _read(Path(f"{task.traces}{rank}")) for rank in range(self.size) if rank not in replies
         }
