@@ -116,8 +116,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _bench(parsed: argparse.Namespace) -> int:
     from nbcompile.backends import registry
-    from nbcompile.bench.regressions.bench import SuiteSettings, run_suite
+    from nbcompile.bench.regressions.bench import run_suite
     from nbcompile.bench.regressions.report import bench_text
+    from nbcompile.bench.regressions.suite import SuiteSettings
     from nbcompile.options import Options
 
     registry.check(parsed.backend)

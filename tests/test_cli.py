@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nbcompile.bench.regressions.bench import CaseResult, SuiteRun, SuiteSettings
-from nbcompile.bench.regressions.suite import chosen, load
+from nbcompile.bench.regressions.bench import CaseResult, SuiteRun
+from nbcompile.bench.regressions.suite import SuiteSettings, chosen, load
 from nbcompile.cli import main
 from nbcompile.errors import SuiteError
 from nbcompile.record.compilation import Compilation, GraphBreak, Measurement, Span
@@ -48,10 +48,10 @@ def test_a_suite_is_run_and_saved(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert len(good.record.recompiles) == 1 and len(good.processes) == 1
     own = next(m for m in good.processes[0] if m.contestant == "nbcompile")
     assert own.ran_compiled and own.steady and own.cold and own.threads == 1
-    assert (good.line, dies.error) == (7, "its process died (signal 6)")
+    assert (good.line, dies.error) == (7, "its process died: killed by SIGABRT")
     rows = {line.split("  ")[0]: line for line in said.out.splitlines()}
     assert "2 graphs, 0 breaks, 1 recompile, 2 kernels" in rows["softmax[rows=16]"]
-    assert "fails: its process died (signal 6)" in rows["dies"]
+    assert "fails: its process died: killed by SIGABRT" in rows["dies"]
     assert main(["diff", str(saved), str(saved)]) == 0
     assert SuiteRun.read(saved).to_json() == saved.read_text()
 

@@ -21,7 +21,7 @@ import fnmatch
 import importlib.util
 import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +29,21 @@ from typing import Any, TypeVar
 from nbcompile.errors import SuiteError
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class SuiteSettings:
+    """How a suite is run. ``budget``: seconds of samples of one case in one process; ``repeat``: processes a
+    case; ``timeout``: seconds one process may take; ``only``: patterns of names between commas."""
+
+    backend: str = "nbcompile"
+    mode: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    threads: int = 1
+    budget: float = 1.0
+    repeat: int = 3
+    only: str = ""
+    timeout: float = 600.0
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,19 @@ from typing import Any
 
 from nbcompile.bench.measure.compare import Measuring
 from nbcompile.bench.sweep.grid import Grid, Point, no_sense
-from nbcompile.bench.sweep.isolated import run_isolated
 from nbcompile.bench.sweep.point import Heap, Outcome, SweepProgram, run_point
 from nbcompile.bench.sweep.result import Sweep
 from nbcompile.bench.sweep.store import PointStore, keys_of, outcome_from
-from nbcompile.bench.sweep.workers import Capacity, PointTask, capacity, is_loss, packed, run_task, usable
+from nbcompile.bench.sweep.workers import (
+    Capacity,
+    PointTask,
+    capacity,
+    is_loss,
+    packed,
+    run_isolated,
+    run_task,
+    usable,
+)
 from nbcompile.errors import OptionError, in_one_line
 from nbcompile.settings import CompileSettings
 from nbcompile.units import seconds_text

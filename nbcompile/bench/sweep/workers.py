@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import platform
 import sys
 import sysconfig
+import time
 import types
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor
@@ -15,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nbcompile.bench.measure.compare import Measuring
+from nbcompile.bench.processes import ProcessEndedError, in_process
 from nbcompile.bench.sweep.grid import Point
-from nbcompile.bench.sweep.isolated import run_isolated
-from nbcompile.bench.sweep.point import Heap, SweepProgram, run_point
+from nbcompile.bench.sweep.point import Heap, Outcome, SweepProgram, run_point
 from nbcompile.bench.sweep.store import outcome_to
 from nbcompile.errors import MeasureError
 from nbcompile.settings import CompileSettings
@@ -58,6 +60,38 @@ def run_task(task: PointTask) -> dict[str, Any]:
     if task.home != _here():  # a process that is there for this, not the user's own with a pool of threads
         _HEAP.settle(task.point.backend)
     return found
+
+
+def run_isolated(
+    program: bytes,
+    point: Point,
+    settings: CompileSettings,
+    measuring: Measuring,
+    timeout: float | None = None,
+) -> Outcome:
+    """Measure a point in a new Python, with this one's folders to import from: a crash, a time limit, or
+    memory that runs out loses that point only. ``program`` is :func:`packed`."""
+    begun = time.perf_counter()
+    threads = point.get("threads") or measuring.threads
+    variables = ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS") if threads is not None else ()
+    try:
+        found = in_process(
+            _outcome_of,
+            program,
+            point,
+            settings,
+            measuring,
+            timeout=timeout,
+            environment=dict.fromkeys(variables, str(threads)),
+            path=sys.path,
+        )
+    except ProcessEndedError as error:
+        found = Outcome("timeout" if error.timed_out else "crashed", str(error))
+    return dataclasses.replace(found, seconds=time.perf_counter() - begun)
+
+
+def _outcome_of(program: bytes, point: Point, settings: CompileSettings, measuring: Measuring) -> Outcome:
+    return run_point(unpacked(program), point, settings, measuring)
 
 
 def _here() -> tuple[str, int]:
