@@ -45,7 +45,6 @@ CIRCLES = [
         "listed_axes", "listed_lanes", "listed_rows", "meetings", "points", "scan", "scatter", "shared_rows",
         "shared_walks", "small_tables", "walked_rows"))},
     {"bench.sweep.html", "bench.sweep.plot", "bench.sweep.result"},
-    {"notebook.play.edits", "notebook.play.play"},
     {"view", "view.html.page"},
 ]  # fmt: skip
 

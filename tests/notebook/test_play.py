@@ -11,8 +11,9 @@ import torch
 from nbcompile.errors import NbcompileError, OptionError, PlayError
 from nbcompile.notebook import magics
 from nbcompile.notebook.arguments import CellOptions
-from nbcompile.notebook.play.play import Plays, PlaySettings
+from nbcompile.notebook.play.play import Plays
 from nbcompile.notebook.play.programs import CellProgram
+from nbcompile.notebook.play.running import PlaySettings
 from nbcompile.record.compilation import Compilation
 from tests.notebook.conftest import Notebook, plain
 

@@ -14,7 +14,8 @@ from nbcompile.compiler.attempt import KERNEL_FILE, Attempt, assembly_of, find_t
 from nbcompile.compiler.stages import KernelCall
 from nbcompile.errors import PlayError, ToolchainError
 from nbcompile.notebook.cell.compiling import settings_of
-from nbcompile.notebook.play.play import (
+from nbcompile.notebook.play.programs import AGAIN, ProgramPiece
+from nbcompile.notebook.play.running import (
     PlaySettings,
     Tell,
     Variant,
@@ -23,7 +24,6 @@ from nbcompile.notebook.play.play import (
     step_of,
     untouched,
 )
-from nbcompile.notebook.play.programs import AGAIN, ProgramPiece
 from nbcompile.record.compilation import Accuracy, Compilation, Kernel
 from nbcompile.view.facts.assembly import machine_code
 
