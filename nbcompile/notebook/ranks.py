@@ -13,6 +13,7 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from nbcompile.bench.ranks.ranks import Ranks, names_read
+from nbcompile.bench.ranks.task import RankCell
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.compiling import settings_of
 from nbcompile.notebook.progress import OutputPlace
@@ -48,9 +49,11 @@ def run_cell(
         split=options.split,
         **settings_of(options).keywords,
         measure=options.bench,
-        filename=filename,
-        defined=[name for node in definitions for name in _bound_by(node)],
-        execution_count=shell.displayhook.prompt_count,
+        cell=RankCell(
+            filename,
+            shell.displayhook.prompt_count,
+            tuple(name for node in definitions for name in _bound_by(node)),
+        ),
         progress=place.progress,
     )
     for name in result.deleted:

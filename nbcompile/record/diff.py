@@ -7,7 +7,7 @@ times, which take more than one record to judge.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
@@ -75,7 +75,7 @@ def own_measurement(measurements: Sequence[Measurement], backend: str) -> Measur
 
 def counts_kernels(record: Compilation) -> bool:
     """Whether its compiler tells which kernels it made, be it none."""
-    return any(graph.stage == "fused" for graph in record.graphs)
+    return bool(record.of_stage("fused"))
 
 
 class _Both:
@@ -98,41 +98,22 @@ class _Both:
             yield Change("eager", "improvement", "compiled code runs now")
 
     def breaks(self) -> Iterator[Change]:
-        key = [
-            {
-                item: (
-                    item.kind or item.reason,
-                    self.matching.place(item.spans, of_before=side is self.before),
-                )
-                for item in side.record.breaks
-            }
-            for side in (self.before, self.after)
-        ]
-        for item in _without(self.after.record.breaks, key[1], self.before.record.breaks, key[0]):
-            yield self.after.change(
-                "breaks", "regression", f"new graph break: {_flat(item.reason)}", item.spans
-            )
-        for item in _without(self.before.record.breaks, key[0], self.after.record.breaks, key[1]):
-            yield self.before.change(
-                "breaks", "improvement", f"no graph break: {_flat(item.reason)}", item.spans
-            )
+        return self._moved("breaks", "graph break", lambda item: item.kind or item.reason)
 
     def recompiles(self) -> Iterator[Change]:
-        key = [
-            {
-                item: (item.function, self.matching.place(item.spans, of_before=side is self.before))
-                for item in side.record.recompiles
-            }
-            for side in (self.before, self.after)
+        return self._moved("recompiles", "recompile", lambda item: item.function)
+
+    def _moved(self, kind: Kind, what: str, about: Callable[[Any], str]) -> Iterator[Change]:
+        """What only one of the records has in this field: it is the same if ``about`` and its place are."""
+        items = [getattr(side.record, kind) for side in (self.before, self.after)]
+        keys = [
+            {x: (about(x), self.matching.place(x.spans, of_before=number == 0)) for x in found}
+            for number, found in enumerate(items)
         ]
-        for item in _without(self.after.record.recompiles, key[1], self.before.record.recompiles, key[0]):
-            yield self.after.change(
-                "recompiles", "regression", f"new recompile: {_flat(item.reason)}", item.spans
-            )
-        for item in _without(self.before.record.recompiles, key[0], self.after.record.recompiles, key[1]):
-            yield self.before.change(
-                "recompiles", "improvement", f"no recompile: {_flat(item.reason)}", item.spans
-            )
+        for item in _without(items[1], keys[1], items[0], keys[0]):
+            yield self.after.change(kind, "regression", f"new {what}: {_flat(item.reason)}", item.spans)
+        for item in _without(items[0], keys[0], items[1], keys[1]):
+            yield self.before.change(kind, "improvement", f"no {what}: {_flat(item.reason)}", item.spans)
 
     def kernels(self) -> Iterator[Change]:
         if not (counts_kernels(self.before.record) and counts_kernels(self.after.record)):
@@ -170,9 +151,9 @@ class _Both:
             ("regression", self.before, self.after),
             ("improvement", self.after, self.before),
         ):
-            was = Counter((node.kind, node.op) for node in one.calls())
+            was = Counter((node.kind, node.op) for node in one.record.library_calls)
             in_kernels = {token for kernel in one.record.kernels for token in one.aten(kernel.id)}
-            for node in two.calls():
+            for node in two.record.library_calls:
                 if was[(node.kind, node.op)]:
                     was[(node.kind, node.op)] -= 1
                     continue
@@ -216,11 +197,6 @@ class _Side:
     def aten(self, id: str) -> set[Token]:
         """The ATen nodes that a kernel or call was made from."""
         return {self.tokens[each] for each in self.links.up(id) if each in self._aten}
-
-    def calls(self) -> Iterator[Node]:
-        for graph in self.record.graphs:
-            if graph.stage == "fused":
-                yield from (node for node in graph.nodes if node.kind in ("library", "fallback"))
 
     def lines(self, id: str) -> tuple[str, tuple[int, ...]]:
         """The file, and the lines in it, that ``id`` comes from."""

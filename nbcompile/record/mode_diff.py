@@ -36,7 +36,7 @@ class ModeResult:
     @property
     def told(self) -> bool:
         """Whether the backend told what it compiled to. Without that, nothing is known of its kernels."""
-        return bool(self.record.kernels) or any(graph.stage == "fused" for graph in self.record.graphs)
+        return bool(self.record.kernels or self.record.of_stage("fused"))
 
     @property
     def seconds(self) -> float | None:
@@ -155,10 +155,4 @@ def _call_changes(before: Compilation, after: Compilation) -> list[KernelDiffere
 
 
 def _calls(record: Compilation) -> Counter[str]:
-    return Counter(
-        node.op
-        for graph in record.graphs
-        if graph.stage == "fused"
-        for node in graph.nodes
-        if node.kind in ("library", "fallback")
-    )
+    return Counter(node.op for node in record.library_calls)

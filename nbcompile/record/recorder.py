@@ -176,13 +176,8 @@ class Recorder:
     def part(self, prefix: str) -> dict[str, Any]:
         """What compiling the AtenGraph ``prefix`` (``"g0.fw"``) added below it, as JSON-able data:
         its loop and fused graphs, decisions, kernels and autotuning."""
-        below = prefix + "."
-        found: dict[str, Any] = {"prefix": prefix}
-        for field in _CACHED:
-            key = {"graphs": "id", "autotune": "kernel"}.get(field, "graph")
-            rows = [item for item in self._parts[field] if getattr(item, key).startswith(below)]
-            found[field] = [_plain(item) for item in rows]
-        return found
+        rows = {f: [_plain(i) for i in self._parts[f] if _is_below(f, i, prefix)] for f in _CACHED}
+        return {"prefix": prefix, **rows}
 
     def load_part(self, data: Mapping[str, Any], prefix: str | None = None) -> None:
         """Add again what :meth:`part` gave, exactly, for the AtenGraph ``prefix`` (by default the one
@@ -202,10 +197,8 @@ class Recorder:
 
     def drop_part(self, prefix: str) -> None:
         """Forget what :meth:`part` would give: the compile of that graph failed half-way."""
-        below = prefix + "."
         for field in _CACHED:
-            key = {"graphs": "id", "autotune": "kernel"}.get(field, "graph")
-            self._parts[field] = [i for i in self._parts[field] if not getattr(i, key).startswith(below)]
+            self._parts[field] = [i for i in self._parts[field] if not _is_below(field, i, prefix)]
 
     # -- the result ---------------------------------------------------------------------------
 
@@ -247,6 +240,12 @@ class Recorder:
         options = {**self.options.to_dict(), "mode": self.mode}
         what = json.dumps([source, self.backend, options], default=str, sort_keys=True)
         return hashlib.sha256(what.encode()).hexdigest()[:12]
+
+
+def _is_below(field: str, item: Any, prefix: str) -> bool:
+    """Whether a part of this field came of compiling the AtenGraph ``prefix``."""
+    key = {"graphs": "id", "autotune": "kernel"}.get(field, "graph")
+    return str(getattr(item, key)).startswith(prefix + ".")
 
 
 def _place(step: PassRecord) -> tuple[str, int, int]:

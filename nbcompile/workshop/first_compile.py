@@ -17,9 +17,8 @@ BECAME = ("kernels", "library call", "graph break")
 
 
 def _calls(record: Compilation) -> list[str]:
-    """Calls into PyTorch's library, between the kernels."""
-    fused = (node for graph in record.graphs if graph.stage == "fused" for node in graph.nodes)
-    return [node.name for node in fused if node.kind in ("library", "fallback")]
+    """Names of the calls into PyTorch's library, between the kernels."""
+    return [node.name for node in record.library_calls]
 
 
 def _filled_in(answer: Any, keys: Sequence[str]) -> None:
@@ -75,16 +74,12 @@ def lines(answer: Mapping[str, Any], record: Compilation) -> str:
                 "can be divided: part of it in a kernel, part in a library call."
             )
     served = set().union(*truth.values())
-    shared = {line for node in _library_nodes(record) for line in links.lines(node)} & served
+    calls = (node.id for node in record.library_calls if node.kind == "library")
+    shared = {line for node in calls for line in links.lines(node)} & served
     return (
         f"the same as the record's links say. Line {min(shared)} is divided: its quotient ends a kernel, and "
         "its product is a call. No kernel serves the line whose name is bound again before it is read."
     )
-
-
-def _library_nodes(record: Compilation) -> list[str]:
-    fused = (node for graph in record.graphs if graph.stage == "fused" for node in graph.nodes)
-    return [node.id for node in fused if node.kind == "library"]
 
 
 @exercise("first.one")

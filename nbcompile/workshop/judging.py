@@ -73,7 +73,7 @@ def record_of(
 
 def captured(record: Compilation) -> list[Graph]:
     """What Dynamo captured: its FX graphs."""
-    return [graph for graph in record.graphs if graph.stage == "fx"]
+    return list(record.of_stage("fx"))
 
 
 def traffic(record: Compilation) -> int:

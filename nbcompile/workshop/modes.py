@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -68,9 +67,8 @@ def launches(fn: Callable[..., Any], *inputs: Any, chip: str = "cuda:90") -> dic
         with Counting():  # type: ignore[no-untyped-call]
             fn(*inputs)
     record = compiled.compilation
-    kinds = Counter(node.kind for graph in record.graphs if graph.stage == "fused" for node in graph.nodes)
     ours = sum(max(len(kernel.launches), 1) for kernel in record.kernels)
-    return {"eager": Counting.count, "default": ours + kinds["library"] + kinds["fallback"]}
+    return {"eager": Counting.count, "default": ours + len(record.library_calls)}
 
 
 @exercise("modes.option")

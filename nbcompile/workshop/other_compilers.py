@@ -45,7 +45,7 @@ def counted_captures(fn: Function, calls: Calls) -> dict[str, int]:
     compiled = nbcompile.compile(fn)
     for args in calls:
         compiled(*args)
-    found = {"torch.compile": sum(graph.stage == "fx" for graph in compiled.compilation.graphs)}
+    found = {"torch.compile": len(compiled.compilation.of_stage("fx"))}
     if not JAX.missing:
         import jax
 
@@ -73,7 +73,7 @@ def hlo(fn: Function, *inputs: torch.Tensor) -> str:
 
 
 def _hlo(record: Compilation) -> str:
-    return next(graph.text for graph in record.graphs if graph.stage == "fused")
+    return record.of_stage("fused")[0].text
 
 
 def steps_of(fn: Function, *inputs: torch.Tensor, backend: str = "nbcompile") -> list[str]:
@@ -83,8 +83,7 @@ def steps_of(fn: Function, *inputs: torch.Tensor, backend: str = "nbcompile") ->
         node.op
         if backend == "onnxrt"
         else node.name
-        for graph in record.graphs if graph.stage == "fused"
-        for node in graph.nodes if node.kind in ("kernel", "library", "fallback")
+        for node in record.fused_nodes if node.kind in ("kernel", "library", "fallback")
     ]  # fmt: skip
 
 

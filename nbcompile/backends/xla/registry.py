@@ -8,7 +8,7 @@ it has no form for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -92,6 +92,13 @@ def lowers(*names: str) -> Callable[[Function], Function]:
         return function
 
     return register
+
+
+def lower_each(table: Mapping[str, Callable[..., Any]]) -> None:
+    """Register a table of operators that are one expression each: their names, as :func:`lowers` has them,
+    between spaces, to the function."""
+    for names, function in table.items():
+        lowers(*names.split())(function)
 
 
 def overload(name: str) -> Any:

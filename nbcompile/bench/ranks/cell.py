@@ -54,7 +54,7 @@ def run(task: RankTask, rank: int) -> Reply:
                 record, values, sums = _run(task, rank, device, notes)
             return Reply(rank, record, values, output=output.getvalue(), notes=tuple(notes), sums=sums)
         except Exception as error:
-            failure = _failure(error, task.filename)
+            failure = _failure(error, task.cell.filename)
             if not ended_file(task, rank).exists():
                 _end(task, rank, _FAILED)
             if task.device == "cpu":  # NCCL may wait here for what it began: the session ends these ranks
@@ -130,7 +130,7 @@ def _run(
     for name in task.split:
         names[name] = _part(name, names[name], rank, task.world_size)
     sent = Sent(names, task.split)
-    tree = ast.parse(task.source, task.filename)
+    tree = ast.parse(task.source, task.cell.filename)
     recorder = _recorder(task)
     make = functools.partial(Compiled, settings=task.settings, recorder=recorder)
     calls, wrappers, units = compile_names(names, _called(tree), task, device, _mesh, make, notes)
@@ -139,7 +139,7 @@ def _run(
     cuts: list[tuple[str, tuple[str, ...], int]] = []
     with watched(recorder, cuts) as told:
         start = time.perf_counter()
-        shown = _execute(tree, task.filename, scope)
+        shown = _execute(tree, task.cell.filename, scope)
         _end(task, rank, _DONE)
         await_others(task)
         seconds = time.perf_counter() - start
@@ -191,8 +191,8 @@ def _part(name: str, value: Any, rank: int, world_size: int) -> Any:
 
 
 def _recorder(task: RankTask) -> Recorder:
-    source = task.lines.get(task.filename, task.source)
-    return task.settings.recorder(Cell(source, task.filename, task.execution_count))
+    source = task.lines.get(task.cell.filename, task.source)
+    return task.settings.recorder(Cell(source, task.cell.filename, task.cell.execution_count))
 
 
 def _called(tree: ast.Module) -> frozenset[str]:
@@ -212,7 +212,7 @@ def _execute(tree: ast.Module, filename: str, scope: dict[str, Any]) -> Any:
 def _names_back(scope: dict[str, Any], task: RankTask, spread: bool) -> list[str]:
     """What may go back. Where parameters are spread over the ranks, packing them is collective, so all
     ranks must pack the same names."""
-    names = sorted(scope.keys() - RESERVED - set(task.defined))
+    names = sorted(scope.keys() - RESERVED - set(task.cell.defined))
     if spread:
         everyone: list[Any] = [None] * task.world_size
         dist.all_gather_object(everyone, names)

@@ -89,7 +89,7 @@ def compile_names(
         trainable = any(p.requires_grad for p in module.parameters())
         if parallel == "fsdp2" and trainable:
             units += _shard(name, module, mesh, names, len(units))
-        call = CellCall(name, _past_itself(module), make, task.filename)
+        call = CellCall(name, _past_itself(module), make, task.cell.filename)
         call.target = module
         call.leaves, call.buffers = tuple(module.parameters()), tuple(module.buffers())
         if parallel == "ddp" and trainable:
@@ -104,7 +104,7 @@ def compile_names(
         for name in sorted(called):
             function = names.get(name)
             if isinstance(function, types.FunctionType) and function.__module__ == "__main__":
-                call = CellCall(name, function, make, task.filename)
+                call = CellCall(name, function, make, task.cell.filename)
                 names[name] = functools.wraps(function)(functools.partial(call))
                 calls.append(call)
     return calls, wrappers, tuple(units)

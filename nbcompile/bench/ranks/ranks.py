@@ -16,14 +16,14 @@ import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from nbcompile.bench.ranks.differences import differences
 from nbcompile.bench.ranks.engines import Cluster, Engines, Processes
-from nbcompile.bench.ranks.task import Device, RankTask, Reply
+from nbcompile.bench.ranks.task import Device, RankCell, RankTask, Reply
 from nbcompile.errors import RanksError
 from nbcompile.record.ranks import PARALLELS, Parallel, RankRecord, RanksResult
-from nbcompile.settings import CompileSettings
+from nbcompile.settings import CompileKeywords, CompileSettings, keywords_of
 
 EngineKind = Literal["ipyparallel", "processes"]
 _RESERVED = ("rank", "world_size", "device", "mesh")
@@ -83,6 +83,7 @@ class Ranks:
         """Whether the processes are there."""
         return self._engines is not None
 
+    @keywords_of(CompileSettings)
     def run(
         self,
         program: str | Callable[..., Any],
@@ -90,17 +91,11 @@ class Ranks:
         *,
         parallel: Parallel = "ddp",
         split: Sequence[str] = (),
-        backend: str = "nbcompile",
-        mode: str | None = None,
-        fullgraph: bool = False,
-        dynamic: bool | None = None,
-        options: Mapping[str, Any] | None = None,
         bucket_mb: float | None = None,
         measure: bool = True,
-        filename: str = "",
-        defined: Sequence[str] = (),
-        execution_count: int | None = None,
+        cell: RankCell | None = None,
         progress: Callable[[str], None] | None = None,
+        **settings: Unpack[CompileKeywords],
     ) -> RanksResult:
         """Run a program on every rank, its modules compiled through ``backend``.
 
@@ -110,7 +105,8 @@ class Ranks:
         parallel: ``"ddp"`` or ``"fsdp2"`` for every ``nn.Module`` that the program names and that has
                   parameters to train, or ``"none"``.
         split:    names of tensors of which each rank gets its share of the rows (dimension 0).
-        bucket_mb: DDP's ``bucket_cap_mb``.
+        bucket_mb: DDP's ``bucket_cap_mb``. cell: of a notebook, that the program is.
+        backend, mode, ...: as for :func:`nbcompile.compile`.
 
         After it, the objects in ``names`` are as rank 0 left them (parameters, buffers, gradients, optimizer
         state, tensors and containers changed in place), and ``values`` of the result holds the names it
@@ -128,18 +124,18 @@ class Ranks:
         for name in split:
             if name not in read:
                 raise RanksError(f"{name} is to be split, and the program does not read it.")
-        filename = filename or f"<ranks {next(_numbers)}>"
-        if filename not in linecache.cache:
-            linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+        cell = cell or RankCell(f"<ranks {next(_numbers)}>")
+        if cell.filename not in linecache.cache:
+            lines = source.splitlines(keepends=True)
+            linecache.cache[cell.filename] = (len(source), None, lines, cell.filename)
         from nbcompile.bench.ranks.transfer import SHOWN, pack_names, take_back
 
         packed = pack_names({name: value for name, value in read.items() if name not in _RESERVED})
         engines = self._ready(read, tell)
         task = self._task(
-            settings=CompileSettings(backend, mode, dict(options or {}) or None, dynamic, fullgraph),
-            source=source, filename=filename, names=packed, parallel=parallel, split=tuple(split),
-            bucket_mb=bucket_mb, measure=measure, lines=_unsaved_files(), defined=tuple(defined),
-            execution_count=execution_count, path=tuple(path or os.getcwd() for path in sys.path),
+            settings=CompileSettings(**settings), source=source, cell=cell, names=packed, parallel=parallel,
+            split=tuple(split), bucket_mb=bucket_mb, measure=measure, lines=_unsaved_files(),
+            path=tuple(path or os.getcwd() for path in sys.path),
         )  # fmt: skip
         tell(f"{self.size} ranks run the program")
         try:
@@ -228,7 +224,7 @@ class Ranks:
         traces = {
             rank: _read(Path(f"{task.traces}{rank}")) for rank in range(self.size) if rank not in replies
         }
-        lines = {rank: _traced_line(trace, task.filename) for rank, trace in traces.items()}
+        lines = {rank: _traced_line(trace, task.cell.filename) for rank, trace in traces.items()}
         stuck = [rank for rank, line in lines.items() if line is not None] or list(lines)
         where = [
             f"rank {rank} {f'is at line {lines[rank]}' if rank in stuck and lines[rank] else 'waits for it'}"

@@ -120,7 +120,7 @@ class _Told:
                 )
             return len(record.kernels)
         if name == "graphs":
-            return sum(graph.stage == "fx" for graph in record.graphs)
+            return len(record.of_stage("fx"))
         return len(record.breaks) if name == "breaks" else len(record.recompiles)
 
     def paragraph(self, wanted: Wanted, detailed: bool) -> str:

@@ -98,11 +98,11 @@ def _case_text(record: Compilation) -> str:
     own = own_measurement(record.measurements, record.backend)
     eager = next((m for m in record.measurements if m.contestant == "eager"), None)
     parts = [
-        count_text(sum(graph.stage == "fx" for graph in record.graphs), "graph"),
+        count_text(len(record.of_stage("fx")), "graph"),
         count_text(len(record.breaks), "break"),
         count_text(len(record.recompiles), "recompile"),
     ]
-    if any(graph.stage == "fused" for graph in record.graphs):
+    if record.of_stage("fused"):
         parts.append(count_text(len(record.kernels), "kernel"))
     if own is not None and own.reason:
         return ", ".join([*parts, own.reason])

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from nbcompile.backends.xla.operators.reductions import extreme
-from nbcompile.backends.xla.registry import Traced, lowers
+from nbcompile.backends.xla.registry import Traced, lower_each, lowers
 from nbcompile.errors import LoweringError
 
 Array = Any
@@ -22,21 +22,6 @@ def gather(out: Traced, x: Array, dim: int, index: Array, sparse_grad: bool = Fa
     if not index.ndim:
         return x.at[index].get(mode="clip")
     return x.at[_along(x, dim, index)].get(mode="clip")
-
-
-@lowers("index_select")
-def index_select(out: Traced, x: Array, dim: int, index: Array) -> Array:
-    return jnp.take(x, jnp.atleast_1d(index), axis=dim, mode="clip") if x.ndim else x
-
-
-@lowers("embedding")
-def embedding(out: Traced, weight: Array, indices: Array, *options: Any) -> Array:
-    return jnp.take(weight, indices, axis=0, mode="clip")
-
-
-@lowers("index.Tensor", "_unsafe_index.Tensor")
-def index(out: Traced, x: Array, indices: Sequence[Array | None]) -> Array:
-    return x.at[_places(x, indices)].get(mode="clip")
 
 
 @lowers("index_put", "_unsafe_index_put")
@@ -79,21 +64,6 @@ def _into(x: Array, dim: int, index: Array, source: Any, how: str) -> Array:
     return getattr(at, how)(source, mode="drop")
 
 
-@lowers("scatter.src", "scatter.value")
-def scatter(out: Traced, x: Array, dim: int, index: Array, source: Any) -> Array:
-    return _into(x, dim, index, source, "set")
-
-
-@lowers("scatter.reduce", "scatter.value_reduce")
-def scatter_old_reduce(out: Traced, x: Array, dim: int, index: Array, source: Any, *, reduce: str) -> Array:
-    return _into(x, dim, index, source, reduce)
-
-
-@lowers("scatter_add")
-def scatter_add(out: Traced, x: Array, dim: int, index: Array, source: Array) -> Array:
-    return _into(x, dim, index, source, "add")
-
-
 @lowers("scatter_reduce.two")
 def scatter_reduce(
     out: Traced, x: Array, dim: int, index: Array, source: Array, reduce: str, *, include_self: bool = True
@@ -134,3 +104,21 @@ def embedding_dense_backward(
     flat = indices.reshape(-1)
     rows = jnp.where((flat == padding)[:, None], 0, rows)
     return jnp.zeros((count, grad.shape[-1]), rows.dtype).at[flat].add(rows, mode="drop")
+
+
+lower_each(
+    {
+        "embedding": lambda out, weight, indices, *_: jnp.take(weight, indices, axis=0, mode="clip"),
+        "index.Tensor _unsafe_index.Tensor": (
+            lambda out, x, indices: x.at[_places(x, indices)].get(mode="clip")
+        ),
+        "index_select": lambda out, x, dim, index: (
+            jnp.take(x, jnp.atleast_1d(index), axis=dim, mode="clip") if x.ndim else x
+        ),
+        "scatter.src scatter.value": lambda out, x, dim, index, source: _into(x, dim, index, source, "set"),
+        "scatter.reduce scatter.value_reduce": (
+            lambda out, x, dim, index, source, *, reduce: _into(x, dim, index, source, reduce)
+        ),
+        "scatter_add": lambda out, x, dim, index, source: _into(x, dim, index, source, "add"),
+    }
+)

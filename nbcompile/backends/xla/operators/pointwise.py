@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from nbcompile.backends.xla.registry import Traced, dtype_name, lowers
+from nbcompile.backends.xla.registry import Traced, dtype_name, lower_each, lowers
 
 Array = Any
 
@@ -102,29 +102,9 @@ def sign(out: Traced, x: Array) -> Array:
     return jnp.where(jnp.isnan(x), 0, jnp.sign(x)) if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.sign(x)
 
 
-@lowers("add.Tensor", "add.Scalar")
-def add(out: Traced, x: Array, y: Any, alpha: Any = 1) -> Array:
-    return computed(out, x) + _scaled(out, y, alpha)
-
-
-@lowers("sub.Tensor", "sub.Scalar")
-def sub(out: Traced, x: Array, y: Any, alpha: Any = 1) -> Array:
-    return computed(out, x) - _scaled(out, y, alpha)
-
-
-@lowers("rsub.Tensor", "rsub.Scalar")
-def rsub(out: Traced, x: Array, y: Any, alpha: Any = 1) -> Array:
-    return computed(out, y) - _scaled(out, x, alpha)
-
-
 def _scaled(out: Traced, value: Any, alpha: Any) -> Array:
     made = computed(out, value)
     return made if alpha == 1 and isinstance(alpha, int) else made * number(alpha, out.compute)
-
-
-@lowers("div.Tensor", "div.Scalar")
-def div(out: Traced, x: Array, y: Any) -> Array:
-    return jnp.true_divide(computed(out, x), computed(out, y))
 
 
 @lowers("div.Tensor_mode", "div.Scalar_mode")
@@ -145,11 +125,6 @@ def div_mode(out: Traced, x: Array, y: Any, rounding_mode: str | None = None) ->
     rounded = jnp.where(quotient - rounded > 0.5, rounded + 1, rounded)
     rounded = jnp.where(quotient == 0, jnp.copysign(jnp.zeros((), x.dtype), x / y), rounded)
     return jnp.where(y == 0, x / y, rounded)
-
-
-@lowers("floor_divide", "floor_divide.Scalar")
-def floor_divide(out: Traced, x: Array, y: Any) -> Array:
-    return div_mode(out, x, y, "floor")
 
 
 @lowers("pow.Tensor_Scalar")
@@ -190,62 +165,12 @@ def clamp(out: Traced, x: Array, low: Any = None, high: Any = None) -> Array:
     return x if high is None else jnp.minimum(x, computed(out, high))
 
 
-@lowers("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")
-def where(out: Traced, condition: Array, x: Any, y: Any) -> Array:
-    return jnp.where(condition.astype(bool), number(x, out.dtype), number(y, out.dtype))
-
-
-@lowers("masked_fill.Scalar", "masked_fill.Tensor")
-def masked_fill(out: Traced, x: Array, mask: Array, value: Any) -> Array:
-    return jnp.where(mask, number(value, out.dtype), x)
-
-
 @lowers("gelu")
 def gelu(out: Traced, x: Array, approximate: str = "none") -> Array:
     x = computed(out, x)
     if approximate == "tanh":
         return jax.nn.gelu(x, approximate=True)
     return x * 0.5 * (1 + jax.scipy.special.erf(x * math.sqrt(0.5)))
-
-
-@lowers("_to_copy")
-def to_copy(out: Traced, x: Array, **options: Any) -> Array:
-    return converted(x, out.dtype)
-
-
-@lowers("complex")
-def complex_of(out: Traced, real: Array, imaginary: Array) -> Array:
-    return lax.complex(*jnp.broadcast_arrays(real, imaginary))
-
-
-@lowers("view_as_real")
-def view_as_real(out: Traced, x: Array) -> Array:
-    return jnp.stack([jnp.real(x), jnp.imag(x)], -1)
-
-
-@lowers("view_as_complex")
-def view_as_complex(out: Traced, x: Array) -> Array:
-    return lax.complex(x[..., 0], x[..., 1])
-
-
-@lowers("prims.convert_element_type")
-def convert_element_type(out: Traced, x: Array, dtype: Any) -> Array:
-    return converted(x, out.dtype)
-
-
-@lowers("view.dtype")
-def view_dtype(out: Traced, x: Array, dtype: Any) -> Array:
-    return lax.bitcast_convert_type(x, dtype_name(dtype))
-
-
-@lowers("alias", "clone", "detach", "lift_fresh_copy", "contiguous")
-def alias(out: Traced, x: Array, **options: Any) -> Array:
-    return x
-
-
-@lowers("copy")
-def copy(out: Traced, x: Array, source: Array, non_blocking: bool = False) -> Array:
-    return jnp.broadcast_to(converted(source, out.dtype), x.shape)
 
 
 def converted(x: Array, dtype: str) -> Array:
@@ -262,3 +187,27 @@ _register("conj _conj _conj_physical", jnp.conj)
 _register("xlogy.Tensor", jax.scipy.special.xlogy)
 _register("logaddexp", jnp.logaddexp)
 _register("prims.fma", lambda x, y, z: x * y + z)
+
+
+lower_each(
+    {
+        "_to_copy prims.convert_element_type": lambda out, x, *_, **options: converted(x, out.dtype),
+        "add.Tensor add.Scalar": lambda out, x, y, alpha=1: computed(out, x) + _scaled(out, y, alpha),
+        "alias clone detach lift_fresh_copy contiguous": lambda out, x, **options: x,
+        "complex": lambda out, real, imaginary: lax.complex(*jnp.broadcast_arrays(real, imaginary)),
+        "copy": lambda out, x, source, *_, **options: jnp.broadcast_to(converted(source, out.dtype), x.shape),
+        "div.Tensor div.Scalar": div_mode,
+        "floor_divide floor_divide.Scalar": lambda out, x, y: div_mode(out, x, y, "floor"),
+        "masked_fill.Scalar masked_fill.Tensor": (
+            lambda out, x, mask, value: jnp.where(mask, number(value, out.dtype), x)
+        ),
+        "rsub.Tensor rsub.Scalar": lambda out, x, y, alpha=1: computed(out, y) - _scaled(out, x, alpha),
+        "sub.Tensor sub.Scalar": lambda out, x, y, alpha=1: computed(out, x) - _scaled(out, y, alpha),
+        "view.dtype": lambda out, x, dtype: lax.bitcast_convert_type(x, dtype_name(dtype)),
+        "view_as_complex": lambda out, x: lax.complex(x[..., 0], x[..., 1]),
+        "view_as_real": lambda out, x: jnp.stack([jnp.real(x), jnp.imag(x)], -1),
+        "where.self where.ScalarSelf where.ScalarOther where.Scalar": lambda out, condition, x, y: jnp.where(
+            condition.astype(bool), number(x, out.dtype), number(y, out.dtype)
+        ),
+    }
+)

@@ -27,11 +27,6 @@ def _precision(exact: bool) -> lax.Precision:
     return lax.Precision.HIGHEST if exact else lax.Precision.DEFAULT
 
 
-@lowers("mm", "bmm", "mv", "dot", "matmul")
-def mm(out: Traced, x: Array, y: Array) -> Array:
-    return matmul(x, y)
-
-
 @lowers("addmm", "baddbmm", "addmv")
 def addmm(out: Traced, bias: Array, x: Array, y: Array, *, beta: Any = 1, alpha: Any = 1) -> Array:
     made = matmul(x, y)
@@ -44,6 +39,7 @@ def addmm(out: Traced, bias: Array, x: Array, y: Array, *, beta: Any = 1, alpha:
 
 @lowers("linear")
 def linear(out: Traced, x: Array, weight: Array, bias: Array | None = None) -> Array:
+    """``x @ weight.T + bias``."""
     made = matmul(x, weight.T)
     return made if bias is None else made + bias
 
@@ -134,3 +130,6 @@ def _convolved(
     return lax.conv_general_dilated(
         x, turned, [1] * rank, pads, lhs_dilation=stride, rhs_dilation=dilation, **options
     )
+
+
+lowers("mm", "bmm", "mv", "dot", "matmul")(lambda out, x, y: matmul(x, y))

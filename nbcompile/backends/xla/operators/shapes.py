@@ -9,15 +9,10 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from nbcompile.backends.xla.registry import Traced, lowers
+from nbcompile.backends.xla.registry import Traced, lower_each, lowers
 from nbcompile.errors import LoweringError
 
 Array = Any
-
-
-@lowers("view", "reshape", "_unsafe_view", "_reshape_alias", "view_copy", "_reshape_copy")
-def view(out: Traced, x: Array, size: Sequence[int], *strides: Any) -> Array:
-    return jnp.reshape(x, resolved(x, size))
 
 
 def resolved(x: Array, size: Sequence[int]) -> tuple[int, ...]:
@@ -26,31 +21,11 @@ def resolved(x: Array, size: Sequence[int]) -> tuple[int, ...]:
     return tuple(x.size // max(known, 1) if extent == -1 else extent for extent in size)
 
 
-@lowers("permute", "permute_copy")
-def permute(out: Traced, x: Array, dims: Sequence[int]) -> Array:
-    return jnp.transpose(x, [dim % x.ndim for dim in dims]) if x.ndim else x
-
-
-@lowers("t", "numpy_T")
-def t(out: Traced, x: Array) -> Array:
-    return x.T
-
-
-@lowers("transpose.int")
-def transpose(out: Traced, x: Array, first: int, second: int) -> Array:
-    return jnp.swapaxes(x, first, second) if x.ndim else x
-
-
 @lowers("expand", "expand_copy")
 def expand(out: Traced, x: Array, size: Sequence[int], implicit: bool = False) -> Array:
     lead = len(size) - x.ndim
     shape = [x.shape[n - lead] if extent == -1 else extent for n, extent in enumerate(size)]
     return jnp.broadcast_to(x, shape)
-
-
-@lowers("unsqueeze", "unsqueeze_copy")
-def unsqueeze(out: Traced, x: Array, dim: int) -> Array:
-    return jnp.expand_dims(x, dim)
 
 
 @lowers("squeeze", "squeeze.dim", "squeeze.dims", "squeeze_copy.dims")
@@ -68,44 +43,11 @@ def slice_(
     return lax.slice_in_dim(x, first, max(first, last), step, axis=dim)
 
 
-@lowers("slice_scatter")
-def slice_scatter(
-    out: Traced, x: Array, source: Array, dim: int = 0, start: int | None = None, end: int | None = None,
-    step: int = 1,
-) -> Array:  # fmt: skip
-    return x.at[(slice(None),) * (dim % x.ndim) + (slice(start, end, step),)].set(source.astype(x.dtype))
-
-
-@lowers("select.int", "select_copy.int")
-def select(out: Traced, x: Array, dim: int, index: int) -> Array:
-    return lax.index_in_dim(x, index % x.shape[dim], dim, keepdims=False)
-
-
-@lowers("select_scatter")
-def select_scatter(out: Traced, x: Array, source: Array, dim: int, index: int) -> Array:
-    return x.at[(slice(None),) * (dim % x.ndim) + (index,)].set(source.astype(x.dtype))
-
-
-@lowers("narrow")
-def narrow(out: Traced, x: Array, dim: int, start: int, length: int) -> Array:
-    return lax.slice_in_dim(x, start, start + length, axis=dim)
-
-
-@lowers("diagonal", "diagonal_copy")
-def diagonal(out: Traced, x: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
-    return jnp.diagonal(x, offset, dim1, dim2)
-
-
 @lowers("cat")
 def cat(out: Traced, tensors: Sequence[Array], dim: int = 0) -> Array:
     # torch lets empty vectors be joined to anything
     parts = [x.astype(out.dtype) for x in tensors if x.shape != (0,)] or [tensors[0].astype(out.dtype)]
     return jnp.concatenate(parts, dim)
-
-
-@lowers("stack")
-def stack(out: Traced, tensors: Sequence[Array], dim: int = 0) -> Array:
-    return jnp.stack([x.astype(out.dtype) for x in tensors], dim)
 
 
 @lowers("split_with_sizes", "split_with_sizes_copy")
@@ -122,36 +64,6 @@ def split(out: Traced, x: Array, size: int, dim: int = 0) -> tuple[Array, ...]:
     extent = x.shape[dim]
     sizes = [min(size, extent - start) for start in range(0, extent, size)] or [0]
     return split_with_sizes(out, x, sizes, dim)
-
-
-@lowers("unbind.int")
-def unbind(out: Traced, x: Array, dim: int = 0) -> tuple[Array, ...]:
-    return tuple(lax.index_in_dim(x, n, dim, keepdims=False) for n in range(x.shape[dim]))
-
-
-@lowers("repeat")
-def repeat(out: Traced, x: Array, repeats: Sequence[int]) -> Array:
-    return jnp.tile(x, tuple(repeats)) if repeats else x
-
-
-@lowers("flip")
-def flip(out: Traced, x: Array, dims: Sequence[int]) -> Array:
-    return jnp.flip(x, tuple(dims)) if x.ndim else x
-
-
-@lowers("roll")
-def roll(out: Traced, x: Array, shifts: Sequence[int], dims: Sequence[int] = ()) -> Array:
-    return jnp.roll(x, tuple(shifts), tuple(dims)) if dims else jnp.roll(x, shifts[0])
-
-
-@lowers("tril")
-def tril(out: Traced, x: Array, diagonal: int = 0) -> Array:
-    return jnp.tril(x, diagonal)
-
-
-@lowers("triu")
-def triu(out: Traced, x: Array, diagonal: int = 0) -> Array:
-    return jnp.triu(x, diagonal)
 
 
 @lowers("constant_pad_nd")
@@ -174,3 +86,45 @@ def as_strided(
     for extent, step in zip(size, stride, strict=True):
         places = places[..., None] + jnp.arange(extent) * step
     return jnp.ravel(x)[places]
+
+
+def _at(x: Array, dim: int, place: Any) -> Any:
+    """The places ``place`` along ``dim``, to be set."""
+    return x.at[(slice(None),) * (dim % x.ndim) + (place,)]
+
+
+lower_each(
+    {
+        "diagonal diagonal_copy": lambda out, x, offset=0, dim1=0, dim2=1: jnp.diagonal(
+            x, offset, dim1, dim2
+        ),
+        "flip": lambda out, x, dims: jnp.flip(x, tuple(dims)) if x.ndim else x,
+        "narrow": lambda out, x, dim, start, length: lax.slice_in_dim(x, start, start + length, axis=dim),
+        "permute permute_copy": (
+            lambda out, x, dims: jnp.transpose(x, [dim % x.ndim for dim in dims]) if x.ndim else x
+        ),
+        "repeat": lambda out, x, repeats: jnp.tile(x, tuple(repeats)) if repeats else x,
+        "roll": lambda out, x, shifts, dims=(): (
+            jnp.roll(x, tuple(shifts), tuple(dims)) if dims else jnp.roll(x, shifts[0])
+        ),
+        "select.int select_copy.int": (
+            lambda out, x, dim, index: lax.index_in_dim(x, index % x.shape[dim], dim, keepdims=False)
+        ),
+        "select_scatter": (lambda out, x, source, dim, index: _at(x, dim, index).set(source.astype(x.dtype))),
+        "slice_scatter": lambda out, x, source, dim=0, start=None, end=None, step=1: _at(
+            x, dim, slice(start, end, step)
+        ).set(source.astype(x.dtype)),
+        "stack": lambda out, tensors, dim=0: jnp.stack([x.astype(out.dtype) for x in tensors], dim),
+        "t numpy_T": lambda out, x: x.T,
+        "transpose.int": lambda out, x, first, second: jnp.swapaxes(x, first, second) if x.ndim else x,
+        "tril": lambda out, x, diagonal=0: jnp.tril(x, diagonal),
+        "triu": lambda out, x, diagonal=0: jnp.triu(x, diagonal),
+        "unbind.int": lambda out, x, dim=0: tuple(
+            lax.index_in_dim(x, n, dim, keepdims=False) for n in range(x.shape[dim])
+        ),
+        "unsqueeze unsqueeze_copy": lambda out, x, dim: jnp.expand_dims(x, dim),
+        "view reshape _unsafe_view _reshape_alias view_copy _reshape_copy": (
+            lambda out, x, size, *strides: jnp.reshape(x, resolved(x, size))
+        ),
+    }
+)
