@@ -15,12 +15,11 @@ import torch
 import torch._dynamo
 from torch import fx
 
+from nbcompile.backends.nbcompile import pipeline
 from nbcompile.compiler.capture.function_to_fx import Backend, delegating_backend, make_backend
 from nbcompile.compiler.capture.fx_to_aten import CompileAten
 from nbcompile.compiler.capture.listening import Session
-from nbcompile.compiler.stages import AtenGraph, CompiledModule
 from nbcompile.errors import OptionError
-from nbcompile.options import Options
 from nbcompile.record.compilation import Cell, Compilation
 from nbcompile.record.recorder import KernelStopwatch, Recorder
 from nbcompile.settings import CompileKeywords, CompileSettings, keywords_of
@@ -111,7 +110,7 @@ class Compiled:
         session = Session(recorder)
         inner: Backend
         if settings.ours:
-            inner = make_backend(options, recorder, compile_aten or _pipeline, record_breaks=False)
+            inner = make_backend(options, recorder, compile_aten or pipeline, record_breaks=False)
         else:
             inner = delegating_backend(recorder, settings.compiler())
         tracker = _Tracker(session, inner)
@@ -330,12 +329,6 @@ def _calling(target: Callable[..., Any]) -> Callable[..., Any]:
         return target(*args, **kwargs)
 
     return call
-
-
-def _pipeline(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledModule:
-    from nbcompile.compiler.compile_graph import compile_graph
-
-    return compile_graph(aten, options, recorder)
 
 
 def _name_of(fn: Callable[..., Any]) -> str:

@@ -42,7 +42,12 @@ def _parser() -> argparse.ArgumentParser:
         "nbcompile", description="Watch what compilers make of PyTorch programs."
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_bench(commands)
+    _add_diff(commands)
+    return parser
 
+
+def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     bench = commands.add_parser("bench", help="compile and time a suite", description=_BENCH)
     bench.add_argument("suite", help="the Python file")
     bench.add_argument("--save", metavar="FILE", help="write records and times to this .json file")
@@ -79,6 +84,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     bench.set_defaults(command=_bench)
 
+
+def _add_diff(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     diff = commands.add_parser("diff", help="what got worse between two runs", description=_DIFF)
     diff.add_argument("before", help="a file of nbcompile bench --save")
     diff.add_argument("after", help="a later one")
@@ -111,7 +118,6 @@ def _parser() -> argparse.ArgumentParser:
         help="the same of compiling (default: 0.25)",
     )
     diff.set_defaults(command=_diff)
-    return parser
 
 
 def _bench(parsed: argparse.Namespace) -> int:

@@ -125,12 +125,6 @@ def of_torch(name: str) -> Callable[[BackendSettings], GraphCompiler]:
     return compiler
 
 
-def refuse_options(name: str, settings: BackendSettings) -> None:
-    """OptionError if any are given to a backend that has none."""
-    if settings.options:
-        raise OptionError(f"backend {name!r} takes no options, got {', '.join(settings.options)}.")
-
-
 def _is_there(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None

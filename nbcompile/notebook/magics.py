@@ -30,14 +30,13 @@ from nbcompile.notebook.arguments import (
     with_arguments,
 )
 from nbcompile.notebook.cell import hooks
-from nbcompile.notebook.cell.cell_run import CellRun, Switchboard
+from nbcompile.notebook.cell.cell_run import CellPart, CellRun, Switchboard
 from nbcompile.notebook.cell.compiling import CellCompiler, CompiledCall, settings_of
 from nbcompile.notebook.cell.measuring import (
     has_backward,
-    measure_call,
     measure_cell,
-    modes_of_call,
-    modes_of_cell,
+    measure_parts,
+    modes_of_parts,
     repeatable,
     wanted,
 )
@@ -48,7 +47,7 @@ from nbcompile.notebook.play import comm
 from nbcompile.notebook.play.play import SESSION
 from nbcompile.notebook.play.programs import CellProgram, ProgramPiece
 from nbcompile.notebook.progress import OutputPlace
-from nbcompile.notebook.sweeping import pieces_of_call, pieces_of_parts, sweep_pieces
+from nbcompile.notebook.sweeping import pieces_of_parts, sweep_pieces
 from nbcompile.options import PEER_MODES
 from nbcompile.record.compilation import Cell, Compilation
 from nbcompile.record.mode_diff import ModeDiff
@@ -148,23 +147,20 @@ class NbCompile(Magics):
         place = OutputPlace(self._ip)
         call = CompiledCall(expression, self._ip.user_ns, options, place.progress)
         result = call()
-        compilation = call.compilation
+        compilation, parts = call.compilation, [call.part]
         if wanted(compilation, options):
             with self._interruptible():
-                compilation = measure_call(
-                    call.function, call.arguments, compilation, options, place.progress
+                compilation = measure_parts(
+                    parts, compilation, options, place.progress, train=options.train, what="forward"
                 )
         modes = None
         if options.mode_diff:
             with self._interruptible():
-                modes = modes_of_call(
-                    call.function, call.arguments, options, place.progress, train=options.train
-                )
-        program = CellProgram.of_call(call, self._ip.user_ns, compilation.cell, options)
-        self.plays.remember(compilation.id, program)
+                modes = modes_of_parts(parts, options, place.progress, train=options.train)
+        self._remember(parts, self._ip.user_ns, compilation, options, options.train)
         self._deliver(compilation, options, place, modes)
         if options.sweeps:
-            self._sweep(pieces_of_call(call), options, train=options.train)
+            self._sweep(pieces_of_parts(parts), options, train=options.train)
         return result
 
     def _options(self, line: str) -> OptionTable:
@@ -250,20 +246,20 @@ class NbCompile(Magics):
         modes = None
         try:
             compilation = current.compiler.record(run)
+            parts, train = repeatable(run, compilation), has_backward(run, options)
             if wanted(compilation, options) and result.success and run.parts:
                 with self._interruptible():
                     compilation = measure_cell(run, compilation, options, place.progress)
-            if options.mode_diff and result.success and run.parts:
+            if options.mode_diff and result.success and parts:
                 with self._interruptible():
-                    modes = modes_of_cell(run, compilation, options, place.progress)
+                    modes = modes_of_parts(parts, options, place.progress, train=train)
             if not result.success:
                 compilation = _noted(compilation, "The cell raised an error, so nothing was measured.")
-            if result.success:
-                self._remember(run, compilation, options)
+            if result.success and parts:
+                self._remember(parts, run.namespace, compilation, options, train)
             self._deliver(compilation, options, place, modes)
-            parts = repeatable(run, compilation)
             if options.sweeps and result.success and parts:
-                self._sweep(pieces_of_parts(parts), options, train=has_backward(run, options))
+                self._sweep(pieces_of_parts(parts), options, train=train)
         except UsageError as error:
             print(f"nbcompile: {error}")
         except Exception as error:
@@ -271,13 +267,17 @@ class NbCompile(Magics):
         finally:
             self.board.close(run)
 
-    def _remember(self, run: CellRun, compilation: Compilation, options: CellOptions) -> None:
-        """Let the explorer change how this cell is compiled."""
-        parts = repeatable(run, compilation)
-        if parts:
-            train = has_backward(run, options)
-            program = CellProgram.of_parts(parts, run.namespace, compilation.cell, options, train)
-            self.plays.remember(compilation.id, program)
+    def _remember(
+        self,
+        parts: list[CellPart],
+        namespace: dict[str, Any],
+        compilation: Compilation,
+        options: CellOptions,
+        train: bool,
+    ) -> None:
+        """Let the explorer change how this is compiled."""
+        program = CellProgram.of_parts(parts, namespace, compilation.cell, options, train)
+        self.plays.remember(compilation.id, program)
 
     def _deliver(
         self, compilation: Compilation, options: CellOptions, place: OutputPlace, modes: ModeDiff | None

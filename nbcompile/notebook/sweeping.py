@@ -13,7 +13,7 @@ from nbcompile.bench.sweep.result import Sweep
 from nbcompile.bench.sweep.running import sweep
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellPart
-from nbcompile.notebook.cell.compiling import CompiledCall, settings_of
+from nbcompile.notebook.cell.compiling import settings_of
 from nbcompile.notebook.cell.measuring import as_program
 from nbcompile.notebook.play.programs import ProgramPiece
 from nbcompile.notebook.play.variations import sizes_of, varied
@@ -29,11 +29,6 @@ def pieces_of_parts(parts: Sequence[CellPart]) -> list[ProgramPiece]:
         )
         for part in parts
     ]
-
-
-def pieces_of_call(call: CompiledCall) -> list[ProgramPiece]:
-    """``%compile f(x)``."""
-    return [ProgramPiece(call.function, call.arguments, call.made.parameters)]
 
 
 def sweep_pieces(

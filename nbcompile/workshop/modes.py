@@ -6,6 +6,11 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import nbcompile
+from nbcompile.errors import OptionError
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 from nbcompile.workshop.judging import number, returned, whole_numbers
 
@@ -48,10 +53,6 @@ call, and seconds of a cold compile. A test holds them to that file."""
 def launches(fn: Callable[..., Any], *inputs: Any, chip: str = "cuda:90") -> dict[str, int]:
     """What one call of ``fn`` would launch on a GPU: eagerly (operators that are no views), and compiled by
     nbcompile (its kernels' functions and library calls). Runs on the CPU."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    import nbcompile
 
     class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         count = 0
@@ -73,9 +74,6 @@ def launches(fn: Callable[..., Any], *inputs: Any, chip: str = "cuda:90") -> dic
 
 @exercise("modes.option")
 def option(answer: Mapping[str, Any]) -> str:
-    import nbcompile
-    from nbcompile.errors import OptionError
-
     wanted = nbcompile.list_mode_options("reduce-overhead", "inductor")
     if not isinstance(answer, Mapping):
         raise WrongAnswerError("The answer is a dict, as torch.compile's options= takes it.")
@@ -128,8 +126,6 @@ def replay(answer: list[Any], story: Callable[[], list[Any]]) -> str:
 
 @exercise("modes.copy")
 def copy(answer: float, rows: int, columns: int) -> str:
-    import torch
-
     held = torch.empty(rows, columns, dtype=torch.bfloat16, device="meta")
     moved = 2 * held.numel() * held.element_size() / 1e6
     number(answer, "The number of megabytes")

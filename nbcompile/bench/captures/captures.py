@@ -50,19 +50,10 @@ def captures(
     """
     args = _tuple(inputs)
     chosen = ways_named(ways)
-    names = list(probes) if probes is not None else list(PROBES)
-    unknown = [name for name in names if name not in PROBES]
-    if unknown:
-        raise MeasureError(f"there is no probe {unknown[0]!r}.", advice=f"Probes: {', '.join(PROBES)}.")
+    names = _probe_names(probes)
     others = [InputVariant(f"other_inputs[{n}]", _tuple(given)) for n, given in enumerate(other_inputs)]
     functions = {"torch": fn, "JAX": jax_fn or fn, "TensorFlow": tf_fn or fn}
-    snapshot = Snapshot({"functions": list(functions.values()), "inputs": inputs})
-    if snapshot.unrestorable:
-        raise MeasureError(
-            "the probes call the function many times, and nothing can rewind"
-            f" {', '.join(snapshot.unrestorable)}.",
-            advice="Take what the function needs from it first, and pass that.",
-        )
+    snapshot = _snapshot(list(functions.values()), inputs)
     try:
         with silent():
             fn(*TORCH.arguments(args))
@@ -72,9 +63,9 @@ def captures(
         studied = []
         for way in chosen:
             own = functions[way.framework.name]
-            given = own is not fn or way.framework is TORCH
-            subject = Subject(way, own, args, others, snapshot, file_of(own), lines if own is fn else set())
-            studied.append(_study(subject, reference, names, given))
+            seen = lines if own is fn else set()
+            subject = Subject(way, own, args, others, snapshot, file_of(own), seen)
+            studied.append(_study(subject, reference, names, own is not fn or way.framework is TORCH))
         found = [capture for capture, _ in studied]
         eager_seconds: tuple[float, ...] = ()
         if timing:
@@ -91,6 +82,25 @@ def captures(
         unprobed=_unprobed(fn, lines, source, first_line) if "values" in names else (),
         versions=_versions(chosen),
     )
+
+
+def _probe_names(given: Sequence[str] | None) -> list[str]:
+    names = list(given) if given is not None else list(PROBES)
+    unknown = [name for name in names if name not in PROBES]
+    if unknown:
+        raise MeasureError(f"there is no probe {unknown[0]!r}.", advice=f"Probes: {', '.join(PROBES)}.")
+    return names
+
+
+def _snapshot(functions: list[Callable[..., Any]], inputs: Any) -> Snapshot:
+    snapshot = Snapshot({"functions": functions, "inputs": inputs})
+    if snapshot.unrestorable:
+        raise MeasureError(
+            "the probes call the function many times, and nothing can rewind"
+            f" {', '.join(snapshot.unrestorable)}.",
+            advice="Take what the function needs from it first, and pass that.",
+        )
+    return snapshot
 
 
 def _study(

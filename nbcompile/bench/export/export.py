@@ -56,13 +56,7 @@ def export(
     raises, OptionError for what cannot be meant, and ExportError, with each blocking line, if it cannot be
     exported.
     """
-    if package not in _PACKAGES:
-        raise OptionError(f"package {package!r} is unknown.", advice="There are pt2 and aoti.")
-    target = Path(path)
-    if target.suffix != ".pt2":
-        raise OptionError(f"{path}: the name must end in .pt2.")
-    if not target.resolve().parent.is_dir():
-        raise OptionError(f"{path}: there is no such folder.")
+    target = _target(path, package)
     tell = progress or (lambda text: None)
     fn = plain(fn)
     args, named = arguments_of(inputs)
@@ -72,17 +66,7 @@ def export(
     with torch.no_grad():
         try:
             with quiet(threads, silent=True) as used, quiet_export():
-                fn(*args, **named)  # what it raises is its own affair: let it out before exporting
-                snapshot.restore()
-                tell("exporting…")
-                try:
-                    exporting, exported = timed(program.export)
-                except Exception as error:
-                    snapshot.restore()
-                    raise export_error(program, error) from error
-                snapshot.restore()
-                tell("writing the file…")
-                building, _ = timed(lambda: _write(exported, target, package))
+                spent = _exported(program, target, package, snapshot, tell)
         finally:
             snapshot.restore()
         tries, names = _tries(program)
@@ -105,7 +89,36 @@ def export(
                 compile=_or_loaded(called, file, lambda: loader(package)(str(target)), named if args else {}),
                 progress=progress,
             )
-    return _report(program, target, package, used, (exporting, building), run, checks, record)
+    return _report(program, target, package, used, spent, run, checks, record)
+
+
+def _target(path: str | Path, package: str) -> Path:
+    if package not in _PACKAGES:
+        raise OptionError(f"package {package!r} is unknown.", advice="There are pt2 and aoti.")
+    target = Path(path)
+    if target.suffix != ".pt2":
+        raise OptionError(f"{path}: the name must end in .pt2.")
+    if not target.resolve().parent.is_dir():
+        raise OptionError(f"{path}: there is no such folder.")
+    return target
+
+
+def _exported(
+    program: ExportedFunction, target: Path, package: Package, snapshot: Snapshot, tell: Callable[[str], None]
+) -> tuple[float, float]:
+    """Write the file; seconds to capture the program, and to write it."""
+    program.fn(*program.args, **program.kwargs)  # what it raises is its own affair: it goes out first
+    snapshot.restore()
+    tell("exporting…")
+    try:
+        exporting, exported = timed(program.export)
+    except Exception as error:
+        snapshot.restore()
+        raise export_error(program, error) from error
+    snapshot.restore()
+    tell("writing the file…")
+    building, _ = timed(lambda: _write(exported, target, package))
+    return exporting, building
 
 
 class _Loaded:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,8 +25,11 @@ from nbcompile.record.compilation import Compilation
 from nbcompile.record.mode_diff import ModeDiff, ModeResult
 from nbcompile.settings import CompileSettings, keywords_of, made_of
 
+_OWN = ("mode", "cold")
+"""What a mode diff does not take of what a comparison takes: it says the modes, and times no cold compile."""
 
-@keywords_of(CompileSettings, Measuring, without=("mode",))
+
+@keywords_of(CompileSettings, Measuring, without=_OWN)
 def mode_diff(
     fn: Callable[..., Any],
     inputs: Any = (),
@@ -45,7 +49,7 @@ def mode_diff(
     """
     if len(set(modes)) < 2 or len(set(modes)) < len(modes):
         raise MeasureError("mode_diff compares at least two modes, each named once.")
-    asked, how = made_of({"cold": False, **settings}, CompileSettings, Measuring, without=("mode",))
+    asked, how = made_of(settings, CompileSettings, Measuring, without=_OWN)
     sets = _settings(modes, backend)
     made: dict[str, CompiledFunction] = {}
     make = compile or default_compile()
@@ -60,7 +64,7 @@ def mode_diff(
         inputs,
         [Contestant(f"{backend}:{mode}", backend, mode, asked.options) for mode in modes],
         asked,
-        how,
+        replace(how, cold=False),
         compile=kept,
         progress=progress,
     )

@@ -159,7 +159,7 @@ def _shard(name: str, module: nn.Module, mesh: Any, names: Mapping[str, Any], fi
     optimizers among ``names`` go over to the new parameters."""
     from torch.distributed.fsdp import fully_shard
 
-    _check_place(name, module, mesh_device(mesh))
+    _check_place(name, module, torch.device(mesh.device_type))
     before = dict(module.named_parameters())
     blocks = _blocks(module)
     taken: set[str] = set()
@@ -186,10 +186,6 @@ def _shard(name: str, module: nn.Module, mesh: Any, names: Mapping[str, Any], fi
         )
         for place, (path, own) in enumerate(unit for unit in units if unit[1])
     ]
-
-
-def mesh_device(mesh: Any) -> torch.device:
-    return torch.device(mesh.device_type)
 
 
 def _named(path: str, block: nn.Module) -> list[tuple[str, nn.Parameter]]:

@@ -20,7 +20,7 @@ from typing import Any, Literal, Unpack
 
 from nbcompile.bench.ranks.differences import differences
 from nbcompile.bench.ranks.engines import Cluster, Engines, Processes
-from nbcompile.bench.ranks.task import Device, RankCell, RankTask, Reply
+from nbcompile.bench.ranks.task import SHOWN, Device, RankCell, RankTask, Reply
 from nbcompile.errors import RanksError
 from nbcompile.record.ranks import PARALLELS, Parallel, RankRecord, RanksResult
 from nbcompile.settings import CompileKeywords, CompileSettings, keywords_of
@@ -128,7 +128,7 @@ class Ranks:
         if cell.filename not in linecache.cache:
             lines = source.splitlines(keepends=True)
             linecache.cache[cell.filename] = (len(source), None, lines, cell.filename)
-        from nbcompile.bench.ranks.transfer import SHOWN, pack_names, take_back
+        from nbcompile.bench.ranks.transfer import pack_names, take_back
 
         packed = pack_names({name: value for name, value in read.items() if name not in _RESERVED})
         engines = self._ready(read, tell)
@@ -144,18 +144,28 @@ class Ranks:
             self.stop()
             raise
         self._raise_failure(replies)
+        return self._result(engines, task, replies, take_back(replies[0].values, read))
+
+    def _result(
+        self,
+        engines: Engines,
+        task: RankTask,
+        replies: Sequence[Reply],
+        returned: tuple[dict[str, Any], list[str]],
+    ) -> RanksResult:
+        """What the ranks answered, with the names that the program bound and deleted."""
         records = [_record(reply) for reply in replies]
-        values, deleted = take_back(replies[0].values, read)
+        values, deleted = returned
         shown = values.pop(SHOWN, None)
         if any(record.reason.startswith("measuring failed") for record in records):
             self._group = ""  # a rank has left it
         return RanksResult(
             world_size=self.size,
-            parallel=parallel,
+            parallel=task.parallel,
             engines=engines.kind,
             collectives="nccl" if task.device == "cuda" else "gloo",
             ranks=tuple(records),
-            split=tuple(split),
+            split=task.split,
             differences=differences(records),
             notes=(*dict.fromkeys(note for reply in replies for note in reply.notes), *_apart(replies)),
             values=values,

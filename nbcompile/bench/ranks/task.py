@@ -9,6 +9,8 @@ from nbcompile.record.ranks import Parallel, RankRecord
 from nbcompile.settings import CompileSettings
 
 Device = Literal["cpu", "cuda"]
+SHOWN = "__shown__"
+"""Under this name comes back the value of a program's last expression."""
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,7 @@ def answer(data: bytes) -> bytes:
 
 
 def main(address: str) -> None:
+    """Answer the session that listens at ``address`` until it is gone or done with us."""
     from multiprocessing.connection import Client
 
     import nbcompile.bench.ranks.cell  # noqa: F401  # takes seconds, which are no part of the first run

@@ -92,34 +92,12 @@ def sweep(
     measuring = Measuring(train, budget, threads, cold, accuracy, memory=isolated)
     keys = keys_of(program, settings, measuring, isolated)
     kept = PointStore(store)
-    known = {**(resume.by_key() if resume is not None else {}), **kept.read()}
-    done = {
-        point: known[key]
-        for point, key in keys.items()
-        if key in known and known[key].status not in _UNFINISHED
-    }
-    run = _Run(settings, keys, kept, done, progress or _Line())
-    for point in settings:
-        if point not in done and no_sense(point):
-            done[point] = Outcome("skipped", no_sense(point))
+    run = _Run(settings, keys, kept, _finished(settings, keys, kept, resume), progress or _Line())
     interrupted = False
     try:
-        if executor is not None:
-            executor = usable(executor)
-            here = capacity(executor)
-            if threads is None:
-                measuring = dataclasses.replace(measuring, threads=here.threads)
-            data = packed(program, tuple(modules))
-            tasks = [
-                PointTask(data, point, settings[point], measuring, isolated, timeout) for point in run.left()
-            ]
-            _through(executor, here, deque(tasks), run)
-            run.note(here.note)
         if run.left() and (isolated or executor is not None):
             data = packed(program, tuple(modules))
-            for point in run.left():
-                run.starts(point)
-                run.finish(point, run_isolated(data, point, settings[point], measuring, timeout))
+            _in_processes(run, data, measuring, isolated, timeout, executor)
         _locally(run, program, measuring, compile)
     except KeyboardInterrupt:
         interrupted = True
@@ -128,8 +106,24 @@ def sweep(
             f"Interrupted: {len(run.done)} of {len(settings)} points are done; call it with {again} to go on."
         )
     run.tell.close() if isinstance(run.tell, _Line) else None
-    outcomes = {point: done.get(point, Outcome("not run", "the sweep was interrupted")) for point in settings}
+    outcomes = {
+        point: run.done.get(point, Outcome("not run", "the sweep was interrupted")) for point in settings
+    }
     return Sweep(parsed, outcomes, keys, tuple(run.notes), interrupted)
+
+
+def _finished(
+    settings: Mapping[Point, CompileSettings],
+    keys: Mapping[Point, str],
+    kept: PointStore,
+    resume: Sweep | None,
+) -> dict[Point, Outcome]:
+    """The points that need not run: done before, or without sense."""
+    known = {**(resume.by_key() if resume is not None else {}), **kept.read()}
+    done = {point: known[key] for point, key in keys.items() if key in known}
+    done = {point: outcome for point, outcome in done.items() if outcome.status not in _UNFINISHED}
+    senseless = {point: why for point in settings if point not in done and (why := no_sense(point))}
+    return done | {point: Outcome("skipped", why) for point, why in senseless.items()}
 
 
 class _Run:
@@ -194,6 +188,28 @@ def _locally(
             heap.settle(point.backend)
     finally:
         heap.release()
+
+
+def _in_processes(
+    run: _Run,
+    data: bytes,
+    measuring: Measuring,
+    isolated: bool,
+    timeout: float | None,
+    executor: Executor | None,
+) -> None:
+    """What is left, through an executor if there is one; what that leaves, each in a process of its own."""
+    if executor is not None:
+        executor = usable(executor)
+        here = capacity(executor)
+        if measuring.threads is None:
+            measuring = dataclasses.replace(measuring, threads=here.threads)
+        tasks = [PointTask(data, p, run.settings[p], measuring, isolated, timeout) for p in run.left()]
+        _through(executor, here, deque(tasks), run)
+        run.note(here.note)
+    for point in run.left():
+        run.starts(point)
+        run.finish(point, run_isolated(data, point, run.settings[point], measuring, timeout))
 
 
 def _through(executor: Executor, here: Capacity, queue: deque[PointTask], run: _Run) -> None:

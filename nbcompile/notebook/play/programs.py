@@ -20,7 +20,6 @@ from nbcompile.compiler.capture.cell_to_function import CellFunction
 from nbcompile.errors import PlayError
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import UNBOUND, CellPart
-from nbcompile.notebook.cell.compiling import CompiledCall
 from nbcompile.record.compilation import Cell
 
 AGAIN = "Run the cell again."
@@ -89,7 +88,7 @@ class CellProgram:
         options: CellOptions,
         train: bool,
     ) -> CellProgram:
-        """The parts of a cell that has run."""
+        """The parts of a cell, or the call, that has run."""
         codes = [
             Code(
                 part.function,
@@ -102,16 +101,6 @@ class CellProgram:
             for part in parts
         ]
         return cls(codes, namespace, cell, options, train)
-
-    @classmethod
-    def of_call(
-        cls, call: CompiledCall, namespace: dict[str, Any], cell: Cell | None, options: CellOptions
-    ) -> CellProgram:
-        """``%compile f(x)``."""
-        names = tuple(name for name in call.made.code.co_names if name in namespace)
-        seen = tuple(map(_described, call.arguments))
-        code = Code(call.made, names, seen, torch.is_grad_enabled(), options.fullgraph)
-        return cls([code], namespace, cell, options, options.train)
 
     def pieces(self) -> list[ProgramPiece]:
         return [self._piece(code) for code in self.codes]

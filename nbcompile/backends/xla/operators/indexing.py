@@ -17,6 +17,7 @@ Array = Any
 
 @lowers("gather")
 def gather(out: Traced, x: Array, dim: int, index: Array, sparse_grad: bool = False) -> Array:
+    """The elements of ``x`` at ``index`` along ``dim``; of the shape of ``index``."""
     if not x.ndim:
         return jnp.broadcast_to(x, index.shape)
     if not index.ndim:
@@ -28,6 +29,7 @@ def gather(out: Traced, x: Array, dim: int, index: Array, sparse_grad: bool = Fa
 def index_put(
     out: Traced, x: Array, indices: Sequence[Array | None], values: Array, accumulate: bool = False
 ) -> Array:
+    """``x`` with ``values`` written, or added, where ``indices``, one a dimension, or a mask say."""
     values = values.astype(x.dtype)
     masks = [each for each in indices if each is not None]
     if len(masks) == 1 and masks[0].dtype == bool and not values.size > 1:
@@ -68,6 +70,7 @@ def _into(x: Array, dim: int, index: Array, source: Any, how: str) -> Array:
 def scatter_reduce(
     out: Traced, x: Array, dim: int, index: Array, source: Array, reduce: str, *, include_self: bool = True
 ) -> Array:
+    """``x`` with ``source`` put in at ``index`` along ``dim``; what meets is reduced."""
     how = {"sum": "add", "mean": "add", "prod": "multiply", "amax": "max", "amin": "min"}[reduce]
     start = x
     if not include_self:
@@ -88,6 +91,7 @@ def _neutral(x: Array, how: str) -> Array:
 
 @lowers("index_add")
 def index_add(out: Traced, x: Array, dim: int, index: Array, source: Array, *, alpha: Any = 1) -> Array:
+    """``x`` with the slices of ``source``, times ``alpha``, added at ``index`` along ``dim``."""
     if not x.ndim:
         return x + source.reshape(()) * jnp.asarray(alpha, x.dtype)
     where = (slice(None),) * (dim % x.ndim) + (jnp.atleast_1d(index),)
@@ -98,6 +102,7 @@ def index_add(out: Traced, x: Array, dim: int, index: Array, source: Array, *, a
 def embedding_dense_backward(
     out: Traced, grad: Array, indices: Array, count: int, padding: int, by_frequency: bool
 ) -> Array:
+    """The gradient of the table: each row of ``grad`` added to the row it was read from."""
     if by_frequency:
         raise LoweringError("gradients scaled by the frequency of their index")
     rows = grad.reshape(-1, grad.shape[-1]).astype(out.compute)

@@ -90,12 +90,14 @@ _register("bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar __rshift
 
 @lowers("digamma")
 def digamma(out: Traced, x: Array) -> Array:
+    """The derivative of lgamma; at 0 an infinity with the sign that ATen gives it."""
     x = computed(out, x)
     return jnp.where(x == 0, jnp.copysign(jnp.inf, -x).astype(x.dtype), jax.scipy.special.digamma(x))
 
 
 @lowers("sign", "sgn")
 def sign(out: Traced, x: Array) -> Array:
+    """-1, 0 or 1."""
     if x.dtype == bool:
         return x
     # torch says 0 where x is NaN
@@ -109,6 +111,7 @@ def _scaled(out: Traced, value: Any, alpha: Any) -> Array:
 
 @lowers("div.Tensor_mode", "div.Scalar_mode")
 def div_mode(out: Traced, x: Array, y: Any, rounding_mode: str | None = None) -> Array:
+    """The quotient, as it is (``None``), towards minus infinity (``floor``) or towards zero (``trunc``)."""
     x, y = computed(out, x), computed(out, y)
     if rounding_mode is None:
         return jnp.true_divide(x, y)
@@ -129,6 +132,7 @@ def div_mode(out: Traced, x: Array, y: Any, rounding_mode: str | None = None) ->
 
 @lowers("pow.Tensor_Scalar")
 def power(out: Traced, x: Array, exponent: Any) -> Array:
+    """``x`` to a number."""
     x = computed(out, x)
     if exponent == 2:
         return x * x
@@ -139,6 +143,7 @@ def power(out: Traced, x: Array, exponent: Any) -> Array:
 
 @lowers("pow.Tensor_Tensor", "pow.Scalar")
 def power_of(out: Traced, x: Any, exponent: Any) -> Array:
+    """``x`` to a tensor, or a number to one."""
     x, exponent = (computed(out, number(each, out.dtype)) for each in (x, exponent))
     if jnp.issubdtype(x.dtype, jnp.inexact):
         return jnp.power(x, exponent)
@@ -150,6 +155,7 @@ def power_of(out: Traced, x: Any, exponent: Any) -> Array:
 
 @lowers("round", "round.decimals")
 def rounded(out: Traced, x: Array, decimals: int = 0) -> Array:
+    """To the nearest, ties to even, at so many ``decimals``."""
     x = computed(out, x)
     if not decimals:
         return jnp.round(x)
@@ -159,6 +165,7 @@ def rounded(out: Traced, x: Array, decimals: int = 0) -> Array:
 
 @lowers("clamp", "clamp.Tensor")
 def clamp(out: Traced, x: Array, low: Any = None, high: Any = None) -> Array:
+    """No less than ``low`` and no more than ``high``; NaN stays."""
     x = computed(out, x)
     if low is not None:
         x = jnp.maximum(x, computed(out, low))
@@ -167,6 +174,7 @@ def clamp(out: Traced, x: Array, low: Any = None, high: Any = None) -> Array:
 
 @lowers("gelu")
 def gelu(out: Traced, x: Array, approximate: str = "none") -> Array:
+    """By erf, or by its approximation with tanh."""
     x = computed(out, x)
     if approximate == "tanh":
         return jax.nn.gelu(x, approximate=True)

@@ -21,6 +21,7 @@ def max_pool2d_with_indices(
     out: Traced, x: Array, kernel: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,),
     dilation: Sequence[int] = (1,), ceil_mode: bool = False,
 ) -> tuple[Array, Array]:  # fmt: skip
+    """The largest of each window, and where in the image it is (int64)."""
     height, width = x.shape[-2:]
     kernel, padding, dilation = _pair(kernel), _pair(padding), _pair(dilation)
     stride = _pair(stride) if stride else kernel

@@ -57,6 +57,7 @@ def _place(function: Any, x: Array, dim: int | None, keepdim: bool) -> Array:
 def variance_and_mean(
     out: Traced, x: Array, dim: Dims = None, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Array, Array]:
+    """Variance and mean over some or all axes; ``correction`` is 1 where none is given."""
     wide = computed(out, x) if not jnp.iscomplexobj(x) else x
     over = axes(x, dim)
     count = 1
@@ -90,6 +91,7 @@ def sorted_along(x: Array, dim: int, descending: bool) -> tuple[Array, Array]:
 def topk(
     out: Traced, x: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Array, Array]:
+    """The ``k`` largest, or smallest, and their places (int64), in order."""
     values, places = sorted_along(x, dim, largest)
     if not x.ndim:
         return values, places
@@ -98,6 +100,7 @@ def topk(
 
 @lowers("kthvalue")
 def kthvalue(out: Traced, x: Array, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Array, Array]:
+    """The ``k``-th smallest, from 1, and its place (int64)."""
     values, places = sorted_along(x, dim, False)
     if not x.ndim:
         return values, places
@@ -110,6 +113,7 @@ def searchsorted(
     out: Traced, sequence: Array, x: Array, *, out_int32: bool = False, right: bool = False,
     side: str | None = None, sorter: Array = None,
 ) -> Array:  # fmt: skip
+    """For each of ``x`` how many of its row of ``sequence``, in order, are smaller (int64)."""
     last = right or side == "right"
     if sorter is not None:
         sequence = jnp.take_along_axis(sequence, sorter, -1)

@@ -23,6 +23,7 @@ def resolved(x: Array, size: Sequence[int]) -> tuple[int, ...]:
 
 @lowers("expand", "expand_copy")
 def expand(out: Traced, x: Array, size: Sequence[int], implicit: bool = False) -> Array:
+    """``x`` repeated along axes of extent 1, and along new ones in front."""
     lead = len(size) - x.ndim
     shape = [x.shape[n - lead] if extent == -1 else extent for n, extent in enumerate(size)]
     return jnp.broadcast_to(x, shape)
@@ -30,6 +31,7 @@ def expand(out: Traced, x: Array, size: Sequence[int], implicit: bool = False) -
 
 @lowers("squeeze", "squeeze.dim", "squeeze.dims", "squeeze_copy.dims")
 def squeeze(out: Traced, x: Array, dim: Any = None) -> Array:
+    """Without the axes of extent 1, all or those named."""
     named = range(x.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
     gone = {axis % max(x.ndim, 1) for axis in named}
     return jnp.squeeze(x, tuple(axis for axis in sorted(gone) if x.ndim and x.shape[axis] == 1))
@@ -39,6 +41,7 @@ def squeeze(out: Traced, x: Array, dim: Any = None) -> Array:
 def slice_(
     out: Traced, x: Array, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Array:
+    """``x[start:end:step]`` along ``dim``."""
     first, last, step = slice(start, end, step).indices(x.shape[dim])
     return lax.slice_in_dim(x, first, max(first, last), step, axis=dim)
 
@@ -46,12 +49,14 @@ def slice_(
 @lowers("cat")
 def cat(out: Traced, tensors: Sequence[Array], dim: int = 0) -> Array:
     # torch lets empty vectors be joined to anything
+    """Tensors one behind the other, in the dtype of the result."""
     parts = [x.astype(out.dtype) for x in tensors if x.shape != (0,)] or [tensors[0].astype(out.dtype)]
     return jnp.concatenate(parts, dim)
 
 
 @lowers("split_with_sizes", "split_with_sizes_copy")
 def split_with_sizes(out: Traced, x: Array, sizes: Sequence[int], dim: int = 0) -> tuple[Array, ...]:
+    """Pieces of these extents along ``dim``."""
     pieces, start = [], 0
     for size in sizes:
         pieces.append(lax.slice_in_dim(x, start, start + size, axis=dim))
@@ -61,6 +66,7 @@ def split_with_sizes(out: Traced, x: Array, sizes: Sequence[int], dim: int = 0) 
 
 @lowers("split.Tensor")
 def split(out: Traced, x: Array, size: int, dim: int = 0) -> tuple[Array, ...]:
+    """Pieces of ``size`` along ``dim``, the last one of what is left."""
     extent = x.shape[dim]
     sizes = [min(size, extent - start) for start in range(0, extent, size)] or [0]
     return split_with_sizes(out, x, sizes, dim)
@@ -68,6 +74,7 @@ def split(out: Traced, x: Array, size: int, dim: int = 0) -> tuple[Array, ...]:
 
 @lowers("constant_pad_nd")
 def constant_pad_nd(out: Traced, x: Array, pad: Sequence[int], value: Any = 0) -> Array:
+    """``value`` around ``x``: pairs of widths, the last axis first; negative ones cut off."""
     widths = [(0, 0, 0)] * x.ndim
     for n in range(len(pad) // 2):
         widths[x.ndim - 1 - n] = (pad[2 * n], pad[2 * n + 1], 0)
