@@ -394,6 +394,12 @@ def _as_traced(got: Tensor, want: Tensor) -> Tensor:
     return torch.empty_strided(want.shape, want.stride(), dtype=got.dtype, device=got.device).copy_(got)
 
 
+def last_line(error: BaseException) -> str:
+    """What an engine's error comes to: the last line of its message, else its type."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
 def _line(aten: AtenGraph, name: str) -> int | None:
     return next((span.line for span in aten.spans.get(name, ()) if not span.file), None)
 

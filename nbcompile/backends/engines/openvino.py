@@ -16,7 +16,14 @@ import torch
 from torch import Tensor
 
 from nbcompile.backends.base import Backend, BackendSettings, GraphCompiler
-from nbcompile.backends.engines.engine import EngineProgram, EngineStep, Run, StaticGraph, of_engine
+from nbcompile.backends.engines.engine import (
+    EngineProgram,
+    EngineStep,
+    Run,
+    StaticGraph,
+    last_line,
+    of_engine,
+)
 from nbcompile.backends.engines.indices import inside
 from nbcompile.errors import BackendError, OptionError
 
@@ -69,7 +76,7 @@ def _compile(graph: StaticGraph, device: str, config: Mapping[str, Any]) -> Engi
     try:
         compiled = openvino.Core().compile_model(model, device, {**asked, **config})
     except RuntimeError as error:
-        raise BackendError(f"OpenVINO cannot compile it: {_last_line(error)}") from error
+        raise BackendError(f"OpenVINO cannot compile it: {last_line(error)}") from error
     layers = compiled.get_runtime_model().get_ordered_ops()
     steps = tuple(_steps(layers, graph))
     return EngineProgram(
@@ -125,7 +132,7 @@ def _convert(graph: StaticGraph) -> Any:
         lacking = re.search(r"aten\.[\w.]+", str(error))
         if lacking is not None:
             raise graph.lacks("OpenVINO", lacking[0]) from error
-        raise BackendError(f"OpenVINO's frontend failed: {_last_line(error)}") from error
+        raise BackendError(f"OpenVINO's frontend failed: {last_line(error)}") from error
     return model
 
 
@@ -190,11 +197,6 @@ def _text(layer: Any) -> str:
 
 def _info(layer: Any) -> dict[str, str]:
     return {name: str(getattr(value, "value", value)) for name, value in layer.get_rt_info().items()}
-
-
-def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else "no message"
 
 
 BACKEND = Backend(

@@ -16,7 +16,7 @@ from torch import Tensor, fx
 from torch.utils.dlpack import from_dlpack
 
 from nbcompile.backends.base import Backend, BackendSettings, GraphCompiler
-from nbcompile.backends.engines.engine import EngineProgram, EngineStep, StaticGraph, of_engine
+from nbcompile.backends.engines.engine import EngineProgram, EngineStep, StaticGraph, last_line, of_engine
 from nbcompile.backends.engines.exported import exported_program
 from nbcompile.backends.engines.indices import inside
 from nbcompile.backends.engines.tvm_schedules import scheduled
@@ -32,7 +32,7 @@ def _compiler(settings: BackendSettings) -> GraphCompiler:
     try:
         target = tvm.target.Target(settings.options.get("target") or llvm_target())
     except Exception as error:
-        raise OptionError(f"option target of tvm: {_last_line(error)}.") from error
+        raise OptionError(f"option target of tvm: {last_line(error)}.") from error
 
     def engine(graph: StaticGraph) -> EngineProgram:
         return _compile(graph, target)
@@ -51,7 +51,7 @@ def _compile(graph: StaticGraph, target: Any) -> EngineProgram:
             fused = scheduled(relax.get_pipeline("zero")(module))
         executable = tvm.compile(fused, target=target)
     except Exception as error:
-        raise BackendError(f"TVM cannot compile it: {_last_line(error)}") from error
+        raise BackendError(f"TVM cannot compile it: {last_line(error)}") from error
     tvm.get_global_func("runtime.config_threadpool")(1, torch.get_num_threads())
     machine = relax.VirtualMachine(executable, tvm.cpu())
     main = machine["main"]
@@ -85,8 +85,8 @@ def _imported(graph: StaticGraph) -> Any:
             raise graph.lacks("TVM", next(found, lacking[1])) from error
         at = _under_way(error)
         if at is not None:
-            raise graph.refuse(at, f"TVM's importer fails at {at.target}: {_last_line(error)}") from error
-        raise BackendError(f"TVM's importer failed: {_last_line(error)}") from error
+            raise graph.refuse(at, f"TVM's importer fails at {at.target}: {last_line(error)}") from error
+        raise BackendError(f"TVM's importer failed: {last_line(error)}") from error
 
 
 def _importers() -> dict[str, Callable[[fx.Node, Any], Any]]:
@@ -143,11 +143,6 @@ def _steps(module: Any) -> Iterator[EngineStep]:
             reads = tuple(made[value] for value in call.args[1] if value in made)
             made[binding.var] = str(binding.var)
             yield EngineStep(str(binding.var), str(call.args[0].name_hint), reads)
-
-
-def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
 
 
 BACKEND = Backend(

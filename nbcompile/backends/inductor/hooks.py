@@ -27,26 +27,17 @@ class Listener(Protocol):
     def fusion_begins(self, scheduler: Any, nodes: list[Any], graph: Any) -> None:
         """The scheduler's nodes before fusion; ``graph`` is the GraphLowering with the post-grad module."""
 
-    def offered(self, first: Any, second: Any, allowed: bool) -> None:
-        """A candidate pair, and whether Inductor found that it could be fused."""
+    @property
+    def offers(self) -> Any:
+        """What is told of pairs, if anything is: ``offered(first, second, allowed)``, a candidate and whether
+        Inductor found that it could be fused, ``refused(first, second, reason)``, why a pair (names of
+        scheduler nodes) is not, and ``scored(first, second, bytes_saved)``, the bytes that it would save."""
 
-    def refused(self, first: str, second: str, reason: str) -> None:
-        """Why a pair (names of scheduler nodes) is not fused, in Inductor's words."""
-
-    def scored(self, first: Any, second: Any, bytes_saved: int) -> None:
-        """The bytes that Inductor reckons a fusion would save."""
-
-    def codegen_begins(self, scheduler: Any) -> None:
-        """The scheduler's nodes are final."""
-
-    def kernel_defined(self, name: str, text: str) -> None:
-        """A kernel's definition, as the wrapper prints it."""
-
-    def kernel_called(self, nodes: Any, name: str) -> None:
-        """A call of a generated kernel that does these scheduler nodes."""
-
-    def library_called(self, node: Any) -> None:
-        """A call into a library (an extern scheduler node)."""
+    @property
+    def schedule(self) -> Any:
+        """What is told of code, if anything is: ``fused(nodes)``, the scheduler's final ones,
+        ``kernel_defined(name, text)`` as the wrapper prints it, ``kernel_called(nodes, name)`` of a generated
+        kernel that does these nodes, and ``library_called(node)`` of an extern one."""
 
     def choosing(self, buffer: Any) -> None:
         """The candidates of this template buffer are about to be timed."""
@@ -142,13 +133,16 @@ def _around(original: Any, wrap: Wrap) -> Any:
 
 
 def _tell(method: str, arguments: Callable[[], tuple[Any, ...] | None]) -> None:
-    """Call this method of the listener with what ``arguments()`` gives; nothing where that is ``None``."""
+    """Call this method of the listener, or of a part of it (``offers.scored``), with what ``arguments()``
+    gives; nothing where that, or the part, is ``None``."""
     listener = getattr(_local, "listener", None)
     if listener is None:
         return
     try:
-        if (given := arguments()) is not None:
-            getattr(listener, method)(*given)
+        part, _, name = method.rpartition(".")
+        told = getattr(listener, part) if part else listener
+        if told is not None and (given := arguments()) is not None:
+            getattr(told, name)(*given)
     except Exception as error:  # what we make of it must not stop the compile
         listener.failed(method, error)
 
@@ -224,29 +218,30 @@ HOOKS = (
     Hook(*_SCHEDULER, "fuse_nodes", _before("fusion_begins", _fusing), "graphs, loops and kernels"),
     Hook(
         *_SCHEDULER, "can_fuse",
-        _after("offered", lambda allowed, self, node1, node2, *_, **__: (node1, node2, bool(allowed))),
+        _after("offers.offered", lambda can, self, node1, node2, *_, **__: (node1, node2, bool(can))),
         "fusion decisions",
     ),
     Hook(
         _INDUCTOR + "scheduler", "WhyNoFuse", "__call__",
-        _before("refused", lambda self, reason, *a: (self.name1, self.name2, reason % a if a else reason)),
+        _before("offers.refused", lambda self, why, *a: (self.name1, self.name2, why % a if a else why)),
         "the reasons of refusals",
     ),
-    Hook(*_SCHEDULER, "score_fusion_memory", _after("scored", _scored), "the bytes that fusions save"),
-    Hook(*_SCHEDULER, "codegen", _before("codegen_begins", lambda self: (self,)), "what was fused"),
+    Hook(*_SCHEDULER, "score_fusion_memory", _after("offers.scored", _scored), "the bytes that fusions save"),
+    Hook(*_SCHEDULER, "codegen", _before("schedule.fused", lambda self: (self.nodes,)), "what was fused"),
     Hook(
         *_SCHEDULER, "codegen_extern_call",
-        _before("library_called", lambda self, scheduler_node, *_: (scheduler_node,)), "library calls",
+        _before("schedule.library_called", lambda self, scheduler_node, *_: (scheduler_node,)),
+        "library calls",
     ),
     Hook(
         _INDUCTOR + "debug", "", "set_kernel_post_grad_provenance_tracing",
-        _before("kernel_called", _called), "kernels",
+        _before("schedule.kernel_called", _called), "kernels",
         (_INDUCTOR + "codegen.cpp", _INDUCTOR + "codegen.triton"),
     ),
     Hook(
         _INDUCTOR + "codegen.wrapper", "PythonWrapperCodegen", "define_kernel",
         _before(
-            "kernel_defined",
+            "schedule.kernel_defined",
             lambda self, kernel_name, kernel_body, *_, **__: (kernel_name, kernel_body),
         ),
         "the kernels' texts",

@@ -137,6 +137,10 @@ class Schedule:
         """The scheduler's final nodes."""
         self.groups = {each.get_name(): at for at, node in enumerate(nodes) for each in node.get_nodes()}
 
+    def kernel_defined(self, name: str, text: str) -> None:
+        """The definition of a kernel, as the wrapper prints it."""
+        self.texts[name] = text
+
     def kernel_called(self, nodes: Iterable[Any], name: str) -> None:
         """``nodes`` may have marks between the scheduler's nodes."""
         held = [each for node in nodes if hasattr(node, "get_nodes") for each in node.get_nodes()]

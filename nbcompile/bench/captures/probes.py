@@ -29,6 +29,7 @@ from nbcompile.bench.captures.variants import (
 )
 from nbcompile.bench.captures.ways import Captured, Way
 from nbcompile.bench.measure.state import Snapshot
+from nbcompile.errors import in_one_line
 from nbcompile.record.captures import Case, Finding
 
 _CALLS = 3
@@ -107,8 +108,7 @@ def probe_all(subject: Subject, names: Sequence[str]) -> tuple[Finding, ...]:
         try:
             cases = _PROBES[name](subject)
         except Exception as error:  # e.g. a second capture that fails where the first did not
-            first = (str(error).strip().splitlines() or [""])[0]
-            cases = [Case("", "not probed", f"{type(error).__name__}: {first}")]
+            cases = [Case("", "not probed", in_one_line(error))]
         finally:
             subject.snapshot.restore()
         found.append(Finding(name, tuple(cases)))

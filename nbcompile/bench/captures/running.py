@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from nbcompile.bench.captures.frameworks import Framework
-from nbcompile.bench.captures.variants import codes
 from nbcompile.bench.captures.ways import reason_of
+from nbcompile.bench.measure.code_objects import codes
 from nbcompile.compiler.capture.torch_log import unprinted
 
 _MOST_LINES = 100_000

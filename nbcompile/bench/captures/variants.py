@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch.utils import _pytree
+
+from nbcompile.bench.measure.code_objects import names_in
 
 Arguments = tuple[Any, ...]
 _MOST = 4  # variants of one kind: each is compiled anew by some ways
@@ -105,7 +107,7 @@ def around(fn: Any) -> list[Binding]:
             continue
         if changeable(value):
             found.append(Binding(name, value, partial(setattr, cell, "cell_contents")))
-    for name in dict.fromkeys(name for code in codes(fn.__code__) for name in code.co_names):
+    for name in names_in(fn.__code__):
         value = fn.__globals__.get(name)
         if changeable(value):
             found.append(Binding(name, value, partial(fn.__globals__.__setitem__, name)))
@@ -125,14 +127,6 @@ def objects_around(fn: Any) -> dict[str, Any]:
     return {
         name: value for name, value in found.items() if not callable(value) and not inspect.ismodule(value)
     }
-
-
-def codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """A code object and those of the functions inside it."""
-    yield code
-    for inner in code.co_consts:
-        if isinstance(inner, types.CodeType):
-            yield from codes(inner)
 
 
 def changeable(value: Any) -> bool:

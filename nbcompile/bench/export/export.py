@@ -16,12 +16,13 @@ from nbcompile.bench.export.fresh import Inputs, Package, Run, loader, run_fresh
 from nbcompile.bench.export.program import DynamicDim, ExportedFunction
 from nbcompile.bench.export.report import Check, ExportReport, contestant_of
 from nbcompile.bench.measure.accuracy import check
-from nbcompile.bench.measure.compare import CompiledFunction, arguments_of, compare
+from nbcompile.bench.measure.compare import CompiledFunction, Measuring, arguments_of, compare_with
 from nbcompile.bench.measure.state import Snapshot
 from nbcompile.bench.measure.timing import Step, quiet, timed
-from nbcompile.errors import ExportError, OptionError
+from nbcompile.errors import ExportError, OptionError, in_one_line
 from nbcompile.record.compilation import Compilation
 from nbcompile.record.recorder import KernelStopwatch
+from nbcompile.settings import CompileSettings
 
 _PACKAGES = ("pt2", "aoti")
 
@@ -73,22 +74,8 @@ def export(
         tell("running it in a fresh process…")
         run = run_fresh(target, package, tries, threads=used, budget=budget)
         checks = tuple(_check(fn, each, name, got) for each, name, got in zip(tries, names, run.outputs))
-        record = None
-        if compilers:
-            file = contestant_of(package)
-            contestants = ("eager", file, *(name for name in compilers if name != "eager"))
-            # compare takes arguments of one kind.
-            called = fn if not (args and named) else lambda *args: fn(*args, **named)
-            record = compare(
-                called,
-                args or named,
-                contestants,
-                budget=budget,
-                threads=threads,
-                accuracy=False,
-                compile=_or_loaded(called, file, lambda: loader(package)(str(target)), named if args else {}),
-                progress=progress,
-            )
+        how = Measuring(budget=budget, threads=threads, accuracy=False)
+        record = _beside(program, target, package, compilers, how, progress) if compilers else None
     return _report(program, target, package, used, spent, run, checks, record)
 
 
@@ -119,6 +106,26 @@ def _exported(
     tell("writing the file…")
     building, _ = timed(lambda: _write(exported, target, package))
     return exporting, building
+
+
+def _beside(
+    program: ExportedFunction,
+    target: Path,
+    package: Package,
+    compilers: Sequence[str],
+    how: Measuring,
+    progress: Callable[[str], None] | None,
+) -> Compilation:
+    """The record of the program compiled here, timed in turns with eager and the file."""
+    fn, args, named = program.fn, program.args, dict(program.kwargs)
+    file = contestant_of(package)
+    contestants = ("eager", file, *(name for name in compilers if name != "eager"))
+    # A comparison takes arguments of one kind.
+    called = fn if not (args and named) else lambda *args: fn(*args, **named)
+    make = _or_loaded(called, file, lambda: loader(package)(str(target)), named if args else {})
+    return compare_with(
+        called, args or named, contestants, CompileSettings(), how, compile=make, progress=progress
+    )
 
 
 class _Loaded:
@@ -161,9 +168,8 @@ def _write(exported: torch.export.ExportedProgram, path: Path, package: Package)
     try:
         aoti_compile_and_package(exported, package_path=str(path), inductor_configs=configs)
     except Exception as error:
-        lines = str(error).strip().splitlines()
         raise ExportError(
-            f"AOTInductor cannot compile this: {type(error).__name__}: {lines[0] if lines else ''}",
+            f"AOTInductor cannot compile this: {in_one_line(error)}",
             advice='It needs a C++ compiler; package="pt2" needs none.',
         ) from error
 

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nbcompile.bench.measure.state import Snapshot
 from nbcompile.bench.measure.timing import Step
-from nbcompile.errors import MeasureError
+from nbcompile.errors import MeasureError, in_one_line
 from nbcompile.record.compilation import Accuracy
 
 FACTOR = 2.0
@@ -60,8 +60,7 @@ def check(eager: Step, contestants: Mapping[str, Step], snapshot: Snapshot) -> t
             try:
                 got = _run(step, snapshot)
             except Exception as error:  # whatever a backend raises is the finding, not our failure
-                reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
-                found.append(Accuracy(name, RUN, None, None, agrees=False, reason=reason))
+                found.append(Accuracy(name, RUN, None, None, agrees=False, reason=in_one_line(error)))
                 continue
             found += [
                 compare_values(name, output, got, expected, reference, why_not, uses_random)

@@ -120,10 +120,7 @@ class Ranks:
         if parallel not in PARALLELS:
             raise RanksError(f"parallel is one of {', '.join(PARALLELS)}, not {parallel!r}.")
         tell = progress or (lambda text: None)
-        source, read = _program(program, names)
-        for name in split:
-            if name not in read:
-                raise RanksError(f"{name} is to be split, and the program does not read it.")
+        source, read = _program(program, names, split)
         cell = cell or RankCell(f"<ranks {next(_numbers)}>")
         if cell.filename not in linecache.cache:
             lines = source.splitlines(keepends=True)
@@ -278,18 +275,24 @@ def names_read(source: str, filename: str = "<cell>") -> tuple[str, ...]:
     return tuple(found)
 
 
-def _program(program: str | Callable[..., Any], names: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The source to run, and what it reads."""
+def _program(
+    program: str | Callable[..., Any], names: Mapping[str, Any], split: Sequence[str]
+) -> tuple[str, dict[str, Any]]:
+    """The source to run, and what it reads: all that is to be split, too."""
     if isinstance(program, str):
-        return program, {name: names[name] for name in names_read(program) if name in names}
-    if not isinstance(program, types.FunctionType):
+        source, read = program, {name: names[name] for name in names_read(program) if name in names}
+    elif isinstance(program, types.FunctionType):
+        code = program.__code__
+        parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        given = [name for name in parameters if name in names or name in _RESERVED]
+        source = f"__program__({', '.join(f'{name}={name}' for name in given)})"
+        read = {**{name: names[name] for name in given if name in names}, "__program__": program}
+    else:
         raise RanksError(f"a program is source or a function, not {type(program).__name__}.")
-    code = program.__code__
-    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    given = [name for name in parameters if name in names or name in _RESERVED]
-    read = {name: names[name] for name in given if name in names}
-    call = ", ".join(f"{name}={name}" for name in given)
-    return f"__program__({call})", {**read, "__program__": program}
+    for name in split:
+        if name not in read:
+            raise RanksError(f"{name} is to be split, and the program does not read it.")
+    return source, read
 
 
 def _record(reply: Reply) -> RankRecord:

@@ -29,24 +29,21 @@ from nbcompile.bench.sweep.workers import (
     usable,
 )
 from nbcompile.errors import OptionError, in_one_line
-from nbcompile.settings import CompileSettings
+from nbcompile.settings import CompileSettings, keywords_of
 from nbcompile.units import seconds_text
 
 Progress = Callable[[str], None]
 _UNFINISHED = ("lost", "not run")
 
 
+@keywords_of(Measuring, without=("memory",))
 def sweep(
     fn: Callable[..., Any] | None,
     make_inputs: Callable[..., Any],
     grid: Mapping[str, Any],
     *,
-    train: bool = False,
     fullgraph: bool = False,
     budget: float = 0.3,
-    threads: int | None = None,
-    cold: bool = True,
-    accuracy: bool = True,
     isolated: bool = False,
     timeout: float | None = None,
     executor: Executor | None = None,
@@ -55,6 +52,7 @@ def sweep(
     modules: Iterable[types.ModuleType] = (),
     compile: Callable[..., Any] | None = None,
     progress: Progress | None = None,
+    **settings: Any,
 ) -> Sweep:
     """Measure ``fn`` at every combination of what ``grid`` names, each beside eager.
 
@@ -83,33 +81,30 @@ def sweep(
     another process, RecordError where ``store`` is another kind of file.
     """
     parsed = Grid.parse(grid)
-    settings = parsed.settings(fullgraph)
-    if compile is not None and (isolated or executor is not None):
-        raise OptionError("a compile function of one's own cannot be sent to another process.")
-    if timeout is not None and not isolated:
-        raise OptionError("a time limit needs a process to end.", advice="Give isolated=True too.")
+    compiles = parsed.settings(fullgraph)
+    elsewhere = isolated or executor is not None
+    _check(elsewhere and compile is not None, timeout is not None and not isolated)
     program = SweepProgram(fn, make_inputs)
-    measuring = Measuring(train, budget, threads, cold, accuracy, memory=isolated)
-    keys = keys_of(program, settings, measuring, isolated)
-    kept = PointStore(store)
-    run = _Run(settings, keys, kept, _finished(settings, keys, kept, resume), progress or _Line())
-    interrupted = False
+    measuring = Measuring(budget=budget, memory=isolated, **settings)
+    keys, kept = keys_of(program, compiles, measuring, isolated), PointStore(store)
+    run = _Run(compiles, keys, kept, _finished(compiles, keys, kept, resume), progress or _Line())
     try:
-        if run.left() and (isolated or executor is not None):
+        if run.left() and elsewhere:
             data = packed(program, tuple(modules))
             _in_processes(run, data, measuring, isolated, timeout, executor)
         _locally(run, program, measuring, compile)
     except KeyboardInterrupt:
-        interrupted = True
         again = "the same store" if store is not None else "resume= this sweep"
-        run.note(
-            f"Interrupted: {len(run.done)} of {len(settings)} points are done; call it with {again} to go on."
-        )
-    run.tell.close() if isinstance(run.tell, _Line) else None
-    outcomes = {
-        point: run.done.get(point, Outcome("not run", "the sweep was interrupted")) for point in settings
-    }
-    return Sweep(parsed, outcomes, keys, tuple(run.notes), interrupted)
+        run.interrupted = True
+        run.note(f"Interrupted: {run.progress()} are done; call it with {again} to go on.")
+    return Sweep(parsed, run.outcomes(), keys, tuple(run.notes), run.interrupted)
+
+
+def _check(compile_elsewhere: bool, limit_here: bool) -> None:
+    if compile_elsewhere:
+        raise OptionError("a compile function of one's own cannot be sent to another process.")
+    if limit_here:
+        raise OptionError("a time limit needs a process to end.", advice="Give isolated=True too.")
 
 
 def _finished(
@@ -140,11 +135,22 @@ class _Run:
         self.settings, self.keys, self.store = settings, keys, store
         self.done, self.tell = done, tell
         self.notes: list[str] = []
+        self.interrupted = False
         self.together = 0  # points at a time, elsewhere
         self._spent: dict[str, list[float]] = {}
 
     def left(self) -> list[Point]:
         return [point for point in self.settings if point not in self.done]
+
+    def outcomes(self) -> dict[Point, Outcome]:
+        """Of all points, once no more are run."""
+        if isinstance(self.tell, _Line):
+            self.tell.close()
+        missing = Outcome("not run", "the sweep was interrupted")
+        return {point: self.done.get(point, missing) for point in self.settings}
+
+    def progress(self) -> str:
+        return f"{len(self.done)} of {len(self.settings)} points"
 
     def note(self, text: str) -> None:
         if text and text not in self.notes:
@@ -162,7 +168,7 @@ class _Run:
             self._say(point)
 
     def _say(self, point: Point) -> None:
-        self.tell(f"{len(self.done)} of {len(self.settings)} points{self._time_left()}: {point}")
+        self.tell(f"{self.progress()}{self._time_left()}: {point}")
 
     def _time_left(self) -> str:
         """The points left, each as long as its backend's others took on average, else as all others."""

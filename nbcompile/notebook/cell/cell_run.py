@@ -21,6 +21,7 @@ import torch
 import torch._dynamo
 from torch._dynamo.exc import TorchDynamoException
 
+from nbcompile.bench.measure.code_objects import names_in
 from nbcompile.compiler.capture.cell_to_function import (
     SWITCHBOARD,
     CellFunction,
@@ -235,7 +236,8 @@ class CellRun:
             keep=keep,
         )
         # Globals of its own: Dynamo writes names of its own into a function's globals.
-        code_names = tuple(name for name in keep if name in _names_of(function.code))
+        known = names_in(function.code)
+        code_names = tuple(name for name in keep if name in known)
         scope = {"__name__": self.namespace.get("__name__", "__main__"), "__builtins__": builtins}
         bound = function.bind({**scope, **{name: self.namespace[name] for name in code_names}})
         numbers: tuple[str, ...] = ()
@@ -395,14 +397,6 @@ class CellRun:
             while trace is not None and part.function.name in trace.tb_frame.f_code.co_name:
                 trace = trace.tb_next
         error.__traceback__ = without_resumes(trace)
-
-
-def _names_of(code: types.CodeType) -> set[str]:
-    names = set(code.co_names)
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            names |= _names_of(const)
-    return names
 
 
 def _first_line(error: BaseException) -> str:

@@ -33,7 +33,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nbcompile.backends import registry
-from nbcompile.errors import OptionError, PlayError
+from nbcompile.errors import OptionError, PlayError, in_one_line
 from nbcompile.notebook.arguments import DTYPES, CellOptions
 from nbcompile.notebook.cell.compiling import settings_of
 from nbcompile.notebook.cell.measuring import measure_parts
@@ -303,8 +303,7 @@ def _try_eager(pieces: Sequence[ProgramPiece], train: bool, settings: PlaySettin
         try:
             step_of(pieces, train)()
         except Exception as error:
-            lines = str(error).strip().splitlines()
-            why = f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+            why = in_one_line(error).rstrip(".")
             if settings.sizes:
                 what = ", ".join(f"{old} cannot become {new}" for old, new in settings.sizes)
                 raise PlayError(
