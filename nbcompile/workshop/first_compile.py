@@ -11,7 +11,7 @@ import nbcompile
 from nbcompile.record.compilation import Compilation
 from nbcompile.record.provenance import Links
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import keyed, traffic
+from nbcompile.workshop.judging import keyed, one_of, record_of, traffic
 
 BECAME = ("kernels", "library call", "graph break")
 
@@ -95,9 +95,7 @@ def one(
             "The result is not that of the cell. Write each product down for a matrix of 2 × 2: what does "
             "one element of its result consist of, and along which axis?"
         )
-    compiled = nbcompile.compile(answer, dynamic=False)
-    compiled(*inputs)
-    record = compiled.compilation
+    record = record_of(answer, *inputs)
     if record.breaks:
         raise WrongAnswerError(f"The result is right, but the graph breaks: {record.breaks[0].reason}.")
     if calls := _calls(record):
@@ -123,9 +121,8 @@ def cannot(
 ) -> str:
     _filled_in(answer, tuple(programs))
     said = []
+    one_of(answer, programs, BECAME)
     for name, program in programs.items():
-        if answer[name] not in BECAME:
-            raise WrongAnswerError(f"{name}: answer with one of {', '.join(map(repr, BECAME))}.")
         compiled = nbcompile.compile(program, dynamic=False)
         got, record = compiled(x), compiled.compilation
         torch.testing.assert_close(got, program(x), rtol=1e-4, atol=1e-4)

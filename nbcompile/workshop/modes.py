@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import nbcompile
 from nbcompile.errors import OptionError
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import number, returned, whole_numbers
+from nbcompile.workshop.judging import equal, number, returned, whole_numbers
 
 FIGURES: dict[str, dict[str, tuple[float, float]]] = {
     "softmax bf16 8k×8k": {
@@ -95,13 +95,11 @@ def count(answer: Mapping[str, int], fn: Callable[..., Any], *inputs: Any) -> st
     found = {**launches(fn, *inputs), "replayed": 1}
     whole_numbers(answer, found)
     hints = {
-        "eager": "Eagerly, each operator is a launch; one that only views its input is none",
-        "default": "Matrix products are library calls, and stay. Between two of them, fusion is at work",
-        "replayed": "A captured graph is handed to the driver whole",
+        "eager": "Eagerly, each operator is a launch; one that only views its input is none.",
+        "default": "Matrix products are library calls, and stay. Between two of them, fusion is at work.",
+        "replayed": "A captured graph is handed to the driver whole.",
     }
-    for name, value in found.items():
-        if answer[name] != value:
-            raise WrongAnswerError(f"{name!r} is not {answer[name]}. {hints[name]}.")
+    equal(answer, found, hints)
     return (
         f"{found['eager']} launches, {found['default']} after fusion, 1 with a graph: fusion makes launches "
         "fewer, a graph makes them cheap."

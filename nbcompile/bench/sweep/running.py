@@ -90,8 +90,7 @@ def sweep(
     run = _Run(compiles, keys, kept, _finished(compiles, keys, kept, resume), progress or _Line())
     try:
         if run.left() and elsewhere:
-            data = packed(program, tuple(modules))
-            _in_processes(run, data, measuring, isolated, timeout, executor)
+            _in_processes(run, packed(program, tuple(modules)), measuring, isolated, timeout, executor)
         _locally(run, program, measuring, compile)
     except KeyboardInterrupt:
         again = "the same store" if store is not None else "resume= this sweep"
