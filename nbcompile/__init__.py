@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nbcompile.bench.compare import compare
     from nbcompile.bench.export.export import export
     from nbcompile.bench.measure.modes import mode_diff
-    from nbcompile.bench.ranks.session import Ranks
+    from nbcompile.bench.ranks.ranks import Ranks
     from nbcompile.bench.regressions.suite import case
     from nbcompile.compiler.runtime.cache import clear_cache
     from nbcompile.notebook.play.exploring import explore
@@ -48,7 +48,7 @@ _HOMES = {
     "Compilation": "nbcompile.record.compilation",
     "Compiled": "nbcompile.api",
     "Options": "nbcompile.options",
-    "Ranks": "nbcompile.bench.ranks.session",
+    "Ranks": "nbcompile.bench.ranks.ranks",
     "Recorder": "nbcompile.record.recorder",
     "captures": "nbcompile.bench.captures.captures",
     "case": "nbcompile.bench.regressions.suite",

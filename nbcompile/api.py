@@ -9,36 +9,25 @@ import os
 import types
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, Unpack, overload
 
 import torch
 import torch._dynamo
 from torch import fx
 
-from nbcompile.backends.base import BackendArgument
+from nbcompile.backends.nbcompile import pipeline
 from nbcompile.compiler.capture.function_to_fx import Backend, delegating_backend, make_backend
 from nbcompile.compiler.capture.fx_to_aten import CompileAten
 from nbcompile.compiler.capture.listening import Session
-from nbcompile.compiler.stages import AtenGraph, CompiledModule
 from nbcompile.errors import OptionError
-from nbcompile.options import Options
 from nbcompile.record.compilation import Cell, Compilation
-from nbcompile.record.recorder import Recorder, Stopwatch
-from nbcompile.settings import CompileSettings
+from nbcompile.record.recorder import KernelStopwatch, Recorder
+from nbcompile.settings import CompileKeywords, CompileSettings, keywords_of
 
 
-class _Asked(TypedDict, total=False):
+class _Keywords(CompileKeywords, total=False):
     """Keyword arguments of :func:`compile`."""
 
-    backend: BackendArgument
-    mode: str | None
-    fullgraph: bool
-    dynamic: bool | None
-    options: Mapping[str, Any] | None
-    name: str | None
-    disable: bool
-    recompile_limit: int | None
-    shapes_spec: Any
     cell: Cell | None
     progress: Callable[[str], None] | None
     compile_aten: CompileAten | None
@@ -46,25 +35,18 @@ class _Asked(TypedDict, total=False):
 
 
 @overload
-def compile(fn: Callable[..., Any], **asked: Unpack[_Asked]) -> Compiled: ...
+def compile(fn: Callable[..., Any], **asked: Unpack[_Keywords]) -> Compiled: ...
 @overload
-def compile(fn: None = None, **asked: Unpack[_Asked]) -> Callable[[Callable[..., Any]], Compiled]: ...
+def compile(fn: None = None, **asked: Unpack[_Keywords]) -> Callable[[Callable[..., Any]], Compiled]: ...
+@keywords_of(CompileSettings)
 def compile(
     fn: Callable[..., Any] | None = None,
     *,
-    backend: BackendArgument = "nbcompile",
-    mode: str | None = None,
-    fullgraph: bool = False,
-    dynamic: bool | None = None,
-    options: Mapping[str, Any] | None = None,
-    name: str | None = None,
-    disable: bool = False,
-    recompile_limit: int | None = None,
-    shapes_spec: Any = None,
     cell: Cell | None = None,
     progress: Callable[[str], None] | None = None,
     compile_aten: CompileAten | None = None,
     recorder: Recorder | None = None,
+    **settings: Any,
 ) -> Compiled | Callable[[Callable[..., Any]], Compiled]:
     """Compile a function or ``nn.Module`` and keep the record of it.
 
@@ -89,12 +71,9 @@ def compile(
 
     Raises OptionError for an unknown backend, mode or option, TypeError if ``fn`` is not callable.
     """
-    settings = CompileSettings(
-        backend, mode, options, dynamic, fullgraph, name, disable, recompile_limit, shapes_spec
-    )
     made = functools.partial(
         Compiled,
-        settings=settings,
+        settings=CompileSettings(**settings),
         cell=cell,
         progress=progress,
         compile_aten=compile_aten,
@@ -131,7 +110,7 @@ class Compiled:
         session = Session(recorder)
         inner: Backend
         if settings.ours:
-            inner = make_backend(options, recorder, compile_aten or _pipeline, record_breaks=False)
+            inner = make_backend(options, recorder, compile_aten or pipeline, record_breaks=False)
         else:
             inner = delegating_backend(recorder, settings.compiler())
         tracker = _Tracker(session, inner)
@@ -172,7 +151,7 @@ class Compiled:
         return not self.eager_reason
 
     @property
-    def stopwatches(self) -> Mapping[str, Stopwatch]:
+    def stopwatches(self) -> Mapping[str, KernelStopwatch]:
         """What times the kernels of each graph that runs our code, by the graph's id."""
         recorder: Recorder = self.recorder
         return recorder.stopwatches
@@ -350,12 +329,6 @@ def _calling(target: Callable[..., Any]) -> Callable[..., Any]:
         return target(*args, **kwargs)
 
     return call
-
-
-def _pipeline(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledModule:
-    from nbcompile.compiler.compile_graph import compile_graph
-
-    return compile_graph(aten, options, recorder)
 
 
 def _name_of(fn: Callable[..., Any]) -> str:

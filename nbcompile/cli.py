@@ -42,7 +42,12 @@ def _parser() -> argparse.ArgumentParser:
         "nbcompile", description="Watch what compilers make of PyTorch programs."
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_bench(commands)
+    _add_diff(commands)
+    return parser
 
+
+def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     bench = commands.add_parser("bench", help="compile and time a suite", description=_BENCH)
     bench.add_argument("suite", help="the Python file")
     bench.add_argument("--save", metavar="FILE", help="write records and times to this .json file")
@@ -79,6 +84,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     bench.set_defaults(command=_bench)
 
+
+def _add_diff(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     diff = commands.add_parser("diff", help="what got worse between two runs", description=_DIFF)
     diff.add_argument("before", help="a file of nbcompile bench --save")
     diff.add_argument("after", help="a later one")
@@ -111,13 +118,13 @@ def _parser() -> argparse.ArgumentParser:
         help="the same of compiling (default: 0.25)",
     )
     diff.set_defaults(command=_diff)
-    return parser
 
 
 def _bench(parsed: argparse.Namespace) -> int:
     from nbcompile.backends import registry
-    from nbcompile.bench.regressions.bench import Settings, run_suite
+    from nbcompile.bench.regressions.bench import run_suite
     from nbcompile.bench.regressions.report import bench_text
+    from nbcompile.bench.regressions.suite import SuiteSettings
     from nbcompile.options import Options
 
     registry.check(parsed.backend)
@@ -127,7 +134,7 @@ def _bench(parsed: argparse.Namespace) -> int:
         raise OptionError(f"-o is an option of nbcompile, and this is --backend {parsed.backend}.")
     if parsed.save and not Path(parsed.save).resolve().parent.is_dir():
         raise NbcompileError(f"--save {parsed.save}: there is no such folder.")
-    settings = Settings(
+    settings = SuiteSettings(
         parsed.backend,
         parsed.mode,
         dict(parsed.option),
@@ -145,13 +152,13 @@ def _bench(parsed: argparse.Namespace) -> int:
 
 
 def _diff(parsed: argparse.Namespace) -> int:
-    from nbcompile.bench.regressions.bench import Bench
+    from nbcompile.bench.regressions.bench import SuiteRun
     from nbcompile.bench.regressions.findings import compare_benches
     from nbcompile.bench.regressions.report import FORMATS, failing
 
     findings = compare_benches(
-        Bench.read(parsed.before),
-        Bench.read(parsed.after),
+        SuiteRun.read(parsed.before),
+        SuiteRun.read(parsed.after),
         threshold=parsed.threshold,
         compile_threshold=parsed.compile_threshold,
     )

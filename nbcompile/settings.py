@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from nbcompile.options import MODES, Options
 from nbcompile.record.compilation import Cell
 from nbcompile.record.recorder import Recorder
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from nbcompile.backends.base import BackendArgument, GraphCompiler
+
+F = TypeVar("F", bound=Callable[..., Any])
+One = TypeVar("One", bound="DataclassInstance")
+Two = TypeVar("Two", bound="DataclassInstance")
+
+
+class CompileKeywords(TypedDict, total=False):
+    """The fields of :class:`CompileSettings`, for the types of functions that take them as keywords."""
+
+    backend: BackendArgument
+    mode: str | None
+    options: Mapping[str, Any] | None
+    dynamic: bool | None
+    fullgraph: bool
+    name: str | None
+    disable: bool
+    recompile_limit: int | None
+    shapes_spec: Any
 
 
 @dataclass(frozen=True)
@@ -65,9 +86,12 @@ class CompileSettings:
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """Those that are of a compile rather than of a function, for a ``compile`` of the user's own."""
-        names = ("backend", "mode", "options", "dynamic", "fullgraph")
-        return {name: getattr(self, name) for name in names}
+        """They as keyword arguments, also for a ``compile`` of the user's own: of what not everybody knows,
+        only what was asked for."""
+        always = ("backend", "mode", "options", "dynamic", "fullgraph")
+        fields = dataclasses.fields(self)
+        given = {field.name: getattr(self, field.name) for field in fields}
+        return {f.name: given[f.name] for f in fields if f.name in always or given[f.name] != f.default}
 
     def check(self) -> None:
         """OptionError for an unknown backend, or a mode or option that it does not have. Loads it."""
@@ -91,3 +115,38 @@ class CompileSettings:
         if self.backend != "inductor":
             return self
         return dataclasses.replace(self, options={"fallback_random": True, **(self.options or {})})
+
+
+def keywords_of(*kinds: type, without: Collection[str] = ()) -> Callable[[F], F]:
+    """Decorate a function that takes the fields of these dataclasses as ``**settings``, without some: help(),
+    ``inspect.signature`` and tab completion list them, and no signature has to."""
+
+    def decorate(function: F) -> F:
+        own = inspect.signature(function)
+        listed = list(own.parameters.values())
+        fields = (field for kind in kinds for field in dataclasses.fields(kind))
+        more = [
+            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type)
+            for f in fields
+            if f.name not in own.parameters and f.name not in without
+        ]
+        first = next(n for n, each in enumerate(listed) if each.kind > each.POSITIONAL_OR_KEYWORD)
+        function.__signature__ = own.replace(  # type: ignore[attr-defined]
+            parameters=[*listed[:first], *more, *(p for p in listed[first:] if p.kind is not p.VAR_KEYWORD)]
+        )
+        return function
+
+    return decorate
+
+
+def made_of(
+    settings: Mapping[str, Any], first: type[One], second: type[Two], without: Collection[str] = ()
+) -> tuple[One, Two]:
+    """Values of two dataclasses from keywords that name fields of either. TypeError for any other name, and
+    for those in ``without``."""
+    known = [{field.name for field in dataclasses.fields(kind)} for kind in (first, second)]
+    for name in settings:
+        if name in without or not any(name in names for names in known):
+            raise TypeError(f"got an unexpected keyword argument {name!r}")
+    one, two = ({name: settings[name] for name in settings if name in names} for names in known)
+    return first(**one), second(**two)

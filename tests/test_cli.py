@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nbcompile.bench.regressions.bench import Bench, CaseResult, Settings
-from nbcompile.bench.regressions.suite import chosen, load
+from nbcompile.bench.regressions.bench import CaseResult, SuiteRun
+from nbcompile.bench.regressions.suite import SuiteSettings, chosen, load
 from nbcompile.cli import main
 from nbcompile.errors import SuiteError
 from nbcompile.record.compilation import Compilation, GraphBreak, Measurement, Span
@@ -42,18 +42,18 @@ def test_a_suite_is_run_and_saved(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert status == 1  # one fails
     said = capsys.readouterr()
     assert "softmax[rows=16], process 1 of 1…" in said.err
-    bench = Bench.read(saved)
+    bench = SuiteRun.read(saved)
     good, dies = bench.cases
     assert good.error == "" and good.record is not None
     assert len(good.record.recompiles) == 1 and len(good.processes) == 1
     own = next(m for m in good.processes[0] if m.contestant == "nbcompile")
     assert own.ran_compiled and own.steady and own.cold and own.threads == 1
-    assert (good.line, dies.error) == (7, "its process died (signal 6)")
+    assert (good.line, dies.error) == (7, "its process died: killed by SIGABRT")
     rows = {line.split("  ")[0]: line for line in said.out.splitlines()}
     assert "2 graphs, 0 breaks, 1 recompile, 2 kernels" in rows["softmax[rows=16]"]
-    assert "fails: its process died (signal 6)" in rows["dies"]
+    assert "fails: its process died: killed by SIGABRT" in rows["dies"]
     assert main(["diff", str(saved), str(saved)]) == 0
-    assert Bench.read(saved).to_json() == saved.read_text()
+    assert SuiteRun.read(saved).to_json() == saved.read_text()
 
 
 def measured(
@@ -74,7 +74,7 @@ def measured(
 
 def saved(folder: Path, name: str, *cases: CaseResult) -> str:
     path = folder / name
-    path.write_text(Bench("suite.py", "/project", Settings(), cases).to_json())
+    path.write_text(SuiteRun("suite.py", "/project", SuiteSettings(), cases).to_json())
     return str(path)
 
 
@@ -169,7 +169,7 @@ def test_cases_that_come_go_fail_and_work(tmp_path: Path, capsys: pytest.Capture
 def test_what_only_left_out_is_not_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = saved(tmp_path, "A.json", FAST, dataclasses.replace(FAST, name="b"))
     after = tmp_path / "B.json"
-    after.write_text(Bench("suite.py", "/project", Settings(only="a"), (FAST,)).to_json())
+    after.write_text(SuiteRun("suite.py", "/project", SuiteSettings(only="a"), (FAST,)).to_json())
     assert main(["diff", before, str(after)]) == 0
     assert capsys.readouterr().out == "0 regressions, 0 improvements in 1 case\n"
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import pickle
-from dataclasses import fields
+from typing import Any
 
 import pytest
+import torch
 
 import nbcompile
+from nbcompile.bench.measure.compare import Measuring
 from nbcompile.errors import OptionError
-from nbcompile.settings import CompileSettings
-
-
-def test_compile_takes_every_field_with_its_default() -> None:
-    taken = inspect.signature(nbcompile.compile).parameters
-    assert {field.name: field.default for field in fields(CompileSettings)} == {
-        field.name: taken[field.name].default for field in fields(CompileSettings)
-    }
+from nbcompile.settings import CompileKeywords, CompileSettings, made_of
 
 
 @pytest.mark.parametrize(
@@ -65,3 +61,31 @@ def test_it_travels_to_another_process() -> None:
     assert pickle.loads(pickle.dumps(settings)) == settings
     assert list(settings.keywords) == ["backend", "mode", "options", "dynamic", "fullgraph"]
     assert CompileSettings(recompile_limit=2).limits == {"recompile_limit": 2}
+
+
+def test_the_keywords_of_a_signature_are_written_once() -> None:
+    fields = {field.name: field.default for field in dataclasses.fields(CompileSettings)}
+    assert set(CompileKeywords.__annotations__) == set(fields)
+    found = {name: each.default for name, each in inspect.signature(nbcompile.compile).parameters.items()}
+    assert list(found)[:2] == ["fn", "backend"] and {**found, **fields} == found
+    compare = inspect.signature(nbcompile.compare).parameters
+    assert {"train", "mode", "dynamic", "budget"} <= compare.keys() and "backend" not in compare
+    assert "settings" not in compare
+
+
+def test_keywords_that_nobody_has_are_refused() -> None:
+    one, two = made_of({"mode": "max-autotune", "train": True}, CompileSettings, Measuring)
+    assert one == CompileSettings(mode="max-autotune") and two == Measuring(train=True)
+    for name in ("budgett", "backend"):
+        wrong: dict[str, Any] = {name: 1}
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+            nbcompile.compare(torch.sin, (torch.ones(2),), **wrong)
+    with pytest.raises(TypeError, match="budgett"):
+        nbcompile.compile(torch.sin, budgett=1)  # type: ignore[call-overload]
+
+
+def test_what_not_everybody_knows_is_handed_on_only_if_asked_for() -> None:
+    plain = CompileSettings("inductor").keywords
+    assert list(plain) == ["backend", "mode", "options", "dynamic", "fullgraph"]
+    asked = CompileSettings("inductor", name="f", recompile_limit=2)
+    assert asked.keywords == {**plain, "name": "f", "recompile_limit": 2}

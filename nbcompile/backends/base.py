@@ -30,7 +30,7 @@ DEFAULT = ("default",)
 
 
 @dataclass(frozen=True)
-class Settings:
+class BackendSettings:
     """What a compile asks of its backend: torch.compile's mode and ``dynamic``, and its own options."""
 
     mode: str = "default"
@@ -51,7 +51,7 @@ class Backend:
 
     name: str
     summary: str
-    compiler: Callable[[Settings], GraphCompiler]
+    compiler: Callable[[BackendSettings], GraphCompiler]
     modules: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     modes: tuple[str, ...] = DEFAULT
@@ -81,7 +81,7 @@ class Backend:
             advice = f"Run: {self.install}" if "installed" in missing and self.install else ""
             raise OptionError(f"backend {self.name!r} {missing}.", advice=advice)
 
-    def bound(self, settings: Settings) -> GraphCompiler:
+    def bound(self, settings: BackendSettings) -> GraphCompiler:
         """:attr:`compiler` of these settings. OptionError where it is not here or takes no such mode."""
         self.check()
         if settings.mode not in self.modes:
@@ -99,7 +99,7 @@ BackendArgument = str | Inner | Backend
 """What ``nbcompile.compile(backend=...)`` takes."""
 
 
-def of_inner(inner: Inner, settings: Settings) -> GraphCompiler:
+def of_inner(inner: Inner, settings: BackendSettings) -> GraphCompiler:
     """A torch.compile backend, mode and options handed to it as torch.compile hands them."""
     given: dict[str, Any] = {}
     if settings.mode != "default":
@@ -114,21 +114,15 @@ def of_inner(inner: Inner, settings: Settings) -> GraphCompiler:
     return compiler
 
 
-def of_torch(name: str) -> Callable[[Settings], GraphCompiler]:
+def of_torch(name: str) -> Callable[[BackendSettings], GraphCompiler]:
     """``Backend.compiler`` of a backend that torch itself knows by this name."""
 
-    def compiler(settings: Settings) -> GraphCompiler:
+    def compiler(settings: BackendSettings) -> GraphCompiler:
         from torch._dynamo.backends.registry import lookup_backend
 
         return of_inner(lookup_backend(name), settings)
 
     return compiler
-
-
-def refuse_options(name: str, settings: Settings) -> None:
-    """OptionError if any are given to a backend that has none."""
-    if settings.options:
-        raise OptionError(f"backend {name!r} takes no options, got {', '.join(settings.options)}.")
 
 
 def _is_there(module: str) -> bool:

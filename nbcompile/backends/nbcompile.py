@@ -38,7 +38,7 @@ def nbcompile_backend(
         recorder = Recorder(checked)
     elif not isinstance(recorder, Recorder):
         raise OptionError(f"option recorder wants a nbcompile.record.recorder.Recorder, got {recorder!r}.")
-    return make_backend(checked, recorder, _pipeline)(gm, example_inputs)
+    return make_backend(checked, recorder, pipeline)(gm, example_inputs)
 
 
 def register() -> None:
@@ -57,7 +57,8 @@ BACKEND = Backend(
 )
 
 
-def _pipeline(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledModule:
+def pipeline(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledModule:
+    """:func:`nbcompile.compiler.compile_graph.compile_graph`, which is imported with the first graph."""
     from nbcompile.compiler.compile_graph import compile_graph
 
     return compile_graph(aten, options, recorder)

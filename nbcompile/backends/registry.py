@@ -11,7 +11,7 @@ from typing import Any
 
 import nbcompile.backends
 import nbcompile.backends.engines
-from nbcompile.backends.base import Backend, BackendArgument, GraphCompiler, Inner, Settings, of_inner
+from nbcompile.backends.base import Backend, BackendArgument, BackendSettings, GraphCompiler, Inner, of_inner
 from nbcompile.errors import OptionError
 
 
@@ -27,7 +27,7 @@ def resolve(
     (``package.module.function``) or as it was defined in the notebook or program itself. OptionError where it
     is unknown, not here, or does not take what was given.
     """
-    settings = Settings(mode or "default", dict(options or {}), dynamic)
+    settings = BackendSettings(mode or "default", dict(options or {}), dynamic)
     found = _named(backend) if isinstance(backend, str) else backend
     return found.bound(settings) if isinstance(found, Backend) else of_inner(found, settings)
 

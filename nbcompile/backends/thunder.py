@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from nbcompile.backends.base import Backend, GraphCompiler, Settings
+from nbcompile.backends.base import Backend, BackendSettings, GraphCompiler
 from nbcompile.compiler.stages import FxGraph
 from nbcompile.errors import OptionError
 from nbcompile.record.recorder import Recorder
 
 
-def _compiler(settings: Settings) -> GraphCompiler:
+def _compiler(settings: BackendSettings) -> GraphCompiler:
     """Options: the keywords of ``thunder.jit``."""
     try:
         from thunder.dynamo import ThunderCompiler

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, overload
 
-from nbcompile.bench.measure.compare import DEFAULT_CONTESTANTS, Contestant
+from nbcompile.bench.measure.compare import DEFAULT_CONTESTANTS, Contestant, Measuring
 from nbcompile.bench.measure.compare import compare as compare_once
 from nbcompile.bench.sweep.result import Sweep
 from nbcompile.bench.sweep.running import sweep
 from nbcompile.record.compilation import Compilation
+from nbcompile.settings import CompileSettings, keywords_of
 
 
 @overload
@@ -36,6 +37,7 @@ def compare(
 ) -> Sweep: ...
 
 
+@keywords_of(CompileSettings, Measuring, without=("backend",))
 def compare(
     fn: Any,
     inputs: Any = (),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import dataclasses
 import importlib.util
 import re
 from collections.abc import Callable
@@ -142,16 +143,8 @@ def options_of_magic(function: F) -> F:
 
 def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptions:
     """Check what was parsed. UsageError, one line, for a value that cannot be meant."""
-    pairs = []
-    for text in parsed.option:
-        name, equals, value = text.partition("=")
-        if not (name and equals):
-            raise UsageError(f"-o wants name=value, got {text!r}")
-        pairs.append((name, value))
-    for text in parsed.no_fuse or ():
-        pairs.append(("no_fuse", text) if text else ("fuse", "false"))
     backend = parsed.backend or defaults.backend
-    pairs = _joined([*pairs, *_of_flags(parsed, backend, dict(pairs))])
+    pairs = _pairs(parsed, backend)
     mode = parsed.mode[0] if parsed.mode else _default_mode(backend, defaults.mode)
     others = _other_modes(parsed, mode)
     compare = _names(parsed.compare) if parsed.compare else defaults.compare
@@ -173,38 +166,48 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
     for flag, name in (("--into", parsed.into), ("--sweep-into", parsed.sweep_into)):
         if name and not name.isidentifier():
             raise UsageError(f"{flag} {name}: not a Python name")
-    made = CellOptions(
+    texts = ("save", "into", "name", "export", "sweep_into")
+    plain: dict[str, Any] = {name: getattr(parsed, name) or "" for name in texts}
+    made = dataclasses.replace(
+        defaults,
+        **plain,
+        train=parsed.train,
+        live=parsed.live,
+        disable=parsed.disable,
+        recompile_limit=parsed.recompile_limit,
+        package=parsed.package,
         backend=backend,
         mode=mode,
         fullgraph=parsed.fullgraph or defaults.fullgraph,
         dynamic=defaults.dynamic if parsed.dynamic is None else parsed.dynamic,
         options=tuple(pairs),
-        train=parsed.train,
         compare=compare,
         bench=defaults.bench and not (parsed.no_bench or parsed.disable),
-        bench_seconds=defaults.bench_seconds,
-        cold=defaults.cold,
         show=show,
-        save=parsed.save or "",
-        into=parsed.into or "",
-        live=parsed.live,
-        disable=parsed.disable,
-        name=parsed.name or "",
-        recompile_limit=parsed.recompile_limit,
         mode_diff=others,
         ranks=_ranks(parsed),
         parallel=parsed.parallel or "ddp",
         split=_names(parsed.split) if parsed.split else (),
-        export=parsed.export or "",
         dynamic_dims=_dynamic_dims(parsed),
-        package=parsed.package,
         modes=parsed.mode or (),
         dtypes=parsed.dtype or (),
         sizes=tuple(parsed.size),
-        sweep_into=parsed.sweep_into or "",
     )
     _check_sweep(made)
     return made
+
+
+def _pairs(parsed: argparse.Namespace, backend: str) -> list[tuple[str, str]]:
+    """Options of the backend, as ``-o`` and the flags that are short for one give them."""
+    pairs = []
+    for text in parsed.option:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise UsageError(f"-o wants name=value, got {text!r}")
+        pairs.append((name, value))
+    for text in parsed.no_fuse or ():
+        pairs.append(("no_fuse", text) if text else ("fuse", "false"))
+    return _joined([*pairs, *_of_flags(parsed, backend, dict(pairs))])
 
 
 def _check_sweep(options: CellOptions) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 from nbcompile.errors import ExplorerError
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.play.exploring import explore
-from nbcompile.notebook.progress import Place
+from nbcompile.notebook.progress import OutputPlace
 from nbcompile.record.compilation import Compilation
 from nbcompile.view import MIME, mime_bundle, payload, to_page
 
 
-def show(compilation: Compilation, options: CellOptions, place: Place) -> None:
+def show(compilation: Compilation, options: CellOptions, place: OutputPlace) -> None:
     """Replace the progress line at ``place`` by the record, all of it or the parts asked for.
 
     The record stored in the notebook is whole in any case, but for ``--live``: then it is a widget, with the

@@ -30,25 +30,24 @@ from nbcompile.notebook.arguments import (
     with_arguments,
 )
 from nbcompile.notebook.cell import hooks
+from nbcompile.notebook.cell.cell_run import CellPart, CellRun, Switchboard
 from nbcompile.notebook.cell.compiling import CellCompiler, CompiledCall, settings_of
 from nbcompile.notebook.cell.measuring import (
     has_backward,
-    measure_call,
     measure_cell,
-    modes_of_call,
-    modes_of_cell,
+    measure_parts,
+    modes_of_parts,
     repeatable,
     wanted,
 )
-from nbcompile.notebook.cell.session import CellRun, Switchboard
 from nbcompile.notebook.completion import matcher
 from nbcompile.notebook.display import save, show
 from nbcompile.notebook.exports import export_call
 from nbcompile.notebook.play import comm
 from nbcompile.notebook.play.play import SESSION
-from nbcompile.notebook.play.programs import CellProgram, Piece
-from nbcompile.notebook.progress import Place
-from nbcompile.notebook.sweeping import pieces_of_call, pieces_of_parts, sweep_pieces
+from nbcompile.notebook.play.programs import CellProgram, ProgramPiece
+from nbcompile.notebook.progress import OutputPlace
+from nbcompile.notebook.sweeping import pieces_of_parts, sweep_pieces
 from nbcompile.options import PEER_MODES
 from nbcompile.record.compilation import Cell, Compilation
 from nbcompile.record.mode_diff import ModeDiff
@@ -133,7 +132,7 @@ class NbCompile(Magics):
             raise UsageError("%compile wants a callable or a call, e.g. %compile model(x)")
         options = cell_options(parsed, self._defaults())
         if options.export:
-            place = Place(self._ip)
+            place = OutputPlace(self._ip)
             report = export_call(expression, self._ip.user_ns, options, place.progress)
             place.clear()
             return report
@@ -145,26 +144,23 @@ class NbCompile(Magics):
             if options.sweeps:
                 raise UsageError(f"a sweep wants a call, e.g. %compile {expression}(x)")
             return Compiled(target, settings_of(options))
-        place = Place(self._ip)
+        place = OutputPlace(self._ip)
         call = CompiledCall(expression, self._ip.user_ns, options, place.progress)
         result = call()
-        compilation = call.compilation
+        compilation, parts = call.compilation, [call.part]
         if wanted(compilation, options):
             with self._interruptible():
-                compilation = measure_call(
-                    call.function, call.arguments, compilation, options, place.progress
+                compilation = measure_parts(
+                    parts, compilation, options, place.progress, train=options.train, what="forward"
                 )
         modes = None
         if options.mode_diff:
             with self._interruptible():
-                modes = modes_of_call(
-                    call.function, call.arguments, options, place.progress, train=options.train
-                )
-        program = CellProgram.of_call(call, self._ip.user_ns, compilation.cell, options)
-        self.plays.remember(compilation.id, program)
+                modes = modes_of_parts(parts, options, place.progress, train=options.train)
+        self._remember(parts, self._ip.user_ns, compilation, options, options.train)
         self._deliver(compilation, options, place, modes)
         if options.sweeps:
-            self._sweep(pieces_of_call(call), options, train=options.train)
+            self._sweep(pieces_of_parts(parts), options, train=options.train)
         return result
 
     def _options(self, line: str) -> OptionTable:
@@ -180,14 +176,14 @@ class NbCompile(Magics):
     def _on_ranks(self, line: str, cell: str, options: CellOptions) -> Any:
         from nbcompile.notebook.ranks import run_cell, show_ranks
 
-        place = Place(self._ip)
+        place = OutputPlace(self._ip)
         result = run_cell(self._ip, line, cell, options, place, self.ranks_timeout)
         if options.into:
             self._ip.user_ns[options.into] = result
         if options.save:
             save(result.compilation, options.save)
         show_ranks(result, place)
-        show(result.compilation, options, Place(self._ip))
+        show(result.compilation, options, OutputPlace(self._ip))
         return None if cell.rstrip().endswith(";") else result.shown
 
     @contextmanager
@@ -217,7 +213,7 @@ class NbCompile(Magics):
         hooks.hide_mark(line)
         prepared = prepare(tree, first_id=self.board.next_id, interactivity=self._ip.ast_node_interactivity)
         self.board.next_id += 1 + max((s.inner for s in prepared.statements), default=0)
-        place = Place(self._ip)
+        place = OutputPlace(self._ip)
         source = self._raw if self._raw.lstrip().startswith("%%compile") else f"%%compile {line}\n"
         # The number that the cell shows: newer versions of IPython count on before a cell runs.
         cell = Cell(source=source, execution_count=self._ip.displayhook.prompt_count)
@@ -250,20 +246,20 @@ class NbCompile(Magics):
         modes = None
         try:
             compilation = current.compiler.record(run)
+            parts, train = repeatable(run, compilation), has_backward(run, options)
             if wanted(compilation, options) and result.success and run.parts:
                 with self._interruptible():
                     compilation = measure_cell(run, compilation, options, place.progress)
-            if options.mode_diff and result.success and run.parts:
+            if options.mode_diff and result.success and parts:
                 with self._interruptible():
-                    modes = modes_of_cell(run, compilation, options, place.progress)
+                    modes = modes_of_parts(parts, options, place.progress, train=train)
             if not result.success:
                 compilation = _noted(compilation, "The cell raised an error, so nothing was measured.")
-            if result.success:
-                self._remember(run, compilation, options)
+            if result.success and parts:
+                self._remember(parts, run.namespace, compilation, options, train)
             self._deliver(compilation, options, place, modes)
-            parts = repeatable(run, compilation)
             if options.sweeps and result.success and parts:
-                self._sweep(pieces_of_parts(parts), options, train=has_backward(run, options))
+                self._sweep(pieces_of_parts(parts), options, train=train)
         except UsageError as error:
             print(f"nbcompile: {error}")
         except Exception as error:
@@ -271,16 +267,20 @@ class NbCompile(Magics):
         finally:
             self.board.close(run)
 
-    def _remember(self, run: CellRun, compilation: Compilation, options: CellOptions) -> None:
-        """Let the explorer change how this cell is compiled."""
-        parts = repeatable(run, compilation)
-        if parts:
-            train = has_backward(run, options)
-            program = CellProgram.of_parts(parts, run.namespace, compilation.cell, options, train)
-            self.plays.remember(compilation.id, program)
+    def _remember(
+        self,
+        parts: list[CellPart],
+        namespace: dict[str, Any],
+        compilation: Compilation,
+        options: CellOptions,
+        train: bool,
+    ) -> None:
+        """Let the explorer change how this is compiled."""
+        program = CellProgram.of_parts(parts, namespace, compilation.cell, options, train)
+        self.plays.remember(compilation.id, program)
 
     def _deliver(
-        self, compilation: Compilation, options: CellOptions, place: Place, modes: ModeDiff | None
+        self, compilation: Compilation, options: CellOptions, place: OutputPlace, modes: ModeDiff | None
     ) -> None:
         """Show the record and what modes change. ``--into NAME`` binds these to NAME and NAME_modes."""
         if options.into:
@@ -293,9 +293,9 @@ class NbCompile(Magics):
         if modes is not None:
             display(modes)  # type: ignore[no-untyped-call]
 
-    def _sweep(self, pieces: list[Piece], options: CellOptions, *, train: bool) -> None:
+    def _sweep(self, pieces: list[ProgramPiece], options: CellOptions, *, train: bool) -> None:
         """The table of a sweep, below the record."""
-        place = Place(self._ip)
+        place = OutputPlace(self._ip)
         found = sweep_pieces(pieces, options, self._ip.user_ns, place.progress, train=train)
         if options.sweep_into:
             self._ip.user_ns[options.sweep_into] = found
@@ -358,7 +358,7 @@ class _Current:
     run: CellRun
     options: CellOptions
     compiler: CellCompiler
-    place: Place
+    place: OutputPlace
 
 
 _loaded: dict[int, NbCompile] = {}

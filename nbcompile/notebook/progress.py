@@ -13,7 +13,7 @@ _EVERY = 0.1
 _display, _update = cast(Any, display), cast(Any, update_display)  # IPython's own are not typed
 
 
-class Place:
+class OutputPlace:
     """One output of the cell: shows progress while things happen, the record in the end.
 
     In a notebook it is one display, updated in place. In a terminal an update would print again, so

@@ -12,10 +12,11 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from nbcompile.bench.ranks.session import Ranks, names_read
+from nbcompile.bench.ranks.ranks import Ranks, names_read
+from nbcompile.bench.ranks.task import RankCell
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.compiling import settings_of
-from nbcompile.notebook.progress import Place
+from nbcompile.notebook.progress import OutputPlace
 from nbcompile.record.ranks import RankRecord, RanksResult
 
 _DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -23,7 +24,7 @@ _clusters: dict[int, Ranks] = {}
 
 
 def run_cell(
-    shell: Any, line: str, cell: str, options: CellOptions, place: Place, timeout: float
+    shell: Any, line: str, cell: str, options: CellOptions, place: OutputPlace, timeout: float
 ) -> RanksResult:
     """Run a cell on ranks and bring the session up to date. RanksError as of :meth:`Ranks.run` has it."""
     source = f"\n{cell}"  # the magic line counts
@@ -48,9 +49,11 @@ def run_cell(
         split=options.split,
         **settings_of(options).keywords,
         measure=options.bench,
-        filename=filename,
-        defined=[name for node in definitions for name in _bound_by(node)],
-        execution_count=shell.displayhook.prompt_count,
+        cell=RankCell(
+            filename,
+            shell.displayhook.prompt_count,
+            tuple(name for node in definitions for name in _bound_by(node)),
+        ),
         progress=place.progress,
     )
     for name in result.deleted:
@@ -65,7 +68,7 @@ def stop() -> None:
         _clusters.popitem()[1].stop()
 
 
-def show_ranks(result: RanksResult, place: Place) -> None:
+def show_ranks(result: RanksResult, place: OutputPlace) -> None:
     """What the ranks printed, and in place of the progress the table of ranks."""
     for title, text in printed(result.ranks):
         print("\n".join(f"{title}: {row}" for row in text.rstrip("\n").split("\n")))

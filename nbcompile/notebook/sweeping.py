@@ -12,32 +12,27 @@ from nbcompile.api import Compiled, compile
 from nbcompile.bench.sweep.result import Sweep
 from nbcompile.bench.sweep.running import sweep
 from nbcompile.notebook.arguments import CellOptions
-from nbcompile.notebook.cell.compiling import CompiledCall, settings_of
+from nbcompile.notebook.cell.cell_run import CellPart
+from nbcompile.notebook.cell.compiling import settings_of
 from nbcompile.notebook.cell.measuring import as_program
-from nbcompile.notebook.cell.session import Part
-from nbcompile.notebook.play.programs import Piece
+from nbcompile.notebook.play.programs import ProgramPiece
 from nbcompile.notebook.play.variations import sizes_of, varied
 
 _SECONDS = 0.25  # of steady-state samples, a contestant of a point, at most
 
 
-def pieces_of_parts(parts: Sequence[Part]) -> list[Piece]:
+def pieces_of_parts(parts: Sequence[CellPart]) -> list[ProgramPiece]:
     """The compiled parts of a cell, with the arguments that they had there."""
     return [
-        Piece(
+        ProgramPiece(
             part.bound, part.arguments, part.function.parameters, part.grad_enabled, part.whole, part.numbers
         )
         for part in parts
     ]
 
 
-def pieces_of_call(call: CompiledCall) -> list[Piece]:
-    """``%compile f(x)``."""
-    return [Piece(call.function, call.arguments, call.made.parameters)]
-
-
 def sweep_pieces(
-    pieces: Sequence[Piece],
+    pieces: Sequence[ProgramPiece],
     options: CellOptions,
     namespace: Mapping[str, Any],
     progress: Callable[[str], None],
@@ -82,7 +77,7 @@ def sweep_pieces(
     )
 
 
-def _meant(name: str, pieces: Sequence[Piece], namespace: Mapping[str, Any]) -> int:
+def _meant(name: str, pieces: Sequence[ProgramPiece], namespace: Mapping[str, Any]) -> int:
     """The extent that a size names: itself (``64``), that of an argument (``x[0]``), or a variable's value; 0
     for a number that the program reads and no argument has as an extent."""
     known = sizes_of(pieces, {})
@@ -101,7 +96,7 @@ def _meant(name: str, pieces: Sequence[Piece], namespace: Mapping[str, Any]) -> 
     raise UsageError(f"--size {name}: no argument has such an extent; there are {there}")
 
 
-def _with_numbers(piece: Piece, sizes: Mapping[str, int]) -> Piece:
+def _with_numbers(piece: ProgramPiece, sizes: Mapping[str, int]) -> ProgramPiece:
     """The piece with what it reads of the swept variables themselves."""
     pairs = zip(piece.names, piece.arguments, strict=True)
     changed = tuple(sizes[name] if name in sizes and type(value) is int else value for name, value in pairs)

@@ -367,6 +367,20 @@ class Compilation:
                 return graph
         raise KeyError(id)
 
+    def of_stage(self, stage: Stage) -> tuple[Graph, ...]:
+        """The graphs of one stage; of ``"fx"``, those that Dynamo captured."""
+        return tuple(graph for graph in self.graphs if graph.stage == stage)
+
+    @property
+    def fused_nodes(self) -> tuple[Node, ...]:
+        """What runs, of all graphs: kernels, calls into libraries, and their inputs."""
+        return tuple(node for graph in self.of_stage("fused") for node in graph.nodes)
+
+    @property
+    def library_calls(self) -> tuple[Node, ...]:
+        """The calls into PyTorch's libraries, between the kernels."""
+        return tuple(node for node in self.fused_nodes if node.kind in ("library", "fallback"))
+
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         """What a notebook shows of it: the explorer."""
         return explorer_of(self)

@@ -7,12 +7,12 @@ times, which take more than one record to judge.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
 from nbcompile.record.compilation import Accuracy, Compilation, Decision, Kernel, Measurement, Node, Span
-from nbcompile.record.matching import Matching, Program, Token
+from nbcompile.record.matching import RecordedProgram, RecordMatching, Token
 from nbcompile.record.provenance import Links
 from nbcompile.units import bytes_text, clip, count_text, error_text
 
@@ -48,7 +48,7 @@ class Change:
         return f"{self.file}:{self.line}" if self.file else f"line {self.line}"
 
 
-def changes(before: Program, after: Program) -> tuple[Change, ...]:
+def changes(before: RecordedProgram, after: RecordedProgram) -> tuple[Change, ...]:
     """Everything but times that differs between two records of one program, regressions first."""
     both = _Both(before, after)
     found = [*both.eager(), *both.breaks(), *both.recompiles()]
@@ -60,7 +60,7 @@ def changes(before: Program, after: Program) -> tuple[Change, ...]:
     return tuple(sorted(dict.fromkeys(found), key=lambda change: rank[change.verdict]))
 
 
-def innermost(program: Program, spans: Sequence[Span]) -> tuple[str, int]:
+def innermost(program: RecordedProgram, spans: Sequence[Span]) -> tuple[str, int]:
     """File and line of the innermost frame outside installed packages; ``("", 0)`` if there is none."""
     own = [span for span in spans if not _installed(span.file)]
     return (program.file(own[-1]), own[-1].line) if own else ("", 0)
@@ -75,15 +75,15 @@ def own_measurement(measurements: Sequence[Measurement], backend: str) -> Measur
 
 def counts_kernels(record: Compilation) -> bool:
     """Whether its compiler tells which kernels it made, be it none."""
-    return any(graph.stage == "fused" for graph in record.graphs)
+    return bool(record.of_stage("fused"))
 
 
 class _Both:
     """Two records, with what is asked of them more than once."""
 
-    def __init__(self, before: Program, after: Program) -> None:
+    def __init__(self, before: RecordedProgram, after: RecordedProgram) -> None:
         self.before, self.after = _Side(before), _Side(after)
-        matching = Matching(before, after)
+        matching = RecordMatching(before, after)
         self.matching = matching
         self.before.tokens, self.after.tokens = matching.before, matching.after
 
@@ -98,41 +98,22 @@ class _Both:
             yield Change("eager", "improvement", "compiled code runs now")
 
     def breaks(self) -> Iterator[Change]:
-        key = [
-            {
-                item: (
-                    item.kind or item.reason,
-                    self.matching.place(item.spans, of_before=side is self.before),
-                )
-                for item in side.record.breaks
-            }
-            for side in (self.before, self.after)
-        ]
-        for item in _without(self.after.record.breaks, key[1], self.before.record.breaks, key[0]):
-            yield self.after.change(
-                "breaks", "regression", f"new graph break: {_flat(item.reason)}", item.spans
-            )
-        for item in _without(self.before.record.breaks, key[0], self.after.record.breaks, key[1]):
-            yield self.before.change(
-                "breaks", "improvement", f"no graph break: {_flat(item.reason)}", item.spans
-            )
+        return self._moved("breaks", "graph break", lambda item: item.kind or item.reason)
 
     def recompiles(self) -> Iterator[Change]:
-        key = [
-            {
-                item: (item.function, self.matching.place(item.spans, of_before=side is self.before))
-                for item in side.record.recompiles
-            }
-            for side in (self.before, self.after)
+        return self._moved("recompiles", "recompile", lambda item: item.function)
+
+    def _moved(self, kind: Kind, what: str, about: Callable[[Any], str]) -> Iterator[Change]:
+        """What only one of the records has in this field: it is the same if ``about`` and its place are."""
+        items = [getattr(side.record, kind) for side in (self.before, self.after)]
+        keys = [
+            {x: (about(x), self.matching.place(x.spans, of_before=number == 0)) for x in found}
+            for number, found in enumerate(items)
         ]
-        for item in _without(self.after.record.recompiles, key[1], self.before.record.recompiles, key[0]):
-            yield self.after.change(
-                "recompiles", "regression", f"new recompile: {_flat(item.reason)}", item.spans
-            )
-        for item in _without(self.before.record.recompiles, key[0], self.after.record.recompiles, key[1]):
-            yield self.before.change(
-                "recompiles", "improvement", f"no recompile: {_flat(item.reason)}", item.spans
-            )
+        for item in _without(items[1], keys[1], items[0], keys[0]):
+            yield self.after.change(kind, "regression", f"new {what}: {_flat(item.reason)}", item.spans)
+        for item in _without(items[0], keys[0], items[1], keys[1]):
+            yield self.before.change(kind, "improvement", f"no {what}: {_flat(item.reason)}", item.spans)
 
     def kernels(self) -> Iterator[Change]:
         if not (counts_kernels(self.before.record) and counts_kernels(self.after.record)):
@@ -170,9 +151,9 @@ class _Both:
             ("regression", self.before, self.after),
             ("improvement", self.after, self.before),
         ):
-            was = Counter((node.kind, node.op) for node in one.calls())
+            was = Counter((node.kind, node.op) for node in one.record.library_calls)
             in_kernels = {token for kernel in one.record.kernels for token in one.aten(kernel.id)}
-            for node in two.calls():
+            for node in two.record.library_calls:
                 if was[(node.kind, node.op)]:
                     was[(node.kind, node.op)] -= 1
                     continue
@@ -197,7 +178,7 @@ class _Both:
 class _Side:
     """One of the two records, indexed."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: RecordedProgram) -> None:
         self.program, self.record = program, program.record
         self.links = Links(program.record)
         self.tokens: Mapping[str, Token] = {}
@@ -216,11 +197,6 @@ class _Side:
     def aten(self, id: str) -> set[Token]:
         """The ATen nodes that a kernel or call was made from."""
         return {self.tokens[each] for each in self.links.up(id) if each in self._aten}
-
-    def calls(self) -> Iterator[Node]:
-        for graph in self.record.graphs:
-            if graph.stage == "fused":
-                yield from (node for node in graph.nodes if node.kind in ("library", "fallback"))
 
     def lines(self, id: str) -> tuple[str, tuple[int, ...]]:
         """The file, and the lines in it, that ``id`` comes from."""

@@ -25,7 +25,7 @@ _ALIKE = 0.5  # share of two lines that is the same, from which one is taken for
 
 
 @dataclass(frozen=True)
-class Program:
+class RecordedProgram:
     """A record with the source that it came from. ``root``: the folder that file names are told relative to;
     ``sources``: the text of files, by their relative names (``""`` is the cell)."""
 
@@ -49,10 +49,10 @@ class Program:
         return self.sources.get(file)
 
 
-class Matching:
+class RecordMatching:
     """Tokens of the nodes of two records."""
 
-    def __init__(self, before: Program, after: Program) -> None:
+    def __init__(self, before: RecordedProgram, after: RecordedProgram) -> None:
         self._lines: dict[str, Mapping[int, int] | None] = {}
         self._sides = (before, after)
         self._numbers: dict[Hashable, Token] = {}
@@ -73,7 +73,7 @@ class Matching:
         known = self._lines[file]
         return (file, line) if known is None else (file, known.get(line, -line))
 
-    def _tokens(self, program: Program, moved: bool) -> dict[str, Token]:
+    def _tokens(self, program: RecordedProgram, moved: bool) -> dict[str, Token]:
         tokens: dict[str, Token] = {}
         seen: Counter[Hashable] = Counter()
         for stage in ORDER:

@@ -36,7 +36,7 @@ class ModeResult:
     @property
     def told(self) -> bool:
         """Whether the backend told what it compiled to. Without that, nothing is known of its kernels."""
-        return bool(self.record.kernels) or any(graph.stage == "fused" for graph in self.record.graphs)
+        return bool(self.record.kernels or self.record.of_stage("fused"))
 
     @property
     def seconds(self) -> float | None:
@@ -45,7 +45,7 @@ class ModeResult:
 
 
 @dataclass(frozen=True)
-class KernelChange:
+class KernelDifference:
     """A kernel or library call that two modes do not have alike; ``diff`` is of its sources."""
 
     name: str
@@ -84,7 +84,7 @@ class ModeDiff(Shown):
             if len(set_) < len(self.results) or len(set(map(repr, set_.values()))) > 1
         }
 
-    def kernels(self, mode: str) -> tuple[KernelChange, ...]:
+    def kernels(self, mode: str) -> tuple[KernelDifference, ...]:
         """How the kernels and library calls of ``mode`` differ from the first mode's; none where one of the
         two records does not tell (see :attr:`ModeResult.told`)."""
         first, other = self.results[0], self[mode]
@@ -94,15 +94,15 @@ class ModeDiff(Shown):
         return f"<{self.function} on {self.backend} in the modes {', '.join(self.modes)}>"
 
 
-def kernel_changes(before: Compilation, after: Compilation) -> tuple[KernelChange, ...]:
+def kernel_changes(before: Compilation, after: Compilation) -> tuple[KernelDifference, ...]:
     """What is not the same in both. Kernels are the same by graph and name, in order where names repeat."""
     old, new = _by_name(before), _by_name(after)
     found = []
     for key in [*old, *(key for key in new if key not in old)]:
         if key not in new:
-            found.append(KernelChange(key[1], "removed", old[key].schedule, _diff(old[key], None)))
+            found.append(KernelDifference(key[1], "removed", old[key].schedule, _diff(old[key], None)))
         elif key not in old:
-            found.append(KernelChange(key[1], "added", new[key].schedule, _diff(None, new[key])))
+            found.append(KernelDifference(key[1], "added", new[key].schedule, _diff(None, new[key])))
         else:
             found += _changes(old[key], new[key])
     return (*found, *_call_changes(before, after))
@@ -118,17 +118,17 @@ def _by_name(record: Compilation) -> dict[tuple[str, str, int], Kernel]:
     return found
 
 
-def _changes(old: Kernel, new: Kernel) -> list[KernelChange]:
+def _changes(old: Kernel, new: Kernel) -> list[KernelDifference]:
     diff = _diff(old, new)
     if old.schedule != new.schedule:
-        return [KernelChange(new.name, "other schedule", f"{old.schedule} → {new.schedule}", diff)]
+        return [KernelDifference(new.name, "other schedule", f"{old.schedule} → {new.schedule}", diff)]
     if diff:
         lines = sum(line[:1] in "+-" and line[:3] not in ("+++", "---") for line in diff.splitlines())
-        return [KernelChange(new.name, "other source", f"{lines} lines differ", diff)]
+        return [KernelDifference(new.name, "other source", f"{lines} lines differ", diff)]
     launches = " and ".join(
         f"{_launch_text(a)} → {_launch_text(b)}" for a, b in zip(old.launches, new.launches) if a != b
     )
-    return [KernelChange(new.name, "other launch", launches)] if launches else []
+    return [KernelDifference(new.name, "other launch", launches)] if launches else []
 
 
 def _launch_text(launched: Launched) -> str:
@@ -144,21 +144,15 @@ def _diff(old: Kernel | None, new: Kernel | None) -> str:
     return "\n".join(difflib.unified_diff(a, b, "before", "after", lineterm="", n=2))
 
 
-def _call_changes(before: Compilation, after: Compilation) -> list[KernelChange]:
+def _call_changes(before: Compilation, after: Compilation) -> list[KernelDifference]:
     """Library calls that only one has, by operator."""
     old, new = _calls(before), _calls(after)
     gone, come = old - new, new - old
     return [
-        *(KernelChange(f"{op} ×{count}", "removed", "library call") for op, count in gone.items()),
-        *(KernelChange(f"{op} ×{count}", "added", "library call") for op, count in come.items()),
+        *(KernelDifference(f"{op} ×{count}", "removed", "library call") for op, count in gone.items()),
+        *(KernelDifference(f"{op} ×{count}", "added", "library call") for op, count in come.items()),
     ]
 
 
 def _calls(record: Compilation) -> Counter[str]:
-    return Counter(
-        node.op
-        for graph in record.graphs
-        if graph.stage == "fused"
-        for node in graph.nodes
-        if node.kind in ("library", "fallback")
-    )
+    return Counter(node.op for node in record.library_calls)

@@ -79,7 +79,7 @@ class RankRecord:
     @property
     def graphs(self) -> int:
         """How many graphs Dynamo captured."""
-        return sum(graph.stage == "fx" for graph in self.compilation.graphs)
+        return len(self.compilation.of_stage("fx"))
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ _CACHED: dict[str, type] = {
 _NESTED: dict[str, type] = {"nodes": Node, "spans": Span, "line_map": LineLink, "launches": Launched}
 
 
-class Stopwatch(Protocol):
+class KernelStopwatch(Protocol):
     """Times each kernel and library call of one graph while ``running``: a mapping a run from the id of the
     kernel or call to seconds."""
 
@@ -111,7 +111,7 @@ class Recorder:
         self.from_cache: set[str] = set()  # graph ids whose binaries came from the cache
         self.ran_eagerly: dict[str, str] = {}  # graph ids that our compiler gave up on, and why
         self.sources: dict[str, dict[str, Node]] = {}  # graph id → its input nodes by Dynamo's source name
-        self.stopwatches: dict[str, Stopwatch] = {}  # of the graphs that run our code, by their ids
+        self.stopwatches: dict[str, KernelStopwatch] = {}  # of the graphs that run our code, by their ids
         self.capture_started: float | None = None  # when Dynamo began the present graph, perf_counter()
         self._progress = progress
         self._graph_count = 0
@@ -176,13 +176,8 @@ class Recorder:
     def part(self, prefix: str) -> dict[str, Any]:
         """What compiling the AtenGraph ``prefix`` (``"g0.fw"``) added below it, as JSON-able data:
         its loop and fused graphs, decisions, kernels and autotuning."""
-        below = prefix + "."
-        found: dict[str, Any] = {"prefix": prefix}
-        for field in _CACHED:
-            key = {"graphs": "id", "autotune": "kernel"}.get(field, "graph")
-            rows = [item for item in self._parts[field] if getattr(item, key).startswith(below)]
-            found[field] = [_plain(item) for item in rows]
-        return found
+        rows = {f: [_plain(i) for i in self._parts[f] if _is_below(f, i, prefix)] for f in _CACHED}
+        return {"prefix": prefix, **rows}
 
     def load_part(self, data: Mapping[str, Any], prefix: str | None = None) -> None:
         """Add again what :meth:`part` gave, exactly, for the AtenGraph ``prefix`` (by default the one
@@ -202,10 +197,8 @@ class Recorder:
 
     def drop_part(self, prefix: str) -> None:
         """Forget what :meth:`part` would give: the compile of that graph failed half-way."""
-        below = prefix + "."
         for field in _CACHED:
-            key = {"graphs": "id", "autotune": "kernel"}.get(field, "graph")
-            self._parts[field] = [i for i in self._parts[field] if not getattr(i, key).startswith(below)]
+            self._parts[field] = [i for i in self._parts[field] if not _is_below(field, i, prefix)]
 
     # -- the result ---------------------------------------------------------------------------
 
@@ -247,6 +240,12 @@ class Recorder:
         options = {**self.options.to_dict(), "mode": self.mode}
         what = json.dumps([source, self.backend, options], default=str, sort_keys=True)
         return hashlib.sha256(what.encode()).hexdigest()[:12]
+
+
+def _is_below(field: str, item: Any, prefix: str) -> bool:
+    """Whether a part of this field came of compiling the AtenGraph ``prefix``."""
+    key = {"graphs": "id", "autotune": "kernel"}.get(field, "graph")
+    return str(getattr(item, key)).startswith(prefix + ".")
 
 
 def _place(step: PassRecord) -> tuple[str, int, int]:

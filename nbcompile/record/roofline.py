@@ -21,7 +21,7 @@ a host loop on recent hardware (forums.developer.nvidia.com/t/233645), and a lit
 
 
 @dataclass(frozen=True)
-class Point:
+class RooflinePoint:
     """One kernel under its roof.
 
     ``bytes`` and ``flops`` are what it must move and compute a call; ``bound`` names the ceiling that it
@@ -100,14 +100,14 @@ def ceilings_of(compilation: Compilation, target: str) -> Ceilings | None:
     return published(targets.of_part(chip, here.processor) if made_here else chip)
 
 
-def point(kernel: Kernel, ceilings: Ceilings) -> Point | None:
+def point(kernel: Kernel, ceilings: Ceilings) -> RooflinePoint | None:
     """Where one kernel stands; ``None`` if it moves and computes nothing that is known."""
     moved, flops = max(0, kernel.bytes_read + kernel.bytes_written), max(0, kernel.flops)
     if not moved and not flops:
         return None
     matrix = uses_matrix_units(kernel)
     limit = limit_seconds(moved, flops, ceilings, matrix=matrix)
-    return Point(
+    return RooflinePoint(
         kernel=kernel.id,
         name=kernel.name,
         bytes=moved,
@@ -120,7 +120,7 @@ def point(kernel: Kernel, ceilings: Ceilings) -> Point | None:
     )
 
 
-def points(compilation: Compilation, ceilings: Ceilings) -> tuple[Point, ...]:
+def points(compilation: Compilation, ceilings: Ceilings) -> tuple[RooflinePoint, ...]:
     """Every kernel made for that target which moves or computes something, in the order of the record."""
     own = (kernel for kernel in compilation.kernels if kernel.target == ceilings.target)
     return tuple(found for found in (point(kernel, ceilings) for kernel in own) if found is not None)

@@ -8,6 +8,6 @@ could be asked for. Each module here has the checkers of one notebook, ``judging
 
 from __future__ import annotations
 
-from nbcompile.workshop.exercise import Exercise, Verdict, WrongAnswerError, check, exercise, exercises
+from nbcompile.workshop.exercise import Exercise, Judgement, WrongAnswerError, check, exercise, exercises
 
-__all__ = ["Exercise", "Verdict", "WrongAnswerError", "check", "exercise", "exercises"]
+__all__ = ["Exercise", "Judgement", "WrongAnswerError", "check", "exercise", "exercises"]

@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+
+import nbcompile
+from nbcompile.record.compilation import Compilation, Graph, Node
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 from nbcompile.workshop.judging import function, record_of, whole_numbers
-
-if TYPE_CHECKING:
-    import torch
-
-    from nbcompile.record.compilation import Compilation, Graph, Node
 
 Function = Callable[..., Any]
 _PRODUCTS = ("aten.mm.", "aten.bmm.", "aten.addmm.")
@@ -33,10 +32,6 @@ class Saved:
 def trained(fn: Function, *inputs: Any) -> Compilation:
     """The record of ``fn`` compiled, called, and its sum differentiated. Gradients of the inputs stay as they
     were."""
-    import torch
-
-    import nbcompile
-
     compiled = nbcompile.compile(fn)
     wanted = [t for t in inputs if isinstance(t, torch.Tensor) and t.requires_grad]
     torch.autograd.grad(compiled(*inputs).sum(), wanted, allow_unused=True)
@@ -153,8 +148,6 @@ def which_recomputed(answer: Collection[str], fn: Function, inputs: Sequence[Any
 
 def _gradients(fn: Function, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """The result and the gradients of a weighted sum of it (None where there is none, as zeros)."""
-    import torch
-
     given = [t.detach().clone().requires_grad_() for t in inputs]
     out = fn(*given)
     if not isinstance(out, torch.Tensor):

@@ -11,6 +11,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+from torch import nn
+
+from nbcompile.api import fresh_identity
+from nbcompile.bench.measure.timing import quiet
+from nbcompile.errors import NbcompileError, in_one_line
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 
 Compiler = Mapping[str, Any]
@@ -19,10 +25,6 @@ FASTER = 1.3
 
 def _run(compiler: Compiler, fn: Callable[..., Any], *inputs: Any) -> tuple[Any, list[Any]]:
     """The result of a function compiled anew by the reader's compiler, and what is in its log of that."""
-    import torch
-
-    from nbcompile.api import fresh_identity
-
     before = len(compiler["log"])
     try:
         result = torch.compile(fresh_identity(fn), backend=compiler["backend"], dynamic=False)(*inputs)
@@ -33,17 +35,12 @@ def _run(compiler: Compiler, fn: Callable[..., Any], *inputs: Any) -> tuple[Any,
 
 def _why(error: Exception) -> str:
     """What went wrong, without what torch says around it."""
-    from nbcompile.errors import NbcompileError, in_one_line
-
     inner = getattr(error, "inner_exception", error)
     return inner.message if isinstance(inner, NbcompileError) else in_one_line(inner)
 
 
 @exercise("build.kernels")
 def kernels(answer: Any, compiler: Compiler) -> str:
-    import torch
-    from torch import nn
-
     torch.manual_seed(0)
     mlp = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
     before = len(compiler["log"])
@@ -72,8 +69,6 @@ def kernels(answer: Any, compiler: Compiler) -> str:
 
 @exercise("build.operator")
 def operator(lowering: Callable[..., Any], compiler: Compiler) -> str:
-    import torch
-
     target = torch.ops.aten.sigmoid.default
     table, nothing = compiler["lowerings"], []
 
@@ -112,8 +107,6 @@ def operator(lowering: Callable[..., Any], compiler: Compiler) -> str:
 
 @exercise("build.rule")
 def rule(few_rows: Callable[..., Any], compiler: Compiler) -> str:
-    import torch
-
     def softmax(x: Any) -> Any:
         return torch.softmax(x, -1)
 
@@ -159,10 +152,7 @@ def rule(few_rows: Callable[..., Any], compiler: Compiler) -> str:
 
 @exercise("build.vector")
 def vector(pragma: Callable[..., Any], compiler: Compiler) -> str:
-    import torch
     from torch._dynamo.backends.common import aot_autograd
-
-    from nbcompile.bench.measure.timing import quiet
 
     line = pragma([("amax", "max"), ("sum_1", "sum")])
     if not isinstance(line, str):
@@ -199,9 +189,6 @@ def vector(pragma: Callable[..., Any], compiler: Compiler) -> str:
 
 def _compiled(backend: Any, x: Any) -> tuple[Callable[..., Any], Any]:
     """Softmax by a backend, and its first result."""
-    import torch
-
-    from nbcompile.api import fresh_identity
 
     def softmax(x: Any) -> Any:
         return torch.softmax(x, -1)

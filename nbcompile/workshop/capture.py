@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+
+import nbcompile
+from nbcompile.record.compilation import Compilation
 from nbcompile.units import count_text
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 from nbcompile.workshop.judging import captured, function, keyed, returned
-
-if TYPE_CHECKING:
-    import torch
-
-    from nbcompile.record.compilation import Compilation
 
 Function = Callable[..., Any]
 KINDS = ("input", "baked in")
@@ -22,8 +21,6 @@ KINDS = ("input", "baked in")
 
 def record_of_calls(fn: Function, calls: Sequence[Sequence[Any]]) -> Compilation:
     """The record of ``fn`` compiled and called with each of ``calls`` in turn, silently."""
-    import nbcompile
-
     compiled = nbcompile.compile(fn)
     with contextlib.redirect_stdout(io.StringIO()):
         for args in calls:
@@ -63,8 +60,6 @@ def baked(answer: Mapping[str, str], fn: Function, args: Sequence[Any]) -> str:
 
 def _differences(one: Any, other: Any) -> list[str]:
     """The properties checked by guards in which two arguments differ."""
-    import torch
-
     if type(one) is not type(other):
         return ["type"]
     if not isinstance(one, torch.Tensor):
@@ -79,8 +74,6 @@ def _differences(one: Any, other: Any) -> list[str]:
 
 
 def _looks_equal(one: Any, other: Any) -> bool:
-    import torch
-
     if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
         return bool(one == other)
     return one.shape == other.shape and bool((one.detach().cpu() == other.detach().cpu()).all())
@@ -111,8 +104,6 @@ def disguise(answer: Sequence[Any], fn: Function, first_call: Sequence[Any]) -> 
 
 @exercise("capture.recompiles")
 def recompiles(answer: Sequence[torch.Tensor], fn: Function) -> str:
-    import torch
-
     wanted, allowed = 3, 5
     if not isinstance(answer, list | tuple) or not all(isinstance(t, torch.Tensor) for t in answer):
         raise WrongAnswerError("I want a list of tensors.")
@@ -155,8 +146,6 @@ def graphs(answer: Mapping[str, tuple[int, int]], functions: Mapping[str, Functi
 
 @exercise("capture.mend")
 def mend(answer: Function, original: Function) -> str:
-    import torch
-
     function(answer)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     generator = torch.Generator().manual_seed(3)

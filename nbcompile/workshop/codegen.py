@@ -39,20 +39,20 @@ def example() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @dataclass(frozen=True)
-class Tried:
+class TriedKernel:
     """One run of a program with its kernel's text replaced: the result, and the kernel's call in that run."""
 
     result: torch.Tensor
     call: KernelCall
 
-    def run(self, on: Tried | None = None) -> None:
+    def run(self, on: TriedKernel | None = None) -> None:
         """Call the kernel again, on the same memory as another's."""
         self.call.run(*(on or self).call.arguments)
 
 
 def tried(
     fn: Callable[..., torch.Tensor], inputs: tuple[torch.Tensor, ...], text: str = "", **options: Any
-) -> Tried:
+) -> TriedKernel:
     """``fn`` compiled and run with the text of its only kernel replaced (without ``text``: as it is).
     NbcompileError where that cannot be built, or reads or writes outside its arguments."""
     (kernel,) = kernels(fn, *inputs, **options)
@@ -60,7 +60,7 @@ def tried(
     compiled = nbcompile.compile(fn, options=options, compile_aten=attempt.compile_aten)
     result = compiled(*inputs)
     attempt.check()
-    return Tried(result, attempt.calls[0])
+    return TriedKernel(result, attempt.calls[0])
 
 
 def kernels(fn: Callable[..., Any], *inputs: torch.Tensor, **options: Any) -> tuple[Kernel, ...]:
@@ -210,7 +210,7 @@ def _text(answer: Any) -> str:
 
 def _attempted(
     fn: Callable[..., torch.Tensor], inputs: tuple[torch.Tensor, ...], text: str, **how: Any
-) -> Tried:
+) -> TriedKernel:
     try:
         return tried(fn, inputs, text, **how)
     except NbcompileError as error:

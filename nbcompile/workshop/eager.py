@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import statistics
 import time
@@ -11,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 
+from nbcompile.bench.measure.timing import interleaved, quiet
 from nbcompile.units import seconds_text
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 from nbcompile.workshop.judging import function, keyed, number, record_of, returned, traffic
@@ -19,7 +19,7 @@ Call = Callable[[], object]
 Bound = Literal["overhead", "memory", "arithmetic"]
 
 _SAMPLE = 2e-4  # seconds: far above the clock's own cost
-_LEAST, _MOST = 7, 300
+_LEAST = 7
 
 
 def in_turns(calls: Mapping[str, Call], *, budget: float = 0.2) -> dict[str, float]:
@@ -28,29 +28,12 @@ def in_turns(calls: Mapping[str, Call], *, budget: float = 0.2) -> dict[str, flo
     With a GPU here, by the wall clock, which stops when the GPU is done. Else, while torch is held to one
     thread, by the time that this thread has run, which leaves out what else the machine does.
     """
-    collecting = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        repeats: dict[str, int] = {}
-        for name, call in calls.items():
-            call()
-            call()
-            once = _sample(call, 1)
-            again = _sample(call, max(1, round(_SAMPLE / max(once, 1e-7))))
-            repeats[name] = max(1, round(_SAMPLE / max(again, 1e-7)))
-        samples: dict[str, list[float]] = {name: [] for name in calls}
-        order = random.Random(0)  # as in nbcompile.bench.measure.timing.interleaved
-        spent, rounds = 0.0, 0
-        while rounds < _LEAST or (spent < budget * len(calls) and rounds < _MOST):
-            for name, call in order.sample(list(calls.items()), len(calls)):
-                each = _sample(call, repeats[name])
-                samples[name].append(each)
-                spent += each * repeats[name]
-            rounds += 1
-    finally:
-        if collecting:
-            gc.enable()
+    one_thread = not torch.cuda.is_available() and torch.get_num_threads() == 1
+    clock = time.thread_time if one_thread else time.perf_counter
+    with quiet():
+        samples = interleaved(
+            calls, budget=budget * len(calls), min_rounds=_LEAST, sample_seconds=_SAMPLE, clock=clock
+        )
     return {name: statistics.median(values) for name, values in samples.items()}
 
 
@@ -62,25 +45,6 @@ def seconds(call: Call, *, budget: float = 0.2) -> float:
 def device() -> str:
     """Where the notebook's tensors are: on a GPU if there is one."""
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _sample(call: Call, repeats: int) -> float:
-    clock = _clock()
-    start = clock()
-    for _ in range(repeats):
-        call()
-    return (clock() - start) / repeats
-
-
-def _clock() -> Callable[[], float]:
-    if torch.cuda.is_available():
-        return _gpu_done
-    return time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
-
-
-def _gpu_done() -> float:
-    torch.cuda.synchronize()
-    return time.perf_counter()
 
 
 def bound_of(fn: Callable[..., torch.Tensor], inputs: tuple[torch.Tensor, ...]) -> tuple[Bound, float, float]:

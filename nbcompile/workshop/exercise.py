@@ -7,6 +7,7 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
@@ -23,7 +24,7 @@ class ExerciseError(NbcompileError, KeyError):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """What :func:`check` found. It shows itself as the result of a notebook's cell."""
 
     exercise: str
@@ -55,15 +56,17 @@ class Exercise:
     name: str
     judge: Callable[..., str]
 
-    def check(self, *answers: Any) -> Verdict:
+    def check(self, *answers: Any) -> Judgement:
         if any(answer is ... for answer in answers):
-            return Verdict(self.name, False, "nothing to check yet: write your answer in place of the dots.")
+            return Judgement(
+                self.name, False, "nothing to check yet: write your answer in place of the dots."
+            )
         try:
-            return Verdict(self.name, True, self.judge(*answers))
+            return Judgement(self.name, True, self.judge(*answers))
         except WrongAnswerError as error:
-            return Verdict(self.name, False, str(error))
+            return Judgement(self.name, False, str(error))
         except Exception as error:  # an answer may be of any kind; of one that breaks the judge that is told
-            return Verdict(self.name, False, f"your answer could not be checked: {in_one_line(error)}")
+            return Judgement(self.name, False, f"your answer could not be checked: {in_one_line(error)}")
 
 
 _KNOWN: dict[str, Exercise] = {}
@@ -81,10 +84,8 @@ def exercise(name: str) -> Callable[[Callable[..., str]], Callable[..., str]]:
 
 @cache
 def _load() -> None:
-    import nbcompile.workshop as package
-
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        importlib.import_module(f"{__package__}.{module.name}")
 
 
 def exercises() -> Mapping[str, Exercise]:
@@ -93,7 +94,7 @@ def exercises() -> Mapping[str, Exercise]:
     return dict(sorted(_KNOWN.items()))
 
 
-def check(name: str, *answers: Any) -> Verdict:
+def check(name: str, *answers: Any) -> Judgement:
     """Judge the ``answers`` to an exercise. Nothing that an answer does wrong is raised: it is told."""
     known = exercises()
     if name not in known:

@@ -14,12 +14,12 @@ import torch
 from torch import nn
 
 from nbcompile.bench.export.blocked import export_error, quiet_export
-from nbcompile.bench.export.program import DynamicDim, Program
+from nbcompile.bench.export.program import DynamicDim, ExportedFunction
 from nbcompile.bench.measure.timing import quiet
 from nbcompile.errors import NbcompileError, in_one_line
 from nbcompile.units import clip
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import yes_or_no
+from nbcompile.workshop.judging import equal, keyed, yes_or_no
 
 Dynamic = Mapping[str, Mapping[int, DynamicDim]]
 Loaded = Callable[..., Any]
@@ -64,7 +64,7 @@ class Scaled(nn.Module):
 
 def file_of(module: Callable[..., Any], inputs: tuple[Any, ...], dynamic: Dynamic) -> Loaded:
     """The program as it comes back from a file. Raises what torch.export raises, or ExportError."""
-    program = Program.of(module, inputs, {}, dynamic)
+    program = ExportedFunction.of(module, inputs, {}, dynamic)
     with tempfile.TemporaryDirectory() as folder, torch.no_grad(), quiet(silent=True), quiet_export():
         try:
             exported = program.export()
@@ -172,9 +172,7 @@ def mend(answer: type[nn.Module]) -> str:
 
 @exercise("export.baked")
 def baked(answer: Mapping[str, float]) -> str:
-    keys = ("result", "printed")
-    if set(answer) != set(keys):
-        raise WrongAnswerError(f"The answer has numbers for {' and '.join(map(repr, keys))}.")
+    keyed(answer, ("result", "printed"), "a number")
     module = Scaled()
     with contextlib.redirect_stdout(io.StringIO()):
         loaded = file_of(module, (torch.ones(2),), {})
@@ -184,13 +182,11 @@ def baked(answer: Mapping[str, float]) -> str:
     with contextlib.redirect_stdout(printed):
         results = [float(loaded(torch.ones(2))[0]) for _ in range(3)]
     truth = {"result": results[-1], "printed": printed.getvalue().count("called")}
-    for name in keys:
-        if answer[name] != truth[name]:
-            raise WrongAnswerError(
-                "The result is another: what of scale and offset did the file read, and when?"
-                if name == "result"
-                else "The number of prints is another: is a print a tensor operation?"
-            )
+    hints = {
+        "result": "What of scale and offset did the file read, and when?",
+        "printed": "Is a print a tensor operation?",
+    }
+    equal(answer, truth, hints)
     return (
         f"the file returns {truth['result']:g}: scale and offset are as they were on export. It has printed "
         f"{truth['printed']} times."

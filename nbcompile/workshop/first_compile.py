@@ -11,15 +11,14 @@ import nbcompile
 from nbcompile.record.compilation import Compilation
 from nbcompile.record.provenance import Links
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import keyed, traffic
+from nbcompile.workshop.judging import keyed, one_of, record_of, traffic
 
 BECAME = ("kernels", "library call", "graph break")
 
 
 def _calls(record: Compilation) -> list[str]:
-    """Calls into PyTorch's library, between the kernels."""
-    fused = (node for graph in record.graphs if graph.stage == "fused" for node in graph.nodes)
-    return [node.name for node in fused if node.kind in ("library", "fallback")]
+    """Names of the calls into PyTorch's library, between the kernels."""
+    return [node.name for node in record.library_calls]
 
 
 def _filled_in(answer: Any, keys: Sequence[str]) -> None:
@@ -75,16 +74,12 @@ def lines(answer: Mapping[str, Any], record: Compilation) -> str:
                 "can be divided: part of it in a kernel, part in a library call."
             )
     served = set().union(*truth.values())
-    shared = {line for node in _library_nodes(record) for line in links.lines(node)} & served
+    calls = (node.id for node in record.library_calls if node.kind == "library")
+    shared = {line for node in calls for line in links.lines(node)} & served
     return (
         f"the same as the record's links say. Line {min(shared)} is divided: its quotient ends a kernel, and "
         "its product is a call. No kernel serves the line whose name is bound again before it is read."
     )
-
-
-def _library_nodes(record: Compilation) -> list[str]:
-    fused = (node for graph in record.graphs if graph.stage == "fused" for node in graph.nodes)
-    return [node.id for node in fused if node.kind == "library"]
 
 
 @exercise("first.one")
@@ -100,9 +95,7 @@ def one(
             "The result is not that of the cell. Write each product down for a matrix of 2 × 2: what does "
             "one element of its result consist of, and along which axis?"
         )
-    compiled = nbcompile.compile(answer, dynamic=False)
-    compiled(*inputs)
-    record = compiled.compilation
+    record = record_of(answer, *inputs)
     if record.breaks:
         raise WrongAnswerError(f"The result is right, but the graph breaks: {record.breaks[0].reason}.")
     if calls := _calls(record):
@@ -128,9 +121,8 @@ def cannot(
 ) -> str:
     _filled_in(answer, tuple(programs))
     said = []
+    one_of(answer, programs, BECAME)
     for name, program in programs.items():
-        if answer[name] not in BECAME:
-            raise WrongAnswerError(f"{name}: answer with one of {', '.join(map(repr, BECAME))}.")
         compiled = nbcompile.compile(program, dynamic=False)
         got, record = compiled(x), compiled.compilation
         torch.testing.assert_close(got, program(x), rtol=1e-4, atol=1e-4)

@@ -15,7 +15,7 @@ from nbcompile.bench.measure.timing import quiet
 from nbcompile.compiler.attempt import Attempt, assembly_of, find_toolchain
 from nbcompile.record.compilation import Compilation, Decision
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import milliseconds, record_of, traffic
+from nbcompile.workshop.judging import milliseconds, one_of, record_of, traffic
 
 Function = Callable[..., Any]
 
@@ -207,8 +207,7 @@ def _groups(name: str) -> tuple[int, int]:
 @exercise("fusion.inductor")
 def inductor(answer: Mapping[str, Any]) -> str:
     said = ("same", "nbcompile", "inductor")
-    if missing := [name for name in COMPARED if answer.get(name) not in said]:
-        raise WrongAnswerError(f"{missing[0]}: answer with one of {', '.join(said)}.")
+    one_of(answer, COMPARED, said)
     for name in COMPARED:
         ours, theirs = _groups(name)
         truth = "same" if ours == theirs else "nbcompile" if ours < theirs else "inductor"

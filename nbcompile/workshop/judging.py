@@ -46,6 +46,19 @@ def number(answer: Any, what: str) -> float:
     return float(answer)
 
 
+def equal(answer: Mapping[str, Any], truth: Mapping[str, Any], hints: Mapping[str, str]) -> None:
+    """Each value of ``answer`` is the true one; of the first that is not, its hint is told."""
+    for name, value in truth.items():
+        if answer[name] != value:
+            raise WrongAnswerError(f"{name!r} is not {answer[name]}. {hints[name]}")
+
+
+def one_of(answer: Mapping[str, Any], names: Collection[str], words: Collection[str]) -> None:
+    """``answer`` has one of these words for each name."""
+    if missing := [name for name in names if answer.get(name) not in words]:
+        raise WrongAnswerError(f"{missing[0]}: answer with one of {', '.join(words)}.")
+
+
 def function(answer: Any, signature: str = "") -> None:
     """``answer`` can be called, as ``signature`` says: ``"offset(i, j)"``."""
     if not callable(answer):
@@ -73,7 +86,7 @@ def record_of(
 
 def captured(record: Compilation) -> list[Graph]:
     """What Dynamo captured: its FX graphs."""
-    return [graph for graph in record.graphs if graph.stage == "fx"]
+    return list(record.of_stage("fx"))
 
 
 def traffic(record: Compilation) -> int:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import nbcompile
+from nbcompile.errors import OptionError
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import number, returned, whole_numbers
+from nbcompile.workshop.judging import equal, number, returned, whole_numbers
 
 FIGURES: dict[str, dict[str, tuple[float, float]]] = {
     "softmax bf16 8k×8k": {
@@ -49,10 +53,6 @@ call, and seconds of a cold compile. A test holds them to that file."""
 def launches(fn: Callable[..., Any], *inputs: Any, chip: str = "cuda:90") -> dict[str, int]:
     """What one call of ``fn`` would launch on a GPU: eagerly (operators that are no views), and compiled by
     nbcompile (its kernels' functions and library calls). Runs on the CPU."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    import nbcompile
 
     class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         count = 0
@@ -68,16 +68,12 @@ def launches(fn: Callable[..., Any], *inputs: Any, chip: str = "cuda:90") -> dic
         with Counting():  # type: ignore[no-untyped-call]
             fn(*inputs)
     record = compiled.compilation
-    kinds = Counter(node.kind for graph in record.graphs if graph.stage == "fused" for node in graph.nodes)
     ours = sum(max(len(kernel.launches), 1) for kernel in record.kernels)
-    return {"eager": Counting.count, "default": ours + kinds["library"] + kinds["fallback"]}
+    return {"eager": Counting.count, "default": ours + len(record.library_calls)}
 
 
 @exercise("modes.option")
 def option(answer: Mapping[str, Any]) -> str:
-    import nbcompile
-    from nbcompile.errors import OptionError
-
     wanted = nbcompile.list_mode_options("reduce-overhead", "inductor")
     if not isinstance(answer, Mapping):
         raise WrongAnswerError("The answer is a dict, as torch.compile's options= takes it.")
@@ -99,13 +95,11 @@ def count(answer: Mapping[str, int], fn: Callable[..., Any], *inputs: Any) -> st
     found = {**launches(fn, *inputs), "replayed": 1}
     whole_numbers(answer, found)
     hints = {
-        "eager": "Eagerly, each operator is a launch; one that only views its input is none",
-        "default": "Matrix products are library calls, and stay. Between two of them, fusion is at work",
-        "replayed": "A captured graph is handed to the driver whole",
+        "eager": "Eagerly, each operator is a launch; one that only views its input is none.",
+        "default": "Matrix products are library calls, and stay. Between two of them, fusion is at work.",
+        "replayed": "A captured graph is handed to the driver whole.",
     }
-    for name, value in found.items():
-        if answer[name] != value:
-            raise WrongAnswerError(f"{name!r} is not {answer[name]}. {hints[name]}.")
+    equal(answer, found, hints)
     return (
         f"{found['eager']} launches, {found['default']} after fusion, 1 with a graph: fusion makes launches "
         "fewer, a graph makes them cheap."
@@ -130,8 +124,6 @@ def replay(answer: list[Any], story: Callable[[], list[Any]]) -> str:
 
 @exercise("modes.copy")
 def copy(answer: float, rows: int, columns: int) -> str:
-    import torch
-
     held = torch.empty(rows, columns, dtype=torch.bfloat16, device="meta")
     moved = 2 * held.numel() * held.element_size() / 1e6
     number(answer, "The number of megabytes")

@@ -20,7 +20,7 @@ from nbcompile.backends.xla.hlo import parse
 from nbcompile.bench.captures.frameworks import JAX
 from nbcompile.record.compilation import Compilation
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import keyed, record_of
+from nbcompile.workshop.judging import equal, keyed, one_of, record_of, traffic, whole_numbers
 
 Function = Callable[..., Any]
 Calls = Sequence[tuple[Any, ...]]
@@ -45,7 +45,7 @@ def counted_captures(fn: Function, calls: Calls) -> dict[str, int]:
     compiled = nbcompile.compile(fn)
     for args in calls:
         compiled(*args)
-    found = {"torch.compile": sum(graph.stage == "fx" for graph in compiled.compilation.graphs)}
+    found = {"torch.compile": len(compiled.compilation.of_stage("fx"))}
     if not JAX.missing:
         import jax
 
@@ -73,7 +73,7 @@ def hlo(fn: Function, *inputs: torch.Tensor) -> str:
 
 
 def _hlo(record: Compilation) -> str:
-    return next(graph.text for graph in record.graphs if graph.stage == "fused")
+    return record.of_stage("fused")[0].text
 
 
 def steps_of(fn: Function, *inputs: torch.Tensor, backend: str = "nbcompile") -> list[str]:
@@ -83,8 +83,7 @@ def steps_of(fn: Function, *inputs: torch.Tensor, backend: str = "nbcompile") ->
         node.op
         if backend == "onnxrt"
         else node.name
-        for graph in record.graphs if graph.stage == "fused"
-        for node in graph.nodes if node.kind in ("kernel", "library", "fallback")
+        for node in record.fused_nodes if node.kind in ("kernel", "library", "fallback")
     ]  # fmt: skip
 
 
@@ -145,16 +144,9 @@ def fusions(answer: Mapping[str, Any], fn: Function, x: torch.Tensor) -> str:
         "whole": f"Look at the shape to the right of the =: which fusions have a result of {list(x.shape)}?",
         "kernels": "That one is ours: steps_of(...) says it, or an account.",
     }
-    keyed(answer, truth, "a number")
-    for name, count in truth.items():
-        if answer[name] is ...:
-            raise WrongAnswerError(f"Write a number in place of the dots: {name!r} has none yet.")
-        if answer[name] != count:
-            raise WrongAnswerError(f"{name!r} is not {answer[name]}. {where[name]}")
-    moved = {
-        name: sum(kernel.bytes_read + kernel.bytes_written for kernel in record.kernels) / 1e6
-        for name, record in ((name, record_of(fn, x, backend=name)) for name in COMPARED[:2])
-    }
+    whole_numbers(answer, truth)
+    equal(answer, truth, where)
+    moved = {name: traffic(record_of(fn, x, backend=name)) / 1e6 for name in COMPARED[:2]}
     return (
         f"{truth['fusions']} fusions, of which {truth['whole']} write a whole tensor, against "
         f"{truth['kernels']} kernel: {moved['xla']:.1f} MB through memory a call, and "
@@ -195,9 +187,8 @@ def fewer(answer: Mapping[str, Any]) -> str:
     _needs("xla")
     said = ("same", "nbcompile", "xla")
     keyed(answer, PROGRAMS, "a word")
+    one_of(answer, PROGRAMS, said)
     for name in PROGRAMS:
-        if answer[name] not in said:
-            raise WrongAnswerError(f"{name}: answer with one of {', '.join(said)}.")
         ours, theirs = _steps(name)
         truth = "same" if ours == theirs else "nbcompile" if ours < theirs else "xla"
         if answer[name] != truth:

@@ -7,6 +7,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
+import nbcompile
+from nbcompile.compiler.fuse.rules import fusion_rule
+from nbcompile.compiler.lower.registry import Lowering, registry
+from nbcompile.errors import LoweringError
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 from nbcompile.workshop.judging import number, record_of
 
@@ -15,10 +21,6 @@ RULE = "workshop-one-reduction"
 
 @exercise("own.saved")
 def saved(answer: Any, squareplus: Callable[..., Any]) -> str:
-    import torch
-
-    from nbcompile.compiler.lower.registry import registry
-
     lowerings, target = registry().lowerings, torch.ops.workshop.squareplus.default
     known = lowerings.pop(target, None)  # the question is about the time before it had one
     try:
@@ -40,12 +42,6 @@ def saved(answer: Any, squareplus: Callable[..., Any]) -> str:
 
 @exercise("own.lowering")
 def lowering(lower: Callable[..., Any], peak_scale: Callable[..., Any]) -> str:
-    import torch
-
-    import nbcompile
-    from nbcompile.compiler.lower.registry import Lowering, registry
-    from nbcompile.errors import LoweringError
-
     target: Any = torch.ops.workshop.peak_scale.default
     nothing = []
 
@@ -97,11 +93,6 @@ def lowering(lower: Callable[..., Any], peak_scale: Callable[..., Any]) -> str:
 
 @exercise("own.rule")
 def rule(one_reduction: Callable[..., Any]) -> str:
-    import torch
-
-    import nbcompile
-    from nbcompile.compiler.fuse.rules import fusion_rule
-
     asked: list[Any] = []
 
     @fusion_rule(RULE)
@@ -141,10 +132,6 @@ def rule(one_reduction: Callable[..., Any]) -> str:
 
 @exercise("own.backend")
 def backend(counting: Callable[..., Any]) -> str:
-    import torch
-
-    import nbcompile
-
     def program(x: Any) -> Any:
         return torch.sin(x) * 2 + torch.cos(x)
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+
+import nbcompile
+from nbcompile.api import Compiled
 from nbcompile.units import count_text
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 from nbcompile.workshop.judging import captured, returned
-
-if TYPE_CHECKING:
-    from nbcompile.api import Compiled
 
 
 def graphs(compiled: Compiled) -> int:
@@ -20,10 +21,6 @@ def graphs(compiled: Compiled) -> int:
 
 def compiles_of(fn: Callable[..., Any], calls: Sequence[Sequence[int]], **options: Any) -> list[bool]:
     """For each call of ``fn`` with a tensor of the next shape, whether something was compiled for it."""
-    import torch
-
-    import nbcompile
-
     compiled = nbcompile.compile(fn, **options)
     found, before = [], 0
     for shape in calls:
@@ -74,10 +71,6 @@ def guard(answer: Sequence[int], fn: Callable[..., Any], calls: Sequence[Sequenc
 @exercise("shapes.cost")
 def cost(answer: int, fn: Callable[..., Any]) -> str:
     """How many exponentials an element costs where the length of a row is a symbol."""
-    import torch
-
-    import nbcompile
-
     counted = {}
     for dynamic in (False, True):
         compiled = nbcompile.compile(fn, dynamic=dynamic)
@@ -97,9 +90,6 @@ def cost(answer: int, fn: Callable[..., Any]) -> str:
 @exercise("shapes.steps")
 def steps(schedule: Callable[..., Any]) -> str:
     """``schedule(step)`` makes what ``apply(x, factor)`` is called with."""
-    import torch
-
-    import nbcompile
 
     def apply(x: Any, factor: Any) -> Any:
         return x * factor
@@ -135,10 +125,6 @@ LENGTHS = (7, 1, 19, 33, 2, 48, 64, 1, 50, 12)
 @exercise("shapes.serve")
 def serve(prepare: Callable[..., Any], score: Callable[..., Any]) -> str:
     """``prepare(tokens)`` pads one request; ``score(tokens, valid)`` is what is compiled."""
-    import torch
-
-    import nbcompile
-
     generator = torch.Generator().manual_seed(3)
     compiled = nbcompile.compile(score)
     computed = 0

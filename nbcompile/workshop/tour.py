@@ -10,7 +10,7 @@ import torch
 from nbcompile.record.compilation import Compilation
 from nbcompile.workshop.charts import Chart
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import function, number, record_of, traffic, whole_numbers
+from nbcompile.workshop.judging import equal, function, number, record_of, traffic, whole_numbers
 
 _FORMS = (
     ("your cell", "Python", ("y = x @ w", "z = F.gelu(y + b)"), ""),
@@ -85,9 +85,7 @@ def read_counts(answer: Mapping[str, Any]) -> str:
         "library calls": "Look for the lines of the cell that are tinted as PyTorch's own library.",
         "kernels": "Each kernel has its own listing in the account. What stands between the two?",
     }
-    for name, counted in truth.items():
-        if answer[name] != counted:
-            raise WrongAnswerError(f"{name}: not {answer[name]}. {where[name]}")
+    equal(answer, truth, where)
     return (
         f"{truth['loops']} loops became {truth['kernels']} kernels, one before the matrix product and one "
         "after it. The product is a call, and no kernel reaches across a call."

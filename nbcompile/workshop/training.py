@@ -14,7 +14,7 @@ from torch import nn
 import nbcompile
 from nbcompile.record.compilation import Compilation
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import whole_numbers
+from nbcompile.workshop.judging import keyed, whole_numbers
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -130,8 +130,7 @@ def _give_gradients(module: nn.Module) -> None:
 @exercise("training.casts")
 def casts(answer: Mapping[str, str]) -> str:
     truth = _types_under_autocast()
-    if set(answer) != set(truth):
-        raise WrongAnswerError(f"The keys are {', '.join(truth)}.")
+    keyed(answer, truth, "a dtype")
     given = {name: str(kind).removeprefix("torch.") for name, kind in answer.items()}
     wrong = [name for name in truth if given[name] != truth[name]]
     if wrong:

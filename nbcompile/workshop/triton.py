@@ -13,16 +13,17 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from nbcompile.compiler.stages import Argument, Config, KernelSource, KernelText, Launch
 from nbcompile.errors import KernelError, NbcompileError
+from nbcompile.targets import parse
 from nbcompile.units import count_text
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
 from nbcompile.workshop.judging import whole_numbers
 
 if TYPE_CHECKING:
-    import torch
-
     from nbcompile.compiler.runtime.gpu.compile import Built
-    from nbcompile.compiler.stages import KernelSource
 
 CHIP = "cuda:90"
 
@@ -52,7 +53,6 @@ def compile_for(chip: str, kernel: Any, *arguments: Any, warps: int = 4, **const
     begin at a multiple of 16 bytes, and that a number divisible by 16 always will be. EditError, with the
     kernel's line, if Triton refuses it."""
     from nbcompile.compiler.runtime.gpu.build import begin
-    from nbcompile.targets import parse
 
     source = _source(kernel, arguments, constants, 1, warps)
     (launch,) = source.launches
@@ -93,8 +93,6 @@ def _by_hand(source: KernelSource) -> Iterator[None]:
 def _source(
     kernel: Any, arguments: Sequence[Any], constants: Mapping[str, int], programs: int, warps: int = 4
 ) -> KernelSource:
-    from nbcompile.compiler.stages import Config, KernelSource, KernelText, Launch
-
     function = getattr(kernel, "fn", kernel)
     if not callable(function):
         raise WrongAnswerError(f"A kernel is a function decorated with @triton.jit, and this is {kernel!r}.")
@@ -119,8 +117,6 @@ def _source(
 
 
 def _argument(name: str, value: Any) -> Any:
-    from nbcompile.compiler.stages import Argument
-
     if isinstance(value, int):
         return Argument(name, "i32", hint=value)
     if isinstance(value, float):
@@ -148,8 +144,6 @@ UNWRITTEN = -12345.0
 @exercise("triton.grid")
 def grid(answer: Mapping[str, int], who: Any, n: int, block: int) -> str:
     """``who`` stores at each element the program that has it: run, so that there is something to count."""
-    import torch
-
     whole_numbers(answer, ("programs", "idle"))
     owner = torch.full((n,), -1, dtype=torch.int32)
     programs = 0
@@ -174,8 +168,6 @@ def grid(answer: Mapping[str, int], who: Any, n: int, block: int) -> str:
 
 @exercise("triton.add")
 def add(kernel: Any) -> str:
-    import torch
-
     generator = torch.Generator().manual_seed(0)
     sizes = (1024, 1000, 1, 255, 257)
     for n in sizes:
@@ -199,8 +191,6 @@ def add(kernel: Any) -> str:
 
 
 def _rows() -> Iterator[tuple[torch.Tensor, str]]:
-    import torch
-
     generator = torch.Generator().manual_seed(1)
     yield torch.randn(4, 128, generator=generator), "4 rows of 128"
     yield torch.randn(3, 77, generator=generator), "3 rows of 77"
@@ -212,8 +202,6 @@ def _rows() -> Iterator[tuple[torch.Tensor, str]]:
 
 @exercise("triton.softmax")
 def softmax(kernel: Any) -> str:
-    import torch
-
     worst = 0.0
     for x, what in _rows():
         rows, columns = x.shape
@@ -250,8 +238,6 @@ def softmax(kernel: Any) -> str:
 @exercise("triton.width")
 def width(answer: Mapping[str, int], kernel: Any, cases: Mapping[str, tuple[Any, int, int, int]]) -> str:
     """``cases``: a name to (dtype, n, BLOCK, warps)."""
-    import torch
-
     whole_numbers(answer, cases)
     told = []
     for name, (dtype, n, block, warps) in cases.items():
@@ -272,8 +258,6 @@ def width(answer: Mapping[str, int], kernel: Any, cases: Mapping[str, tuple[Any,
 
 @exercise("triton.spills")
 def spills(answer: int, kernel: Any, columns: int) -> str:
-    import torch
-
     choices = (1, 2, 4, 8, 16, 32)
     if answer not in choices:
         raise WrongAnswerError(f"A program has {', '.join(map(str, choices[:-1]))} or {choices[-1]} warps.")

@@ -140,13 +140,7 @@ def report_inputs() -> tuple[torch.Tensor, torch.Tensor]:
 
 def time_of_calls(record: Compilation) -> dict[str, float]:
     """Seconds of each kernel and library call of the record, by name, the longest first."""
-    found = {
-        node.name: node.seconds
-        for graph in record.graphs
-        if graph.stage == "fused"
-        for node in graph.nodes
-        if node.seconds is not None
-    }
+    found = {node.name: node.seconds for node in record.fused_nodes if node.seconds is not None}
     return dict(sorted(found.items(), key=lambda pair: -pair[1]))
 
 

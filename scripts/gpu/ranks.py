@@ -103,7 +103,7 @@ def main() -> int:
         return 1
     import ranks as this  # not __main__: plain pickle finds the classes on the ranks
 
-    from nbcompile.bench.ranks.session import Ranks
+    from nbcompile.bench.ranks.ranks import Ranks
 
     torch.backends.cuda.matmul.allow_tf32 = False
     sizes = (1000, 128, 2, 4) if arguments.cpu else (8192, 1024, 4, 16)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nbcompile.api import compile as nb_compile
-from nbcompile.backends.base import Backend, Settings
+from nbcompile.backends.base import Backend, BackendSettings
 from nbcompile.backends.nbcompile import nbcompile_backend, register
 from nbcompile.backends.registry import backends, check, names, resolve
 from nbcompile.errors import OptionError
@@ -104,7 +104,7 @@ def test_every_backend_says_what_it_needs() -> None:
     with pytest.raises(
         OptionError, match=r"needs no_such_module, which is not installed\. Run: pip install no-"
     ):
-        absent.bound(Settings())
+        absent.bound(BackendSettings())
     if not torch.cuda.is_available():
         with pytest.raises(OptionError, match="needs an NVIDIA GPU"):
             resolve("cudagraphs")

@@ -11,7 +11,7 @@ import torch._inductor
 
 import nbcompile
 from nbcompile.backends import registry
-from nbcompile.backends.base import Backend, Settings, of_inner
+from nbcompile.backends.base import Backend, BackendSettings, of_inner
 from nbcompile.backends.inductor.config_options import comments
 from nbcompile.errors import OptionError
 from nbcompile.options import Options
@@ -55,7 +55,7 @@ def test_a_backend_that_declares_its_options(monkeypatch: pytest.MonkeyPatch) ->
     mine = Backend(
         "mine",
         "for this test",
-        lambda s: of_inner(inner, Settings(options=s.options)),
+        lambda s: of_inner(inner, BackendSettings(options=s.options)),
         options={"depth": "how deep"},
     )
     monkeypatch.setattr(registry, "backends", lambda: {"mine": mine})

@@ -316,14 +316,14 @@ def test_other_cell_magics_go_with_it(notebook: Notebook) -> None:
 
 def test_the_stored_record_is_whole_whatever_is_shown(notebook: Notebook) -> None:
     from nbcompile.notebook.display import show
-    from nbcompile.notebook.progress import Place
+    from nbcompile.notebook.progress import OutputPlace
     from nbcompile.view import MIME
 
     found = record(notebook, EAGER, "y = x + 1")
 
     sent = []
 
-    class Watched(Place):
+    class Watched(OutputPlace):
         def _send(self, bundle, metadata):  # type: ignore[no-untyped-def]
             sent.append(bundle)
 

@@ -11,8 +11,9 @@ import torch
 from nbcompile.errors import NbcompileError, OptionError, PlayError
 from nbcompile.notebook import magics
 from nbcompile.notebook.arguments import CellOptions
-from nbcompile.notebook.play.play import Plays, Settings
+from nbcompile.notebook.play.play import Plays
 from nbcompile.notebook.play.programs import CellProgram
+from nbcompile.notebook.play.running import PlaySettings
 from nbcompile.record.compilation import Compilation
 from tests.notebook.conftest import Notebook, plain
 
@@ -228,7 +229,7 @@ def test_only_the_last_programs_are_kept(player: Player) -> None:
         return program
 
     first = remember(0)
-    plays.remember("changed", first, Settings(CellOptions(), dtype="bfloat16"))
+    plays.remember("changed", first, PlaySettings(CellOptions(), dtype="bfloat16"))
     for number in range(1, 8):
         remember(number)
     assert live("changed"), "the first of eight; used now, with all its records"

@@ -12,7 +12,7 @@ import torch
 import nbcompile
 from nbcompile.record.compilation import Accuracy, Compilation, Measurement, Recompile, Span
 from nbcompile.record.diff import Change, changes
-from nbcompile.record.matching import Matching, Program, line_map
+from nbcompile.record.matching import RecordedProgram, RecordMatching, line_map
 
 BASE = """import torch
 def f(x):
@@ -22,18 +22,18 @@ def f(x):
 """
 
 
-def compiled(source: str, *inputs: Any, **settings: Any) -> Program:
+def compiled(source: str, *inputs: Any, **settings: Any) -> RecordedProgram:
     """The record of ``f`` of this source, as a bench keeps it."""
     space: dict[str, Any] = {}
     exec(compile(source, "/project/suite.py", "exec"), space)
     made = nbcompile.compile(space["f"], **settings)
     for each in inputs or (torch.ones(64, 64),):
         made(each)
-    return Program(made.compilation, "/project", {"suite.py": source})
+    return RecordedProgram(made.compilation, "/project", {"suite.py": source})
 
 
 @pytest.fixture(scope="module")
-def base() -> Program:
+def base() -> RecordedProgram:
     return compiled(BASE)
 
 
@@ -41,14 +41,14 @@ def of(found: tuple[Change, ...], verdict: str) -> list[tuple[str, str, str]]:
     return [(c.kind, c.where, c.message) for c in found if c.verdict == verdict]
 
 
-def test_the_same_program_moved_down_is_the_same(base: Program) -> None:
+def test_the_same_program_moved_down_is_the_same(base: RecordedProgram) -> None:
     moved = compiled(BASE.replace("def f", "# new\n\n\ndef f"))
     assert changes(base, moved) == ()
-    matching = Matching(base, moved)
+    matching = RecordMatching(base, moved)
     assert set(matching.before.values()) == set(matching.after.values())
 
 
-def test_a_lost_fusion_names_the_pair_its_line_and_the_reason(base: Program) -> None:
+def test_a_lost_fusion_names_the_pair_its_line_and_the_reason(base: RecordedProgram) -> None:
     apart = compiled(BASE.replace("def f", "\ndef f"), options={"no_fuse": "_softmax:mul"})
     worse = of(changes(base, apart), "regression")
     assert [kind for kind, _, _ in worse] == ["kernels", "fusions"]
@@ -65,7 +65,7 @@ def test_a_lost_fusion_names_the_pair_its_line_and_the_reason(base: Program) -> 
     )
 
 
-def test_a_new_break_has_its_line_and_reason(base: Program) -> None:
+def test_a_new_break_has_its_line_and_reason(base: RecordedProgram) -> None:
     broken = compiled(BASE.replace("    z =", "    print('')\n    z ="))
     worse = of(changes(base, broken), "regression")
     assert (
@@ -110,7 +110,9 @@ def test_generated_code_that_becomes_a_call_is_told() -> None:
     assert ("fallbacks", "suite.py:2", "what was generated code calls aten.add now (no lowering)") in worse
 
 
-def with_results(program: Program, ran: bool = True, error: float = 1e-7, agrees: bool = True) -> Program:
+def with_results(
+    program: RecordedProgram, ran: bool = True, error: float = 1e-7, agrees: bool = True
+) -> RecordedProgram:
     one = Measurement(
         "forward", "nbcompile", ran_compiled=ran, reason="" if ran else "ran eager: no compiler"
     )
@@ -127,35 +129,35 @@ def with_results(program: Program, ran: bool = True, error: float = 1e-7, agrees
         ({"error": 3e-7}, "accuracy", "the error of output is 3.0e-07, was 1.0e-07 (eager's: 1.0e-07)"),
     ],
 )
-def test_eager_and_errors(base: Program, settings: dict[str, Any], kind: str, says: str) -> None:
+def test_eager_and_errors(base: RecordedProgram, settings: dict[str, Any], kind: str, says: str) -> None:
     good, bad = with_results(base), with_results(base, **settings)
     assert of(changes(good, bad), "regression") == [(kind, "", says)]
     assert [k for k, _, _ in of(changes(bad, good), "improvement")] == [kind]
     assert changes(good, good) == ()
 
 
-def test_the_times_are_those_of_the_compiler_that_the_record_is_of(base: Program) -> None:
+def test_the_times_are_those_of_the_compiler_that_the_record_is_of(base: RecordedProgram) -> None:
     other = Measurement("forward", "inductor", ran_compiled=False, reason="not here")
     good = with_results(base)
     record = dataclasses.replace(good.record, measurements=(other, *good.record.measurements))
     assert changes(good, dataclasses.replace(good, record=record)) == ()
 
 
-def test_an_error_within_eagers_own_has_not_grown(base: Program) -> None:
+def test_an_error_within_eagers_own_has_not_grown(base: RecordedProgram) -> None:
     assert changes(with_results(base, error=1e-9), with_results(base, error=9e-8)) == ()
 
 
-def test_kernels_of_two_backends_are_not_compared(base: Program) -> None:
+def test_kernels_of_two_backends_are_not_compared(base: RecordedProgram) -> None:
     other = dataclasses.replace(base.record, backend="inductor", kernels=())
-    assert changes(base, Program(other, base.root, base.sources)) == ()
+    assert changes(base, RecordedProgram(other, base.root, base.sources)) == ()
 
 
-def test_places_in_a_cell_have_no_file(base: Program) -> None:
+def test_places_in_a_cell_have_no_file(base: RecordedProgram) -> None:
     def recompiled(record: Compilation) -> Compilation:
         return dataclasses.replace(record, recompiles=(Recompile("x changed", "f", "g1", (Span(3),)),))
 
-    plain = Program(base.record)
-    worse = of(changes(plain, Program(recompiled(base.record))), "regression")
+    plain = RecordedProgram(base.record)
+    worse = of(changes(plain, RecordedProgram(recompiled(base.record))), "regression")
     assert worse == [("recompiles", "line 3", "new recompile: x changed")]
 
 

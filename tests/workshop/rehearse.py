@@ -16,7 +16,7 @@ from typing import Any
 import jupytext
 from IPython.core.interactiveshell import InteractiveShell
 
-from nbcompile.workshop import Verdict
+from nbcompile.workshop import Judgement
 
 
 def rehearse(source: Path) -> list[dict[str, Any]]:
@@ -38,7 +38,7 @@ def rehearse(source: Path) -> list[dict[str, Any]]:
         if not kind:
             continue
         verdict = outcome.result
-        assert isinstance(verdict, Verdict), f"this {kind} cell does not end in check(...):\n{code}"
+        assert isinstance(verdict, Judgement), f"this {kind} cell does not end in check(...):\n{code}"
         said = (verdict.passed, verdict.says)
         if kind == "exercise":
             last = ast.get_source_segment(code, ast.parse(code).body[-1]) or ""

@@ -60,3 +60,12 @@ def test_what_is_asked_of_the_compiler() -> None:
     fused = j.record_of(lambda x: torch.relu(x * 2), x)
     assert (j.traffic(apart), j.traffic(fused)) == (4 * x.nbytes, 2 * x.nbytes)
     assert [graph.id for graph in j.captured(fused)] == ["g0.fx"]
+
+
+def test_a_value_that_is_not_the_true_one_is_told_with_its_hint() -> None:
+    j.equal({"a": 1, "b": 2}, {"a": 1, "b": 2}, {})
+    with pytest.raises(WrongAnswerError, match=r"^'b' is not 3\. Count again\.$"):
+        j.equal({"a": 1, "b": 3}, {"a": 1, "b": 2}, {"b": "Count again."})
+    j.one_of({"a": "yes"}, ("a",), ("yes", "no"))
+    with pytest.raises(WrongAnswerError, match=r"^b: answer with one of yes, no\.$"):
+        j.one_of({"a": "yes"}, ("a", "b"), ("yes", "no"))

@@ -37,7 +37,7 @@ Run = Callable[[list[Tensor]], Sequence[Tensor]]
 
 
 @dataclass(frozen=True)
-class Step:
+class EngineStep:
     """One thing an engine's program does: ``operator`` in the engine's words, the steps it reads, and the
     ATen nodes it stands for, where the engine tells (both by name)."""
 
@@ -48,14 +48,14 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Program:
+class EngineProgram:
     """A compiled :class:`StaticGraph`: what runs, and what it shows of itself. ``note``: what a user has to
     know of its results."""
 
     run: Run
     title: str
     text: str
-    steps: tuple[Step, ...] = ()
+    steps: tuple[EngineStep, ...] = ()
     note: str = ""
 
 
@@ -97,7 +97,7 @@ class StaticGraph:
         return f" of {', '.join(dict.fromkeys(types))}" if types else ""
 
 
-Engine = Callable[[StaticGraph], Program]
+Engine = Callable[[StaticGraph], EngineProgram]
 """Compiles one graph. BackendError for what it cannot."""
 
 
@@ -394,11 +394,17 @@ def _as_traced(got: Tensor, want: Tensor) -> Tensor:
     return torch.empty_strided(want.shape, want.stride(), dtype=got.dtype, device=got.device).copy_(got)
 
 
+def last_line(error: BaseException) -> str:
+    """What an engine's error comes to: the last line of its message, else its type."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
 def _line(aten: AtenGraph, name: str) -> int | None:
     return next((span.line for span in aten.spans.get(name, ()) if not span.file), None)
 
 
-def _record(program: Program, aten: AtenGraph, recorder: Recorder) -> None:
+def _record(program: EngineProgram, aten: AtenGraph, recorder: Recorder) -> None:
     """The engine's own graph, once: what it makes for other sizes reads the same."""
     if program.note:
         recorder.add(program.note)

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nbcompile.backends.base import Backend, GraphCompiler, Settings
-from nbcompile.backends.engines.engine import Program, Run, StaticGraph, Step, of_engine
+from nbcompile.backends.base import Backend, BackendSettings, GraphCompiler
+from nbcompile.backends.engines.engine import EngineProgram, EngineStep, Run, StaticGraph, of_engine
 from nbcompile.backends.engines.exported import exported_program
 from nbcompile.compiler.capture.origins import root_name
 from nbcompile.errors import BackendError, OptionError
@@ -42,10 +42,10 @@ _NOTHING = np.empty(1)  # its address stands for that of tensors that have none
 _FX_NODE = "pkg.torch.onnx.fx_node"  # where the exporter says which FX node an ONNX node came from
 
 
-def _compiler(settings: Settings) -> GraphCompiler:
+def _compiler(settings: BackendSettings) -> GraphCompiler:
     _session_options(settings.options)
 
-    def engine(graph: StaticGraph) -> Program:
+    def engine(graph: StaticGraph) -> EngineProgram:
         return _compile(graph, settings.options)
 
     return of_engine(engine)
@@ -82,7 +82,7 @@ def _session_options(given: Mapping[str, Any]) -> Any:
     return made
 
 
-def _compile(graph: StaticGraph, given: Mapping[str, Any]) -> Program:
+def _compile(graph: StaticGraph, given: Mapping[str, Any]) -> EngineProgram:
     import onnx
     import onnxruntime
 
@@ -100,7 +100,7 @@ def _compile(graph: StaticGraph, given: Mapping[str, Any]) -> Program:
         except Exception as error:
             raise _no_kernel(str(error), graph, origins) from error
         optimized = onnx.load(options.optimized_model_filepath)
-    return Program(
+    return EngineProgram(
         _bound(session, graph),
         title="ONNX Runtime's optimised graph",
         text=onnx.printer.to_text(optimized),
@@ -181,14 +181,14 @@ def _origins(exported: Any, graph: StaticGraph) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _steps(nodes: Any, origins: Mapping[str, tuple[str, ...]]) -> Iterator[Step]:
+def _steps(nodes: Any, origins: Mapping[str, tuple[str, ...]]) -> Iterator[EngineStep]:
     maker: dict[str, str] = {}
     for number, node in enumerate(nodes):
         name = node.name or f"n{number}"
         made_for = next((origins[key] for key in (*node.output, node.name) if key in origins), ())
         reads = tuple(dict.fromkeys(maker[value] for value in node.input if value in maker))
         operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-        yield Step(name, operator, reads, made_for)
+        yield EngineStep(name, operator, reads, made_for)
         maker.update((value, name) for value in node.output if value)
 
 

@@ -15,8 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nbcompile.backends.base import Backend, GraphCompiler, Settings
-from nbcompile.backends.engines.engine import Program, Run, StaticGraph, Step, of_engine
+from nbcompile.backends.base import Backend, BackendSettings, GraphCompiler
+from nbcompile.backends.engines.engine import (
+    EngineProgram,
+    EngineStep,
+    Run,
+    StaticGraph,
+    last_line,
+    of_engine,
+)
 from nbcompile.backends.engines.indices import inside
 from nbcompile.errors import BackendError, OptionError
 
@@ -37,7 +44,7 @@ _TYPES = {
 _INT32 = torch.iinfo(torch.int32)
 
 
-def _compiler(settings: Settings) -> GraphCompiler:
+def _compiler(settings: BackendSettings) -> GraphCompiler:
     import openvino
 
     device = str(settings.options.get("device", "CPU"))
@@ -48,13 +55,13 @@ def _compiler(settings: Settings) -> GraphCompiler:
     if not isinstance(config, Mapping):
         raise OptionError(f"option config of openvino wants a mapping, got {config!r}.")
 
-    def engine(graph: StaticGraph) -> Program:
+    def engine(graph: StaticGraph) -> EngineProgram:
         return _compile(graph, device, config)
 
     return of_engine(engine)
 
 
-def _compile(graph: StaticGraph, device: str, config: Mapping[str, Any]) -> Program:
+def _compile(graph: StaticGraph, device: str, config: Mapping[str, Any]) -> EngineProgram:
     import openvino
 
     _check_types(graph)
@@ -69,10 +76,10 @@ def _compile(graph: StaticGraph, device: str, config: Mapping[str, Any]) -> Prog
     try:
         compiled = openvino.Core().compile_model(model, device, {**asked, **config})
     except RuntimeError as error:
-        raise BackendError(f"OpenVINO cannot compile it: {_last_line(error)}") from error
+        raise BackendError(f"OpenVINO cannot compile it: {last_line(error)}") from error
     layers = compiled.get_runtime_model().get_ordered_ops()
     steps = tuple(_steps(layers, graph))
-    return Program(
+    return EngineProgram(
         _bound(compiled, graph, checked),
         title="OpenVINO's layers as they run",
         text="\n".join(_text(layer) for layer in layers),
@@ -125,7 +132,7 @@ def _convert(graph: StaticGraph) -> Any:
         lacking = re.search(r"aten\.[\w.]+", str(error))
         if lacking is not None:
             raise graph.lacks("OpenVINO", lacking[0]) from error
-        raise BackendError(f"OpenVINO's frontend failed: {_last_line(error)}") from error
+        raise BackendError(f"OpenVINO's frontend failed: {last_line(error)}") from error
     return model
 
 
@@ -163,7 +170,7 @@ def _bound(compiled: Any, graph: StaticGraph, checked: bool) -> Run:
     return run
 
 
-def _steps(layers: Sequence[Any], graph: StaticGraph) -> Iterator[Step]:
+def _steps(layers: Sequence[Any], graph: StaticGraph) -> Iterator[EngineStep]:
     """The layers that do something. OpenVINO names a layer after the node it converted, ``gelu/aten.gelu…``,
     and says what it has fused into it."""
     own = {node.name for node in graph.calls}
@@ -177,7 +184,7 @@ def _steps(layers: Sequence[Any], graph: StaticGraph) -> Iterator[Step]:
             dict.fromkeys(part.partition("/")[0] for part in merged if part.partition("/")[0] in own)
         )
         reads = tuple(port.get_source_output().get_node().get_friendly_name() for port in layer.inputs())
-        yield Step(name, info.get("layerType", layer.get_type_name()), reads, origins)
+        yield EngineStep(name, info.get("layerType", layer.get_type_name()), reads, origins)
 
 
 def _text(layer: Any) -> str:
@@ -190,11 +197,6 @@ def _text(layer: Any) -> str:
 
 def _info(layer: Any) -> dict[str, str]:
     return {name: str(getattr(value, "value", value)) for name, value in layer.get_rt_info().items()}
-
-
-def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else "no message"
 
 
 BACKEND = Backend(

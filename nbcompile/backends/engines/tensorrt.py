@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from nbcompile.backends.base import Backend, GraphCompiler, Settings
-from nbcompile.backends.engines.engine import Program, StaticGraph, Step, of_engine
+from nbcompile.backends.base import Backend, BackendSettings, GraphCompiler
+from nbcompile.backends.engines.engine import EngineProgram, EngineStep, StaticGraph, of_engine
 from nbcompile.backends.engines.exported import exported_program
 from nbcompile.backends.engines.indices import inside
 from nbcompile.errors import BackendError, OptionError
@@ -23,7 +23,7 @@ from nbcompile.errors import BackendError, OptionError
 _ASKED = {"min_block_size": 1, "disable_tf32": True, "use_explicit_typing": True}
 
 
-def _compiler(settings: Settings) -> GraphCompiler:
+def _compiler(settings: BackendSettings) -> GraphCompiler:
     """Options: the keywords of ``torch_tensorrt.dynamo.compile``."""
     import torch_tensorrt
 
@@ -35,13 +35,13 @@ def _compiler(settings: Settings) -> GraphCompiler:
             )
     asked = {name: value for name, value in _ASKED.items() if name in known} | dict(settings.options)
 
-    def engine(graph: StaticGraph) -> Program:
+    def engine(graph: StaticGraph) -> EngineProgram:
         return _compile(graph, asked)
 
     return of_engine(engine, device="cuda")
 
 
-def _compile(graph: StaticGraph, options: dict[str, Any]) -> Program:
+def _compile(graph: StaticGraph, options: dict[str, Any]) -> EngineProgram:
     import torch_tensorrt
 
     graph, checked = inside(graph)
@@ -64,8 +64,8 @@ def _compile(graph: StaticGraph, options: dict[str, Any]) -> Program:
             raise BackendError("an index is out of range")
         return results
 
-    steps = tuple(Step(name, type(module).__name__) for name, module in made.named_children())
-    return Program(run, "TensorRT's engines", made.print_readable(print_output=False), steps)
+    steps = tuple(EngineStep(name, type(module).__name__) for name, module in made.named_children())
+    return EngineProgram(run, "TensorRT's engines", made.print_readable(print_output=False), steps)
 
 
 def _described(node: fx.Node) -> dict[str, Any]:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, fx
 from torch.utils.dlpack import from_dlpack
 
-from nbcompile.backends.base import Backend, GraphCompiler, Settings
-from nbcompile.backends.engines.engine import Program, StaticGraph, Step, of_engine
+from nbcompile.backends.base import Backend, BackendSettings, GraphCompiler
+from nbcompile.backends.engines.engine import EngineProgram, EngineStep, StaticGraph, last_line, of_engine
 from nbcompile.backends.engines.exported import exported_program
 from nbcompile.backends.engines.indices import inside
 from nbcompile.backends.engines.tvm_schedules import scheduled
@@ -25,22 +25,22 @@ from nbcompile.errors import BackendError, OptionError
 aten = torch.ops.aten
 
 
-def _compiler(settings: Settings) -> GraphCompiler:
+def _compiler(settings: BackendSettings) -> GraphCompiler:
     import tvm
     from tvm.relax.frontend.torch.dynamo import llvm_target
 
     try:
         target = tvm.target.Target(settings.options.get("target") or llvm_target())
     except Exception as error:
-        raise OptionError(f"option target of tvm: {_last_line(error)}.") from error
+        raise OptionError(f"option target of tvm: {last_line(error)}.") from error
 
-    def engine(graph: StaticGraph) -> Program:
+    def engine(graph: StaticGraph) -> EngineProgram:
         return _compile(graph, target)
 
     return of_engine(engine)
 
 
-def _compile(graph: StaticGraph, target: Any) -> Program:
+def _compile(graph: StaticGraph, target: Any) -> EngineProgram:
     import tvm
     from tvm import relax
 
@@ -51,7 +51,7 @@ def _compile(graph: StaticGraph, target: Any) -> Program:
             fused = scheduled(relax.get_pipeline("zero")(module))
         executable = tvm.compile(fused, target=target)
     except Exception as error:
-        raise BackendError(f"TVM cannot compile it: {_last_line(error)}") from error
+        raise BackendError(f"TVM cannot compile it: {last_line(error)}") from error
     tvm.get_global_func("runtime.config_threadpool")(1, torch.get_num_threads())
     machine = relax.VirtualMachine(executable, tvm.cpu())
     main = machine["main"]
@@ -62,7 +62,7 @@ def _compile(graph: StaticGraph, target: Any) -> Program:
             raise BackendError("an index is out of range")
         return made
 
-    return Program(
+    return EngineProgram(
         run, "TVM's Relax program and the TIR of its kernels", fused.script(), tuple(_steps(fused))
     )
 
@@ -85,8 +85,8 @@ def _imported(graph: StaticGraph) -> Any:
             raise graph.lacks("TVM", next(found, lacking[1])) from error
         at = _under_way(error)
         if at is not None:
-            raise graph.refuse(at, f"TVM's importer fails at {at.target}: {_last_line(error)}") from error
-        raise BackendError(f"TVM's importer failed: {_last_line(error)}") from error
+            raise graph.refuse(at, f"TVM's importer fails at {at.target}: {last_line(error)}") from error
+        raise BackendError(f"TVM's importer failed: {last_line(error)}") from error
 
 
 def _importers() -> dict[str, Callable[[fx.Node, Any], Any]]:
@@ -130,7 +130,7 @@ def _under_way(error: BaseException) -> fx.Node | None:
     return found
 
 
-def _steps(module: Any) -> Iterator[Step]:
+def _steps(module: Any) -> Iterator[EngineStep]:
     """The calls of the program's kernels, in the order they run."""
     from tvm import relax
 
@@ -142,12 +142,7 @@ def _steps(module: Any) -> Iterator[Step]:
                 continue
             reads = tuple(made[value] for value in call.args[1] if value in made)
             made[binding.var] = str(binding.var)
-            yield Step(str(binding.var), str(call.args[0].name_hint), reads)
-
-
-def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+            yield EngineStep(str(binding.var), str(call.args[0].name_hint), reads)
 
 
 BACKEND = Backend(

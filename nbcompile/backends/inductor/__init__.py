@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nbcompile.backends.base import Backend, GraphCompiler, Settings
+from nbcompile.backends.base import Backend, BackendSettings, GraphCompiler
 from nbcompile.compiler.stages import FxGraph
 from nbcompile.errors import OptionError
 from nbcompile.options import PEER_MODES, unknown_option
 from nbcompile.record.recorder import Recorder
 
 
-def _compiler(settings: Settings) -> GraphCompiler:
+def _compiler(settings: BackendSettings) -> GraphCompiler:
     import torch
     import torch._inductor
 

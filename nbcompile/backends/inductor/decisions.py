@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from nbcompile.backends.inductor.schedule import Schedule, Step
+from nbcompile.backends.inductor.schedule import Schedule, ScheduledNode
 from nbcompile.record.compilation import Decision
 
 # How Inductor's own words begin → a short name that stays where they are reworded.
@@ -146,7 +146,7 @@ class Offers:
 
 
 def _meeting(
-    first: list[tuple[str, Step]], second: list[tuple[str, Step]]
+    first: list[tuple[str, ScheduledNode]], second: list[tuple[str, ScheduledNode]]
 ) -> tuple[Pair, Literal["producer-consumer", "siblings"], tuple[str, ...]] | None:
     """The scheduler nodes, one of each side, that make the two sides a candidate, and the buffers they meet
     in. A fused side is many nodes: the last one that the other reads, else the first that read the same."""
@@ -161,7 +161,7 @@ def _meeting(
     return None
 
 
-def _size(first: Step, second: Step, buffer: str) -> int:
+def _size(first: ScheduledNode, second: ScheduledNode, buffer: str) -> int:
     sizes: list[Mapping[str, int]] = [first.writes, first.reads, second.reads]
     return max(each.get(buffer, 0) for each in sizes)
 

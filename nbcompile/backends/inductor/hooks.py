@@ -27,26 +27,17 @@ class Listener(Protocol):
     def fusion_begins(self, scheduler: Any, nodes: list[Any], graph: Any) -> None:
         """The scheduler's nodes before fusion; ``graph`` is the GraphLowering with the post-grad module."""
 
-    def offered(self, first: Any, second: Any, allowed: bool) -> None:
-        """A candidate pair, and whether Inductor found that it could be fused."""
+    @property
+    def offers(self) -> Any:
+        """What is told of pairs, if anything is: ``offered(first, second, allowed)``, a candidate and whether
+        Inductor found that it could be fused, ``refused(first, second, reason)``, why a pair (names of
+        scheduler nodes) is not, and ``scored(first, second, bytes_saved)``, the bytes that it would save."""
 
-    def refused(self, first: str, second: str, reason: str) -> None:
-        """Why a pair (names of scheduler nodes) is not fused, in Inductor's words."""
-
-    def scored(self, first: Any, second: Any, bytes_saved: int) -> None:
-        """The bytes that Inductor reckons a fusion would save."""
-
-    def codegen_begins(self, scheduler: Any) -> None:
-        """The scheduler's nodes are final."""
-
-    def kernel_defined(self, name: str, text: str) -> None:
-        """A kernel's definition, as the wrapper prints it."""
-
-    def kernel_called(self, nodes: Any, name: str) -> None:
-        """A call of a generated kernel that does these scheduler nodes."""
-
-    def library_called(self, node: Any) -> None:
-        """A call into a library (an extern scheduler node)."""
+    @property
+    def schedule(self) -> Any:
+        """What is told of code, if anything is: ``fused(nodes)``, the scheduler's final ones,
+        ``kernel_defined(name, text)`` as the wrapper prints it, ``kernel_called(nodes, name)`` of a generated
+        kernel that does these nodes, and ``library_called(node)`` of an extern one."""
 
     def choosing(self, buffer: Any) -> None:
         """The candidates of this template buffer are about to be timed."""
@@ -141,145 +132,128 @@ def _around(original: Any, wrap: Wrap) -> Any:
     return functools.wraps(original)(wrap(original))
 
 
-def _tell(method: str, *arguments: Any) -> None:
+def _tell(method: str, arguments: Callable[[], tuple[Any, ...] | None]) -> None:
+    """Call this method of the listener, or of a part of it (``offers.scored``), with what ``arguments()``
+    gives; nothing where that, or the part, is ``None``."""
     listener = getattr(_local, "listener", None)
     if listener is None:
         return
     try:
-        getattr(listener, method)(*arguments)
+        part, _, name = method.rpartition(".")
+        told = getattr(listener, part) if part else listener
+        if told is not None and (given := arguments()) is not None:
+            getattr(told, name)(*given)
     except Exception as error:  # what we make of it must not stop the compile
         listener.failed(method, error)
 
 
 # -- what stands around each function: called as the function is -----------------------------------------
 
-
-def _partition(original: Callable[..., Any]) -> Callable[..., Any]:
-    def partition_fn(gm: Any, joint_inputs: Any, **keywords: Any) -> Any:
-        outputs = keywords.get("num_fwd_outputs")
-        forward, backward = original(gm, joint_inputs, **keywords)
-        if keywords.get("partitioner_fn_override") is None:  # else it is a part of a graph
-            _tell("joint_made", gm, forward, outputs)
-        return forward, backward
-
-    return partition_fn
+About = Callable[..., tuple[Any, ...] | None]
+"""What the listener is told, from the arguments of the call; ``None``: nothing."""
 
 
-def _fuse_nodes(original: Callable[..., Any]) -> Callable[..., Any]:
-    def fuse_nodes(self: Any, nodes: list[Any]) -> Any:
-        from torch._inductor.virtualized import V
+def _before(method: str, about: About) -> Wrap:
+    """Tell, then call."""
 
-        _tell("fusion_begins", self, nodes, V.graph)
-        return original(self, nodes)
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def hooked(*args: Any, **keywords: Any) -> Any:
+            _tell(method, lambda: about(*args, **keywords))
+            return original(*args, **keywords)
 
-    return fuse_nodes
+        return hooked
 
-
-def _can_fuse(original: Callable[..., Any]) -> Callable[..., Any]:
-    def can_fuse(self: Any, node1: Any, node2: Any, *rest: Any, **keywords: Any) -> Any:
-        allowed = original(self, node1, node2, *rest, **keywords)
-        _tell("offered", node1, node2, bool(allowed))
-        return allowed
-
-    return can_fuse
+    return wrap
 
 
-def _why_no_fuse(original: Callable[..., Any]) -> Callable[..., Any]:
-    def call(self: Any, reason: str, *args: Any) -> Any:
-        _tell("refused", self.name1, self.name2, reason % args if args else reason)
-        return original(self, reason, *args)
+def _after(method: str, about: About) -> Wrap:
+    """Call, then tell; ``about`` gets the result before the arguments."""
 
-    return call
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def hooked(*args: Any, **keywords: Any) -> Any:
+            result = original(*args, **keywords)
+            _tell(method, lambda: about(result, *args, **keywords))
+            return result
 
+        return hooked
 
-def _score(original: Callable[..., Any]) -> Callable[..., Any]:
-    def score_fusion_memory(self: Any, node1: Any, node2: Any, *rest: Any, **keywords: Any) -> Any:
-        score = original(self, node1, node2, *rest, **keywords)
-        # A tuple is the score, what overlaps only in part, and a flag.
-        _tell("scored", node1, node2, int(sum(score[:2]) if isinstance(score, tuple) else score))
-        return score
-
-    return score_fusion_memory
+    return wrap
 
 
-def _codegen(original: Callable[..., Any]) -> Callable[..., Any]:
-    def codegen(self: Any) -> Any:
-        _tell("codegen_begins", self)
-        return original(self)
-
-    return codegen
+def _joint(result: Any, gm: Any, joint_inputs: Any, **keywords: Any) -> tuple[Any, ...] | None:
+    if keywords.get("partitioner_fn_override") is not None:  # a part of a graph
+        return None
+    return gm, result[0], keywords.get("num_fwd_outputs")
 
 
-def _extern_call(original: Callable[..., Any]) -> Callable[..., Any]:
-    def codegen_extern_call(self: Any, scheduler_node: Any, *rest: Any) -> Any:
-        _tell("library_called", scheduler_node)
-        return original(self, scheduler_node, *rest)
+def _fusing(scheduler: Any, nodes: list[Any]) -> tuple[Any, ...]:
+    from torch._inductor.virtualized import V
 
-    return codegen_extern_call
+    return scheduler, nodes, V.graph
 
 
-def _provenance(original: Callable[..., Any]) -> Callable[..., Any]:
-    def set_kernel_post_grad_provenance_tracing(
-        node_schedule: Any, kernel_name: str, is_extern: bool = False, **keywords: Any
-    ) -> Any:
-        if not is_extern:
-            _tell("kernel_called", node_schedule, kernel_name)
-        return original(node_schedule, kernel_name, is_extern, **keywords)
-
-    return set_kernel_post_grad_provenance_tracing
+def _scored(score: Any, self: Any, node1: Any, node2: Any, *rest: Any, **keywords: Any) -> tuple[Any, ...]:
+    # A tuple is the score, what overlaps only in part, and a flag.
+    return node1, node2, int(sum(score[:2]) if isinstance(score, tuple) else score)
 
 
-def _define_kernel(original: Callable[..., Any]) -> Callable[..., Any]:
-    def define_kernel(self: Any, kernel_name: str, kernel_body: str, *rest: Any, **keywords: Any) -> Any:
-        _tell("kernel_defined", kernel_name, kernel_body)
-        return original(self, kernel_name, kernel_body, *rest, **keywords)
-
-    return define_kernel
+def _called(
+    node_schedule: Any, kernel_name: str, is_extern: bool = False, **keywords: Any
+) -> tuple[Any, ...] | None:
+    return None if is_extern else (node_schedule, kernel_name)
 
 
-def _choice_timings(original: Callable[..., Any]) -> Callable[..., Any]:
-    def choice_timings(self: Any, *rest: Any, **keywords: Any) -> Any:
-        _tell("choosing", self)
-        return original(self, *rest, **keywords)
-
-    return choice_timings
-
-
-def _load(original: Callable[..., Any]) -> Callable[..., Any]:
-    def load_with_key(key: str, *rest: Any, **keywords: Any) -> Any:
-        found = original(key, *rest, **keywords)
-        compiled = found[0]
-        if compiled is not None:
-            known = getattr(compiled, "fx_kwargs", None) or {}  # where a torch does not say it in the call
-            backward = keywords.get("is_backward", known.get("is_backward", False))
-            _tell("loaded", key, bool(backward), compiled)
-        return found
-
-    return load_with_key
+def _loaded(found: Any, key: str, *rest: Any, **keywords: Any) -> tuple[Any, ...] | None:
+    compiled = found[0]
+    if compiled is None:
+        return None
+    known = getattr(compiled, "fx_kwargs", None) or {}  # where a torch does not say it in the call
+    return key, bool(keywords.get("is_backward", known.get("is_backward", False))), compiled
 
 
 _INDUCTOR = "torch._inductor."
+_SCHEDULER = (_INDUCTOR + "scheduler", "Scheduler")
 HOOKS = (
-    Hook(_INDUCTOR + "compile_fx", "", "partition_fn", _partition, "the joint graph"),
-    Hook(_INDUCTOR + "scheduler", "Scheduler", "fuse_nodes", _fuse_nodes, "graphs, loops and kernels"),
-    Hook(_INDUCTOR + "scheduler", "Scheduler", "can_fuse", _can_fuse, "fusion decisions"),
-    Hook(_INDUCTOR + "scheduler", "WhyNoFuse", "__call__", _why_no_fuse, "the reasons of refusals"),
-    Hook(_INDUCTOR + "scheduler", "Scheduler", "score_fusion_memory", _score, "the bytes that fusions save"),
-    Hook(_INDUCTOR + "scheduler", "Scheduler", "codegen", _codegen, "what was fused"),
-    Hook(_INDUCTOR + "scheduler", "Scheduler", "codegen_extern_call", _extern_call, "library calls"),
+    Hook(_INDUCTOR + "compile_fx", "", "partition_fn", _after("joint_made", _joint), "the joint graph"),
+    Hook(*_SCHEDULER, "fuse_nodes", _before("fusion_begins", _fusing), "graphs, loops and kernels"),
     Hook(
-        _INDUCTOR + "debug", "", "set_kernel_post_grad_provenance_tracing", _provenance, "kernels",
+        *_SCHEDULER, "can_fuse",
+        _after("offers.offered", lambda can, self, node1, node2, *_, **__: (node1, node2, bool(can))),
+        "fusion decisions",
+    ),
+    Hook(
+        _INDUCTOR + "scheduler", "WhyNoFuse", "__call__",
+        _before("offers.refused", lambda self, why, *a: (self.name1, self.name2, why % a if a else why)),
+        "the reasons of refusals",
+    ),
+    Hook(*_SCHEDULER, "score_fusion_memory", _after("offers.scored", _scored), "the bytes that fusions save"),
+    Hook(*_SCHEDULER, "codegen", _before("schedule.fused", lambda self: (self.nodes,)), "what was fused"),
+    Hook(
+        *_SCHEDULER, "codegen_extern_call",
+        _before("schedule.library_called", lambda self, scheduler_node, *_: (scheduler_node,)),
+        "library calls",
+    ),
+    Hook(
+        _INDUCTOR + "debug", "", "set_kernel_post_grad_provenance_tracing",
+        _before("schedule.kernel_called", _called), "kernels",
         (_INDUCTOR + "codegen.cpp", _INDUCTOR + "codegen.triton"),
     ),
     Hook(
-        _INDUCTOR + "codegen.wrapper", "PythonWrapperCodegen", "define_kernel", _define_kernel,
+        _INDUCTOR + "codegen.wrapper", "PythonWrapperCodegen", "define_kernel",
+        _before(
+            "schedule.kernel_defined",
+            lambda self, kernel_name, kernel_body, *_, **__: (kernel_name, kernel_body),
+        ),
         "the kernels' texts",
     ),
     Hook(
-        _INDUCTOR + "ir", "MultiTemplateBuffer", "choice_timings", _choice_timings,
-        "whose candidates were timed",
+        _INDUCTOR + "ir", "MultiTemplateBuffer", "choice_timings",
+        _before("choosing", lambda self, *_, **__: (self,)), "whose candidates were timed",
     ),
-    Hook(_INDUCTOR + "codecache", "FxGraphCache", "load_with_key", _load, "what Inductor's cache gave"),
+    Hook(
+        _INDUCTOR + "codecache", "FxGraphCache", "load_with_key", _after("loaded", _loaded),
+        "what Inductor's cache gave",
+    ),
 )  # fmt: skip
 
 
@@ -297,4 +271,4 @@ def _selector() -> Any:
 def _autotuned(timings: dict[Any, float], name: str, *rest: Any) -> None:
     from torch._inductor.virtualized import V
 
-    _tell("autotuned", name, dict(timings), getattr(V.graph, "current_node", None))
+    _tell("autotuned", lambda: (name, dict(timings), getattr(V.graph, "current_node", None)))

@@ -22,7 +22,7 @@ _KINDS: dict[str, NodeKind] = {"Pointwise": "pointwise", "Scatter": "scatter", "
 
 
 @dataclass(frozen=True)
-class Step:
+class ScheduledNode:
     """A scheduler node: its part of the record, and what it moves. Bytes are by the name of a buffer."""
 
     node: Node
@@ -38,7 +38,7 @@ class Step:
 
 
 @dataclass
-class Call:
+class WrapperCall:
     """What the wrapper runs, in order: a generated kernel (``name``) or a library call."""
 
     steps: tuple[str, ...]  # names of scheduler nodes
@@ -52,11 +52,11 @@ class Schedule:
     prefix: str  # g0.fw
     aten: Mapping[str, str]
     inputs: list[Node] = field(default_factory=list)
-    steps: dict[str, Step] = field(default_factory=dict)  # by the scheduler node's name
+    steps: dict[str, ScheduledNode] = field(default_factory=dict)  # by the scheduler node's name
     makers: dict[str, tuple[str, ...]] = field(default_factory=dict)  # buffer → names of steps, or an input
     outputs: tuple[str, ...] = ()  # names of buffers
     groups: dict[str, int] = field(default_factory=dict)  # scheduler node → its group after fusion
-    calls: list[Call] = field(default_factory=list)
+    calls: list[WrapperCall] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)  # kernel's name → its definition in the wrapper
     removed: frozenset[str] = frozenset()  # buffers that live within one kernel only
 
@@ -117,7 +117,9 @@ class Schedule:
         )
         points = _hint(_product(body.var_ranges.values())) if body is not None else 0
         flops = operations(body) * points if body is not None else 0
-        self.steps[name] = Step(made, reads, writes, flops, node.get_device(), bool(node.is_template()))
+        self.steps[name] = ScheduledNode(
+            made, reads, writes, flops, node.get_device(), bool(node.is_template())
+        )
         self.makers |= dict.fromkeys(writes, (name,))
 
     def _id(self, maker: str) -> str:
@@ -135,16 +137,20 @@ class Schedule:
         """The scheduler's final nodes."""
         self.groups = {each.get_name(): at for at, node in enumerate(nodes) for each in node.get_nodes()}
 
+    def kernel_defined(self, name: str, text: str) -> None:
+        """The definition of a kernel, as the wrapper prints it."""
+        self.texts[name] = text
+
     def kernel_called(self, nodes: Iterable[Any], name: str) -> None:
         """``nodes`` may have marks between the scheduler's nodes."""
         held = [each for node in nodes if hasattr(node, "get_nodes") for each in node.get_nodes()]
         steps = dict.fromkeys(each.get_name() for each in held)
-        self.calls.append(Call(tuple(step for step in steps if step in self.steps), name))
+        self.calls.append(WrapperCall(tuple(step for step in steps if step in self.steps), name))
 
     def library_called(self, node: Any) -> None:
         for each in node.get_nodes():
             if each.get_name() in self.steps:
-                self.calls.append(Call((each.get_name(),)))
+                self.calls.append(WrapperCall((each.get_name(),)))
 
     def ids(self) -> dict[str, str]:
         """Scheduler node → id of the kernel or call that does it."""
@@ -154,7 +160,7 @@ class Schedule:
                 found.setdefault(step, id)
         return found
 
-    def _named(self) -> list[tuple[str, Call]]:
+    def _named(self) -> list[tuple[str, WrapperCall]]:
         named, kernels = [], 0
         for call in self.calls:
             if call.name:
@@ -199,7 +205,7 @@ class Schedule:
         )
         return loops, fused
 
-    def _fused_node(self, id: str, call: Call, where: Mapping[str, str]) -> Node:
+    def _fused_node(self, id: str, call: WrapperCall, where: Mapping[str, str]) -> Node:
         steps = [self.steps[name] for name in call.steps]
         makers = (maker for step in steps for buffer in step.reads for maker in self.makers.get(buffer, ()))
         inputs = dict.fromkeys(where.get(maker, self._id(maker)) for maker in makers)
@@ -222,7 +228,7 @@ class Schedule:
             text=call.name,
         )
 
-    def _stored(self, step: Step) -> int:
+    def _stored(self, step: ScheduledNode) -> int:
         return sum(size for name, size in step.writes.items() if name not in self.removed)
 
     def _outputs(self, where: Mapping[str, str]) -> tuple[str, ...]:
@@ -233,7 +239,7 @@ class Schedule:
         """One a call of a generated kernel: two calls of one text are two."""
         return [self._kernel(id, call) for id, call in self._named() if call.name]
 
-    def _kernel(self, id: str, call: Call) -> Kernel:
+    def _kernel(self, id: str, call: WrapperCall) -> Kernel:
         steps = [self.steps[name] for name in call.steps]
         device = next((step.device for step in steps if step.device is not None), None)
         target = (
@@ -263,7 +269,7 @@ class Schedule:
             target=target,
         )
 
-    def _schedule(self, call: Call, text: str) -> str:
+    def _schedule(self, call: WrapperCall, text: str) -> str:
         """``pointwise``, ``reduction``, ``template``, by Inductor's own heuristic where it names one; and how
         many of the scheduler's groups the kernel holds, where it is more than one."""
         steps = [self.steps[name] for name in call.steps]

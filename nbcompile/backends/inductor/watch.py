@@ -22,6 +22,7 @@ from nbcompile.compiler.capture.origins import Origins
 from nbcompile.compiler.runtime.cache import DiskCache, key
 from nbcompile.compiler.runtime.graph_cache import RECORD, code_version
 from nbcompile.compiler.stages import FxGraph
+from nbcompile.errors import in_one_line
 from nbcompile.record.compilation import AutotuneChoice, Graph, PassRecord, Span
 from nbcompile.record.recorder import Part, Recorder
 
@@ -186,33 +187,15 @@ class Watch:
         for node in nodes:
             now.schedule.add(node)
 
-    def offered(self, first: Any, second: Any, allowed: bool) -> None:
-        if self.now is not None and self.now.offers is not None:
-            self.now.offers.offered(first, second, allowed)
+    @property
+    def offers(self) -> Offers | None:
+        """Who is told of pairs, while a graph is scheduled."""
+        return self.now.offers if self.now is not None else None
 
-    def refused(self, first: str, second: str, reason: str) -> None:
-        if self.now is not None and self.now.offers is not None:
-            self.now.offers.refused(first, second, reason)
-
-    def scored(self, first: Any, second: Any, bytes_saved: int) -> None:
-        if self.now is not None and self.now.offers is not None:
-            self.now.offers.scored(first, second, bytes_saved)
-
-    def codegen_begins(self, scheduler: Any) -> None:
-        if self.now is not None and self.now.schedule is not None:
-            self.now.schedule.fused(scheduler.nodes)
-
-    def kernel_defined(self, name: str, text: str) -> None:
-        if self.now is not None and self.now.schedule is not None:
-            self.now.schedule.texts[name] = text
-
-    def kernel_called(self, nodes: Any, name: str) -> None:
-        if self.now is not None and self.now.schedule is not None:
-            self.now.schedule.kernel_called(nodes, name)
-
-    def library_called(self, node: Any) -> None:
-        if self.now is not None and self.now.schedule is not None:
-            self.now.schedule.library_called(node)
+    @property
+    def schedule(self) -> Schedule | None:
+        """Who is told of kernels and calls."""
+        return self.now.schedule if self.now is not None else None
 
     def choosing(self, buffer: Any) -> None:
         if self.now is not None:
@@ -230,9 +213,8 @@ class Watch:
         self.found["bw" if backward else "fw"] = (key, str(getattr(compiled, "source_code", "")))
 
     def failed(self, what: str, error: Exception) -> None:
-        text = (str(error).strip().splitlines() or [""])[0]
         self.recorder.add(
-            f"The record of Inductor's {self.graph.id} is not whole ({what}: {type(error).__name__}: {text})."
+            f"The record of Inductor's {self.graph.id} is not whole ({what}: {in_one_line(error)})."
         )
 
     def _guarded(self, what: str, step: Callable[[], None]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from nbcompile.backends.base import Backend, GraphCompiler, Settings
+from nbcompile.backends.base import Backend, BackendSettings, GraphCompiler
 from nbcompile.compiler.stages import AtenGraph, CompiledModule, FxGraph
 from nbcompile.options import Options
 from nbcompile.record.recorder import Recorder
@@ -20,7 +20,7 @@ def supported() -> tuple[str, ...]:
     return tuple(sorted(str(target) for target in lowerings()))
 
 
-def _compiler(settings: Settings) -> GraphCompiler:
+def _compiler(settings: BackendSettings) -> GraphCompiler:
     def compiler(graph: FxGraph, example_inputs: Sequence[Any], recorder: Recorder) -> Callable[..., Any]:
         from nbcompile.backends.xla.decompositions import FORM
         from nbcompile.compiler.capture.fx_to_aten import compile_fx_graph

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from nbcompile.backends.xla.module import Module
-from nbcompile.backends.xla.program import Program
+from nbcompile.backends.xla.program import XlaProgram
 from nbcompile.backends.xla.record import record
 from nbcompile.backends.xla.split import check, plan
 from nbcompile.compiler.stages import AtenGraph, CompiledModule, device_of
@@ -28,9 +28,9 @@ def compile_aten(aten: AtenGraph, recorder: Recorder, flags: Mapping[str, Any]) 
     threads = torch.get_num_threads()
     if device.type == "cpu" and cores != threads:
         recorder.add(f"XLA takes as many threads as there are cores ({cores}), torch is set to {threads}")
-    programs: dict[int, Program] = {}
+    programs: dict[int, XlaProgram] = {}
 
-    def compiled(place: int, program: Program) -> None:
+    def compiled(place: int, program: XlaProgram) -> None:
         if place not in programs:
             programs[place] = program
             return

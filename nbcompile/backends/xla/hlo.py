@@ -6,6 +6,7 @@ The grammar is that of XLA's own printer (``xla/hlo/parser``): one instruction a
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -150,37 +151,27 @@ def _attributes(text: str) -> Iterator[tuple[str, str]]:
             yield key, value
 
 
-def _parts(text: str) -> list[str]:
-    """Split at the commas outside of brackets and quotes."""
-    parts, depth, start, quoted = [], 0, 0, False
-    for place, letter in enumerate(text):
+def _outside_quotes(text: str, start: int = 0) -> Iterator[tuple[int, str, int]]:
+    """Place and letter of what is not quoted, and how many brackets are open behind it."""
+    depth, quoted = 0, False
+    for place in range(start, len(text)):
+        letter = text[place]
         if letter == '"' and text[place - 1 : place] != "\\":
             quoted = not quoted
-        elif quoted:
-            continue
-        elif letter in _OPENING:
-            depth += 1
-        elif letter in _CLOSING:
-            depth -= 1
-        elif letter == "," and not depth:
-            parts.append(text[start:place])
-            start = place + 1
-    return [*parts, text[start:]]
+        elif not quoted:
+            depth += (letter in _OPENING) - (letter in _CLOSING)
+            yield place, letter, depth
+
+
+def _parts(text: str) -> list[str]:
+    """Split at the commas outside of brackets and quotes."""
+    commas = [place for place, letter, depth in _outside_quotes(text) if letter == "," and not depth]
+    return [text[start + 1 : end] for start, end in itertools.pairwise((-1, *commas, len(text)))]
 
 
 def _end(text: str, start: int) -> int:
     """Behind the bracket that closes the one at ``start``. ValueError if none does."""
-    depth, quoted = 0, False
-    for place in range(start, len(text)):
-        letter = text[place]
-        if letter == '"' and text[place - 1] != "\\":
-            quoted = not quoted
-        elif quoted:
-            continue
-        elif letter in _OPENING:
-            depth += 1
-        elif letter in _CLOSING:
-            depth -= 1
-            if not depth:
-                return place + 1
+    for place, letter, depth in _outside_quotes(text, start):
+        if letter in _CLOSING and not depth:
+            return place + 1
     raise ValueError(f"unbalanced brackets in HLO: {text[:80]}")

@@ -10,12 +10,12 @@ import torch
 from torch import fx
 
 from nbcompile.backends.xla.exchange import Order, device_for, inverse, to_jax, to_torch, wide_types
-from nbcompile.backends.xla.program import Program, compile_step
-from nbcompile.backends.xla.split import Plan, Step, is_number
+from nbcompile.backends.xla.program import XlaProgram, compile_step
+from nbcompile.backends.xla.split import Plan, XlaStep, is_number
 from nbcompile.compiler.stages import AtenGraph
 
 Shapes = Mapping[fx.Node, tuple[int, ...]]
-Compile = Callable[[Step, Shapes, Mapping[fx.Node, Any]], Program]
+Compile = Callable[[XlaStep, Shapes, Mapping[fx.Node, Any]], XlaProgram]
 
 
 class Module:
@@ -31,7 +31,7 @@ class Module:
         plan: Plan,
         device: torch.device,
         options: Mapping[str, Any],
-        compiled: Callable[[int, Program], None],
+        compiled: Callable[[int, XlaProgram], None],
     ) -> None:
         """``compiled(step, program)`` is called after each compile."""
         self._aten = aten
@@ -39,7 +39,7 @@ class Module:
         self._device = device
         self._options = options
         self._compiled = compiled
-        self._programs: dict[tuple[Any, ...], Program] = {}
+        self._programs: dict[tuple[Any, ...], XlaProgram] = {}
         self._lock = threading.Lock()
         self._constants = aten.module.graph.find_nodes(op="get_attr")
         self._numbers = [node for node in aten.module.graph.nodes if is_number(node)]
@@ -76,7 +76,7 @@ class Module:
         )
 
     def _run_step(
-        self, place: int, step: Step, known: dict[fx.Node, Any], arrays: dict[fx.Node, Any]
+        self, place: int, step: XlaStep, known: dict[fx.Node, Any], arrays: dict[fx.Node, Any]
     ) -> None:
         numbers = {node: known[node] for node in self._numbers if node in known}
         shapes = {}
@@ -116,7 +116,9 @@ class Module:
             self._shared[node] = (tensor.detach(), array)  # the memory is not given to another while held
         return array
 
-    def _program(self, place: int, step: Step, shapes: Shapes, numbers: Mapping[fx.Node, Any]) -> Program:
+    def _program(
+        self, place: int, step: XlaStep, shapes: Shapes, numbers: Mapping[fx.Node, Any]
+    ) -> XlaProgram:
         key = (place, tuple(shapes.values()), tuple(numbers.values()))
         with self._lock:
             found = self._programs.get(key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -12,14 +12,14 @@ from torch import fx
 
 from nbcompile.backends.xla.exchange import Order, device_for, inverse, memory_order, wide_types
 from nbcompile.backends.xla.operators.pointwise import converted
-from nbcompile.backends.xla.registry import Result, dtype_name, lowerings
-from nbcompile.backends.xla.split import Step, unsupported
+from nbcompile.backends.xla.registry import Traced, dtype_name, lowerings
+from nbcompile.backends.xla.split import XlaStep, unsupported
 from nbcompile.compiler.stages import AtenGraph
 from nbcompile.errors import BackendError, LoweringError, NbcompileError
 
 
 @dataclass(frozen=True)
-class Program:
+class XlaProgram:
     """A step compiled for one set of shapes. ``run`` takes the arrays of ``arrays`` in order, each with its
     axes in the order beside it, and returns a tuple of the step's results in theirs. ``numbers`` are the
     results that are Python numbers, known once the shapes are."""
@@ -34,12 +34,12 @@ class Program:
 
 def compile_step(
     aten: AtenGraph,
-    step: Step,
+    step: XlaStep,
     shapes: Mapping[fx.Node, tuple[int, ...]],
     numbers: Mapping[fx.Node, Any],
     device: torch.device,
     options: Mapping[str, Any],
-) -> Program:
+) -> XlaProgram:
     """Trace and compile a step for ``shapes`` of the tensors it reads and these ``numbers``.
 
     BackendError, with the operator and its line, where a lowering has no form for its arguments or XLA
@@ -49,28 +49,10 @@ def compile_step(
 
     place = device_for(device)
     arrays = tuple((node, _order(node)) for node in step.reads)
-    made_numbers: dict[fx.Node, Any] = {}
-    returned: list[tuple[fx.Node, Order]] = []
+    step_traced = _StepFunction(aten, step, arrays, numbers)
 
     def function(*given: Any) -> tuple[Any, ...]:
-        import jax.numpy as jnp
-
-        known: dict[fx.Node, Any] = dict(numbers)
-        for (node, order), array in zip(arrays, given, strict=True):
-            known[node] = jnp.transpose(array, inverse(order))
-        for node in step.xla:
-            known[node] = _lowered(aten, node, known)
-        out = []
-        returned.clear()
-        for node in step.returns:
-            value = known[node]
-            if isinstance(value, bool | int | float):
-                made_numbers[node] = value
-                continue
-            order = _order(node)
-            returned.append((node, order))
-            out.append(jnp.transpose(value, order))
-        return tuple(out)
+        return step_traced(*given)
 
     function.__name__ = aten.id.replace(".", "_")
     sharding = jax.sharding.SingleDeviceSharding(place)
@@ -91,9 +73,47 @@ def compile_step(
         except Exception as error:
             said = (str(error) or type(error).__name__).strip().splitlines()[0]
             raise BackendError(f"XLA refuses {aten.id}: {said}") from error
-        return Program(
-            compiled, arrays, tuple(returned), made_numbers, lowered.as_text(), compiled.as_text() or ""
+        return XlaProgram(
+            compiled,
+            arrays,
+            tuple(step_traced.returned),
+            step_traced.numbers,
+            lowered.as_text(),
+            compiled.as_text() or "",
         )
+
+
+@dataclass
+class _StepFunction:
+    """What jax traces of a step: its arrays in, the arrays that it returns out. Tracing says which these are
+    (``returned``, with their orders), and which results are numbers."""
+
+    aten: AtenGraph
+    step: XlaStep
+    arrays: tuple[tuple[fx.Node, Order], ...]
+    given: Mapping[fx.Node, Any]
+    returned: list[tuple[fx.Node, Order]] = field(default_factory=list)
+    numbers: dict[fx.Node, Any] = field(default_factory=dict)
+
+    def __call__(self, *given: Any) -> tuple[Any, ...]:
+        import jax.numpy as jnp
+
+        known: dict[fx.Node, Any] = dict(self.given)
+        for (node, order), array in zip(self.arrays, given, strict=True):
+            known[node] = jnp.transpose(array, inverse(order))
+        for node in self.step.xla:
+            known[node] = _lowered(self.aten, node, known)
+        out = []
+        self.returned.clear()
+        for node in self.step.returns:
+            value = known[node]
+            if isinstance(value, bool | int | float):
+                self.numbers[node] = value
+                continue
+            order = _order(node)
+            self.returned.append((node, order))
+            out.append(jnp.transpose(value, order))
+        return tuple(out)
 
 
 def _lowered(aten: AtenGraph, node: fx.Node, known: Mapping[fx.Node, Any]) -> Any:
@@ -111,7 +131,7 @@ def _lowered(aten: AtenGraph, node: fx.Node, known: Mapping[fx.Node, Any]) -> An
     values = fx.map_arg(node.args, lambda each: each.meta.get("val"))
     try:
         with jax.named_scope(node.name):
-            return _conformed(lower(Result(node.meta["val"], values), *args, **kwargs), node.meta["val"])
+            return _conformed(lower(Traced(node.meta["val"], values), *args, **kwargs), node.meta["val"])
     except LoweringError as error:
         raise unsupported(aten, node, error.message) from error
     except NbcompileError:

@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from nbcompile.backends.xla.hlo import Computation, HloModule, Instruction, parse
-from nbcompile.backends.xla.program import Program
+from nbcompile.backends.xla.program import XlaProgram
 from nbcompile.backends.xla.split import Plan
 from nbcompile.compiler.fx_values import dim, nbytes
 from nbcompile.compiler.stages import AtenGraph, device_of
@@ -38,7 +38,7 @@ _DTYPES = {"pred": "bool", "bf16": "bfloat16", "c64": "complex64", "c128": "comp
 _FUSIONS = {"kLoop": "loop", "kInput": "reduction", "kOutput": "output", "kCustom": "custom"}
 
 
-def record(aten: AtenGraph, plan: Plan, programs: Sequence[Program]) -> Iterable[Graph | Kernel]:
+def record(aten: AtenGraph, plan: Plan, programs: Sequence[XlaProgram]) -> Iterable[Graph | Kernel]:
     """The stages below ``aten`` and the kernels, of the programs of its steps."""
     maker = _Maker(aten, plan)
     steps = [step for step in plan.steps if step.torch or step.returns]
@@ -107,7 +107,7 @@ class _Maker:
         self.loops.append(made)
         self.maker[node] = id
 
-    def program(self, program: Program) -> None:
+    def program(self, program: XlaProgram) -> None:
         """The entry computation of one program."""
         module = parse(program.hlo)
         entry = module.entry

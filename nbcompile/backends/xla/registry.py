@@ -1,6 +1,6 @@
 """The operators that XLA is given: one function of jax arrays each, found by ATen overload.
 
-A lowering takes what is known of its result (:class:`Result`) and the node's arguments: a jax array for a
+A lowering takes what is known of its result (:class:`Traced`) and the node's arguments: a jax array for a
 tensor, a Python number for a symbolic size, all else as itself. It returns an array, or a tuple of them, of
 the recorded shape; what runs it casts them to the recorded dtypes. It raises LoweringError for arguments that
 it has no form for.
@@ -8,7 +8,7 @@ it has no form for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -44,7 +44,7 @@ _WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 
 @dataclass(frozen=True)
-class Result:
+class Traced:
     """What the capture recorded of a node: the fake tensor (or tuple) of its result, and of its arguments."""
 
     value: Any
@@ -92,6 +92,13 @@ def lowers(*names: str) -> Callable[[Function], Function]:
         return function
 
     return register
+
+
+def lower_each(table: Mapping[str, Callable[..., Any]]) -> None:
+    """Register a table of operators that are one expression each: their names, as :func:`lowers` has them,
+    between spaces, to the function."""
+    for names, function in table.items():
+        lowers(*names.split())(function)
 
 
 def overload(name: str) -> Any:

@@ -23,7 +23,7 @@ _EFFECTS = (aten.copy_.default, aten._assert_async.default, aten._assert_async.m
 
 
 @dataclass(frozen=True)
-class Step:
+class XlaStep:
     """``torch``: nodes run one by one, in order. ``xla``: those of one jitted function, which reads ``reads``
     and returns ``returns``; both in order."""
 
@@ -40,7 +40,7 @@ class Plan:
 
     inputs: tuple[fx.Node, ...]
     sizes: tuple[fx.Node, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[XlaStep, ...]
     results: tuple[Any, ...]
     views: frozenset[fx.Node]
     mutates: bool
@@ -111,7 +111,9 @@ def plan(aten_graph: AtenGraph) -> Plan:
             if not isinstance(node.meta.get("val"), tuple | list)
             and (node in wanted - views or any(user in later for user in node.users if user.op != "output"))
         ]  # fmt: skip
-        steps.append(Step(tuple(n for n in here if n in in_torch), tuple(xla), tuple(reads), tuple(returns)))
+        steps.append(
+            XlaStep(tuple(n for n in here if n in in_torch), tuple(xla), tuple(reads), tuple(returns))
+        )
     mutates = any(node.target is aten.copy_.default for node in nodes)
     return Plan(inputs, sizes, tuple(steps), results, views, mutates)
 

@@ -13,8 +13,8 @@ import torch
 
 from nbcompile.bench.captures.frameworks import TORCH, Framework
 from nbcompile.bench.captures.probes import Subject, file_of, probe_all
-from nbcompile.bench.captures.running import Outcome, difference, lines_in, run, silent
-from nbcompile.bench.captures.variants import Variant
+from nbcompile.bench.captures.running import CallOutcome, difference, lines_in, run, silent
+from nbcompile.bench.captures.variants import InputVariant
 from nbcompile.bench.captures.ways import Captured, Way, reason_of
 from nbcompile.bench.captures.ways import ways as ways_named
 from nbcompile.bench.measure.state import Snapshot
@@ -50,19 +50,10 @@ def captures(
     """
     args = _tuple(inputs)
     chosen = ways_named(ways)
-    names = list(probes) if probes is not None else list(PROBES)
-    unknown = [name for name in names if name not in PROBES]
-    if unknown:
-        raise MeasureError(f"there is no probe {unknown[0]!r}.", advice=f"Probes: {', '.join(PROBES)}.")
-    others = [Variant(f"other_inputs[{n}]", _tuple(given)) for n, given in enumerate(other_inputs)]
+    names = _probe_names(probes)
+    others = [InputVariant(f"other_inputs[{n}]", _tuple(given)) for n, given in enumerate(other_inputs)]
     functions = {"torch": fn, "JAX": jax_fn or fn, "TensorFlow": tf_fn or fn}
-    snapshot = Snapshot({"functions": list(functions.values()), "inputs": inputs})
-    if snapshot.unrestorable:
-        raise MeasureError(
-            "the probes call the function many times, and nothing can rewind"
-            f" {', '.join(snapshot.unrestorable)}.",
-            advice="Take what the function needs from it first, and pass that.",
-        )
+    snapshot = _snapshot(list(functions.values()), inputs)
     try:
         with silent():
             fn(*TORCH.arguments(args))
@@ -72,9 +63,9 @@ def captures(
         studied = []
         for way in chosen:
             own = functions[way.framework.name]
-            given = own is not fn or way.framework is TORCH
-            subject = Subject(way, own, args, others, snapshot, file_of(own), lines if own is fn else set())
-            studied.append(_study(subject, reference, names, given))
+            seen = lines if own is fn else set()
+            subject = Subject(way, own, args, others, snapshot, file_of(own), seen)
+            studied.append(_study(subject, reference, names, own is not fn or way.framework is TORCH))
         found = [capture for capture, _ in studied]
         eager_seconds: tuple[float, ...] = ()
         if timing:
@@ -93,8 +84,27 @@ def captures(
     )
 
 
+def _probe_names(given: Sequence[str] | None) -> list[str]:
+    names = list(given) if given is not None else list(PROBES)
+    unknown = [name for name in names if name not in PROBES]
+    if unknown:
+        raise MeasureError(f"there is no probe {unknown[0]!r}.", advice=f"Probes: {', '.join(PROBES)}.")
+    return names
+
+
+def _snapshot(functions: list[Callable[..., Any]], inputs: Any) -> Snapshot:
+    snapshot = Snapshot({"functions": functions, "inputs": inputs})
+    if snapshot.unrestorable:
+        raise MeasureError(
+            "the probes call the function many times, and nothing can rewind"
+            f" {', '.join(snapshot.unrestorable)}.",
+            advice="Take what the function needs from it first, and pass that.",
+        )
+    return snapshot
+
+
 def _study(
-    subject: Subject, reference: Outcome, probes: Sequence[str], given: bool
+    subject: Subject, reference: CallOutcome, probes: Sequence[str], given: bool
 ) -> tuple[Capture, Captured | None]:
     """One way: whether it captures, whether it then agrees with eager, and what the probes find."""
     way, framework = subject.way, subject.framework
@@ -153,7 +163,7 @@ def _study(
     return capture, made
 
 
-def _first_capture(subject: Subject) -> tuple[Captured, Outcome, float, tuple[str, ...]]:
+def _first_capture(subject: Subject) -> tuple[Captured, CallOutcome, float, tuple[str, ...]]:
     """The captured function, its first result, the seconds until then, and what was warned of."""
     subject.snapshot.restore()
     own = subject.framework.arguments(subject.args)

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from nbcompile.bench.captures.frameworks import Framework
-from nbcompile.bench.captures.running import Outcome, difference, other_path, run, silent
+from nbcompile.bench.captures.running import CallOutcome, difference, other_path, run, silent
 from nbcompile.bench.captures.variants import (
     Arguments,
-    Variant,
+    InputVariant,
     around,
     changed,
     objects_around,
@@ -29,6 +29,7 @@ from nbcompile.bench.captures.variants import (
 )
 from nbcompile.bench.captures.ways import Captured, Way
 from nbcompile.bench.measure.state import Snapshot
+from nbcompile.errors import in_one_line
 from nbcompile.record.captures import Case, Finding
 
 _CALLS = 3
@@ -42,7 +43,7 @@ class Subject:
     way: Way
     fn: Callable[..., Any]
     args: Arguments
-    others: Sequence[Variant]
+    others: Sequence[InputVariant]
     snapshot: Snapshot
     file: str
     lines: set[int] = field(default_factory=set)
@@ -51,7 +52,7 @@ class Subject:
     def framework(self) -> Framework:
         return self.way.framework
 
-    def eager(self, args: Arguments, change: Callable[[], None] | None = None) -> Outcome:
+    def eager(self, args: Arguments, change: Callable[[], None] | None = None) -> CallOutcome:
         """The function uncompiled, from the saved state and random seed; ``change`` goes before the call."""
         self.snapshot.restore()
         if change is not None:
@@ -74,7 +75,7 @@ class Subject:
         self,
         what: str,
         made: Captured,
-        expected: Outcome,
+        expected: CallOutcome,
         args: Arguments,
         change: Callable[[], None] | None = None,
     ) -> Case:
@@ -107,8 +108,7 @@ def probe_all(subject: Subject, names: Sequence[str]) -> tuple[Finding, ...]:
         try:
             cases = _PROBES[name](subject)
         except Exception as error:  # e.g. a second capture that fails where the first did not
-            first = (str(error).strip().splitlines() or [""])[0]
-            cases = [Case("", "not probed", f"{type(error).__name__}: {first}")]
+            cases = [Case("", "not probed", in_one_line(error))]
         finally:
             subject.snapshot.restore()
         found.append(Finding(name, tuple(cases)))
@@ -121,7 +121,7 @@ def _values(subject: Subject) -> list[Case]:
     return _of_variants(subject, variants, start) or [Case("", "not probed", "no tensor among the inputs")]
 
 
-def _of_variants(subject: Subject, variants: Sequence[Variant], start: Outcome) -> list[Case]:
+def _of_variants(subject: Subject, variants: Sequence[InputVariant], start: CallOutcome) -> list[Case]:
     if not variants:
         return []
     made, cases = subject.captured(), []

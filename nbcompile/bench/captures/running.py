@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from nbcompile.bench.captures.frameworks import Framework
-from nbcompile.bench.captures.variants import codes
 from nbcompile.bench.captures.ways import reason_of
+from nbcompile.bench.measure.code_objects import codes
 from nbcompile.compiler.capture.torch_log import unprinted
 
 _MOST_LINES = 100_000
@@ -24,7 +24,7 @@ _TOLERANCE = {torch.float64: 1e-7, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CallOutcome:
     """``values`` are the leaves of the result as torch tensors and plain values, ``inputs`` those of the
     arguments after the call; ``error`` what it raised instead; ``path`` the lines of the user's file in the
     order they ran, where that was asked for."""
@@ -43,18 +43,18 @@ def run(
     *,
     file: str = "",
     trace: bool = False,
-) -> Outcome:
+) -> CallOutcome:
     """Call with copies of ``args``. Nothing reaches the screen; an exception is an outcome."""
     out, path = io.StringIO(), list[int]()
     try:
         own = framework.arguments(args)
         with silent(out), lines_of(file, path) if trace else contextlib.nullcontext():
             result = call(*own)
-        return Outcome(
+        return CallOutcome(
             tuple(framework.values(result)), tuple(framework.values(own)), out.getvalue(), path=tuple(path)
         )
     except Exception as error:
-        return Outcome(printed=out.getvalue(), error=reason_of(error, file)[0], path=tuple(path))
+        return CallOutcome(printed=out.getvalue(), error=reason_of(error, file)[0], path=tuple(path))
 
 
 @contextlib.contextmanager

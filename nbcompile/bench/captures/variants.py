@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,12 +13,14 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
+from nbcompile.bench.measure.code_objects import names_in
+
 Arguments = tuple[Any, ...]
 _MOST = 4  # variants of one kind: each is compiled anew by some ways
 
 
 @dataclass(frozen=True)
-class Variant:
+class InputVariant:
     """Inputs, and in words how they differ from those that were captured."""
 
     what: str
@@ -26,7 +28,7 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Place:
+class Binding:
     """A value that a function reads from around it, by name, and how to put another there."""
 
     name: str
@@ -34,19 +36,19 @@ class Place:
     put: Callable[[Any], object]
 
 
-def other_values(args: Arguments) -> list[Variant]:
+def other_values(args: Arguments) -> list[InputVariant]:
     """The same shapes and dtypes, other values. Integers stay between those given, as they may be indices."""
     if not _tensors(args):
         return []
     made = [
-        Variant("signs flipped", _mapped(args, _flipped)),
-        Variant("all zeros", _mapped(args, lambda t: torch.zeros_like(t) if _floating(t) else t)),
-        Variant("a hundred times as large", _mapped(args, lambda t: t * 100 if _floating(t) else t)),
+        InputVariant("signs flipped", _mapped(args, _flipped)),
+        InputVariant("all zeros", _mapped(args, lambda t: torch.zeros_like(t) if _floating(t) else t)),
+        InputVariant("a hundred times as large", _mapped(args, lambda t: t * 100 if _floating(t) else t)),
     ]
     return [variant for variant in made if not _same(variant.args, args)]
 
 
-def other_sizes(args: Arguments) -> list[list[Variant]]:
+def other_sizes(args: Arguments) -> list[list[InputVariant]]:
     """Other sizes, as groups of alternatives: all dimensions of one size changed together, else (where the
     function itself refuses that) one at a time. Elements are repeated, or left out."""
     sizes = sorted({size for tensor in _tensors(args) for size in tensor.shape if size > 0}, reverse=True)
@@ -57,12 +59,12 @@ def other_sizes(args: Arguments) -> list[list[Variant]]:
             def resized(tensor: torch.Tensor, size: int = size, new: int = new) -> torch.Tensor:
                 return _resized(tensor, _dims(tensor, size), new)
 
-            together = Variant(f"size {size} → {new}", _mapped(args, resized))
+            together = InputVariant(f"size {size} → {new}", _mapped(args, resized))
             groups.append([together, *_one_at_a_time(args, size, new)])
     return groups
 
 
-def other_numbers(args: Arguments) -> list[Variant]:
+def other_numbers(args: Arguments) -> list[InputVariant]:
     """Each Python number among the arguments changed, alone."""
     leaves, spec = _pytree.tree_flatten(args)
     found = []
@@ -70,30 +72,30 @@ def other_numbers(args: Arguments) -> list[Variant]:
         if isinstance(leaf, bool | int | float):
             new = changed(leaf)
             changed_leaves = [*leaves[:place], new, *leaves[place + 1 :]]
-            found.append(Variant(f"{leaf!r} → {new!r}", _pytree.tree_unflatten(changed_leaves, spec)))
+            found.append(InputVariant(f"{leaf!r} → {new!r}", _pytree.tree_unflatten(changed_leaves, spec)))
     return found[:_MOST]
 
 
-def other_dtype(args: Arguments, dtype: torch.dtype) -> list[Variant]:
+def other_dtype(args: Arguments, dtype: torch.dtype) -> list[InputVariant]:
     """All floating inputs as ``dtype``, or as float32 if that is what they are."""
     now = {tensor.dtype for tensor in _tensors(args) if _floating(tensor)}
     if not now:
         return []
     new = torch.float32 if now == {dtype} else dtype
     named = f"{', '.join(sorted(map(_name, now)))} → {_name(new)}"
-    return [Variant(named, _mapped(args, lambda t: t.to(new) if _floating(t) else t))]
+    return [InputVariant(named, _mapped(args, lambda t: t.to(new) if _floating(t) else t))]
 
 
-def around(fn: Any) -> list[Place]:
+def around(fn: Any) -> list[Binding]:
     """The numbers and tensors that a function reads from its closure and globals, or a module has as
     attributes. Parameters and buffers are none: they are the module's state, which every way keeps."""
     if isinstance(fn, torch.nn.Module):
         own = [
-            Place(f"self.{name}", value, partial(setattr, fn, name))
+            Binding(f"self.{name}", value, partial(setattr, fn, name))
             for name, value in vars(fn).items()
             if not name.startswith("_") and name != "training" and changeable(value)
         ]
-        return [*own, Place("self.training", fn.training, fn.train), *around(type(fn).forward)]
+        return [*own, Binding("self.training", fn.training, fn.train), *around(type(fn).forward)]
     fn = getattr(fn, "__func__", fn)
     if not isinstance(fn, types.FunctionType):
         return []
@@ -104,11 +106,11 @@ def around(fn: Any) -> list[Place]:
         except ValueError:  # not bound yet
             continue
         if changeable(value):
-            found.append(Place(name, value, partial(setattr, cell, "cell_contents")))
-    for name in dict.fromkeys(name for code in codes(fn.__code__) for name in code.co_names):
+            found.append(Binding(name, value, partial(setattr, cell, "cell_contents")))
+    for name in names_in(fn.__code__):
         value = fn.__globals__.get(name)
         if changeable(value):
-            found.append(Place(name, value, partial(fn.__globals__.__setitem__, name)))
+            found.append(Binding(name, value, partial(fn.__globals__.__setitem__, name)))
     return found
 
 
@@ -125,14 +127,6 @@ def objects_around(fn: Any) -> dict[str, Any]:
     return {
         name: value for name, value in found.items() if not callable(value) and not inspect.ismodule(value)
     }
-
-
-def codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """A code object and those of the functions inside it."""
-    yield code
-    for inner in code.co_consts:
-        if isinstance(inner, types.CodeType):
-            yield from codes(inner)
 
 
 def changeable(value: Any) -> bool:
@@ -155,7 +149,7 @@ def changed(value: Any) -> Any:
     return 1 - value
 
 
-def _one_at_a_time(args: Arguments, size: int, new: int) -> list[Variant]:
+def _one_at_a_time(args: Arguments, size: int, new: int) -> list[InputVariant]:
     leaves, spec = _pytree.tree_flatten(args)
     found = []
     for place, leaf in enumerate(leaves):
@@ -164,7 +158,7 @@ def _one_at_a_time(args: Arguments, size: int, new: int) -> list[Variant]:
         for dim in _dims(leaf, size):
             other = [*leaves[:place], _resized(leaf, [dim], new), *leaves[place + 1 :]]
             what = f"size {size} → {new} in dimension {dim} of input {place}"
-            found.append(Variant(what, _pytree.tree_unflatten(other, spec)))
+            found.append(InputVariant(what, _pytree.tree_unflatten(other, spec)))
     return found[:_MOST]
 
 

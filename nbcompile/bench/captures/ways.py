@@ -52,8 +52,8 @@ def _compile(backend: str) -> Callable[[Call, tuple[Any, ...]], Captured]:
             shown = ("fx", "fused") if backend == "nbcompile" else ("fx",)
             return tuple((g.title or g.id, g.text) for g in compiled.compilation.graphs if g.stage in shown)
 
-        def fx_graphs() -> list[Any]:
-            return [graph for graph in compiled.compilation.graphs if graph.stage == "fx"]
+        def fx_graphs() -> tuple[Any, ...]:
+            return compiled.compilation.of_stage("fx")
 
         def pieces() -> tuple[str, int | None] | None:
             breaks = compiled.compilation.breaks

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from nbcompile.bench.export.program import Program
+from nbcompile.bench.export.program import ExportedFunction
 from nbcompile.errors import ExportError, in_one_line
 from nbcompile.record.compilation import GraphBreak, Span
 from nbcompile.units import clip
@@ -53,7 +53,7 @@ def quiet_export() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def export_error(program: Program, error: BaseException) -> ExportError:
+def export_error(program: ExportedFunction, error: BaseException) -> ExportError:
     """What is to be raised for an export that failed with ``error``: each obstacle at its line."""
     blockers = _drafted(program) or _of_traceback(error)
     if not blockers:
@@ -73,7 +73,7 @@ def export_error(program: Program, error: BaseException) -> ExportError:
     )
 
 
-def _drafted(program: Program) -> tuple[GraphBreak, ...]:
+def _drafted(program: ExportedFunction) -> tuple[GraphBreak, ...]:
     """What draft_export reports; nothing where this torch has none, or it fails in turn."""
     draft = getattr(torch.export, "draft_export", None)
     if draft is None:

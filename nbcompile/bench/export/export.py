@@ -13,15 +13,16 @@ from torch.utils import _pytree
 from nbcompile.api import compile, plain
 from nbcompile.bench.export.blocked import export_error, quiet_export
 from nbcompile.bench.export.fresh import Inputs, Package, Run, loader, run_fresh
-from nbcompile.bench.export.program import DynamicDim, Program
+from nbcompile.bench.export.program import DynamicDim, ExportedFunction
 from nbcompile.bench.export.report import Check, ExportReport, contestant_of
 from nbcompile.bench.measure.accuracy import check
-from nbcompile.bench.measure.compare import CompiledFunction, arguments_of, compare
+from nbcompile.bench.measure.compare import CompiledFunction, Measuring, arguments_of, compare_with
 from nbcompile.bench.measure.state import Snapshot
 from nbcompile.bench.measure.timing import Step, quiet, timed
-from nbcompile.errors import ExportError, OptionError
+from nbcompile.errors import ExportError, OptionError, in_one_line
 from nbcompile.record.compilation import Compilation
-from nbcompile.record.recorder import Stopwatch
+from nbcompile.record.recorder import KernelStopwatch
+from nbcompile.settings import CompileSettings
 
 _PACKAGES = ("pt2", "aoti")
 
@@ -56,6 +57,29 @@ def export(
     raises, OptionError for what cannot be meant, and ExportError, with each blocking line, if it cannot be
     exported.
     """
+    target = _target(path, package)
+    tell = progress or (lambda text: None)
+    fn = plain(fn)
+    args, named = arguments_of(inputs)
+    named.update(kwargs or {})
+    program = ExportedFunction.of(fn, args, named, dynamic or {})
+    snapshot = Snapshot({"fn": fn, "args": args, "kwargs": named})
+    with torch.no_grad():
+        try:
+            with quiet(threads, silent=True) as used, quiet_export():
+                spent = _exported(program, target, package, snapshot, tell)
+        finally:
+            snapshot.restore()
+        tries, names = _tries(program)
+        tell("running it in a fresh process…")
+        run = run_fresh(target, package, tries, threads=used, budget=budget)
+        checks = tuple(_check(fn, each, name, got) for each, name, got in zip(tries, names, run.outputs))
+        how = Measuring(budget=budget, threads=threads, accuracy=False)
+        record = _beside(program, target, package, compilers, how, progress) if compilers else None
+    return _report(program, target, package, used, spent, run, checks, record)
+
+
+def _target(path: str | Path, package: str) -> Path:
     if package not in _PACKAGES:
         raise OptionError(f"package {package!r} is unknown.", advice="There are pt2 and aoti.")
     target = Path(path)
@@ -63,56 +87,52 @@ def export(
         raise OptionError(f"{path}: the name must end in .pt2.")
     if not target.resolve().parent.is_dir():
         raise OptionError(f"{path}: there is no such folder.")
-    tell = progress or (lambda text: None)
-    fn = plain(fn)
-    args, named = arguments_of(inputs)
-    named.update(kwargs or {})
-    program = Program.of(fn, args, named, dynamic or {})
-    snapshot = Snapshot({"fn": fn, "args": args, "kwargs": named})
-    with torch.no_grad():
-        try:
-            with quiet(threads, silent=True) as used, quiet_export():
-                fn(*args, **named)  # what it raises is its own affair: let it out before exporting
-                snapshot.restore()
-                tell("exporting…")
-                try:
-                    exporting, exported = timed(program.export)
-                except Exception as error:
-                    snapshot.restore()
-                    raise export_error(program, error) from error
-                snapshot.restore()
-                tell("writing the file…")
-                building, _ = timed(lambda: _write(exported, target, package))
-        finally:
-            snapshot.restore()
-        tries, names = _tries(program)
-        tell("running it in a fresh process…")
-        run = run_fresh(target, package, tries, threads=used, budget=budget)
-        checks = tuple(_check(fn, each, name, got) for each, name, got in zip(tries, names, run.outputs))
-        record = None
-        if compilers:
-            file = contestant_of(package)
-            contestants = ("eager", file, *(name for name in compilers if name != "eager"))
-            # compare takes arguments of one kind.
-            called = fn if not (args and named) else lambda *args: fn(*args, **named)
-            record = compare(
-                called,
-                args or named,
-                contestants,
-                budget=budget,
-                threads=threads,
-                accuracy=False,
-                compile=_or_loaded(called, file, lambda: loader(package)(str(target)), named if args else {}),
-                progress=progress,
-            )
-    return _report(program, target, package, used, (exporting, building), run, checks, record)
+    return target
+
+
+def _exported(
+    program: ExportedFunction, target: Path, package: Package, snapshot: Snapshot, tell: Callable[[str], None]
+) -> tuple[float, float]:
+    """Write the file; seconds to capture the program, and to write it."""
+    program.fn(*program.args, **program.kwargs)  # what it raises is its own affair: it goes out first
+    snapshot.restore()
+    tell("exporting…")
+    try:
+        exporting, exported = timed(program.export)
+    except Exception as error:
+        snapshot.restore()
+        raise export_error(program, error) from error
+    snapshot.restore()
+    tell("writing the file…")
+    building, _ = timed(lambda: _write(exported, target, package))
+    return exporting, building
+
+
+def _beside(
+    program: ExportedFunction,
+    target: Path,
+    package: Package,
+    compilers: Sequence[str],
+    how: Measuring,
+    progress: Callable[[str], None] | None,
+) -> Compilation:
+    """The record of the program compiled here, timed in turns with eager and the file."""
+    fn, args, named = program.fn, program.args, dict(program.kwargs)
+    file = contestant_of(package)
+    contestants = ("eager", file, *(name for name in compilers if name != "eager"))
+    # A comparison takes arguments of one kind.
+    called = fn if not (args and named) else lambda *args: fn(*args, **named)
+    make = _or_loaded(called, file, lambda: loader(package)(str(target)), named if args else {})
+    return compare_with(
+        called, args or named, contestants, CompileSettings(), how, compile=make, progress=progress
+    )
 
 
 class _Loaded:
     """A loaded file, as :func:`compare` knows a compiled function."""
 
     ran_compiled, eager_reason = True, None
-    stopwatches: Mapping[str, Stopwatch] = types.MappingProxyType({})
+    stopwatches: Mapping[str, KernelStopwatch] = types.MappingProxyType({})
     compilation = Compilation("exported", backend="exported")
 
     def __init__(self, program: Callable[..., Any], kwargs: Mapping[str, Any]) -> None:
@@ -148,14 +168,13 @@ def _write(exported: torch.export.ExportedProgram, path: Path, package: Package)
     try:
         aoti_compile_and_package(exported, package_path=str(path), inductor_configs=configs)
     except Exception as error:
-        lines = str(error).strip().splitlines()
         raise ExportError(
-            f"AOTInductor cannot compile this: {type(error).__name__}: {lines[0] if lines else ''}",
+            f"AOTInductor cannot compile this: {in_one_line(error)}",
             advice='It needs a C++ compiler; package="pt2" needs none.',
         ) from error
 
 
-def _tries(program: Program) -> tuple[list[Inputs], list[str]]:
+def _tries(program: ExportedFunction) -> tuple[list[Inputs], list[str]]:
     """The inputs as exported and, with dynamic dimensions, at other sizes; and what these are called."""
     tries: list[Inputs] = [(program.args, dict(program.kwargs))]
     names = ["as exported"]
@@ -180,7 +199,7 @@ def _check(fn: Callable[..., Any], inputs: Inputs, sizes: str, got: Any) -> Chec
 
 
 def _report(
-    program: Program,
+    program: ExportedFunction,
     path: Path,
     package: Package,
     threads: int,

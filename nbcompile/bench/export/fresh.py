@@ -5,12 +5,7 @@ The process gets the file and inputs, not the program: nothing of its Python sou
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,11 +13,11 @@ from typing import Any, Literal
 import torch
 
 from nbcompile.bench.measure.timing import interleaved, quiet, timed
+from nbcompile.bench.processes import ProcessEndedError, in_process
 from nbcompile.errors import ExportError
 
 Package = Literal["pt2", "aoti"]
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
-_PACKAGE = str(Path(__file__).parents[3])  # so that the process finds this very nbcompile
 
 
 @dataclass(frozen=True)
@@ -47,40 +42,20 @@ def run_fresh(
 ) -> Run:
     """Load ``path`` in a new process and call it with each of ``inputs``; the first one is timed. ExportError
     if it cannot be loaded, or the process dies or takes more than ``timeout`` seconds."""
-    with tempfile.TemporaryDirectory(prefix="nbcompile-export-") as folder:
-        given, out, answer = (Path(folder) / name for name in ("inputs.pt", "outputs.pt", "answer.json"))
-        torch.save(list(inputs), given)
-        asked = {
-            "path": str(path), "package": package, "threads": threads, "budget": budget,
-            "inputs": str(given), "outputs": str(out), "answer": str(answer),
-        }  # fmt: skip
-        paths = [_PACKAGE, *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": str(threads)}
-        command = [sys.executable, "-m", "nbcompile.bench.export.fresh", json.dumps(asked)]
-        try:
-            done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, timeout=timeout, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise ExportError(f"{path.name} took more than {timeout:g} s in a fresh process.") from error
-        if not answer.exists():
-            last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-            raise ExportError(f"{path.name} does not run in a fresh process: {last}")
-        times = json.loads(answer.read_text())
-        return Run(**{**times, "steady": tuple(times["steady"])}, outputs=tuple(_loaded(out)))
+    asked = (str(path), package, list(inputs), threads, budget)
+    try:
+        return in_process(_run, *asked, timeout=timeout, environment={"OMP_NUM_THREADS": str(threads)})
+    except ProcessEndedError as error:
+        raise ExportError(f"{path.name} in a fresh process: {error}") from error
 
 
-def _loaded(path: Path) -> Any:
-    return torch.load(path, weights_only=False)  # written by our own process
-
-
-def _answer(request: Mapping[str, Any]) -> None:
-    load = loader(request["package"])
-    inputs: list[Inputs] = _loaded(Path(request["inputs"]))
-    torch.set_num_threads(request["threads"])
-    with torch.no_grad(), quiet(request["threads"]):
-        load(request["path"])  # what the first load imports: compiles are timed without theirs, too
-        seconds, program = timed(lambda: load(request["path"]))
+def _run(path: str, package: Package, inputs: list[Inputs], threads: int, budget: float) -> Run:
+    """What the fresh process does."""
+    load = loader(package)
+    torch.set_num_threads(threads)
+    with torch.no_grad(), quiet(threads):
+        load(path)  # what the first load imports: compiles are timed without theirs, too
+        seconds, program = timed(lambda: load(path))
         args, kwargs = inputs[0]
         first, output = timed(lambda: program(*args, **kwargs))
         outputs = [output]
@@ -89,11 +64,8 @@ def _answer(request: Mapping[str, Any]) -> None:
                 outputs.append(program(*more, **named))
             except Exception as error:  # told beside the size that it refused
                 outputs.append(error if _plain(error) else RuntimeError(str(error)))
-        call = {"exported": lambda: program(*args, **kwargs)}
-        steady = interleaved(call, budget=request["budget"])["exported"]
-    torch.save(outputs, request["outputs"])
-    times = {"load": seconds, "first": first, "steady": steady}
-    Path(request["answer"]).write_text(json.dumps(times))
+        steady = interleaved({"exported": lambda: program(*args, **kwargs)}, budget=budget)["exported"]
+    return Run(seconds, first, steady, tuple(outputs))
 
 
 def _plain(error: Exception) -> bool:
@@ -107,7 +79,3 @@ def loader(package: Package) -> Callable[[str], Any]:
 
         return aoti_load_package
     return lambda path: torch.export.load(path).module()
-
-
-if __name__ == "__main__":
-    _answer(json.loads(sys.argv[1]))

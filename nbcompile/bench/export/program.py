@@ -36,7 +36,7 @@ class NamedDim:
 
 
 @dataclass(frozen=True)
-class Program:
+class ExportedFunction:
     """A program to export. ``arguments`` are the inputs by parameter name, ``dims`` what is dynamic."""
 
     fn: Callable[..., Any]
@@ -53,7 +53,7 @@ class Program:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         dynamic: Mapping[str, Mapping[int, DynamicDim]],
-    ) -> Program:
+    ) -> ExportedFunction:
         """TypeError if ``fn`` does not take these inputs, OptionError for a dimension that there is not."""
         signature = signature_of(fn)
         arguments = signature.bind(*args, **kwargs).arguments
@@ -162,16 +162,16 @@ def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
 def _module(fn: Callable[..., Any], signature: inspect.Signature) -> torch.nn.Module:
     """A module that calls ``fn``, under the parameter names of ``fn``."""
 
-    class Call(torch.nn.Module):
+    class _Calling(torch.nn.Module):
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             return fn(*args, **kwargs)
 
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     named = [p for p in signature.parameters.values() if p.name != "self"]
-    Call.forward.__signature__ = signature.replace(  # type: ignore[attr-defined]
+    _Calling.forward.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[own.replace(kind=inspect.Parameter.POSITIONAL_ONLY) if _only(named) else own, *named]
     )
-    return Call()
+    return _Calling()
 
 
 def _only(parameters: list[inspect.Parameter]) -> bool:

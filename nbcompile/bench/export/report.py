@@ -10,7 +10,7 @@ from nbcompile.bench.export.program import NamedDim
 from nbcompile.bench.measure.timing import break_even
 from nbcompile.record.compilation import Accuracy, Compilation, Measurement
 from nbcompile.record.diff import innermost
-from nbcompile.record.matching import Program
+from nbcompile.record.matching import RecordedProgram
 from nbcompile.units import bytes_text, clip, count_text, error_text, seconds_text
 from nbcompile.view.reports.report import Section, to_html, to_text
 
@@ -133,7 +133,7 @@ class ExportReport:
         """What Dynamo stops at and torch.export ran once, while it traced."""
         if self.compilation is None:
             return
-        program = Program(self.compilation)
+        program = RecordedProgram(self.compilation)
         for item in self.compilation.breaks[:4]:
             line = innermost(program, item.spans)[1]
             place = f"line {line}: " if line else ""

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nbcompile.bench.measure.state import Snapshot
 from nbcompile.bench.measure.timing import Step
-from nbcompile.errors import MeasureError
+from nbcompile.errors import MeasureError, in_one_line
 from nbcompile.record.compilation import Accuracy
 
 FACTOR = 2.0
@@ -60,8 +60,7 @@ def check(eager: Step, contestants: Mapping[str, Step], snapshot: Snapshot) -> t
             try:
                 got = _run(step, snapshot)
             except Exception as error:  # whatever a backend raises is the finding, not our failure
-                reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
-                found.append(Accuracy(name, RUN, None, None, agrees=False, reason=reason))
+                found.append(Accuracy(name, RUN, None, None, agrees=False, reason=in_one_line(error)))
                 continue
             found += [
                 compare_values(name, output, got, expected, reference, why_not, uses_random)
@@ -117,16 +116,19 @@ def _run(step: Step, snapshot: Snapshot, disturbed: torch.Generator | None = Non
     snapshot.restore()
     if disturbed is not None:
         _disturb(snapshot, disturbed)
-    outputs = step()
+    results = _results(step, snapshot)
+    changed = snapshot.mutated().items()
+    return results | {name: _copy(tensor) for name, tensor in changed if not name.endswith(".grad")}
+
+
+def _results(step: Step, snapshot: Snapshot) -> Results:
+    """Outputs and gradients of one run from the state as it is."""
     results: Results = {}
-    for path, leaf in _pytree.tree_flatten_with_path(outputs)[0]:
+    for path, leaf in _pytree.tree_flatten_with_path(step())[0]:
         results["output" + _pytree.keystr(path)] = _copy(leaf)
     for name, tensor in snapshot.tensors.items():
         if tensor.is_leaf and tensor.requires_grad and tensor.grad is not None:
             results[f"{name}.grad"] = _copy(tensor.grad)
-    for name, tensor in snapshot.mutated().items():
-        if not name.endswith(".grad"):
-            results[name] = _copy(tensor)
     return results
 
 
@@ -148,26 +150,15 @@ def _reference(eager: Step, snapshot: Snapshot) -> tuple[Results | None, str]:
     drawn = next((d for d in _LOW if d in floats), torch.float32)
     try:
         with _widened(snapshot), Float64Mode(drawn):
-            results = _run_widened(eager, snapshot)
+            results = _results(eager, snapshot)
+            rest = {n: t for n, t in snapshot.tensors.items() if not n.endswith(".grad")}
+            results = {name: _copy(tensor) for name, tensor in rest.items()} | results
     except Exception as error:  # a program that cannot run in float64 is compared with eager only
         first = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
         return None, f"no float64 run: {first}"
     finally:
         snapshot.restore()
     return results, ""
-
-
-def _run_widened(eager: Step, snapshot: Snapshot) -> Results:
-    outputs = eager()
-    results: Results = {}
-    for path, leaf in _pytree.tree_flatten_with_path(outputs)[0]:
-        results["output" + _pytree.keystr(path)] = _copy(leaf)
-    for name, tensor in snapshot.tensors.items():
-        if tensor.is_leaf and tensor.requires_grad and tensor.grad is not None:
-            results[f"{name}.grad"] = _copy(tensor.grad)
-        if not name.endswith(".grad"):
-            results.setdefault(name, _copy(tensor))
-    return results
 
 
 @contextlib.contextmanager

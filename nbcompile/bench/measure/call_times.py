@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from nbcompile.record.compilation import Compilation, Graph
-from nbcompile.record.recorder import Stopwatch
+from nbcompile.record.recorder import KernelStopwatch
 
 MIN_RUNS, MAX_RUNS = 5, 50
 
 
 def call_times(
     call: Callable[[], object],
-    stopwatches: Mapping[str, Stopwatch],
+    stopwatches: Mapping[str, KernelStopwatch],
     *,
     budget: float,
     reset: Callable[[], object] | None = None,
@@ -76,16 +76,9 @@ def with_call_times(compilation: Compilation, seconds: Mapping[str, float]) -> C
 def same_calls(compilation: Compilation, timed: Compilation) -> dict[str, float]:
     """Times of ``timed``'s kernels and calls that ``compilation`` has too: the same program compiled again
     has the same ids, and what is called the same and moves as much is the same call."""
-    known = {
-        node.id: (node.name, node.op, node.shape)
-        for graph in compilation.graphs
-        if graph.stage == "fused"
-        for node in graph.nodes
-    }
+    known = {node.id: (node.name, node.op, node.shape) for node in compilation.fused_nodes}
     return {
         node.id: node.seconds
-        for graph in timed.graphs
-        if graph.stage == "fused"
-        for node in graph.nodes
+        for node in timed.fused_nodes
         if node.seconds is not None and known.get(node.id) == (node.name, node.op, node.shape)
     }

@@ -12,25 +12,23 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
-import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from nbcompile.bench.measure.timing import Step, quiet, timed
+from nbcompile.bench.processes import ProcessEndedError, in_process
 from nbcompile.errors import MeasureError
 
 CACHE_VARIABLES = ("NBCOMPILE_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "XDG_CACHE_HOME")
-_ROOT = str(Path(__file__).parents[3])  # so that the other process finds this very nbcompile
 # Modules a backend imports on its first compile: imported ahead, so that the compile is timed alone.
 _IMPORTS = {
     "nbcompile": ("nbcompile.compiler.capture.function_to_fx", "nbcompile.compiler.compile_graph"),
@@ -116,46 +114,31 @@ def in_fresh_process(
     Without ``folder`` an empty one is used and removed: a cold compile. The same folder twice makes
     the second one warm. MeasureError if the process fails or takes more than ``timeout`` seconds.
     """
-    own = Path(tempfile.mkdtemp(prefix="nbcompile-process-")) if folder is None else folder
-    try:
-        temporary = own / "tmp"
+    with contextlib.ExitStack() as stack:
+        if folder is None:
+            made = tempfile.TemporaryDirectory(prefix="nbcompile-cold-", ignore_cleanup_errors=True)
+            folder = Path(stack.enter_context(made))
+        temporary = folder / "tmp"
         temporary.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, **cache_environment(own), "TMPDIR": str(temporary)}
-        environment["PYTHONPATH"] = os.pathsep.join([_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**cache_environment(folder), "TMPDIR": str(temporary)}
         if threads is not None:
             environment["OMP_NUM_THREADS"] = str(threads)
-        answer = own / "answer.json"
-        request = json.dumps(
-            {
-                "program": asdict(program),
-                "backend": backend,
-                "options": dict(options) if options else None,
-                "mode": mode,
-                "threads": threads,
-                "answer": str(answer),
-            }
-        )
-        command = [sys.executable, "-m", "nbcompile.bench.measure.cold", request]
+        asked = (program, backend, dict(options) if options else None, mode, threads)
         try:
-            done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, timeout=timeout, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise MeasureError(f"{backend} took more than {timeout:.0f} s in a fresh process.") from error
-        if done.returncode != 0 or not answer.exists():
-            last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-            raise MeasureError(f"{backend} failed in a fresh process: {last}")
-        return ProcessTimes(**json.loads(answer.read_text()))
-    finally:
-        if folder is None:
-            shutil.rmtree(own, ignore_errors=True)
+            return in_process(_times, *asked, timeout=timeout, environment=environment)
+        except ProcessEndedError as error:
+            raise MeasureError(f"{backend} in a fresh process: {error}") from error
 
 
-def _answer(request: Mapping[str, Any]) -> ProcessTimes:
+def _times(
+    program: ProgramSpec,
+    backend: str,
+    options: dict[str, Any] | None,
+    mode: str | None,
+    threads: int | None,
+) -> ProcessTimes:
     """What the fresh process does."""
-    program = ProgramSpec(**request["program"])
     fn, args = _load(program)
-    backend = str(request["backend"])
     start = time.perf_counter()
     from torch._dynamo.backends.registry import lookup_backend
     from torch._dynamo.utils import counters
@@ -166,9 +149,9 @@ def _answer(request: Mapping[str, Any]) -> ProcessTimes:
     lookup_backend(backend)
     imports = time.perf_counter() - start
     leaves = tuple(fn.parameters()) if isinstance(fn, torch.nn.Module) else ()
-    with quiet(request["threads"]):
+    with quiet(threads):
         start = time.perf_counter()
-        compiled = torch.compile(fn, backend=backend, options=request["options"], mode=request["mode"])
+        compiled = torch.compile(fn, backend=backend, options=options, mode=mode)
         step = Step(compiled, tuple(args), train=program.train, leaves=leaves)
         step()
         seconds = time.perf_counter() - start
@@ -187,8 +170,3 @@ def _load(program: ProgramSpec) -> tuple[Any, tuple[Any, ...]]:
     spec.loader.exec_module(module)
     fn, args = getattr(module, program.factory)(**program.arguments)
     return fn, args
-
-
-if __name__ == "__main__":
-    asked = json.loads(sys.argv[1])
-    Path(asked["answer"]).write_text(json.dumps(asdict(_answer(asked))))

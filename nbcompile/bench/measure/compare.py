@@ -24,8 +24,8 @@ from nbcompile.bench.measure.timing import Step, interleaved, quiet, timed
 from nbcompile.errors import MeasureError, in_one_line
 from nbcompile.record.compilation import Accuracy, Compilation, Measurement
 from nbcompile.record.environment import detect
-from nbcompile.record.recorder import Stopwatch
-from nbcompile.settings import CompileSettings
+from nbcompile.record.recorder import KernelStopwatch
+from nbcompile.settings import CompileSettings, keywords_of, made_of
 
 Progress = Callable[[str], None]
 DEFAULT_CONTESTANTS = ("eager", "nbcompile", "inductor")
@@ -42,7 +42,7 @@ class CompiledFunction(Protocol):
     @property
     def eager_reason(self) -> str | None: ...
     @property
-    def stopwatches(self) -> Mapping[str, Stopwatch]: ...
+    def stopwatches(self) -> Mapping[str, KernelStopwatch]: ...
 
 
 Compile = Callable[..., CompiledFunction]
@@ -121,7 +121,7 @@ class _Entry:
             ran_compiled=ran and self.contestant.backend != "eager",
             reason=self.reason,
             threads=threads,
-            graphs=sum(graph.stage == "fx" for graph in record.graphs) if record else 0,
+            graphs=len(record.of_stage("fx")) if record else 0,
             breaks=len(record.breaks) if record else 0,
             kernels=(len(record.kernels) or None) if record else None,
             recompiles=len(record.recompiles) if record else 0,
@@ -129,26 +129,16 @@ class _Entry:
         )
 
 
+@keywords_of(CompileSettings, Measuring, without=("backend",))
 def compare(
     fn: Callable[..., Any],
     inputs: Any = (),
     contestants: Sequence[str | Contestant] = DEFAULT_CONTESTANTS,
     *,
-    train: bool = False,
-    mode: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    dynamic: bool | None = None,
-    fullgraph: bool = False,
-    budget: float = 2.0,
-    threads: int | None = None,
-    cold: bool = True,
-    accuracy: bool = True,
-    timing: bool = True,
-    memory: bool = False,
-    what: str = "",
     roots: Mapping[str, Any] | None = None,
     compile: Compile | None = None,
     progress: Progress | None = None,
+    **settings: Any,
 ) -> Compilation:
     """Hold several compilers' versions of ``fn(*inputs)`` beside each other.
 
@@ -159,7 +149,8 @@ def compare(
     the compile with empty caches; a program that takes longer than ``budget`` goes without the one
     with full caches, to save runs. ``timing=False`` compares answers and takes no times. ``memory`` also
     measures how much a call of each holds at most (see :class:`nbcompile.record.compilation.Measurement`).
-    ``roots``: what else may change and is to be restored.
+    ``roots``: what else may change and is to be restored. ``mode``, ``options``, ``dynamic``, ``fullgraph``
+    and the rest: as for :func:`nbcompile.compile`, of each contestant that they are for.
 
     Returns nbcompile's record of the program (or the first compiled contestant's), with one
     Measurement a contestant and one Accuracy a contestant and output; what the others' compilers told of
@@ -169,11 +160,8 @@ def compare(
     Raises what ``fn`` itself raises when run eagerly, and MeasureError, before anything runs, where a
     run would use up what cannot be put back (a generator, an open file).
     """
-    settings = CompileSettings(mode=mode, options=options, dynamic=dynamic, fullgraph=fullgraph)
-    how = Measuring(train, budget, threads, cold, accuracy, timing, memory, what)
-    return compare_with(
-        fn, inputs, contestants, settings, how, roots=roots, compile=compile, progress=progress
-    )
+    asked, how = made_of(settings, CompileSettings, Measuring, without=("backend",))
+    return compare_with(fn, inputs, contestants, asked, how, roots=roots, compile=compile, progress=progress)
 
 
 def compare_with(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,22 +23,22 @@ from nbcompile.errors import MeasureError
 from nbcompile.options import REPLAY_MODES
 from nbcompile.record.compilation import Compilation
 from nbcompile.record.mode_diff import ModeDiff, ModeResult
-from nbcompile.settings import CompileSettings
+from nbcompile.settings import CompileSettings, keywords_of, made_of
+
+_OWN = ("mode", "cold")
+"""What a mode diff does not take of what a comparison takes: it says the modes, and times no cold compile."""
 
 
+@keywords_of(CompileSettings, Measuring, without=_OWN)
 def mode_diff(
     fn: Callable[..., Any],
     inputs: Any = (),
     modes: Sequence[str] = ("default", "max-autotune"),
     *,
     backend: str = "nbcompile",
-    options: Mapping[str, Any] | None = None,
-    train: bool = False,
-    dynamic: bool | None = None,
-    timing: bool = True,
-    budget: float = 2.0,
     compile: Compile | None = None,
     progress: Progress | None = None,
+    **settings: Any,
 ) -> ModeDiff:
     """Compile ``fn(*inputs)`` in each mode of a backend and hold the records side by side.
 
@@ -48,6 +49,7 @@ def mode_diff(
     """
     if len(set(modes)) < 2 or len(set(modes)) < len(modes):
         raise MeasureError("mode_diff compares at least two modes, each named once.")
+    asked, how = made_of(settings, CompileSettings, Measuring, without=_OWN)
     sets = _settings(modes, backend)
     made: dict[str, CompiledFunction] = {}
     make = compile or default_compile()
@@ -60,9 +62,9 @@ def mode_diff(
     compared = compare_with(
         fn,
         inputs,
-        [Contestant(f"{backend}:{mode}", backend, mode, options) for mode in modes],
-        CompileSettings(dynamic=dynamic),
-        Measuring(train, budget, cold=False, timing=timing),
+        [Contestant(f"{backend}:{mode}", backend, mode, asked.options) for mode in modes],
+        asked,
+        replace(how, cold=False),
         compile=kept,
         progress=progress,
     )

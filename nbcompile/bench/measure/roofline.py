@@ -16,9 +16,6 @@ import torch
 
 from nbcompile import targets
 from nbcompile.record.compilation import Ceilings
-from nbcompile.record.roofline import Point, points, predicted_seconds, published
-
-__all__ = ["Ceilings", "Point", "measure_ceilings", "points", "predicted_seconds", "published"]
 
 _GPU_COPY = 2 << 30  # bytes of one side: far above any L2
 _GPU_MATRIX = 8192

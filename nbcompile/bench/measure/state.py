@@ -10,6 +10,7 @@ very parameters it held. Bytes are written through the storage, so no autograd v
 from __future__ import annotations
 
 import functools
+import operator
 import random
 import sys
 import sysconfig
@@ -21,6 +22,7 @@ from typing import Any
 
 import torch
 
+from nbcompile.bench.measure.code_objects import names_in
 from nbcompile.bench.measure.tensor_state import (
     SavedStorage,
     SavedTensor,
@@ -221,7 +223,7 @@ class Snapshot:
         yield f"{name}.__defaults__", function.__defaults__
         yield f"{name}.__kwdefaults__", function.__kwdefaults__
         yield f"{name}.__dict__", function.__dict__
-        for global_name in sorted(_global_names(function.__code__)):
+        for global_name in sorted(names_in(function.__code__)):
             if global_name.startswith("__"):
                 continue
             self._save_global(function.__globals__, global_name)
@@ -237,7 +239,7 @@ class Snapshot:
             else:
                 scope[key] = saved
 
-        self._save_by(lambda: scope.get(key, missing), put, lambda one, two: one is two)
+        self._save_by(lambda: scope.get(key, missing), put, operator.is_)
 
     def _visit_cell(self, name: str, cell: types.CellType) -> Iterator[tuple[str, Any]]:
         empty = object()
@@ -254,7 +256,7 @@ class Snapshot:
             else:
                 cell.cell_contents = saved
 
-        self._save_by(read, write, lambda one, two: one is two)
+        self._save_by(read, write, operator.is_)
         if read() is not empty:
             yield name, cell.cell_contents
 
@@ -321,7 +323,7 @@ class Snapshot:
         self._save_by(
             lambda: getattr(value, slot, None),
             lambda saved: setattr(value, slot, saved),
-            lambda one, two: one is two,
+            operator.is_,
         )
 
     def _save_by(
@@ -410,15 +412,6 @@ def _refill_dict(target: dict[Any, Any], items: list[tuple[Any, Any]]) -> None:
 
 def _file_of(kind: type) -> str:
     return getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
-
-
-def _global_names(code: types.CodeType) -> set[str]:
-    """Names that ``code``, or code nested in it, may look up as globals."""
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= _global_names(constant)
-    return names
 
 
 def _compiled_targets(value: Any) -> list[Any]:

@@ -60,12 +60,14 @@ def copy_of(storage: torch.UntypedStorage) -> torch.UntypedStorage:
 
 
 def same_bytes(saved: SavedStorage) -> bool:
+    """Whether a storage has the size and the bytes that it was saved with."""
     if saved.storage.nbytes() != saved.size:
         return False
     return saved.size == 0 or torch.equal(_as_bytes(saved.storage), _as_bytes(saved.copy))
 
 
 def put_back_storage(saved: SavedStorage) -> None:
+    """Size and bytes as they were saved; nothing is written where nothing differs."""
     if saved.storage.nbytes() != saved.size:
         saved.storage.resize_(saved.size)
     if saved.size and not same_bytes(saved):
@@ -73,6 +75,7 @@ def put_back_storage(saved: SavedStorage) -> None:
 
 
 def layout_differs(tensor: torch.Tensor, alias: torch.Tensor) -> bool:
+    """Whether two tensors differ in dtype, shape or layout, in strides, or in the memory they lie in."""
     if tensor.dtype != alias.dtype or tensor.shape != alias.shape or tensor.layout != alias.layout:
         return True
     if tensor.layout is not torch.strided or tensor.device.type == "meta":
@@ -87,6 +90,7 @@ def layout_differs(tensor: torch.Tensor, alias: torch.Tensor) -> bool:
 
 
 def tensor_differs(saved: SavedTensor) -> bool:
+    """Whether a tensor's layout, flags, history or gradient are others than saved; values aside."""
     tensor = saved.tensor
     return (
         layout_differs(tensor, saved.alias)

@@ -128,6 +128,7 @@ def interleaved(
     min_rounds: int = 5,
     sample_seconds: float = SAMPLE_SECONDS,
     reset: Callable[[], object] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, tuple[float, ...]]:
     """Steady-state samples, in seconds a call, of every contestant, taken in turns.
 
@@ -138,7 +139,7 @@ def interleaved(
     rounds are taken, unless all of it, resets included, takes four times the budget. Each contestant's
     call is repeated within a sample until the sample lasts ``sample_seconds``. ``reset`` runs untimed
     before each sample, for programs that change their inputs. ``warm_up`` calls go before, untimed (0:
-    the calls are known to be warm and slow). Call within :func:`quiet`.
+    the calls are known to be warm and slow). ``clock`` gives seconds. Call within :func:`quiet`.
     """
     repeats: dict[str, int] = {}
     begun = time.perf_counter()
@@ -150,7 +151,9 @@ def interleaved(
             fastest = min(fastest, timed(call)[0])
         repeats[name] = max(1, round(sample_seconds / max(fastest, 1e-9)))
         if repeats[name] > 1:  # one call is close to the clock's own cost: measure again, together
-            repeats[name] = max(1, round(sample_seconds / max(_sample(call, repeats[name], reset), 1e-9)))
+            repeats[name] = max(
+                1, round(sample_seconds / max(_sample(call, repeats[name], reset, clock), 1e-9))
+            )
     samples: dict[str, list[float]] = {name: [] for name in calls}
     order = random.Random(0)
     spent, rounds = 0.0, 0
@@ -158,22 +161,24 @@ def interleaved(
         if rounds and time.perf_counter() - begun > _PATIENCE * budget:
             break  # resets, or calls longer than the budget
         for name, call in order.sample(list(calls.items()), len(calls)):
-            seconds = _sample(call, repeats[name], reset)
+            seconds = _sample(call, repeats[name], reset, clock)
             samples[name].append(seconds)
             spent += seconds * repeats[name]
         rounds += 1
     return {name: tuple(values) for name, values in samples.items()}
 
 
-def _sample(call: Call, repeats: int, reset: Callable[[], object] | None) -> float:
+def _sample(
+    call: Call, repeats: int, reset: Callable[[], object] | None, clock: Callable[[], float]
+) -> float:
     if reset is not None:
         reset()
     synchronize()
-    start = time.perf_counter()
+    start = clock()
     for _ in range(repeats):
         call()
     synchronize()
-    return (time.perf_counter() - start) / repeats
+    return (clock() - start) / repeats
 
 
 def break_even(extra: float | None, eager: float | None, compiled: float | None) -> float | None:

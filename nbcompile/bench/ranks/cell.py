@@ -23,9 +23,9 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from nbcompile.api import Compiled
 from nbcompile.bench.ranks.buckets import MISSING, buckets_of, reducer_bytes, watched
-from nbcompile.bench.ranks.parallel import Call, compile_names
+from nbcompile.bench.ranks.parallel import CellCall, compile_names
 from nbcompile.bench.ranks.steps import Measured, measure
-from nbcompile.bench.ranks.task import Failure, Reply, Task
+from nbcompile.bench.ranks.task import Failure, RankTask, Reply
 from nbcompile.bench.ranks.transfer import Sent, unpack_names
 from nbcompile.errors import RanksError
 from nbcompile.record.compilation import Cell
@@ -40,7 +40,7 @@ _group = ""
 _mesh: Any = None
 
 
-def run(task: Task, rank: int) -> Reply:
+def run(task: RankTask, rank: int) -> Reply:
     """Run the cell. What it raises is the reply's ``failure``, and ends the process group: the other ranks
     would wait for this one."""
     output = io.StringIO()
@@ -54,7 +54,7 @@ def run(task: Task, rank: int) -> Reply:
                 record, values, sums = _run(task, rank, device, notes)
             return Reply(rank, record, values, output=output.getvalue(), notes=tuple(notes), sums=sums)
         except Exception as error:
-            failure = _failure(error, task.filename)
+            failure = _failure(error, task.cell.filename)
             if not ended_file(task, rank).exists():
                 _end(task, rank, _FAILED)
             if task.device == "cpu":  # NCCL may wait here for what it began: the session ends these ranks
@@ -64,19 +64,19 @@ def run(task: Task, rank: int) -> Reply:
             faulthandler.cancel_dump_traceback_later()
 
 
-def ended_file(task: Task, rank: int) -> Path:
+def ended_file(task: RankTask, rank: int) -> Path:
     """Where a rank tells the others how the cell ended on it. (A collective would wait for a rank that has
     left the group.)"""
     return Path(f"{task.traces}.{task.number}.{rank}")
 
 
-def _end(task: Task, rank: int, how: str) -> None:
+def _end(task: RankTask, rank: int, how: str) -> None:
     new = Path(f"{ended_file(task, rank)}.new")
     new.write_text(how)
     new.rename(ended_file(task, rank))
 
 
-def await_others(task: Task) -> None:
+def await_others(task: RankTask) -> None:
     """Wait until the cell has ended on every rank. RanksError if it failed on one: what follows is
     collective."""
     for rank in range(task.world_size):
@@ -86,7 +86,7 @@ def await_others(task: Task) -> None:
             raise RanksError(f"rank {rank} failed")
 
 
-def _join(task: Task, rank: int) -> torch.device:
+def _join(task: RankTask, rank: int) -> torch.device:
     """The process group of this task; kept from one task to the next."""
     global _group, _mesh
     # CUDA_VISIBLE_DEVICES leaves each rank one GPU.
@@ -122,7 +122,7 @@ def _abort() -> None:
 
 
 def _run(
-    task: Task, rank: int, device: torch.device, notes: list[str]
+    task: RankTask, rank: int, device: torch.device, notes: list[str]
 ) -> tuple[RankRecord, bytes, dict[str, float]]:
     for filename, text in task.lines.items():
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
@@ -130,7 +130,7 @@ def _run(
     for name in task.split:
         names[name] = _part(name, names[name], rank, task.world_size)
     sent = Sent(names, task.split)
-    tree = ast.parse(task.source, task.filename)
+    tree = ast.parse(task.source, task.cell.filename)
     recorder = _recorder(task)
     make = functools.partial(Compiled, settings=task.settings, recorder=recorder)
     calls, wrappers, units = compile_names(names, _called(tree), task, device, _mesh, make, notes)
@@ -139,7 +139,7 @@ def _run(
     cuts: list[tuple[str, tuple[str, ...], int]] = []
     with watched(recorder, cuts) as told:
         start = time.perf_counter()
-        shown = _execute(tree, task.filename, scope)
+        shown = _execute(tree, task.cell.filename, scope)
         _end(task, rank, _DONE)
         await_others(task)
         seconds = time.perf_counter() - start
@@ -168,7 +168,7 @@ def _sum(module: torch.nn.Module) -> float:
     return sum(float(parameter.detach().double().sum()) for parameter in module.parameters())
 
 
-def _measured(calls: list[Call], device: torch.device) -> Measured:
+def _measured(calls: list[CellCall], device: torch.device) -> Measured:
     try:
         return measure(calls, device)
     except Exception as error:
@@ -190,9 +190,9 @@ def _part(name: str, value: Any, rank: int, world_size: int) -> Any:
     return part.requires_grad_(value.requires_grad)
 
 
-def _recorder(task: Task) -> Recorder:
-    source = task.lines.get(task.filename, task.source)
-    return task.settings.recorder(Cell(source, task.filename, task.execution_count))
+def _recorder(task: RankTask) -> Recorder:
+    source = task.lines.get(task.cell.filename, task.source)
+    return task.settings.recorder(Cell(source, task.cell.filename, task.cell.execution_count))
 
 
 def _called(tree: ast.Module) -> frozenset[str]:
@@ -209,10 +209,10 @@ def _execute(tree: ast.Module, filename: str, scope: dict[str, Any]) -> Any:
     return eval(compile(ast.Expression(last.value), filename, "eval"), scope) if last is not None else None
 
 
-def _names_back(scope: dict[str, Any], task: Task, spread: bool) -> list[str]:
+def _names_back(scope: dict[str, Any], task: RankTask, spread: bool) -> list[str]:
     """What may go back. Where parameters are spread over the ranks, packing them is collective, so all
     ranks must pack the same names."""
-    names = sorted(scope.keys() - RESERVED - set(task.defined))
+    names = sorted(scope.keys() - RESERVED - set(task.cell.defined))
     if spread:
         everyone: list[Any] = [None] * task.world_size
         dist.all_gather_object(everyone, names)

@@ -19,8 +19,8 @@ def differences(ranks: Sequence[RankRecord]) -> tuple[Difference, ...]:
 
 
 def _first(mine: RankRecord, other: RankRecord) -> Difference | None:
-    left = [graph for graph in mine.compilation.graphs if graph.stage == "fx"]
-    right = [graph for graph in other.compilation.graphs if graph.stage == "fx"]
+    left = mine.compilation.of_stage("fx")
+    right = other.compilation.of_stage("fx")
     for ours, theirs in zip(left, right):
         place = _parting(ours, theirs)
         if place is None:

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import Any, Protocol
 
-from nbcompile.bench.ranks.task import Reply, Task
+from nbcompile.bench.ranks.task import RankTask, Reply
 from nbcompile.bench.ranks.worker import alive
 from nbcompile.errors import RanksError
 
@@ -29,7 +29,7 @@ class Engines(Protocol):
     kind: str
     size: int
 
-    def start(self, task: Task) -> None:
+    def start(self, task: RankTask) -> None:
         """Give every rank the task."""
         ...
 
@@ -102,7 +102,7 @@ class Processes:
                 self.stop()
                 raise RanksError(f"the processes of the ranks did not start. {said}") from error
 
-    def start(self, task: Task) -> None:
+    def start(self, task: RankTask) -> None:
         data = pickle.dumps(task)
         for rank, connection in self._connections.items():
             try:
@@ -181,7 +181,7 @@ class Cluster:
         self._pids = [view.apply_sync(os.getpid) for view in self._views]
         self._pending: list[Any] = []
 
-    def start(self, task: Task) -> None:
+    def start(self, task: RankTask) -> None:
         from nbcompile.bench.ranks.worker import answer
 
         data = pickle.dumps(task)

@@ -16,14 +16,14 @@ import torch
 from torch import nn
 
 from nbcompile.api import Compiled
-from nbcompile.bench.ranks.task import Task
+from nbcompile.bench.ranks.task import RankTask
 from nbcompile.errors import RanksError
 from nbcompile.record.ranks import Bucket
 
 Make = Callable[[Callable[..., Any]], Compiled]
 
 
-class Call:
+class CellCall:
     """What a name stands for when the cell calls it: compiled, and inside its wrapper where it has one.
 
     The latest arguments are kept, so that the call can be made again to be measured; with
@@ -71,25 +71,25 @@ class Call:
 def compile_names(
     names: dict[str, Any],
     called: frozenset[str],
-    task: Task,
+    task: RankTask,
     device: torch.device,
     mesh: Any,
     make: Make,
     notes: list[str],
-) -> tuple[list[Call], dict[str, nn.parallel.DistributedDataParallel], tuple[Bucket, ...]]:
+) -> tuple[list[CellCall], dict[str, nn.parallel.DistributedDataParallel], tuple[Bucket, ...]]:
     """Wrap and compile the modules among ``names``; where there are none, the notebook's functions that the
     cell calls (``called``), which are replaced in ``names``. Returns the calls, DDP's wrappers, and the units
     of FSDP2."""
     parallel = task.parallel
     modules = _outermost({n: v for n, v in names.items() if isinstance(v, nn.Module)})
-    calls: list[Call] = []
+    calls: list[CellCall] = []
     wrappers: dict[str, nn.parallel.DistributedDataParallel] = {}
     units: list[Bucket] = []
     for name, module in modules.items():
         trainable = any(p.requires_grad for p in module.parameters())
         if parallel == "fsdp2" and trainable:
             units += _shard(name, module, mesh, names, len(units))
-        call = Call(name, _past_itself(module), make, task.filename)
+        call = CellCall(name, _past_itself(module), make, task.cell.filename)
         call.target = module
         call.leaves, call.buffers = tuple(module.parameters()), tuple(module.buffers())
         if parallel == "ddp" and trainable:
@@ -104,7 +104,7 @@ def compile_names(
         for name in sorted(called):
             function = names.get(name)
             if isinstance(function, types.FunctionType) and function.__module__ == "__main__":
-                call = Call(name, function, make, task.filename)
+                call = CellCall(name, function, make, task.cell.filename)
                 names[name] = functools.wraps(function)(functools.partial(call))
                 calls.append(call)
     return calls, wrappers, tuple(units)
@@ -159,7 +159,7 @@ def _shard(name: str, module: nn.Module, mesh: Any, names: Mapping[str, Any], fi
     optimizers among ``names`` go over to the new parameters."""
     from torch.distributed.fsdp import fully_shard
 
-    _check_place(name, module, mesh_device(mesh))
+    _check_place(name, module, torch.device(mesh.device_type))
     before = dict(module.named_parameters())
     blocks = _blocks(module)
     taken: set[str] = set()
@@ -186,10 +186,6 @@ def _shard(name: str, module: nn.Module, mesh: Any, names: Mapping[str, Any], fi
         )
         for place, (path, own) in enumerate(unit for unit in units if unit[1])
     ]
-
-
-def mesh_device(mesh: Any) -> torch.device:
-    return torch.device(mesh.device_type)
 
 
 def _named(path: str, block: nn.Module) -> list[tuple[str, nn.Parameter]]:

@@ -14,7 +14,7 @@ from torch.utils import _pytree
 
 from nbcompile.bench.measure.timing import Step, quiet, timed
 from nbcompile.bench.ranks.communication import profiled
-from nbcompile.bench.ranks.parallel import Call
+from nbcompile.bench.ranks.parallel import CellCall
 from nbcompile.record.compilation import Compilation, Measurement
 from nbcompile.record.ranks import Communication
 
@@ -43,7 +43,7 @@ class Measured:
         return dataclasses.replace(compilation, measurements=(eager, mine))
 
 
-def measure(calls: Sequence[Call], device: torch.device) -> Measured:
+def measure(calls: Sequence[CellCall], device: torch.device) -> Measured:
     """Time one call each of what the cell called, with backward where the cell could have one. Collective:
     every rank calls it, and all take the same number of rounds."""
     made = [call for call in calls if call.arguments is not None]
@@ -78,7 +78,7 @@ def measure(calls: Sequence[Call], device: torch.device) -> Measured:
     return Measured(() if why else steady, eager, communication, why, f"{what} on {len(everyone)} ranks")
 
 
-def _step(call: Call) -> Step:
+def _step(call: CellCall) -> Step:
     assert call.arguments is not None
     args, kwargs = _pytree.tree_map(_detached, call.arguments)
     return Step(call.target, args, kwargs, train=call.trains, leaves=call.leaves)
@@ -104,7 +104,7 @@ def _timed(*calls: Callable[[], None]) -> list[tuple[float, ...]]:
 
 
 @contextmanager
-def _kept(calls: Sequence[Call]) -> Iterator[None]:
+def _kept(calls: Sequence[CellCall]) -> Iterator[None]:
     """Gradients, buffers and random numbers as they were, after."""
     leaves = [leaf for call in calls for leaf in call.leaves]
     gradients = [leaf.grad for leaf in leaves]

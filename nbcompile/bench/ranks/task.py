@@ -9,20 +9,32 @@ from nbcompile.record.ranks import Parallel, RankRecord
 from nbcompile.settings import CompileSettings
 
 Device = Literal["cpu", "cuda"]
+SHOWN = "__shown__"
+"""Under this name comes back the value of a program's last expression."""
 
 
 @dataclass(frozen=True)
-class Task:
+class RankCell:
+    """Where a program comes from: a cell by its file name, with what the session defines of it by itself
+    (``defined``: imports, functions and classes)."""
+
+    filename: str
+    execution_count: int | None = None
+    defined: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RankTask:
     """One cell for every rank.
 
     ``names`` is what :func:`transfer.pack_names` made of the session's names; ``group`` names the process
     group, which is made anew when it changes; ``store`` is its rendezvous file. ``timeout`` is in seconds;
     just before it is over a rank writes where it is to the file ``traces`` + its number. ``number`` is the
-    task's own. ``defined`` are imports, functions and classes: the session has its own.
+    task's own.
     """
 
     source: str
-    filename: str
+    cell: RankCell
     names: bytes
     group: str
     store: str
@@ -38,8 +50,6 @@ class Task:
     measure: bool = True
     path: tuple[str, ...] = ()
     lines: dict[str, str] = field(default_factory=dict)
-    execution_count: int | None = None
-    defined: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from typing import Any
 import torch
 
 from nbcompile.api import Compiled
+from nbcompile.bench.ranks.task import SHOWN
 from nbcompile.errors import RanksError
 
 _CONTAINERS = (list, dict, set)
-SHOWN = "__shown__"
 Reference = tuple[str, str]  # a name of the session, and the parameter of that module (or "")
 
 
@@ -158,7 +158,7 @@ class Sent:
 
 def take_back(data: bytes, session: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """In the session: bring its objects up to date; returns the names that the cell bound (with
-    :data:`SHOWN`, the value of its last expression) and those that it deleted."""
+    :data:`~nbcompile.bench.ranks.task.SHOWN`, the value of its last expression) and those that it deleted."""
 
     def resolve(reference: Reference) -> Any:
         name, path = reference

@@ -16,7 +16,7 @@ import time
 import traceback
 from pathlib import Path
 
-from nbcompile.bench.ranks.task import Failure, Reply, Task
+from nbcompile.bench.ranks.task import Failure, RankTask, Reply
 
 _KEY = "NBCOMPILE_RANKS_KEY"
 
@@ -49,10 +49,10 @@ def end_with(session: int, *others: int) -> None:
 
 
 def answer(data: bytes) -> bytes:
-    """A pickled :class:`Task`, to a pickled :class:`Reply`. Never raises an Exception."""
+    """A pickled :class:`RankTask`, to a pickled :class:`Reply`. Never raises an Exception."""
     rank = int(os.environ["RANK"])
     try:
-        task: Task = pickle.loads(data)
+        task: RankTask = pickle.loads(data)
         sys.path.extend(path for path in task.path if path not in sys.path)
         from nbcompile.bench.ranks.cell import run
 
@@ -64,6 +64,7 @@ def answer(data: bytes) -> bytes:
 
 
 def main(address: str) -> None:
+    """Answer the session that listens at ``address`` until it is gone or done with us."""
     from multiprocessing.connection import Client
 
     import nbcompile.bench.ranks.cell  # noqa: F401  # takes seconds, which are no part of the first run

@@ -18,7 +18,7 @@ from nbcompile.bench.measure.timing import Step
 from nbcompile.errors import OptionError
 from nbcompile.record.compilation import Accuracy, Compilation, Span
 from nbcompile.record.diff import counts_kernels, innermost
-from nbcompile.record.matching import Program
+from nbcompile.record.matching import RecordedProgram
 from nbcompile.record.provenance import Links
 from nbcompile.settings import CompileSettings
 from nbcompile.units import bytes_text, count_text, error_text
@@ -107,7 +107,7 @@ class _Told:
     def __init__(self, compiled: Compiled) -> None:
         self.record = compiled.compilation
         self.name = str(getattr(compiled, "__qualname__", "") or type(compiled.__wrapped__).__qualname__)
-        self._program = Program(self.record, os.getcwd())
+        self._program = RecordedProgram(self.record, os.getcwd())
         self._links = Links(self.record)
 
     def count(self, name: str) -> int:
@@ -120,7 +120,7 @@ class _Told:
                 )
             return len(record.kernels)
         if name == "graphs":
-            return sum(graph.stage == "fx" for graph in record.graphs)
+            return len(record.of_stage("fx"))
         return len(record.breaks) if name == "breaks" else len(record.recompiles)
 
     def paragraph(self, wanted: Wanted, detailed: bool) -> str:

@@ -3,37 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from nbcompile.bench.regressions.suite import chosen
+from nbcompile.bench.processes import ProcessEndedError, in_process
+from nbcompile.bench.regressions.suite import SuiteSettings, chosen
+from nbcompile.bench.regressions.worker import cases_of, run_case
 from nbcompile.errors import RecordError, SuiteError
 from nbcompile.record.compilation import Compilation, Measurement
 
 SCHEMA = "nbcompile.bench/1"
-_PACKAGE = str(Path(__file__).parents[3])  # so that the processes find this very nbcompile
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
-
-@dataclass(frozen=True)
-class Settings:
-    """How a suite is run. ``budget``: seconds of samples of one case in one process; ``repeat``: processes a
-    case; ``timeout``: seconds one process may take; ``only``: patterns of names between commas."""
-
-    backend: str = "nbcompile"
-    mode: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    threads: int = 1
-    budget: float = 1.0
-    repeat: int = 3
-    only: str = ""
-    timeout: float = 600.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -50,12 +34,12 @@ class CaseResult:
 
 
 @dataclass(frozen=True)
-class Bench:
+class SuiteRun:
     """A saved run of a suite. ``suite`` is its file relative to ``root``, the folder it was run in."""
 
     suite: str
     root: str
-    settings: Settings
+    settings: SuiteSettings
     cases: tuple[CaseResult, ...]
     schema: str = SCHEMA
 
@@ -66,7 +50,7 @@ class Bench:
         return json.dumps(data, ensure_ascii=False)
 
     @classmethod
-    def read(cls, file: str | Path) -> Bench:
+    def read(cls, file: str | Path) -> SuiteRun:
         """A file written by ``nbcompile bench``, or one record saved by itself as a bench of one case.
         RecordError if it is neither."""
         try:
@@ -83,12 +67,12 @@ class Bench:
         return _read(data, str(file))
 
 
-def _read(data: dict[str, Any], file: str) -> Bench:
+def _read(data: dict[str, Any], file: str) -> SuiteRun:
     from pydantic import TypeAdapter, ValidationError
 
     try:
         records = [case.pop("record", None) for case in data["cases"]]
-        bench = TypeAdapter(Bench).validate_python(data)
+        bench = TypeAdapter(SuiteRun).validate_python(data)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -96,83 +80,55 @@ def _read(data: dict[str, Any], file: str) -> Bench:
     except (KeyError, TypeError, AttributeError) as error:
         raise RecordError(f"{file} is damaged: {error!r}") from error
     cases = tuple(
-        CaseResult(
-            case.name,
-            case.line,
-            Compilation.from_dict(record) if record is not None else None,
-            case.processes,
-            case.sources,
-            case.error,
-        )
+        replace(case, record=Compilation.from_dict(record)) if record is not None else case
         for case, record in zip(bench.cases, records)
     )
-    return Bench(bench.suite, bench.root, bench.settings, cases)
+    return replace(bench, cases=cases)
 
 
-def _of_record(record: Compilation) -> Bench:
-    settings = Settings(record.backend, record.mode, threads=record.environment.threads)
+def _of_record(record: Compilation) -> SuiteRun:
+    settings = SuiteSettings(record.backend, record.mode, threads=record.environment.threads)
     case = CaseResult("record", record=record, processes=(record.measurements,))
-    return Bench("", "", settings, (case,))
+    return SuiteRun("", "", settings, (case,))
 
 
-def run_suite(suite: str, settings: Settings, tell: Callable[[str], None]) -> Bench:
+def run_suite(suite: str, settings: SuiteSettings, tell: Callable[[str], None]) -> SuiteRun:
     """Run every chosen case ``settings.repeat`` times, each in a new process, in rounds: what drifts on the
     machine meanwhile meets all of them. SuiteError if the suite cannot be loaded or nothing is chosen."""
     path, root = Path(suite).resolve(), Path.cwd()
-    with tempfile.TemporaryDirectory(prefix="nbcompile-bench-") as folder:
-        listed = _ask({"suite": str(path), "root": str(root)}, settings, Path(folder))
-        if "cases" not in listed:
-            raise SuiteError(
-                listed.get("suite_error") or listed["error"],
-                line=listed.get("line"),
-                advice=listed.get("advice", ""),
-            )
-        lines = {case["name"]: case["line"] for case in listed["cases"]}
-        names = chosen(list(lines), settings.only)
-        if not names:
-            raise SuiteError(
-                f"--only {settings.only} picks no case.", advice=f"There are {', '.join(lines)}."
-            )
-        found: dict[str, CaseResult] = {name: CaseResult(name, lines[name]) for name in names}
-        for process in range(settings.repeat):
-            for name in names:
-                if not found[name].error:
-                    tell(f"{name}, process {process + 1} of {settings.repeat}…")
-                    said = _ask({"suite": str(path), "root": str(root), "case": name}, settings, Path(folder))
-                    found[name] = _with(found[name], said)
+    listed = _ask(settings, cases_of, str(path))
+    if isinstance(listed, str):
+        raise SuiteError(listed)
+    if isinstance(listed, SuiteError):
+        raise listed
+    lines = dict(listed)
+    names = chosen(list(lines), settings.only)
+    if not names:
+        raise SuiteError(f"--only {settings.only} picks no case.", advice=f"There are {', '.join(lines)}.")
+    found: dict[str, CaseResult] = {name: CaseResult(name, lines[name]) for name in names}
+    for process in range(settings.repeat):
+        for name in names:
+            if not found[name].error:
+                tell(f"{name}, process {process + 1} of {settings.repeat}…")
+                said = _ask(settings, run_case, str(path), str(root), name, settings)
+                found[name] = _with(found[name], said)
     relative = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
-    return Bench(relative, str(root), settings, tuple(found.values()))
+    return SuiteRun(relative, str(root), settings, tuple(found.values()))
 
 
-def _with(case: CaseResult, said: Mapping[str, Any]) -> CaseResult:
-    """A case after one more process."""
-    if "record" not in said:
-        error = said.get("error") or said["suite_error"]
-        return CaseResult(case.name, case.line, case.record, case.processes, case.sources, error)
-    record = Compilation.from_dict(said["record"])
-    processes = (*case.processes, record.measurements)
-    if case.record is not None:
-        return CaseResult(case.name, case.line, case.record, processes, case.sources)
-    return CaseResult(case.name, case.line, record, processes, said["sources"])
+def _with(case: CaseResult, said: tuple[Compilation, dict[str, str]] | str) -> CaseResult:
+    """A case after one more process, which gave a record and its sources, or said why there is none."""
+    if isinstance(said, str):
+        return replace(case, error=said)
+    record, sources = said
+    first = case if case.record is not None else replace(case, record=record, sources=sources)
+    return replace(first, processes=(*case.processes, record.measurements))
 
 
-def _ask(request: dict[str, Any], settings: Settings, folder: Path) -> dict[str, Any]:
-    """What a new process answers, with pinned threads; ``{"error": ...}`` if it died or took too long."""
-    file = folder / "answer.json"
-    file.unlink(missing_ok=True)
-    environment = {**os.environ, **dict.fromkeys(_THREADS, str(settings.threads))}
-    environment["PYTHONPATH"] = os.pathsep.join([_PACKAGE, *filter(None, [os.environ.get("PYTHONPATH")])])
-    asked = json.dumps({**asdict(settings), **request, "answer": str(file)})
-    command = [sys.executable, "-m", "nbcompile.bench.regressions.worker", asked]
+def _ask(settings: SuiteSettings, function: Callable[..., T], *arguments: Any) -> T | str:
+    """What a new process answers, its threads pinned; if it died or took too long, how."""
+    threads = dict.fromkeys(_THREADS, str(settings.threads))
     try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=settings.timeout, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return {"error": f"took more than {settings.timeout:g} s"}
-    if not file.exists():
-        last = (done.stderr.strip().splitlines() or [""])[-1]
-        how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit status {done.returncode}"
-        return {"error": f"its process died ({how}){': ' + last if last else ''}"}
-    said: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return said
+        return in_process(function, *arguments, timeout=settings.timeout, environment=threads)
+    except ProcessEndedError as error:
+        return str(error) if error.timed_out else f"its process died: {error}"

@@ -6,12 +6,12 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from nbcompile.bench.regressions.bench import Bench, CaseResult
+from nbcompile.bench.regressions.bench import CaseResult, SuiteRun
 from nbcompile.bench.regressions.noise import Ratio, ratio_of
 from nbcompile.bench.regressions.suite import chosen
 from nbcompile.record.compilation import Environment, Measurement
 from nbcompile.record.diff import Change, changes, own_measurement
-from nbcompile.record.matching import Program
+from nbcompile.record.matching import RecordedProgram
 from nbcompile.units import percent_text, ratio_text, seconds_text
 
 THRESHOLD = 0.05
@@ -22,7 +22,7 @@ _SPREAD, _COMPILE_SPREAD = 0.05, 0.2
 
 
 @dataclass(frozen=True)
-class Finding:
+class CaseFinding:
     """A change of one case."""
 
     case: str
@@ -34,34 +34,38 @@ class Findings:
     """What two runs of a suite differ in. ``notes``: what could not be compared, and why; ``cases``: how many
     there are in both."""
 
-    found: tuple[Finding, ...]
+    found: tuple[CaseFinding, ...]
     notes: tuple[str, ...]
     cases: int
 
 
 def compare_benches(
-    before: Bench, after: Bench, *, threshold: float = THRESHOLD, compile_threshold: float = COMPILE_THRESHOLD
+    before: SuiteRun,
+    after: SuiteRun,
+    *,
+    threshold: float = THRESHOLD,
+    compile_threshold: float = COMPILE_THRESHOLD,
 ) -> Findings:
     """Hold two runs against each other, case by case."""
     was, now = ({case.name: case for case in bench.cases} for bench in (before, after))
     whys = _other_machine(before, after)
-    found: list[Finding] = []
+    found: list[CaseFinding] = []
     for name, case in now.items():
         if name not in was:
-            found.append(Finding(name, Change("cases", "note", "new case", after.suite, case.line)))
+            found.append(CaseFinding(name, Change("cases", "note", "new case", after.suite, case.line)))
             continue
         one = _judged(before, was[name], after, case)
         if not whys and not case.error and not was[name].error:
             one = (*one, *_times(was[name], case, after, threshold, compile_threshold))
-        found += [Finding(name, change) for change in one]
+        found += [CaseFinding(name, change) for change in one]
     # What `--only` left out of the later run is not gone.
     for name in chosen([name for name in was if name not in now], after.settings.only):
         place = (before.suite, was[name].line)
-        found.append(Finding(name, Change("cases", "regression", "the case is gone", *place)))
+        found.append(CaseFinding(name, Change("cases", "regression", "the case is gone", *place)))
     return Findings(tuple(found), _notes(before, after, whys), len(was.keys() & now.keys()))
 
 
-def _judged(before: Bench, one: CaseResult, after: Bench, two: CaseResult) -> tuple[Change, ...]:
+def _judged(before: SuiteRun, one: CaseResult, after: SuiteRun, two: CaseResult) -> tuple[Change, ...]:
     place = (after.suite, two.line)
     if two.error and not one.error:
         return (Change("error", "regression", f"fails: {two.error}", *place),)
@@ -72,7 +76,7 @@ def _judged(before: Bench, one: CaseResult, after: Bench, two: CaseResult) -> tu
     if one.record is None or two.record is None:
         return ()
     programs = [
-        Program(case.record, bench.root, case.sources)
+        RecordedProgram(case.record, bench.root, case.sources)
         for bench, case in ((before, one), (after, two))
         if case.record is not None
     ]
@@ -81,7 +85,7 @@ def _judged(before: Bench, one: CaseResult, after: Bench, two: CaseResult) -> tu
 
 
 def _times(
-    one: CaseResult, two: CaseResult, after: Bench, threshold: float, compile_threshold: float
+    one: CaseResult, two: CaseResult, after: SuiteRun, threshold: float, compile_threshold: float
 ) -> Iterator[Change]:
     place = (after.suite, two.line)
     calls = [[_own(case, p) for p in case.processes] for case in (one, two)]
@@ -132,11 +136,11 @@ def _version(case: CaseResult) -> str:
     return case.record.environment.torch if case.record is not None else ""
 
 
-def _environment(bench: Bench) -> Environment | None:
+def _environment(bench: SuiteRun) -> Environment | None:
     return next((case.record.environment for case in bench.cases if case.record is not None), None)
 
 
-def _other_machine(before: Bench, after: Bench) -> tuple[str, ...]:
+def _other_machine(before: SuiteRun, after: SuiteRun) -> tuple[str, ...]:
     """In what the machines differ, so that times cannot be compared."""
     one, two = _environment(before), _environment(after)
     if one is None or two is None:
@@ -149,7 +153,7 @@ def _other_machine(before: Bench, after: Bench) -> tuple[str, ...]:
     return tuple(f"{name} {b} (was {a})" for name, (a, b) in facts.items() if a != b)
 
 
-def _notes(before: Bench, after: Bench, other_machine: Sequence[str]) -> tuple[str, ...]:
+def _notes(before: SuiteRun, after: SuiteRun, other_machine: Sequence[str]) -> tuple[str, ...]:
     one, two = _environment(before), _environment(after)
     notes = []
     if other_machine:

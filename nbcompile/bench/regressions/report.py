@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Collection
 from dataclasses import asdict
 
-from nbcompile.bench.regressions.bench import Bench
-from nbcompile.bench.regressions.findings import Finding, Findings
+from nbcompile.bench.regressions.bench import SuiteRun
+from nbcompile.bench.regressions.findings import CaseFinding, Findings
 from nbcompile.record.compilation import Compilation
 from nbcompile.record.diff import KINDS, own_measurement
 from nbcompile.units import count_text, error_text, ratio_text, seconds_text
@@ -16,7 +16,7 @@ _MARK = {"regression": "✗", "improvement": "✓", "note": "·"}
 _TITLES = (("regression", "Regressions"), ("improvement", "Improvements"), ("note", "Also"))
 
 
-def failing(findings: Findings, fail_on: Collection[str]) -> tuple[Finding, ...]:
+def failing(findings: Findings, fail_on: Collection[str]) -> tuple[CaseFinding, ...]:
     """The regressions of these kinds."""
     return tuple(f for f in findings.found if f.change.verdict == "regression" and f.change.kind in fail_on)
 
@@ -84,7 +84,7 @@ FORMATS: dict[str, Callable[[Findings, Collection[str]], str]] = {
 }  # fmt: skip
 
 
-def bench_text(bench: Bench) -> str:
+def bench_text(bench: SuiteRun) -> str:
     """A line a case: what was captured, how long it takes, how far off it is."""
     width = max(len(case.name) for case in bench.cases)
     lines = []
@@ -98,11 +98,11 @@ def _case_text(record: Compilation) -> str:
     own = own_measurement(record.measurements, record.backend)
     eager = next((m for m in record.measurements if m.contestant == "eager"), None)
     parts = [
-        count_text(sum(graph.stage == "fx" for graph in record.graphs), "graph"),
+        count_text(len(record.of_stage("fx")), "graph"),
         count_text(len(record.breaks), "break"),
         count_text(len(record.recompiles), "recompile"),
     ]
-    if any(graph.stage == "fused" for graph in record.graphs):
+    if record.of_stage("fused"):
         parts.append(count_text(len(record.kernels), "kernel"))
     if own is not None and own.reason:
         return ", ".join([*parts, own.reason])

@@ -21,7 +21,7 @@ import fnmatch
 import importlib.util
 import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,7 +32,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
-class Case:
+class SuiteSettings:
+    """How a suite is run. ``budget``: seconds of samples of one case in one process; ``repeat``: processes a
+    case; ``timeout``: seconds one process may take; ``only``: patterns of names between commas."""
+
+    backend: str = "nbcompile"
+    mode: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    threads: int = 1
+    budget: float = 1.0
+    repeat: int = 3
+    only: str = ""
+    timeout: float = 600.0
+
+
+@dataclass(frozen=True)
+class SuiteCase:
     """One program of a suite: ``factory(**parameters)`` returns a function or module, its inputs (as
     :func:`nbcompile.compare` takes them), and any further inputs it is called with once compiled."""
 
@@ -75,14 +90,14 @@ def case(
         for chosen in grid:
             inside = ",".join(f"{name}={value}" for name, value in chosen.items())
             name = f"{marked.__name__}[{inside}]" if inside else marked.__name__
-            cases.append(Case(name, marked, chosen, train, dynamic))
+            cases.append(SuiteCase(name, marked, chosen, train, dynamic))
         marked.__nbcompile_cases__ = tuple(cases)  # type: ignore[attr-defined]
         return marked
 
     return mark(function) if function is not None else mark
 
 
-def load(file: str | Path) -> tuple[Case, ...]:
+def load(file: str | Path) -> tuple[SuiteCase, ...]:
     """The cases of a suite, in the order of the file; its folder can be imported from. SuiteError if it is no
     file, cannot be run or has no case."""
     path = Path(file).resolve()

@@ -36,7 +36,7 @@ _ONE = threading.Lock()  # of the points in one process: threads, caches and cou
 
 
 @dataclass(frozen=True)
-class Program:
+class SweepProgram:
     """What a sweep runs: ``fn(*make_inputs(...))``; ``fn=None``: ``make_inputs`` returns ``(fn, inputs)``."""
 
     fn: Callable[..., Any] | None
@@ -76,7 +76,7 @@ class Heap:
 
 
 def run_point(
-    program: Program,
+    program: SweepProgram,
     point: Point,
     settings: CompileSettings,
     measuring: Measuring,
@@ -96,7 +96,7 @@ def run_point(
     return Outcome(status, reason, record, time.perf_counter() - begun)
 
 
-def inputs_of(program: Program, point: Point) -> tuple[Callable[..., Any], Any]:
+def inputs_of(program: SweepProgram, point: Point) -> tuple[Callable[..., Any], Any]:
     """The function of a point and its inputs, in the type and on the device that the point names.
 
     ``make_inputs`` gets ``dtype`` (a ``torch.dtype``) and ``device`` if it has parameters of these names,
@@ -140,7 +140,7 @@ def _converted(value: Any, kind: torch.dtype | None, device: torch.device | None
 
 
 def _measured(
-    program: Program,
+    program: SweepProgram,
     point: Point,
     settings: CompileSettings,
     measuring: Measuring,

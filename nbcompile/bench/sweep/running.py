@@ -15,30 +15,35 @@ from typing import Any
 
 from nbcompile.bench.measure.compare import Measuring
 from nbcompile.bench.sweep.grid import Grid, Point, no_sense
-from nbcompile.bench.sweep.isolated import run_isolated
-from nbcompile.bench.sweep.point import Heap, Outcome, Program, run_point
+from nbcompile.bench.sweep.point import Heap, Outcome, SweepProgram, run_point
 from nbcompile.bench.sweep.result import Sweep
-from nbcompile.bench.sweep.store import Store, keys_of, outcome_from
-from nbcompile.bench.sweep.workers import Capacity, Task, capacity, is_loss, packed, run_task, usable
+from nbcompile.bench.sweep.store import PointStore, keys_of, outcome_from
+from nbcompile.bench.sweep.workers import (
+    Capacity,
+    PointTask,
+    capacity,
+    is_loss,
+    packed,
+    run_isolated,
+    run_task,
+    usable,
+)
 from nbcompile.errors import OptionError, in_one_line
-from nbcompile.settings import CompileSettings
+from nbcompile.settings import CompileSettings, keywords_of
 from nbcompile.units import seconds_text
 
 Progress = Callable[[str], None]
 _UNFINISHED = ("lost", "not run")
 
 
+@keywords_of(Measuring, without=("memory",))
 def sweep(
     fn: Callable[..., Any] | None,
     make_inputs: Callable[..., Any],
     grid: Mapping[str, Any],
     *,
-    train: bool = False,
     fullgraph: bool = False,
     budget: float = 0.3,
-    threads: int | None = None,
-    cold: bool = True,
-    accuracy: bool = True,
     isolated: bool = False,
     timeout: float | None = None,
     executor: Executor | None = None,
@@ -47,6 +52,7 @@ def sweep(
     modules: Iterable[types.ModuleType] = (),
     compile: Callable[..., Any] | None = None,
     progress: Progress | None = None,
+    **settings: Any,
 ) -> Sweep:
     """Measure ``fn`` at every combination of what ``grid`` names, each beside eager.
 
@@ -75,51 +81,43 @@ def sweep(
     another process, RecordError where ``store`` is another kind of file.
     """
     parsed = Grid.parse(grid)
-    settings = parsed.settings(fullgraph)
-    if compile is not None and (isolated or executor is not None):
-        raise OptionError("a compile function of one's own cannot be sent to another process.")
-    if timeout is not None and not isolated:
-        raise OptionError("a time limit needs a process to end.", advice="Give isolated=True too.")
-    program = Program(fn, make_inputs)
-    measuring = Measuring(train, budget, threads, cold, accuracy, memory=isolated)
-    keys = keys_of(program, settings, measuring, isolated)
-    kept = Store(store)
-    known = {**(resume.by_key() if resume is not None else {}), **kept.read()}
-    done = {
-        point: known[key]
-        for point, key in keys.items()
-        if key in known and known[key].status not in _UNFINISHED
-    }
-    run = _Run(settings, keys, kept, done, progress or _Line())
-    for point in settings:
-        if point not in done and no_sense(point):
-            done[point] = Outcome("skipped", no_sense(point))
-    interrupted = False
+    compiles = parsed.settings(fullgraph)
+    elsewhere = isolated or executor is not None
+    _check(elsewhere and compile is not None, timeout is not None and not isolated)
+    program = SweepProgram(fn, make_inputs)
+    measuring = Measuring(budget=budget, memory=isolated, **settings)
+    keys, kept = keys_of(program, compiles, measuring, isolated), PointStore(store)
+    run = _Run(compiles, keys, kept, _finished(compiles, keys, kept, resume), progress or _Line())
     try:
-        if executor is not None:
-            executor = usable(executor)
-            here = capacity(executor)
-            if threads is None:
-                measuring = dataclasses.replace(measuring, threads=here.threads)
-            data = packed(program, tuple(modules))
-            tasks = [Task(data, point, settings[point], measuring, isolated, timeout) for point in run.left()]
-            _through(executor, here, deque(tasks), run)
-            run.note(here.note)
-        if run.left() and (isolated or executor is not None):
-            data = packed(program, tuple(modules))
-            for point in run.left():
-                run.starts(point)
-                run.finish(point, run_isolated(data, point, settings[point], measuring, timeout))
+        if run.left() and elsewhere:
+            _in_processes(run, packed(program, tuple(modules)), measuring, isolated, timeout, executor)
         _locally(run, program, measuring, compile)
     except KeyboardInterrupt:
-        interrupted = True
         again = "the same store" if store is not None else "resume= this sweep"
-        run.note(
-            f"Interrupted: {len(run.done)} of {len(settings)} points are done; call it with {again} to go on."
-        )
-    run.tell.close() if isinstance(run.tell, _Line) else None
-    outcomes = {point: done.get(point, Outcome("not run", "the sweep was interrupted")) for point in settings}
-    return Sweep(parsed, outcomes, keys, tuple(run.notes), interrupted)
+        run.interrupted = True
+        run.note(f"Interrupted: {run.progress()} are done; call it with {again} to go on.")
+    return Sweep(parsed, run.outcomes(), keys, tuple(run.notes), run.interrupted)
+
+
+def _check(compile_elsewhere: bool, limit_here: bool) -> None:
+    if compile_elsewhere:
+        raise OptionError("a compile function of one's own cannot be sent to another process.")
+    if limit_here:
+        raise OptionError("a time limit needs a process to end.", advice="Give isolated=True too.")
+
+
+def _finished(
+    settings: Mapping[Point, CompileSettings],
+    keys: Mapping[Point, str],
+    kept: PointStore,
+    resume: Sweep | None,
+) -> dict[Point, Outcome]:
+    """The points that need not run: done before, or without sense."""
+    known = {**(resume.by_key() if resume is not None else {}), **kept.read()}
+    done = {point: known[key] for point, key in keys.items() if key in known}
+    done = {point: outcome for point, outcome in done.items() if outcome.status not in _UNFINISHED}
+    senseless = {point: why for point in settings if point not in done and (why := no_sense(point))}
+    return done | {point: Outcome("skipped", why) for point, why in senseless.items()}
 
 
 class _Run:
@@ -129,18 +127,29 @@ class _Run:
         self,
         settings: Mapping[Point, CompileSettings],
         keys: Mapping[Point, str],
-        store: Store,
+        store: PointStore,
         done: dict[Point, Outcome],
         tell: Progress,
     ) -> None:
         self.settings, self.keys, self.store = settings, keys, store
         self.done, self.tell = done, tell
         self.notes: list[str] = []
+        self.interrupted = False
         self.together = 0  # points at a time, elsewhere
         self._spent: dict[str, list[float]] = {}
 
     def left(self) -> list[Point]:
         return [point for point in self.settings if point not in self.done]
+
+    def outcomes(self) -> dict[Point, Outcome]:
+        """Of all points, once no more are run."""
+        if isinstance(self.tell, _Line):
+            self.tell.close()
+        missing = Outcome("not run", "the sweep was interrupted")
+        return {point: self.done.get(point, missing) for point in self.settings}
+
+    def progress(self) -> str:
+        return f"{len(self.done)} of {len(self.settings)} points"
 
     def note(self, text: str) -> None:
         if text and text not in self.notes:
@@ -158,7 +167,7 @@ class _Run:
             self._say(point)
 
     def _say(self, point: Point) -> None:
-        self.tell(f"{len(self.done)} of {len(self.settings)} points{self._time_left()}: {point}")
+        self.tell(f"{self.progress()}{self._time_left()}: {point}")
 
     def _time_left(self) -> str:
         """The points left, each as long as its backend's others took on average, else as all others."""
@@ -173,7 +182,9 @@ class _Run:
         return f", {seconds_text(float(round(total)))} left" if total >= 1 else ""
 
 
-def _locally(run: _Run, program: Program, measuring: Measuring, compile: Callable[..., Any] | None) -> None:
+def _locally(
+    run: _Run, program: SweepProgram, measuring: Measuring, compile: Callable[..., Any] | None
+) -> None:
     heap = Heap()
     try:
         for point in run.left():
@@ -184,10 +195,32 @@ def _locally(run: _Run, program: Program, measuring: Measuring, compile: Callabl
         heap.release()
 
 
-def _through(executor: Executor, here: Capacity, queue: deque[Task], run: _Run) -> None:
+def _in_processes(
+    run: _Run,
+    data: bytes,
+    measuring: Measuring,
+    isolated: bool,
+    timeout: float | None,
+    executor: Executor | None,
+) -> None:
+    """What is left, through an executor if there is one; what that leaves, each in a process of its own."""
+    if executor is not None:
+        executor = usable(executor)
+        here = capacity(executor)
+        if measuring.threads is None:
+            measuring = dataclasses.replace(measuring, threads=here.threads)
+        tasks = [PointTask(data, p, run.settings[p], measuring, isolated, timeout) for p in run.left()]
+        _through(executor, here, deque(tasks), run)
+        run.note(here.note)
+    for point in run.left():
+        run.starts(point)
+        run.finish(point, run_isolated(data, point, run.settings[point], measuring, timeout))
+
+
+def _through(executor: Executor, here: Capacity, queue: deque[PointTask], run: _Run) -> None:
     """Put tasks through an executor; those that it could not take are left undone, with a note."""
     run.together = here.points
-    pending: dict[Future[dict[str, Any]], Task] = {}
+    pending: dict[Future[dict[str, Any]], PointTask] = {}
     try:
         while queue or pending:
             # One waits for each that runs: enough to keep workers busy, and little is lost with a pool.
@@ -213,7 +246,7 @@ def _through(executor: Executor, here: Capacity, queue: deque[Task], run: _Run) 
         run.together = 0
 
 
-def _collect(future: Future[dict[str, Any]], task: Task, queue: deque[Task], run: _Run) -> None:
+def _collect(future: Future[dict[str, Any]], task: PointTask, queue: deque[PointTask], run: _Run) -> None:
     error: BaseException | None
     try:
         error = future.exception()  # handed over, so that an interrupt here is never one of a worker

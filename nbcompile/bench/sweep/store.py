@@ -18,9 +18,10 @@ from typing import Any
 import torch
 
 from nbcompile.backends import registry
+from nbcompile.bench.measure.code_objects import names_in
 from nbcompile.bench.measure.compare import Measuring
 from nbcompile.bench.sweep.grid import Point
-from nbcompile.bench.sweep.point import Outcome, Program
+from nbcompile.bench.sweep.point import Outcome, SweepProgram
 from nbcompile.errors import RecordError
 from nbcompile.record.compilation import Compilation
 from nbcompile.record.environment import detect
@@ -30,7 +31,7 @@ SCHEMA = "nbcompile.bench.sweep/1"
 _DEPTH = 6
 
 
-class Store:
+class PointStore:
     """The finished points in a file, by key; ``path=None`` keeps nothing."""
 
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
@@ -98,7 +99,7 @@ def outcome_from(data: Mapping[str, Any]) -> Outcome:
 
 
 def keys_of(
-    program: Program,
+    program: SweepProgram,
     settings: Mapping[Point, CompileSettings],
     measuring: Measuring,
     isolated: bool,
@@ -189,7 +190,7 @@ def _of_function(function: types.FunctionType, depth: int, seen: set[int]) -> It
     yield _described(function.__kwdefaults__, depth, seen)
     for cell in function.__closure__ or ():
         yield _described(_contents(cell), depth, seen)
-    for name in _names(function.__code__):
+    for name in names_in(function.__code__):
         if name in function.__globals__:
             yield f"{name} = {_described(function.__globals__[name], depth, seen)}"
 
@@ -202,13 +203,6 @@ def _of_class(kind: type, depth: int, seen: set[int]) -> Iterator[str]:
                 member: Callable[..., Any] | Any = getattr(members[name], "__func__", members[name])
                 if isinstance(member, types.FunctionType):
                     yield f"{name}: {_described(member, depth, seen)}"
-
-
-def _names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _names(constant)
 
 
 def _contents(cell: types.CellType) -> Any:

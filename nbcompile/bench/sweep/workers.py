@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import platform
 import sys
 import sysconfig
+import time
 import types
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor
@@ -15,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nbcompile.bench.measure.compare import Measuring
+from nbcompile.bench.processes import ProcessEndedError, in_process
 from nbcompile.bench.sweep.grid import Point
-from nbcompile.bench.sweep.isolated import run_isolated
-from nbcompile.bench.sweep.point import Heap, Program, run_point
+from nbcompile.bench.sweep.point import Heap, Outcome, SweepProgram, run_point
 from nbcompile.bench.sweep.store import outcome_to
 from nbcompile.errors import MeasureError
 from nbcompile.settings import CompileSettings
@@ -28,7 +30,7 @@ _LOSSES = frozenset({"KilledWorker", "EngineError", "CancelledError", "CommClose
 
 
 @dataclass(frozen=True)
-class Task:
+class PointTask:
     """A point for another process. ``program`` is :func:`packed`, ``timeout`` (seconds) only holds where
     ``isolated``. ``attempt`` keeps engines that remember results from handing out the first one's; ``home``
     is the process that the task comes from."""
@@ -46,7 +48,7 @@ class Task:
 _HEAP = Heap()
 
 
-def run_task(task: Task) -> dict[str, Any]:
+def run_task(task: PointTask) -> dict[str, Any]:
     """What a worker does: the outcome of a point as JSON values."""
     if task.isolated:
         return outcome_to(run_isolated(task.program, task.point, task.settings, task.measuring, task.timeout))
@@ -60,11 +62,43 @@ def run_task(task: Task) -> dict[str, Any]:
     return found
 
 
+def run_isolated(
+    program: bytes,
+    point: Point,
+    settings: CompileSettings,
+    measuring: Measuring,
+    timeout: float | None = None,
+) -> Outcome:
+    """Measure a point in a new Python, with this one's folders to import from: a crash, a time limit, or
+    memory that runs out loses that point only. ``program`` is :func:`packed`."""
+    begun = time.perf_counter()
+    threads = point.get("threads") or measuring.threads
+    variables = ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS") if threads is not None else ()
+    try:
+        found = in_process(
+            _outcome_of,
+            program,
+            point,
+            settings,
+            measuring,
+            timeout=timeout,
+            environment=dict.fromkeys(variables, str(threads)),
+            path=sys.path,
+        )
+    except ProcessEndedError as error:
+        found = Outcome("timeout" if error.timed_out else "crashed", str(error))
+    return dataclasses.replace(found, seconds=time.perf_counter() - begun)
+
+
+def _outcome_of(program: bytes, point: Point, settings: CompileSettings, measuring: Measuring) -> Outcome:
+    return run_point(unpacked(program), point, settings, measuring)
+
+
 def _here() -> tuple[str, int]:
     return platform.node(), os.getpid()
 
 
-def packed(program: Program, modules: tuple[types.ModuleType, ...] = ()) -> bytes:
+def packed(program: SweepProgram, modules: tuple[types.ModuleType, ...] = ()) -> bytes:
     """A program as bytes. Functions and classes of the notebook, of the user's own modules that the two
     functions come from, and of ``modules`` travel by value. MeasureError for what cannot be pickled."""
     try:
@@ -89,11 +123,11 @@ def packed(program: Program, modules: tuple[types.ModuleType, ...] = ()) -> byte
 
 
 @functools.lru_cache(maxsize=1)
-def unpacked(data: bytes) -> Program:
+def unpacked(data: bytes) -> SweepProgram:
     """What :func:`packed` packed."""
     import cloudpickle
 
-    return Program(*cloudpickle.loads(data))
+    return SweepProgram(*cloudpickle.loads(data))
 
 
 @dataclass(frozen=True)

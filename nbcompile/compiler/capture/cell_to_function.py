@@ -2,7 +2,7 @@
 
 The cell keeps its own control flow and its own statements. :func:`prepare` rewrites the parsed cell so
 that each statement that may hold tensor work first asks a *switchboard* (a mapping of statement numbers
-to booleans, see :mod:`nbcompile.notebook.cell.session`) whether Python should run it::
+to booleans, see :mod:`nbcompile.notebook.cell.cell_run`) whether Python should run it::
 
     for step in range(200):                   for step in range(200):
         y = model(x)                              if __nbcompile__[12]: y = model(x)

@@ -21,8 +21,8 @@ _MARK = "_mark"  # no buffer's name: theirs begin with a letter, a size that is 
 
 
 class Stopwatch:
-    """See :class:`nbcompile.record.recorder.Stopwatch`. Seconds are those that the device took from one mark
-    to the next; on the CPU, those of this thread's clock."""
+    """See :class:`nbcompile.record.recorder.KernelStopwatch`. Seconds are those that the device took from one
+    mark to the next; on the CPU, those of this thread's clock."""
 
     def __init__(self, source: KernelSource) -> None:
         self.running = False

@@ -10,13 +10,15 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from nbcompile.api import Compiled
 from nbcompile.backends import registry
 from nbcompile.compiler.capture.cell_to_function import CellStatement, make_function
 from nbcompile.compiler.capture.fx_to_aten import CompileAten
 from nbcompile.notebook.arguments import CellOptions
+from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.planning import stays_global
-from nbcompile.notebook.cell.session import CellRun
 from nbcompile.notebook.cell.surroundings import quiet_compile
 from nbcompile.record.compilation import Cell, Compilation
 from nbcompile.record.recorder import Recorder
@@ -72,25 +74,30 @@ class CompiledCall:
         filename = f"<%compile {next(_numbers)}>"
         tree = ast.parse(expression, filename)
         linecache.cache[filename] = (len(expression), None, [expression + "\n"], filename)
-        made = self.made = make_function(
+        made = make_function(
             [CellStatement(0, tree.body[0], 0, 0, False, True)],
             name="compiled_call",
             filename=filename,
             bound=namespace,
             keep=[name for name, value in namespace.items() if stays_global(value)],
         )
-        self.function = made.bind(namespace)
-        self.arguments = tuple(namespace[name] for name in made.parameters)
-        self._compiled = Compiled(
-            self.function,
-            settings_of(options),
-            cell=Cell(source=expression, filename=filename, body_starts=1),
-            progress=progress,
+        function = made.bind(namespace)
+        cell = Cell(source=expression, filename=filename, body_starts=1)
+        self._compiled = Compiled(function, settings_of(options), cell=cell, progress=progress)
+        self.part = CellPart(
+            members=(),
+            function=made,
+            call=self._compiled,
+            bound=function,
+            whole=options.fullgraph,
+            code_names=tuple(name for name in made.code.co_names if name in namespace),
+            arguments=tuple(namespace[name] for name in made.parameters),
+            grad_enabled=torch.is_grad_enabled(),
         )
 
     def __call__(self) -> Any:
         with quiet_compile():
-            return self._compiled(*self.arguments)[0]
+            return self._compiled(*self.part.arguments)[0]
 
     @property
     def compilation(self) -> Compilation:

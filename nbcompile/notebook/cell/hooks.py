@@ -104,5 +104,6 @@ def install_mark() -> None:
 
 
 def uninstall_mark() -> None:
+    """Undo :func:`install_mark`."""
     if hasattr(builtins, MARK):
         delattr(builtins, MARK)

@@ -17,8 +17,8 @@ from nbcompile.bench.measure.modes import mode_diff
 from nbcompile.bench.measure.roofline import measure_ceilings
 from nbcompile.errors import MeasureError, in_one_line
 from nbcompile.notebook.arguments import CellOptions
+from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.compiling import settings_of
-from nbcompile.notebook.cell.session import CellRun, Part
 from nbcompile.record.compilation import Ceilings, Cell, Compilation
 from nbcompile.record.mode_diff import ModeDiff
 from nbcompile.settings import CompileSettings
@@ -72,7 +72,7 @@ def measure_cell(
     )
 
 
-def repeatable(run: CellRun, compilation: Compilation) -> list[Part]:
+def repeatable(run: CellRun, compilation: Compilation) -> list[CellPart]:
     """The parts of a cell, in order, that can be run again."""
     return [part for _, part in sorted(run.parts.items()) if _can_repeat(part, compilation)]
 
@@ -84,35 +84,21 @@ def measure_parts(
     progress: Progress,
     *,
     train: bool,
+    what: str = "cell",
 ) -> Compilation:
-    """Time these, one after the other as one program, and add the times to the record; without
-    ``options.bench`` only compare the results with eager's."""
+    """Time these, one after the other as one program, which is ``what`` unless backward runs too, and add the
+    times to the record; without ``options.bench`` only compare the results with eager's."""
     if not parts:
         return compilation
     fn, arguments = as_program(parts)
+    what = "forward+backward" if train else what
     try:
-        what = "forward+backward" if train else "cell"
         timed = _compare(fn, arguments, compilation, options, train, what, progress)
     except MeasureError as error:
         return _with_notes(compilation, [str(error)])
     except Exception as error:
         # It ran in the cell and fails here: the values have moved on since its first call.
         return _with_notes(compilation, [f"Not timed: run again, the cell raises {in_one_line(error)}."])
-    return _joined(compilation, timed, options)
-
-
-def measure_call(
-    fn: Callable[..., Any],
-    arguments: tuple[Any, ...],
-    compilation: Compilation,
-    options: CellOptions,
-    progress: Progress,
-) -> Compilation:
-    """Time one call ``fn(*arguments)`` and add the times to its record."""
-    try:
-        timed = _compare(fn, arguments, compilation, options, options.train, "", progress)
-    except MeasureError as error:
-        return _with_notes(compilation, [str(error)])
     return _joined(compilation, timed, options)
 
 
@@ -166,28 +152,12 @@ def _compile(fn: Callable[..., Any], *, cell: Cell | None, **asked: Any) -> Comp
     return Compiled(fn, CompileSettings(**asked).drawing_as_eager(), cell=cell)
 
 
-def modes_of_cell(
-    run: CellRun, compilation: Compilation, options: CellOptions, progress: Progress
-) -> ModeDiff | None:
-    """The parts of a cell that can run again, in the modes of ``--mode-diff`` too; None if there are none."""
-    parts = repeatable(run, compilation)
-    if not parts:
-        return None
-    return modes_of_call(*as_program(parts), options, progress, train=has_backward(run, options))
-
-
-def modes_of_call(
-    fn: Callable[..., Any],
-    arguments: tuple[Any, ...],
-    options: CellOptions,
-    progress: Progress,
-    *,
-    train: bool,
+def modes_of_parts(
+    parts: Sequence[Runnable], options: CellOptions, progress: Progress, *, train: bool
 ) -> ModeDiff:
-    """One call in the cell's mode and in those of ``--mode-diff``."""
+    """What ran, as one program, in the cell's mode and in those of ``--mode-diff``."""
     return mode_diff(
-        fn,
-        arguments,
+        *as_program(parts),
         (options.mode, *options.mode_diff),
         backend=options.backend,
         options=settings_of(options).options,
@@ -204,7 +174,7 @@ def has_backward(run: CellRun, options: CellOptions) -> bool:
     return options.train or any("backward" in left.reason for left in run.prepared.python)
 
 
-def _can_repeat(part: Part, compilation: Compilation) -> bool:
+def _can_repeat(part: CellPart, compilation: Compilation) -> bool:
     if part.whole:
         return True
     first, last = part.function.first_line, part.function.last_line

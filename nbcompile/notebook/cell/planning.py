@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from nbcompile.bench.measure.code_objects import codes
 from nbcompile.compiler.capture.cell_to_function import CellStatement, names_read, names_stored
 
 Namespace = Mapping[str, Any]
@@ -312,11 +313,8 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 def _collect(code: types.CodeType, reads: set[str], writes: set[str]) -> None:
-    for instruction in dis.get_instructions(code):
+    for instruction in (found for each in codes(code) for found in dis.get_instructions(each)):
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             reads.add(instruction.argval)
         elif instruction.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
             writes.add(instruction.argval)
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            _collect(const, reads, writes)

@@ -14,8 +14,16 @@ from nbcompile.compiler.attempt import KERNEL_FILE, Attempt, assembly_of, find_t
 from nbcompile.compiler.stages import KernelCall
 from nbcompile.errors import PlayError, ToolchainError
 from nbcompile.notebook.cell.compiling import settings_of
-from nbcompile.notebook.play.play import Settings, Tell, Variant, current, run_compiled, step_of, untouched
-from nbcompile.notebook.play.programs import AGAIN, Piece
+from nbcompile.notebook.play.programs import AGAIN, ProgramPiece
+from nbcompile.notebook.play.running import (
+    PlaySettings,
+    Tell,
+    Variant,
+    current,
+    run_compiled,
+    step_of,
+    untouched,
+)
 from nbcompile.record.compilation import Accuracy, Compilation, Kernel
 from nbcompile.view.facts.assembly import machine_code
 
@@ -30,7 +38,7 @@ class Edited:
     """What came of an edit: the record with the edited kernel, and seconds a call of the kernel alone."""
 
     compilation: Compilation
-    settings: Settings
+    settings: PlaySettings
     rows: tuple[Accuracy, ...]
     original: tuple[float, ...]
     edited: tuple[float, ...]
@@ -127,8 +135,8 @@ def _watched(
 
 
 def _compiled(
-    variant: Variant, pieces: Sequence[Piece], attempt: Attempt, tell: Tell, step: int
-) -> tuple[Compilation, list[Piece]]:
+    variant: Variant, pieces: Sequence[ProgramPiece], attempt: Attempt, tell: Tell, step: int
+) -> tuple[Compilation, list[ProgramPiece]]:
     """Compile and run the program once with the changes of an attempt."""
     program, options = variant.program, variant.settings.options
     recorder = settings_of(options).recorder(

@@ -29,60 +29,32 @@ import dataclasses
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-from IPython.utils.capture import capture_output
-
 from nbcompile.backends import registry
-from nbcompile.bench.measure.state import Snapshot
-from nbcompile.bench.measure.timing import Step
-from nbcompile.compiler.capture.fx_to_aten import CompileAten
-from nbcompile.errors import MeasureError, OptionError, PlayError
+from nbcompile.errors import OptionError, PlayError, in_one_line
 from nbcompile.notebook.arguments import DTYPES, CellOptions
-from nbcompile.notebook.cell.compiling import compile_part, settings_of
-from nbcompile.notebook.cell.interrupts import FinishFirst
-from nbcompile.notebook.cell.measuring import as_program, measure_parts
-from nbcompile.notebook.cell.surroundings import changing, quiet_compile
-from nbcompile.notebook.play.programs import AGAIN, Piece, Program
-from nbcompile.notebook.play.variations import dtype_of, sizes_of, varied
+from nbcompile.notebook.cell.compiling import settings_of
+from nbcompile.notebook.cell.measuring import measure_parts
+from nbcompile.notebook.play.programs import AGAIN, PlayedProgram, ProgramPiece
+from nbcompile.notebook.play.running import (
+    PlaySettings,
+    Tell,
+    Variant,
+    current,
+    run_compiled,
+    step_of,
+    untouched,
+)
+from nbcompile.notebook.play.variations import dtype_of, sizes_of
 from nbcompile.options import MODES, Options
 from nbcompile.record.compilation import Compilation
-from nbcompile.record.recorder import Recorder
 from nbcompile.view import payload
 
 PROGRAMS = 8
 _VARIANTS = 64
 _BENCH_SECONDS = 0.25  # a contestant
-
-Tell = Callable[[str, int, int], None]
-"""Progress: what is done now, and which step of how many it is."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a program was compiled: options, and what was changed of its arguments. ``edits`` are kernels
-    (by id) with the text that replaces theirs."""
-
-    options: CellOptions
-    dtype: str = ""
-    sizes: tuple[tuple[int, int], ...] = ()
-    edits: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def on_copies(self) -> bool:
-        return bool(self.dtype or self.sizes)
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A program as it was compiled for one record."""
-
-    program: Program
-    settings: Settings
 
 
 class Plays:
@@ -91,9 +63,9 @@ class Plays:
     def __init__(self) -> None:
         self._variants: OrderedDict[str, Variant] = OrderedDict()
 
-    def remember(self, record: str, program: Program, settings: Settings | None = None) -> None:
+    def remember(self, record: str, program: PlayedProgram, settings: PlaySettings | None = None) -> None:
         """Make the record with this id live. The eight programs used last are kept."""
-        self._variants[record] = Variant(program, settings or Settings(program.options))
+        self._variants[record] = Variant(program, settings or PlaySettings(program.options))
         self._variants.move_to_end(record)
         recent = list(dict.fromkeys(id(item.program) for item in reversed(self._variants.values())))
         for old, item in list(self._variants.items()):
@@ -219,7 +191,7 @@ class Plays:
 
         return run_assembly(self.variant(params), params, tell)
 
-    def keep(self, program: Program, settings: Settings, compilation: Compilation) -> Compilation:
+    def keep(self, program: PlayedProgram, settings: PlaySettings, compilation: Compilation) -> Compilation:
         """Remember a variant, under an id that says all of its settings, which the record is given."""
         notes = settings_notes(settings)
         identity = compilation.id
@@ -243,7 +215,7 @@ def _modes(backend: str) -> tuple[str, ...]:
 # -- settings ---------------------------------------------------------------------------------------
 
 
-def changed(settings: Settings, base: CellOptions, params: Mapping[str, Any]) -> Settings:
+def changed(settings: PlaySettings, base: CellOptions, params: Mapping[str, Any]) -> PlaySettings:
     """``settings`` with what a request names. OptionError for a value that cannot be meant."""
     options = settings.options
     backend = str(params.get("backend") or options.backend)
@@ -263,7 +235,7 @@ def changed(settings: Settings, base: CellOptions, params: Mapping[str, Any]) ->
         _extent(name): _extent(new) for name, new in _mapping(params, "sizes").items()
     }
     dtype = settings.dtype if params.get("dtype") is None else str(params["dtype"])
-    return Settings(
+    return PlaySettings(
         dataclasses.replace(
             options, backend=backend, mode=mode, dynamic=dynamic, options=tuple(pairs.items())
         ),
@@ -272,7 +244,7 @@ def changed(settings: Settings, base: CellOptions, params: Mapping[str, Any]) ->
     )
 
 
-def settings_notes(settings: Settings) -> list[str]:
+def settings_notes(settings: PlaySettings) -> list[str]:
     """What a variant has other than its program, for the record."""
     notes = [
         f"An extent of {old} was made {new}, contents repeated or cut off." for old, new in settings.sizes
@@ -325,74 +297,13 @@ def _extent(value: Any) -> int:
         raise OptionError(f"an extent is a whole number, got {value!r}.") from error
 
 
-# -- running ----------------------------------------------------------------------------------------
-
-
-def current(program: Program, settings: Settings) -> list[Piece]:
-    """The program on today's values, or on copies of these in another type or size."""
-    return varied(program.pieces(), settings.dtype, dict(settings.sizes))
-
-
-@contextmanager
-def untouched(pieces: Sequence[Piece]) -> Iterator[Snapshot]:
-    """What runs in here prints nothing, and leaves the arguments, all that the functions reach, and the
-    random generators as they were, also after an interrupt. MeasureError where that cannot be."""
-    roots: dict[str, Any] = {"the functions": [piece.bound for piece in pieces]}
-    for piece in pieces:
-        roots |= dict(zip(piece.names, piece.arguments, strict=True))
-    snapshot = Snapshot(roots)
-    if snapshot.unrestorable:
-        raise MeasureError(
-            f"playing runs the program again, and nothing can rewind {', '.join(snapshot.unrestorable)}.",
-            advice="Take what the program needs from it first, and use that.",
-        )
-    try:
-        with quiet_compile(), capture_output(display=True):
-            yield snapshot
-    finally:
-        with FinishFirst():
-            snapshot.restore()
-
-
-def run_compiled(
-    pieces: Sequence[Piece],
-    options: CellOptions,
-    recorder: Recorder,
-    *,
-    train: bool,
-    compile_aten: CompileAten | None = None,
-) -> list[Piece]:
-    """Compile each function into one record and run the program once. Gives the compiled functions with the
-    same arguments."""
-    made = []
-    for piece in pieces:
-        bound = compile_part(piece.bound, options, recorder, whole=piece.whole, compile_aten=compile_aten)
-        made.append(dataclasses.replace(piece, bound=bound))
-    with ExitStack() as stack:
-        for piece in pieces:
-            stack.enter_context(changing(piece.numbers))
-        step_of(made, train)()
-    return made
-
-
-def step_of(pieces: Sequence[Piece], train: bool) -> Step:
-    """One run of the program, with its backward pass where it is to have one."""
-    fn, arguments = as_program(pieces)
-    leaves: list[torch.Tensor] = []
-    if train:
-        found = Snapshot({"fn": fn, "inputs": arguments}).tensors.values()
-        leaves = [tensor for tensor in found if tensor.is_leaf and tensor.requires_grad]
-    return Step(fn, arguments, train=train, leaves=tuple(leaves))
-
-
-def _try_eager(pieces: Sequence[Piece], train: bool, settings: Settings) -> None:
+def _try_eager(pieces: Sequence[ProgramPiece], train: bool, settings: PlaySettings) -> None:
     """PlayError where the program itself does not run with these arguments."""
     with untouched(pieces):
         try:
             step_of(pieces, train)()
         except Exception as error:
-            lines = str(error).strip().splitlines()
-            why = f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+            why = in_one_line(error).rstrip(".")
             if settings.sizes:
                 what = ", ".join(f"{old} cannot become {new}" for old, new in settings.sizes)
                 raise PlayError(

@@ -1,7 +1,7 @@
 """What it takes to run something compiled once more: code and names, never the user's tensors.
 
-A program is remembered with its record. When the explorer asks for a change, :meth:`Program.pieces` looks
-the values up again, so a name that was deleted meanwhile is gone here too.
+A program is remembered with its record. When the explorer asks for a change, :meth:`PlayedProgram.pieces`
+looks the values up again, so a name that was deleted meanwhile is gone here too.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from nbcompile.api import Compiled
 from nbcompile.compiler.capture.cell_to_function import CellFunction
 from nbcompile.errors import PlayError
 from nbcompile.notebook.arguments import CellOptions
-from nbcompile.notebook.cell.compiling import CompiledCall
-from nbcompile.notebook.cell.session import UNBOUND, Part
+from nbcompile.notebook.cell.cell_run import UNBOUND, CellPart
 from nbcompile.record.compilation import Cell
 
 AGAIN = "Run the cell again."
 
 
 @dataclass(frozen=True)
-class Piece:
+class ProgramPiece:
     """A function of a program with the arguments of a call, as they are now, and their names. ``whole``: it
     is to be one graph. ``numbers`` are parameters that hold a number which changes from call to call."""
 
@@ -39,7 +38,7 @@ class Piece:
     numbers: tuple[str, ...] = ()
 
 
-class Program(Protocol):
+class PlayedProgram(Protocol):
     """What was compiled: ``train`` if it is measured with its backward pass."""
 
     cell: Cell | None
@@ -47,7 +46,7 @@ class Program(Protocol):
     options: CellOptions
     train: bool
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[ProgramPiece]:
         """Its functions in order, with their arguments. PlayError where one of these is gone."""
         ...
 
@@ -83,13 +82,13 @@ class CellProgram:
     @classmethod
     def of_parts(
         cls,
-        parts: Sequence[Part],
+        parts: Sequence[CellPart],
         namespace: dict[str, Any],
         cell: Cell | None,
         options: CellOptions,
         train: bool,
     ) -> CellProgram:
-        """The parts of a cell that has run."""
+        """The parts of a cell, or the call, that has run."""
         codes = [
             Code(
                 part.function,
@@ -103,20 +102,10 @@ class CellProgram:
         ]
         return cls(codes, namespace, cell, options, train)
 
-    @classmethod
-    def of_call(
-        cls, call: CompiledCall, namespace: dict[str, Any], cell: Cell | None, options: CellOptions
-    ) -> CellProgram:
-        """``%compile f(x)``."""
-        names = tuple(name for name in call.made.code.co_names if name in namespace)
-        seen = tuple(map(_described, call.arguments))
-        code = Code(call.made, names, seen, torch.is_grad_enabled(), options.fullgraph)
-        return cls([code], namespace, cell, options, options.train)
-
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[ProgramPiece]:
         return [self._piece(code) for code in self.codes]
 
-    def _piece(self, code: Code) -> Piece:
+    def _piece(self, code: Code) -> ProgramPiece:
         scope = {"__name__": self.namespace.get("__name__", "__main__"), "__builtins__": builtins}
         for name in code.code_names:
             scope[name] = self._value(name)
@@ -129,7 +118,7 @@ class CellProgram:
                     f"{name} was {seen}, and is {_described(value) or 'no tensor'} now.", advice=AGAIN
                 )
             values.append(value)
-        return Piece(
+        return ProgramPiece(
             code.function.bind(scope),
             tuple(values),
             parameters,
@@ -161,7 +150,7 @@ class CallableProgram:
         )
         self.train = False
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[ProgramPiece]:
         compiled = self._compiled()
         if compiled is None:
             raise PlayError("the compiled function is gone.", advice="Compile and explore it again.")
@@ -169,7 +158,7 @@ class CallableProgram:
         if any(value is None for value in values):
             raise PlayError("an input is gone: nothing else held it.", advice="Keep the inputs in variables.")
         target = compiled.__wrapped__
-        return [Piece(target, values, _parameter_names(target, len(values)))]
+        return [ProgramPiece(target, values, _parameter_names(target, len(values)))]
 
 
 _UNBOUND = "not bound"

@@ -13,14 +13,14 @@ from torch.utils import _pytree
 
 from nbcompile.errors import PlayError
 from nbcompile.notebook.arguments import DTYPES
-from nbcompile.notebook.play.programs import Piece
+from nbcompile.notebook.play.programs import ProgramPiece
 
 _MOST_BYTES = 1 << 30  # of one argument
 _MOST_TIMES = 16
 
 
 @dataclass(frozen=True)
-class Size:
+class SharedExtent:
     """An extent that some arguments have in common: ``where`` are their dims (``x[0]``), ``low`` and ``high``
     what it can be changed to."""
 
@@ -31,7 +31,7 @@ class Size:
     high: int
 
 
-def sizes_of(pieces: Sequence[Piece], changed: Mapping[int, int]) -> list[Size]:
+def sizes_of(pieces: Sequence[ProgramPiece], changed: Mapping[int, int]) -> list[SharedExtent]:
     """The distinct extents, above 1, of the plain tensor arguments, in order; as ``changed`` says."""
     where: dict[int, list[str]] = {}
     most: dict[int, int] = {}
@@ -46,12 +46,12 @@ def sizes_of(pieces: Sequence[Piece], changed: Mapping[int, int]) -> list[Size]:
             room = (_MOST_BYTES / max(1, tensor.numel() * tensor.element_size())) ** (1 / grows)
             most[extent] = min(most.get(extent, _MOST_TIMES * extent), max(2 * extent, int(extent * room)))
     return [
-        Size(str(extent), changed.get(extent, extent), tuple(places), 1, most[extent])
+        SharedExtent(str(extent), changed.get(extent, extent), tuple(places), 1, most[extent])
         for extent, places in where.items()
     ]
 
 
-def dtype_of(pieces: Sequence[Piece]) -> str:
+def dtype_of(pieces: Sequence[ProgramPiece]) -> str:
     """The floating type of the arguments and parameters; ``mixed`` if there are several, empty if none."""
     kinds = {tensor.dtype for tensor in _floating(pieces)}
     if len(kinds) > 1:
@@ -59,7 +59,7 @@ def dtype_of(pieces: Sequence[Piece]) -> str:
     return str(next(iter(kinds))).removeprefix("torch.") if kinds else ""
 
 
-def varied(pieces: Sequence[Piece], dtype: str, sizes: Mapping[int, int]) -> list[Piece]:
+def varied(pieces: Sequence[ProgramPiece], dtype: str, sizes: Mapping[int, int]) -> list[ProgramPiece]:
     """The same program on copies of its arguments: floating tensors of ``dtype`` (empty: as they are), and
     each extent that ``sizes`` names as it says, contents repeated or cut off. PlayError for an argument that
     cannot be copied."""
@@ -124,7 +124,7 @@ def _tensor(leaf: Any, kind: torch.dtype | None, sizes: Mapping[int, int], memo:
     return made
 
 
-def _plain_tensors(pieces: Sequence[Piece]) -> Iterator[tuple[str, torch.Tensor]]:
+def _plain_tensors(pieces: Sequence[ProgramPiece]) -> Iterator[tuple[str, torch.Tensor]]:
     """Arguments that are tensors of the user's own, no parameters."""
     owned = {
         id(tensor)
@@ -140,7 +140,7 @@ def _plain_tensors(pieces: Sequence[Piece]) -> Iterator[tuple[str, torch.Tensor]
                     yield name, value
 
 
-def _floating(pieces: Sequence[Piece]) -> Iterator[torch.Tensor]:
+def _floating(pieces: Sequence[ProgramPiece]) -> Iterator[torch.Tensor]:
     for piece in pieces:
         for value in piece.arguments:
             if isinstance(value, torch.nn.Module):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from nbcompile.record.compilation import Ceilings, Compilation
-from nbcompile.record.roofline import LAUNCH_SECONDS, Point, main_ceilings, points
+from nbcompile.record.roofline import LAUNCH_SECONDS, RooflinePoint, main_ceilings, points
 from nbcompile.units import bytes_text, clip, count_text, percent_text, seconds_text, significant
 from nbcompile.view.drawing.svg import CHARACTER, Picture, Tone, document, px, text_at
 from nbcompile.view.facts.facts import chip_text, short_id
@@ -35,12 +35,12 @@ class Roofline:
     """The kernels of a record under the ceilings of the chip that they are for."""
 
     ceilings: Ceilings
-    points: tuple[Point, ...]
+    points: tuple[RooflinePoint, ...]
     labels: tuple[str, ...]
     """Short ids, one a point."""
 
     @property
-    def longest_first(self) -> list[tuple[Point, str]]:
+    def longest_first(self) -> list[tuple[RooflinePoint, str]]:
         """Points and their labels by the time that their work takes."""
         pairs = zip(self.points, self.labels, strict=True)
         return sorted(pairs, key=lambda pair: -(pair[0].seconds or pair[0].limit_seconds))
@@ -93,7 +93,7 @@ def roofline(compilation: Compilation) -> Roofline | None:
     return Roofline(ceilings, found, tuple(short_id(compilation, point.kernel) for point in found))
 
 
-def bound(point: Point) -> Bound:
+def bound(point: RooflinePoint) -> Bound:
     """What a kernel's time goes to: the ceiling that it meets first, or ``launch`` where launching it takes
     longer than its work at that ceiling."""
     return "launch" if point.predicted > 2 * point.limit_seconds else point.bound
@@ -217,7 +217,7 @@ def _axes(roof: Roofline, rate: float) -> _Axes:
     return _Axes(x0, x1, y0, y1, left)
 
 
-def _height(point: Point, start: float) -> float:
+def _height(point: RooflinePoint, start: float) -> float:
     """Operations a second; of a kernel without any, as far below the ``start`` of the roof as it stays below
     the bandwidth."""
     seconds = point.seconds or point.predicted
@@ -288,7 +288,7 @@ def _roofs(roof: Roofline, axes: _Axes, tone: Tone) -> tuple[list[str], list[Rec
     return out, taken
 
 
-def _dot(point: Point, label: str, axes: _Axes, ceilings: Ceilings, rate: float) -> _Dot:
+def _dot(point: RooflinePoint, label: str, axes: _Axes, ceilings: Ceilings, rate: float) -> _Dot:
     height = _height(point, ceilings.bandwidth * 10.0**axes.x0)
     if not point.flops:
         x, y = LEFT + 9, axes.y(height)

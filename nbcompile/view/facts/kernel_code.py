@@ -8,7 +8,7 @@ import zlib
 from dataclasses import dataclass
 
 from nbcompile.record.compilation import Compilation, Kernel
-from nbcompile.record.roofline import Point
+from nbcompile.record.roofline import RooflinePoint
 from nbcompile.view.facts.assembly import TITLES, listing, source_lines
 from nbcompile.view.facts.kernels import launch_facts, time_facts
 
@@ -48,7 +48,7 @@ class KernelCode:
     texts: tuple[Text, ...] = ()
 
 
-def kernel_codes(compilation: Compilation, points: dict[str, Point]) -> tuple[KernelCode, ...]:
+def kernel_codes(compilation: Compilation, points: dict[str, RooflinePoint]) -> tuple[KernelCode, ...]:
     """The kernels of a record in its order; ``points`` are those of the roofline, by kernel."""
     return tuple(
         KernelCode(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nbcompile.record.compilation import Compilation, Kernel, Launched
-from nbcompile.record.roofline import Point
+from nbcompile.record.roofline import RooflinePoint
 from nbcompile.units import bytes_text, clip, count_text, percent_text, seconds_text
 from nbcompile.view.facts.assembly import TITLES, listing, source_lines
 from nbcompile.view.html.highlight import highlight_lines
@@ -41,7 +41,7 @@ def launch_facts(launched: Launched, shown_name: bool = False) -> list[tuple[str
     return facts
 
 
-def time_facts(point: Point | None) -> str:
+def time_facts(point: RooflinePoint | None) -> str:
     """``measured 6 µs, 86% of the limit``, or where nothing was measured ``predicted 7.2 µs``; on the CPU,
     where no launch is added to the limit, ``at least 7.2 µs``."""
     if point is None:

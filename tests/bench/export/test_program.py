@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from nbcompile.bench.export.program import NamedDim, Program, parse_dim
+from nbcompile.bench.export.program import ExportedFunction, NamedDim, parse_dim
 from nbcompile.errors import OptionError
 
 
@@ -15,8 +15,8 @@ def scaled(x: torch.Tensor, w: torch.Tensor, /, *, k: int = 1) -> torch.Tensor:
     return x @ w * k
 
 
-def program(dynamic: Any = None, **kwargs: Any) -> Program:
-    return Program.of(scaled, (torch.ones(4, 3), torch.ones(3, 3)), kwargs, dynamic or {})
+def program(dynamic: Any = None, **kwargs: Any) -> ExportedFunction:
+    return ExportedFunction.of(scaled, (torch.ones(4, 3), torch.ones(3, 3)), kwargs, dynamic or {})
 
 
 def test_a_function_becomes_a_module_with_its_own_names() -> None:
@@ -31,11 +31,11 @@ def test_a_function_becomes_a_module_with_its_own_names() -> None:
 
 def test_a_module_and_a_method_are_exported_as_they_are() -> None:
     model = torch.nn.Linear(3, 2)
-    made = Program.of(model, (torch.ones(4, 3),), {}, {"input": {0: ("n", 2, 8)}})
+    made = ExportedFunction.of(model, (torch.ones(4, 3),), {}, {"input": {0: ("n", 2, 8)}})
     assert made.module is model
     exported = made.export()
     assert [(v.lower, v.upper) for v in exported.range_constraints.values()] == [(2, 8)]
-    bound = Program.of(model.forward, (), {"input": torch.ones(4, 3)}, {})
+    bound = ExportedFunction.of(model.forward, (), {"input": torch.ones(4, 3)}, {})
     assert bound.export().module()(input=torch.ones(4, 3)).shape == (4, 2)
 
 
@@ -78,11 +78,11 @@ def test_dimensions_that_cannot_be_meant(dynamic: Any, says: str) -> None:
 
 def test_a_size_of_one_cannot_be_dynamic() -> None:
     with pytest.raises(OptionError, match="takes sizes 0 and 1 for constants"):
-        Program.of(scaled, (torch.ones(1, 3), torch.ones(3, 3)), {}, {"x": {0: "n"}})
+        ExportedFunction.of(scaled, (torch.ones(1, 3), torch.ones(3, 3)), {}, {"x": {0: "n"}})
 
 
 def test_a_function_without_a_signature_is_exported() -> None:
-    made = Program.of(torch.sin, (torch.ones(2),), {}, {})
+    made = ExportedFunction.of(torch.sin, (torch.ones(2),), {}, {})
     assert torch.equal(made.export().module()(torch.zeros(2)), torch.zeros(2))
 
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from nbcompile import targets
-from nbcompile.bench.measure.roofline import measure_ceilings, points, predicted_seconds, published
+from nbcompile.bench.measure.roofline import measure_ceilings
 from nbcompile.record import roofline as limits
 from nbcompile.record.compilation import Ceilings, Compilation, Environment, Kernel, Launched
-from nbcompile.record.roofline import LAUNCH_SECONDS
+from nbcompile.record.roofline import LAUNCH_SECONDS, points, predicted_seconds, published
 
 H100 = targets.parse("cuda:90")
 ROUND = Ceilings("cuda:90", 1e12, 1e13, 1e14)

@@ -7,7 +7,7 @@ import pytest
 from nbcompile.bench.ranks.communication import merged, overlap
 from nbcompile.bench.ranks.differences import differences
 from nbcompile.bench.ranks.engines import environment
-from nbcompile.bench.ranks.session import Ranks, names_read
+from nbcompile.bench.ranks.ranks import Ranks, names_read
 from nbcompile.errors import RanksError
 from nbcompile.notebook.ranks import printed
 from nbcompile.record.compilation import Compilation, Graph, Node, Span

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from nbcompile.bench.ranks.session import Ranks
+from nbcompile.bench.ranks.ranks import Ranks
 from nbcompile.errors import RanksError
 from nbcompile.record.ranks import RanksResult
 from tests.bench.ranks.models import Net

@@ -3,90 +3,47 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 
-from nbcompile.backends.xla.registry import Result, lowers
+from nbcompile.backends.xla.registry import Traced, lower_each, lowers
 
 Array = Any
 
 
-@lowers("full")
-def full(out: Result, size: Sequence[int], value: Any, **options: Any) -> Array:
-    return jnp.full(tuple(size), value, out.dtype)
-
-
-@lowers("full_like")
-def full_like(out: Result, x: Array, value: Any, **options: Any) -> Array:
-    return jnp.full(x.shape, value, out.dtype)
-
-
-@lowers("empty.memory_format", "zeros", "empty_strided", "empty_permuted")
-def zeros(out: Result, size: Sequence[int], *order: Any, **options: Any) -> Array:
-    return jnp.zeros(tuple(size), out.dtype)
-
-
-@lowers("ones")
-def ones(out: Result, size: Sequence[int], **options: Any) -> Array:
-    return jnp.ones(tuple(size), out.dtype)
-
-
-@lowers("empty_like", "zeros_like")
-def zeros_like(out: Result, x: Array, **options: Any) -> Array:
-    return jnp.zeros(x.shape, out.dtype)
-
-
-@lowers("ones_like")
-def ones_like(out: Result, x: Array, **options: Any) -> Array:
-    return jnp.ones(x.shape, out.dtype)
-
-
-@lowers("new_zeros", "new_empty", "new_empty_strided")
-def new_zeros(out: Result, x: Array, size: Sequence[int], *strides: Any, **options: Any) -> Array:
-    return jnp.zeros(tuple(size), out.dtype)
-
-
-@lowers("new_ones")
-def new_ones(out: Result, x: Array, size: Sequence[int], **options: Any) -> Array:
-    return jnp.ones(tuple(size), out.dtype)
-
-
-@lowers("new_full")
-def new_full(out: Result, x: Array, size: Sequence[int], value: Any, **options: Any) -> Array:
-    return jnp.full(tuple(size), value, out.dtype)
-
-
-@lowers("scalar_tensor")
-def scalar_tensor(out: Result, value: Any, **options: Any) -> Array:
-    return jnp.asarray(value, out.dtype)
-
-
-@lowers("arange")
-def arange_to(out: Result, end: Any, **options: Any) -> Array:
-    return arange(out, 0, end)
-
-
 @lowers("arange.start", "arange.start_step")
-def arange(out: Result, start: Any, end: Any, step: Any = 1, **options: Any) -> Array:
-    count = max(0, math.ceil((end - start) / step))
-    return iota(out, count, start=start, step=step)
-
-
-@lowers("eye")
-def eye(out: Result, rows: int, **options: Any) -> Array:
-    return jnp.eye(rows, dtype=out.dtype)
-
-
-@lowers("eye.m")
-def eye_of(out: Result, rows: int, columns: int, **options: Any) -> Array:
-    return jnp.eye(rows, columns, dtype=out.dtype)
+def arange(out: Traced, start: Any, end: Any, step: Any = 1, **options: Any) -> Array:
+    """``start``, ``start + step``, ... below ``end``."""
+    return iota(out, max(0, math.ceil((end - start) / step)), start=start, step=step)
 
 
 @lowers("prims.iota")
-def iota(out: Result, length: int, *, start: Any, step: Any, **options: Any) -> Array:
+def iota(out: Traced, length: int, *, start: Any, step: Any, **options: Any) -> Array:
     """``start``, ``start + step``, ..., worked out in 64 bits, as ATen does."""
     wide = "float64" if "float" in out.dtype else "int64"
     places = jnp.arange(length, dtype=wide)
     return places * jnp.asarray(step, wide) + jnp.asarray(start, wide)
+
+
+lower_each(
+    {
+        "arange": lambda out, end, **_: arange(out, 0, end),
+        "empty.memory_format zeros empty_strided empty_permuted": (
+            lambda out, size, *order, **_: jnp.zeros(tuple(size), out.dtype)
+        ),
+        "empty_like zeros_like": lambda out, x, **_: jnp.zeros(x.shape, out.dtype),
+        "eye": lambda out, rows, **_: jnp.eye(rows, dtype=out.dtype),
+        "eye.m": lambda out, rows, columns, **_: jnp.eye(rows, columns, dtype=out.dtype),
+        "full": lambda out, size, value, **_: jnp.full(tuple(size), value, out.dtype),
+        "full_like": lambda out, x, value, **_: jnp.full(x.shape, value, out.dtype),
+        "new_full": lambda out, x, size, value, **_: jnp.full(tuple(size), value, out.dtype),
+        "new_ones": lambda out, x, size, **_: jnp.ones(tuple(size), out.dtype),
+        "new_zeros new_empty new_empty_strided": (
+            lambda out, x, size, *strides, **_: jnp.zeros(tuple(size), out.dtype)
+        ),
+        "ones": lambda out, size, **_: jnp.ones(tuple(size), out.dtype),
+        "ones_like": lambda out, x, **_: jnp.ones(x.shape, out.dtype),
+        "scalar_tensor": lambda out, value, **_: jnp.asarray(value, out.dtype),
+    }
+)

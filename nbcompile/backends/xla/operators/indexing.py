@@ -9,14 +9,15 @@ from typing import Any
 import jax.numpy as jnp
 
 from nbcompile.backends.xla.operators.reductions import extreme
-from nbcompile.backends.xla.registry import Result, lowers
+from nbcompile.backends.xla.registry import Traced, lower_each, lowers
 from nbcompile.errors import LoweringError
 
 Array = Any
 
 
 @lowers("gather")
-def gather(out: Result, x: Array, dim: int, index: Array, sparse_grad: bool = False) -> Array:
+def gather(out: Traced, x: Array, dim: int, index: Array, sparse_grad: bool = False) -> Array:
+    """The elements of ``x`` at ``index`` along ``dim``; of the shape of ``index``."""
     if not x.ndim:
         return jnp.broadcast_to(x, index.shape)
     if not index.ndim:
@@ -24,25 +25,11 @@ def gather(out: Result, x: Array, dim: int, index: Array, sparse_grad: bool = Fa
     return x.at[_along(x, dim, index)].get(mode="clip")
 
 
-@lowers("index_select")
-def index_select(out: Result, x: Array, dim: int, index: Array) -> Array:
-    return jnp.take(x, jnp.atleast_1d(index), axis=dim, mode="clip") if x.ndim else x
-
-
-@lowers("embedding")
-def embedding(out: Result, weight: Array, indices: Array, *options: Any) -> Array:
-    return jnp.take(weight, indices, axis=0, mode="clip")
-
-
-@lowers("index.Tensor", "_unsafe_index.Tensor")
-def index(out: Result, x: Array, indices: Sequence[Array | None]) -> Array:
-    return x.at[_places(x, indices)].get(mode="clip")
-
-
 @lowers("index_put", "_unsafe_index_put")
 def index_put(
-    out: Result, x: Array, indices: Sequence[Array | None], values: Array, accumulate: bool = False
+    out: Traced, x: Array, indices: Sequence[Array | None], values: Array, accumulate: bool = False
 ) -> Array:
+    """``x`` with ``values`` written, or added, where ``indices``, one a dimension, or a mask say."""
     values = values.astype(x.dtype)
     masks = [each for each in indices if each is not None]
     if len(masks) == 1 and masks[0].dtype == bool and not values.size > 1:
@@ -79,25 +66,11 @@ def _into(x: Array, dim: int, index: Array, source: Any, how: str) -> Array:
     return getattr(at, how)(source, mode="drop")
 
 
-@lowers("scatter.src", "scatter.value")
-def scatter(out: Result, x: Array, dim: int, index: Array, source: Any) -> Array:
-    return _into(x, dim, index, source, "set")
-
-
-@lowers("scatter.reduce", "scatter.value_reduce")
-def scatter_old_reduce(out: Result, x: Array, dim: int, index: Array, source: Any, *, reduce: str) -> Array:
-    return _into(x, dim, index, source, reduce)
-
-
-@lowers("scatter_add")
-def scatter_add(out: Result, x: Array, dim: int, index: Array, source: Array) -> Array:
-    return _into(x, dim, index, source, "add")
-
-
 @lowers("scatter_reduce.two")
 def scatter_reduce(
-    out: Result, x: Array, dim: int, index: Array, source: Array, reduce: str, *, include_self: bool = True
+    out: Traced, x: Array, dim: int, index: Array, source: Array, reduce: str, *, include_self: bool = True
 ) -> Array:
+    """``x`` with ``source`` put in at ``index`` along ``dim``; what meets is reduced."""
     how = {"sum": "add", "mean": "add", "prod": "multiply", "amax": "max", "amin": "min"}[reduce]
     start = x
     if not include_self:
@@ -117,7 +90,8 @@ def _neutral(x: Array, how: str) -> Array:
 
 
 @lowers("index_add")
-def index_add(out: Result, x: Array, dim: int, index: Array, source: Array, *, alpha: Any = 1) -> Array:
+def index_add(out: Traced, x: Array, dim: int, index: Array, source: Array, *, alpha: Any = 1) -> Array:
+    """``x`` with the slices of ``source``, times ``alpha``, added at ``index`` along ``dim``."""
     if not x.ndim:
         return x + source.reshape(()) * jnp.asarray(alpha, x.dtype)
     where = (slice(None),) * (dim % x.ndim) + (jnp.atleast_1d(index),)
@@ -126,11 +100,30 @@ def index_add(out: Result, x: Array, dim: int, index: Array, source: Array, *, a
 
 @lowers("embedding_dense_backward")
 def embedding_dense_backward(
-    out: Result, grad: Array, indices: Array, count: int, padding: int, by_frequency: bool
+    out: Traced, grad: Array, indices: Array, count: int, padding: int, by_frequency: bool
 ) -> Array:
+    """The gradient of the table: each row of ``grad`` added to the row it was read from."""
     if by_frequency:
         raise LoweringError("gradients scaled by the frequency of their index")
     rows = grad.reshape(-1, grad.shape[-1]).astype(out.compute)
     flat = indices.reshape(-1)
     rows = jnp.where((flat == padding)[:, None], 0, rows)
     return jnp.zeros((count, grad.shape[-1]), rows.dtype).at[flat].add(rows, mode="drop")
+
+
+lower_each(
+    {
+        "embedding": lambda out, weight, indices, *_: jnp.take(weight, indices, axis=0, mode="clip"),
+        "index.Tensor _unsafe_index.Tensor": (
+            lambda out, x, indices: x.at[_places(x, indices)].get(mode="clip")
+        ),
+        "index_select": lambda out, x, dim, index: (
+            jnp.take(x, jnp.atleast_1d(index), axis=dim, mode="clip") if x.ndim else x
+        ),
+        "scatter.src scatter.value": lambda out, x, dim, index, source: _into(x, dim, index, source, "set"),
+        "scatter.reduce scatter.value_reduce": (
+            lambda out, x, dim, index, source, *, reduce: _into(x, dim, index, source, reduce)
+        ),
+        "scatter_add": lambda out, x, dim, index, source: _into(x, dim, index, source, "add"),
+    }
+)

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from nbcompile.backends.xla.registry import Result, dtype_name, lowers
+from nbcompile.backends.xla.registry import Traced, dtype_name, lower_each, lowers
 
 Array = Any
 
 
-def computed(out: Result, value: Any) -> Array:
+def computed(out: Traced, value: Any) -> Array:
     """An operand in the dtype that ATen computes in."""
     if isinstance(value, jax.Array) and jnp.iscomplexobj(value) and "complex" not in out.compute:
         return value
@@ -31,7 +31,7 @@ def _register(names: str, function: Callable[..., Array], *, rounded: bool = Fal
     """``function`` of all positional arguments, which are operands. ``rounded``: numbers become tensors of
     the result's dtype first, where most operators take them as they are."""
 
-    def lower(out: Result, *operands: Any) -> Array:
+    def lower(out: Traced, *operands: Any) -> Array:
         given = [number(each, out.dtype) if rounded else each for each in operands]
         return function(*(computed(out, operand) for operand in given))
 
@@ -89,46 +89,29 @@ _register("bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar __rshift
 
 
 @lowers("digamma")
-def digamma(out: Result, x: Array) -> Array:
+def digamma(out: Traced, x: Array) -> Array:
+    """The derivative of lgamma; at 0 an infinity with the sign that ATen gives it."""
     x = computed(out, x)
     return jnp.where(x == 0, jnp.copysign(jnp.inf, -x).astype(x.dtype), jax.scipy.special.digamma(x))
 
 
 @lowers("sign", "sgn")
-def sign(out: Result, x: Array) -> Array:
+def sign(out: Traced, x: Array) -> Array:
+    """-1, 0 or 1."""
     if x.dtype == bool:
         return x
     # torch says 0 where x is NaN
     return jnp.where(jnp.isnan(x), 0, jnp.sign(x)) if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.sign(x)
 
 
-@lowers("add.Tensor", "add.Scalar")
-def add(out: Result, x: Array, y: Any, alpha: Any = 1) -> Array:
-    return computed(out, x) + _scaled(out, y, alpha)
-
-
-@lowers("sub.Tensor", "sub.Scalar")
-def sub(out: Result, x: Array, y: Any, alpha: Any = 1) -> Array:
-    return computed(out, x) - _scaled(out, y, alpha)
-
-
-@lowers("rsub.Tensor", "rsub.Scalar")
-def rsub(out: Result, x: Array, y: Any, alpha: Any = 1) -> Array:
-    return computed(out, y) - _scaled(out, x, alpha)
-
-
-def _scaled(out: Result, value: Any, alpha: Any) -> Array:
+def _scaled(out: Traced, value: Any, alpha: Any) -> Array:
     made = computed(out, value)
     return made if alpha == 1 and isinstance(alpha, int) else made * number(alpha, out.compute)
 
 
-@lowers("div.Tensor", "div.Scalar")
-def div(out: Result, x: Array, y: Any) -> Array:
-    return jnp.true_divide(computed(out, x), computed(out, y))
-
-
 @lowers("div.Tensor_mode", "div.Scalar_mode")
-def div_mode(out: Result, x: Array, y: Any, rounding_mode: str | None = None) -> Array:
+def div_mode(out: Traced, x: Array, y: Any, rounding_mode: str | None = None) -> Array:
+    """The quotient, as it is (``None``), towards minus infinity (``floor``) or towards zero (``trunc``)."""
     x, y = computed(out, x), computed(out, y)
     if rounding_mode is None:
         return jnp.true_divide(x, y)
@@ -147,13 +130,9 @@ def div_mode(out: Result, x: Array, y: Any, rounding_mode: str | None = None) ->
     return jnp.where(y == 0, x / y, rounded)
 
 
-@lowers("floor_divide", "floor_divide.Scalar")
-def floor_divide(out: Result, x: Array, y: Any) -> Array:
-    return div_mode(out, x, y, "floor")
-
-
 @lowers("pow.Tensor_Scalar")
-def power(out: Result, x: Array, exponent: Any) -> Array:
+def power(out: Traced, x: Array, exponent: Any) -> Array:
+    """``x`` to a number."""
     x = computed(out, x)
     if exponent == 2:
         return x * x
@@ -163,7 +142,8 @@ def power(out: Result, x: Array, exponent: Any) -> Array:
 
 
 @lowers("pow.Tensor_Tensor", "pow.Scalar")
-def power_of(out: Result, x: Any, exponent: Any) -> Array:
+def power_of(out: Traced, x: Any, exponent: Any) -> Array:
+    """``x`` to a tensor, or a number to one."""
     x, exponent = (computed(out, number(each, out.dtype)) for each in (x, exponent))
     if jnp.issubdtype(x.dtype, jnp.inexact):
         return jnp.power(x, exponent)
@@ -174,7 +154,8 @@ def power_of(out: Result, x: Any, exponent: Any) -> Array:
 
 
 @lowers("round", "round.decimals")
-def rounded(out: Result, x: Array, decimals: int = 0) -> Array:
+def rounded(out: Traced, x: Array, decimals: int = 0) -> Array:
+    """To the nearest, ties to even, at so many ``decimals``."""
     x = computed(out, x)
     if not decimals:
         return jnp.round(x)
@@ -183,69 +164,21 @@ def rounded(out: Result, x: Array, decimals: int = 0) -> Array:
 
 
 @lowers("clamp", "clamp.Tensor")
-def clamp(out: Result, x: Array, low: Any = None, high: Any = None) -> Array:
+def clamp(out: Traced, x: Array, low: Any = None, high: Any = None) -> Array:
+    """No less than ``low`` and no more than ``high``; NaN stays."""
     x = computed(out, x)
     if low is not None:
         x = jnp.maximum(x, computed(out, low))
     return x if high is None else jnp.minimum(x, computed(out, high))
 
 
-@lowers("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")
-def where(out: Result, condition: Array, x: Any, y: Any) -> Array:
-    return jnp.where(condition.astype(bool), number(x, out.dtype), number(y, out.dtype))
-
-
-@lowers("masked_fill.Scalar", "masked_fill.Tensor")
-def masked_fill(out: Result, x: Array, mask: Array, value: Any) -> Array:
-    return jnp.where(mask, number(value, out.dtype), x)
-
-
 @lowers("gelu")
-def gelu(out: Result, x: Array, approximate: str = "none") -> Array:
+def gelu(out: Traced, x: Array, approximate: str = "none") -> Array:
+    """By erf, or by its approximation with tanh."""
     x = computed(out, x)
     if approximate == "tanh":
         return jax.nn.gelu(x, approximate=True)
     return x * 0.5 * (1 + jax.scipy.special.erf(x * math.sqrt(0.5)))
-
-
-@lowers("_to_copy")
-def to_copy(out: Result, x: Array, **options: Any) -> Array:
-    return converted(x, out.dtype)
-
-
-@lowers("complex")
-def complex_of(out: Result, real: Array, imaginary: Array) -> Array:
-    return lax.complex(*jnp.broadcast_arrays(real, imaginary))
-
-
-@lowers("view_as_real")
-def view_as_real(out: Result, x: Array) -> Array:
-    return jnp.stack([jnp.real(x), jnp.imag(x)], -1)
-
-
-@lowers("view_as_complex")
-def view_as_complex(out: Result, x: Array) -> Array:
-    return lax.complex(x[..., 0], x[..., 1])
-
-
-@lowers("prims.convert_element_type")
-def convert_element_type(out: Result, x: Array, dtype: Any) -> Array:
-    return converted(x, out.dtype)
-
-
-@lowers("view.dtype")
-def view_dtype(out: Result, x: Array, dtype: Any) -> Array:
-    return lax.bitcast_convert_type(x, dtype_name(dtype))
-
-
-@lowers("alias", "clone", "detach", "lift_fresh_copy", "contiguous")
-def alias(out: Result, x: Array, **options: Any) -> Array:
-    return x
-
-
-@lowers("copy")
-def copy(out: Result, x: Array, source: Array, non_blocking: bool = False) -> Array:
-    return jnp.broadcast_to(converted(source, out.dtype), x.shape)
 
 
 def converted(x: Array, dtype: str) -> Array:
@@ -262,3 +195,27 @@ _register("conj _conj _conj_physical", jnp.conj)
 _register("xlogy.Tensor", jax.scipy.special.xlogy)
 _register("logaddexp", jnp.logaddexp)
 _register("prims.fma", lambda x, y, z: x * y + z)
+
+
+lower_each(
+    {
+        "_to_copy prims.convert_element_type": lambda out, x, *_, **options: converted(x, out.dtype),
+        "add.Tensor add.Scalar": lambda out, x, y, alpha=1: computed(out, x) + _scaled(out, y, alpha),
+        "alias clone detach lift_fresh_copy contiguous": lambda out, x, **options: x,
+        "complex": lambda out, real, imaginary: lax.complex(*jnp.broadcast_arrays(real, imaginary)),
+        "copy": lambda out, x, source, *_, **options: jnp.broadcast_to(converted(source, out.dtype), x.shape),
+        "div.Tensor div.Scalar": div_mode,
+        "floor_divide floor_divide.Scalar": lambda out, x, y: div_mode(out, x, y, "floor"),
+        "masked_fill.Scalar masked_fill.Tensor": (
+            lambda out, x, mask, value: jnp.where(mask, number(value, out.dtype), x)
+        ),
+        "rsub.Tensor rsub.Scalar": lambda out, x, y, alpha=1: computed(out, y) - _scaled(out, x, alpha),
+        "sub.Tensor sub.Scalar": lambda out, x, y, alpha=1: computed(out, x) - _scaled(out, y, alpha),
+        "view.dtype": lambda out, x, dtype: lax.bitcast_convert_type(x, dtype_name(dtype)),
+        "view_as_complex": lambda out, x: lax.complex(x[..., 0], x[..., 1]),
+        "view_as_real": lambda out, x: jnp.stack([jnp.real(x), jnp.imag(x)], -1),
+        "where.self where.ScalarSelf where.ScalarOther where.Scalar": lambda out, condition, x, y: jnp.where(
+            condition.astype(bool), number(x, out.dtype), number(y, out.dtype)
+        ),
+    }
+)

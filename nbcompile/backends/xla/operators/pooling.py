@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -11,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from nbcompile.backends.xla.operators.reductions import extreme
-from nbcompile.backends.xla.registry import Result, lowers
+from nbcompile.backends.xla.registry import Traced, lower_each, lowers
 from nbcompile.errors import LoweringError
 
 Array = Any
@@ -19,9 +18,10 @@ Array = Any
 
 @lowers("max_pool2d_with_indices")
 def max_pool2d_with_indices(
-    out: Result, x: Array, kernel: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,),
+    out: Traced, x: Array, kernel: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,),
     dilation: Sequence[int] = (1,), ceil_mode: bool = False,
 ) -> tuple[Array, Array]:  # fmt: skip
+    """The largest of each window, and where in the image it is (int64)."""
     height, width = x.shape[-2:]
     kernel, padding, dilation = _pair(kernel), _pair(padding), _pair(dilation)
     stride = _pair(stride) if stride else kernel
@@ -51,29 +51,9 @@ def _larger(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Ar
     return jnp.where(keep, x, y), jnp.where(keep, at, there)
 
 
-@lowers("avg_pool2d")
-def avg_pool2d(
-    out: Result, x: Array, kernel: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,),
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
-) -> Array:  # fmt: skip
-    return _averaged(x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override)
-
-
-@lowers("avg_pool2d_backward")
-def avg_pool2d_backward(
-    out: Result, grad: Array, x: Array, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
-    ceil_mode: bool, count_include_pad: bool, divisor_override: int | None,
-) -> Array:  # fmt: skip
-    forward = partial(
-        _averaged, kernel=kernel, stride=stride, padding=padding, ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad, divisor_override=divisor_override,
-    )  # fmt: skip
-    return jax.vjp(forward, x)[1](grad.astype(x.dtype))[0]
-
-
 def _averaged(
-    x: Array, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], ceil_mode: bool,
-    count_include_pad: bool, divisor_override: int | None,
+    x: Array, kernel: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,),
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Array:  # fmt: skip
     if ceil_mode:
         raise LoweringError("avg_pool2d with ceil_mode")
@@ -95,16 +75,6 @@ def _averaged(
     return made.astype(x.dtype)
 
 
-@lowers("_adaptive_avg_pool2d")
-def adaptive_avg_pool2d(out: Result, x: Array, size: Sequence[int]) -> Array:
-    return _adapted(x, size)
-
-
-@lowers("_adaptive_avg_pool2d_backward")
-def adaptive_avg_pool2d_backward(out: Result, grad: Array, x: Array) -> Array:
-    return jax.vjp(partial(_adapted, size=grad.shape[-2:]), x)[1](grad.astype(x.dtype))[0]
-
-
 def _adapted(x: Array, size: Sequence[int]) -> Array:
     """Means of the rectangles that ATen cuts: from ``i * n // size`` up to ``(i + 1) * n / size``."""
     wide = x.astype(jnp.promote_types(x.dtype, "float32"))
@@ -122,3 +92,20 @@ def _adapted(x: Array, size: Sequence[int]) -> Array:
 
 def _pair(values: int | Sequence[int]) -> tuple[int, int]:
     return (values, values) if isinstance(values, int) else (values[0], values[-1])
+
+
+def _pulled_back(function: Callable[..., Array], grad: Array, x: Array, *args: Any) -> Array:
+    """The gradient of ``x`` where ``grad`` is that of ``function(x, *args)``."""
+    return jax.vjp(lambda x: function(x, *args), x)[1](grad.astype(x.dtype))[0]
+
+
+lower_each(
+    {
+        "_adaptive_avg_pool2d": lambda out, x, size: _adapted(x, size),
+        "_adaptive_avg_pool2d_backward": (
+            lambda out, grad, x: _pulled_back(_adapted, grad, x, grad.shape[-2:])
+        ),
+        "avg_pool2d": lambda out, *args, **options: _averaged(*args, **options),
+        "avg_pool2d_backward": lambda out, grad, x, *args: _pulled_back(_averaged, grad, x, *args),
+    }
+)

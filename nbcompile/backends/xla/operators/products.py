@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
-from nbcompile.backends.xla.registry import Result, lowers
+from nbcompile.backends.xla.registry import Traced, lowers
 
 Array = Any
 
@@ -27,13 +27,9 @@ def _precision(exact: bool) -> lax.Precision:
     return lax.Precision.HIGHEST if exact else lax.Precision.DEFAULT
 
 
-@lowers("mm", "bmm", "mv", "dot", "matmul")
-def mm(out: Result, x: Array, y: Array) -> Array:
-    return matmul(x, y)
-
-
 @lowers("addmm", "baddbmm", "addmv")
-def addmm(out: Result, bias: Array, x: Array, y: Array, *, beta: Any = 1, alpha: Any = 1) -> Array:
+def addmm(out: Traced, bias: Array, x: Array, y: Array, *, beta: Any = 1, alpha: Any = 1) -> Array:
+    """``beta * bias + alpha * (x @ y)``."""
     made = matmul(x, y)
     made = made if alpha == 1 else made * jnp.asarray(alpha, made.dtype)
     if beta == 0:
@@ -43,13 +39,15 @@ def addmm(out: Result, bias: Array, x: Array, y: Array, *, beta: Any = 1, alpha:
 
 
 @lowers("linear")
-def linear(out: Result, x: Array, weight: Array, bias: Array | None = None) -> Array:
+def linear(out: Traced, x: Array, weight: Array, bias: Array | None = None) -> Array:
+    """``x @ weight.T + bias``."""
     made = matmul(x, weight.T)
     return made if bias is None else made + bias
 
 
 @lowers("_cdist_forward")
-def cdist(out: Result, x: Array, y: Array, p: float, mode: int | None) -> Array:
+def cdist(out: Traced, x: Array, y: Array, p: float, mode: int | None) -> Array:
+    """The p-norm of the difference of each row of ``x`` and each of ``y``."""
     apart = jnp.abs(x[..., :, None, :] - y[..., None, :, :])
     if p == 0:
         return jnp.sum(apart != 0, -1)
@@ -62,18 +60,21 @@ _NORMS = ("backward", "ortho", "forward")  # of how ATen numbers them, for a tra
 
 
 @lowers("_fft_r2c")
-def fft_r2c(out: Result, x: Array, dim: Sequence[int], normalization: int, onesided: bool) -> Array:
+def fft_r2c(out: Traced, x: Array, dim: Sequence[int], normalization: int, onesided: bool) -> Array:
+    """The transform of a real tensor, one-sided or whole."""
     return (jnp.fft.rfftn if onesided else jnp.fft.fftn)(x, axes=tuple(dim), norm=_NORMS[normalization])
 
 
 @lowers("_fft_c2r")
-def fft_c2r(out: Result, x: Array, dim: Sequence[int], normalization: int, last_dim_size: int) -> Array:
+def fft_c2r(out: Traced, x: Array, dim: Sequence[int], normalization: int, last_dim_size: int) -> Array:
+    """The real tensor whose one-sided transform this is."""
     sizes = [*(x.shape[axis] for axis in dim[:-1]), last_dim_size]
     return jnp.fft.irfftn(x, s=sizes, axes=tuple(dim), norm=_NORMS[2 - normalization])
 
 
 @lowers("_fft_c2c")
-def fft_c2c(out: Result, x: Array, dim: Sequence[int], normalization: int, forward: bool) -> Array:
+def fft_c2c(out: Traced, x: Array, dim: Sequence[int], normalization: int, forward: bool) -> Array:
+    """The transform of a complex tensor, or back."""
     if forward:
         return jnp.fft.fftn(x, axes=tuple(dim), norm=_NORMS[normalization])
     return jnp.fft.ifftn(x, axes=tuple(dim), norm=_NORMS[2 - normalization])
@@ -81,19 +82,21 @@ def fft_c2c(out: Result, x: Array, dim: Sequence[int], normalization: int, forwa
 
 @lowers("convolution")
 def convolution(
-    out: Result, x: Array, weight: Array, bias: Array | None, stride: Sequence[int], padding: Sequence[int],
+    out: Traced, x: Array, weight: Array, bias: Array | None, stride: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
 ) -> Array:  # fmt: skip
+    """Of (batch, channels, *space), any number of dimensions, transposed or not."""
     made = _convolved(x, weight, stride, padding, dilation, transposed, output_padding, groups)
     return made if bias is None else made + bias.reshape(-1, *(1,) * (weight.ndim - 2))
 
 
 @lowers("convolution_backward")
 def convolution_backward(
-    out: Result, grad: Array, x: Array, weight: Array, bias_sizes: Any, stride: Sequence[int],
+    out: Traced, grad: Array, x: Array, weight: Array, bias_sizes: Any, stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int],
     groups: int, wanted: Sequence[bool],
 ) -> tuple[Array | None, ...]:  # fmt: skip
+    """The gradients of input, weight and bias, of those that are ``wanted``."""
     forward = partial(
         _convolved, stride=stride, padding=padding, dilation=dilation, transposed=transposed,
         output_padding=output_padding, groups=groups,
@@ -134,3 +137,6 @@ def _convolved(
     return lax.conv_general_dilated(
         x, turned, [1] * rank, pads, lhs_dilation=stride, rhs_dilation=dilation, **options
     )
+
+
+lowers("mm", "bmm", "mv", "dot", "matmul")(lambda out, x, y: matmul(x, y))

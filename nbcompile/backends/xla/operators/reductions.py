@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
 from nbcompile.backends.xla.operators.pointwise import computed
-from nbcompile.backends.xla.registry import Result, lowers
+from nbcompile.backends.xla.registry import Traced, lower_each, lowers
 
 Array = Any
 Dims = Any
@@ -28,64 +29,22 @@ def extreme(dtype: Any, *, lowest: bool) -> Array:
     return jnp.asarray(info.min if lowest else info.max, dtype)
 
 
-@lowers("sum", "sum.dim_IntList")
-def total(out: Result, x: Array, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Array:
-    return jnp.sum(computed(out, x), axes(x, dim), keepdims=keepdim)
+def _reduction(function: Any, *, wide: bool = False) -> Callable[..., Array]:
+    """``function(x, axes, keepdims=...)``; ``wide``: in the dtype that ATen computes in."""
+
+    def lower(out: Traced, x: Array, dim: Dims = None, keepdim: bool = False, **options: Any) -> Array:
+        return function(computed(out, x) if wide else x, axes(x, dim), keepdims=keepdim)
+
+    return lower
 
 
-@lowers("mean", "mean.dim")
-def mean(out: Result, x: Array, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Array:
-    return jnp.mean(computed(out, x), axes(x, dim), keepdims=keepdim)
+def _extremum(function: Any, place: Any) -> Callable[..., tuple[Array, Array]]:
+    """The largest, or smallest, along a dimension, and where it is."""
 
+    def lower(out: Traced, x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
+        return function(x, axes(x, dim), keepdims=keepdim), _place(place, x, dim, keepdim)
 
-@lowers("prod")
-def product(out: Result, x: Array, dtype: Any = None) -> Array:
-    return jnp.prod(computed(out, x))
-
-
-@lowers("prod.dim_int")
-def product_along(out: Result, x: Array, dim: int, keepdim: bool = False, dtype: Any = None) -> Array:
-    return jnp.prod(computed(out, x), axes(x, dim), keepdims=keepdim)
-
-
-@lowers("amax")
-def amax(out: Result, x: Array, dim: Dims = (), keepdim: bool = False) -> Array:
-    return jnp.max(x, axes(x, dim), keepdims=keepdim)
-
-
-@lowers("amin")
-def amin(out: Result, x: Array, dim: Dims = (), keepdim: bool = False) -> Array:
-    return jnp.min(x, axes(x, dim), keepdims=keepdim)
-
-
-@lowers("max", "max.default")
-def largest(out: Result, x: Array) -> Array:
-    return jnp.max(x)
-
-
-@lowers("min", "min.default")
-def smallest(out: Result, x: Array) -> Array:
-    return jnp.min(x)
-
-
-@lowers("max.dim")
-def max_along(out: Result, x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
-    return jnp.max(x, axes(x, dim), keepdims=keepdim), argmax(out, x, dim, keepdim)
-
-
-@lowers("min.dim")
-def min_along(out: Result, x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
-    return jnp.min(x, axes(x, dim), keepdims=keepdim), argmin(out, x, dim, keepdim)
-
-
-@lowers("argmax")
-def argmax(out: Result, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
-    return _place(jnp.argmax, x, dim, keepdim)
-
-
-@lowers("argmin")
-def argmin(out: Result, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
-    return _place(jnp.argmin, x, dim, keepdim)
+    return lower
 
 
 def _place(function: Any, x: Array, dim: int | None, keepdim: bool) -> Array:
@@ -94,32 +53,11 @@ def _place(function: Any, x: Array, dim: int | None, keepdim: bool) -> Array:
     return function(x, axis=dim, keepdims=keepdim).astype("int64")
 
 
-@lowers("any", "any.dim", "any.dims")
-def any_of(out: Result, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
-    return jnp.any(x, axes(x, dim), keepdims=keepdim)
-
-
-@lowers("all", "all.dim", "all.dims")
-def all_of(out: Result, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
-    return jnp.all(x, axes(x, dim), keepdims=keepdim)
-
-
-@lowers("var.correction")
-def variance(
-    out: Result, x: Array, dim: Dims = None, correction: float | None = None, keepdim: bool = False
-) -> Array:
-    return variance_and_mean(out, x, dim, correction, keepdim)[0]
-
-
-@lowers("prims.var")
-def prims_variance(out: Result, x: Array, dims: Dims, correction: float | None = 1, **options: Any) -> Array:
-    return variance_and_mean(out, x, dims, correction)[0] if dims else jnp.zeros_like(x)
-
-
 @lowers("var_mean.correction")
 def variance_and_mean(
-    out: Result, x: Array, dim: Dims = None, correction: float | None = None, keepdim: bool = False
+    out: Traced, x: Array, dim: Dims = None, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Array, Array]:
+    """Variance and mean over some or all axes; ``correction`` is 1 where none is given."""
     wide = computed(out, x) if not jnp.iscomplexobj(x) else x
     over = axes(x, dim)
     count = 1
@@ -132,40 +70,8 @@ def variance_and_mean(
     return found, middle if keepdim else jnp.squeeze(middle, over)
 
 
-@lowers("cumsum")
-def cumsum(out: Result, x: Array, dim: int, dtype: Any = None) -> Array:
-    return _scan(lax.cumsum, computed(out, x), dim)
-
-
-@lowers("cumprod")
-def cumprod(out: Result, x: Array, dim: int, dtype: Any = None) -> Array:
-    return _scan(lax.cumprod, computed(out, x), dim)
-
-
-@lowers("logcumsumexp")
-def logcumsumexp(out: Result, x: Array, dim: int) -> Array:
-    return _scan(lax.cumlogsumexp, computed(out, x), dim)
-
-
 def _scan(function: Any, x: Array, dim: int) -> Array:
     return function(x, dim % x.ndim) if x.ndim and x.size else x
-
-
-@lowers("sort")
-def sort(out: Result, x: Array, dim: int = -1, descending: bool = False) -> tuple[Array, Array]:
-    return sorted_along(x, dim, descending)
-
-
-@lowers("sort.stable")
-def sort_stable(
-    out: Result, x: Array, stable: bool | None = None, dim: int = -1, descending: bool = False
-) -> tuple[Array, Array]:
-    return sorted_along(x, dim, descending)
-
-
-@lowers("argsort.stable")
-def argsort(out: Result, x: Array, stable: bool = True, dim: int = -1, descending: bool = False) -> Array:
-    return sorted_along(x, dim, descending)[1]
 
 
 def sorted_along(x: Array, dim: int, descending: bool) -> tuple[Array, Array]:
@@ -183,8 +89,9 @@ def sorted_along(x: Array, dim: int, descending: bool) -> tuple[Array, Array]:
 
 @lowers("topk")
 def topk(
-    out: Result, x: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+    out: Traced, x: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Array, Array]:
+    """The ``k`` largest, or smallest, and their places (int64), in order."""
     values, places = sorted_along(x, dim, largest)
     if not x.ndim:
         return values, places
@@ -192,7 +99,8 @@ def topk(
 
 
 @lowers("kthvalue")
-def kthvalue(out: Result, x: Array, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Array, Array]:
+def kthvalue(out: Traced, x: Array, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Array, Array]:
+    """The ``k``-th smallest, from 1, and its place (int64)."""
     values, places = sorted_along(x, dim, False)
     if not x.ndim:
         return values, places
@@ -202,9 +110,10 @@ def kthvalue(out: Result, x: Array, k: int, dim: int = -1, keepdim: bool = False
 
 @lowers("searchsorted.Tensor")
 def searchsorted(
-    out: Result, sequence: Array, x: Array, *, out_int32: bool = False, right: bool = False,
+    out: Traced, sequence: Array, x: Array, *, out_int32: bool = False, right: bool = False,
     side: str | None = None, sorter: Array = None,
 ) -> Array:  # fmt: skip
+    """For each of ``x`` how many of its row of ``sequence``, in order, are smaller (int64)."""
     last = right or side == "right"
     if sorter is not None:
         sequence = jnp.take_along_axis(sequence, sorter, -1)
@@ -212,8 +121,35 @@ def searchsorted(
     return jnp.sum(compare(sequence[..., None, :], x[..., :, None]), -1)
 
 
-@lowers("bucketize.Tensor")
-def bucketize(
-    out: Result, x: Array, boundaries: Array, *, out_int32: bool = False, right: bool = False
-) -> Array:
-    return jnp.searchsorted(boundaries, x, side="right" if right else "left")
+lower_each(
+    {
+        "all all.dim all.dims": _reduction(jnp.all),
+        "amax max max.default": _reduction(jnp.max),
+        "amin min min.default": _reduction(jnp.min),
+        "any any.dim any.dims": _reduction(jnp.any),
+        "argmax": lambda out, x, dim=None, keepdim=False: _place(jnp.argmax, x, dim, keepdim),
+        "argmin": lambda out, x, dim=None, keepdim=False: _place(jnp.argmin, x, dim, keepdim),
+        "argsort.stable": (
+            lambda out, x, stable=True, dim=-1, descending=False: sorted_along(x, dim, descending)[1]
+        ),
+        "bucketize.Tensor": lambda out, x, boundaries, *, out_int32=False, right=False: jnp.searchsorted(
+            boundaries, x, side="right" if right else "left"
+        ),
+        "cumprod": lambda out, x, dim, **_: _scan(lax.cumprod, computed(out, x), dim),
+        "cumsum": lambda out, x, dim, **_: _scan(lax.cumsum, computed(out, x), dim),
+        "logcumsumexp": lambda out, x, dim: _scan(lax.cumlogsumexp, computed(out, x), dim),
+        "max.dim": _extremum(jnp.max, jnp.argmax),
+        "mean mean.dim": _reduction(jnp.mean, wide=True),
+        "min.dim": _extremum(jnp.min, jnp.argmin),
+        "prims.var": lambda out, x, dims, correction=1, **_: (
+            variance_and_mean(out, x, dims, correction)[0] if dims else jnp.zeros_like(x)
+        ),
+        "prod prod.dim_int": _reduction(jnp.prod, wide=True),
+        "sort": lambda out, x, dim=-1, descending=False: sorted_along(x, dim, descending),
+        "sort.stable": (
+            lambda out, x, stable=None, dim=-1, descending=False: sorted_along(x, dim, descending)
+        ),
+        "sum sum.dim_IntList": _reduction(jnp.sum, wide=True),
+        "var.correction": lambda out, *args, **options: variance_and_mean(out, *args, **options)[0],
+    }
+)

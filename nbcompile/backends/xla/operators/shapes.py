@@ -9,15 +9,10 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from nbcompile.backends.xla.registry import Result, lowers
+from nbcompile.backends.xla.registry import Traced, lower_each, lowers
 from nbcompile.errors import LoweringError
 
 Array = Any
-
-
-@lowers("view", "reshape", "_unsafe_view", "_reshape_alias", "view_copy", "_reshape_copy")
-def view(out: Result, x: Array, size: Sequence[int], *strides: Any) -> Array:
-    return jnp.reshape(x, resolved(x, size))
 
 
 def resolved(x: Array, size: Sequence[int]) -> tuple[int, ...]:
@@ -26,35 +21,17 @@ def resolved(x: Array, size: Sequence[int]) -> tuple[int, ...]:
     return tuple(x.size // max(known, 1) if extent == -1 else extent for extent in size)
 
 
-@lowers("permute", "permute_copy")
-def permute(out: Result, x: Array, dims: Sequence[int]) -> Array:
-    return jnp.transpose(x, [dim % x.ndim for dim in dims]) if x.ndim else x
-
-
-@lowers("t", "numpy_T")
-def t(out: Result, x: Array) -> Array:
-    return x.T
-
-
-@lowers("transpose.int")
-def transpose(out: Result, x: Array, first: int, second: int) -> Array:
-    return jnp.swapaxes(x, first, second) if x.ndim else x
-
-
 @lowers("expand", "expand_copy")
-def expand(out: Result, x: Array, size: Sequence[int], implicit: bool = False) -> Array:
+def expand(out: Traced, x: Array, size: Sequence[int], implicit: bool = False) -> Array:
+    """``x`` repeated along axes of extent 1, and along new ones in front."""
     lead = len(size) - x.ndim
     shape = [x.shape[n - lead] if extent == -1 else extent for n, extent in enumerate(size)]
     return jnp.broadcast_to(x, shape)
 
 
-@lowers("unsqueeze", "unsqueeze_copy")
-def unsqueeze(out: Result, x: Array, dim: int) -> Array:
-    return jnp.expand_dims(x, dim)
-
-
 @lowers("squeeze", "squeeze.dim", "squeeze.dims", "squeeze_copy.dims")
-def squeeze(out: Result, x: Array, dim: Any = None) -> Array:
+def squeeze(out: Traced, x: Array, dim: Any = None) -> Array:
+    """Without the axes of extent 1, all or those named."""
     named = range(x.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
     gone = {axis % max(x.ndim, 1) for axis in named}
     return jnp.squeeze(x, tuple(axis for axis in sorted(gone) if x.ndim and x.shape[axis] == 1))
@@ -62,54 +39,24 @@ def squeeze(out: Result, x: Array, dim: Any = None) -> Array:
 
 @lowers("slice.Tensor", "slice_copy.Tensor")
 def slice_(
-    out: Result, x: Array, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    out: Traced, x: Array, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Array:
+    """``x[start:end:step]`` along ``dim``."""
     first, last, step = slice(start, end, step).indices(x.shape[dim])
     return lax.slice_in_dim(x, first, max(first, last), step, axis=dim)
 
 
-@lowers("slice_scatter")
-def slice_scatter(
-    out: Result, x: Array, source: Array, dim: int = 0, start: int | None = None, end: int | None = None,
-    step: int = 1,
-) -> Array:  # fmt: skip
-    return x.at[(slice(None),) * (dim % x.ndim) + (slice(start, end, step),)].set(source.astype(x.dtype))
-
-
-@lowers("select.int", "select_copy.int")
-def select(out: Result, x: Array, dim: int, index: int) -> Array:
-    return lax.index_in_dim(x, index % x.shape[dim], dim, keepdims=False)
-
-
-@lowers("select_scatter")
-def select_scatter(out: Result, x: Array, source: Array, dim: int, index: int) -> Array:
-    return x.at[(slice(None),) * (dim % x.ndim) + (index,)].set(source.astype(x.dtype))
-
-
-@lowers("narrow")
-def narrow(out: Result, x: Array, dim: int, start: int, length: int) -> Array:
-    return lax.slice_in_dim(x, start, start + length, axis=dim)
-
-
-@lowers("diagonal", "diagonal_copy")
-def diagonal(out: Result, x: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
-    return jnp.diagonal(x, offset, dim1, dim2)
-
-
 @lowers("cat")
-def cat(out: Result, tensors: Sequence[Array], dim: int = 0) -> Array:
+def cat(out: Traced, tensors: Sequence[Array], dim: int = 0) -> Array:
     # torch lets empty vectors be joined to anything
+    """Tensors one behind the other, in the dtype of the result."""
     parts = [x.astype(out.dtype) for x in tensors if x.shape != (0,)] or [tensors[0].astype(out.dtype)]
     return jnp.concatenate(parts, dim)
 
 
-@lowers("stack")
-def stack(out: Result, tensors: Sequence[Array], dim: int = 0) -> Array:
-    return jnp.stack([x.astype(out.dtype) for x in tensors], dim)
-
-
 @lowers("split_with_sizes", "split_with_sizes_copy")
-def split_with_sizes(out: Result, x: Array, sizes: Sequence[int], dim: int = 0) -> tuple[Array, ...]:
+def split_with_sizes(out: Traced, x: Array, sizes: Sequence[int], dim: int = 0) -> tuple[Array, ...]:
+    """Pieces of these extents along ``dim``."""
     pieces, start = [], 0
     for size in sizes:
         pieces.append(lax.slice_in_dim(x, start, start + size, axis=dim))
@@ -118,44 +65,16 @@ def split_with_sizes(out: Result, x: Array, sizes: Sequence[int], dim: int = 0) 
 
 
 @lowers("split.Tensor")
-def split(out: Result, x: Array, size: int, dim: int = 0) -> tuple[Array, ...]:
+def split(out: Traced, x: Array, size: int, dim: int = 0) -> tuple[Array, ...]:
+    """Pieces of ``size`` along ``dim``, the last one of what is left."""
     extent = x.shape[dim]
     sizes = [min(size, extent - start) for start in range(0, extent, size)] or [0]
     return split_with_sizes(out, x, sizes, dim)
 
 
-@lowers("unbind.int")
-def unbind(out: Result, x: Array, dim: int = 0) -> tuple[Array, ...]:
-    return tuple(lax.index_in_dim(x, n, dim, keepdims=False) for n in range(x.shape[dim]))
-
-
-@lowers("repeat")
-def repeat(out: Result, x: Array, repeats: Sequence[int]) -> Array:
-    return jnp.tile(x, tuple(repeats)) if repeats else x
-
-
-@lowers("flip")
-def flip(out: Result, x: Array, dims: Sequence[int]) -> Array:
-    return jnp.flip(x, tuple(dims)) if x.ndim else x
-
-
-@lowers("roll")
-def roll(out: Result, x: Array, shifts: Sequence[int], dims: Sequence[int] = ()) -> Array:
-    return jnp.roll(x, tuple(shifts), tuple(dims)) if dims else jnp.roll(x, shifts[0])
-
-
-@lowers("tril")
-def tril(out: Result, x: Array, diagonal: int = 0) -> Array:
-    return jnp.tril(x, diagonal)
-
-
-@lowers("triu")
-def triu(out: Result, x: Array, diagonal: int = 0) -> Array:
-    return jnp.triu(x, diagonal)
-
-
 @lowers("constant_pad_nd")
-def constant_pad_nd(out: Result, x: Array, pad: Sequence[int], value: Any = 0) -> Array:
+def constant_pad_nd(out: Traced, x: Array, pad: Sequence[int], value: Any = 0) -> Array:
+    """``value`` around ``x``: pairs of widths, the last axis first; negative ones cut off."""
     widths = [(0, 0, 0)] * x.ndim
     for n in range(len(pad) // 2):
         widths[x.ndim - 1 - n] = (pad[2 * n], pad[2 * n + 1], 0)
@@ -164,7 +83,7 @@ def constant_pad_nd(out: Result, x: Array, pad: Sequence[int], value: Any = 0) -
 
 @lowers("as_strided", "as_strided_copy")
 def as_strided(
-    out: Result, x: Array, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+    out: Traced, x: Array, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Array:
     """Of a tensor whose memory is all there and in order, by the places of its elements."""
     source = out.args[0]
@@ -174,3 +93,45 @@ def as_strided(
     for extent, step in zip(size, stride, strict=True):
         places = places[..., None] + jnp.arange(extent) * step
     return jnp.ravel(x)[places]
+
+
+def _at(x: Array, dim: int, place: Any) -> Any:
+    """The places ``place`` along ``dim``, to be set."""
+    return x.at[(slice(None),) * (dim % x.ndim) + (place,)]
+
+
+lower_each(
+    {
+        "diagonal diagonal_copy": lambda out, x, offset=0, dim1=0, dim2=1: jnp.diagonal(
+            x, offset, dim1, dim2
+        ),
+        "flip": lambda out, x, dims: jnp.flip(x, tuple(dims)) if x.ndim else x,
+        "narrow": lambda out, x, dim, start, length: lax.slice_in_dim(x, start, start + length, axis=dim),
+        "permute permute_copy": (
+            lambda out, x, dims: jnp.transpose(x, [dim % x.ndim for dim in dims]) if x.ndim else x
+        ),
+        "repeat": lambda out, x, repeats: jnp.tile(x, tuple(repeats)) if repeats else x,
+        "roll": lambda out, x, shifts, dims=(): (
+            jnp.roll(x, tuple(shifts), tuple(dims)) if dims else jnp.roll(x, shifts[0])
+        ),
+        "select.int select_copy.int": (
+            lambda out, x, dim, index: lax.index_in_dim(x, index % x.shape[dim], dim, keepdims=False)
+        ),
+        "select_scatter": (lambda out, x, source, dim, index: _at(x, dim, index).set(source.astype(x.dtype))),
+        "slice_scatter": lambda out, x, source, dim=0, start=None, end=None, step=1: _at(
+            x, dim, slice(start, end, step)
+        ).set(source.astype(x.dtype)),
+        "stack": lambda out, tensors, dim=0: jnp.stack([x.astype(out.dtype) for x in tensors], dim),
+        "t numpy_T": lambda out, x: x.T,
+        "transpose.int": lambda out, x, first, second: jnp.swapaxes(x, first, second) if x.ndim else x,
+        "tril": lambda out, x, diagonal=0: jnp.tril(x, diagonal),
+        "triu": lambda out, x, diagonal=0: jnp.triu(x, diagonal),
+        "unbind.int": lambda out, x, dim=0: tuple(
+            lax.index_in_dim(x, n, dim, keepdims=False) for n in range(x.shape[dim])
+        ),
+        "unsqueeze unsqueeze_copy": lambda out, x, dim: jnp.expand_dims(x, dim),
+        "view reshape _unsafe_view _reshape_alias view_copy _reshape_copy": (
+            lambda out, x, size, *strides: jnp.reshape(x, resolved(x, size))
+        ),
+    }
+)

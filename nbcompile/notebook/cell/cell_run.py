@@ -21,6 +21,7 @@ import torch
 import torch._dynamo
 from torch._dynamo.exc import TorchDynamoException
 
+from nbcompile.bench.measure.code_objects import names_in
 from nbcompile.compiler.capture.cell_to_function import (
     SWITCHBOARD,
     CellFunction,
@@ -117,7 +118,7 @@ class Switchboard(dict[int, bool]):
 
 
 @dataclass
-class Part:
+class CellPart:
     """A compiled part of a cell. ``arguments`` are those of its first call, for measuring."""
 
     members: tuple[CellStatement, ...]
@@ -150,7 +151,7 @@ class CellRun:
     filename: str = ""  # both are known when the cell asks its first question
     fullgraph: bool = False
     unroll: int = 16
-    parts: dict[int, Part] = field(default_factory=dict)
+    parts: dict[int, CellPart] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     breaks: list[GraphBreak] = field(default_factory=list)
     disabled: str = ""
@@ -224,7 +225,7 @@ class CellRun:
                 continue
             return True
 
-    def _make(self, members: list[CellStatement], *, whole: bool) -> Part:
+    def _make(self, members: list[CellStatement], *, whole: bool) -> CellPart:
         keep = [name for name, value in self.namespace.items() if stays_global(value)]
         self._made += 1
         function = make_function(
@@ -235,25 +236,26 @@ class CellRun:
             keep=keep,
         )
         # Globals of its own: Dynamo writes names of its own into a function's globals.
-        code_names = tuple(name for name in keep if name in _names_of(function.code))
+        known = names_in(function.code)
+        code_names = tuple(name for name in keep if name in known)
         scope = {"__name__": self.namespace.get("__name__", "__main__"), "__builtins__": builtins}
         bound = function.bind({**scope, **{name: self.namespace[name] for name in code_names}})
         numbers: tuple[str, ...] = ()
         if members[0].in_loop:
             numbers = tuple(n for n in function.parameters if type(self.namespace.get(n)) in (int, float))
         call = self.compiler(bound, whole=whole, numbers=numbers)
-        part = Part(tuple(members), function, call, bound, whole, code_names, numbers=numbers)
+        part = CellPart(tuple(members), function, call, bound, whole, code_names, numbers=numbers)
         part.arguments = self._arguments(part)
         part.grad_enabled = torch.is_grad_enabled()
         return part
 
     # -- running ------------------------------------------------------------------------------------
 
-    def _has_acted(self, part: Part) -> bool:
+    def _has_acted(self, part: CellPart) -> bool:
         """Whether the failed call may have changed something that cannot be taken back."""
         return not part.whole or part.versions != self._versions(part)
 
-    def _versions(self, part: Part) -> list[int]:
+    def _versions(self, part: CellPart) -> list[int]:
         """How often each tensor the part may reach was changed in place; empty where it cannot matter."""
         if self.compiler.functional:
             return []
@@ -263,7 +265,7 @@ class CellRun:
                 tensors += [*value.parameters(), *value.buffers()]
         return [tensor._version for tensor in tensors if not tensor.is_inference()]
 
-    def _again(self, part: Part) -> bool:
+    def _again(self, part: CellPart) -> bool:
         __tracebackhide__ = True
         try:
             self._call(part, first=False)
@@ -277,7 +279,7 @@ class CellRun:
             return self._python(part.members, only_now=not lasting)
         return True
 
-    def _call(self, part: Part, *, first: bool) -> None:
+    def _call(self, part: CellPart, *, first: bool) -> None:
         """Run a part and bind its results. If it raises, a whole part has done nothing."""
         __tracebackhide__ = True
         part.committed = False
@@ -312,10 +314,10 @@ class CellRun:
         part.calls += 1
         part.current = ()
 
-    def _arguments(self, part: Part) -> tuple[Any, ...]:
+    def _arguments(self, part: CellPart) -> tuple[Any, ...]:
         return tuple(self.namespace.get(name, UNBOUND) for name in part.function.parameters)
 
-    def _commit(self, part: Part, result: Sequence[Any]) -> None:
+    def _commit(self, part: CellPart, result: Sequence[Any]) -> None:
         """Bind the results; from here on Python skips what the part has done."""
         for name, value in zip(part.function.results, result, strict=True):
             if value is UNBOUND:
@@ -385,7 +387,7 @@ class CellRun:
         self._doubts = []
         self._parted()
 
-    def _trim(self, error: Exception, part: Part) -> None:
+    def _trim(self, error: Exception, part: CellPart) -> None:
         """Give ``error`` the traceback that it would have without us: ours and Dynamo's frames go, and so
         does the part's own frame, where the cell's frame says the same line."""
         trace = error.__traceback__
@@ -395,14 +397,6 @@ class CellRun:
             while trace is not None and part.function.name in trace.tb_frame.f_code.co_name:
                 trace = trace.tb_next
         error.__traceback__ = without_resumes(trace)
-
-
-def _names_of(code: types.CodeType) -> set[str]:
-    names = set(code.co_names)
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            names |= _names_of(const)
-    return names
 
 
 def _first_line(error: BaseException) -> str:

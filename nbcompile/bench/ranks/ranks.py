@@ -16,14 +16,14 @@ import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from nbcompile.bench.ranks.differences import differences
 from nbcompile.bench.ranks.engines import Cluster, Engines, Processes
-from nbcompile.bench.ranks.task import Device, Reply, Task
+from nbcompile.bench.ranks.task import SHOWN, Device, RankCell, RankTask, Reply
 from nbcompile.errors import RanksError
 from nbcompile.record.ranks import PARALLELS, Parallel, RankRecord, RanksResult
-from nbcompile.settings import CompileSettings
+from nbcompile.settings import CompileKeywords, CompileSettings, keywords_of
 
 EngineKind = Literal["ipyparallel", "processes"]
 _RESERVED = ("rank", "world_size", "device", "mesh")
@@ -83,6 +83,7 @@ class Ranks:
         """Whether the processes are there."""
         return self._engines is not None
 
+    @keywords_of(CompileSettings)
     def run(
         self,
         program: str | Callable[..., Any],
@@ -90,17 +91,11 @@ class Ranks:
         *,
         parallel: Parallel = "ddp",
         split: Sequence[str] = (),
-        backend: str = "nbcompile",
-        mode: str | None = None,
-        fullgraph: bool = False,
-        dynamic: bool | None = None,
-        options: Mapping[str, Any] | None = None,
         bucket_mb: float | None = None,
         measure: bool = True,
-        filename: str = "",
-        defined: Sequence[str] = (),
-        execution_count: int | None = None,
+        cell: RankCell | None = None,
         progress: Callable[[str], None] | None = None,
+        **settings: Unpack[CompileKeywords],
     ) -> RanksResult:
         """Run a program on every rank, its modules compiled through ``backend``.
 
@@ -110,7 +105,8 @@ class Ranks:
         parallel: ``"ddp"`` or ``"fsdp2"`` for every ``nn.Module`` that the program names and that has
                   parameters to train, or ``"none"``.
         split:    names of tensors of which each rank gets its share of the rows (dimension 0).
-        bucket_mb: DDP's ``bucket_cap_mb``.
+        bucket_mb: DDP's ``bucket_cap_mb``. cell: of a notebook, that the program is.
+        backend, mode, ...: as for :func:`nbcompile.compile`.
 
         After it, the objects in ``names`` are as rank 0 left them (parameters, buffers, gradients, optimizer
         state, tensors and containers changed in place), and ``values`` of the result holds the names it
@@ -124,22 +120,19 @@ class Ranks:
         if parallel not in PARALLELS:
             raise RanksError(f"parallel is one of {', '.join(PARALLELS)}, not {parallel!r}.")
         tell = progress or (lambda text: None)
-        source, read = _program(program, names)
-        for name in split:
-            if name not in read:
-                raise RanksError(f"{name} is to be split, and the program does not read it.")
-        filename = filename or f"<ranks {next(_numbers)}>"
-        if filename not in linecache.cache:
-            linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-        from nbcompile.bench.ranks.transfer import SHOWN, pack_names, take_back
+        source, read = _program(program, names, split)
+        cell = cell or RankCell(f"<ranks {next(_numbers)}>")
+        if cell.filename not in linecache.cache:
+            lines = source.splitlines(keepends=True)
+            linecache.cache[cell.filename] = (len(source), None, lines, cell.filename)
+        from nbcompile.bench.ranks.transfer import pack_names, take_back
 
         packed = pack_names({name: value for name, value in read.items() if name not in _RESERVED})
         engines = self._ready(read, tell)
         task = self._task(
-            settings=CompileSettings(backend, mode, dict(options or {}) or None, dynamic, fullgraph),
-            source=source, filename=filename, names=packed, parallel=parallel, split=tuple(split),
-            bucket_mb=bucket_mb, measure=measure, lines=_unsaved_files(), defined=tuple(defined),
-            execution_count=execution_count, path=tuple(path or os.getcwd() for path in sys.path),
+            settings=CompileSettings(**settings), source=source, cell=cell, names=packed, parallel=parallel,
+            split=tuple(split), bucket_mb=bucket_mb, measure=measure, lines=_unsaved_files(),
+            path=tuple(path or os.getcwd() for path in sys.path),
         )  # fmt: skip
         tell(f"{self.size} ranks run the program")
         try:
@@ -148,18 +141,28 @@ class Ranks:
             self.stop()
             raise
         self._raise_failure(replies)
+        return self._result(engines, task, replies, take_back(replies[0].values, read))
+
+    def _result(
+        self,
+        engines: Engines,
+        task: RankTask,
+        replies: Sequence[Reply],
+        returned: tuple[dict[str, Any], list[str]],
+    ) -> RanksResult:
+        """What the ranks answered, with the names that the program bound and deleted."""
         records = [_record(reply) for reply in replies]
-        values, deleted = take_back(replies[0].values, read)
+        values, deleted = returned
         shown = values.pop(SHOWN, None)
         if any(record.reason.startswith("measuring failed") for record in records):
             self._group = ""  # a rank has left it
         return RanksResult(
             world_size=self.size,
-            parallel=parallel,
+            parallel=task.parallel,
             engines=engines.kind,
             collectives="nccl" if task.device == "cuda" else "gloo",
             ranks=tuple(records),
-            split=tuple(split),
+            split=task.split,
             differences=differences(records),
             notes=(*dict.fromkeys(note for reply in replies for note in reply.notes), *_apart(replies)),
             values=values,
@@ -186,12 +189,12 @@ class Ranks:
             self._group = ""
         return self._engines
 
-    def _task(self, **fields: Any) -> Task:
+    def _task(self, **fields: Any) -> RankTask:
         assert self._folder is not None and self.device is not None
         if not self._group:
             self._group = f"group{next(_numbers)}"
         folder = Path(self._folder.name)
-        return Task(
+        return RankTask(
             group=self._group,
             store=str(folder / self._group),
             world_size=self.size,
@@ -202,7 +205,7 @@ class Ranks:
             **fields,
         )
 
-    def _wait(self, engines: Engines, task: Task) -> list[Reply]:
+    def _wait(self, engines: Engines, task: RankTask) -> list[Reply]:
         engines.start(task)
         replies: dict[int, Reply] = {}
         end = time.monotonic() + self.timeout
@@ -224,11 +227,11 @@ class Ranks:
             time.sleep(_POLL)
         return [replies[rank] for rank in sorted(replies)]
 
-    def _hung(self, task: Task, replies: Mapping[int, Reply]) -> RanksError:
+    def _hung(self, task: RankTask, replies: Mapping[int, Reply]) -> RanksError:
         traces = {
             rank: _read(Path(f"{task.traces}{rank}")) for rank in range(self.size) if rank not in replies
         }
-        lines = {rank: _traced_line(trace, task.filename) for rank, trace in traces.items()}
+        lines = {rank: _traced_line(trace, task.cell.filename) for rank, trace in traces.items()}
         stuck = [rank for rank, line in lines.items() if line is not None] or list(lines)
         where = [
             f"rank {rank} {f'is at line {lines[rank]}' if rank in stuck and lines[rank] else 'waits for it'}"
@@ -272,18 +275,24 @@ def names_read(source: str, filename: str = "<cell>") -> tuple[str, ...]:
     return tuple(found)
 
 
-def _program(program: str | Callable[..., Any], names: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The source to run, and what it reads."""
+def _program(
+    program: str | Callable[..., Any], names: Mapping[str, Any], split: Sequence[str]
+) -> tuple[str, dict[str, Any]]:
+    """The source to run, and what it reads: all that is to be split, too."""
     if isinstance(program, str):
-        return program, {name: names[name] for name in names_read(program) if name in names}
-    if not isinstance(program, types.FunctionType):
+        source, read = program, {name: names[name] for name in names_read(program) if name in names}
+    elif isinstance(program, types.FunctionType):
+        code = program.__code__
+        parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        given = [name for name in parameters if name in names or name in _RESERVED]
+        source = f"__program__({', '.join(f'{name}={name}' for name in given)})"
+        read = {**{name: names[name] for name in given if name in names}, "__program__": program}
+    else:
         raise RanksError(f"a program is source or a function, not {type(program).__name__}.")
-    code = program.__code__
-    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    given = [name for name in parameters if name in names or name in _RESERVED]
-    read = {name: names[name] for name in given if name in names}
-    call = ", ".join(f"{name}={name}" for name in given)
-    return f"__program__({call})", {**read, "__program__": program}
+    for name in split:
+        if name not in read:
+            raise RanksError(f"{name} is to be split, and the program does not read it.")
+    return source, read
 
 
 def _record(reply: Reply) -> RankRecord:
