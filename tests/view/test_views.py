@@ -245,7 +245,7 @@ def test_every_section_of_a_full_record_is_there() -> None:
 
 
 def test_pictures_show_kernels_with_their_loops_and_calls() -> None:
-    fused, fx = (svg for svg in pictures(read(view.to_html(fixtures.transformer()))) if "graph" in svg)
+    fused, fx = (svg for svg in pictures(read(view.to_html(fixtures.transformer())))[1:])
     for label in ("k0 add_layer_norm", "var", "rsqrt", "addmm", "sdpa", "x [16,64,512]"):
         assert f">{label}</text>" in fused, label
     assert ">line 3</text>" in fx and ">layer_norm</text>" in fx

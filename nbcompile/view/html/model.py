@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -20,10 +20,12 @@ from nbcompile.units import (
     seconds_text,
     shape_text,
 )
-from nbcompile.view.drawing.drawing import fused_drawing, fx_drawing
+from nbcompile.view.drawing.contents import Extent, loop_label, tooltips
+from nbcompile.view.drawing.nesting import drawing, graphs_of_loops
+from nbcompile.view.drawing.picture import graph_picture
 from nbcompile.view.drawing.pipeline_strip import strip
 from nbcompile.view.drawing.roofline import Roofline, quantity, roofline, roofline_picture, table
-from nbcompile.view.drawing.svg import Picture, graph_picture, timing_picture
+from nbcompile.view.drawing.svg import Picture, timing_picture
 from nbcompile.view.facts import facts as fact
 from nbcompile.view.facts.cell_lines import FATE_WORD, break_line, cell_lines
 from nbcompile.view.facts.kernels import Sources, artifact_lines, launch_facts, spilled_bytes, time_facts
@@ -90,40 +92,53 @@ class Model:
     # Pictures
 
     def fused_pictures(self) -> list[dict[str, Any]]:
-        graphs = [g for g in fact.stage_graphs(self.record, "fused") if fact.working(g)]
+        """Kernels with their loops, calls, and the inputs that they read."""
+        notes = {c.id: f"{fact.call_size(c)} · {percent_text(c.share)}" for c in self.facts.calls if c.share}
         out: list[dict[str, Any]] = []
         height = 0
-        for graph in graphs[: self.caps.pictures]:
-            drawing = fused_drawing(self.record, graph, self.facts.calls, self.links, self.caps.boxes)
-            room = 560 if self.record.cell else 1040
-            picture = graph_picture(drawing, self.css.tone, max_width=room, max_height=560)
-            height += picture.height + 30
-            out.append({"title": self.title(graph), "picture": self.show(picture), "notes": drawing.left_out,
-                        "beside": not out or height <= 720})  # fmt: skip
+        for graph in self._working("fused"):
+            extent = Extent(self.caps.boxes // 2, True, 8, 560 if self.record.cell else 1040, notes=notes)
+            item = self._graph(graph, extent, notes, 560)
+            height += item["picture"]["height"] + 30
+            out.append({**item, "beside": not out or height <= 720})
         return out
 
     def fx_pictures(self) -> list[dict[str, Any]]:
-        fates = fact.fates_of(self.facts.calls, self.links)
+        """Captured ops by the line of the cell or by module, coloured by what became of them."""
         chips = self._chips()
         out = []
-        for graph in [g for g in fact.stage_graphs(self.record, "fx") if fact.working(g)][
-            : self.caps.pictures
-        ]:
-            drawing = fx_drawing(graph, fates, chips, self.caps.boxes)
-            picture = graph_picture(drawing, self.css.tone, max_width=1000, max_height=420, fold_width=1040)
-            out.append({"title": self.title(graph), "picture": self.show(picture), "notes": drawing.left_out,
-                        "ops": len(fact.working(graph)), "small": picture.height < 640,
-                        "by": "cell line" if self.record.cell else "module or line"})  # fmt: skip
+        for graph in self._working("fx"):
+            ops = len(fact.working(graph))
+            lines = self.record.cell is not None and ops <= self.caps.boxes
+            extent = Extent(self.caps.boxes // 2, True, 8, 1000, lines=lines)
+            item = self._graph(graph, extent, chips, 420)
+            out.append({**item, "ops": ops, "small": item["picture"]["height"] < 640,
+                        "by": "cell line" if lines else "module"})  # fmt: skip
         return out
+
+    def _working(self, stage: str) -> list[Graph]:
+        graphs = [graph for graph in fact.stage_graphs(self.record, stage) if fact.working(graph)]
+        return graphs[: self.caps.pictures]
+
+    def _graph(self, graph: Graph, extent: Extent, notes: Mapping[str, str], height: float) -> dict[str, Any]:
+        """A graph as a picture; ``notes`` say more of nodes, by id, where they are pointed at."""
+        inner = graphs_of_loops(self.record).get(graph.id)
+        fates = fact.fates_of(self.facts.calls, self.links)
+        made = drawing(self.record, graph, inner, fates, self.links, extent)
+        tips = tooltips(graph, inner, notes) if self.css.page else {}
+        loops = [loop_label(node) for node in inner.nodes] if inner else []
+        picture = graph_picture(
+            made, self.css.tone, loops, tips, max_height=height, max_width=max(extent.width, 1000)
+        )
+        return {"title": self.title(graph), "picture": self.show(picture), "notes": made.left_out}
 
     def _chips(self) -> dict[str, str]:
         """The labels of the calls that every captured op turned into."""
         chips: dict[str, str] = {}
         for call in self.facts.calls:
             for id in self.links.up(call.id) if call.id in self.links else ():
-                chips[id] = (
-                    f"{chips[id]}, {call.label}" if id in chips and len(chips[id]) < 60 else call.label
-                )
+                held = f"{chips[id]}, " if id in chips and len(chips[id]) < 60 else "→ "
+                chips[id] = held + call.label
         return chips
 
     def show(self, picture: Picture) -> dict[str, Any]:
