@@ -279,9 +279,9 @@ def test_one_break_is_one_line_of_text() -> None:
 
 def test_a_thousand_nodes_are_quick_small_and_say_what_is_left_out() -> None:
     record = fixtures.large(1000)
-    start = time.perf_counter()
+    start = time.process_time()  # other work on this machine must not fail it
     fragment = view.to_html(record)
-    assert time.perf_counter() - start < 2.0
+    assert time.process_time() - start < 2.0
     assert len(fragment.encode()) < MAX_BYTES
     reader = read(fragment)
     assert "more" in "".join(reader.words)

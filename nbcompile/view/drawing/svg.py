@@ -1,4 +1,6 @@
-"""What all pictures are made of, as SVG text, and the bars of times. In a notebook it travels as ``<img>``, in the page it is inline.
+"""What all pictures are made of, as SVG text, and the bars of times.
+
+In a notebook a picture travels as ``<img>``, in the page it is inline.
 
 An SVG inside ``<img>`` sees neither the page's style sheet nor its theme, so every colour is written out
 there; see :mod:`nbcompile.view.html.styles` for why one tone then serves both themes.
