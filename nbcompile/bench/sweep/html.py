@@ -12,7 +12,7 @@ from nbcompile.bench.sweep.point import Outcome
 from nbcompile.bench.sweep.table import rows
 from nbcompile.units import bytes_text, clip, error_text, ratio_text, seconds_text, significant
 from nbcompile.view.reports import report
-from nbcompile.view.reports.report import Cell, Section, Value
+from nbcompile.view.reports.report import Section, Styled, Value
 
 _MOST_ROWS = 200
 _SHOWN = {
@@ -54,7 +54,7 @@ def to_html(axes: Sequence[str], outcomes: Mapping[Point, Outcome], advice: str,
     section = Section(
         heads=(*axes, *(_SHOWN[name] for name in shown), ""),
         rows=tuple(table),
-        lines=tuple(Cell(line, "dim") for line in lines),
+        lines=tuple(Styled(line, "dim") for line in lines),
         right=range(len(axes), len(axes) + len(shown)),
         ruled=ruled,
     )
@@ -64,11 +64,11 @@ def to_html(axes: Sequence[str], outcomes: Mapping[Point, Outcome], advice: str,
     return report.to_html(advice, [section], (about, *notes))
 
 
-def _status(row: dict[str, Any]) -> Cell:
+def _status(row: dict[str, Any]) -> Styled:
     reason = clip(row["reason"], 160)
     if row["status"] == "ok":
-        return Cell(reason, "dim")
-    return Cell(f"{row['status']}: {reason}" if reason else row["status"], "no")
+        return Styled(reason, "dim")
+    return Styled(f"{row['status']}: {reason}" if reason else row["status"], "no")
 
 
 def _has_row(row: dict[str, Any]) -> bool:
@@ -88,8 +88,8 @@ def _fastest(points: Iterable[Point], rows: list[dict[str, Any]]) -> set[int]:
     return set(best.values())
 
 
-def _figure(name: str, value: Any, fastest: bool) -> Cell:
-    return Cell(_words(name, value), "yes" if fastest and name in ("steady", "speedup") else "")
+def _figure(name: str, value: Any, fastest: bool) -> Styled:
+    return Styled(_words(name, value), "yes" if fastest and name in ("steady", "speedup") else "")
 
 
 def _words(name: str, value: Any) -> str:

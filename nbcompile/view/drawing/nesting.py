@@ -341,7 +341,7 @@ class _Layout:
         return int(item.x) if item.bend else round(meeting_x(item, on))
 
 
-def _to_kernel(way: Sequence[Box], start: int) -> Sequence[Box]:
+def _to_kernel(way: list[Box], start: int) -> list[Box]:
     """The way down to the first kernel from ``start`` on: seen from outside it is one box."""
     return way[: 1 + next((n for n in range(start, len(way)) if way[n].kind == "kernel"), len(way))]
 

@@ -133,7 +133,7 @@ class _Painter:
     ) -> None:
         group = self.drawing.groups[at]
         items: list[tuple[int, float, float, bool]] = []  # row, top, bottom, whether edges go on in it
-        inside: list[tuple[int, float, float]] = []  # group, x, y
+        inside: list[tuple[int, float, float]] = []  # group, left, top
         for number, (row, packed) in enumerate(zip(rows, group.rows, strict=True)):
             for ref, x, width in zip(packed[::3], packed[1::3], packed[2::3], strict=True):
                 height = self._height(group, ref)
@@ -141,25 +141,25 @@ class _Painter:
                 left = row.x + x - width / 2
                 held = self.drawing.groups[-ref] if ref < 0 else None
                 # What leads into an open group goes on in it; kernels are read as a whole.
-                open_ = held is not None and bool(held.rows)
-                items.append((number, y, y + height, held is not None and open_ and held.kind != "kernel"))
+                goes_on = held is not None and bool(held.rows) and held.kind != "kernel"
+                items.append((number, y, y + height, goes_on))
                 if held is None:
                     self._node(ref, left, y, width, height)
                 else:
                     self._title(held, left, y, width, height)
-                    inside += [(-ref, left, y)] if open_ else []
+                    inside += [(-ref, left, y)] if held.rows else []
         ends = (_Row(rows[0].x, top, top), _Row(rows[-1].x, bottom, bottom, rows[-1].column))
         for _, source, target, *xs in group.edges:
             self._edge(group, xs, source, target, items, (*rows, ends[1], ends[0]), gutters)
-        for number, x, y in inside:
+        for number, left, upper in inside:
             held = self.drawing.groups[number]
             title, _, gap = _spaces(held)
-            tops, down = [], y + title
+            placed, y = [], upper + title
             for packed in held.rows:
                 height = self._tallest(held, packed)
-                tops.append(_Row(x, down, down + height))
-                down += height + gap
-            self._group(number, tops, y, y + self.heights[number])
+                placed.append(_Row(left, y, y + height))
+                y += height + gap
+            self._group(number, placed, upper, upper + self.heights[number])
 
     def _edge(
         self,

@@ -32,10 +32,10 @@ from nbcompile.view.facts.kernels import Sources, artifact_lines, launch_facts, 
 from nbcompile.view.facts.parts import selected
 from nbcompile.view.facts.schedules import explained
 from nbcompile.view.facts.search import searches
-from nbcompile.view.facts.timings import TimingRow, timings
+from nbcompile.view.facts.timings import TimingRow, note, timing_table, timings
 from nbcompile.view.facts.titles import STAGE_TITLE, graph_title
 from nbcompile.view.html.highlight import highlight_lines
-from nbcompile.view.html.rows import Caps, Rows, Text, clip_line, lines_label, take
+from nbcompile.view.html.rows import Caps, Excerpt, NumberedText, clip_line, lines_label, take
 from nbcompile.view.html.styles import Styler
 
 
@@ -56,7 +56,7 @@ class Model:
 
     # The cell
 
-    def cell(self) -> Rows:
+    def cell(self) -> Excerpt:
         rows = cell_lines(self.record, self.facts.calls, self.links)
         shown = take(rows, self.caps.cell_lines)
         starts = self.record.cell.body_starts if self.record.cell else 1
@@ -87,7 +87,7 @@ class Model:
                     "share": row.share,
                 }
             )
-        return Rows(out, shown.more)
+        return Excerpt(out, shown.more)
 
     # Pictures
 
@@ -194,12 +194,12 @@ class Model:
 
     # Kernels and texts
 
-    def kernels(self) -> Rows:
+    def kernels(self) -> Excerpt:
         shares = {call.id: call.share for call in self.facts.calls}
         heaviest = max(self.record.kernels, key=lambda k: shares.get(k.id, 0.0), default=None)
         shown = take(self.record.kernels, self.caps.kernels)
         sources = Sources(self.css, self.caps, self._lines, artifact_lines(self.record, self.caps))
-        return Rows(
+        return Excerpt(
             [self._kernel(k, shares.get(k.id, 0.0), k is heaviest, sources) for k in shown.items], shown.more
         )
 
@@ -222,7 +222,7 @@ class Model:
             "recomputed": clip(", ".join(self._name(id) for id in kernel.recomputed[:12]), 160),
             "time": time_facts(self._points.get(kernel.id)),
             "spills": f"spills {bytes_text(spilled)} a thread" if spilled else "",
-            "launches": Rows(
+            "launches": Excerpt(
                 [launch_facts(each, len(kernel.launches) > 1) for each in launches.items], launches.more
             ),
             "sources": texts,
@@ -234,42 +234,34 @@ class Model:
         roof = self._roof
         if roof is None or not self.record.kernels:
             return None
-        figures = table(roof)
-        rows = take(figures.rows, self.caps.rows // 3)
-        widths = [max(map(len, column)) for column in zip(figures.heads, *rows.items, strict=True)]
-        ranged = [
-            tuple(
-                cell.rjust(width) if n else cell
-                for n, (cell, width) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in rows.items
-        ]
+        figures = table(roof, self.caps.rows // 3)
         return {
             "title": roof.title,
             "summary": roof.summary,
             "launching": roof.launching,
             "open": roof.ceilings.target != "cpu",
             "picture": self.show(roofline_picture(roof, self.css.tone)),
-            "heads": figures.heads,
-            "rows": Rows(ranged, rows.more),
-            "folded": len(rows.items) > 12,
+            "table": figures,
+            "folded": f"{len(figures.rows) + max(0, figures.more)} kernels as a table"
+            if len(figures.rows) > 12
+            else "",
         }
 
-    def text(self, text: str, language: str, limit: int) -> Text:
+    def text(self, text: str, language: str, limit: int) -> NumberedText:
         lines = text.rstrip().split("\n")
         shown = take(lines, limit)
         body = "\n".join(clip_line(line, self.caps.width) for line in shown.items)
-        return Text(highlight_lines(body, language, self.css), (), shown.more)
+        return NumberedText(highlight_lines(body, language, self.css), (), shown.more)
 
-    def texts(self) -> Rows:
+    def texts(self) -> Excerpt:
         """The texts of all stages, in the order of the pipeline."""
         graphs = [graph for graph in self.record.graphs if graph.text.strip()]
         order = list(STAGE_TITLE)
         graphs.sort(key=lambda g: order.index(g.stage) if g.stage in order else 9)
         shown = take(graphs, 2 * self.caps.graphs)
-        return Rows([self._stage_text(graph) for graph in shown.items], shown.more)
+        return Excerpt([self._stage_text(graph) for graph in shown.items], shown.more)
 
-    def _stage_text(self, graph: Graph) -> tuple[str, str, Text]:
+    def _stage_text(self, graph: Graph) -> tuple[str, str, NumberedText]:
         nouns = ("loop or call", "loops and calls") if graph.stage == "loops" else ("node", "")
         size = count_text(len(fact.working(graph)), *nouns)
         return self.title(graph), size, self.text(graph.text, "ir", self.caps.text_lines)
@@ -277,26 +269,23 @@ class Model:
     # Numbers
 
     def timings(self) -> list[dict[str, Any]]:
+        """What was timed, as bars and as a table."""
         out = []
+        most = min(24, self.caps.rows)
         for group in timings(self.record)[: self.caps.graphs]:
-            shown = take(group.rows, min(24, self.caps.rows))
-            rows = [_timing(row) for row in shown.items]
-            measured = self.record.measurements
-            bars = [(measured[t.measurement], r["bar_note"]) for t, r in zip(shown.items, rows, strict=True)]
+            bars = [(self.record.measurements[row.measurement], _bar_note(row)) for row in group.rows[:most]]
             picture = timing_picture(bars, fact.contestant(self.record), self.css.tone)
             out.append(
                 {
                     "what": clip(group.what, 60),
-                    "rows": rows,
-                    "more": shown.more,
                     "about": group.about,
-                    "noted": any(row["note"] for row in rows),
+                    "table": timing_table(group, most),
                     "picture": self.show(picture),
                 }
             )
         return out
 
-    def accuracy(self) -> tuple[Rows, Rows]:
+    def accuracy(self) -> tuple[Excerpt, Excerpt]:
         """Outputs that differ, and outputs that agree."""
         differ: list[dict[str, str]] = []
         agree: list[dict[str, str]] = []
@@ -311,16 +300,16 @@ class Model:
 
     # Lists
 
-    def breaks(self) -> Rows:
+    def breaks(self) -> Excerpt:
         return take(
             ((break_line(b.spans), clip(b.reason, 240), clip(b.hint, 240)) for b in self.record.breaks),
             self.caps.rows // 4,
         )
 
-    def notes(self) -> Rows:
+    def notes(self) -> Excerpt:
         return take((clip(note, 300) for note in self.record.notes), self.caps.rows // 4)
 
-    def recompiles(self) -> Rows:
+    def recompiles(self) -> Excerpt:
         return take(
             (
                 (break_line(r.spans), clip(r.function, 60), clip(r.reason, 240))
@@ -329,7 +318,7 @@ class Model:
             self.caps.rows // 4,
         )
 
-    def guards(self) -> Rows:
+    def guards(self) -> Excerpt:
         return take(
             (
                 (clip(g.graph, 24), clip(g.kind, 40), clip(g.name, 80), clip("; ".join(g.code[:6]), 200))
@@ -338,11 +327,11 @@ class Model:
             self.caps.rows // 4,
         )  # fmt: skip
 
-    def autotune(self) -> Rows:
+    def autotune(self) -> Excerpt:
         """What was tried for each kernel, the fastest first."""
         return take(searches(self.record, self._name, self.caps.rows // 2), self.caps.rows // 4)
 
-    def passes(self) -> Rows:
+    def passes(self) -> Excerpt:
         return take(
             (
                 (clip(p.name, 60), milliseconds_text(p.milliseconds), clip(_arrow(p.before, p.after), 80),
@@ -375,24 +364,8 @@ class Model:
         return [(name, clip(value, 300)) for name, value in pairs if value]
 
 
-def _timing(row: TimingRow) -> dict[str, Any]:
-    """One contestant in words."""
-    reason = clip(row.reason, 120) if row.counts else f"ran eager: {clip(row.reason, 120)}"
-    pays = count_text(row.break_even, "call") if row.break_even is not None else None
-    spread = " – ".join(map(seconds_text, (row.p10, row.p90)))
-    return {
-        "name": row.name,
-        "ours": row.own,
-        "median": seconds_text(row.median) if row.counts else "–",
-        "spread": spread if row.p10 is not None else "–",
-        "ratio": f"{row.ratio:.2f}×" if row.ratio else "–",
-        "first": seconds_text(row.first),
-        "warm": seconds_text(row.warm),
-        "cold": seconds_text(row.cold),
-        "pays": pays or ("never" if row.never else "–"),
-        "note": reason,
-        "bar_note": reason or (f"compile {seconds_text(row.cold)}" if row.cold is not None else ""),
-    }
+def _bar_note(row: TimingRow) -> str:
+    return note(row) or (f"compile {seconds_text(row.cold)}" if row.cold is not None else "")
 
 
 def _dim(text: str, css: Styler) -> Markup:

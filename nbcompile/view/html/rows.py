@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -38,7 +39,7 @@ class Caps:
 
 
 @dataclass(frozen=True)
-class Rows:
+class Excerpt:
     """The shown part of a list, and how many are not shown."""
 
     items: Sequence[Any]
@@ -46,7 +47,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Text:
+class NumberedText:
     """A text with line numbers; ``gutter`` names the cell lines that each line serves, or other lines,
     in the words of ``about``."""
 
@@ -73,12 +74,12 @@ def first_line_kept(text: S) -> S:
     return text.__class__("\u00a0") + text if text.startswith("\n") else text
 
 
-def take(items: Iterable[T], limit: int) -> Rows:
+def take(items: Iterable[T], limit: int) -> Excerpt:
     """The first ``limit`` items; a remainder of one or two is not worth leaving out."""
     held = list(items)
     if len(held) <= limit + 2:
-        return Rows(held)
-    return Rows(held[:limit], len(held) - limit)
+        return Excerpt(held)
+    return Excerpt(held[:limit], len(held) - limit)
 
 
 def lines_label(lines: Sequence[int]) -> str:
@@ -94,3 +95,11 @@ def lines_label(lines: Sequence[int]) -> str:
 def clip_line(line: str, width: int) -> str:
     """One line of code cut at ``width`` characters; its indentation stays."""
     return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """Without lone surrogates and control characters, which neither UTF-8 nor a browser can carry."""
+    return _UNPRINTABLE.sub("\ufffd", text)
+
+
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff\ufffe\uffff]")

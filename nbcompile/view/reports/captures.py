@@ -5,7 +5,7 @@ from __future__ import annotations
 from nbcompile.record.captures import PROBES, Capture, Captures
 from nbcompile.units import clip, count_text, ratio_text, seconds_text
 from nbcompile.view.reports import report
-from nbcompile.view.reports.report import Cell, Section, Value
+from nbcompile.view.reports.report import Section, Styled, Value
 
 COLUMNS = 100
 MARKS = {"silently wrong": "✗", "raises": "!", "recompiles": "↻", "right": "✓", "not probed": "–"}
@@ -33,16 +33,16 @@ def to_html(found: Captures) -> str:
 def _table(found: Captures) -> Section:
     """A row a way, with a mark for each probe."""
     probes = _probes(found)
-    heads = ("", "captured", "nodes", "capture", "a call", "vs eager",
-             *(Cell(probe, tip=PROBES[probe]) for probe in probes))  # fmt: skip
+    marked = (Styled(probe, tip=PROBES[probe]) for probe in probes)
+    heads: tuple[Value, ...] = ("", "captured", "nodes", "capture", "a call", "vs eager", *marked)
     rows: list[tuple[Value, ...]] = []
     if found.seconds is not None:
         rows.append(("eager", "", "", "", seconds_text(found.seconds), "", *("" for _ in probes)))
     for capture in found.captures:
         tone = {"absent": "dim", "no": "no"}.get(capture.captured, "")
         rows.append((
-            Cell(capture.title, "strong"),
-            Cell(capture.captured, tone),
+            Styled(capture.title, "strong"),
+            Styled(capture.captured, tone),
             "" if capture.nodes is None else str(capture.nodes),
             seconds_text(capture.capture_seconds),
             seconds_text(capture.seconds),
@@ -56,7 +56,7 @@ def _mark(capture: Capture, probe: str) -> Value:
     finding = next((finding for finding in capture.findings if finding.probe == probe), None)
     verdict = finding.verdict if finding is not None else "not probed"
     evidence = f"{finding.verdict}: {clip(finding.evidence, 300)}" if finding is not None else ""
-    return Cell(MARKS[verdict] if capture.findings else "", TONES[verdict], evidence)
+    return Styled(MARKS[verdict] if capture.findings else "", TONES[verdict], evidence)
 
 
 def _fold(capture: Capture) -> Section:

@@ -8,7 +8,7 @@ from nbcompile.record.compilation import Span
 from nbcompile.record.ranks import Bucket, Difference, RankRecord, RanksResult
 from nbcompile.units import bytes_text, clip, clip_middle, count_text, percent_text, seconds_text
 from nbcompile.view.reports import report
-from nbcompile.view.reports.report import Cell, Section
+from nbcompile.view.reports.report import Section, Styled
 
 _HEADS = ("rank", "graphs", "kernels", "breaks", "compile", "cell", "steady", "eager", "collectives",
           "hidden", "exposed")  # fmt: skip
@@ -29,7 +29,7 @@ def to_html(result: RanksResult) -> str:
 def _sections(result: RanksResult) -> list[Section]:
     ranks = tuple(_row(record) for record in result.ranks)
     out = [Section("", _HEADS, ranks, right=range(1, len(_HEADS)))]
-    if warnings := tuple(Cell(text, "bad") for text in _warnings(result)):
+    if warnings := tuple(Styled(text, "bad") for text in _warnings(result)):
         out.append(Section("warnings", lines=warnings))
     if buckets := result.ranks[0].buckets:
         heads = ("bucket", "graph", "bytes", "begins", "parameters")

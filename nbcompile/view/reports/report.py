@@ -8,20 +8,19 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from nbcompile.units import clip, wrap
-from nbcompile.view.html.fragment import printable
+from nbcompile.view.html.rows import first_line_kept, printable
 from nbcompile.view.html.styles import Styler
 
 _WIDEST, _LINES = 60, 8
 _LISTING = 20_000
-_NARROW = 90
-"""Characters before a table's last column, above which it goes on lines of its own if it is longer."""
-_SHORT = 20
+_NARROW = 30
+"""Characters beside a table's other columns, below which a longer text goes on lines of its own."""
 _UNBROKEN = 28
 """Characters of an HTML cell, above which its column's cells may be broken into lines."""
 
 
 @dataclass(frozen=True)
-class Cell:
+class Styled:
     """A text in a style of :mod:`nbcompile.view.html.styles`; HTML shows ``tip`` where it is pointed at."""
 
     text: str
@@ -29,14 +28,15 @@ class Cell:
     tip: str = ""
 
 
-Value = str | Cell
+Value = str | Styled
 
 
 @dataclass(frozen=True)
 class Section:
     """``rows`` under ``heads``, then ``lines``, then ``listing``, a preformatted text that HTML folds away,
     then the sections in it. Columns whose numbers are in ``right`` hold figures; HTML draws a line above the
-    rows whose numbers are in ``ruled``, and folds all away if ``folded``."""
+    rows whose numbers are in ``ruled``, and folds all away if ``folded``. ``more`` rows are left out.
+    A table that may be long is ``dense``: a style for every cell would be most of its bytes in HTML."""
 
     title: str = ""
     heads: tuple[Value, ...] = ()
@@ -47,6 +47,8 @@ class Section:
     right: Collection[int] = ()
     ruled: Collection[int] = ()
     folded: bool = False
+    dense: bool = False
+    more: int = 0
 
 
 def to_text(title: str, sections: Sequence[Section], width: int = 120) -> str:
@@ -59,7 +61,7 @@ def to_text(title: str, sections: Sequence[Section], width: int = 120) -> str:
 
 def _section_text(section: Section, width: int) -> list[str]:
     out = [section.title] if section.title else []
-    out += _table(section, width)
+    out += table_text(section, width)
     for line in section.lines:
         first, *rest = wrap(_plain(line), width - 4, 3)
         out += [f"  {first}", *(f"    {each}" for each in rest)]
@@ -67,7 +69,8 @@ def _section_text(section: Section, width: int) -> list[str]:
     return out + [line for each in section.inner for line in _section_text(each, width)]
 
 
-def _table(section: Section, width: int) -> list[str]:
+def table_text(section: Section, width: int) -> list[str]:
+    """The lines of a section's table, of at most ``width`` columns where its own fit."""
     if not section.rows:
         return []
     used, shown = _used(section)
@@ -80,15 +83,15 @@ def _table(section: Section, width: int) -> list[str]:
             for n, cell, size in zip(used, row, widths)
         ]
         start, last = "  ".join(cells[:-1]), (cells[-1] if used[-1] in section.right else row[-1])
-        if len(start) > _NARROW and len(last) > _SHORT:
+        room = width - len(start) - 4
+        if room < _NARROW and len(last) > room:
             out.append(f"  {start}")
             out += [f"      {line}" for line in wrap(last, width - 6, _LINES) if line]
             continue
-        room = max(width - len(start) - 4, len(last) if len(last) <= _SHORT else 0)
         first, *rest = wrap(last, room, _LINES) if used[-1] not in section.right else [last]
         out.append(f"  {start}  {first}" if cells[:-1] else f"  {first}")
         out += [" " * (len(start) + 4) + line for line in rest]
-    return out
+    return out + ([f"  … {section.more:,} more"] if section.more > 0 else [])
 
 
 def _used(section: Section) -> tuple[list[int], list[tuple[Value, ...]]]:
@@ -100,7 +103,7 @@ def _used(section: Section) -> tuple[list[int], list[tuple[Value, ...]]]:
 
 
 def _plain(value: Value) -> str:
-    return value.text if isinstance(value, Cell) else value
+    return value.text if isinstance(value, Styled) else value
 
 
 def to_html(title: str, sections: Sequence[Section], about: Sequence[str] = ()) -> str:
@@ -109,18 +112,21 @@ def to_html(title: str, sections: Sequence[Section], about: Sequence[str] = ()) 
     css = Styler(page=False)
     head = _tag("p", css("verdict", "none"), title)
     head += Markup("").join(_tag("div", css("meta"), line) for line in about)
-    body = Markup("").join(_section_html(section, css) for section in sections)
+    body = Markup("").join(section_html(section, css) for section in sections)
     return printable(str(_tag("div", css("root"), _tag("div", css("head"), head) + body)))
 
 
-def _section_html(section: Section, css: Styler) -> Markup:
+def section_html(section: Section, css: Styler) -> Markup:
+    """A section as HTML in the styles of ``css``, everything escaped."""
     out = Markup("")
     if section.title and not section.folded:
         out += _tag("p", css("title"), section.title)
     if section.rows:
         out += _tag("div", css("scroll"), _tag("table", css("table"), _rows_html(section, css)))
+    if section.more > 0:
+        out += _tag("div", css("note", "dim"), f"… {section.more:,} more")
     for line in section.lines:
-        style = line.style if isinstance(line, Cell) else ""
+        style = line.style if isinstance(line, Styled) else ""
         out += _tag("div", css(*["note", style][: 1 + bool(style)]), _plain(line))
     if section.listing:
         text, more = section.listing[:_LISTING], len(section.listing) - _LISTING
@@ -128,7 +134,7 @@ def _section_html(section: Section, css: Styler) -> Markup:
         shown = _tag("div", css("scroll"), _tag("pre", css("pre"), text))
         out += _fold(css, f"{len(text.splitlines())} lines", shown)
     for each in section.inner:
-        out += _section_html(each, css)
+        out += section_html(each, css)
     return _fold(css, section.title, out) if section.folded else out
 
 
@@ -143,12 +149,22 @@ def _rows_html(section: Section, css: Styler) -> Markup:
         styles = ["numh" if n in section.right else "th" for n in used]
         heads = (_cell(css, style, head, "th") for style, head in zip(styles, shown.pop(0)))
         out += _tag("tr", css("row"), Markup("").join(heads))
+    if section.dense:
+        columns = (_column(css, [*map(_plain, column)], n, section) for n, column in zip(used, zip(*shown)))
+        return out + _tag("tr", css("cellrow"), Markup("").join(columns))
     broken = [max(len(_plain(value)) for value in column) > _UNBROKEN for column in zip(*shown)]
     styles = ["num" if n in section.right else "tdw" if wide else "td" for n, wide in zip(used, broken)]
     for number, row in enumerate(shown):
         cells = Markup("").join(_cell(css, style, value) for style, value in zip(styles, row))
         out += _tag("tr", css("row", *(["rule"] if number in section.ruled else [])), cells)
     return out
+
+
+def _column(css: Styler, values: Sequence[str], number: int, section: Section) -> Markup:
+    """All of a column as one cell, a line a row."""
+    width = max(map(len, values)) if number in section.right else 0
+    text = first_line_kept("\n".join(value.rjust(width) for value in values))
+    return _tag("td", css("gcol"), _tag("pre", css(*["pre", "dim"][: 1 + bool(number)]), text))
 
 
 def _cell(css: Styler, style: str, value: Value, tag: str = "td") -> Markup:
