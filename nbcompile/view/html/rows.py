@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, TypeVar
 
 from markupsafe import Markup
@@ -29,13 +29,10 @@ class Caps:
     artifact_lines: int = 400
 
     def shrunk(self, factor: float) -> Caps:
-        def scale(value: int, least: int) -> int:
-            return max(least, int(value * factor))
-
-        return Caps(scale(self.rows, 6), scale(self.kernels, 3), scale(self.code_lines, 20),
-                    scale(self.text_lines, 20), scale(self.cell_lines, 30), scale(self.pictures, 1),
-                    scale(self.boxes, 30), scale(self.width, 100), scale(self.graphs, 1),
-                    scale(self.artifact_lines, 20))  # fmt: skip
+        """A ``factor`` of each, but never less than a view needs to be of use."""
+        least = Caps(6, 3, 20, 20, 30, 1, 30, 100, 1, 20)
+        sizes = zip(astuple(self), astuple(least), strict=True)
+        return Caps(*(max(few, int(size * factor)) for size, few in sizes))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from nbcompile.view.reports.report import Section, Styled, Value
 COLUMNS = 100
 MARKS = {"silently wrong": "✗", "raises": "!", "recompiles": "↻", "right": "✓", "not probed": "–"}
 TONES = {"silently wrong": "no", "raises": "user", "recompiles": "dim", "right": "yes", "not probed": "dim"}
-LEGEND = "✗ silently wrong   ! raises   ↻ right after another capture   ✓ right   – not probed"
+LEGEND = "✗ silently wrong · ! raises · ↻ right after another capture · ✓ right · – not probed"
 
 
 def to_text(found: Captures) -> str:
