@@ -18,7 +18,7 @@ MAX_ARGUMENTS = 12
 MAX_EDGES = 30_000
 MAX_INPUTS = 24
 """Inputs of one group: more are put in a group of their own."""
-LABEL = 30
+LABEL = 26
 FIRST_SHOWN = 300
 """Boxes that are to be seen at first."""
 
@@ -277,7 +277,7 @@ def left_out_words(hidden: Sequence[Node], constants: int, known: Mapping[str, N
 
 def kernel_label(compilation: Compilation, kernel: Kernel) -> str:
     """``k0 add_layer_norm``."""
-    return clip(f"{short_id(compilation, kernel.id)} {kernel.name}", LABEL)
+    return clip(f"{short_id(compilation, kernel.id)} {kernel.name}", LABEL + 4)
 
 
 def loop_label(node: Node) -> str:

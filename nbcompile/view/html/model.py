@@ -37,6 +37,7 @@ from nbcompile.view.facts.titles import STAGE_TITLE, graph_title
 from nbcompile.view.html.highlight import highlight_lines
 from nbcompile.view.html.rows import Caps, Excerpt, NumberedText, clip_line, lines_label, take
 from nbcompile.view.html.styles import Styler
+from nbcompile.view.reports.report import Section, Styled, Value
 
 
 class Model:
@@ -154,7 +155,7 @@ class Model:
 
     def decisions(self) -> dict[str, Any]:
         ordered = sorted(self.record.decisions, key=lambda d: -d.bytes_saved)
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 "pair": self._pair(d),
                 "accepted": d.accepted,
@@ -174,7 +175,12 @@ class Model:
             "overruled": sum(1 for row in rows if row["overruled"]),
             "lined": any(row["lines"] for row in rows),
             "saved": bytes_text(sum(d.bytes_saved for d in ordered if d.accepted)),
-            "folded": take(accepted if fold else [], self.caps.rows // 4),
+            "folded_count": len(accepted) if fold else 0,
+            "folded": _dense(
+                [(row["pair"], row["saved"], row["lines"], row["why"]) for row in accepted],
+                self.caps.rows // 4,
+                ("pair", "saves", "line", "why"),
+            ),
             "shown": take(other if fold else accepted + other, self.caps.rows // 8),
         }
 
@@ -285,18 +291,19 @@ class Model:
             )
         return out
 
-    def accuracy(self) -> tuple[Excerpt, Excerpt]:
+    def accuracy(self) -> list[Section]:
         """Outputs that differ, and outputs that agree."""
-        differ: list[dict[str, str]] = []
-        agree: list[dict[str, str]] = []
+        differ: list[tuple[Value, ...]] = []
+        agree: list[tuple[Value, ...]] = []
         for a in self.record.accuracy:
-            row = {
-                "who": clip(a.contestant, 40), "output": clip(a.output, 60), "error": error_text(a.error),
-                "eager": error_text(a.eager_error), "apart": error_text(a.max_difference),
-                "reason": clip(a.reason, 160), "verdict": "✓ agrees" if a.agrees else "✗ differs",
-            }  # fmt: skip
+            figures = (error_text(each) for each in (a.error, a.eager_error, a.max_difference))
+            verdict = "✓ agrees" if a.agrees else Styled("✗ differs", "no")
+            row = (clip(a.contestant, 40), clip(a.output, 60), *figures, verdict, clip(a.reason, 160))
             (agree if a.agrees else differ).append(row)
-        return take(differ, self.caps.rows // 8), take(agree, self.caps.rows // 2)
+        heads = ("", "output", "error", "eager's error", "largest difference", "", "")
+        shown = take(differ, self.caps.rows // 8)
+        worse = Section(heads=heads, rows=tuple(shown.items), right=(2, 3, 4), more=shown.more)
+        return [each for each in (worse, _dense(agree, self.caps.rows // 2, heads)) if each.rows]
 
     # Lists
 
@@ -318,28 +325,26 @@ class Model:
             self.caps.rows // 4,
         )
 
-    def guards(self) -> Excerpt:
-        return take(
-            (
-                (clip(g.graph, 24), clip(g.kind, 40), clip(g.name, 80), clip("; ".join(g.code[:6]), 200))
-                for g in self.record.guards
-            ),
-            self.caps.rows // 4,
-        )  # fmt: skip
+    def guards(self) -> Section:
+        """What must stay true for the code to be reused."""
+        rows = [
+            (clip(g.graph, 24), clip(g.kind, 40), clip(g.name, 80), clip("; ".join(g.code[:6]), 200))
+            for g in self.record.guards
+        ]
+        return _dense(rows, self.caps.rows // 4)
 
     def autotune(self) -> Excerpt:
         """What was tried for each kernel, the fastest first."""
         return take(searches(self.record, self._name, self.caps.rows // 2), self.caps.rows // 4)
 
-    def passes(self) -> Excerpt:
-        return take(
-            (
-                (clip(p.name, 60), milliseconds_text(p.milliseconds), clip(_arrow(p.before, p.after), 80),
-                 clip(p.note, 80))
-                for p in self.record.passes
-            ),
-            self.caps.rows,
-        )  # fmt: skip
+    def passes(self) -> Section:
+        """Every pass, its time, and the graphs before and after it."""
+        rows = [
+            (clip(p.name, 60), milliseconds_text(p.milliseconds), clip(_arrow(p.before, p.after), 80),
+             clip(p.note, 80))
+            for p in self.record.passes
+        ]  # fmt: skip
+        return _dense(rows, self.caps.rows)
 
     def saved(self) -> list[str]:
         """For each forward graph, the tensors kept for the backward pass."""
@@ -353,7 +358,8 @@ class Model:
                 out.append(f"{count} saved for the backward pass ({bytes_text(size)}): {names}")
         return out
 
-    def environment(self) -> list[tuple[str, str]]:
+    def environment(self) -> Section:
+        """Versions, options and flags."""
         e = self.record.environment
         pairs = [("nbcompile", e.nbcompile), ("python", e.python), ("torch", e.torch), ("triton", e.triton),
                  ("platform", e.platform), ("processor", e.processor), ("device", e.device),
@@ -361,7 +367,13 @@ class Model:
                  ("flags", " ".join(e.flags[:60])),
                  ("options", ", ".join(f"{k}={v}" for k, v in list(self.record.options.items())[:40])),
                  ("record", f"{self.record.id} · {self.record.schema}")]  # fmt: skip
-        return [(name, clip(value, 300)) for name, value in pairs if value]
+        return Section(rows=tuple((Styled(name, "dim"), clip(value, 300)) for name, value in pairs if value))
+
+
+def _dense(rows: Sequence[tuple[Value, ...]], most: int, heads: tuple[Value, ...] = ()) -> Section:
+    """A table that may be long."""
+    shown = take(rows, most)
+    return Section(heads=heads, rows=tuple(shown.items), dense=True, more=shown.more)
 
 
 def _bar_note(row: TimingRow) -> str:
