@@ -68,7 +68,7 @@ def to_page(
     """
     from nbcompile.view.html.page import to_page
 
-    return to_page(compilations, title, script=script)
+    return to_page(compilations, title, payload if script else None)
 
 
 def to_text(compilation: Compilation, show: Sequence[str] = ()) -> str:

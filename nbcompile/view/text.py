@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from nbcompile.record.compilation import Compilation, Kernel
 from nbcompile.record.provenance import Links
-from nbcompile.units import bytes_text, clip, clip_middle, percent_text, seconds_text, wrap
+from nbcompile.units import bytes_text, clip, clip_middle, percent_text, wrap
 from nbcompile.view.drawing.pipeline_strip import strip
 from nbcompile.view.drawing.roofline import roofline, table
 from nbcompile.view.facts import facts as fact
@@ -14,6 +14,8 @@ from nbcompile.view.facts.cell_lines import break_line, cell_lines
 from nbcompile.view.facts.kernels import launch_facts
 from nbcompile.view.facts.parts import selected
 from nbcompile.view.facts.search import searches
+from nbcompile.view.facts.timings import timing_table, timings
+from nbcompile.view.reports.report import table_text
 
 COLUMNS = 100
 MARK = {"fused": "+", "library": "=", "fallback": "!", "break": "x", "captured": "·", None: " "}
@@ -149,18 +151,9 @@ def _roofline(compilation: Compilation) -> list[str]:
     roof = roofline(compilation) if compilation.kernels else None
     if roof is None:
         return []
-    figures = table(roof, 22)
-    shown = [figures.heads, *figures.rows[:_ROWS]]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     out = ["", f"Roofline: {roof.title}", *_hung("", roof.summary)]
     out += _hung("", roof.launching) if roof.launching else []
-    for row in shown:
-        cells = [
-            row[0].ljust(widths[0]),
-            *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
-        ]
-        out.append("  " + " ".join(cells))
-    return out + _more(len(figures.rows) - _ROWS, "kernels")
+    return out + table_text(table(roof, _ROWS, 22), COLUMNS)
 
 
 def _autotune(compilation: Compilation, links: Links) -> list[str]:
@@ -186,23 +179,8 @@ def _autotune(compilation: Compilation, links: Links) -> list[str]:
 
 def _timings(compilation: Compilation) -> list[str]:
     out: list[str] = []
-    groups: dict[str, list[int]] = {}
-    for index, measurement in enumerate(compilation.measurements):
-        groups.setdefault(measurement.what, []).append(index)
-    for what, members in list(groups.items())[:_FEW]:
-        header = f"  {'one call':>10} {'p10':>9} {'p90':>9} {'cold':>9} {'warm':>9} {'first':>9}"
-        out += ["", f"{clip(f'Timings: {what}', 28):<28}{header}"]
-        for index in members[:_ROWS]:
-            m = compilation.measurements[index]
-            name = clip(m.contestant if m.mode in ("", "default") else f"{m.contestant} {m.mode}", 26)
-            if not m.counts:
-                out.append(f"  {name:<26}  ran eager: {clip(m.reason, 56)}")
-                continue
-            cost = fact.compile_cost(compilation, m) if m.contestant != "eager" else None
-            cells = (m.quantile(0.1), m.quantile(0.9), cost, m.warm, m.first)
-            row = " ".join(f"{seconds_text(value):>9}" for value in cells)
-            out.append(f"  {name:<26}  {seconds_text(m.median):>10} {row}")
-        out += _more(len(members) - _ROWS)
+    for group in timings(compilation)[:_FEW]:
+        out += ["", f"Timings: {group.about}", *table_text(timing_table(group, _ROWS, 16), COLUMNS)]
     return out
 
 

@@ -91,7 +91,7 @@ def test_eager_is_never_said_to_have_run_eager() -> None:
     )
     text = view.to_text(record)
     row = next(line for line in text.splitlines() if line.startswith("  eager"))
-    assert row.split() == ["eager", *"2 ms 2 ms 2 ms – – 3 ms".split()]
+    assert row.split() == ["eager", *"2 ms 2 ms – 2 ms 1.00× – – 3 ms –".split()]
     page = view.to_html(record)
     assert text.count("ran eager") == page.count("ran eager") - page.count("ran eager: recompile") + 1 == 1
     assert "2.0× faster than eager" in text

@@ -192,12 +192,12 @@ def test_the_roofline_is_a_table_and_a_sentence() -> None:
     roof = roofline(timed)
     assert roof is not None
     assert "1 of 1 kernel bound by memory" in roof.summary and "78% of the limit" in roof.summary
-    figures = table(roof)
+    figures = table(roof, 99)
     assert figures.heads[-3:] == ("predicted", "measured", "of the limit")
     assert figures.rows == (("k0 softmax_mul", "131 MB", "164 Mflop", "1.2", "memory", "39.1 µs", "41.1 µs",
                              "50 µs", "78%"),)  # fmt: skip
     untimed = roofline(record)
-    assert untimed is not None and table(untimed).heads[-1] == "predicted", "no column that says nothing"
+    assert untimed is not None and table(untimed, 99).heads[-1] == "predicted", "no column that says nothing"
     assert "measured 50 µs, 78% of the limit" in view.to_html(timed)
     assert "predicted 41.1 µs" in view.to_html(record)
     assert "78%" in view.to_text(timed) and all(len(line) <= 100 for line in view.to_text(timed).splitlines())
@@ -227,7 +227,7 @@ def test_a_kernel_that_is_mostly_launched_says_so_and_leaves_the_plot_to_the_oth
     assert roof.summary == (
         "1 of 2 kernels bound by memory, 1 by launching; all together at least 39.1 µs, predicted 43.1 µs"
     )
-    figures = table(roof)
+    figures = table(roof, 99)
     assert [row[figures.heads.index("bound by")] for row in figures.rows] == ["memory", "launch"]
 
     def decades(picture: str) -> set[str]:
@@ -249,7 +249,7 @@ def test_the_plot_has_a_dot_for_every_kernel_and_no_label_on_another(count: int,
     assert roof is not None
     picture = roofline_picture(roof, mid)
     root = ET.fromstring(picture.svg)
-    assert len(table(roof).rows) == count
+    assert len(table(roof, 1000).rows) == count
     texts = [(e.text or "", float(e.get("x", 0)), float(e.get("y", 0)), e.get("text-anchor", "start"))
              for e in root.iter(f"{NS}text")]  # fmt: skip
     labels = [item for item in texts if re.fullmatch(r"k\d+(, k\d+)*( \+\d+)?", item[0])]

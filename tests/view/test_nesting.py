@@ -16,8 +16,8 @@ import torch
 from nbcompile import view
 from nbcompile.api import compile as nb_compile
 from nbcompile.record.compilation import Compilation, Graph, Kernel, Node, Span
-from nbcompile.view.drawing.contents import MAX_INPUTS
-from nbcompile.view.drawing.nesting import FIRST_SHOWN, MAX_NODES
+from nbcompile.view.drawing.contents import FIRST_SHOWN, MAX_INPUTS
+from nbcompile.view.drawing.nesting import MAX_NODES
 from nbcompile.view.drawing.tree import MAX_CHILDREN, MAX_DEPTH, Box, grouped, module_path
 from tests.view import fixtures
 from tests.view.drawn import Group, check, pairs

@@ -245,7 +245,7 @@ def test_every_section_of_a_full_record_is_there() -> None:
 
 
 def test_pictures_show_kernels_with_their_loops_and_calls() -> None:
-    fused, fx = (svg for svg in pictures(read(view.to_html(fixtures.transformer()))) if "graph" in svg)
+    fused, fx = (svg for svg in pictures(read(view.to_html(fixtures.transformer())))[1:])
     for label in ("k0 add_layer_norm", "var", "rsqrt", "addmm", "sdpa", "x [16,64,512]"):
         assert f">{label}</text>" in fused, label
     assert ">line 3</text>" in fx and ">layer_norm</text>" in fx
@@ -279,9 +279,9 @@ def test_one_break_is_one_line_of_text() -> None:
 
 def test_a_thousand_nodes_are_quick_small_and_say_what_is_left_out() -> None:
     record = fixtures.large(1000)
-    start = time.perf_counter()
+    start = time.process_time()  # other work on this machine must not fail it
     fragment = view.to_html(record)
-    assert time.perf_counter() - start < 2.0
+    assert time.process_time() - start < 2.0
     assert len(fragment.encode()) < MAX_BYTES
     reader = read(fragment)
     assert "more" in "".join(reader.words)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nbcompile.bench.sweep.table import COLUMNS, TIMES
@@ -11,24 +11,23 @@ from nbcompile.errors import MeasureError
 if TYPE_CHECKING:
     import plotly.graph_objects
 
-    from nbcompile.bench.sweep.result import Sweep
-
 _UNITS = {"speedup": "times eager's speed", "peak_bytes": "bytes", "break_even": "calls", "kernels": ""}
 _COLORS = ("#0072b2", "#009e73", "#d55e00", "#cc79a7", "#e69f00", "#56b4e9", "#80838a", "#8250df")
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 Row = dict[str, Any]
 
 
-def plot(sweep: Sweep, x: str, y: str, color: str, facet: str) -> plotly.graph_objects.Figure:
-    """See :meth:`nbcompile.bench.sweep.result.Sweep.plot`."""
+def plot(
+    axes: Mapping[str, tuple[Any, ...]], rows: Sequence[Row], x: str, y: str, color: str, facet: str
+) -> plotly.graph_objects.Figure:
+    """The ``rows`` of a sweep's table over the ``axes`` of its grid: see
+    :meth:`nbcompile.bench.sweep.result.Sweep.plot`."""
     try:
-        import plotly.graph_objects as go
         from plotly.subplots import make_subplots
     except ImportError as error:
         raise MeasureError(
             "a sweep's plot needs plotly, which is not installed.", advice="Run: pip install plotly"
         ) from error
-    axes = dict(sweep.grid.axes)
     x = x or _varied_key(axes, color)
     for name, allowed in ((x, axes), (color, axes), (facet, {"": (), **axes}), (y, COLUMNS)):
         if name not in allowed:
@@ -36,7 +35,6 @@ def plot(sweep: Sweep, x: str, y: str, color: str, facet: str) -> plotly.graph_o
                 f"{name!r} cannot be drawn.",
                 advice=f"Keys: {', '.join(axes)}. Columns: {', '.join(COLUMNS)}.",
             )
-    rows = [row for row in sweep.rows() if isinstance(row[y], int | float)]
     rest = [key for key, values in axes.items() if key not in (x, color, facet) and len(values) > 1]
     panels = axes[facet] if facet else ("",)
     figure = make_subplots(
@@ -45,42 +43,21 @@ def plot(sweep: Sweep, x: str, y: str, color: str, facet: str) -> plotly.graph_o
         shared_yaxes=True,
         subplot_titles=[f"{facet} = {value}" for value in panels] if facet else None,
     )
+    numbers = [row for row in rows if isinstance(row[y], int | float)]
     filters: list[Row] = []
-    shown: set[object] = set()
+    shown: set[str] = set()
     for column, panel in enumerate(panels, 1):
-        inside = [row for row in rows if not facet or row[facet] == panel]
+        inside = [row for row in numbers if not facet or row[facet] == panel]
         for group in _groups(inside, (color, *rest)):
-            first = group[0]
-            name = str(first[color])
-            variant = tuple(first[key] for key in rest)
-            label = " ".join((name, *(f"{key}={value}" for key, value in zip(rest, variant, strict=True))))
-            place = axes[color].index(first[color])
-            dash = list(dict.fromkeys(tuple(row[key] for key in rest) for row in rows)).index(variant)
-            figure.add_trace(
-                go.Scatter(
-                    x=[row[x] for row in group],
-                    y=[row[y] for row in group],
-                    name=label,
-                    legendgroup=label,
-                    showlegend=label not in shown,
-                    mode="lines+markers",
-                    line={"color": _COLORS[place % len(_COLORS)], "dash": _DASHES[dash % len(_DASHES)]},
-                    error_y=_spread(group) if y == "steady" else None,
-                    customdata=[[row["status"], row["reason"]] for row in group],
-                    hovertemplate=f"{x}=%{{x}}<br>{y}=%{{y:.4s}}<br>%{{customdata[0]}} %{{customdata[1]}}",
-                ),
-                row=1,
-                col=column,
-            )
-            shown.add(label)
-            filters.append({color: first[color], **{key: first[key] for key in rest}})
+            line = _line(group, axes, (x, y, color), rest, numbers)
+            line.showlegend = line.name not in shown
+            figure.add_trace(line, row=1, col=column)
+            shown.add(line.name)
+            filters.append({key: group[0][key] for key in (color, *rest)})
     unit = "seconds" if y in TIMES and y != "speedup" else _UNITS.get(y, "")
-    figure.update_yaxes(
-        title_text=f"{y} ({unit})" if unit else y,
-        type="log" if unit == "seconds" else None,
-        col=1,
-        exponentformat="SI",
-    )
+    title = f"{y} ({unit})" if unit else y
+    scale = "log" if unit == "seconds" else None
+    figure.update_yaxes(title_text=title, type=scale, col=1, exponentformat="SI")
     figure.update_xaxes(title_text=x, type=_scale(axes[x]))
     figure.update_layout(
         updatemenus=_menu(filters, {key: axes[key] for key in (color, *rest)}),
@@ -90,7 +67,37 @@ def plot(sweep: Sweep, x: str, y: str, color: str, facet: str) -> plotly.graph_o
     return figure
 
 
-def _varied_key(axes: dict[str, tuple[Any, ...]], color: str) -> str:
+def _line(
+    group: Sequence[Row],
+    axes: Mapping[str, tuple[Any, ...]],
+    drawn: tuple[str, str, str],
+    rest: Sequence[str],
+    rows: Sequence[Row],
+) -> plotly.graph_objects.Scatter:
+    """One line: the points of ``group``, over ``drawn`` (x, y and the key of the colour). What has other
+    values of the keys ``rest`` is dashed in another way."""
+    import plotly.graph_objects as go
+
+    x, y, color = drawn
+    first = group[0]
+    variant = tuple(first[key] for key in rest)
+    label = " ".join((str(first[color]), *(f"{key}={value}" for key, value in zip(rest, variant))))
+    place = axes[color].index(first[color])
+    dash = list(dict.fromkeys(tuple(row[key] for key in rest) for row in rows)).index(variant)
+    return go.Scatter(
+        x=[row[x] for row in group],
+        y=[row[y] for row in group],
+        name=label,
+        legendgroup=label,
+        mode="lines+markers",
+        line={"color": _COLORS[place % len(_COLORS)], "dash": _DASHES[dash % len(_DASHES)]},
+        error_y=_spread(group) if y == "steady" else None,
+        customdata=[[row["status"], row["reason"]] for row in group],
+        hovertemplate=f"{x}=%{{x}}<br>{y}=%{{y:.4s}}<br>%{{customdata[0]}} %{{customdata[1]}}",
+    )
+
+
+def _varied_key(axes: Mapping[str, tuple[Any, ...]], color: str) -> str:
     """What to draw over: the first size that varies, else any key that does, else the first key."""
     from nbcompile.bench.sweep.grid import KEYS
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -115,7 +116,7 @@ class Sweep:
         of ``facet``; a menu picks one value of another key. MeasureError where plotly is not installed."""
         from nbcompile.bench.sweep.plot import plot
 
-        return plot(self, x, y, color, facet)
+        return plot(dict(self.grid.axes), self.rows(), x, y, color, facet)
 
     def by_key(self) -> dict[str, Outcome]:
         """Outcomes by what each point is known by in a store."""
@@ -125,16 +126,15 @@ class Sweep:
         return len(self.outcomes)
 
     def __repr__(self) -> str:
-        counts: dict[str, int] = {}
-        for outcome in self.outcomes.values():
-            counts[outcome.status] = counts.get(outcome.status, 0) + 1
+        counts = Counter(outcome.status for outcome in self.outcomes.values())
         told = ", ".join(f"{count} {status}" for status, count in counts.items())
         return "\n".join((f"<Sweep of {len(self)} points: {told}>", self.advice(), *self.notes))
 
     def _repr_html_(self) -> str:
         from nbcompile.bench.sweep.html import to_html
 
-        return to_html(self)
+        axes = [key for key, _ in self.grid.axes]
+        return to_html(axes, self.outcomes, self.advice(), self.notes)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         return {"text/html": self._repr_html_(), "text/plain": repr(self)}

@@ -1,47 +1,30 @@
 """Where the boxes of a directed graph go: layers by longest path, crossings reduced by barycentre sweeps.
 
-Pure geometry: sizes and edges in, coordinates in pixels out. It knows nothing of compilations or SVG.
+Pure geometry: widths and edges in, coordinates in pixels out. It knows nothing of compilations or SVG.
 Any input is laid out, cycles and dangling edges included: an edge that points backwards in the order
 the boxes were given is treated as if it ran forwards, and edges to unknown boxes are ignored.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-Point = tuple[float, float]
 Edge = tuple[str, str]
 
 SWEEPS = 6
-MAX_COLUMNS = 6
 BEND_WIDTH = 6.0
 MAX_BENDS = 6000
 """Long edges get one bend a layer so that they run between boxes; beyond this many they run straight."""
 
 
-@dataclass(frozen=True)
-class Layout:
-    """``places`` are top left corners, ``routes`` run from a box's bottom edge to another's top edge.
-
-    Between two route points that differ in x and y runs a curve, else a straight line. All in pixels.
-    """
-
-    width: float
-    height: float
-    places: Mapping[str, Point]
-    routes: Mapping[Edge, tuple[Point, ...]]
-
-
 @dataclass(eq=False)
 class Item:
-    """A box, or a bend of a long edge (zero height): what a layer is made of."""
+    """A box, or a bend of a long edge: what a layer is made of."""
 
     name: str
     width: float
-    height: float
     layer: int = 0
     x: float = 0.0  # centre
     above: list[Item] = field(default_factory=list)
@@ -62,30 +45,8 @@ class Layered:
     chains: Mapping[Edge, Sequence[Item]]
 
 
-def lay_out(
-    sizes: Mapping[str, tuple[float, float]],
-    edges: Sequence[Edge],
-    *,
-    gap_x: float = 18.0,
-    gap_y: float = 26.0,
-    max_width: float = 1000.0,
-    max_height: float = math.inf,
-    fold_width: float = 0.0,
-) -> Layout:
-    """Coordinates for boxes of the given (width, height) and the edges between them.
-
-    ``sizes`` is read in order, which should be a topological order. A layer wider than ``max_width``
-    flows into the next. A drawing taller than ``max_height`` is folded into columns where it is slim
-    enough for them to stand side by side within ``fold_width``.
-    """
-    drawn = layered(sizes, edges, gap_x=gap_x, max_width=max_width)
-    tops, total = _place_y(drawn.layers, gap_y)
-    columns = _columns(drawn.layers, tops, total, fold_width, max_height)
-    return _finish(drawn, tops, columns)
-
-
 def layered(
-    sizes: Mapping[str, tuple[float, float]],
+    widths: Mapping[str, float],
     edges: Sequence[Edge],
     *,
     top: Sequence[str] = (),
@@ -94,15 +55,19 @@ def layered(
     bend_gap: float = 18.0,
     max_width: float = 1000.0,
 ) -> Layered:
-    """The layers of a graph, see :func:`lay_out`. ``top`` and ``bottom`` name ports: points without extent
-    that edges come from or lead to, in a layer of their own above and below all boxes."""
-    ports = dict.fromkeys((*top, *bottom), (BEND_WIDTH, 0.0))
-    whole = {**dict.fromkeys(top), **dict.fromkeys(sizes), **dict.fromkeys(bottom)}
+    """The layers of a graph of boxes of these widths.
+
+    ``widths`` is read in order, which should be a topological order. A layer wider than ``max_width`` flows
+    into the next. ``top`` and ``bottom`` name ports: points without extent that edges come from or lead to,
+    in a layer of their own above and below all boxes. All in pixels; crossings are reduced as by Sugiyama,
+    Tagawa and Toda (1981).
+    """
+    whole = {**dict.fromkeys(top), **dict.fromkeys(widths), **dict.fromkeys(bottom)}
     forward = _forward_edges(whole, edges)
-    boxes = {name: Item(name, width, height) for name, (width, height) in sizes.items()}
+    boxes = {name: Item(name, width) for name, width in widths.items()}
     inner = {edge: ends for edge, ends in forward.items() if ends[0] in boxes and ends[1] in boxes}
     _assign_layers(boxes, inner, gap_x, max_width)
-    items = boxes | {name: Item(name, *size, bend=True) for name, size in ports.items()}
+    items = boxes | {name: Item(name, BEND_WIDTH, bend=True) for name in dict.fromkeys((*top, *bottom))}
     for item in boxes.values():
         item.layer += bool(top)
     for name in bottom:
@@ -113,9 +78,9 @@ def layered(
     return Layered(items, layers, chains)
 
 
-def _forward_edges(sizes: Mapping[str, object], edges: Sequence[Edge]) -> dict[Edge, Edge]:
+def _forward_edges(boxes: Mapping[str, object], edges: Sequence[Edge]) -> dict[Edge, Edge]:
     """Each known edge once, no self loops, mapped to its direction down the page."""
-    order = {name: place for place, name in enumerate(sizes)}
+    order = {name: place for place, name in enumerate(boxes)}
     out: dict[Edge, Edge] = {}
     for source, target in edges:
         if source in order and target in order and source != target:
@@ -177,7 +142,7 @@ def _with_bends(
                 # All long edges of one box share their bends: one line that branches off, not a bundle.
                 bend = shared.get((first.name, layer))
                 if bend is None:
-                    bend = Item("", BEND_WIDTH, 0.0, layer, bend=True, origin=first)
+                    bend = Item("", BEND_WIDTH, layer, bend=True, origin=first)
                     shared[first.name, layer] = bend
                     layers[layer].append(bend)
                 chain.append(bend)
@@ -264,114 +229,6 @@ def _separate(layer: list[Item], wanted: Sequence[float], gap_x: float, bend_gap
         for _ in range(members):
             layer[index].x = mean + offsets[index]
             index += 1
-
-
-def _place_y(layers: Sequence[Sequence[Item]], gap_y: float) -> tuple[list[tuple[float, float]], float]:
-    """(top, height) of every layer, and the height of all."""
-    tops, y = [], 0.0
-    for layer in layers:
-        height = max((item.height for item in layer), default=0.0)
-        tops.append((y, height))
-        y += height + gap_y
-    return tops, max(0.0, y - gap_y)
-
-
-def _columns(
-    layers: Sequence[Sequence[Item]],
-    tops: list[tuple[float, float]],
-    total: float,
-    fold_width: float,
-    max_height: float,
-) -> list[tuple[int, int]]:
-    """Ranges of layers, one a column. One column unless folding makes the drawing fit better."""
-    whole = [(0, len(layers))]
-    if total <= max_height or not any(layers):
-        return whole
-    for count in range(min(MAX_COLUMNS, math.ceil(total / max_height)), 1, -1):
-        columns = _cut(layers, tops, total, count)
-        if sum(_extent(layers[first:last])[1] + 50 for first, last in columns) - 50 <= fold_width:
-            return columns
-    return whole
-
-
-def _extent(layers: Sequence[Sequence[Item]]) -> tuple[float, float]:
-    """(left edge, width) of these layers."""
-    low = min((item.x - item.width / 2 for layer in layers for item in layer), default=0.0)
-    high = max((item.x + item.width / 2 for layer in layers for item in layer), default=0.0)
-    return low, high - low
-
-
-def _cut(
-    layers: Sequence[Sequence[Item]], tops: list[tuple[float, float]], total: float, count: int
-) -> list[tuple[int, int]]:
-    """``count`` ranges of layers (or fewer) of about equal height, cut where few edges cross."""
-    cuts = [0]
-    for column in range(1, count):
-        aim = total * column / count
-        near = [k for k in range(cuts[-1] + 1, len(layers)) if abs(tops[k][0] - aim) < total / count / 4]
-        near = near or [min(range(cuts[-1] + 1, len(layers)), key=lambda k: abs(tops[k][0] - aim), default=0)]
-        if near[0] <= cuts[-1]:
-            break
-        # Cut where the fewest edges cross; among equals nearest to an even split.
-        crossing = {k: sum(len(item.above) for item in layers[k]) for k in near}
-        cuts.append(min(near, key=lambda k: (crossing[k], abs(tops[k][0] - aim))))
-    return list(zip(cuts, [*cuts[1:], len(layers)], strict=True))
-
-
-def _finish(
-    drawn: Layered,
-    tops: list[tuple[float, float]],
-    columns: list[tuple[int, int]],
-) -> Layout:
-    """Shift every column into place, and turn chains of items into routes."""
-    margin = 14.0 if len(columns) > 1 else 0.0
-    shift: dict[int, tuple[float, float, int]] = {}  # layer -> dx, dy, column
-    left, bottom, gutters = 0.0, 0.0, []
-    for number, (first, last) in enumerate(columns):
-        low, width = _extent(drawn.layers[first:last])
-        for layer in range(first, last):
-            shift[layer] = (left - low, margin - tops[first][0], number)
-        left += width
-        gutters.append(left + 22.0)
-        left += 44.0
-        if last > first:
-            bottom = max(bottom, margin + tops[last - 1][0] + tops[last - 1][1] - tops[first][0])
-    places = {}
-    for item in drawn.items.values():
-        dx, dy, _ = shift[item.layer]
-        top, height = tops[item.layer]
-        places[item.name] = (item.x - item.width / 2 + dx, top + (height - item.height) / 2 + dy)
-
-    def route(chain: Sequence[Item]) -> tuple[Point, ...]:
-        points: list[Point] = []
-        for index, item in enumerate(chain):
-            dx, dy, column = shift[item.layer]
-            top, height = tops[item.layer]
-            toward = chain[index - 1] if index else chain[1]
-            same = shift[toward.layer][2] == column
-            x = (meeting_x(item, toward) if same and not item.bend else item.x) + dx
-            upper, lower = top + dy, top + height + dy
-            if not item.bend:
-                upper, lower = top + (height - item.height) / 2 + dy, top + (height + item.height) / 2 + dy
-            if index and shift[chain[index - 1].layer][2] != column:
-                gutter = gutters[column - 1]
-                points += [
-                    (points[-1][0], bottom + margin),
-                    (gutter, bottom + margin),
-                    (gutter, 0.0),
-                    (x, 0.0),
-                ]
-            if index:
-                points.append((x, upper))
-            if index + 1 < len(chain):
-                points.append((x, lower))
-        return tuple(points)
-
-    routes = {}
-    for edge, chain in drawn.chains.items():
-        points = route(chain)
-        routes[edge] = points if chain[0].name == edge[0] else points[::-1]
-    return Layout(max(0.0, left - 44.0), bottom + margin, places, routes)
 
 
 def meeting_x(item: Item, toward: Item) -> float:

@@ -12,8 +12,8 @@ its title and its rows, :data:`ROW_GAP` apart. Items stand in the middle of thei
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
@@ -21,13 +21,13 @@ from typing import Literal
 from nbcompile.record.compilation import Compilation, Graph, Node
 from nbcompile.record.provenance import Links
 from nbcompile.units import clip, count_text
-from nbcompile.view.drawing.contents import Contents, contents
-from nbcompile.view.drawing.drawing import count_calls, made_words
+from nbcompile.view.drawing.contents import Contents, Extent, contents
 from nbcompile.view.drawing.layout import Item, layered, meeting_x
 from nbcompile.view.drawing.svg import label_width, title_width
 from nbcompile.view.drawing.tree import Box, GroupKind
 from nbcompile.view.facts.facts import PLAIN, Call, fates_of, stage_graphs
 from nbcompile.view.facts.titles import graph_title
+from nbcompile.view.html.styles import FATES
 
 NODE_HEIGHT = 24
 CLOSED_HEIGHT = 28
@@ -93,9 +93,6 @@ class Drawing:
 
 MAX_NODES = 40_000
 """Nodes of all drawings of one record: the layout of 10,000 takes up to a second."""
-FIRST_SHOWN = 300
-"""Boxes that are to be seen at first."""
-MAX_WIDTH = 640.0
 BESIDE = 200.0
 """Room beside a wide group, so that inputs stand near their readers, in pixels."""
 PADDING = 12
@@ -110,19 +107,17 @@ _ORDER = ("fused", "fx", "loops", "forward", "backward", "joint")
 
 def drawings(compilation: Compilation, calls: tuple[Call, ...], links: Links) -> tuple[Drawing, ...]:
     """One for each graph of the record, in its order."""
-    fates = fates_of(calls, links)
-    held: dict[str, list[str]] = {}
-    for kernel in compilation.kernels:
-        held.setdefault(kernel.graph, []).extend(kernel.loops)
-    loops = {node.id: graph for graph in stage_graphs(compilation, "loops") for node in graph.nodes}
+    fates, loops = fates_of(calls, links), graphs_of_loops(compilation)
     room, made = MAX_NODES, {}
     order = sorted(enumerate(compilation.graphs), key=lambda pair: _ORDER.index(pair[1].stage))
+    held: Counter[str] = Counter()
+    for kernel in compilation.kernels:
+        held[kernel.graph] += len(kernel.loops)
     for number, graph in order:
-        within = held.get(graph.id, ()) if graph.stage == "fused" else ()
-        inner = next((loops[id] for id in within if id in loops), None)
-        if len(graph.nodes) + len(within) <= room:
-            room -= len(graph.nodes) + len(within)
-            made[number] = drawing(compilation, graph, inner, fates, links)
+        size = len(graph.nodes) + (held[graph.id] if graph.stage == "fused" else 0)
+        if size <= room:
+            room -= size
+            made[number] = drawing(compilation, graph, loops.get(graph.id), fates, links)
         else:
             words = f"{count_text(len(graph.nodes), 'node')}: too many to draw"
             title = graph_title(compilation, graph)
@@ -130,17 +125,34 @@ def drawings(compilation: Compilation, calls: tuple[Call, ...], links: Links) ->
     return tuple(made[number] for number in sorted(made))
 
 
+def graphs_of_loops(compilation: Compilation) -> dict[str, Graph]:
+    """For each fused graph by its id the graph that has the loops of its kernels, where there is one."""
+    loops = {node.id: graph for graph in stage_graphs(compilation, "loops") for node in graph.nodes}
+    out: dict[str, Graph] = {}
+    for kernel in compilation.kernels:
+        for id in kernel.loops:
+            if id in loops:
+                out.setdefault(kernel.graph, loops[id])
+    return {graph.id: out[graph.id] for graph in stage_graphs(compilation, "fused") if graph.id in out}
+
+
 def drawing(
-    compilation: Compilation, graph: Graph, inner: Graph | None, fates: Mapping[str, str], links: Links
+    compilation: Compilation,
+    graph: Graph,
+    inner: Graph | None,
+    fates: Mapping[str, str],
+    links: Links,
+    extent: Extent | None = None,
 ) -> Drawing:
     """One graph as nested groups. ``inner`` is the graph that has the loops of its kernels; ``fates`` says
     what became of nodes, by their ids."""
-    held = contents(compilation, graph, inner, links)
+    extent = extent or Extent()
+    held = contents(compilation, graph, inner, links, extent)
     letters = [_letter(node, fates) for node in graph.nodes]
     if not held.root.inner:
         groups: tuple[Group, ...] = ()
     else:
-        groups = _Layout(graph, held, letters).groups()
+        groups = _Layout(graph, held, letters, extent).groups()
     boxes = sum(1 for _ in held.root.nodes())
     words = f"{held.root.label}: {count_text(boxes, 'node')} in {count_text(len(groups), 'group')}"
     return Drawing(graph.id, graph_title(compilation, graph), inner.id if inner else "", groups,
@@ -170,8 +182,8 @@ class _Level:
 class _Layout:
     """Lays out a tree of boxes from the innermost groups outwards."""
 
-    def __init__(self, graph: Graph, held: Contents, letters: Sequence[str]) -> None:
-        self.graph, self.held, self.letters = graph, held, letters
+    def __init__(self, graph: Graph, held: Contents, letters: Sequence[str], extent: Extent) -> None:
+        self.graph, self.held, self.letters, self.extent = graph, held, letters, extent
         self.levels = {box: _Level(box) for box in held.root.groups()}
         self.places = {box: place for place, box in enumerate(self.levels)}
 
@@ -182,7 +194,6 @@ class _Layout:
         for level in reversed(self.levels.values()):
             level.note, level.fate = self._made(level.box)
             self._place(level)
-        shown = self._open()
         ids: dict[str, int] = {}
         out: list[Group] = []
         for box, level in self.levels.items():
@@ -190,7 +201,7 @@ class _Layout:
             name = self._id(box, out[parent].id if out else "", ids)
             kind = box.kind or "part"
             out.append(Group(name, parent, clip(box.label, 60), kind, level.width, level.rows, level.packed,
-                             level.fate, level.note, box in shown))  # fmt: skip
+                             level.fate, level.note, box in self.held.opened))  # fmt: skip
         return tuple(out)
 
     def _id(self, box: Box, parent: str, ids: dict[str, int]) -> str:
@@ -211,6 +222,9 @@ class _Layout:
         apart = next((n for n, (a, b) in enumerate(zip(up, down, strict=False)) if a is not b), 0)
         if not apart:  # one is in the other
             return
+        if self.extent.still:
+            up, down = _to_kernel(up, apart), _to_kernel(down, apart)
+        source = up[-1]
         for group, box in pairwise(up[apart:]):
             self.levels[group].edges[source, box, None] = None
         self.levels[up[apart - 1]].edges[source, up[apart], down[apart]] = None
@@ -228,11 +242,15 @@ class _Layout:
                 counts[fate] = counts.get(fate, 0) + 1
         fate = max(counts, key=lambda fate: counts[fate]) if counts else ""
         if box.kind == "kernel":
-            return count_text(len(box.inner), "loop") if box.inner else "", "fused"
-        if box.kind == "root" or not counts:
+            note = count_text(len(box.inner), "loop") if box.inner else ""
+            return self.extent.notes.get(box.name, note), "fused"
+        if box.kind == "root" or not counts or (self.extent.still and not box.closed):
             return "", fate
         if self.graph.stage == "fused":
-            return made_words(counts, count_calls), fate
+            nouns = {"fused": "kernel", "library": "call", "fallback": "fallback"}
+            return _made_words(counts, lambda of, count: count_text(count, nouns.get(of, "op"))), fate
+        if box.closed:  # many ops make one kernel
+            return _made_words(counts, lambda of, count: f"{count:,} {of}"), fate
         return count_text(sum(counts.values()), "loop" if self.graph.stage == "loops" else "op"), fate
 
     def _counted(self, box: Box) -> Iterator[Box]:
@@ -244,6 +262,10 @@ class _Layout:
                 yield from self._counted(each)
 
     def _place(self, level: _Level) -> None:
+        title = title_width(clip(level.box.label, 60), level.note) + TOGGLE
+        if level.box.closed:
+            level.width = _even(title)
+            return
         names = {box: str(n) for n, box in enumerate(level.box.inner)}
         boxes = level.box.inner
         widths = [self._width(box) for box in boxes]
@@ -257,18 +279,16 @@ class _Layout:
             for value, source, target in level.edges
         }
         laid = layered(
-            {names[box]: (width, NODE_HEIGHT) for box, width in zip(boxes, widths, strict=True)},
+            {names[box]: float(width) for box, width in zip(boxes, widths, strict=True)},
             list(ends.values()),
             top=list(dict.fromkeys(top.values())),
             bottom=list(dict.fromkeys(bottom.values())),
             bend_gap=4.0,
-            max_width=max(MAX_WIDTH, max(widths) + BESIDE),
+            max_width=max(self.extent.width, max(widths) + BESIDE),
         )
         low = min(item.x - item.width / 2 for layer in laid.layers for item in layer)
         high = max(item.x + item.width / 2 for layer in laid.layers for item in layer)
-        note = level.note
-        title = title_width(clip(level.box.label, 60), note) + TOGGLE if level.box.kind != "root" else 0.0
-        level.width = _even(max(high - low + 2 * PADDING, title))
+        level.width = _even(max(high - low + 2 * PADDING, title if level.box.kind != "root" else 0.0))
         shift = (level.width - (high + low)) / 2
         for layer in laid.layers:
             for item in layer:
@@ -320,16 +340,15 @@ class _Layout:
                 return int(item.x) - level.width // 2 + x
         return int(item.x) if item.bend else round(meeting_x(item, on))
 
-    def _open(self) -> set[Box]:
-        """The groups to show open at first: level by level, as long as there are not too many boxes."""
-        shown, count, queue = set(), 0, deque([self.held.root])
-        while queue:
-            box = queue.popleft()
-            if box.kind == "root" or count + len(box.inner) <= FIRST_SHOWN:
-                shown.add(box)
-                count += len(box.inner)
-                queue.extend(each for each in box.inner if each.kind is not None)
-        return shown
+
+def _to_kernel(way: list[Box], start: int) -> list[Box]:
+    """The way down to the first kernel from ``start`` on: seen from outside it is one box."""
+    return way[: 1 + next((n for n in range(start, len(way)) if way[n].kind == "kernel"), len(way))]
+
+
+def _made_words(fates: Mapping[str, int], counted: Callable[[str, int], str]) -> str:
+    """``2 kernels + 1 call``: how many of each fate, in the words of ``counted``."""
+    return " + ".join(counted(fate, fates[fate]) for fate in sorted(fates, key=FATES.index))
 
 
 def _ports(values: Sequence[Box], prefix: str) -> dict[Box, str]:

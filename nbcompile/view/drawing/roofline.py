@@ -17,6 +17,7 @@ from nbcompile.record.roofline import LAUNCH_SECONDS, RooflinePoint, main_ceilin
 from nbcompile.units import bytes_text, clip, count_text, percent_text, seconds_text, significant
 from nbcompile.view.drawing.svg import CHARACTER, Picture, Tone, document, px, text_at
 from nbcompile.view.facts.facts import chip_text, short_id
+from nbcompile.view.reports.report import Section
 
 WIDTH, HEIGHT = 640, 330
 LEFT, TOP, RIGHT, BOTTOM = 74.0, 26.0, 624.0, 290.0
@@ -103,16 +104,9 @@ HEADS = ("kernel", "moves", "computes", "flop a byte", "bound by", "limit", "pre
          "of the limit")  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Table:
-    """A row a kernel, the longest first, under ``heads``: those of :data:`HEADS` that say something."""
-
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-def table(roof: Roofline, name_width: int = 40) -> Table:
-    """The figures of every kernel in words; names are cut at ``name_width`` characters."""
+def table(roof: Roofline, most: int, name_width: int = 40) -> Section:
+    """The figures of at most ``most`` kernels in words, the longest first, under those of :data:`HEADS` that
+    say something; names are cut at ``name_width`` characters."""
     rows = [
         (
             clip(f"{label} {point.name}", name_width),
@@ -128,7 +122,9 @@ def table(roof: Roofline, name_width: int = 40) -> Table:
         for point, label in roof.longest_first
     ]
     told = [n for n in range(len(HEADS)) if any(row[n] != "–" for row in rows)]
-    return Table(tuple(HEADS[n] for n in told), tuple(tuple(row[n] for n in told) for row in rows))
+    shown = tuple(tuple(row[n] for n in told) for row in rows[:most])
+    heads = tuple(HEADS[n] for n in told)
+    return Section(heads=heads, rows=shown, right=range(1, len(HEADS)), dense=True, more=len(rows) - most)
 
 
 def quantity(value: float, unit: str) -> str:

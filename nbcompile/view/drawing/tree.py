@@ -7,7 +7,7 @@ for each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Literal
@@ -29,8 +29,8 @@ Path = tuple[str, ...]
 @dataclass(eq=False)
 class Box:
     """A node (``ref`` as in ``nesting.Drawing``), or a group (``kind``) with others in it. ``path`` and
-    ``line`` are the module and the line of the source that a node comes from; ``name`` tells a group from
-    others."""
+    ``line`` are the module and the line of the source that a node comes from, or a module's own; ``name``
+    tells a group from others. What a ``closed`` group holds is not drawn."""
 
     ref: int = -1
     kind: GroupKind | None = None
@@ -40,19 +40,26 @@ class Box:
     line: str = ""
     inner: list[Box] = field(default_factory=list)
     outer: Box | None = None
+    closed: bool = False
+
+    @property
+    def shown(self) -> list[Box]:
+        """What is drawn in it."""
+        return [] if self.closed else self.inner
 
     def way_down(self) -> list[Box]:
-        """The groups around this box, the outermost first, and itself."""
+        """The groups around this box, the outermost first, and itself; up to the first that is closed."""
         way = [self]
         while way[-1].outer is not None:
             way.append(way[-1].outer)
-        return way[::-1]
+        way.reverse()
+        return way[: 1 + next((n for n, box in enumerate(way) if box.closed), len(way))]
 
     def groups(self) -> Iterator[Box]:
-        """This group and all in it, outer ones first."""
+        """This group and all that are drawn in it, outer ones first."""
         if self.kind is not None:
             yield self
-            for box in self.inner:
+            for box in self.shown:
                 yield from box.groups()
 
     def nodes(self) -> Iterator[Box]:
@@ -72,14 +79,23 @@ def module_path(module: str) -> Path:
     return tuple(out[:MAX_DEPTH])
 
 
-def grouped(boxes: Sequence[Box], label: str, noun: str) -> Box:
-    """The root of a tree of these boxes, by module and, where that leaves too many together, by line.
-    ``noun`` is what nodes are called."""
+def grouped(boxes: Sequence[Box], label: str, noun: str, *, lines: bool = False, flat: bool = False) -> Box:
+    """The root of a tree of these boxes, by module and, where that leaves too many together, by line; by
+    line alone if ``lines``. ``noun`` is what nodes are called. If ``flat``, a module is no group where all
+    outside are of modules around it."""
     _fill_paths(boxes)
-    inner = _by_module(boxes, 0)
+    inner = _by_line(boxes) if lines else _by_module(boxes, 0)
+    path: Path = ()
     while len(inner) == 1 and inner[0].kind == "module":
-        label, inner = f"{label}: {inner[0].label}", inner[0].inner
-    root = Box(kind="root", label=label, inner=inner)
+        label, path, inner = f"{label}: {inner[0].label}", inner[0].path, inner[0].inner
+    while (
+        flat
+        and (modules := [box for box in inner if box.kind == "module"])
+        and all(box is modules[0] or box.path == modules[0].path[: len(box.path)] for box in inner)
+    ):
+        path = modules[0].path
+        inner = [each for box in inner for each in (box.inner if box in modules else [box])]
+    root = Box(kind="root", label=label, path=path, inner=inner)
     limit(root, noun)
     return root
 
@@ -112,7 +128,8 @@ def _by_module(boxes: Sequence[Box], depth: int) -> list[Box]:
         while len(first) > end and all(box.path[: end + 1] == first[: end + 1] for box in run):
             end += 1
         label = ".".join(first[depth:end])
-        out.append(Box(kind="module", label=label, name=".".join(first[:end]), inner=_by_module(run, end)))
+        inner = _by_module(run, end)
+        out.append(Box(kind="module", label=label, name=".".join(first[:end]), path=first[:end], inner=inner))
     return out
 
 
@@ -125,11 +142,37 @@ def limit(group: Box, noun: str) -> None:
         group.inner = lines if len(lines) > 1 else group.inner
     while len(group.inner) > MAX_CHILDREN:
         parts = [group.inner[start : start + PART] for start in range(0, len(group.inner), PART)]
-        group.inner = [Box(kind="part", label=_span(part, noun), inner=part) for part in parts]
+        group.inner = [
+            Box(kind="part", label=_span(part, noun), path=group.path, inner=part) for part in parts
+        ]
     for box in group.inner:
         box.outer = group
         if box.kind is not None:
             limit(box, noun)
+
+
+def opened(root: Box, most: int, *, evenly: bool) -> set[Box]:
+    """The root, and level by level the groups to open as long as that shows at most ``most`` boxes; only
+    whole levels if ``evenly``."""
+    found, count, level = {root}, len(root.inner), root.inner
+    while level:
+        groups = [box for box in level if box.kind is not None]
+        if evenly and count + sum(len(box.inner) for box in groups) > most:
+            break
+        level = []
+        for box in groups:
+            if count + len(box.inner) <= most:
+                found.add(box)
+                count += len(box.inner)
+                level += box.inner
+    return found
+
+
+def close(group: Box, opened: Container[Box]) -> None:
+    """Close all groups in ``group`` but those that are ``opened``."""
+    for box in group.inner:
+        box.closed = box.kind is not None and box not in opened
+        close(box, opened)
 
 
 def _by_line(boxes: Sequence[Box]) -> list[Box]:

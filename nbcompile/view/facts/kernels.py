@@ -10,7 +10,7 @@ from nbcompile.record.roofline import RooflinePoint
 from nbcompile.units import bytes_text, clip, count_text, percent_text, seconds_text
 from nbcompile.view.facts.assembly import TITLES, listing, source_lines
 from nbcompile.view.html.highlight import highlight_lines
-from nbcompile.view.html.rows import Caps, Text, clip_line, lines_label, take
+from nbcompile.view.html.rows import Caps, NumberedText, clip_line, lines_label, take
 from nbcompile.view.html.styles import Styler
 
 ARTIFACT_CHARACTERS = 100_000
@@ -97,23 +97,23 @@ class Sources:
         lines = text.rstrip().split("\n")
         code = self._text(lines, language, self.caps.code_lines)
         labels = [lines_label(sorted(serves.get(n, ()))) for n in range(1, len(code.lines) + 1)]
-        shown = Text(code.lines, labels if any(labels) else (), code.more)
+        shown = NumberedText(code.lines, labels if any(labels) else (), code.more)
         return _entry(language, text, shown, len(lines))
 
     def _artifact(self, language: str, text: str, first: str) -> dict[str, Any]:
         read = listing(language, text)
         code = self._text(read.lines, language, self.limit)
         labels = _changes(source_lines(read, first))[: len(code.lines)]
-        shown = Text(code.lines, labels if any(labels) else (), code.more, "line of the source above")
+        shown = NumberedText(code.lines, labels if any(labels) else (), code.more, "line of the source above")
         return _entry(language, text, shown, len(read.lines), read.left_out)
 
-    def _text(self, lines: Sequence[str], language: str, limit: int) -> Text:
+    def _text(self, lines: Sequence[str], language: str, limit: int) -> NumberedText:
         shown = take(lines, limit)
         body = "\n".join(clip_line(line, self.caps.width) for line in shown.items)
-        return Text(highlight_lines(body, language, self.css), (), shown.more)
+        return NumberedText(highlight_lines(body, language, self.css), (), shown.more)
 
 
-def _entry(language: str, text: str, shown: Text, count: int, left_out: str = "") -> dict[str, Any]:
+def _entry(language: str, text: str, shown: NumberedText, count: int, left_out: str = "") -> dict[str, Any]:
     title, about = TITLES.get(language, (clip(language, 20), ""))
     whole = f"the record has all of it, {bytes_text(len(text))}"
     note = f"{left_out} left out: {whole}" if left_out else (whole if shown.more else "")

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from nbcompile.record.compilation import AutotuneChoice, Compilation
 from nbcompile.units import clip, count_text, ratio_text, seconds_text
-from nbcompile.view.html.rows import Rows, take
+from nbcompile.view.html.rows import Excerpt, take
 
 FEW = 8
 """Candidates of one kernel that are shown without unfolding."""
 
 
 @dataclass(frozen=True)
-class Candidate:
+class TriedCandidate:
     """One candidate in words; ``ratio`` is its time as a multiple of the fastest's."""
 
     text: str
@@ -31,8 +31,8 @@ class Search:
 
     kernel: str
     summary: str
-    candidates: tuple[Candidate, ...]
-    rest: Rows
+    candidates: tuple[TriedCandidate, ...]
+    rest: Excerpt
 
 
 def searches(compilation: Compilation, name: Callable[[str], str], limit: int) -> list[Search]:
@@ -66,8 +66,8 @@ def _seconds(choice: AutotuneChoice) -> float:
     return choice.seconds if choice.seconds is not None and choice.seconds > 0 else math.inf
 
 
-def _candidate(choice: AutotuneChoice, best: float) -> Candidate:
+def _candidate(choice: AutotuneChoice, best: float) -> TriedCandidate:
     seconds = _seconds(choice)
     ratio = ratio_text(seconds / best) if math.isfinite(seconds) and seconds > best else ""
-    return Candidate(clip(choice.candidate, 120), seconds_text(choice.seconds), ratio, choice.chosen,
+    return TriedCandidate(clip(choice.candidate, 120), seconds_text(choice.seconds), ratio, choice.chosen,
                      clip(choice.note, 120))  # fmt: skip

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nbcompile.record.compilation import Compilation, Measurement
-from nbcompile.units import clip, count_text, finite
+from nbcompile.units import clip, count_text, finite, seconds_text
 from nbcompile.view.facts import facts as fact
+from nbcompile.view.reports.report import Section, Styled, Value
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,33 @@ def timings(compilation: Compilation) -> tuple[Timing, ...]:
             rows = tuple(_row(compilation, place, eager) for place in places)
             out.append(Timing(what, _about(group), rows))
     return tuple(out)
+
+
+def timing_table(timing: Timing, most: int, name_width: int = 40) -> Section:
+    """A row a contestant, at most ``most``, in words. Why eager code ran is in the last column."""
+    rows: list[tuple[Value, ...]] = []
+    for row in timing.rows[:most]:
+        spread = f"{seconds_text(row.p10)} – {seconds_text(row.p90)}" if row.p10 is not None else "–"
+        pays = count_text(row.break_even, "call") if row.break_even is not None else "–"
+        rows.append((
+            Styled(clip(row.name, name_width), "strong" if row.own else ""),
+            seconds_text(row.median) if row.counts else "–",
+            spread,
+            f"{row.ratio:.2f}×" if row.ratio else "–",
+            *(seconds_text(value) for value in (row.cold, row.warm, row.first)),
+            "never" if row.never else pays,
+            Styled(note(row), "dim"),
+        ))  # fmt: skip
+    cold, warm = (Styled(name, tip=f"compile, caches {which}") for name, which in
+                  (("cold", "empty"), ("warm", "full")))  # fmt: skip
+    heads = (timing.what, "one call", "p10 – p90", "vs eager", cold, warm, "first", "pays off after", "")
+    return Section(heads=heads, rows=tuple(rows), right=range(1, 8), more=len(timing.rows) - most)
+
+
+def note(row: TimingRow) -> str:
+    """Why there is no time of compiled code, or what else is to be said of one."""
+    reason = clip(row.reason, 120)
+    return reason if row.counts else f"ran eager: {reason}"
 
 
 def _about(group: list[Measurement]) -> str:

@@ -16,8 +16,9 @@ from markupsafe import Markup, escape
 
 from nbcompile.record.compilation import Compilation
 from nbcompile.view.html.model import Model
-from nbcompile.view.html.rows import Caps, first_line_kept
+from nbcompile.view.html.rows import Caps, first_line_kept, printable
 from nbcompile.view.html.styles import Styler
+from nbcompile.view.reports.report import section_html
 
 MAX_BYTES = 1_000_000
 """Upper limit of a fragment, in bytes of UTF-8."""
@@ -47,14 +48,6 @@ def _fragment(compilation: Compilation, css: Styler, show: Sequence[str] = ()) -
     return Markup(text)
 
 
-def printable(text: str) -> str:
-    """Without lone surrogates and control characters, which neither UTF-8 nor a browser can carry."""
-    return _UNPRINTABLE.sub("\ufffd", text)
-
-
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
-
-
 def _emphasise(text: str) -> Markup:
     """Figures in a sentence of facts in bold, the rest escaped."""
     out, last = Markup(""), 0
@@ -77,5 +70,6 @@ def environment() -> Environment:
     )
     environment.filters["emphasise"] = _emphasise
     environment.filters["first_line_kept"] = first_line_kept
+    environment.filters["table"] = section_html
     environment.filters["title_case"] = lambda text: text[:1].upper() + text[1:]
     return environment

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -20,21 +20,24 @@ from nbcompile.units import (
     seconds_text,
     shape_text,
 )
-from nbcompile.view.drawing.drawing import fused_drawing, fx_drawing
+from nbcompile.view.drawing.contents import Extent, loop_label, tooltips
+from nbcompile.view.drawing.nesting import drawing, graphs_of_loops
+from nbcompile.view.drawing.picture import graph_picture
 from nbcompile.view.drawing.pipeline_strip import strip
 from nbcompile.view.drawing.roofline import Roofline, quantity, roofline, roofline_picture, table
-from nbcompile.view.drawing.svg import Picture, graph_picture, timing_picture
+from nbcompile.view.drawing.svg import Picture, timing_picture
 from nbcompile.view.facts import facts as fact
 from nbcompile.view.facts.cell_lines import FATE_WORD, break_line, cell_lines
 from nbcompile.view.facts.kernels import Sources, artifact_lines, launch_facts, spilled_bytes, time_facts
 from nbcompile.view.facts.parts import selected
 from nbcompile.view.facts.schedules import explained
 from nbcompile.view.facts.search import searches
-from nbcompile.view.facts.timings import TimingRow, timings
+from nbcompile.view.facts.timings import TimingRow, note, timing_table, timings
 from nbcompile.view.facts.titles import STAGE_TITLE, graph_title
 from nbcompile.view.html.highlight import highlight_lines
-from nbcompile.view.html.rows import Caps, Rows, Text, clip_line, lines_label, take
+from nbcompile.view.html.rows import Caps, Excerpt, NumberedText, clip_line, lines_label, take
 from nbcompile.view.html.styles import Styler
+from nbcompile.view.reports.report import Section, Styled, Value
 
 
 class Model:
@@ -54,7 +57,7 @@ class Model:
 
     # The cell
 
-    def cell(self) -> Rows:
+    def cell(self) -> Excerpt:
         rows = cell_lines(self.record, self.facts.calls, self.links)
         shown = take(rows, self.caps.cell_lines)
         starts = self.record.cell.body_starts if self.record.cell else 1
@@ -85,45 +88,58 @@ class Model:
                     "share": row.share,
                 }
             )
-        return Rows(out, shown.more)
+        return Excerpt(out, shown.more)
 
     # Pictures
 
     def fused_pictures(self) -> list[dict[str, Any]]:
-        graphs = [g for g in fact.stage_graphs(self.record, "fused") if fact.working(g)]
+        """Kernels with their loops, calls, and the inputs that they read."""
+        notes = {c.id: f"{fact.call_size(c)} · {percent_text(c.share)}" for c in self.facts.calls if c.share}
         out: list[dict[str, Any]] = []
         height = 0
-        for graph in graphs[: self.caps.pictures]:
-            drawing = fused_drawing(self.record, graph, self.facts.calls, self.links, self.caps.boxes)
-            room = 560 if self.record.cell else 1040
-            picture = graph_picture(drawing, self.css.tone, max_width=room, max_height=560)
-            height += picture.height + 30
-            out.append({"title": self.title(graph), "picture": self.show(picture), "notes": drawing.left_out,
-                        "beside": not out or height <= 720})  # fmt: skip
+        for graph in self._working("fused"):
+            extent = Extent(self.caps.boxes // 2, True, 8, 560 if self.record.cell else 1040, notes=notes)
+            item = self._graph(graph, extent, notes, 560)
+            height += item["picture"]["height"] + 30
+            out.append({**item, "beside": not out or height <= 720})
         return out
 
     def fx_pictures(self) -> list[dict[str, Any]]:
-        fates = fact.fates_of(self.facts.calls, self.links)
+        """Captured ops by the line of the cell or by module, coloured by what became of them."""
         chips = self._chips()
         out = []
-        for graph in [g for g in fact.stage_graphs(self.record, "fx") if fact.working(g)][
-            : self.caps.pictures
-        ]:
-            drawing = fx_drawing(graph, fates, chips, self.caps.boxes)
-            picture = graph_picture(drawing, self.css.tone, max_width=1000, max_height=420, fold_width=1040)
-            out.append({"title": self.title(graph), "picture": self.show(picture), "notes": drawing.left_out,
-                        "ops": len(fact.working(graph)), "small": picture.height < 640,
-                        "by": "cell line" if self.record.cell else "module or line"})  # fmt: skip
+        for graph in self._working("fx"):
+            ops = len(fact.working(graph))
+            lines = self.record.cell is not None and ops <= self.caps.boxes
+            extent = Extent(self.caps.boxes // 2, True, 8, 1000, lines=lines)
+            item = self._graph(graph, extent, chips, 420)
+            out.append({**item, "ops": ops, "small": item["picture"]["height"] < 640,
+                        "by": "cell line" if lines else "module"})  # fmt: skip
         return out
+
+    def _working(self, stage: str) -> list[Graph]:
+        graphs = [graph for graph in fact.stage_graphs(self.record, stage) if fact.working(graph)]
+        return graphs[: self.caps.pictures]
+
+    def _graph(self, graph: Graph, extent: Extent, notes: Mapping[str, str], height: float) -> dict[str, Any]:
+        """A graph as a picture; ``notes`` say more of nodes, by id, where they are pointed at."""
+        inner = graphs_of_loops(self.record).get(graph.id)
+        fates = fact.fates_of(self.facts.calls, self.links)
+        made = drawing(self.record, graph, inner, fates, self.links, extent)
+        tips = tooltips(graph, inner, notes) if self.css.page else {}
+        loops = [loop_label(node) for node in inner.nodes] if inner else []
+        picture = graph_picture(
+            made, self.css.tone, loops, tips, max_height=height, max_width=max(extent.width, 1000)
+        )
+        return {"title": self.title(graph), "picture": self.show(picture), "notes": made.left_out}
 
     def _chips(self) -> dict[str, str]:
         """The labels of the calls that every captured op turned into."""
         chips: dict[str, str] = {}
         for call in self.facts.calls:
             for id in self.links.up(call.id) if call.id in self.links else ():
-                chips[id] = (
-                    f"{chips[id]}, {call.label}" if id in chips and len(chips[id]) < 60 else call.label
-                )
+                held = f"{chips[id]}, " if id in chips and len(chips[id]) < 60 else "→ "
+                chips[id] = held + call.label
         return chips
 
     def show(self, picture: Picture) -> dict[str, Any]:
@@ -139,7 +155,7 @@ class Model:
 
     def decisions(self) -> dict[str, Any]:
         ordered = sorted(self.record.decisions, key=lambda d: -d.bytes_saved)
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 "pair": self._pair(d),
                 "accepted": d.accepted,
@@ -159,7 +175,12 @@ class Model:
             "overruled": sum(1 for row in rows if row["overruled"]),
             "lined": any(row["lines"] for row in rows),
             "saved": bytes_text(sum(d.bytes_saved for d in ordered if d.accepted)),
-            "folded": take(accepted if fold else [], self.caps.rows // 4),
+            "folded_count": len(accepted) if fold else 0,
+            "folded": _dense(
+                [(row["pair"], row["saved"], row["lines"], row["why"]) for row in accepted],
+                self.caps.rows // 4,
+                ("pair", "saves", "line", "why"),
+            ),
             "shown": take(other if fold else accepted + other, self.caps.rows // 8),
         }
 
@@ -179,12 +200,12 @@ class Model:
 
     # Kernels and texts
 
-    def kernels(self) -> Rows:
+    def kernels(self) -> Excerpt:
         shares = {call.id: call.share for call in self.facts.calls}
         heaviest = max(self.record.kernels, key=lambda k: shares.get(k.id, 0.0), default=None)
         shown = take(self.record.kernels, self.caps.kernels)
         sources = Sources(self.css, self.caps, self._lines, artifact_lines(self.record, self.caps))
-        return Rows(
+        return Excerpt(
             [self._kernel(k, shares.get(k.id, 0.0), k is heaviest, sources) for k in shown.items], shown.more
         )
 
@@ -207,7 +228,7 @@ class Model:
             "recomputed": clip(", ".join(self._name(id) for id in kernel.recomputed[:12]), 160),
             "time": time_facts(self._points.get(kernel.id)),
             "spills": f"spills {bytes_text(spilled)} a thread" if spilled else "",
-            "launches": Rows(
+            "launches": Excerpt(
                 [launch_facts(each, len(kernel.launches) > 1) for each in launches.items], launches.more
             ),
             "sources": texts,
@@ -219,42 +240,34 @@ class Model:
         roof = self._roof
         if roof is None or not self.record.kernels:
             return None
-        figures = table(roof)
-        rows = take(figures.rows, self.caps.rows // 3)
-        widths = [max(map(len, column)) for column in zip(figures.heads, *rows.items, strict=True)]
-        ranged = [
-            tuple(
-                cell.rjust(width) if n else cell
-                for n, (cell, width) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in rows.items
-        ]
+        figures = table(roof, self.caps.rows // 3)
         return {
             "title": roof.title,
             "summary": roof.summary,
             "launching": roof.launching,
             "open": roof.ceilings.target != "cpu",
             "picture": self.show(roofline_picture(roof, self.css.tone)),
-            "heads": figures.heads,
-            "rows": Rows(ranged, rows.more),
-            "folded": len(rows.items) > 12,
+            "table": figures,
+            "folded": f"{len(figures.rows) + max(0, figures.more)} kernels as a table"
+            if len(figures.rows) > 12
+            else "",
         }
 
-    def text(self, text: str, language: str, limit: int) -> Text:
+    def text(self, text: str, language: str, limit: int) -> NumberedText:
         lines = text.rstrip().split("\n")
         shown = take(lines, limit)
         body = "\n".join(clip_line(line, self.caps.width) for line in shown.items)
-        return Text(highlight_lines(body, language, self.css), (), shown.more)
+        return NumberedText(highlight_lines(body, language, self.css), (), shown.more)
 
-    def texts(self) -> Rows:
+    def texts(self) -> Excerpt:
         """The texts of all stages, in the order of the pipeline."""
         graphs = [graph for graph in self.record.graphs if graph.text.strip()]
         order = list(STAGE_TITLE)
         graphs.sort(key=lambda g: order.index(g.stage) if g.stage in order else 9)
         shown = take(graphs, 2 * self.caps.graphs)
-        return Rows([self._stage_text(graph) for graph in shown.items], shown.more)
+        return Excerpt([self._stage_text(graph) for graph in shown.items], shown.more)
 
-    def _stage_text(self, graph: Graph) -> tuple[str, str, Text]:
+    def _stage_text(self, graph: Graph) -> tuple[str, str, NumberedText]:
         nouns = ("loop or call", "loops and calls") if graph.stage == "loops" else ("node", "")
         size = count_text(len(fact.working(graph)), *nouns)
         return self.title(graph), size, self.text(graph.text, "ir", self.caps.text_lines)
@@ -262,50 +275,48 @@ class Model:
     # Numbers
 
     def timings(self) -> list[dict[str, Any]]:
+        """What was timed, as bars and as a table."""
         out = []
+        most = min(24, self.caps.rows)
         for group in timings(self.record)[: self.caps.graphs]:
-            shown = take(group.rows, min(24, self.caps.rows))
-            rows = [_timing(row) for row in shown.items]
-            measured = self.record.measurements
-            bars = [(measured[t.measurement], r["bar_note"]) for t, r in zip(shown.items, rows, strict=True)]
+            bars = [(self.record.measurements[row.measurement], _bar_note(row)) for row in group.rows[:most]]
             picture = timing_picture(bars, fact.contestant(self.record), self.css.tone)
             out.append(
                 {
                     "what": clip(group.what, 60),
-                    "rows": rows,
-                    "more": shown.more,
                     "about": group.about,
-                    "noted": any(row["note"] for row in rows),
+                    "table": timing_table(group, most),
                     "picture": self.show(picture),
                 }
             )
         return out
 
-    def accuracy(self) -> tuple[Rows, Rows]:
+    def accuracy(self) -> list[Section]:
         """Outputs that differ, and outputs that agree."""
-        differ: list[dict[str, str]] = []
-        agree: list[dict[str, str]] = []
+        differ: list[tuple[Value, ...]] = []
+        agree: list[tuple[Value, ...]] = []
         for a in self.record.accuracy:
-            row = {
-                "who": clip(a.contestant, 40), "output": clip(a.output, 60), "error": error_text(a.error),
-                "eager": error_text(a.eager_error), "apart": error_text(a.max_difference),
-                "reason": clip(a.reason, 160), "verdict": "✓ agrees" if a.agrees else "✗ differs",
-            }  # fmt: skip
+            figures = (error_text(each) for each in (a.error, a.eager_error, a.max_difference))
+            verdict = "✓ agrees" if a.agrees else Styled("✗ differs", "no")
+            row = (clip(a.contestant, 40), clip(a.output, 60), *figures, verdict, clip(a.reason, 160))
             (agree if a.agrees else differ).append(row)
-        return take(differ, self.caps.rows // 8), take(agree, self.caps.rows // 2)
+        heads = ("", "output", "error", "eager's error", "largest difference", "", "")
+        shown = take(differ, self.caps.rows // 8)
+        worse = Section(heads=heads, rows=tuple(shown.items), right=(2, 3, 4), more=shown.more)
+        return [each for each in (worse, _dense(agree, self.caps.rows // 2, heads)) if each.rows]
 
     # Lists
 
-    def breaks(self) -> Rows:
+    def breaks(self) -> Excerpt:
         return take(
             ((break_line(b.spans), clip(b.reason, 240), clip(b.hint, 240)) for b in self.record.breaks),
             self.caps.rows // 4,
         )
 
-    def notes(self) -> Rows:
+    def notes(self) -> Excerpt:
         return take((clip(note, 300) for note in self.record.notes), self.caps.rows // 4)
 
-    def recompiles(self) -> Rows:
+    def recompiles(self) -> Excerpt:
         return take(
             (
                 (break_line(r.spans), clip(r.function, 60), clip(r.reason, 240))
@@ -314,28 +325,26 @@ class Model:
             self.caps.rows // 4,
         )
 
-    def guards(self) -> Rows:
-        return take(
-            (
-                (clip(g.graph, 24), clip(g.kind, 40), clip(g.name, 80), clip("; ".join(g.code[:6]), 200))
-                for g in self.record.guards
-            ),
-            self.caps.rows // 4,
-        )  # fmt: skip
+    def guards(self) -> Section:
+        """What must stay true for the code to be reused."""
+        rows = [
+            (clip(g.graph, 24), clip(g.kind, 40), clip(g.name, 80), clip("; ".join(g.code[:6]), 200))
+            for g in self.record.guards
+        ]
+        return _dense(rows, self.caps.rows // 4)
 
-    def autotune(self) -> Rows:
+    def autotune(self) -> Excerpt:
         """What was tried for each kernel, the fastest first."""
         return take(searches(self.record, self._name, self.caps.rows // 2), self.caps.rows // 4)
 
-    def passes(self) -> Rows:
-        return take(
-            (
-                (clip(p.name, 60), milliseconds_text(p.milliseconds), clip(_arrow(p.before, p.after), 80),
-                 clip(p.note, 80))
-                for p in self.record.passes
-            ),
-            self.caps.rows,
-        )  # fmt: skip
+    def passes(self) -> Section:
+        """Every pass, its time, and the graphs before and after it."""
+        rows = [
+            (clip(p.name, 60), milliseconds_text(p.milliseconds), clip(_arrow(p.before, p.after), 80),
+             clip(p.note, 80))
+            for p in self.record.passes
+        ]  # fmt: skip
+        return _dense(rows, self.caps.rows)
 
     def saved(self) -> list[str]:
         """For each forward graph, the tensors kept for the backward pass."""
@@ -349,7 +358,8 @@ class Model:
                 out.append(f"{count} saved for the backward pass ({bytes_text(size)}): {names}")
         return out
 
-    def environment(self) -> list[tuple[str, str]]:
+    def environment(self) -> Section:
+        """Versions, options and flags."""
         e = self.record.environment
         pairs = [("nbcompile", e.nbcompile), ("python", e.python), ("torch", e.torch), ("triton", e.triton),
                  ("platform", e.platform), ("processor", e.processor), ("device", e.device),
@@ -357,27 +367,17 @@ class Model:
                  ("flags", " ".join(e.flags[:60])),
                  ("options", ", ".join(f"{k}={v}" for k, v in list(self.record.options.items())[:40])),
                  ("record", f"{self.record.id} · {self.record.schema}")]  # fmt: skip
-        return [(name, clip(value, 300)) for name, value in pairs if value]
+        return Section(rows=tuple((Styled(name, "dim"), clip(value, 300)) for name, value in pairs if value))
 
 
-def _timing(row: TimingRow) -> dict[str, Any]:
-    """One contestant in words."""
-    reason = clip(row.reason, 120) if row.counts else f"ran eager: {clip(row.reason, 120)}"
-    pays = count_text(row.break_even, "call") if row.break_even is not None else None
-    spread = " – ".join(map(seconds_text, (row.p10, row.p90)))
-    return {
-        "name": row.name,
-        "ours": row.own,
-        "median": seconds_text(row.median) if row.counts else "–",
-        "spread": spread if row.p10 is not None else "–",
-        "ratio": f"{row.ratio:.2f}×" if row.ratio else "–",
-        "first": seconds_text(row.first),
-        "warm": seconds_text(row.warm),
-        "cold": seconds_text(row.cold),
-        "pays": pays or ("never" if row.never else "–"),
-        "note": reason,
-        "bar_note": reason or (f"compile {seconds_text(row.cold)}" if row.cold is not None else ""),
-    }
+def _dense(rows: Sequence[tuple[Value, ...]], most: int, heads: tuple[Value, ...] = ()) -> Section:
+    """A table that may be long."""
+    shown = take(rows, most)
+    return Section(heads=heads, rows=tuple(shown.items), dense=True, more=shown.more)
+
+
+def _bar_note(row: TimingRow) -> str:
+    return note(row) or (f"compile {seconds_text(row.cold)}" if row.cold is not None else "")
 
 
 def _dim(text: str, css: Styler) -> Markup:

@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -22,8 +22,8 @@ from markupsafe import Markup
 
 from nbcompile.record.compilation import Compilation
 from nbcompile.units import clip
-from nbcompile.view import payload
-from nbcompile.view.html.fragment import environment, page_fragment, printable
+from nbcompile.view.html.fragment import environment, page_fragment
+from nbcompile.view.html.rows import printable
 from nbcompile.view.html.styles import page_style_sheet
 
 MAX_RECORDS = 50
@@ -36,16 +36,19 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-ur
 
 
 def to_page(
-    compilations: Compilation | Sequence[Compilation], title: str = "", *, script: bool = True
+    compilations: Compilation | Sequence[Compilation],
+    title: str,
+    payload: Callable[[Compilation], dict[str, Any]] | None,
 ) -> str:
     """A complete HTML file with no outside resource, light and dark by the reader's setting.
 
-    ``script=False``: without the explorer, for places that let no script through.
+    ``payload`` makes what the explorer opens; without it there is no explorer, for places that let no script
+    through.
     """
     many = [compilations] if isinstance(compilations, Compilation) else list(compilations)
     shown = many[:MAX_RECORDS]
     name = clip(title, 200) or (f"{many[0].backend} compilation" if len(many) == 1 else "nbcompile")
-    explorer = _explorer() if script else None
+    explorer = _explorer() if payload else None
     return (
         environment()
         .get_template("page.html")
@@ -55,9 +58,11 @@ def to_page(
             heading=explorer is None or title or len(many) != 1,
             policy=Markup(explorer.policy if explorer else _POLICY),
             style=Markup(page_style_sheet() + (explorer.style if explorer else "")),
-            note=NO_EXPLORER if script and explorer is None else "",
+            note=NO_EXPLORER if payload and explorer is None else "",
             fragments=[page_fragment(compilation) for compilation in shown],
-            payloads=[inert_json(payload(compilation)) for compilation in shown] if explorer else [],
+            payloads=[inert_json(payload(compilation)) for compilation in shown]
+            if payload and explorer
+            else [],
             explorer=explorer,
             more=len(many) - len(shown),
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, TypeVar
 
 from markupsafe import Markup
@@ -28,17 +29,14 @@ class Caps:
     artifact_lines: int = 400
 
     def shrunk(self, factor: float) -> Caps:
-        def scale(value: int, least: int) -> int:
-            return max(least, int(value * factor))
-
-        return Caps(scale(self.rows, 6), scale(self.kernels, 3), scale(self.code_lines, 20),
-                    scale(self.text_lines, 20), scale(self.cell_lines, 30), scale(self.pictures, 1),
-                    scale(self.boxes, 30), scale(self.width, 100), scale(self.graphs, 1),
-                    scale(self.artifact_lines, 20))  # fmt: skip
+        """A ``factor`` of each, but never less than a view needs to be of use."""
+        least = Caps(6, 3, 20, 20, 30, 1, 30, 100, 1, 20)
+        sizes = zip(astuple(self), astuple(least), strict=True)
+        return Caps(*(max(few, int(size * factor)) for size, few in sizes))
 
 
 @dataclass(frozen=True)
-class Rows:
+class Excerpt:
     """The shown part of a list, and how many are not shown."""
 
     items: Sequence[Any]
@@ -46,7 +44,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Text:
+class NumberedText:
     """A text with line numbers; ``gutter`` names the cell lines that each line serves, or other lines,
     in the words of ``about``."""
 
@@ -73,12 +71,12 @@ def first_line_kept(text: S) -> S:
     return text.__class__("\u00a0") + text if text.startswith("\n") else text
 
 
-def take(items: Iterable[T], limit: int) -> Rows:
+def take(items: Iterable[T], limit: int) -> Excerpt:
     """The first ``limit`` items; a remainder of one or two is not worth leaving out."""
     held = list(items)
     if len(held) <= limit + 2:
-        return Rows(held)
-    return Rows(held[:limit], len(held) - limit)
+        return Excerpt(held)
+    return Excerpt(held[:limit], len(held) - limit)
 
 
 def lines_label(lines: Sequence[int]) -> str:
@@ -94,3 +92,11 @@ def lines_label(lines: Sequence[int]) -> str:
 def clip_line(line: str, width: int) -> str:
     """One line of code cut at ``width`` characters; its indentation stays."""
     return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """Without lone surrogates and control characters, which neither UTF-8 nor a browser can carry."""
+    return _UNPRINTABLE.sub("\ufffd", text)
+
+
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff\ufffe\uffff]")

@@ -77,6 +77,7 @@ RULES: dict[str, str] = {
     "img": "max-width: none; display: block; margin: 0; background: none",
     "table": "border-collapse: collapse; border: none; font-size: 12px; margin: 0; table-layout: auto",
     "row": "background: transparent",
+    "rule": "border-top: 1px solid $line",
     "cellrow": "background: transparent; border: none",
     "td": "padding: 3px 12px 3px 0; text-align: left; vertical-align: top; border: none;"
     " white-space: nowrap; max-width: none",

@@ -2,77 +2,78 @@
 
 from __future__ import annotations
 
-from markupsafe import Markup
-
-from nbcompile.record.captures import PROBES, Capture, Captures, Finding
-from nbcompile.units import clip, count_text, ratio_text, seconds_text, wrap
-from nbcompile.view.html.fragment import environment, printable
-from nbcompile.view.html.styles import Styler
+from nbcompile.record.captures import PROBES, Capture, Captures
+from nbcompile.units import clip, count_text, ratio_text, seconds_text
+from nbcompile.view.reports import report
+from nbcompile.view.reports.report import Section, Styled, Value
 
 COLUMNS = 100
 MARKS = {"silently wrong": "✗", "raises": "!", "recompiles": "↻", "right": "✓", "not probed": "–"}
 TONES = {"silently wrong": "no", "raises": "user", "recompiles": "dim", "right": "yes", "not probed": "dim"}
-LEGEND = "✗ silently wrong   ! raises   ↻ right after another capture   ✓ right   – not probed"
-_GRAPH = 20_000
-"""Characters of one graph text that HTML shows."""
+LEGEND = "✗ silently wrong · ! raises · ↻ right after another capture · ✓ right · – not probed"
 
 
 def to_text(found: Captures) -> str:
     """At most 100 columns: the table, then what went wrong where, then what nobody looked at."""
-    probes = _probes(found)
-    width = max([len(capture.title) for capture in found.captures], default=8)
-    out = [*wrap(_verdict(found), COLUMNS), ""]
-    heads = "  ".join(probes)
-    out.append(f"{'':<{width}}  {'captured':<9} {'nodes':>5} {'capture':>8} {'a call':>8}  {heads}")
-    if found.seconds is not None:
-        out.append(f"{'eager':<{width}}  {'':<9} {'':>5} {'':>8} {seconds_text(found.seconds):>8}")
-    for capture in found.captures:
-        marks = "  ".join(f"{mark:<{len(probe)}}" for probe, mark in zip(probes, _marks(capture, probes)))
-        nodes = "" if capture.nodes is None else str(capture.nodes)
-        times = f"{seconds_text(capture.capture_seconds):>8} {seconds_text(capture.seconds):>8}"
-        out.append(f"{capture.title:<{width}}  {capture.captured:<9} {nodes:>5} {times}  {marks}".rstrip())
-    out += ["", LEGEND] if probes else []
-    for capture in found.captures:
-        lines = [line for text in _details(capture) for line in _hung(text)]
-        out += ["", capture.title, *lines] if lines else []
-    out += ["", "Not looked at", *(f"  {text}" for text in found.unprobed)] if found.unprobed else []
-    return "\n".join(line[: COLUMNS + 40].rstrip() for line in out) + "\n"
+    told = [
+        Section(capture.title, lines=tuple(_details(capture)))
+        for capture in found.captures
+        if _details(capture)
+    ]
+    return report.to_text(_verdict(found), [_table(found), *told, *_unprobed(found)], COLUMNS)
 
 
 def to_html(found: Captures) -> str:
     """A fragment for a notebook output: inline styles, no script; graphs fold out."""
-    template = environment().get_template("captures.html")
+    folds = [_fold(capture) for capture in found.captures if _details(capture) or capture.graphs]
+    versions = " · ".join(f"{name} {version}" for name, version in found.versions.items())
+    return report.to_html(_verdict(found), [_table(found), *folds, *_unprobed(found)], (versions,))
+
+
+def _table(found: Captures) -> Section:
+    """A row a way, with a mark for each probe."""
     probes = _probes(found)
-    rows = [
-        {
-            "capture": capture,
-            "cells": [
-                (mark, TONES[_verdict_of(capture, probe)], _evidence(capture, probe))
-                for probe, mark in zip(probes, _marks(capture, probes))
-            ],
-            "capture_time": seconds_text(capture.capture_seconds),
-            "call_time": seconds_text(capture.seconds),
-            "ratio": _ratio(found, capture),
-            "details": _details(capture),
-            "graphs": [(title, _cut(text)) for title, text in capture.graphs],
-        }
-        for capture in found.captures
-    ]
-    return printable(
-        str(
-            Markup(
-                template.render(
-                    found=found,
-                    rows=rows,
-                    probes=[(probe, PROBES[probe]) for probe in probes],
-                    verdict=_verdict(found),
-                    eager_time=seconds_text(found.seconds),
-                    legend=LEGEND,
-                    css=Styler(page=False),
-                )
-            )
-        )
+    marked = (Styled(probe, tip=PROBES[probe]) for probe in probes)
+    heads: tuple[Value, ...] = ("", "captured", "nodes", "capture", "a call", "vs eager", *marked)
+    rows: list[tuple[Value, ...]] = []
+    if found.seconds is not None:
+        rows.append(("eager", "", "", "", seconds_text(found.seconds), "", *("" for _ in probes)))
+    for capture in found.captures:
+        tone = {"absent": "dim", "no": "no"}.get(capture.captured, "")
+        rows.append((
+            Styled(capture.title, "strong"),
+            Styled(capture.captured, tone),
+            "" if capture.nodes is None else str(capture.nodes),
+            seconds_text(capture.capture_seconds),
+            seconds_text(capture.seconds),
+            _ratio(found, capture),
+            *(_mark(capture, probe) for probe in probes),
+        ))  # fmt: skip
+    return Section("", heads, tuple(rows), lines=(LEGEND,) if probes else (), right=range(2, 6))
+
+
+def _mark(capture: Capture, probe: str) -> Value:
+    finding = next((finding for finding in capture.findings if finding.probe == probe), None)
+    verdict = finding.verdict if finding is not None else "not probed"
+    evidence = f"{finding.verdict}: {clip(finding.evidence, 300)}" if finding is not None else ""
+    return Styled(MARKS[verdict] if capture.findings else "", TONES[verdict], evidence)
+
+
+def _fold(capture: Capture) -> Section:
+    """What there is to say of a way, every case of every probe, and the graphs."""
+    cases = tuple(
+        Section(finding.probe, rows=tuple((case.what, case.verdict, case.evidence) for case in finding.cases))
+        for finding in capture.findings
+        if finding.verdict != "not probed"
     )
+    graphs = tuple(Section(title, listing=text) for title, text in capture.graphs)
+    told = _details(capture)
+    title = f"{capture.title}: {told[0]}" if told else capture.title
+    return Section(title, lines=tuple(told), inner=cases + graphs, folded=True)
+
+
+def _unprobed(found: Captures) -> list[Section]:
+    return [Section("Not looked at", lines=tuple(found.unprobed))] if found.unprobed else []
 
 
 def _verdict(found: Captures) -> str:
@@ -91,24 +92,6 @@ def _probes(found: Captures) -> list[str]:
     return [probe for probe in PROBES if probe in useful]
 
 
-def _finding(capture: Capture, probe: str) -> Finding | None:
-    return next((finding for finding in capture.findings if finding.probe == probe), None)
-
-
-def _verdict_of(capture: Capture, probe: str) -> str:
-    finding = _finding(capture, probe)
-    return finding.verdict if finding is not None else "not probed"
-
-
-def _marks(capture: Capture, probes: list[str]) -> list[str]:
-    return [MARKS[_verdict_of(capture, probe)] if capture.findings else "" for probe in probes]
-
-
-def _evidence(capture: Capture, probe: str) -> str:
-    finding = _finding(capture, probe)
-    return f"{finding.verdict}: {clip(finding.evidence, 300)}" if finding is not None else ""
-
-
 def _details(capture: Capture) -> list[str]:
     """What there is to say of a way beside its marks, a sentence each."""
     where = f"line {capture.line}: " if capture.line is not None else ""
@@ -123,18 +106,7 @@ def _details(capture: Capture) -> list[str]:
     return [clip(text, 400) for text in said]
 
 
-def _hung(text: str) -> list[str]:
-    first, *rest = wrap(text, COLUMNS - 4, 3)
-    return [f"  {first}", *(f"    {line}" for line in rest)]
-
-
 def _ratio(found: Captures, capture: Capture) -> str:
     if not (found.seconds and capture.seconds):
         return ""
     return ratio_text(found.seconds / capture.seconds)
-
-
-def _cut(text: str) -> str:
-    if len(text) <= _GRAPH:
-        return text
-    return f"{text[:_GRAPH]}\n… {len(text) - _GRAPH:,} more characters"

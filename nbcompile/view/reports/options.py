@@ -11,10 +11,12 @@ if TYPE_CHECKING:
 
 
 def to_text(table: OptionTable) -> str:
+    """A line an option."""
     return report.to_text(_title(table), _sections(table))
 
 
 def to_html(table: OptionTable) -> str:
+    """The same as a fragment for a notebook output."""
     return report.to_html(_title(table), _sections(table))
 
 

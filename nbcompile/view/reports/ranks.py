@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from statistics import median
-
-from markupsafe import Markup
 
 from nbcompile.record.compilation import Span
 from nbcompile.record.ranks import Bucket, Difference, RankRecord, RanksResult
 from nbcompile.units import bytes_text, clip, clip_middle, count_text, percent_text, seconds_text
-from nbcompile.view.html.fragment import printable
-from nbcompile.view.html.styles import Styler
+from nbcompile.view.reports import report
+from nbcompile.view.reports.report import Section, Styled
 
 _HEADS = ("rank", "graphs", "kernels", "breaks", "compile", "cell", "steady", "eager", "collectives",
           "hidden", "exposed")  # fmt: skip
@@ -20,61 +17,27 @@ _ROWS = 40
 
 
 def to_text(result: RanksResult) -> str:
-    """A table of ranks, then buckets, warnings and notes, a line each."""
-    rows = [_HEADS, *(_row(record) for record in result.ranks)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
-    lines = [_title(result), ""]
-    lines += ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
-    for title, items in (("warnings", _warnings(result)), ("buckets", _bucket_lines(result)),
-                         ("notes", _notes(result))):  # fmt: skip
-        if items:
-            lines += ["", title, *(f"  {item}" for item in items)]
-    return printable("\n".join(lines))
+    """A table of ranks, then warnings, buckets and notes."""
+    return report.to_text(_title(result), _sections(result))
 
 
 def to_html(result: RanksResult) -> str:
-    """The same as a fragment for a notebook output: inline styles only."""
-    css = Styler(page=False)
-    out = [Markup("<div {}><div {}><p {}>{}</p></div>").format(css("root"), css("head"), css("verdict"),
-                                                                _title(result))]  # fmt: skip
-    for warning in _warnings(result):
-        out.append(Markup("<div {}><span {}>{}</span></div>").format(css("body"), css("bad"), warning))
-    out.append(_table(css, _HEADS, [_row(record) for record in result.ranks]))
-    buckets = result.ranks[0].buckets
-    if buckets:
-        rows = [_bucket_row(bucket) for bucket in buckets[:_ROWS]]
+    """The same as a fragment for a notebook output; buckets and notes fold out."""
+    return report.to_html(_title(result), _sections(result))
+
+
+def _sections(result: RanksResult) -> list[Section]:
+    ranks = tuple(_row(record) for record in result.ranks)
+    out = [Section("", _HEADS, ranks, right=range(1, len(_HEADS)))]
+    if warnings := tuple(Styled(text, "bad") for text in _warnings(result)):
+        out.append(Section("warnings", lines=warnings))
+    if buckets := result.ranks[0].buckets:
         heads = ("bucket", "graph", "bytes", "begins", "parameters")
-        out.append(_fold(css, _bucket_title(result), _table(css, heads, rows)))
-    notes = _notes(result)
-    if notes:
-        items = Markup("").join(Markup("<div>{}</div>").format(note) for note in notes)
-        out.append(_fold(css, count_text(len(notes), "note"), Markup("<div {}>{}</div>").format(
-            css("body"), items)))  # fmt: skip
-    out.append(Markup("</div>"))
-    return printable(str(Markup("").join(out)))
-
-
-def _table(css: Styler, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
-    def line(cells: Sequence[str], tag: str, style: str) -> Markup:
-        wide = len(cells) - 1 if heads[-1] == "parameters" else len(cells)  # may be long: wrapped
-        made = Markup("").join(
-            Markup("<{0} {1}>{2}</{0}>").format(
-                Markup(tag), css("tdw" if place == wide and tag == "td" else style), cell
-            )
-            for place, cell in enumerate(cells)
-        )
-        return Markup("<tr {}>{}</tr>").format(css("row"), made)
-
-    body = Markup("").join(line(row, "td", "td") for row in rows)
-    return Markup("<div {}><table {}>{}{}</table></div>").format(
-        css("body", "wide"), css("table"), line(heads, "th", "th"), body
-    )
-
-
-def _fold(css: Styler, title: str, body: Markup) -> Markup:
-    return Markup("<details {}><summary {}>{}</summary>{}</details>").format(
-        css("fold"), css("summary"), title, body
-    )
+        rows = tuple(_bucket_row(bucket) for bucket in buckets[:_ROWS])
+        out.append(Section(_bucket_title(result), heads, rows, right=(2,), folded=True))
+    if notes := tuple(_notes(result)):
+        out.append(Section(count_text(len(notes), "note"), lines=notes, folded=True))
+    return out
 
 
 def _title(result: RanksResult) -> str:
@@ -145,17 +108,6 @@ def _bucket_row(bucket: Bucket) -> tuple[str, ...]:
 def _place(span: Span) -> str:
     """``line 8``, of another file or cell with its name."""
     return f"line {span.line}" + (f" of {clip_middle(span.file, 30)}" if span.file else "")
-
-
-def _bucket_lines(result: RanksResult) -> list[str]:
-    buckets = result.ranks[0].buckets
-    if not buckets:
-        return []
-    rows = [_bucket_row(bucket) for bucket in buckets[:_ROWS]]
-    return [
-        _bucket_title(result),
-        *(f"{i}: {g} {size}, {place}: {names}" for i, g, size, place, names in rows),
-    ]
 
 
 def _notes(result: RanksResult) -> list[str]:

@@ -74,9 +74,9 @@ def test_the_table_of_ranks() -> None:
     assert "2 ranks, DDP over gloo, nbcompile: the ranks compiled different graphs" in text
     assert "rank 1 compiled something else than rank 0: graph g0, line 2: c, where rank 0 has <b>" in text
     assert "rank 1 has no steady time: nothing was compiled" in text
-    row = next(line for line in text.splitlines() if line.startswith("0 (cpu)"))
+    row = next(line for line in text.splitlines() if line.startswith("  0 (cpu)"))
     assert row.split()[-4:] == ["ms", "25%", "3", "ms"]
-    assert "0: g0 4 kB, net (line 8 of /tmp/net.py): w, <script>" in text and "x stays" in text
+    assert "g0      4 kB  net (line 8 of /tmp/net.py)  w, <script>" in text and "x stays" in text
 
 
 def test_html_shows_a_record_and_runs_nothing_of_it() -> None:
