@@ -15,6 +15,7 @@ from typing import Any
 from nbcompile.bench.regressions.suite import chosen
 from nbcompile.errors import RecordError, SuiteError
 from nbcompile.record.compilation import Compilation, Measurement
+from nbcompile.record.packed import pack
 
 SCHEMA = "nbcompile.bench/1"
 _PACKAGE = str(Path(__file__).parents[3])  # so that the processes find this very nbcompile
@@ -62,7 +63,7 @@ class Bench:
     def to_json(self) -> str:
         data = asdict(self)
         for row, case in zip(data["cases"], self.cases):
-            row["record"] = case.record.to_dict() if case.record is not None else None
+            row["record"] = pack(case.record.to_dict()) if case.record is not None else None
         return json.dumps(data, ensure_ascii=False)
 
     @classmethod
