@@ -34,9 +34,10 @@ def plain(value: Any) -> Any:
         return [item if type(item) in _AS_THEY_ARE else plain(item) for item in value]
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
-    if not dataclasses.is_dataclass(value):
+    kind: Any = type(value)
+    if not hasattr(kind, "__dataclass_fields__"):
         return value
-    defaults = _defaults(type(value))
+    defaults = _defaults(kind)
     return {
         name: item if type(item) in _AS_THEY_ARE else plain(item)
         for name, item in vars(value).items()

@@ -3,8 +3,8 @@
     python scripts/explorer/record_size.py [--limit KB]
 
 The cells are a softmax of a product, a TransformerEncoderLayer forward and backward, and the same layer's
-kernels for a GPU with everything that Triton makes of them (``--target cuda:90``, which needs no GPU). Each is
-run as a notebook would, and its sizes are printed in kB of 1000 bytes: the record as JSON, with what the
+kernels for a GPU with everything that Triton makes of them (``--target cuda:90``, which needs no GPU). Each
+is run as a notebook would, and its sizes are printed in kB of 1000 bytes: the record as JSON, with what the
 explorer adds to it (``view``), and that packed, which is what a notebook, a page or a widget holds. Times are
 the processor's, the least of five: ``pack`` is from the record to the packed text, working out the view left
 aside, and ``read`` from that text to the record. Ends with status 1 if a packed record is over ``--limit``.
