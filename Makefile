@@ -58,13 +58,13 @@ $(VENV)/.node: scripts/frontend.py | $(VENV)/bin/python
 $(NODE_MODULES): labextension/package-lock.json | $(VENV)/.node
 	@$(FRONTEND) packages
 
-out/schemas/.made: nbcompile/record/compilation.py nbcompile/record/packing.py $(wildcard nbcompile/view/*.py nbcompile/view/*/*.py) scripts/schemas.py \
+out/schemas/.made: nbcompile/record/compilation.py $(wildcard nbcompile/view/*.py nbcompile/view/*/*.py) scripts/schemas.py \
   | $(VENV)/.jupyter
 	@$(BIN)/python scripts/frontend.py schemas
 	@touch $@
 
 # Most changes to those files leave a schema, and so its time, as it was: then nothing more is due.
-SCHEMAS := $(patsubst %,out/schemas/%.schema.json,compilation record scene)
+SCHEMAS := $(patsubst %,out/schemas/%.schema.json,record scene)
 $(SCHEMAS): out/schemas/.made ;
 
 $(TYPES): $(SCHEMAS) labextension/scripts/types.mjs $(NODE_MODULES)

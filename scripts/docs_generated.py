@@ -114,7 +114,7 @@ def _fields(definition: Mapping[str, Any]) -> str:
 
 def _type(value: Mapping[str, Any]) -> str:
     if "$ref" in value:
-        name = value["$ref"].rsplit("/", 1)[1]
+        name = value["$ref"].rpartition("/")[2].lstrip("#") or "Compilation"
         return f"[{name}](#{name.lower()})"
     if "const" in value:
         return f"`{json.dumps(value['const'])}`"

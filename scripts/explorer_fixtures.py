@@ -49,16 +49,13 @@ def make(shell: InteractiveShell, cell: str) -> Compilation:
 
 
 def read_by_python(payload: dict[str, Any]) -> dict[str, Any]:
-    """The unpacked record, without texts of kernels, and its links: what TypeScript has to find."""
+    """The unpacked record and its links: what TypeScript has to find."""
     record = Compilation.from_dict(payload)
     links = Links(record)
-    unpacked = dataclasses.asdict(record)
-    for kernel in unpacked["kernels"]:
-        kernel["sources"] = dict.fromkeys(kernel["sources"], "")
     ids = [*links.nodes, *(kernel.id for kernel in record.kernels), *(each.id for each in record.decisions)]
     count = len(record.cell.source.split("\n")) if record.cell else 0
     found = {
-        "record": unpacked,
+        "record": dataclasses.asdict(record),
         "at_line": {line: sorted(links.at_line(line)) for line in range(1, count + 1)},
         "lines": {id: links.lines(id) for id in ids},
         "up": {id: sorted(links.up(id)) for id in ids},

@@ -2,8 +2,7 @@
 
     python scripts/schemas.py OUTDIR
 
-writes ``compilation.schema.json``, that of the record as it is stored, ``record.schema.json``, that of the
-record as its classes have it, and ``scene.schema.json``, that of what Python adds to it.
+writes ``record.schema.json``, that of the record, and ``scene.schema.json``, that of what Python adds to it.
 """
 
 from __future__ import annotations
@@ -18,11 +17,7 @@ from nbcompile.view import scene_schema
 
 def write(folder: Path) -> list[Path]:
     """The files, each written if it has changed."""
-    schemas = {
-        "compilation": json_schema(),
-        "record": json_schema(packed=False),
-        "scene": scene_schema(),
-    }
+    schemas = {"record": json_schema(), "scene": scene_schema()}
     folder.mkdir(parents=True, exist_ok=True)
     out = []
     for name, schema in schemas.items():

@@ -136,7 +136,7 @@ class Block(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Block())
 sys.path.insert(0, {str(ROOT)!r})
 import nbcompile.view, nbcompile.record.compilation
-nbcompile.view.scene_schema(), nbcompile.record.compilation.json_schema(packed=False)
+nbcompile.view.scene_schema(), nbcompile.record.compilation.json_schema()
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr

@@ -64,10 +64,10 @@ function complete(value) {
   return out;
 }
 
-/** The class that a field holds, alone or in a list, if it holds one. */
-function held(field) {
+/** The class that a field holds, alone or in a list, if it holds one; `whole`: the name of the schema's own. */
+function held(field, whole) {
   const inner = field.items ?? field.anyOf?.find((each) => each.$ref) ?? field;
-  return inner.$ref?.split('/').pop();
+  return inner.$ref === '#' ? whole : inner.$ref?.split('/').pop();
 }
 
 /** What a field that is left out stands for. */
@@ -80,24 +80,24 @@ function missing(field) {
 /** Every class by name: its fields, what each stands for when left out, the class that it holds. */
 function classes(schema, name) {
   const of = ({ properties = {} }) => Object.fromEntries(
-    Object.entries(properties).map(([key, field]) => [key, { missing: missing(field), ...(held(field) && { holds: held(field) }) }]),
+    Object.entries(properties).map(([key, field]) => [key, { missing: missing(field), ...(held(field, name) && { holds: held(field, name) }) }]),
   );
   return { [name]: of(schema), ...Object.fromEntries(Object.entries(schema.$defs ?? {}).map(([key, each]) => [key, of(each)])) };
 }
 
 await mkdir(out, { recursive: true });
-// What a notebook holds (packed, validated), what the views read (every field present), what Python worked out.
-const made = { compilation: 'PackedCompilation', record: 'Compilation', scene: 'Scene' };
+// What the views read (every field present), and what validates it as it comes.
+const made = { record: 'Compilation', scene: 'Scene' };
+let known = {};
 for (const [file, name] of Object.entries(made)) {
   const schema = await read(file);
-  const shown = untitled(schema, name);
-  const types = await compile(file === 'compilation' ? shown : complete(shown), name, {
+  const types = await compile(complete(untitled(schema, name)), name, {
     additionalProperties: false, bannerComment: banner, maxItems: -1, unknownAny: true, style: { singleQuote: true },
   });
   await writeFile(path.join(out, `${file}.ts`), types);
-  if (file !== 'record') await validator(schema, file);
+  await validator(schema, file);
+  known = { ...known, ...classes(schema, name) };
 }
-const known = { ...classes(await read('record'), 'Compilation'), ...classes(await read('scene'), 'Scene') };
 await writeFile(
   path.join(out, 'classes.ts'),
   `${banner}

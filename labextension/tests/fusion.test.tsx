@@ -2,8 +2,8 @@
 import { afterEach, describe, expect, test } from 'vitest';
 import { Replay } from '../src/explorer/fusion/replay';
 import { chosenRows, overruling, rowsOf, type Row } from '../src/explorer/fusion/rows';
-import { unpack } from '../src/record/unpack';
 import { fixture, opened, until, type Opened } from './hosts';
+import { record as recordOf } from './records';
 
 let open: Opened | null = null;
 afterEach(() => {
@@ -13,7 +13,7 @@ afterEach(() => {
 });
 
 describe.each(['small', 'triton'] as const)('the decisions of %s, replayed', (name) => {
-  const { record } = unpack(fixture(name));
+  const { record } = recordOf(name);
   const replay = new Replay(record);
 
   test('end in the kernels of the record', () => {
@@ -40,13 +40,13 @@ describe.each(['small', 'triton'] as const)('the decisions of %s, replayed', (na
   });
 });
 
-function rows(): Row[] {
-  open = opened(fixture('small'), null);
+async function rows(): Promise<Row[]> {
+  open = await opened(fixture('small'), null);
   return rowsOf(open.now());
 }
 
-test('rows are filtered, searched and sorted', () => {
-  const all = rows();
+test('rows are filtered, searched and sorted', async () => {
+  const all = await rows();
   const refused = chosenRows(all, { shown: 'refused', sorted: 'bytes', search: '' });
   expect(refused.length).toBeGreaterThan(0);
   expect(refused.every((row) => !row.decision.accepted)).toBe(true);
@@ -57,9 +57,9 @@ test('rows are filtered, searched and sorted', () => {
   expect(found.every((row) => row.decision.code === 'library-call')).toBe(true);
 });
 
-test('a decision is overruled by the names of its loops, unless it cannot be', () => {
-  const { record } = unpack(fixture('small'));
-  const fused = rows().find((row) => row.decision.accepted) as Row;
+test('a decision is overruled by the names of its loops, unless it cannot be', async () => {
+  const { record } = recordOf('small');
+  const fused = (await rows()).find((row) => row.decision.accepted) as Row;
   const pair = [fused.producer, fused.consumer];
   expect(overruling(record, fused)).toEqual({ settings: { no_fuse: [pair], force_fuse: [] } });
   const apart = { ...record, options: { ...record.options, no_fuse: [pair, ['a', 'b']], force_fuse: [] } };
@@ -75,7 +75,7 @@ test('a decision is overruled by the names of its loops, unless it cannot be', (
 test('a switch asks the kernel for the change and has the focus again when it is shown', async () => {
   const payload = fixture('small');
   const asked: Record<string, unknown>[] = [];
-  open = opened(payload, (method, params) => {
+  open = await opened(payload, (method, params) => {
     asked.push({ method, ...params });
     return Promise.resolve({ payload: { ...payload, id: 'changed' } });
   });
@@ -90,8 +90,8 @@ test('a switch asks the kernel for the change and has the focus again when it is
   expect(element.querySelector('.nbc-changed')?.textContent).toContain(`${pair.join(' → ')} apart`);
 });
 
-test('without a kernel the switches say what they need, and illegal pairs say why', () => {
-  open = opened(fixture('small'), null);
+test('without a kernel the switches say what they need, and illegal pairs say why', async () => {
+  open = await opened(fixture('small'), null);
   const switches = [...open.element.querySelectorAll<HTMLButtonElement>('[role=switch]')];
   expect(switches.length).toBe(open.now().data.record.decisions.length);
   expect(switches.every((each) => each.disabled)).toBe(true);
@@ -101,7 +101,7 @@ test('without a kernel the switches say what they need, and illegal pairs say wh
 });
 
 test('arrow keys step through the decisions and light each', async () => {
-  open = opened(fixture('small'), null);
+  open = await opened(fixture('small'), null);
   const { element, now } = open;
   const slider = element.querySelector<HTMLInputElement>('.nbc-stepper input') as HTMLInputElement;
   slider.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true }));

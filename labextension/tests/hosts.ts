@@ -1,9 +1,9 @@
 /** A host and a live kernel that answer as a test says. */
 import { signal } from '@preact/signals';
-import { readFileSync } from 'node:fs';
 import type { Host, Kernel, Progress } from '../src/explorer/host';
 import { mount, type Explorer } from '../src/explorer/mount';
 import type { State } from '../src/explorer/state';
+import { payloadOf } from './records';
 
 export interface Payload {
   id: string;
@@ -13,7 +13,7 @@ export interface Payload {
 
 /** A payload of tests/fixtures, made by scripts/explorer_fixtures.py. */
 export function fixture(name: 'small' | 'triton'): Payload {
-  return JSON.parse(readFileSync(`tests/fixtures/${name}.json`, 'utf8')) as Payload;
+  return payloadOf(name) as Payload;
 }
 
 export type Answer = (method: string, params: object, progress?: (step: Progress) => void) => Promise<unknown>;
@@ -26,7 +26,7 @@ export interface Opened {
 }
 
 /** Opens a payload in the page; without `answer` there is no kernel. */
-export function opened(payload: unknown, answer: Answer | null): Opened {
+export async function opened(payload: unknown, answer: Answer | null): Promise<Opened> {
   let cancels = 0;
   const kernel: Kernel | null = answer && {
     request: answer as Kernel['request'],
@@ -44,6 +44,7 @@ export function opened(payload: unknown, answer: Answer | null): Opened {
   const element = document.createElement('div');
   document.body.append(element);
   const explorer = mount(element, payload, host);
+  await explorer.ready;
   return {
     element,
     explorer,

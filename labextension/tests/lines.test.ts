@@ -4,19 +4,19 @@ import { card } from '../src/lab/card';
 import { marksOf } from '../src/lab/lines';
 import { fixture } from './hosts';
 
-it('says what became of each line, and reads each payload once', () => {
+it('says what became of each line, and reads each payload once', async () => {
   const payload = fixture('small');
-  const marks = marksOf(payload);
+  const marks = await marksOf(payload);
   expect(marks).not.toBeNull();
-  expect(marksOf(payload)).toBe(marks);
+  expect(await marksOf(payload)).toBe(marks);
   expect(marks?.record).toBe(payload.id);
   const fused = marks?.lines.find((each) => each.fate === 'fused');
   expect(fused?.summary).toMatch(/^line \d+: in generated kernels/);
   expect(fused?.calls.length).toBeGreaterThan(0);
 });
 
-it('has no marks for what is no record, nor for a record without a cell', () => {
-  for (const payload of [null, 'text', {}, { ...fixture('small'), cell: null }]) expect(marksOf(payload)).toBeNull();
+it('has no marks for what is no record, nor for a record without a cell', async () => {
+  for (const payload of [null, 'text', {}, { ...fixture('small'), cell: null }]) expect(await marksOf(payload)).toBeNull();
 });
 
 it('shows hostile text as text', () => {

@@ -12,11 +12,12 @@ afterEach(() => {
   document.body.replaceChildren();
 });
 
-function show(payload: unknown, panel: Panel, kernel: Kernel | null = null): { element: HTMLElement; state: () => State } {
+async function show(payload: unknown, panel: Panel, kernel: Kernel | null = null): Promise<{ element: HTMLElement; state: () => State }> {
   const element = document.createElement('div');
   document.body.append(element);
   const explorer = mount(element, payload, hostOf(kernel));
   open.push(explorer);
+  await explorer.ready;
   const state = (): State => {
     if (!explorer.state) throw new Error(element.textContent ?? '');
     return explorer.state;
@@ -53,7 +54,7 @@ test('timing: without charts the tables hold the numbers, and what ran eagerly h
     { ...ROW, measurement: 2, contestant: 'inductor', counts: false, reason: 'the recompile limit was reached', median: 0.0017 },
   ];
   const names = ['eager', 'nbcompile', 'inductor'];
-  const { element } = show(timed(rows, names.map((contestant) => ({ ...MEASURED, contestant }))), 'timing');
+  const { element } = await show(timed(rows, names.map((contestant) => ({ ...MEASURED, contestant }))), 'timing');
   await settled();
   expect(element.textContent).toContain('The charts could not be loaded (no charts here)');
   const told = [...element.querySelectorAll('.nbc-timings tbody tr')].map((row) => row.textContent ?? '');
@@ -64,7 +65,7 @@ test('timing: without charts the tables hold the numbers, and what ran eagerly h
 });
 
 test('timing: a call that is pointed at lights its line', async () => {
-  const { element, state } = show(payloadOf('small'), 'timing');
+  const { element, state } = await show(payloadOf('small'), 'timing');
   await settled();
   const call = state().data.scene?.calls.find((each) => each.fate === 'fused');
   const row = [...element.querySelectorAll('.nbc-calls tbody tr')].find((each) => each.textContent?.includes(call?.name ?? '?'));
@@ -79,9 +80,8 @@ test('timing: a call that is pointed at lights its line', async () => {
 
 test('guards: breaks come first and link to their line; guards can be searched', async () => {
   const payload = payloadOf('small');
-  const spans = payload['spans'] as unknown[];
-  const broken = { ...payload, spans: [...spans, [{ line: 4 }]], breaks: [{ reason: '<b>print</b>', hint: 'Move it.', kind: 'cell', spans: spans.length }] };
-  const { element, state } = show(broken, 'guards');
+  const broken = { ...payload, breaks: [{ reason: '<b>print</b>', hint: 'Move it.', kind: 'cell', spans: [{ line: 4 }] }] };
+  const { element, state } = await show(broken, 'guards');
   await settled();
   const note = one(element, '.nbc-broken');
   expect(note.textContent).toContain('<b>print</b>');
@@ -125,7 +125,7 @@ function choose(element: Element, label: string, value: string): void {
 }
 
 test('play: without a kernel the controls say what they need', async () => {
-  const { element } = show(payloadOf('small'), 'play');
+  const { element } = await show(payloadOf('small'), 'play');
   await settled();
   expect(one(element, '.nbc-tryout').textContent).toContain('Open the notebook.');
   expect(one<HTMLFieldSetElement>(element, '.nbc-fields').disabled).toBe(true);
@@ -133,7 +133,7 @@ test('play: without a kernel the controls say what they need', async () => {
 });
 
 test('play: a compilation that the kernel does not hold says why', async () => {
-  const { element } = show(payloadOf('small'), 'play', kernel(() => null, { live: false, reason: 'Run the cell again.' }).kernel);
+  const { element } = await show(payloadOf('small'), 'play', kernel(() => null, { live: false, reason: 'Run the cell again.' }).kernel);
   await settled();
   expect(one(element, '.nbc-tryout').textContent).toContain('Run the cell again.');
   expect(one<HTMLFieldSetElement>(element, '.nbc-fields').disabled).toBe(true);
@@ -144,7 +144,7 @@ test('play: a change runs at once, is remembered with its kernels, and can be go
     if (params['dtype']) throw new PlayError('Not possible', 'in float64 it raises.', 'Cast w too.', 4);
     return { payload: payloadOf('no_fuse') };
   });
-  const { element, state } = show(payloadOf('small'), 'play', live.kernel);
+  const { element, state } = await show(payloadOf('small'), 'play', live.kernel);
   await settled();
   const first = state().data.record.id;
   choose(element, 'dtype', 'float64');
@@ -165,7 +165,7 @@ test('play: a change runs at once, is remembered with its kernels, and can be go
 
 test('play: a slider runs what it says once it rests', async () => {
   const live = kernel(() => ({ payload: payloadOf('no_fuse') }));
-  const { element } = show(payloadOf('small'), 'play', live.kernel);
+  const { element } = await show(payloadOf('small'), 'play', live.kernel);
   await settled();
   const slider = one<HTMLInputElement>(element, '.nbc-slider');
   for (const place of ['620', '800', '1000']) {
@@ -182,7 +182,7 @@ test('play: a slider runs what it says once it rests', async () => {
 
 test('play: what is chosen waits for Run where that is wanted', async () => {
   const live = kernel(() => ({ payload: payloadOf('no_fuse') }));
-  const { element } = show(payloadOf('small'), 'play', live.kernel);
+  const { element } = await show(payloadOf('small'), 'play', live.kernel);
   await settled();
   one<HTMLInputElement>(element, '.nbc-auto input').click();
   await settled();
@@ -202,12 +202,12 @@ test('play: what is chosen waits for Run where that is wanted', async () => {
 // -- compare -------------------------------------------------------------------------------------
 
 test('compare: with another explorer of the page, and with pins', async () => {
-  const { state: other } = show(payloadOf('small'), 'compare');
-  const { element, state } = show(payloadOf('no_fuse'), 'compare');
+  const { state: other } = await show(payloadOf('small'), 'compare');
+  const { element, state } = await show(payloadOf('no_fuse'), 'compare');
   await settled();
   expect(one(element, '.nbc-choose').textContent).toContain('in this page');
   expect(element.querySelector('.nbc-comparison')).toBeNull();
-  compare(state(), [other(), payloadOf('edited')]);
+  await compare(state(), [other(), payloadOf('edited')]);
   await settled();
   expect([...element.querySelectorAll('.nbc-facts-table thead th')]).toHaveLength(4);
   const fates = [...element.querySelectorAll('.nbc-pair-fate')].map((each) => each.textContent);
@@ -216,8 +216,8 @@ test('compare: with another explorer of the page, and with pins', async () => {
 });
 
 test('compare: a changed kernel shows its code as a diff', async () => {
-  const { element, state } = show(payloadOf('edited'), 'compare');
-  compare(state(), [payloadOf('small')]);
+  const { element, state } = await show(payloadOf('edited'), 'compare');
+  await compare(state(), [payloadOf('small')]);
   await settled();
   const code = [...element.querySelectorAll<HTMLElement>('.nbc-pairs .nbc-button')];
   expect(code.length).toBeGreaterThan(0);
@@ -229,7 +229,7 @@ test('compare: a changed kernel shows its code as a diff', async () => {
 });
 
 test('compare: a file that is no record says what is wrong with it', async () => {
-  const { element } = show(payloadOf('small'), 'compare');
+  const { element } = await show(payloadOf('small'), 'compare');
   await settled();
   const input = one<HTMLInputElement>(element, 'input[type=file]');
   const give = async (text: string): Promise<string> => {

@@ -2,9 +2,9 @@
 import { afterEach, expect, test } from 'vitest';
 import { match } from '../src/explorer/compare/match';
 import { candidates } from '../src/explorer/compare/sources';
-import { RecordError, unpack } from '../src/record/unpack';
-import { fixture, opened, until, type Opened } from './hosts';
-import { payloadOf } from './records';
+import { read } from '../src/record/read';
+import { opened, until, type Opened } from './hosts';
+import { packed, payloadOf, record } from './records';
 
 // Browsers tell of a new selection later; happy-dom at once, in the middle of CodeMirror's own update.
 document.addEventListener('selectionchange', (event) => event.stopImmediatePropagation());
@@ -16,30 +16,23 @@ afterEach(() => {
   document.body.replaceChildren();
 });
 
-/** A record with a peer, as Python packs one: what is the same in both is left out of it. */
+/** A record with a peer. */
 function beside(changes: Record<string, unknown> = {}): Record<string, unknown> {
-  const whole = payloadOf('no_fuse');
-  const [first, ...others] = whole['graphs'] as { id: string }[];
-  const peer: Record<string, unknown> = { ...whole, id: 'peer', backend: 'inductor', graphs: [first?.id, ...others], ...changes };
-  for (const same of ['cell', 'environment']) Reflect.deleteProperty(peer, same);
-  return { ...fixture('small'), peers: [peer] };
+  return { ...payloadOf('small'), peers: [{ ...payloadOf('no_fuse'), id: 'peer', backend: 'inductor', ...changes }] };
 }
 
-test('a peer is whole: what it leaves out is the record\u2019s', () => {
-  const { record, peers } = unpack(beside());
-  const [peer] = peers;
-  expect(peer?.record.cell).toBe(record.cell);
-  expect(peer?.record.environment).toBe(record.environment);
-  expect(peer?.record.graphs[0]).toBe(record.graphs[0]);
-  expect(peer?.record.graphs.length).toBe(unpack(payloadOf('no_fuse')).record.graphs.length);
-  expect(peer?.record.kernels.length).toBeGreaterThan(record.kernels.length);
-  expect(peer?.scene?.kernels.length).toBe(peer?.record.kernels.length);
-  expect(() => unpack(beside({ graphs: ['g9.fx'] }))).toThrow(RecordError);
-  expect(() => unpack({ ...beside(), peers: Array(9).fill({}) })).toThrow('too many peers');
+test('a peer is a record with its scene, and has no peers itself', async () => {
+  const alone = record('no_fuse');
+  const { record: own, peers } = await read(packed(beside({ peers: [payloadOf('edited')] })));
+  expect(peers).toEqual([{ ...alone, record: { ...alone.record, id: 'peer', backend: 'inductor' } }]);
+  expect(peers[0]?.scene?.kernels.length).toBe(alone.record.kernels.length);
+  expect(own.peers).toEqual([]);
+  await expect(read(beside({ graphs: ['g9.fx'] }))).rejects.toThrow('peers.0.graphs.0');
+  await expect(read({ ...beside(), peers: Array(9).fill({ id: 'x' }) })).rejects.toThrow('peers must NOT have more than 8 items');
 });
 
 test('the code pane switches between the compilers, and one line lights the kernels of both', async () => {
-  open = opened(beside(), null);
+  open = await opened(beside(), null);
   const { element, now } = open;
   const tab = (name: string): HTMLElement =>
     [...element.querySelectorAll<HTMLElement>('[aria-label="compiler"] [role="tab"]')].find((each) => each.textContent === name) as HTMLElement;
@@ -69,7 +62,7 @@ test('the code pane switches between the compilers, and one line lights the kern
 });
 
 test('the compare panel offers the peer, and shows it at first', async () => {
-  open = opened(beside(), null);
+  open = await opened(beside(), null);
   const { element, now } = open;
   expect(candidates(now()).map((each) => [each.label, each.from])).toEqual([['inductor', 'beside it']]);
   now().panel.value = 'compare';
@@ -79,10 +72,12 @@ test('the compare panel offers the peer, and shows it at first', async () => {
 });
 
 test('loops of two compilers are matched by what they were made from, whatever each calls them', () => {
-  const own = payloadOf('small');
-  const rows = own['operators'] as { op: string; kind: string }[];
-  const operators = rows.map((row) => (['pointwise', 'reduction'].includes(row.kind) ? { ...row, op: 'loop' } : row));
-  const fates = (backend: string): string[] => match(unpack({ ...own, operators, backend }), unpack(own)).calls.filter((pair) => pair.after.some((call) => call.fate === 'fused')).map((pair) => pair.fate);
+  const own = record('small');
+  const graphs = own.record.graphs.map((graph) => ({
+    ...graph, nodes: graph.nodes.map((node) => (['pointwise', 'reduction'].includes(node.kind) ? { ...node, op: 'loop' } : node)),
+  }));
+  const fates = (backend: string): string[] =>
+    match({ ...own, record: { ...own.record, graphs, backend } }, own).calls.filter((pair) => pair.after.some((call) => call.fate === 'fused')).map((pair) => pair.fate);
   expect(fates('inductor').length).toBeGreaterThan(0);
   expect(fates('inductor').every((fate) => fate === 'unchanged')).toBe(true);
   expect(fates('nbcompile')).toContain('added');

@@ -14,14 +14,14 @@ afterEach(() => {
   document.body.replaceChildren();
 });
 
-function explorer(answer: Answer | null): Opened {
-  open = opened(payload, answer);
+async function explorer(answer: Answer | null): Promise<Opened> {
+  open = await opened(payload, answer);
   return open;
 }
 
 test('a change is shown in place, remembers what it replaced, and can be undone', async () => {
   const asked: object[] = [];
-  const { element, now } = explorer((method, params) => {
+  const { element, now } = await explorer((method, params) => {
     asked.push({ method, ...params });
     return Promise.resolve({ payload: { ...payload, id: 'changed' } });
   });
@@ -39,7 +39,7 @@ test('a change is shown in place, remembers what it replaced, and can be undone'
 
 test('progress is shown while the kernel works, and Cancel reaches it', async () => {
   let fail: (error: PlayError) => void = () => undefined;
-  const { element, now, cancels } = explorer((_method, _params, progress) => {
+  const { element, now, cancels } = await explorer((_method, _params, progress) => {
     progress?.({ text: 'building 4 kernels', done: 2, of: 5 });
     return new Promise((_resolve, reject) => (fail = reject));
   });
@@ -58,19 +58,20 @@ test('progress is shown while the kernel works, and Cancel reaches it', async ()
 });
 
 test('without a kernel a change says what it needs', async () => {
-  const { now } = explorer(null);
+  const { now } = await explorer(null);
   expect(await runChange(now(), { fuse: false }, 'no fusion')).toBe(false);
   expect(now().play.failed.value?.message).toBe('Open the notebook.');
 });
 
 test('an answer for a record that has been replaced meanwhile is not shown', async () => {
   let answer: (value: unknown) => void = () => undefined;
-  const { now } = explorer(() => new Promise((resolve) => (answer = resolve)));
+  const { now } = await explorer(() => new Promise((resolve) => (answer = resolve)));
   const old = now();
   const done = runChange(old, { fuse: false }, 'no fusion');
   open?.explorer.update({ ...payload, id: 'other' });
   answer({ payload: { ...payload, id: 'changed' } });
   await done;
+  await open?.explorer.ready;
   expect(now().data.record.id).toBe('other');
   expect(now().play.past.value).toEqual([]);
 });

@@ -2,7 +2,7 @@
 import { signal } from '@preact/signals';
 import { describe, expect, it } from 'vitest';
 import type { Drawing, Group } from '../src/record/generated/scene';
-import { unpack } from '../src/record/unpack';
+import { read } from '../src/record/read';
 import { place } from '../src/explorer/graph/geometry';
 import { overlay, type Overlay } from '../src/explorer/graph/overlays';
 import { picture, litEdges } from '../src/explorer/graph/painter';
@@ -21,7 +21,7 @@ const call = (id: string, bytes: number, predicted: number | null): object => ({
 const kernel = (id: string, loops: string[]): object => ({ id, name: id, graph: 'g0.fw.fused', loops, schedule: 'rows', sources: {} });
 
 /** Two kernels which both compute loop l1, in a module; the forward graph keeps what k1 gives out. */
-function sheet(): Sheet {
+async function sheet(): Promise<Sheet> {
   const drawing: Drawing = {
     graph: 'g0.fw.fused', title: '', inner: 'g0.fw.loops', labels: ['x', 'k0', 'k1'], fates: '-ff', left_out: [], description: '',
     groups: [
@@ -49,7 +49,7 @@ function sheet(): Sheet {
     },
   };
   const host = { theme: signal('light' as const), kernel: signal(null), needs: '', charts: () => Promise.reject(new Error('none')) };
-  const state = new State(unpack(payload), host);
+  const state = new State(await read(payload), host);
   const graph = state.data.record.graphs[2];
   const shown = state.data.scene?.drawings[0];
   if (!graph || !shown) throw new Error('no graph');
@@ -62,8 +62,8 @@ function made(from: Overlay | string): Overlay {
 }
 
 describe('Sheet', () => {
-  it('lights a loop only in the kernels that are lit, and what holds it', () => {
-    const { drawing, state } = sheet();
+  it('lights a loop only in the kernels that are lit, and what holds it', async () => {
+    const { drawing, state } = await sheet();
     const of = new Sheet(state, state.data.record.graphs[2] as never, drawing);
     const geometry = place(drawing, new Set([1, 2, 3]));
     const lit = state.around({ ids: ['g0.fw.k1'] });
@@ -72,30 +72,30 @@ describe('Sheet', () => {
     expect(lights).toEqual([[-1, 0], [-3, 1], [3, 3]]);
   });
 
-  it('lights a closed group for what is in it', () => {
-    const of = sheet();
+  it('lights a closed group for what is in it', async () => {
+    const of = await sheet();
     const geometry = place(of.drawing, new Set());
     const lit = of.state.around({ ids: ['g0.fw.l2'] });
     expect([...of.lit(geometry, lit)]).toEqual([0, 1]);
   });
 
-  it('lights an edge when its value and both ends are', () => {
-    const of = sheet();
+  it('lights an edge when its value and both ends are', async () => {
+    const of = await sheet();
     const drawn = picture(of, place(of.drawing, new Set([1, 2, 3])), made(overlay(of, 'fate')));
     const lit = of.state.around({ ids: ['g0.fw.k0'] });
     const edges = litEdges(drawn, of.lit(drawn.geometry, lit), lit.ids);
     expect(drawn.geometry.edges.filter((_, at) => edges[at] === 1).map(({ value, group: at }) => [value, at])).toEqual([[3, 2]]);
   });
 
-  it('points a module at the kernels in it, a kernel at itself', () => {
-    const of = sheet();
+  it('points a module at the kernels in it, a kernel at itself', async () => {
+    const of = await sheet();
     expect(of.focus(-1).ids).toEqual(['g0.fw.k0', 'g0.fw.k1']);
     expect(of.focus(-2).ids).toEqual(['g0.fw.k0']);
     expect(of.focus(4).ids).toEqual(['g0.fw.l2']);
   });
 
-  it('finds by all words of a query, in closed groups too', () => {
-    const of = sheet();
+  it('finds by all words of a query, in closed groups too', async () => {
+    const of = await sheet();
     expect(of.find('K1')).toEqual([{ ref: -3, group: 1 }]);
     expect(of.find('l1 [4,8]')).toEqual([{ ref: 3, group: 2 }, { ref: 3, group: 3 }]);
     expect(of.find('  ')).toEqual([]);
@@ -103,8 +103,8 @@ describe('Sheet', () => {
 });
 
 describe('overlay', () => {
-  it('colours by the bytes of calls, a group by the sum of its own', () => {
-    const of = sheet();
+  it('colours by the bytes of calls, a group by the sum of its own', async () => {
+    const of = await sheet();
     const bytes = made(overlay(of, 'bytes'));
     expect(bytes.of(-2)).toEqual({ heat: 5, text: '300 B' });
     expect(bytes.of(-3)).toEqual({ heat: 3, text: '100 B' });
@@ -113,19 +113,19 @@ describe('overlay', () => {
     expect(bytes.of(3)).toBeNull();
   });
 
-  it('says that times are predicted where none was measured', () => {
-    const time = made(overlay(sheet(), 'time'));
+  it('says that times are predicted where none was measured', async () => {
+    const time = made(overlay(await sheet(), 'time'));
     expect(time.about).toContain('predicted');
     expect(time.of(-2)?.text).toBe('4 µs');
   });
 
-  it('marks what gives out a saved tensor', () => {
-    const saved = made(overlay(sheet(), 'saved'));
+  it('marks what gives out a saved tensor', async () => {
+    const saved = made(overlay(await sheet(), 'saved'));
     expect(saved.of(-3)?.text).toBe('saves 128 B');
     expect(saved.of(-2)).toBeNull();
   });
 
-  it('says why there is none', () => {
-    expect(overlay(sheet(), 'error')).toContain('no errors');
+  it('says why there is none', async () => {
+    expect(overlay(await sheet(), 'error')).toContain('no errors');
   });
 });

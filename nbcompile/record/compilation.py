@@ -23,10 +23,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from nbcompile.errors import RecordError
-from nbcompile.record.packing import pack, packed_schema, unpack
+from nbcompile.record.packed import plain, unpack
 from nbcompile.record.shown import explorer_of
 
 SCHEMA = "nbcompile.compilation/1"
+MAX_PEERS = 8
 
 Dim = int | str
 """One extent of a shape: a number, or the name of a symbolic size such as ``s0``."""
@@ -386,17 +387,17 @@ class Compilation:
         return explorer_of(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as JSON values, in the form of :func:`json_schema`: defaults left out, what is
-        repeated written once (:mod:`nbcompile.record.packing`). Non-finite numbers become ``None``."""
-        return pack(self)
+        """The record as JSON values, in the form of :func:`json_schema`: defaults are left out, non-finite
+        numbers become ``None``. :func:`nbcompile.record.packed.pack` makes a quarter of its size of it."""
+        return {"schema": self.schema, **plain(self)}
 
     def to_json(self, indent: int | None = None) -> str:
-        """:meth:`to_dict` as JSON text."""
+        """:meth:`to_dict` as JSON text, which any program reads."""
         return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Compilation:
-        """Read and validate a record. RecordError if it is not one, or of a newer schema."""
+        """Read and validate a record, packed or not. RecordError if it is not one, or of a newer schema."""
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -408,37 +409,51 @@ class Compilation:
         """Like :meth:`from_json`, from already parsed JSON."""
         from pydantic import TypeAdapter, ValidationError
 
-        schema = data.get("schema") if isinstance(data, dict) else None
-        if not isinstance(schema, str) or not schema.startswith("nbcompile.compilation/"):
-            raise RecordError("this is not an nbcompile record: it has no nbcompile schema line")
-        if schema != SCHEMA:
-            raise RecordError(f"this record says {schema}, this nbcompile reads {SCHEMA}: upgrade nbcompile")
+        _check_schema(data.get("schema") if isinstance(data, dict) else None)
+        adapter = TypeAdapter(cls)
         try:
-            whole = unpack(data, Span, lambda kind, value: TypeAdapter(kind).validate_python(value))
-            return TypeAdapter(cls).validate_python(whole)
+            if "deflate" not in data:
+                found = adapter.validate_python(data)
+            elif b"\\ud" in (text := unpack(data)):  # maybe a lone surrogate, which pydantic cannot parse
+                found = adapter.validate_python(json.loads(text))
+            else:
+                found = adapter.validate_json(text)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise RecordError(f"this record is damaged: {error}") from error
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
-            raise RecordError(f"field {where}: {first['msg']}") from error
+            raise RecordError(f"{f'field {where}' if where else 'the record'}: {first['msg']}") from error
+        _check_schema(found.schema)
+        if len(found.peers) > MAX_PEERS:
+            raise RecordError("this record has too many peers")
+        return found
 
 
-def json_schema(*, packed: bool = True) -> dict[str, Any]:
-    """The JSON schema of :meth:`Compilation.to_json` (draft 2020-12), derived from the classes above.
+def _check_schema(schema: Any) -> None:
+    if not isinstance(schema, str) or not schema.startswith("nbcompile.compilation/"):
+        raise RecordError("this is not an nbcompile record: it has no nbcompile schema line")
+    if schema != SCHEMA:
+        raise RecordError(f"this record says {schema}, this nbcompile reads {SCHEMA}: upgrade nbcompile")
 
-    ``packed=False``: of the record as its classes have it, with nothing in tables.
-    """
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of :meth:`Compilation.to_json` (draft 2020-12), derived from the classes above."""
     from pydantic import TypeAdapter
 
     schema = TypeAdapter(Compilation).json_schema()
     schema = {**schema["$defs"].pop("Compilation"), "$defs": schema["$defs"]}
     schema["properties"]["peers"] = {
-        "type": "array",
-        "items": {"type": "object"},
-        "default": [],
-        "description": "records in this form again; what equals this one's is left out (record/packing.py)",
-    }
-    if packed:
-        schema = packed_schema(schema)
+        "type": "array", "items": {"$ref": "#"}, "maxItems": MAX_PEERS, "default": [],
+        "description": "what other backends made of the same program; they have no peers themselves",
+    }  # fmt: skip
+    schema["description"] += _PACKED
     schema["$id"] = SCHEMA
     schema["title"] = "Compilation"
     return schema
+
+
+_PACKED = """
+
+Notebooks, pages and files of `%%compile --save` hold it packed, as `{"schema", "id", "title", "deflate"}`:
+`deflate` is this JSON in zlib's format, in base64; it is read as the record itself is."""

@@ -5,7 +5,6 @@ The functions are imported on first use, so that ``import nbcompile`` stays ligh
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +13,11 @@ if TYPE_CHECKING:
 
 MIME = "application/vnd.nbcompile.v1+json"
 
-__all__ = ["MIME", "mime_bundle", "payload", "scene_schema", "to_html", "to_page", "to_text"]
+__all__ = ["MIME", "mime_bundle", "payload", "scene_schema", "to_html", "to_page", "to_text", "whole"]
 
 
 def mime_bundle(compilation: Compilation, show: Sequence[str] = ()) -> dict[str, Any]:
-    """The three forms a notebook stores side by side: the payload (JSON values), HTML and plain text.
+    """The three forms a notebook stores side by side: the payload (the record, packed), HTML and plain text.
 
     ``show`` names the parts that HTML and text are to have (see :mod:`nbcompile.view.facts.parts`).
     """
@@ -30,15 +29,19 @@ def mime_bundle(compilation: Compilation, show: Sequence[str] = ()) -> dict[str,
 
 
 def payload(compilation: Compilation) -> dict[str, Any]:
-    """What the explorer opens: the record as JSON values, and under ``view`` what Python derives from it; so
-    does each of its peers.
+    """What the explorer opens: :func:`whole`, packed. :meth:`Compilation.from_dict` reads it as it reads a
+    record."""
+    from nbcompile.record.packed import pack
 
-    :meth:`Compilation.from_dict` reads it as it reads a record.
-    """
+    values = whole(compilation)
+    return pack(values, f"{values['view']['title']} · {compilation.backend} · {compilation.mode}")
+
+
+def whole(compilation: Compilation) -> dict[str, Any]:
+    """The record as JSON values, and under ``view`` what Python derives from it; its peers likewise."""
     from nbcompile.view.scene import scene_dict
 
-    # Through JSON, which turns tuples into lists: what a notebook holds is what it will hold when reopened.
-    record: dict[str, Any] = json.loads(compilation.to_json())
+    record = compilation.to_dict()
     for row, peer in zip(record.get("peers", ()), compilation.peers, strict=True):
         row["view"] = scene_dict(peer)
     return {**record, "view": scene_dict(compilation)}

@@ -1,7 +1,7 @@
 """What the explorer shows beside the record itself: all that Python derives from it, so that no other
 language derives it again.
 
-A payload (:func:`nbcompile.view.payload`) is the record as JSON with one key more, ``view``, which holds a
+A payload (:func:`nbcompile.view.whole`) is the record as JSON with one key more, ``view``, which holds a
 :class:`Scene`. The explorer's TypeScript types are generated from :func:`scene_schema`. Times are in
 seconds, sizes in bytes, shares from 0 to 1; texts are there only where Python words them, and are as
 untrusted as the record that they come from.
@@ -9,12 +9,11 @@ untrusted as the record that they come from.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from nbcompile.record.compilation import Compilation
+from nbcompile.record.packed import plain
 from nbcompile.record.provenance import Links
 from nbcompile.units import clip, finite
 from nbcompile.view.drawing.nesting import Drawing, drawings
@@ -143,27 +142,7 @@ def scene(compilation: Compilation) -> Scene:
 def scene_dict(compilation: Compilation) -> dict[str, Any]:
     """:func:`scene` as JSON values, in the form of :func:`scene_schema`: defaults are left out, but for the
     schema's name."""
-    return {"schema": SCHEMA, **_plain(scene(compilation))}
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        held, defaults = vars(value), _defaults(type(value))
-        return {
-            key: _plain(item) for key, item in held.items() if key not in defaults or item != defaults[key]
-        }
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        # Coordinates are most of a scene.
-        return list(value) if value and type(value[0]) is int else [_plain(item) for item in value]
-    return value
-
-
-@lru_cache(maxsize=64)
-def _defaults(kind: type[Any]) -> dict[str, Any]:
-    fields = dataclasses.fields(kind)
-    return {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
+    return {"schema": SCHEMA, **plain(scene(compilation))}
 
 
 def scene_schema() -> dict[str, Any]:

@@ -96,7 +96,10 @@ def page_of(found: Compilation) -> str:
     """
     page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", to_page(found))
     page = page.replace("<script>", "<script>performance.mark('start')</script><script>", 1)
-    ends = "requestAnimationFrame(() => requestAnimationFrame(() => performance.mark('painted')))"
+    ends = (
+        "const painted = () => requestAnimationFrame(() => document.querySelector('.nbc-reading') "
+        "? painted() : requestAnimationFrame(() => performance.mark('painted'))); painted()"
+    )
     return page.replace("</body>", f"<script>{ends}</script></body>")
 
 
@@ -195,7 +198,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument(
-        "--no-record", action="store_true", help="do not compile the layer for its record's size"
+        "--no-record", action="store_true", help="do not compile cells for the sizes of their records"
     )
     args = parser.parse_args()
     rows: Rows = {}
@@ -226,7 +229,7 @@ def main() -> int:
         [sys.executable, str(Path(__file__).with_name("record_size.py"))], check=True, text=True,
         capture_output=True,
     )  # fmt: skip
-    print("\nThe record of a `TransformerEncoderLayer(512, 8, 2048)`, forward and backward:")
+    print("\nRecords of three cells (scripts/explorer/record_size.py says which):")
     print(f"\n```\n{made.stdout.strip()}\n```")
     return 0
 

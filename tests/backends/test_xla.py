@@ -17,7 +17,7 @@ from nbcompile.api import compile as nb_compile
 from nbcompile.backends.registry import resolve
 from nbcompile.errors import BackendError
 from nbcompile.record.provenance import Links
-from nbcompile.view import payload, to_html, to_text
+from nbcompile.view import to_html, to_text, whole
 
 pytest.importorskip("jax", reason="pip install jax")
 
@@ -333,7 +333,7 @@ def test_the_record_links_fusions_to_lines() -> None:
     dot = next(k for k in record.kernels if " dot(" in k.sources["hlo"])
     assert dot.flops >= 2 * 4 * 8 * 16
     assert "custom fusion" in to_text(record) or "loop fusion" in to_text(record)
-    assert to_html(record) and payload(record)["view"]["calls"]
+    assert to_html(record) and whole(record)["view"]["calls"]
     assert record.compile_seconds < 60
     assert [item.name for item in record.passes].count("xla") == 2  # XLA's own time, and what is around it
 

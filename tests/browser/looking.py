@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -49,6 +48,7 @@ class OnDisk:
         path = self.folder / "page.html"
         path.write_text(page, encoding="utf-8")
         self.page.goto(path.as_uri())
+        self.page.wait_for_function("!document.querySelector('.nbc-reading')")
         return self.page
 
     def open_payload(self, payload: object) -> Page:
@@ -86,9 +86,3 @@ def press_everything(page: Page, most: int = 150) -> int:
 def _stable(name: str) -> str:
     """Without what pressing it changes."""
     return re.sub(r"nbc-(lit|dim)|[▸▾]|\s", "", name)
-
-
-def packed(record: Compilation) -> dict[str, Any]:
-    """A payload's JSON values, to be changed."""
-    values: dict[str, Any] = json.loads(json.dumps(view.payload(record)))
-    return values

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page
 
 from nbcompile.record.compilation import Compilation
 from nbcompile.record.provenance import Links
-from nbcompile.view import payload
+from nbcompile.view import whole
 from tests.browser.looking import OnDisk
 from tests.view import fixtures
 from tests.view.fixtures_large import large
@@ -166,7 +165,7 @@ def test_a_pin_elsewhere_comes_into_view_and_a_hover_does_not(disk: OnDisk) -> N
     page = opened(disk, record)
     start = view(page)
     last = [kernel.id for kernel in record.kernels if kernel.graph == "g0.fw.fused"][-1]
-    label = next(call["label"] for call in payload(record)["view"]["calls"] if call["id"] == last)
+    label = next(call["label"] for call in whole(record)["view"]["calls"] if call["id"] == last)
     chip = page.locator(".nbc-cell .nbc-chip", has_text=label).first
     chip.hover()
     assert view(page) == start
@@ -194,8 +193,6 @@ def test_thousands_of_boxes_are_a_canvas_with_the_same_links(disk: OnDisk) -> No
 
 
 def test_a_record_without_drawings_shows_the_text(disk: OnDisk) -> None:
-    whole: dict[str, Any] = payload(fixtures.transformer())
-    del whole["view"]
-    page = disk.open_payload(whole)
+    page = disk.open_payload(fixtures.transformer().to_dict())
     words = page.locator(".nbc-graph-undrawn").inner_text()
     assert words.startswith("There is no drawing of this graph")

@@ -14,11 +14,11 @@ from playwright.sync_api import Page
 
 from nbcompile import view
 from nbcompile.record.compilation import Compilation
+from nbcompile.record.packed import pack
 from nbcompile.record.provenance import Links
 from nbcompile.view.facts.facts import calls_of
-from tests.browser.looking import OnDisk, packed, press_everything
+from tests.browser.looking import OnDisk, press_everything
 from tests.browser.looks import both_themes, wide_and_narrow
-from tests.browser.watch import Complaints
 from tests.view import fixtures
 from tests.view.fixtures_hostile import hostile, poisoned
 from tests.view.fixtures_real import real
@@ -70,7 +70,7 @@ def test_a_line_lights_what_came_from_it_and_a_kernel_its_lines(
     page = disk.open(record)
     for button in page.locator(".nbc-more").all():
         button.click()
-    lines = [line for line in view.payload(record)["view"]["lines"] if line["calls"]]
+    lines = [line for line in view.whole(record)["view"]["lines"] if line["calls"]]
     assert len(lines) >= 2
     for line in lines:
         page.hover(f"[data-line='{line['number']}'] .nbc-source")
@@ -205,7 +205,7 @@ def test_hostile_text_runs_nothing(kind: str, disk: OnDisk, theme: str) -> None:
 
 def test_hostile_words_from_python_run_nothing(disk: OnDisk) -> None:
     """The Scene as well is taken from the file: a stranger can write what Python never would."""
-    values = packed(fixtures.transformer())
+    values = view.whole(fixtures.transformer())
     values["view"] = _with_text(values["view"], CANARY)
     page = disk.open_payload(values)
     assert "window.canary=1" in page.locator(".nbc").inner_text()
@@ -251,38 +251,36 @@ def _nodes(values: dict[str, Any]) -> list[dict[str, Any]]:
     return nodes
 
 
-def _no_such_span(values: dict[str, Any]) -> None:
-    _nodes(values)[3]["spans"] = 10**9
+def _wrong_span(values: dict[str, Any]) -> None:
+    _nodes(values)[3]["spans"] = [{"line": "three"}]
 
 
-def _no_such_input(values: dict[str, Any]) -> None:
-    _nodes(values)[3]["inputs"] = [10**9]
-
-
-def _three_million_spans(values: dict[str, Any]) -> None:
-    values["spans"].append([{"line": 1}] * 3_000)
-    node = {**_nodes(values)[0], "spans": len(values["spans"]) - 1}
-    values["graphs"][0]["nodes"] += [{**node, "id": f"many{number}"} for number in range(1_000)]
+def _nine_peers(values: dict[str, Any]) -> None:
+    values["peers"] = [{"id": f"x{number}"} for number in range(9)]
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [
-        (_no_such_span, "spans has no number 1000000000"),
-        (_no_such_input, "inputs has no number 1000000000"),
-        (_three_million_spans, "too many spans"),
-    ],
-    ids=["no such span", "no such input", "three million spans"],
+    [(_wrong_span, "graphs.0.nodes.3.spans.0.line"), (_nine_peers, "more than 8 items")],
+    ids=["a wrong span", "nine peers"],
 )
 def test_a_damaged_record_is_told(change: Callable[[dict[str, Any]], None], said: str, disk: OnDisk) -> None:
-    values = packed(fixtures.transformer())
+    values = view.whole(fixtures.transformer())
     change(values)
-    assert said in message(disk.open_payload(values))
+    assert said in message(disk.open_payload(pack(values)))
+    disk.assert_nothing_happened()
+
+
+@pytest.mark.parametrize("cut", [slice(1, None), slice(0, 4000)], ids=["its start", "its end"])
+def test_a_packed_record_without_a_part_is_told(cut: slice, disk: OnDisk) -> None:
+    payload = view.payload(fixtures.transformer())
+    page = disk.open_payload({**payload, "deflate": payload["deflate"][cut]})
+    assert "it cannot be unpacked" in message(page)
     disk.assert_nothing_happened()
 
 
 def test_a_circle_of_origins_ends(disk: OnDisk) -> None:
-    values = packed(fixtures.transformer())
+    values = view.whole(fixtures.transformer())
     nodes = _nodes(values)
     nodes[1]["origins"], nodes[2]["origins"] = [nodes[2]["id"]], [nodes[1]["id"]]
     page = disk.open_payload(values)
@@ -292,31 +290,28 @@ def test_a_circle_of_origins_ends(disk: OnDisk) -> None:
 
 
 def test_a_span_over_billions_of_lines_is_cut(disk: OnDisk) -> None:
-    values = packed(fixtures.transformer())
-    values["spans"][0] = [{"line": 2, "end_line": 2**31}]
+    values = view.whole(fixtures.transformer())
+    for node in _nodes(values):
+        node["spans"] = [{"line": 2, "end_line": 2**31}]
     page = disk.open_payload(values)
     page.hover("[data-line='3'] .nbc-source")
     assert page.locator(".nbc-failure").count() == 0
 
 
-def test_200_megabytes_packed_into_a_source_are_not_written_out(disk: OnDisk, complaints: Complaints) -> None:
-    values = packed(fixtures.transformer())
-    bomb = base64.b64encode(zlib.compress(bytes(200_000_000), 9)).decode()
+def test_300_megabytes_packed_into_a_record_are_not_written_out(disk: OnDisk) -> None:
+    bomb = base64.b64encode(zlib.compress(bytes(300_000_000), 9)).decode()
     assert len(bomb) < 400_000
-    for kernel in values["kernels"]:
-        kernel["sources"] = {language: {"deflate": bomb} for language in kernel["sources"]}
-    page = disk.open_payload(values)
-    page.get_by_text("This text is too long to be shown.").first.wait_for()
-    press_everything(page, 30)
-    assert page.evaluate("document.body.textContent.length") < 3_000_000
-    assert complaints.unexpected() == []
+    page = disk.open_payload({**view.payload(fixtures.transformer()), "deflate": bomb})
+    assert "too large to be shown: it unpacks to more than 256 MB" in message(page)
+    assert page.locator(".n-root").is_visible(), "the plain form stays"
+    disk.assert_nothing_happened()
 
 
 # -- records of other versions ---------------------------------------------------------------------------
 
 
 def test_a_record_without_a_view_opens(disk: OnDisk) -> None:
-    values = packed(fixtures.transformer())
+    values = view.whole(fixtures.transformer())
     del values["view"]
     page = disk.open_payload(values)
     assert "norm1(x + a)" in page.inner_text(".nbc-cell")
@@ -326,7 +321,7 @@ def test_a_record_without_a_view_opens(disk: OnDisk) -> None:
 
 
 def test_a_record_with_a_damaged_view_opens_without_it(disk: OnDisk) -> None:
-    values = packed(fixtures.transformer())
+    values = view.whole(fixtures.transformer())
     values["view"]["lines"] = 3
     page = disk.open_payload(values)
     assert "damaged: lines must be array" in page.inner_text(".nbc")

@@ -24,7 +24,7 @@ from tests.view.drawn import Group, check, pairs
 
 
 def drawings(record: Compilation) -> dict[str, dict[str, Any]]:
-    made = view.payload(record)["view"]["drawings"]
+    made = view.whole(record)["view"]["drawings"]
     assert [each["graph"] for each in made] == [graph.id for graph in record.graphs]
     return {each["graph"]: each for each in made}
 

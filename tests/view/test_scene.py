@@ -24,8 +24,9 @@ from nbcompile.record.compilation import (
     Node,
     json_schema,
 )
+from nbcompile.record.packed import unpack
 from nbcompile.view.scene import SCHEMA
-from tests.record.test_packing import closed
+from tests.record.test_packed import closed
 from tests.view import fixtures, fixtures_gpu
 
 RECORDS: dict[str, Callable[[], Compilation]] = {
@@ -43,19 +44,22 @@ every_record = pytest.mark.parametrize("record", [make() for make in RECORDS.val
 
 
 def scene(record: Compilation) -> dict[str, Any]:
-    made: dict[str, Any] = view.payload(record)["view"]
+    made: dict[str, Any] = view.whole(record)["view"]
     return made
 
 
 @every_record
 def test_a_payload_is_a_record_with_a_scene_as_its_schema_says(record: Compilation) -> None:
-    text = json.dumps(view.payload(record), allow_nan=False, ensure_ascii=False)
-    payload = json.loads(text)
-    assert Compilation.from_dict(payload) == record == Compilation.from_json(text)
-    for each in (payload, *payload.get("peers", ())):
+    payload = view.payload(record)
+    assert Compilation.from_dict(payload) == record == Compilation.from_json(json.dumps(payload))
+    whole = json.loads(unpack(payload))
+    assert whole == view.whole(record)
+    assert (payload["schema"], payload["id"]) == (whole["schema"], whole["id"])
+    assert payload["title"] == f"{whole['view']['title']} · {record.backend} · {record.mode}"
+    for each in (whole, *whole.get("peers", ())):
         jsonschema.validate(each.pop("view"), closed(view.scene_schema()))
-    assert payload == json.loads(record.to_json())
-    jsonschema.validate(payload, closed(json_schema()))
+    assert whole == json.loads(record.to_json())
+    jsonschema.validate(whole, closed(json_schema()))
 
 
 @every_record
@@ -210,8 +214,8 @@ def test_the_script_writes_both_schemas(tmp_path: Path, capsys: pytest.CaptureFi
     spec.loader.exec_module(module)
     written = module.write(tmp_path / "out")
     read = {file.name.split(".")[0]: json.loads(file.read_text()) for file in written}
-    assert read.keys() == {"compilation", "record", "scene"}
-    assert read["compilation"] == json_schema()
+    assert read.keys() == {"record", "scene"}
+    assert read["record"] == json_schema()
     schema = read["scene"]
     assert schema == view.scene_schema()
     jsonschema.Draft202012Validator.check_schema(schema)

@@ -63,7 +63,7 @@ function KernelPane({ state }: { state: State }) {
               if (id === ASSEMBLY && state.host.kernel.value) void askForAssembly(state, kernel);
             }}
           >
-            <EditButton edit={edit} sources={sources} first={first} said={said} />
+            <EditButton edit={edit} sources={sources} first={first} />
           </Tabs>
         )}
       </div>
@@ -98,7 +98,7 @@ function KernelPane({ state }: { state: State }) {
           run={() => void run(edit)}
           reset={() => reset(edit, draft)}
           discard={() => change(edit, null)}
-          keep={() => keep(edit)}
+          keep={() => void keep(edit)}
         />
       )}
     </>
@@ -107,7 +107,7 @@ function KernelPane({ state }: { state: State }) {
 
 /** All texts of a kernel: the record's, and the assembly of one in C. */
 function held(state: State, kernel: Kernel, about: KernelCode | undefined) {
-  const recorded = state.data.sources.get(kernel.id) ?? {};
+  const recorded = kernel.sources;
   const texts = textsOf(recorded, about);
   if (texts[0]?.language !== 'c') return { sources: recorded, texts, assembly: undefined };
   const assembly = assemblyOf(state, kernel);

@@ -1,5 +1,5 @@
 import { useSignal } from '@preact/signals';
-import { RecordError, type Unpacked } from '../record/unpack';
+import { RecordError, type Unpacked } from '../record/read';
 import { Comparison } from './compare/Comparison';
 import { FACTS } from './compare/differences';
 import { candidates, chosenOf, readFile, titleOf, type Candidate } from './compare/sources';

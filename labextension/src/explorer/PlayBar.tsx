@@ -1,4 +1,4 @@
-import type { Unpacked } from '../record/unpack';
+import type { Unpacked } from '../record/read';
 import type { PlayError, Progress } from './host';
 import { undo, type Past } from './play';
 import { compared, ownTime, spreadText } from './spread';

@@ -1,6 +1,6 @@
 import { effect } from '@preact/signals';
 import { Component, render, type ComponentChildren } from 'preact';
-import { RecordError, unpack, type Unpacked } from '../record/unpack';
+import { read, RecordError, type Unpacked } from '../record/read';
 import { App } from './App';
 import { mounted } from './compare/sources';
 import { FOCUS_EVENT, LINE_EVENT, type FocusDetail, type Host, type LineDetail } from './host';
@@ -8,8 +8,11 @@ import { Play } from './play';
 import { State } from './state';
 
 export interface Explorer {
+  /** `null` while nothing is shown: until the first payload has been read, and where one cannot be. */
   readonly state: State | null;
-  /** Shows another payload in the same place. */
+  /** Settles, and never rejects, when the last payload given is shown or it is told why it cannot be. */
+  readonly ready: Promise<void>;
+  /** Shows another payload in the same place, once it has been read; until then what is there stays. */
   update(payload: unknown): void;
   dispose(): void;
 }
@@ -23,6 +26,9 @@ export function mount(element: HTMLElement, payload: unknown, host: Host): Explo
 
 class Mounted implements Explorer {
   state: State | null = null;
+  ready: Promise<void> = Promise.resolve();
+  /** Counts what is to be shown: what was read too late is dropped. */
+  private turn = 0;
   private readonly stops: (() => void)[] = [];
   private stopFocus: () => void = () => undefined;
 
@@ -45,21 +51,29 @@ class Mounted implements Explorer {
   }
 
   update(payload: unknown): void {
-    const play: Play = new Play((next) => (this.state?.play === play ? this.show(next, play) : null));
-    this.show(payload, play);
+    if (!this.state) render(<p class="nbc-reading" role="status">Reading the record…</p>, this.element);
+    this.ready = this.open(payload, ++this.turn);
   }
 
-  private show(payload: unknown, play: Play): Unpacked | null {
-    this.stopFocus();
-    let state: State;
+  private async open(payload: unknown, turn: number): Promise<void> {
+    const play: Play = new Play((next) => {
+      if (this.state?.play === play) this.show(next, play);
+    });
     try {
-      state = new State(unpack(payload), this.host, payload, play);
-      if (this.state?.play === play) state.takeOver(this.state);
+      const data = await read(payload);
+      if (turn === this.turn) this.show(data, play);
     } catch (error) {
+      if (turn !== this.turn) return;
+      this.stopFocus();
       this.enter(null);
       render(<Failure error={error} />, this.element);
-      return null;
     }
+  }
+
+  private show(data: Unpacked, play: Play): void {
+    this.stopFocus();
+    const state = new State(data, this.host, play);
+    if (this.state?.play === play) state.takeOver(this.state);
     this.enter(state);
     this.element.dataset['record'] = state.data.record.id;
     // A record of another id is another explorer: nothing of the old one's choices holds for it.
@@ -69,7 +83,6 @@ class Mounted implements Explorer {
       const detail: FocusDetail = { record: state.data.record.id, lines: lit && [...lit.lines] };
       this.element.dispatchEvent(new CustomEvent(FOCUS_EVENT, { detail, bubbles: true, composed: true }));
     });
-    return state.data;
   }
 
   /** Other explorers of the page can compare theirs with what is shown here. */
@@ -80,6 +93,7 @@ class Mounted implements Explorer {
   }
 
   dispose(): void {
+    this.turn++;
     this.stopFocus();
     this.enter(null);
     for (const stop of this.stops) stop();

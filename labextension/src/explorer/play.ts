@@ -1,6 +1,6 @@
 /** Playing with a live kernel: one way to run a change, and to go back to what was shown before it. */
 import { signal } from '@preact/signals';
-import type { Unpacked } from '../record/unpack';
+import { read, RecordError, type Unpacked } from '../record/read';
 import type { Assembly } from './code/assembly';
 import { PlayError, type Progress } from './host';
 import type { State } from './state';
@@ -22,7 +22,6 @@ export interface Settings {
 
 /** A record that was shown before a change, and what was changed about it, in a few words. */
 export interface Past {
-  payload: unknown;
   data: Unpacked;
   change: string;
   /** The kernel whose text was edited, if that is what was changed. */
@@ -34,8 +33,8 @@ export type Place = 'bar' | 'edit' | 'code';
 
 /** A record that was shown, and how it came about; or a change that came to nothing, and why. */
 export type Tried = { change: string } & (
-  | { payload: unknown; data: Unpacked; failed: null }
-  | { payload: null; data: null; failed: PlayError }
+  | { data: Unpacked; failed: null }
+  | { data: null; failed: PlayError }
 );
 
 /** What one explorer plays: lives on while its records change. */
@@ -54,8 +53,8 @@ export class Play {
   /** Whether a control that is let go of runs at once. */
   readonly auto = signal(true);
 
-  /** `show` puts a payload in the place of the one that is shown; `null` if it cannot be read. */
-  constructor(readonly show: (payload: unknown) => Unpacked | null) {}
+  /** `show` puts a record in the place of the one that is shown. */
+  constructor(readonly show: (data: Unpacked) => void) {}
 
   remember(one: Tried): void {
     const known = one.data && this.tried.value.some((each) => each.data?.record.id === one.data?.record.id);
@@ -91,20 +90,31 @@ export async function runChange(state: State, settings: Settings, change: string
   const answer = await ask<{ payload: unknown }>(state, 'change', settings);
   if (answer === null) {
     const failed = state.play.failed.value;
-    if (failed && !failed.cancelled) state.play.remember({ change, payload: null, data: null, failed });
+    if (failed && !failed.cancelled) state.play.remember({ change, data: null, failed });
     return false;
   }
-  replace(state, answer.payload, change);
-  return true;
+  return replaceBy(state, answer.payload, change);
 }
 
-/** Shows a payload in place of what is shown, which {@link undo} brings back. */
-export function replace(state: State, payload: unknown, change: string, edited?: string): void {
+/** Shows what a kernel sent in place of what is shown. False if it cannot be read: `state.play.failed` says why. */
+export async function replaceBy(state: State, payload: unknown, change: string, edited?: string): Promise<boolean> {
+  try {
+    replace(state, await read(payload), change, edited);
+    return true;
+  } catch (error) {
+    if (!(error instanceof RecordError)) throw error;
+    state.play.failed.value = new PlayError('It cannot be shown', error.message, error.advice);
+    return false;
+  }
+}
+
+/** Shows a record in place of what is shown, which {@link undo} brings back. */
+export function replace(state: State, data: Unpacked, change: string, edited?: string): void {
   const { play } = state;
-  play.past.value = [...play.past.value, { payload: state.payload, data: state.data, change, edited }];
-  play.remember({ change: 'as compiled', payload: state.payload, data: state.data, failed: null });
-  const data = play.show(payload);
-  if (data) play.remember({ change, payload, data, failed: null });
+  play.past.value = [...play.past.value, { data: state.data, change, edited }];
+  play.remember({ change: 'as compiled', data: state.data, failed: null });
+  play.show(data);
+  play.remember({ change, data, failed: null });
 }
 
 /** Shows what was shown before the last change. */
@@ -114,5 +124,5 @@ export function undo(state: State): void {
   if (!last || state.play.step.value) return;
   state.play.failed.value = null;
   state.play.past.value = past.slice(0, -1);
-  state.play.show(last.payload);
+  state.play.show(last.data);
 }

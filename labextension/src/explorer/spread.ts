@@ -1,6 +1,6 @@
 /** Times of one call with their spread, and the difference of two of them in plain words. */
 import type { TimingRow } from '../record/generated/scene';
-import type { Unpacked } from '../record/unpack';
+import type { Unpacked } from '../record/read';
 import { seconds, times } from './units';
 
 /** Seconds. */

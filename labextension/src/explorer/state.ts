@@ -3,7 +3,7 @@ import { batch, computed, signal, type ReadonlySignal, type Signal } from '@prea
 import type { Kernel } from '../record/generated/record';
 import type { Call } from '../record/generated/scene';
 import { Links } from '../record/links';
-import type { Unpacked } from '../record/unpack';
+import type { Unpacked } from '../record/read';
 import type { Host } from './host';
 import { Play } from './play';
 
@@ -46,19 +46,17 @@ export class State {
   readonly compiler = signal('');
 
   /**
-   * `payload` is what `data` was read from; `play` is shared by the states of one explorer, one a record. `beside`:
-   * the state that this one is a peer of.
+   * `play` is shared by the states of one explorer, one a record. `beside`: the state that this one is a peer of.
    */
   constructor(
     readonly data: Unpacked,
     readonly host: Host,
-    readonly payload: unknown = null,
-    readonly play = new Play(() => null),
+    readonly play = new Play(() => undefined),
     private readonly beside: State | null = null,
   ) {
     this.wide = beside?.wide ?? signal(false);
     const still = { ...host, kernel: signal(null), needs: 'What other compilers made is shown as it is.' };
-    this.peers = data.peers.map((peer) => new State(peer, still, null, undefined, this));
+    this.peers = data.peers.map((peer) => new State(peer, still, undefined, this));
     this.links = new Links(data.record, data.scene?.file);
     this.calls = new Map((data.scene?.calls ?? []).map((call) => [call.id, call]));
     this.kernel.value = this.heaviest()?.id ?? '';

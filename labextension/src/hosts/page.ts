@@ -6,7 +6,7 @@
 import { signal } from '@preact/signals';
 import { mount } from '../explorer/mount';
 import type { Charts, Host } from '../explorer/host';
-import { inflate } from '../record/unpack';
+import { inflate } from '../record/read';
 import { watchTheme } from './theme';
 
 const host: Host = {
@@ -20,7 +20,7 @@ async function charts(): Promise<Charts> {
   if (!window.Plotly) {
     const packed = document.getElementById('nbcompile-charts')?.textContent ?? '';
     const script = document.createElement('script');
-    script.textContent = await inflate({ deflate: packed });
+    script.textContent = await inflate(packed);
     document.head.append(script);
   }
   if (!window.Plotly) throw new Error('The chart library is missing from this file.');
@@ -38,9 +38,11 @@ function read(id: string): unknown {
 for (const place of document.querySelectorAll<HTMLElement>('.nbcompile-explorer')) {
   const still = place.nextElementSibling;
   const explorer = mount(place, read(place.dataset['payload'] ?? ''), host);
-  if (!still || !explorer.state) continue;
-  // The same record as plain HTML: for viewers that run no script, and for paper.
-  still.remove();
-  window.addEventListener('beforeprint', () => place.replaceWith(still));
-  window.addEventListener('afterprint', () => still.replaceWith(place));
+  void explorer.ready.then(() => {
+    if (!still || !explorer.state) return;
+    // The same record as plain HTML: until it is read, for viewers that run no script, and for paper.
+    still.remove();
+    window.addEventListener('beforeprint', () => place.replaceWith(still));
+    window.addEventListener('afterprint', () => still.replaceWith(place));
+  });
 }

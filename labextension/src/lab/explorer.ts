@@ -27,24 +27,25 @@ export class ExplorerWidget extends Widget {
 
   /** Shows this payload, in the place of the last one. */
   async draw(payload: unknown): Promise<void> {
-    if (this.shown === payload && this.explorer) return;
+    if (this.shown === payload && this.explorer) return this.explorer.ready;
     this.shown = payload;
     if (this.explorer) {
       this.explorer.update(payload);
-      return;
+      return this.explorer.ready;
     }
     const { mount } = await import('../explorer/mount');
     if (this.isDisposed || this.shown !== payload) return;
     const element = document.createElement('div');
     this.node.replaceChildren(element);
     this.explorer = mount(element, payload, this.host);
+    await this.explorer.ready;
   }
 
   /** Shows a payload and how it differs from others, which are taken as what was before it. */
   async compare(payload: unknown, others: readonly unknown[]): Promise<void> {
     await this.draw(payload);
     const { compare } = await import('../explorer/compare/sources');
-    if (this.shown === payload && this.explorer?.state) compare(this.explorer.state, others);
+    if (this.shown === payload && this.explorer?.state) await compare(this.explorer.state, others);
   }
 
   /** Shows a sentence instead. */

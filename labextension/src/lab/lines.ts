@@ -1,6 +1,6 @@
 /** What the editor of a cell marks: what became of each of its lines, in words. Read from a record, no DOM. */
 import type { Call } from '../record/generated/scene';
-import { unpack, type Unpacked } from '../record/unpack';
+import { read, type Unpacked } from '../record/read';
 import { percent, seconds } from '../explorer/units';
 
 export interface LineMark {
@@ -29,27 +29,21 @@ const WORDS: Record<LineMark['fate'], string> = {
   break: 'the graph breaks here',
   captured: 'captured',
 };
-const known = new WeakMap<object, Marks | null>();
+const known = new WeakMap<object, Promise<Marks | null>>();
 
 /** The marks of a payload; `null` if it cannot be read or has no cell. */
-export function marksOf(payload: unknown): Marks | null {
+export async function marksOf(payload: unknown): Promise<Marks | null> {
   if (payload === null || typeof payload !== 'object') return null;
   let marks = known.get(payload);
   if (marks === undefined) {
-    marks = read(payload);
+    // Of one that cannot be read the explorer says why.
+    marks = read(payload).then(marksIn, () => null);
     known.set(payload, marks);
   }
   return marks;
 }
 
-function read(payload: object): Marks | null {
-  let data: Unpacked;
-  try {
-    data = unpack(payload);
-  } catch {
-    return null; // the explorer says why
-  }
-  const { record, scene } = data;
+function marksIn({ record, scene }: Unpacked): Marks | null {
   if (!record.cell || !scene) return null;
   const calls = new Map(scene.calls.map((call) => [call.id, call]));
   const notes = new Map(record.graphs.flatMap((graph) => graph.nodes.map((node) => [node.id, node.note] as const)));

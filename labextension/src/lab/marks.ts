@@ -154,7 +154,7 @@ class Keeper {
 
   private async mark(payload: unknown, marks: boolean, tint: boolean): Promise<void> {
     // Later than now in any case: a view may not change while it is being made.
-    const read = payload ? (await import('./lines')).marksOf(payload) : await Promise.resolve(null);
+    const read = payload ? await (await import('./lines')).marksOf(payload) : await Promise.resolve(null);
     if (payloadOf(this.outputs) !== payload) return;
     if (!read && !this.view.state.field(field).marks) return;
     this.view.dispatch({

@@ -19,11 +19,9 @@ export function unpin(id: string): void {
   pins.value = pins.value.filter((each) => each.id !== id);
 }
 
-/** `In [3] · inductor · max-autotune`. Read from an unchecked payload; what it leaves out is the default. */
+/** `In [3] · inductor · max-autotune`, which stands beside the packed record. The payload is unchecked. */
 export function titleOf(payload: object): string {
-  const view = (payload as { view?: unknown }).view;
-  const title = view !== null && typeof view === 'object' ? text(view, 'title') : '';
-  return [title, text(payload, 'backend') || 'nbcompile', text(payload, 'mode') || 'default'].filter(Boolean).join(' · ');
+  return text(payload, 'title') || 'nbcompile';
 }
 
 function text(holder: object, name: string): string {

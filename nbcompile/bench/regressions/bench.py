@@ -13,6 +13,7 @@ from nbcompile.bench.regressions.suite import SuiteSettings, chosen
 from nbcompile.bench.regressions.worker import cases_of, run_case
 from nbcompile.errors import RecordError, SuiteError
 from nbcompile.record.compilation import Compilation, Measurement
+from nbcompile.record.packed import pack
 
 SCHEMA = "nbcompile.bench/1"
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -46,7 +47,7 @@ class SuiteRun:
     def to_json(self) -> str:
         data = asdict(self)
         for row, case in zip(data["cases"], self.cases):
-            row["record"] = case.record.to_dict() if case.record is not None else None
+            row["record"] = pack(case.record.to_dict()) if case.record is not None else None
         return json.dumps(data, ensure_ascii=False)
 
     @classmethod

@@ -25,6 +25,7 @@ from nbcompile.bench.sweep.point import Outcome, SweepProgram
 from nbcompile.errors import RecordError
 from nbcompile.record.compilation import Compilation
 from nbcompile.record.environment import detect
+from nbcompile.record.packed import pack
 from nbcompile.settings import CompileSettings
 
 SCHEMA = "nbcompile.bench.sweep/1"
@@ -80,7 +81,7 @@ class PointStore:
 
 def outcome_to(outcome: Outcome) -> dict[str, Any]:
     """An outcome as JSON values: how it is stored, and how it comes from another process."""
-    record = outcome.record.to_dict() if outcome.record is not None else None
+    record = pack(outcome.record.to_dict()) if outcome.record is not None else None
     return {
         "status": outcome.status,
         "reason": outcome.reason,

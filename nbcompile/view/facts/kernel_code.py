@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import zlib
 from dataclasses import dataclass
 
 from nbcompile.record.compilation import Compilation, Kernel
@@ -25,16 +22,18 @@ class LaunchFact:
 class Text:
     """One of a kernel's texts: its language in words, and for texts that a compiler made the lines to show.
 
-    ``left_out`` says what is not shown. ``rows`` is base64 of zlib's format of JSON, three lists with an item
-    for each line shown: how many lines of the text are left out before it; the line, from 1, of the kernel's
-    first source that it was made for, 0 if none; the columns left out, start and end in turn. Empty: all.
+    ``left_out`` says what is not shown. The lists have an item for each line shown: ``skipped`` how many
+    lines of the text are left out before it; ``made`` the line, from 1, of the kernel's first source that it
+    was made for, 0 if none; ``cuts`` the columns left out, start and end in turn. Empty: all are shown.
     """
 
     language: str
     title: str
     about: str = ""
     left_out: str = ""
-    rows: str = ""
+    skipped: tuple[int, ...] = ()
+    made: tuple[int, ...] = ()
+    cuts: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,6 @@ def _made(kernel: Kernel, language: str, source: str) -> Text:
     for row in read.rows:
         skipped.append(row.number - last - 1)
         last = row.number
-    cuts = [[column for cut in row.cuts for column in cut] for row in read.rows]
-    rows = json.dumps([skipped, source_lines(read, source), cuts], separators=(",", ":"))
-    packed = base64.b64encode(zlib.compress(rows.encode(), 9)).decode()
-    return Text(language, *_titles(language), read.left_out, packed)
+    cuts = tuple(tuple(column for cut in row.cuts for column in cut) for row in read.rows)
+    made = tuple(source_lines(read, source))
+    return Text(language, *_titles(language), read.left_out, tuple(skipped), made, cuts)

@@ -12,7 +12,6 @@ import dataclasses
 import hashlib
 import json
 import re
-import zlib
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -21,6 +20,7 @@ from typing import Any
 from markupsafe import Markup
 
 from nbcompile.record.compilation import Compilation
+from nbcompile.record.packed import deflated
 from nbcompile.units import clip
 from nbcompile.view.html.fragment import environment, page_fragment
 from nbcompile.view.html.rows import printable
@@ -102,7 +102,7 @@ def _explorer() -> _Explorer | None:
     return _Explorer(
         style=Markup(folder.joinpath("explorer.css").read_text("utf-8").replace("</", "<\\2f ")),
         script=Markup(script),
-        charts=base64.b64encode(zlib.compress(charts.encode(), 9)).decode(),
+        charts=deflated(charts),
         policy=f"default-src 'none'; script-src {_hash(script)} {_hash(charts)}; style-src 'unsafe-inline'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'",
     )

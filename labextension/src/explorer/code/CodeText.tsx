@@ -1,9 +1,8 @@
-import { useSignal, useSignalEffect } from '@preact/signals';
-import { useEffect, useRef } from 'preact/hooks';
+import { useSignalEffect } from '@preact/signals';
+import { useEffect, useMemo, useRef } from 'preact/hooks';
 import type { Kernel } from '../../record/generated/record';
 import type { Text } from '../../record/generated/scene';
 import { generated } from '../../record/links';
-import type { Source } from '../../record/unpack';
 import type { State } from '../state';
 import { linesLabel } from '../units';
 import { Editor, type Hooks, type Labels, type Problem } from './editor';
@@ -23,7 +22,7 @@ interface Props {
   state: State;
   kernel: Kernel;
   text: Text;
-  source: Source;
+  source: string;
   /** The lines to show, where they are known without the scene. */
   listing?: Listing | undefined;
   /** Whether texts made from this one are shown: then each of its lines can be pointed at. */
@@ -36,7 +35,7 @@ export function CodeText(props: Props) {
   const { state, kernel, text, source, editing } = props;
   const place = useRef<HTMLDivElement>(null);
   const editor = useRef<Editor | null>(null);
-  const listing = useSignal<Listing | string>('loading…');
+  const listing = useMemo(() => props.listing ?? listingOf(source, text), []);
   const lines = useRef<Lines | null>(null);
   const now = useRef(props);
   now.current = props;
@@ -45,20 +44,9 @@ export function CodeText(props: Props) {
     if (!place.current) return undefined;
     const made = new Editor(place.current, `${text.title} of ${kernel.name}`, hooks(now, lines));
     editor.current = made;
-    let gone = false;
-    Promise.resolve(props.listing ?? listingOf(source, text)).then(
-      (found) => {
-        if (gone) return;
-        lines.current = new Lines(state, kernel, found, () => now.current.several);
-        made.show(now.current.editing?.text ?? found.text, text.language);
-        listing.value = found;
-      },
-      (error: unknown) => {
-        if (!gone) listing.value = error instanceof Error ? error.message : String(error);
-      },
-    );
+    lines.current = new Lines(state, kernel, listing, () => now.current.several);
+    made.show(now.current.editing?.text ?? listing.text, text.language);
     return () => {
-      gone = true;
       made.destroy();
       editor.current = null;
     };
@@ -66,14 +54,13 @@ export function CodeText(props: Props) {
 
   const edits = editing !== null;
   useEffect(() => {
-    const found = listing.value;
     const made = editor.current;
-    if (!made || typeof found === 'string') return;
-    if (!edits && made.text !== found.text) made.show(found.text, text.language);
+    if (!made) return;
+    if (!edits && made.text !== listing.text) made.show(listing.text, text.language);
     made.edit(edits);
     // Lines that are typed or taken out would stand beside labels of others.
     made.label(edits ? { title: '', of: new Map() } : (lines.current?.labels() ?? { title: '', of: new Map() }));
-  }, [edits, typeof listing.value]);
+  }, [edits]);
   useEffect(() => editor.current?.problem(editing?.problem ?? null), [editing?.problem]);
   // What is typed goes from the editor to the draft, and only a reset the other way: it may be behind the editor.
   useEffect(() => {
@@ -81,21 +68,20 @@ export function CodeText(props: Props) {
   }, [editing?.resets]);
 
   useSignalEffect(() => {
-    const [lit, ready] = [state.lit.value, typeof listing.value !== 'string'];
-    if (ready && !now.current.editing) editor.current?.light(lit ? (lines.current?.lit(lit.ids) ?? []) : []);
+    const lit = state.lit.value;
+    if (!now.current.editing) editor.current?.light(lit ? (lines.current?.lit(lit.ids) ?? []) : []);
   });
   useSignalEffect(() => {
-    const [pinned, ready] = [state.pinned.value, typeof listing.value !== 'string'];
-    if (!pinned || !ready || now.current.editing) return;
+    const pinned = state.pinned.value;
+    if (!pinned || now.current.editing) return;
     const found = lines.current?.lit(state.around(pinned).ids) ?? [];
     editor.current?.reveal(found);
   });
 
   return (
     <div class="nbc-code-text">
-      {typeof listing.value === 'string' && <p class="nbc-empty" role="status">{listing.value}</p>}
       {/* Never without a size: CodeMirror would draw every line of a text that it takes for unbounded. */}
-      <div class="nbc-editor" ref={place} aria-hidden={typeof listing.value === 'string'} />
+      <div class="nbc-editor" ref={place} />
     </div>
   );
 }

@@ -1,17 +1,16 @@
 import type { Signal } from '@preact/signals';
 import type { Kernel } from '../../record/generated/record';
 import type { Text } from '../../record/generated/scene';
-import type { Source } from '../../record/unpack';
 import { ask } from '../play';
 import { copy, download } from '../save';
 import type { State } from '../state';
-import { isEdited, start, textOf, type Edit } from './drafts';
+import { isEdited, start, type Edit } from './drafts';
 import { IconButton } from './icons';
 import { ending } from './languages';
 
 interface Props {
   edit: Edit;
-  sources: Record<string, Source>;
+  sources: Record<string, string>;
   first: Text;
   /** The text that is looked at. */
   chosen: Text;
@@ -27,8 +26,8 @@ export function Tools({ edit, sources, chosen, said, several }: Omit<Props, 'fir
   const lacks = !(chosen.language in sources);
   return (
     <span class="nbc-code-tools">
-      <IconButton icon="copy" label={`Copy the ${chosen.title} text`} disabled={lacks} press={() => void copied(sources, chosen, said)} />
-      <IconButton icon="save" label={`Download the ${chosen.title} text`} disabled={lacks} press={() => void downloaded(kernel, sources, chosen, said)} />
+      <IconButton icon="copy" label={`Copy the ${chosen.title} text`} disabled={lacks} press={() => void copied(sources[chosen.language] ?? '', chosen, said)} />
+      <IconButton icon="save" label={`Download the ${chosen.title} text`} disabled={lacks} press={() => download(fileName(kernel.name) + ending(chosen.language), sources[chosen.language] ?? '')} />
       <IconButton
         icon="script"
         label={live ? 'Download a script that runs this kernel alone' : `A script of this kernel alone needs a live kernel. ${state.host.needs}`}
@@ -46,7 +45,7 @@ export function Tools({ edit, sources, chosen, said, several }: Omit<Props, 'fir
 }
 
 /** The button that opens a kernel's text for editing. */
-export function EditButton({ edit, sources, first, said }: Pick<Props, 'edit' | 'sources' | 'first' | 'said'>) {
+export function EditButton({ edit, sources, first }: Pick<Props, 'edit' | 'sources' | 'first'>) {
   const { state, kernel } = edit;
   const live = state.host.kernel.value !== null;
   const drafted = edit.drafts.value.has(kernel.id);
@@ -59,22 +58,15 @@ export function EditButton({ edit, sources, first, said }: Pick<Props, 'edit' | 
         label={live ? `Edit the ${first.title} text and run it` : `Editing a kernel needs a live kernel. ${state.host.needs}`}
         pressed={drafted}
         disabled={!live || drafted}
-        press={() => void start(edit, sources, said)}
+        press={() => start(edit, sources[first.language] ?? '')}
       />
     </span>
   );
 }
 
-async function copied(sources: Record<string, Source>, text: Text, said: Signal<string>): Promise<void> {
-  const whole = await textOf(sources, text.language, said);
-  if (whole === null) return;
+async function copied(whole: string, text: Text, said: Signal<string>): Promise<void> {
   said.value = (await copy(whole)) ? `${text.title} copied` : 'The browser does not let us copy here: download it instead.';
   setTimeout(() => (said.value = ''), 2500);
-}
-
-async function downloaded(kernel: Kernel, sources: Record<string, Source>, text: Text, said: Signal<string>): Promise<void> {
-  const whole = await textOf(sources, text.language, said);
-  if (whole !== null) download(fileName(kernel.name) + ending(text.language), whole);
 }
 
 async function script(state: State, kernel: Kernel): Promise<void> {

@@ -42,5 +42,5 @@ function key(state: State, kernel: Kernel): string {
 /** The tab. */
 export function assemblyText(known: Assembly | undefined): Text {
   const about = known ? `what the processor runs, made by ${known.compiler}` : 'what the processor runs';
-  return { language: ASSEMBLY, title: 'Assembly', about, left_out: '', rows: '' };
+  return { language: ASSEMBLY, title: 'Assembly', about, left_out: '', skipped: [], made: [], cuts: [] };
 }

@@ -1,8 +1,7 @@
 /** Edits of kernels under way: one a kernel, which lives until it is kept or discarded. */
 import type { Signal } from '@preact/signals';
 import type { Kernel } from '../../record/generated/record';
-import { inflate, RecordError, type Source } from '../../record/unpack';
-import { ask, replace } from '../play';
+import { ask, replaceBy } from '../play';
 import type { State } from '../state';
 import type { Editing } from './CodeText';
 import type { EditResult } from './EditBar';
@@ -34,23 +33,10 @@ export function isEdited(state: State, kernel: Kernel): boolean {
   return state.play.past.value.some((past) => past.edited === kernel.id);
 }
 
-/** A text in full; `null`, and why is `said`, where it is damaged. */
-export async function textOf(sources: Record<string, Source>, language: string, said: Signal<string>): Promise<string | null> {
-  said.value = '';
-  try {
-    return await inflate(sources[language] ?? '');
-  } catch (error) {
-    said.value = error instanceof RecordError ? error.message : 'This text is damaged.';
-    return null;
-  }
-}
-
-export async function start(edit: Edit, sources: Record<string, Source>, said: Signal<string>): Promise<void> {
+export function start(edit: Edit, base: string): void {
   const { state, kernel, drafts, language } = edit;
-  const base = await textOf(sources, language, said);
-  const printed = state.play.past.value.find((past) => past.edited === kernel.id)?.data.sources.get(kernel.id);
-  const first = printed ? await textOf(printed, language, said) : base;
-  if (base === null || first === null) return;
+  const before = state.play.past.value.find((past) => past.edited === kernel.id)?.data.record.kernels;
+  const first = before?.find((each) => each.id === kernel.id)?.sources[language] ?? base;
   drafts.value = new Map(drafts.value).set(kernel.id, { base, first, text: base, resets: 0, result: null, problem: null });
 }
 
@@ -95,11 +81,10 @@ export async function run(edit: Edit): Promise<void> {
 }
 
 /** Shows the record with the edited kernel in place of this one. */
-export function keep(edit: Edit): void {
+export async function keep(edit: Edit): Promise<void> {
   const { state, kernel } = edit;
   const result = edit.drafts.value.get(kernel.id)?.result;
   if (!result?.agrees || result.payload === undefined) return;
   const name = state.calls.get(kernel.id)?.label ?? kernel.name;
-  change(edit, null);
-  replace(state, result.payload, `${name} edited`, kernel.id);
+  if (await replaceBy(state, result.payload, `${name} edited`, kernel.id)) change(edit, null);
 }

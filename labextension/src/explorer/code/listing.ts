@@ -1,6 +1,5 @@
 /** The lines of a kernel's text that are worth reading, as nbcompile/view/facts/kernel_code.py found them. */
 import type { KernelCode, Text } from '../../record/generated/scene';
-import { inflate, RecordError, type Source } from '../../record/unpack';
 
 export interface Listing {
   text: string;
@@ -8,36 +7,16 @@ export interface Listing {
   made: readonly number[];
 }
 
-/** A text as it is shown. Throws RecordError for a damaged one. */
-export async function listingOf(source: Source, about: Text | undefined): Promise<Listing> {
-  const text = await inflate(source);
-  if (!about?.rows) return { text: text.trimEnd(), made: [] };
-  const lines = text.split('\n');
-  const [skipped, made, cuts] = rowsOf(await inflate({ deflate: about.rows }));
+/** A text as it is shown. */
+export function listingOf(source: string, about: Text | undefined): Listing {
+  if (!about?.skipped.length) return { text: source.trimEnd(), made: [] };
+  const lines = source.split('\n');
   let at = -1;
-  const shown = skipped.map((skip, place) => {
+  const shown = about.skipped.map((skip, place) => {
     at += skip + 1;
-    return without(lines[at] ?? '', cuts[place] ?? []);
+    return without(lines[at] ?? '', about.cuts[place] ?? []);
   });
-  return { text: shown.join('\n'), made };
-}
-
-function rowsOf(text: string): [number[], number[], number[][]] {
-  let rows: unknown = null;
-  try {
-    rows = JSON.parse(text);
-  } catch {
-    // Told below.
-  }
-  if (!Array.isArray(rows)) throw new RecordError('This listing is damaged.');
-  const [skipped, made, cuts] = rows as unknown[];
-  const cutNumbers = Array.isArray(cuts) && cuts.every(areNumbers);
-  if (!areNumbers(skipped) || !areNumbers(made) || !cutNumbers) throw new RecordError('This listing is damaged.');
-  return [skipped, made, cuts as number[][]];
-}
-
-function areNumbers(value: unknown): value is number[] {
-  return Array.isArray(value) && value.every((each) => Number.isInteger(each) && each >= 0);
+  return { text: shown.join('\n'), made: about.made };
 }
 
 /** A line without some of its columns: starts and ends in turn. */
@@ -51,10 +30,10 @@ function without(line: string, cuts: readonly number[]): string {
 }
 
 /** The languages of a kernel's texts, the one it was printed as first, with what the scene says of them. */
-export function textsOf(sources: Record<string, Source>, code: KernelCode | undefined): Text[] {
+export function textsOf(sources: Record<string, string>, code: KernelCode | undefined): Text[] {
   const known = new Map((code?.texts ?? []).map((text) => [text.language, text]));
   const order = [...known.keys(), ...Object.keys(sources).filter((name) => !known.has(name))];
   return order
     .filter((name) => name in sources)
-    .map((name) => known.get(name) ?? { language: name, title: name, about: '', left_out: '', rows: '' });
+    .map((name) => known.get(name) ?? { language: name, title: name, about: '', left_out: '', skipped: [], made: [], cuts: [] });
 }

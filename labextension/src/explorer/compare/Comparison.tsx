@@ -2,7 +2,7 @@ import { useSignal } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
 import type { Decision } from '../../record/generated/record';
 import type { Call } from '../../record/generated/scene';
-import type { Unpacked } from '../../record/unpack';
+import type { Unpacked } from '../../record/read';
 import { litClass, pointing, type State } from '../state';
 import { bytes, clip, count, seconds, times } from '../units';
 import { settings } from './differences';

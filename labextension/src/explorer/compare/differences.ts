@@ -1,5 +1,5 @@
 /** Facts of a compilation that are told side by side, and settings in which two differ. */
-import type { Unpacked } from '../../record/unpack';
+import type { Unpacked } from '../../record/read';
 import { ownTime, spreadText } from '../spread';
 import { bytes, count, seconds } from '../units';
 

@@ -6,7 +6,7 @@
 import type { Compilation, Decision, Graph, Node } from '../../record/generated/record';
 import type { Call } from '../../record/generated/scene';
 import { Links } from '../../record/links';
-import type { Unpacked } from '../../record/unpack';
+import type { Unpacked } from '../../record/read';
 import { lineMap } from './lines';
 
 export type Fate = 'unchanged' | 'changed' | 'added' | 'removed' | 'split' | 'merged' | 'regrouped';
@@ -261,10 +261,10 @@ function inOrder(pairs: Pair[], after: Unpacked): Pair[] {
   return [...pairs].sort((a, b) => (keys.get(a) ?? 0) - (keys.get(b) ?? 0));
 }
 
-/** The text of a kernel, if it is at hand: the first language is never packed by the writer. */
+/** The text of a kernel as it was printed, if it has one. */
 export function sourceOf(data: Unpacked, id: string): { language: string; text: string } | null {
-  const [language, text] = Object.entries(data.sources.get(id) ?? {})[0] ?? [];
-  return language !== undefined && typeof text === 'string' ? { language, text } : null;
+  const [language, text] = Object.entries(data.record.kernels.find((kernel) => kernel.id === id)?.sources ?? {})[0] ?? [];
+  return language !== undefined && text !== undefined ? { language, text } : null;
 }
 
 function alikeCode(before: Unpacked, a: Call, after: Unpacked, b: Call): boolean {

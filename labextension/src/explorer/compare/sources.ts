@@ -1,6 +1,6 @@
 /** Where other compilations come from: what was tried here, other explorers of the page, files, pins. */
 import { signal, type Signal } from '@preact/signals';
-import { unpack, type Unpacked } from '../../record/unpack';
+import { read, type Unpacked } from '../../record/read';
 import type { Play } from '../play';
 import type { State } from '../state';
 
@@ -57,7 +57,7 @@ export function hold(candidate: Candidate): void {
 
 /** Reads a saved payload, or a saved record alone. Throws RecordError or SyntaxError with what is wrong with it. */
 export async function readFile(file: File): Promise<Candidate> {
-  const data = unpack(JSON.parse(await file.text()));
+  const data = await read(JSON.parse(await file.text()));
   const candidate: Candidate = { data, label: file.name.replace(/\.json$/, ''), from: 'file' };
   hold(candidate);
   return candidate;
@@ -65,13 +65,13 @@ export async function readFile(file: File): Promise<Candidate> {
 
 /**
  * Shows in `state`'s explorer how its record differs from `others`, which are taken as what was before it.
- * For hosts that pin compilations: each of `others` is the state of an explorer or a payload. Throws RecordError
- * for a payload that cannot be read.
+ * For hosts that pin compilations: each of `others` is the state of an explorer or a payload. Rejects with a
+ * RecordError for a payload that cannot be read.
  */
-export function compare(state: State, others: readonly unknown[]): void {
-  const read = others.map((each) => (isState(each) ? each.data : unpack(each)));
-  for (const data of read) hold({ data, label: titleOf(data), from: 'pinned' });
-  chosenOf(state).value = read.map((data) => data.record.id);
+export async function compare(state: State, others: readonly unknown[]): Promise<void> {
+  const found = await Promise.all(others.map((each) => (isState(each) ? each.data : read(each))));
+  for (const data of found) hold({ data, label: titleOf(data), from: 'pinned' });
+  chosenOf(state).value = found.map((data) => data.record.id);
   state.panel.value = 'compare';
 }
 

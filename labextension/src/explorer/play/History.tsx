@@ -43,7 +43,7 @@ function Row({ state, one, first, slowest }: { state: State; one: Shown; first: 
   const [before, now] = [ownTime(first), ownTime(one.data)];
   const difference = before && now && one.data !== first ? compared(before, now) : null;
   const back = (): void => {
-    if (!current && !state.play.step.value) replace(state, one.payload, `back to ${one.change}`);
+    if (!current && !state.play.step.value) replace(state, one.data, `back to ${one.change}`);
   };
   const moved = bytesMoved(one.data);
   return (
