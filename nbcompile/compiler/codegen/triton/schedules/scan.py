@@ -12,30 +12,20 @@ from dataclasses import dataclass
 
 import torch
 
-from nbcompile.compiler.codegen.printed import PrintedKernel
 from nbcompile.compiler.codegen.triton.block_printers import RowsPrinter, chunk_of, declare_slab, staged
 from nbcompile.compiler.codegen.triton.expressions import TRITON_TYPES, TritonWriter
-from nbcompile.compiler.codegen.triton.nests import Nest
+from nbcompile.compiler.codegen.triton.schedules.rows import RowsNest
 from nbcompile.compiler.codegen.triton.tile_printer import Dim, Scope, TilePrinter, bare
 from nbcompile.compiler.kernel_ir.values import KernelValues, Value
-from nbcompile.compiler.loop_ir.fused import Group
-from nbcompile.compiler.loop_ir.index import ONE, index
-from nbcompile.compiler.loop_ir.nodes import Buffer
-from nbcompile.compiler.schedule.scans import goes_backwards, scan_tiling, scans_of
-from nbcompile.compiler.schedule.tiling import Tiling, extent_of, power
+from nbcompile.compiler.loop_ir.index import index
+from nbcompile.compiler.schedule.rows import Rows
+from nbcompile.compiler.schedule.scans import WalkedScan, goes_backwards, scans_of
+from nbcompile.compiler.schedule.schedule import Work
+from nbcompile.compiler.schedule.tiling import extent_of, power
 from nbcompile.compiler.stages import Config
-from nbcompile.targets import Target
 
 _COMBINES = {"sum": "plus", "prod": "multiply", "logsumexp": "log_add_exp"}
 _SIGNS = {"sum": "+", "prod": "*"}
-
-
-def print_scan(
-    group: Group, buffers: Mapping[str, Buffer], writer: TritonWriter, comment: Sequence[str], target: Target
-) -> tuple[PrintedKernel, str]:
-    """The Triton functions of a group that holds scans, and the schedule's name."""
-    values, plan = scan_tiling(group, dict(buffers), target)
-    return ScanNest(group, values, plan, buffers, writer).print(comment), f"scan, {plan.title}"
 
 
 @dataclass(frozen=True)
@@ -50,16 +40,13 @@ class Scan:
     position: Value | None
 
 
-class ScanNest(Nest):
-    """The functions of a group that holds scans."""
+class ScanNest(RowsNest):
+    """What is said of scans, however their rows are cut up."""
 
-    def __init__(
-        self, group: Group, values: KernelValues, plan: Tiling, buffers: Mapping[str, Buffer],
-        writer: TritonWriter,
-    ) -> None:  # fmt: skip
-        super().__init__(group, values, plan, buffers, writer)
-        self.scans = _together(values)
-        self.backwards = goes_backwards(group)
+    def __init__(self, work: Work, plan: Rows, writer: TritonWriter) -> None:
+        super().__init__(work, plan, writer)
+        self.scans = _together(self.values)
+        self.backwards = goes_backwards(self.group)
 
     # -- combining ---------------------------------------------------------------------------------------
 
@@ -127,7 +114,7 @@ class ScanNest(Nest):
         the lane whose values are carried out of it."""
         axis = r.place or 0
         for scan in self.scans:
-            scope = p.define(self._shared([scan.operand]), scope, always=True)
+            scope = p.define(self.shared([scan.operand]), scope, always=True)
             # forwards, what comes before a point is there; the end of a row is where it may not be
             given = self.operands(scan, p, r, scope, masked=self.backwards)
             made = self.names(scan, p, "")
@@ -155,21 +142,29 @@ class ScanNest(Nest):
         """What was reduced along the row as a row's value in the tile's shape."""
         return text if len(p.shape) == 1 else f"{text}[:, None]"
 
-    # -- a row at once -----------------------------------------------------------------------------------
 
-    def _whole_rows(self, p: TilePrinter, x: Dim, r: Dim, configs: Sequence[Config]) -> None:
-        grid = self._declare_rows(p, x, configs)
+class HeldScanNest(ScanNest):
+    """Whole rows, each scanned at once."""
+
+    def write(self) -> None:
+        p, x, r, configs = self.p, self.x, self.r, self.configs
+        grid = self.declare_rows(p, x, configs)
         self.declare(p, r, "", configs)
         self.store_all(p, self.values.stores, self.scan_all(p, r, {}, {}))
         self.add(self.symbol, p, grid, configs)
 
-    # -- rows walked in blocks ---------------------------------------------------------------------------
 
-    def _walked_rows(self, p: RowsPrinter, x: Dim, r: Dim, configs: Sequence[Config]) -> None:
+class WalkedScanNest(ScanNest):
+    """Rows walked in blocks, by one program or in slabs."""
+
+    plan: WalkedScan
+
+    def write(self) -> None:
+        p, x, r, configs = self.p, self.x, self.r, self.configs
         split = self.plan.slabs > 1
         if split:
-            self._totals(p, x, r, configs)
-        grid = self._declare_rows(p, x, configs)
+            self._totals(x, r, configs)
+        grid = self.declare_rows(p, x, configs)
         # the last slabs first: what the first function has read last is what the L2 still holds
         bounds = self._bounds(p, r, configs, grid, f"{self.plan.slabs - 1} - {self.program(p, 1)}")
         carried = {scan.name: self.names(scan, p, "before") for scan in self.scans}
@@ -238,20 +233,16 @@ class ScanNest(Nest):
         found = []
         for word, dtype in zip(("totals", "totals_at"), self.types(scan, p), strict=False):
             name = f"{scan.name}_{word}"
-            if name not in self.buffers:
-                size = extent_of(self.plan.x) * index(self.plan.slabs)
-                self.buffers[name] = Buffer(name, (size,), (ONE,), dtype)
-                self.workspaces.append(self.buffers[name])
-            found.append(p.pointer(name))
+            size = extent_of(self.plan.x) * index(self.plan.slabs)
+            found.append(p.pointer(self.workspace(name, dtype, size).name))
         return found
 
-    def _totals(self, like: RowsPrinter, x: Dim, r: Dim, configs: Sequence[Config]) -> None:
+    def _totals(self, x: Dim, r: Dim, configs: Sequence[Config]) -> None:
         """The function that finds what each slab of each row comes to."""
         x, r = Dim(x.axes, x.name, x.block, x.place), Dim(r.axes, r.name, r.block, r.place)
-        dims = [x, r] if len(like.dims) == 2 else [r]
-        p = RowsPrinter(self.values, self.buffers, self.writer, dims, self.letters)
-        p.r, p.reread = r, True
-        grid = self._declare_rows(p, x, configs)
+        p = self.rows_printer(x, r)
+        p.reread = True
+        grid = self.declare_rows(p, x, configs)
         bounds = self._bounds(p, r, configs, grid, self.program(p, 1))
         running = {scan.name: self.names(scan, p, "total") for scan in self.scans}
         for scan in self.scans:
@@ -259,7 +250,7 @@ class ScanNest(Nest):
         scope = p.hoist([scan.operand for scan in self.scans], self.inside, {})
         self._block(p, r, configs, bounds, False)
         for scan in self.scans:
-            scope = p.define(self._shared([scan.operand]), scope, always=True)
+            scope = p.define(self.shared([scan.operand]), scope, always=True)
             names = running[scan.name]
             now = self.operands(scan, p, r, scope, masked=True)
             p.out.add(f"{', '.join(names)} = {self.joined(scan, names, now)}", scan.origin)
@@ -296,7 +287,7 @@ class ScanNest(Nest):
         """Where the total of a slab is kept: rows side by side."""
         if not x.axes and x.place is None:
             return slab
-        return f"{slab} * {self._factor(p, x.extent)} + {x.name}"
+        return f"{slab} * {self.factor(p, x.extent)} + {x.name}"
 
 
 def _together(values: KernelValues) -> list[Scan]:
