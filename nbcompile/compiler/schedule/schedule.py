@@ -86,7 +86,7 @@ class Work:
         return wide_places(self.values, self.buffers)
 
 
-def wide_places(values: KernelValues, buffers: dict[str, Buffer]) -> bool:
+def wide_places(values: KernelValues, buffers: Mapping[str, Buffer]) -> bool:
     """Whether a place in something that a kernel touches takes 64 bits."""
     found = {item.buffer for item in values.stores}
     found |= {load.buffer for loop in values.group.loops for load in loop.reads()}

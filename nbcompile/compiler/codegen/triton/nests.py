@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import torch
 
 from nbcompile.compiler.codegen.printed import Call, Parameter, PrintedKernel
+from nbcompile.compiler.codegen.triton.dims import Dim, Scope
 from nbcompile.compiler.codegen.triton.expressions import TritonWriter
-from nbcompile.compiler.codegen.triton.tile_printer import Dim, Scope, TilePrinter
+from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.kernel_ir.values import Store
 from nbcompile.compiler.loop_ir.index import ONE, Axis, IndexExpr, index
 from nbcompile.compiler.loop_ir.nodes import Buffer
@@ -147,7 +148,7 @@ class Nest:
         return f"tl.program_id({axis}).to(tl.int64)" if p.wide else f"tl.program_id({axis})"
 
     def size(self, p: TilePrinter, extent: IndexExpr) -> str:
-        return p.place(extent, {})
+        return p.place(extent).bare
 
     def store_all(self, p: TilePrinter, stores: Sequence[Store], scope: Scope) -> None:
         """Values first: what is overwritten has been read by then."""

@@ -14,9 +14,11 @@ from dataclasses import replace
 import torch
 
 from nbcompile.compiler.codegen.triton.block_printers import PointsPrinter
+from nbcompile.compiler.codegen.triton.dims import Dim
+from nbcompile.compiler.codegen.triton.expression import grouped
 from nbcompile.compiler.codegen.triton.expressions import TRITON_TYPES, TritonWriter
 from nbcompile.compiler.codegen.triton.schedules.scatter import ScatteredNest
-from nbcompile.compiler.codegen.triton.tile_printer import Dim, TilePrinter, bare
+from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, index, product
 from nbcompile.compiler.loop_ir.nodes import Buffer
 from nbcompile.compiler.schedule.listed_axes import MOST, Listed, ListedAxes, ListedLanes
@@ -164,7 +166,7 @@ class ListedAxesNest(ListedNest):
             text = p.text(self.value, p.define([self.value], {}, always=True))
             if self.value.dtype != self.out.dtype:
                 text = self.writer.cast(text, self.value.dtype, self.out.dtype)
-            terms.append(f"{total} += tl.where({live}, {bare(text)}, 0.0)")
+            terms.append(f"{total} += tl.where({live}, {text.bare}, 0.0)")
         for term in terms:
             p.out.add(term, loop)
         p.dims, p.out.depth = dims, depth
@@ -213,8 +215,8 @@ class ListedAxesNest(ListedNest):
         most = []
         for n, (item, counts) in enumerate(zip(self.listed, self.counts, strict=True)):
             lanes, name = f"tl.arange(0, BLOCK{n})", p.fresh("most")
-            text = f"tl.load({p.pointer(counts.name)} + {lanes}, mask={lanes} < {item.size}, other=0)"
-            p.out.add(f"{name} = tl.max({text}, axis=0)", loop)
+            loaded = f"tl.load({p.pointer(counts.name)} + {lanes}, mask={lanes} < {item.size}, other=0)"
+            p.out.add(f"{name} = tl.max({loaded}, axis=0)", loop)
             most.append(name)
         p.out.enter(f"if {'*'.join(most)} > {MOST}:", loop)
         p.out.enter(f"for start in range(tl.program_id(0) * XBLOCK, {points}, {programs} * XBLOCK):")
@@ -234,14 +236,14 @@ class ListedAxesNest(ListedNest):
         hot = p.fresh("hot")
         p.out.add(f"{hot} = {'*'.join(found)} > {MOST}", loop)
         scope = p.define([self.value], scope)
-        text = p.text(self.value, scope)
+        added = p.text(self.value, scope)
         place = self.out.offset(self.targets)
         where, mask = p.element(self.out.name, place, scope, (), write=True, extra=[hot])
         if self.value.dtype != self.out.dtype:
-            text = self.writer.cast(text, self.value.dtype, self.out.dtype)
+            added = self.writer.cast(added, self.value.dtype, self.out.dtype)
         if self.value.axes != set(axes):
-            text = f"{text} + tl.zeros([XBLOCK], {TRITON_TYPES[self.out.dtype]})"
-        p.out.add(f'tl.atomic_add({where}, {bare(text)}{mask}, sem="relaxed")', loop)
+            added = grouped(f"{added} + tl.zeros([XBLOCK], {TRITON_TYPES[self.out.dtype]})")
+        p.out.add(f'tl.atomic_add({where}, {added.bare}{mask}, sem="relaxed")', loop)
         self.add(f"{self.symbol}_often", p, [str(programs)], configs)
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import torch
 
+from nbcompile.compiler.codegen.triton.dims import Dim
 from nbcompile.compiler.codegen.triton.expressions import TritonWriter
 from nbcompile.compiler.codegen.triton.schedules.listed_axes import ListedNest
-from nbcompile.compiler.codegen.triton.tile_printer import Dim, TilePrinter, bare
+from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.loop_ir.index import ZERO
 from nbcompile.compiler.schedule.listed_axes import Listed, ListedLanes
 from nbcompile.compiler.schedule.schedule import Work
@@ -106,7 +107,7 @@ class ListedLanesNest(ListedNest):
         if self.value.dtype != torch.float32:
             text = self.writer.cast(text, self.value.dtype, torch.float32)
         masks = " & ".join(item for item in (y.mask, r.mask) if item)
-        p.out.add(f"{line} += {f'tl.where({masks}, {bare(text)}, 0.0)' if masks else bare(text)}", loop)
+        p.out.add(f"{line} += {f'tl.where({masks}, {text.bare}, 0.0)' if masks else text.bare}", loop)
         y.mask = mask
 
     def _product(self, p: TilePrinter, line: str, total: str, hit: str, named: str) -> None:

@@ -6,9 +6,10 @@ from __future__ import annotations
 import torch
 
 from nbcompile.compiler.codegen.triton.block_printers import PointsPrinter
+from nbcompile.compiler.codegen.triton.dims import Dim, Scope
 from nbcompile.compiler.codegen.triton.expressions import TritonWriter
 from nbcompile.compiler.codegen.triton.schedules.scatter import ScatteredNest
-from nbcompile.compiler.codegen.triton.tile_printer import Dim, Scope, TilePrinter, bare
+from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, index
 from nbcompile.compiler.loop_ir.nodes import Buffer
 from nbcompile.compiler.schedule.listed_rows import TILE, ListedRows
@@ -203,4 +204,4 @@ class ListedRowsNest(ScatteredNest):
         text = p.text(self.plan.value, p.define([self.plan.value], scope))
         if self.plan.value.dtype != torch.float32:
             text = self.writer.cast(text, self.plan.value.dtype, torch.float32)
-        return bare(text)
+        return text.bare

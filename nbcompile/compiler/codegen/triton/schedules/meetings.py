@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import torch
 
 from nbcompile.compiler.codegen.triton.accumulators import Accumulating, Online, accumulate_dtype
+from nbcompile.compiler.codegen.triton.dims import Scope
 from nbcompile.compiler.codegen.triton.expressions import TRITON_TYPES
 from nbcompile.compiler.codegen.triton.schedules.rows import RowsNest
-from nbcompile.compiler.codegen.triton.tile_printer import Scope
 from nbcompile.compiler.kernel_ir.values import Reduction, Store
 from nbcompile.compiler.loop_ir.index import index
 from nbcompile.compiler.schedule.tiling import power
@@ -87,8 +87,8 @@ class Meetings:
         total = p.fresh(pair.total.output)
         scaled = writer.op("exp", [f"({pivots} - {pivot})"], dtype, dtype)
         # a part without any number above -inf counts for nothing
-        scaled = f'tl.where({parts} == float("-inf"), 0.0, {scaled})'
-        product = f"{self.loaded[pair.total.output]} * {scaled}"
+        scaled_or_none = f'tl.where({parts} == float("-inf"), 0.0, {scaled})'
+        product = f"{self.loaded[pair.total.output]} * {scaled_or_none}"
         p.out.add(f"{total} = {accumulating.kept(writer.reduce('sum', product, place, dtype))}", loop)
         p.reduced_text[pair.total.output] = total
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nbcompile.compiler.codegen.triton.block_printers import PointsPrinter
+from nbcompile.compiler.codegen.triton.dims import Dim
 from nbcompile.compiler.codegen.triton.nests import Nest
-from nbcompile.compiler.codegen.triton.tile_printer import Dim, TilePrinter
+from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.schedule.points import Bands, Lines, Points, Square
 from nbcompile.compiler.stages import Config
 

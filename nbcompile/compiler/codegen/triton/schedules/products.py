@@ -13,9 +13,10 @@ from dataclasses import replace
 import torch
 
 from nbcompile.compiler.codegen.printed import PrintedKernel
+from nbcompile.compiler.codegen.triton.dims import Dim
 from nbcompile.compiler.codegen.triton.expressions import TritonWriter
 from nbcompile.compiler.codegen.triton.nests import Nest
-from nbcompile.compiler.codegen.triton.tile_printer import Dim, TilePrinter
+from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.kernel_ir.values import Reduction
 from nbcompile.compiler.schedule.products import Operand, PersistentProduct, ProductTiles
 from nbcompile.compiler.schedule.schedule import Work

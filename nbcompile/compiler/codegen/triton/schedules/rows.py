@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from nbcompile.compiler.codegen.triton.accumulators import Accumulating
 from nbcompile.compiler.codegen.triton.block_printers import RowsPrinter
+from nbcompile.compiler.codegen.triton.dims import Dim, Scope
 from nbcompile.compiler.codegen.triton.expressions import TritonWriter
 from nbcompile.compiler.codegen.triton.nests import Nest
-from nbcompile.compiler.codegen.triton.tile_printer import Dim, Scope, TilePrinter
+from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.kernel_ir.values import Reduction, Store, Value
 from nbcompile.compiler.loop_ir.index import Axis, IndexExpr
 from nbcompile.compiler.schedule.rows import Rows
@@ -69,10 +70,10 @@ class RowsNest(Nest):
 
     def count(self, p: TilePrinter, r: Dim) -> str:
         text = self.factor(p, r.extent)
-        return f"{text}.0" if text.isdigit() else text
+        return text if r.extent.constant is None else f"{text}.0"
 
     def factor(self, p: TilePrinter, extent: IndexExpr) -> str:
-        return p.parenthesised(extent, {}, ())
+        return str(p.place(extent))
 
     def reduce_at_once(self, p: TilePrinter, r: Dim, scope: Scope) -> Scope:
         accumulating = Accumulating(p, r.place or 0)

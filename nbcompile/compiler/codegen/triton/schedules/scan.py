@@ -13,9 +13,11 @@ from dataclasses import dataclass
 import torch
 
 from nbcompile.compiler.codegen.triton.block_printers import RowsPrinter, chunk_of, declare_slab, staged
+from nbcompile.compiler.codegen.triton.dims import Dim, Scope
+from nbcompile.compiler.codegen.triton.expression import Expression, named
 from nbcompile.compiler.codegen.triton.expressions import TRITON_TYPES, TritonWriter
 from nbcompile.compiler.codegen.triton.schedules.rows import RowsNest
-from nbcompile.compiler.codegen.triton.tile_printer import Dim, Scope, TilePrinter, bare
+from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.kernel_ir.values import KernelValues, Value
 from nbcompile.compiler.loop_ir.index import index
 from nbcompile.compiler.schedule.rows import Rows
@@ -91,9 +93,10 @@ class ScanNest(RowsNest):
     def operands(self, scan: Scan, p: TilePrinter, r: Dim, scope: Scope, masked: bool) -> list[str]:
         """The tiles to scan: the value at every point, and where it stands along the scan; ``masked``: what
         changes nothing where there is no point."""
-        text, value = p.text(scan.operand, scope), scan.operand
+        operand, value = p.text(scan.operand, scope), scan.operand
+        text = str(operand)
         if value.kind == "const":
-            text = p.full(bare(text), value.dtype)
+            text = p.full(operand.bare, value.dtype)
         elif len(p.dims_of(value.axes)) < len(p.shape):
             text = f"tl.broadcast_to({text}, {p.shape_text()})"
         found = [text]
@@ -123,7 +126,7 @@ class ScanNest(RowsNest):
             way = ", reverse=True" if self.backwards else ""
             call = f"tl.associative_scan({_tuple(given)}, {axis}, {self.combine(scan)}{way})"
             if before and scan.position is None:
-                p.out.add(f"{left} = {bare(self.joined(scan, before, [call]))}", scan.origin)
+                p.out.add(f"{left} = {self.joined(scan, before, [call])}", scan.origin)
             else:
                 p.out.add(f"{left} = {call}", scan.origin)
                 if before:
@@ -133,9 +136,10 @@ class ScanNest(RowsNest):
                 p.out.add(f"{name} = {ended}", scan.origin)
             scope = dict(scope)
             if scan.value is not None:
-                scope[scan.value.number] = made[0]
+                scope[scan.value.number] = named(made[0])
             if scan.position is not None:
-                scope[scan.position.number] = made[1] if p.wide else f"{made[1]}.to(tl.int64)"
+                wide = Expression(f"{made[1]}.to(tl.int64)")
+                scope[scan.position.number] = named(made[1]) if p.wide else wide
         return scope
 
     def kept(self, p: TilePrinter, text: str) -> str:
@@ -188,14 +192,15 @@ class WalkedScanNest(ScanNest):
     ) -> None:
         """The head of the loop over blocks, and where the present one is."""
         start, end = bounds
-        p.block_start, r.mask = "start", ""
+        offset, r.mask = "start", ""
         if backwards:
             blocks = f"(tl.cdiv({end}, {r.block}) - 1) * {r.block}"
             if start != "0":
                 blocks = f"2 * {start} + (tl.cdiv({end} - {start}, {r.block}) - 1) * {r.block}"
-            p.block_start = f"({blocks} - start)"
+            offset = f"{blocks} - start"
+        p.block_start = f"({offset})" if backwards else offset
         p.out.enter(f"for start in {staged(configs, f'{start}, {end}, {r.block}')}:", axes=r.axes)
-        p.out.add(f"{r.name} = {p.lanes(r, offset=bare(p.block_start))}")
+        p.out.add(f"{r.name} = {p.lanes(r, offset=offset)}")
         if not self._whole_blocks(r, configs):
             r.mask = p.fresh(f"{r.name}_in")
             p.out.add(f"{r.mask} = {r.name} < {end}")

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
+
 from nbcompile.compiler.codegen.triton.block_printers import PointsPrinter
-from nbcompile.compiler.codegen.triton.expressions import TRITON_TYPES, TritonWriter
+from nbcompile.compiler.codegen.triton.dims import Dim
+from nbcompile.compiler.codegen.triton.expression import Expression
+from nbcompile.compiler.codegen.triton.expressions import TritonWriter
 from nbcompile.compiler.codegen.triton.nests import Nest
-from nbcompile.compiler.codegen.triton.tile_printer import Dim, TilePrinter, bare
+from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.kernel_ir.group_to_values import resolver_of
 from nbcompile.compiler.kernel_ir.values import Store, Value, gathered
 from nbcompile.compiler.loop_ir.expr import Load, compute_dtype
@@ -117,15 +121,14 @@ class ScatterNest(ScatteredNest):
             where = f"{where} + tl.zeros({p.shape_text()}, tl.int32)"
         text = p.text(value, scope)
         if loop.mode in (None, "set"):
-            p.out.add(f"tl.store({where}, {bare(text)}{mask})", [loop.id])
+            p.out.add(f"tl.store({where}, {text.bare}{mask})", [loop.id])
         else:
             register = compute_dtype(memory.dtype)
             if value.dtype != register:
                 text = self.writer.cast(text, value.dtype, register)
             if not value.axes or value.kind == "const":
-                shape = p.shape_text() if p.shape else "()"
-                text = f"tl.full({shape}, {bare(text)}, {TRITON_TYPES[register]})"
-            if mask == ", mask=False":  # of an empty tensor; atomics take no mask that is one number
-                mask = f", mask=tl.full({p.shape_text() if p.shape else '()'}, False, tl.int1)"
-            p.out.add(f'tl.atomic_{loop.mode}({where}, {bare(text)}{mask}, sem="relaxed")', [loop.id])
+                text = Expression(p.full(text.bare, register))
+            if any(extent.constant == 0 for extent in memory.shape):  # no mask of atomics is one number
+                mask = f", mask={p.full('False', torch.bool)}"
+            p.out.add(f'tl.atomic_{loop.mode}({where}, {text.bare}{mask}, sem="relaxed")', [loop.id])
         self.add(self.symbol, p, grid, configs)

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nbcompile.compiler.codegen.triton.accumulators import Accumulating, Online, accumulate_dtype, find_online
+from nbcompile.compiler.codegen.triton.dims import Scope
+from nbcompile.compiler.codegen.triton.expression import Expression, grouped
 from nbcompile.compiler.codegen.triton.expressions import TritonWriter
 from nbcompile.compiler.codegen.triton.schedules.meetings import Meetings, at_infinity
 from nbcompile.compiler.codegen.triton.schedules.rows import RowsNest
-from nbcompile.compiler.codegen.triton.tile_printer import Scope, bare
 from nbcompile.compiler.kernel_ir.values import Reduction, walk_values
 from nbcompile.compiler.schedule.schedule import Work
 from nbcompile.compiler.schedule.shared_rows import SharedRows
@@ -136,18 +137,18 @@ class SharedRowsNest(RowsNest):
             text = writer.op("exp", [f"({self.pivot} - {finite})"], dtype, dtype)
         nothing = f'({own} == float("-inf")) & ({whole} != float("-inf"))'
         p.out.add(f"{scale} = tl.where({nothing}, 0.0, {text})", [pair.total.loop.id])
-        return {**scope, value.number: f"({self.below} * {scale})"}
+        return {**scope, value.number: grouped(f"{self.below} * {scale}")}
 
     def _partial_total(self, pair: Online, scope: Scope) -> None:
         """The part's sum of exponentials below the part's own maximum."""
         p = self.p
         dtype = accumulate_dtype(pair.top, self.buffers[pair.top.output].dtype)
-        value = Accumulating(p, self.r.place or 0)._spread(pair.top, p.text(pair.top.value, scope), False)
-        exponential = self.writer.op("exp", [f"({bare(value)} - {self.pivot})"], dtype, dtype)
+        value = Accumulating(p, self.r.place or 0).spread(pair.top, p.text(pair.top.value, scope), False)
+        exponential = self.writer.op("exp", [f"({value.bare} - {self.pivot})"], dtype, dtype)
         if self.r.mask:
-            exponential = f"tl.where({self.r.mask}, {bare(exponential)}, 0.0)"
+            exponential = Expression(f"tl.where({self.r.mask}, {exponential.bare}, 0.0)")
         self.below = p.fresh("below")  # the exponentials, kept for what is stored
-        p.out.add(f"{self.below} = {bare(exponential)}", [pair.total.loop.id])
+        p.out.add(f"{self.below} = {exponential.bare}", [pair.total.loop.id])
         name = p.fresh(pair.total.output)
         reduced = self.writer.reduce("sum", self.below, self.r.place or 0, dtype)
         p.out.add(f"{name} = {Accumulating(p, self.r.place or 0).kept(reduced)}", [pair.total.loop.id])

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nbcompile.compiler.codegen.triton.dims import Scope
 from nbcompile.compiler.codegen.triton.expressions import TritonWriter
 from nbcompile.compiler.codegen.triton.schedules.meetings import Meetings
 from nbcompile.compiler.codegen.triton.schedules.walked_rows import WalkedRowsNest
-from nbcompile.compiler.codegen.triton.tile_printer import Scope
 from nbcompile.compiler.kernel_ir.values import Reduction
 from nbcompile.compiler.schedule.schedule import Work
 from nbcompile.compiler.schedule.shared_rows import SharedWalks

@@ -7,9 +7,11 @@ In a matrix product what is not finite would spread along its column, so it is c
 from __future__ import annotations
 
 from nbcompile.compiler.codegen.triton.block_printers import PointsPrinter, staged
+from nbcompile.compiler.codegen.triton.dims import Dim, Scope
+from nbcompile.compiler.codegen.triton.expression import Expression, grouped
 from nbcompile.compiler.codegen.triton.expressions import MEMORY_TYPES, TRITON_TYPES, TritonWriter
 from nbcompile.compiler.codegen.triton.schedules.scatter import ScatteredNest
-from nbcompile.compiler.codegen.triton.tile_printer import Dim, Scope, TilePrinter, bare
+from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.loop_ir.expr import compute_dtype
 from nbcompile.compiler.loop_ir.index import Axis, index, product
 from nbcompile.compiler.schedule.schedule import Work
@@ -65,7 +67,7 @@ class SmallTableNest(ScatteredNest):
         text = p.text(value, p.define([value], scope))
         if value.dtype != self.dtype:
             text = self.writer.cast(text, value.dtype, self.dtype)
-        p.out.add(f"{total} += tl.where({hit}, {bare(text)}, 0.0)", [self.loop.id])
+        p.out.add(f"{total} += tl.where({hit}, {text.bare}, 0.0)", [self.loop.id])
 
     def _products(self) -> None:
         """Lanes are points and elements of a row: their sums are a product with the comparisons."""
@@ -121,7 +123,7 @@ class SmallTableNest(ScatteredNest):
         name, scope = self._row(p, {}, points.mask)
         hit, value, finite = p.fresh("hit"), p.fresh("value"), p.fresh("finite")
         p.out.add(f"{hit} = (tl.arange(0, ROWS)[:, None] == tl.trans({name})).to({self.half_text})", loop)
-        text = bare(p.text(self.value, p.define([self.value], scope)))
+        text = p.text(self.value, p.define([self.value], scope)).bare
         masks = [dim.mask for dim in (points, x) if dim.mask]
         if masks or self.value.axes < {*rows.points, *rows.axes}:
             mask = " & ".join(masks) or "True"
@@ -177,9 +179,9 @@ class SmallTableNest(ScatteredNest):
         step = rows.length
         for axis in rows.axes:
             inner = step // axis.extent.hint()
-            text = at if step == rows.length else f"({at} % {step})"
+            text = Expression(at) if step == rows.length else grouped(f"{at} % {step}")
             letters[axis.text] = p.fresh(self.letters[axis.text])
-            p.out.add(f"{letters[axis.text]} = {bare(text if inner == 1 else f'{text} // {inner}')}")
+            p.out.add(f"{letters[axis.text]} = {text.bare if inner == 1 else f'{text} // {inner}'}")
             step = inner
         return letters
 
@@ -236,7 +238,7 @@ class SmallTableNest(ScatteredNest):
         slab = f"{self.program(p, 0)} * {product(shape).hint()}"
         pointer = p.pointer(self.parts.name, write=True)
         mask = f", mask={' & '.join(masks)}" if masks else ""
-        p.out.add(f"tl.store({pointer} + {slab} + {p.place(place, {})}, {text}{mask})", [self.loop.id])
+        p.out.add(f"tl.store({pointer} + {slab} + {p.place(place).bare}, {text}{mask})", [self.loop.id])
 
     # -- their sum ---------------------------------------------------------------------------------------
 

@@ -10,8 +10,9 @@ import torch
 from nbcompile.compiler.codegen.printed import Lines
 from nbcompile.compiler.codegen.triton.accumulators import Accumulating, accumulate_dtype
 from nbcompile.compiler.codegen.triton.block_printers import declare_slab
+from nbcompile.compiler.codegen.triton.dims import Dim
 from nbcompile.compiler.codegen.triton.schedules.walked_rows import WalkedRowsNest
-from nbcompile.compiler.codegen.triton.tile_printer import Dim, TilePrinter
+from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.kernel_ir.values import Reduction, Store
 from nbcompile.compiler.loop_ir.index import Axis, index
 from nbcompile.compiler.loop_ir.nodes import hint_product
@@ -57,7 +58,7 @@ class SplitRowsNest(WalkedRowsNest):
         p.joined, p.letters[both.text] = (row, lane, both), x.name
         if len(x.axes) > 2:
             name = p.letters[both.text] = p.fresh("lane")
-            self.joined_line = f"{name} = {x.name} % {p._factor(both.extent)}"
+            self.joined_line = f"{name} = {x.name} % {p.place(both.extent)}"
         p.out = Lines(depth=p.out.depth, step=p.out.step)
         return [f"cdiv({self.size(p, x.extent)}, XBLOCK)"]
 

@@ -8,8 +8,9 @@ import torch
 
 from nbcompile.compiler.codegen.triton.accumulators import Accumulating, accumulate_dtype
 from nbcompile.compiler.codegen.triton.block_printers import staged
+from nbcompile.compiler.codegen.triton.dims import Dim, Scope
 from nbcompile.compiler.codegen.triton.schedules.rows import RowsNest
-from nbcompile.compiler.codegen.triton.tile_printer import Dim, Scope, TilePrinter, bare
+from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.kernel_ir.values import Reduction
 from nbcompile.compiler.loop_ir.index import ONE, Axis, IndexExpr, index
 from nbcompile.compiler.loop_ir.nodes import hint_product
@@ -109,7 +110,7 @@ class SumsNest(RowsNest):
             if dtype == torch.bool:
                 part = f"{part}.to(tl.int1)"
             text = self.writer.combine(item.kind, running[item.output], part, dtype)
-            p.out.add(f"{running[item.output]} = {bare(text)}", [item.loop.id])
+            p.out.add(f"{running[item.output]} = {text.bare}", [item.loop.id])
         p.out.leave()
         for item in members:
             dtype = accumulate_dtype(item, self.buffers[item.output].dtype)
@@ -162,9 +163,9 @@ class OwnedRowsNest(SumsNest):
         scope = p.define(self.shared([item.value for item in sums]), scope, always=True)
         for item in sums:
             dtype = accumulate_dtype(item, self.buffers[item.output].dtype)
-            text = along._operand(item, scope, [x.mask] if x.mask else [])
+            text = along.operand(item, scope, [x.mask] if x.mask else [])
             name = running[item.output]
-            p.out.add(f"{name} = {bare(self.writer.combine(item.kind, name, text, dtype))}", [item.loop.id])
+            p.out.add(f"{name} = {self.writer.combine(item.kind, name, text, dtype).bare}", [item.loop.id])
         self.store_results(p, self.reduction_stores(split=False))
         self.store_all(p, [*full, *short], scope)
         p.out.leave()

@@ -16,9 +16,9 @@ import torch
 from nbcompile.compiler.codegen.triton.accumulators import Accumulating, accumulate_dtype, find_online
 from nbcompile.compiler.codegen.triton.aligned_rows import odd_rows
 from nbcompile.compiler.codegen.triton.block_printers import chunk_of, staged
+from nbcompile.compiler.codegen.triton.dims import Scope
 from nbcompile.compiler.codegen.triton.expressions import TritonWriter
 from nbcompile.compiler.codegen.triton.schedules.summed_rows import SumsNest
-from nbcompile.compiler.codegen.triton.tile_printer import Scope, bare
 from nbcompile.compiler.kernel_ir.values import Reduction, Store, Value
 from nbcompile.compiler.loop_ir.index import ONE, Axis, IndexExpr, index
 from nbcompile.compiler.loop_ir.versions import Part
@@ -209,7 +209,7 @@ class WalkedRowsNest(SumsNest):
         r.cut = line is None and len(r.axes) == 1
         p.moved = line.moved if line and piece.whole else {}
         if line and not piece.whole:  # lanes of what comes before the line, then of what the blocks left
-            lead = f"{line.whole} + {line.first} - {p.parenthesised(line.start, {}, ())}"
+            lead = f"{line.whole} + {line.first} - {p.place(line.start)}"
             p.out.add(f"{r.name} = tl.where({r.name} < {lead}, {r.name} - {line.whole}, {r.name})")
         p.declare_axes(r)
 
@@ -221,7 +221,7 @@ class WalkedRowsNest(SumsNest):
             return
         axis, size = r.axes[0], odd.line
         first, whole, lane = p.fresh("line"), p.fresh("whole"), p.fresh(f"{r.name}_line")
-        p.out.add(f"{first} = ({p.place(odd.start, {})} + {size - 1}) // {size} * {size}")
+        p.out.add(f"{first} = ({p.place(odd.start).bare} + {size - 1}) // {size} * {size}")
         p.out.add(f"{whole} = {axis.extent.hint() - size + 1} // RBLOCK * RBLOCK")
         # in the order of their names: what is one number for all lanes is added first
         at, beyond = Axis(first, odd.most + size), Axis(f"{first}_lane", axis.extent)
@@ -276,14 +276,14 @@ class WalkedRowsNest(SumsNest):
         p = self.p
         dtype = accumulate_dtype(item, self.buffers[item.output].dtype)
         along = Accumulating(p, 0)
-        text = along._operand(item, scope, [self.x.mask] if self.x.mask else [])
+        text = along.operand(item, scope, [self.x.mask] if self.x.mask else [])
         name = p.fresh(item.output)
         if self.plan.one_row:
-            p.out.add(f"{name} = {bare(text)}", [item.loop.id])
+            p.out.add(f"{name} = {text.bare}", [item.loop.id])
             self.keep_sum(p, item, name, self.r)
             return
-        text = along._spread(item, text, bool(self.x.mask))
-        reduced = self.writer.reduce(item.kind, bare(text), 0, dtype)
+        text = along.spread(item, text, bool(self.x.mask))
+        reduced = self.writer.reduce(item.kind, text.bare, 0, dtype)
         p.out.add(f"{name} = {along.kept(reduced)}", [item.loop.id])
         self.keep_sum(p, item, name, self.r)
 
@@ -297,9 +297,9 @@ class WalkedRowsNest(SumsNest):
     def _update_total(self, item: Reduction, name: str, scope: Scope) -> None:
         dtype = accumulate_dtype(item, self.buffers[item.output].dtype)
         masks = [dim.mask for dim in (self.x, self.r) if dim.mask]
-        text = Accumulating(self.p, 0)._operand(item, scope, masks)
+        text = Accumulating(self.p, 0).operand(item, scope, masks)
         combined = self.writer.combine(item.kind, name, text, dtype)
-        self.p.out.add(f"{name} = {bare(combined)}", [item.loop.id])
+        self.p.out.add(f"{name} = {combined.bare}", [item.loop.id])
 
     def _keep_total(self, item: Reduction, name: str) -> None:
         dtype = accumulate_dtype(item, self.buffers[item.output].dtype)
