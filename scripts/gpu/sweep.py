@@ -37,9 +37,9 @@ from runner import Run, say
 from corpus import MOST_SETS, TINY_BYTES
 from nbcompile.compiler.codegen.triton import groups_to_triton
 from nbcompile.compiler.schedule import choose as choice
-from nbcompile.compiler.schedule.points import Bands, Lines, Points, Square
+from nbcompile.compiler.schedule.points import Bands, ByRows, Points, Square
 from nbcompile.compiler.schedule.row_shapes import MOST_SLABS, SHARED_BUDGET, RowShape, splittable, sums_vary
-from nbcompile.compiler.schedule.rows import Held, Rows
+from nbcompile.compiler.schedule.rows import Held, RowSchedule
 from nbcompile.compiler.schedule.scans import HeldScan, SplitScan, WalkedScan
 from nbcompile.compiler.schedule.schedule import Schedule, Work
 from nbcompile.compiler.schedule.shared_rows import SharedRows, SharedWalks
@@ -60,7 +60,7 @@ WORTH = 0.95  # an alternative that takes at most so much of the time is named i
 def alternatives(work: Work, plan: Schedule) -> dict[str, Schedule]:
     """Other ways to cut up a kernel of this schedule, by a name that says what is different."""
     found: Iterator[Schedule] = iter(())
-    if isinstance(plan, Rows):
+    if isinstance(plan, RowSchedule):
         found = _rows(work, plan, work.shape)
     elif isinstance(plan, Bands):
         found = _bands(plan)
@@ -68,17 +68,17 @@ def alternatives(work: Work, plan: Schedule) -> dict[str, Schedule]:
         found = _points(plan)
     elif isinstance(plan, Square):
         found = _squares(plan)
-    elif isinstance(plan, Lines):
+    elif isinstance(plan, ByRows):
         found = _lines(plan)
     return {named(item): item for item in found}
 
 
 def named(plan: Schedule) -> str:
     rows = "held" if isinstance(plan, Held | SharedRows) else "walked"
-    words = [rows if isinstance(plan, Rows) else type(plan).__name__.lower()]
+    words = [rows if isinstance(plan, RowSchedule) else type(plan).__name__.removeprefix("By").lower()]
     if plan.configs:
         words += [f"{name}={value}" for name, value in plan.configs[0].constants.items()]
-    if isinstance(plan, Rows):
+    if isinstance(plan, RowSchedule):
         counts = (("slabs", plan.slabs), ("parts", plan.parts if isinstance(plan, SharedRows) else 1))
         words += [f"{word}={count}" for word, count in counts if count > 1]
     return " ".join([*words, *(f"warps={config.warps}" for config in plan.configs[:1])])
@@ -98,7 +98,7 @@ def _points(plan: Points) -> Iterator[Schedule]:
             yield replace(plan, configs=_config(warps, XBLOCK=block))
 
 
-def _lines(plan: Lines) -> Iterator[Schedule]:
+def _lines(plan: ByRows) -> Iterator[Schedule]:
     for block, warps in product((256, 512, 1024, 2048, 4096), (1, 2, 4, 8)):
         if 4 <= _held_by_thread(block, warps) <= 32:
             yield replace(plan, configs=_config(warps, RBLOCK=block))
@@ -120,7 +120,7 @@ def _squares(plan: Square) -> Iterator[Schedule]:
             yield replace(plan, configs=_config(warps, YBLOCK=y, XBLOCK=x))
 
 
-def _rows(work: Work, plan: Rows, shape: RowShape) -> Iterator[Schedule]:
+def _rows(work: Work, plan: RowSchedule, shape: RowShape) -> Iterator[Schedule]:
     target, reduces = work.target, bool(work.values.reductions)
     for lane in plan.lanes if isinstance(plan, SplitRows) else ():
         shape = shape.across(lane)
@@ -134,15 +134,15 @@ def _rows(work: Work, plan: Rows, shape: RowShape) -> Iterator[Schedule]:
     return _walked(plan, shape, target, parted=_parted(work, plan), shared=reduces)
 
 
-def _parted(work: Work, plan: Rows) -> bool:
+def _parted(work: Work, plan: RowSchedule) -> bool:
     """Whether rows can be shared out in slabs."""
     return splittable(work.values) if work.values.reductions else plan.slabs > 1
 
 
-def _slabbed(plan: Rows, slabs: int, one_row: bool, configs: tuple[Config, ...]) -> Schedule:
+def _slabbed(plan: RowSchedule, slabs: int, one_row: bool, configs: tuple[Config, ...]) -> Schedule:
     """Rows walked in so many slabs each."""
     if isinstance(plan, WalkedScan | HeldScan):
-        kind: type[Rows] = SplitScan if slabs > 1 else WalkedScan
+        kind: type[RowSchedule] = SplitScan if slabs > 1 else WalkedScan
         return kind(x=plan.x, r=plan.r, one_row=one_row, slabs=slabs, configs=configs)
     if isinstance(plan, SplitRows) and plan.lanes:
         return replace(plan, slabs=slabs, one_row=one_row, configs=configs)
@@ -150,14 +150,14 @@ def _slabbed(plan: Rows, slabs: int, one_row: bool, configs: tuple[Config, ...])
     return kind(x=plan.x, r=plan.r, one_row=one_row, slabs=slabs, configs=configs)
 
 
-def _held(plan: Rows, shape: RowShape) -> Iterator[Schedule]:
+def _held(plan: RowSchedule, shape: RowShape) -> Iterator[Schedule]:
     for each, warps in product((1, 2, 4, 8, 16, 32), (1, 2, 4, 8, 16, 32)):
         tile = each * shape.whole
         if 256 <= tile <= 32768 and 4 <= _held_by_thread(tile, warps) <= 64:
             yield replace(plan, one_row=each == 1, configs=_config(warps, XBLOCK=each))
 
 
-def _held_columns(plan: Rows, shape: RowShape, reduces: bool) -> Iterator[Schedule]:
+def _held_columns(plan: RowSchedule, shape: RowShape, reduces: bool) -> Iterator[Schedule]:
     for each, warps in product((8, 16, 32, 64, 128, 256, 512), (1, 2, 4, 8, 16)):
         if 512 <= each * shape.whole <= 16384:
             yield replace(plan, configs=_config(warps, XBLOCK=each))
@@ -166,7 +166,7 @@ def _held_columns(plan: Rows, shape: RowShape, reduces: bool) -> Iterator[Schedu
             yield SteppedColumns(x=plan.x, r=plan.r, configs=_config(warps, XBLOCK=each, RBLOCK=1))
 
 
-def _owned(plan: Rows, shape: RowShape, target: Target) -> Iterator[Schedule]:
+def _owned(plan: RowSchedule, shape: RowShape, target: Target) -> Iterator[Schedule]:
     """Rows of a program that adds up over its rows too."""
     for each, points, stages, per in product(
         (1, 2, 4, 8, 16, 32, 64), (8, 16, 32), (1, 2, 3, 4), (1, 2, 3, 4, 8)
@@ -183,7 +183,7 @@ def _owned(plan: Rows, shape: RowShape, target: Target) -> Iterator[Schedule]:
         )
 
 
-def _walked_columns(plan: Rows, shape: RowShape, target: Target) -> Iterator[Schedule]:
+def _walked_columns(plan: RowSchedule, shape: RowShape, target: Target) -> Iterator[Schedule]:
     for each, block, warps, stages in product((64, 128, 256), (8, 16, 32, 64), (1, 2, 4, 8), (1, 3)):
         tile = each * block
         if each > power(shape.rows) or block > shape.whole or not 1024 <= tile <= 8192:
@@ -196,7 +196,9 @@ def _walked_columns(plan: Rows, shape: RowShape, target: Target) -> Iterator[Sch
             yield _slabbed(plan, slabs, plan.one_row, configs)
 
 
-def _walked(plan: Rows, shape: RowShape, target: Target, *, parted: bool, shared: bool) -> Iterator[Schedule]:
+def _walked(
+    plan: RowSchedule, shape: RowShape, target: Target, *, parted: bool, shared: bool
+) -> Iterator[Schedule]:
     """Walks of a program a row, of several in slabs, and (``shared``) of several that walk together."""
     for block, warps, stages in product((1024, 2048, 4096, 8192), (4, 8, 16), (1, 2, 3, 4, 6)):
         if not 4 <= _held_by_thread(block, warps) <= 32:

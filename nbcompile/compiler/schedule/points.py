@@ -71,7 +71,7 @@ class Square(Schedule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lines(Schedule):
+class ByRows(Schedule):
     """A program has a part of one row: ``r`` of the points ``x``."""
 
     x: tuple[Axis, ...]

@@ -23,7 +23,7 @@ ONE_STEP = 4096  # points of a slab that a program reads at once
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows(Schedule):
+class RowSchedule(Schedule):
     """What is true of every schedule of rows. ``one_row``: x is one number, the tile has the dimension r
     alone. ``slabs``: programs that share a row's points, or those of a sum over the rows, each with a part of
     the result."""
@@ -46,7 +46,7 @@ def _without(config: Config, name: str) -> Config:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held(Rows):
+class Held(RowSchedule):
     """Rows that a program holds whole."""
 
     @property

@@ -19,7 +19,7 @@ from nbcompile.compiler.schedule.row_shapes import (
     WALK_BLOCK,
     RowShape,
 )
-from nbcompile.compiler.schedule.rows import Held, Rows
+from nbcompile.compiler.schedule.rows import Held, RowSchedule
 from nbcompile.compiler.schedule.schedule import Work
 from nbcompile.compiler.schedule.tiling import distinct, power, warps_of
 from nbcompile.compiler.stages import Config
@@ -56,7 +56,7 @@ class HeldScan(Held):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WalkedScan(Rows):
+class WalkedScan(RowSchedule):
     """Rows are walked in blocks, each from what the one before it ended with."""
 
     name = "scan, looped rows"

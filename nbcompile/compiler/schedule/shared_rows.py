@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from nbcompile.compiler.schedule.row_shapes import STAGES, splittable
-from nbcompile.compiler.schedule.rows import Rows
+from nbcompile.compiler.schedule.rows import RowSchedule
 from nbcompile.compiler.schedule.schedule import Work
 from nbcompile.compiler.schedule.tiling import power
 from nbcompile.compiler.stages import Config
@@ -23,7 +23,7 @@ SMALL_DATA = 8 << 20  # bytes that a second walk finds in the cache anyway
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedRows(Rows):
+class SharedRows(RowSchedule):
     """``parts`` programs hold a row together on chip, each a part of ``RBLOCK`` points."""
 
     parts: int

@@ -15,7 +15,7 @@ from nbcompile.compiler.schedule.row_shapes import (
     busy,
     sums_vary,
 )
-from nbcompile.compiler.schedule.rows import Held, Rows, held, held_columns, is_one_row
+from nbcompile.compiler.schedule.rows import Held, RowSchedule, held, held_columns, is_one_row
 from nbcompile.compiler.schedule.schedule import Work
 from nbcompile.compiler.schedule.tiling import distinct, power, warps_of
 from nbcompile.compiler.schedule.walked_rows import walk_of
@@ -54,7 +54,7 @@ class OwnedRows(Held):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WalkedSums(Rows):
+class WalkedSums(RowSchedule):
     """Programs walk their rows in blocks, and leave a part of every sum over the rows: ``slabs`` of them."""
 
     name = "looped rows, partial sums over rows"

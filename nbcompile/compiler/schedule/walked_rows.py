@@ -24,7 +24,7 @@ from nbcompile.compiler.schedule.row_shapes import (
     splittable,
     stores_rows,
 )
-from nbcompile.compiler.schedule.rows import ONE_STEP, Rows
+from nbcompile.compiler.schedule.rows import ONE_STEP, RowSchedule
 from nbcompile.compiler.schedule.schedule import Work
 from nbcompile.compiler.schedule.tiling import distinct, power
 from nbcompile.compiler.stages import Config
@@ -36,7 +36,7 @@ SHORT_COLUMN = 16  # points of a row that are walked in so many steps
 
 
 @dataclass(frozen=True)
-class Walk:
+class BlockWalk:
     """How rows are walked: one at a time or several, in how many slabs, in which blocks."""
 
     one_row: bool
@@ -45,7 +45,7 @@ class Walk:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WalkedRows(Rows):
+class WalkedRows(RowSchedule):
     """A program walks its rows block by block."""
 
     name = "looped rows"
@@ -79,7 +79,7 @@ class SteppedColumns(WalkedRows):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitRows(Rows):
+class SplitRows(RowSchedule):
     """``slabs`` programs share a row, and a second function combines what they have of it."""
 
     lanes: tuple[Axis, ...] = ()
@@ -156,39 +156,47 @@ def _columns(length: int) -> int:
     return next((size for size in sizes if -(-length // size) * size * 7 <= length * 8), 0)
 
 
-def walk_of(values: KernelValues, shape: RowShape, target: Target) -> Walk:
+def walk_of(values: KernelValues, shape: RowShape, target: Target) -> BlockWalk:
     """The blocks of a walk over rows, and its slabs if their results may be left in parts."""
-    rows, length = shape.rows, shape.length
-    wanted = target.multiprocessors * 4
-    if shape.along:
-        each, block = shape.walk()
-        if shape.row_bytes >= 6:
-            block = min(block, WALK_BLOCK // 2)
-        slabs = 1
-        few = splittable(values) and rows < wanted // 2 and length > 2 * ONE_STEP
-        if few and rows * length <= 2 * ONE_STEP * wanted:
-            return _in_one_step(shape, wanted)
-        if splittable(values) and rows // each < wanted // 2:
-            while block > 1024 and 8 * block < length < block * wanted * 2 // max(rows, 1):
-                block //= 2
-            slabs = _slabs(length, block, wanted, rows // each)
-        points = 32 if block >= 4096 else 16
-        if busy(values):
-            block, points = min(block, 1024), 8
-        elif _reads(values) >= MANY_READS:
-            block, points = min(block, WALK_BLOCK // 2), 16
-        # a row walked twice, and stored: few programs, each with much under way
-        twice = stores_rows(values) and not splittable(values) and shape.row_bytes <= 4
-        deep = STAGES * 2 if twice and not any(item.split for item in values.reductions) else STAGES
-        configs = [
-            shape.walked(each, size, stages, held)
-            for size, stages, held in (
-                (block, deep, points), (block, 1, points), (block // 2, deep, 16),
-                (block * 2, STAGES, 32), (block * 2, 1, 32), (block, STAGES, 16),
-            )
-            if slabs == 1 or size <= block  # of which a slab is a multiple
-        ]  # fmt: skip
-        return Walk(each == 1, slabs, distinct(configs))
+    return (_walk_along if shape.along else _walk_across)(values, shape, target)
+
+
+def _walk_along(values: KernelValues, shape: RowShape, target: Target) -> BlockWalk:
+    """Rows that lie along memory."""
+    rows, length, wanted = shape.rows, shape.length, target.multiprocessors * 4
+    each, block = shape.walk()
+    if shape.row_bytes >= 6:
+        block = min(block, WALK_BLOCK // 2)
+    slabs = 1
+    few = splittable(values) and rows < wanted // 2 and length > 2 * ONE_STEP
+    if few and rows * length <= 2 * ONE_STEP * wanted:
+        return _in_one_step(shape, wanted)
+    if splittable(values) and rows // each < wanted // 2:
+        while block > 1024 and 8 * block < length < block * wanted * 2 // max(rows, 1):
+            block //= 2
+        slabs = _slabs(length, block, wanted, rows // each)
+    points = 32 if block >= 4096 else 16
+    if busy(values):
+        block, points = min(block, 1024), 8
+    elif _reads(values) >= MANY_READS:
+        block, points = min(block, WALK_BLOCK // 2), 16
+    # a row walked twice, and stored: few programs, each with much under way
+    twice = stores_rows(values) and not splittable(values) and shape.row_bytes <= 4
+    deep = STAGES * 2 if twice and not any(item.split for item in values.reductions) else STAGES
+    configs = [
+        shape.walked(each, size, stages, held)
+        for size, stages, held in (
+            (block, deep, points), (block, 1, points), (block // 2, deep, 16),
+            (block * 2, STAGES, 32), (block * 2, 1, 32), (block, STAGES, 16),
+        )
+        if slabs == 1 or size <= block  # of which a slab is a multiple
+    ]  # fmt: skip
+    return BlockWalk(each == 1, slabs, distinct(configs))
+
+
+def _walk_across(values: KernelValues, shape: RowShape, target: Target) -> BlockWalk:
+    """Rows that lie across memory: neighbouring ones are walked together."""
+    rows, length, wanted = shape.rows, shape.length, target.multiprocessors * 4
     each = COLUMNS if rows >= COLUMNS else power(max(rows, 1))
     much = busy(values) or draws(values) or _reads(values) >= STENCIL
     if much and rows >= COLUMNS // 4:
@@ -216,16 +224,16 @@ def walk_of(values: KernelValues, shape: RowShape, target: Target) -> Walk:
         Config({"XBLOCK": each, "RBLOCK": max(block // 2, 4), "STAGES": stages}, max(warps // 2, 1)),
         Config({"XBLOCK": each, "RBLOCK": block, "STAGES": 1}, warps * 2),
     ]
-    return Walk(False, slabs, distinct(configs))
+    return BlockWalk(False, slabs, distinct(configs))
 
 
-def _in_one_step(shape: RowShape, wanted: int) -> Walk:
+def _in_one_step(shape: RowShape, wanted: int) -> BlockWalk:
     """Few rows of which all can be under way at once: each program reads its slab in one step."""
     block = min(max(power(-(-shape.rows * shape.length // wanted)), ONE_STEP // 4), ONE_STEP)
     slabs = -(-shape.length // block)
     sizes = (block // 256, block // 512, block // 128)
     configs = tuple(Config({"XBLOCK": 1, "RBLOCK": block, "STAGES": 1}, max(size, 1)) for size in sizes)
-    return Walk(True, slabs, configs)
+    return BlockWalk(True, slabs, configs)
 
 
 def _slabs(length: int, block: int, wanted: int, programs: int) -> int:

@@ -37,7 +37,7 @@ from nbcompile.compiler.schedule.schedule import Schedule
 PRINTERS: dict[type[Schedule], type[Nest] | Any] = {
     points.Points: PointsNest,
     points.Square: SquareNest,
-    points.Lines: LinesNest,
+    points.ByRows: LinesNest,
     points.Bands: BandsNest,
     rows.HeldRows: HeldRowsNest,
     walked_rows.WalkedRows: WalkedRowsNest,

@@ -96,14 +96,14 @@ class ListedAxesNest(ListedNest):
 
     def write(self) -> None:
         self.list_points()
-        self._sums()
+        self._write()
         self._often()
 
     # -- lists -------------------------------------------------------------------------------------------
 
     # -- sums --------------------------------------------------------------------------------------------
 
-    def _sums(self) -> None:
+    def _write(self) -> None:
         """Each element of the output: the base, and the sum over its lists. A program has one place along
         every listed dimension but the output's fastest, so it takes as many steps as its lists are long."""
         loop = [self.loop.id]

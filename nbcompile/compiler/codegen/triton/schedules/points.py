@@ -8,14 +8,14 @@ from nbcompile.compiler.codegen.triton.block_printers import PointsPrinter
 from nbcompile.compiler.codegen.triton.dims import Dim
 from nbcompile.compiler.codegen.triton.nests import Nest
 from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
-from nbcompile.compiler.schedule.points import Bands, Lines, Points, Square
+from nbcompile.compiler.schedule.points import Bands, ByRows, Points, Square
 from nbcompile.compiler.stages import Config
 
 
 class PointsNest(Nest):
     """A run of points."""
 
-    plan: Points | Square | Bands | Lines
+    plan: Points | Square | Bands | ByRows
 
     def write(self) -> None:
         p, grid, configs = self.head()
@@ -96,7 +96,7 @@ class BandsNest(PointsNest):
 class LinesNest(PointsNest):
     """A part of one row."""
 
-    plan: Lines
+    plan: ByRows
 
     def head(self) -> tuple[TilePrinter, list[str], Sequence[Config]]:
         plan, configs = self.plan, self.plan.configs

@@ -12,7 +12,7 @@ from nbcompile.compiler.codegen.triton.nests import Nest
 from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.kernel_ir.values import Reduction, Store, Value
 from nbcompile.compiler.loop_ir.index import Axis, IndexExpr
-from nbcompile.compiler.schedule.rows import Rows
+from nbcompile.compiler.schedule.rows import RowSchedule
 from nbcompile.compiler.schedule.schedule import Work
 from nbcompile.compiler.stages import Config
 
@@ -20,9 +20,9 @@ from nbcompile.compiler.stages import Config
 class RowsNest(Nest):
     """The function of rows ``x`` that are reduced along ``r``."""
 
-    plan: Rows
+    plan: RowSchedule
 
-    def __init__(self, work: Work, plan: Rows, writer: TritonWriter) -> None:
+    def __init__(self, work: Work, plan: RowSchedule, writer: TritonWriter) -> None:
         super().__init__(work, plan, writer)
         self.inside = frozenset(plan.r)
         self.configs = plan.complete

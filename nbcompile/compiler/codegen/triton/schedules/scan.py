@@ -20,7 +20,7 @@ from nbcompile.compiler.codegen.triton.schedules.rows import RowsNest
 from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.kernel_ir.values import KernelValues, Value
 from nbcompile.compiler.loop_ir.index import index
-from nbcompile.compiler.schedule.rows import Rows
+from nbcompile.compiler.schedule.rows import RowSchedule
 from nbcompile.compiler.schedule.scans import WalkedScan, goes_backwards, scans_of
 from nbcompile.compiler.schedule.schedule import Work
 from nbcompile.compiler.schedule.tiling import extent_of, power
@@ -45,7 +45,7 @@ class Scan:
 class ScanNest(RowsNest):
     """What is said of scans, however their rows are cut up."""
 
-    def __init__(self, work: Work, plan: Rows, writer: TritonWriter) -> None:
+    def __init__(self, work: Work, plan: RowSchedule, writer: TritonWriter) -> None:
         super().__init__(work, plan, writer)
         self.scans = _together(self.values)
         self.backwards = goes_backwards(self.group)

@@ -22,7 +22,7 @@ from nbcompile.compiler.codegen.triton.schedules.summed_rows import SumsNest
 from nbcompile.compiler.kernel_ir.values import Reduction, Store, Value
 from nbcompile.compiler.loop_ir.index import ONE, Axis, IndexExpr, index
 from nbcompile.compiler.loop_ir.versions import Part
-from nbcompile.compiler.schedule.rows import Rows
+from nbcompile.compiler.schedule.rows import RowSchedule
 from nbcompile.compiler.schedule.schedule import Work
 
 
@@ -58,7 +58,7 @@ class WalkedRowsNest(SumsNest):
     split = False
     """Whether a row's results are left in parts, which are combined later."""
 
-    def __init__(self, work: Work, plan: Rows, writer: TritonWriter) -> None:
+    def __init__(self, work: Work, plan: RowSchedule, writer: TritonWriter) -> None:
         super().__init__(work, plan, writer)
         self.online = [] if self.split else find_online(self.values)
         self.line: Line | None = None
