@@ -38,11 +38,6 @@ CIRCLES = [
      "compiler.loop_ir.substitution"},
     {"compiler.loop_ir.nodes", "compiler.loop_ir.printer"},
     {"compiler.codegen.c.columns", "compiler.codegen.c.nests", "compiler.codegen.c.scatter"},
-    {"compiler.codegen.triton.guards", "compiler.codegen.triton.random_blocks",
-     "compiler.codegen.triton.tile_printer"},
-    {"compiler.codegen.triton.nests", *(f"compiler.codegen.triton.schedules.{name}" for name in (
-        "listed_axes", "listed_lanes", "listed_rows", "meetings", "points", "scan", "scatter", "shared_rows",
-        "shared_walks", "small_tables", "walked_rows"))},
     {"bench.sweep.html", "bench.sweep.plot", "bench.sweep.result"},
     {"view", "view.html.page"},
 ]  # fmt: skip

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 
 from nbcompile.compiler.codegen.triton.groups_to_triton import groups_to_triton
-from nbcompile.compiler.codegen.triton.products import templates
 from nbcompile.compiler.fuse import matmul_fusion as fusion
 from nbcompile.compiler.fuse.legality import Refusal
 from nbcompile.compiler.fuse.matmul_fusion import Precision, ProductCandidate
@@ -34,6 +33,7 @@ from nbcompile.compiler.runtime.cache import DiskCache, key
 from nbcompile.compiler.runtime.gpu import build as triton_build
 from nbcompile.compiler.runtime.gpu.compile import Built
 from nbcompile.compiler.runtime.gpu_module import allocator
+from nbcompile.compiler.schedule.products import templates
 from nbcompile.compiler.stages import CompiledModule, Config, KernelSource
 from nbcompile.errors import NbcompileError
 from nbcompile.options import SEARCH_MODES, Options

@@ -1,5 +1,5 @@
-"""Times alternatives to the tilings that codegen picks, region by region: where the numbers in
-``nbcompile/compiler/schedule/rows.py`` and the files beside it come from.
+"""Times alternatives to the schedules that codegen picks, region by region: where the numbers in
+``nbcompile/compiler/schedule/`` come from.
 
     python scripts/gpu/sweep.py [--only REGIONS] [--budget SECONDS]       on a GPU
     python scripts/gpu/sweep.py --check [--only REGIONS]                  compile all for cuda:90, anywhere
@@ -35,17 +35,21 @@ from regions import Region
 from runner import Run, say
 
 from corpus import MOST_SETS, TINY_BYTES
-from nbcompile.compiler.codegen.triton import nests as triton_nests
-from nbcompile.compiler.codegen.triton.schedules import scan as triton_scan
-from nbcompile.compiler.kernel_ir.values import KernelValues
-from nbcompile.compiler.schedule import rows as tiles
-from nbcompile.compiler.schedule import scans as scan_tiles
+from nbcompile.compiler.codegen.triton import groups_to_triton
+from nbcompile.compiler.schedule import choose as choice
+from nbcompile.compiler.schedule.points import Bands, ByRows, Points, Square
 from nbcompile.compiler.schedule.row_shapes import MOST_SLABS, SHARED_BUDGET, RowShape, splittable, sums_vary
-from nbcompile.compiler.schedule.tiling import Tiling, power
+from nbcompile.compiler.schedule.rows import Held, RowSchedule
+from nbcompile.compiler.schedule.scans import HeldScan, SplitScan, WalkedScan
+from nbcompile.compiler.schedule.schedule import Schedule, Work
+from nbcompile.compiler.schedule.shared_rows import SharedRows, SharedWalks
+from nbcompile.compiler.schedule.summed_rows import OwnedRows, WalkedSums
+from nbcompile.compiler.schedule.tiling import power
+from nbcompile.compiler.schedule.walked_rows import SplitRows, SteppedColumns, WalkedRows
 from nbcompile.compiler.stages import Config
 from nbcompile.targets import Target
 
-Choose = Callable[[KernelValues, Tiling, Any, Target], Tiling]
+Choose = Callable[[Work, Schedule], Schedule]
 TOLERANCE = 0.03  # of results, relative: half types added up in another order
 WORTH = 0.95  # an alternative that takes at most so much of the time is named in the summary
 
@@ -53,25 +57,31 @@ WORTH = 0.95  # an alternative that takes at most so much of the time is named i
 # -- alternatives ------------------------------------------------------------------------------------
 
 
-def alternatives(values: KernelValues, plan: Tiling, buffers: Any, target: Target) -> dict[str, Tiling]:
-    """Other tilings of a kernel's schedule, by a name that says what is different."""
-    if plan.schedule == "rows":
-        found = _rows(values, plan, RowShape.of(values, buffers), target)
-    else:
-        found = {"points": _points, "bands": _bands, "square": _squares, "lines": _lines}.get(
-            plan.schedule, _none
-        )(plan)
+def alternatives(work: Work, plan: Schedule) -> dict[str, Schedule]:
+    """Other ways to cut up a kernel of this schedule, by a name that says what is different."""
+    found: Iterator[Schedule] = iter(())
+    if isinstance(plan, RowSchedule):
+        found = _rows(work, plan, work.shape)
+    elif isinstance(plan, Bands):
+        found = _bands(plan)
+    elif isinstance(plan, Points):
+        found = _points(plan)
+    elif isinstance(plan, Square):
+        found = _squares(plan)
+    elif isinstance(plan, ByRows):
+        found = _lines(plan)
     return {named(item): item for item in found}
 
 
-def named(plan: Tiling) -> str:
-    config = plan.configs[0]
-    words = [plan.schedule if plan.schedule != "rows" else "held" if plan.persistent else "walked"]
-    words += [f"{name}={value}" for name, value in config.constants.items()]
-    words += [
-        f"{word}={count}" for word, count in (("slabs", plan.slabs), ("parts", plan.parts)) if count > 1
-    ]
-    return " ".join([*words, f"warps={config.warps}"])
+def named(plan: Schedule) -> str:
+    rows = "held" if isinstance(plan, Held | SharedRows) else "walked"
+    words = [rows if isinstance(plan, RowSchedule) else type(plan).__name__.removeprefix("By").lower()]
+    if plan.configs:
+        words += [f"{name}={value}" for name, value in plan.configs[0].constants.items()]
+    if isinstance(plan, RowSchedule):
+        counts = (("slabs", plan.slabs), ("parts", plan.parts if isinstance(plan, SharedRows) else 1))
+        words += [f"{word}={count}" for word, count in counts if count > 1]
+    return " ".join([*words, *(f"warps={config.warps}" for config in plan.configs[:1])])
 
 
 def _config(warps: int, **constants: int) -> tuple[Config, ...]:
@@ -82,74 +92,81 @@ def _held_by_thread(tile: int, warps: int) -> int:
     return tile // (32 * warps)
 
 
-def _none(plan: Tiling) -> Iterator[Tiling]:
-    del plan
-    return iter(())
-
-
-def _points(plan: Tiling) -> Iterator[Tiling]:
+def _points(plan: Points) -> Iterator[Schedule]:
     for block, warps in product((256, 512, 1024, 2048, 4096), (1, 2, 4, 8)):
         if plan.x and 4 <= _held_by_thread(block, warps) <= 32:
             yield replace(plan, configs=_config(warps, XBLOCK=block))
 
 
-def _lines(plan: Tiling) -> Iterator[Tiling]:
+def _lines(plan: ByRows) -> Iterator[Schedule]:
     for block, warps in product((256, 512, 1024, 2048, 4096), (1, 2, 4, 8)):
         if 4 <= _held_by_thread(block, warps) <= 32:
             yield replace(plan, configs=_config(warps, RBLOCK=block))
 
 
-def _bands(plan: Tiling) -> Iterator[Tiling]:
+def _bands(plan: Bands) -> Iterator[Schedule]:
     length = plan.x[0].extent.hint()
     for width, block, warps in product((32, 64, 128, 256, 512), (256, 512, 1024, 2048, 4096), (1, 2, 4, 8)):
         if width <= block and -(-length // width) * width <= length * 1.3:
             if 4 <= _held_by_thread(block, warps) <= 32:
                 yield replace(plan, configs=_config(warps, YBLOCK=block // width, XBLOCK=width))
     for block, warps in ((512, 2), (1024, 4), (1024, 2), (2048, 8)):
-        yield Tiling("points", (*plan.outer, *plan.y, *plan.x), configs=_config(warps, XBLOCK=block))
+        yield Points(x=(*plan.outer, *plan.y, *plan.x), configs=_config(warps, XBLOCK=block))
 
 
-def _squares(plan: Tiling) -> Iterator[Tiling]:
+def _squares(plan: Square) -> Iterator[Schedule]:
     for y, x, warps in product((16, 32, 64, 128), (16, 32, 64, 128), (2, 4, 8)):
         if 8 <= _held_by_thread(y * x, warps) <= 64:
             yield replace(plan, configs=_config(warps, YBLOCK=y, XBLOCK=x))
 
 
-def _rows(values: KernelValues, plan: Tiling, shape: RowShape, target: Target) -> Iterator[Tiling]:
-    for lane in plan.lanes:
+def _rows(work: Work, plan: RowSchedule, shape: RowShape) -> Iterator[Schedule]:
+    target, reduces = work.target, bool(work.values.reductions)
+    for lane in plan.lanes if isinstance(plan, SplitRows) else ():
         shape = shape.across(lane)
-    if plan.sums:
-        return _owned(plan, shape, target) if plan.persistent and sums_vary(values) else iter(())
-    if plan.persistent and plan.parts == 1:
-        return _held(plan, shape) if shape.along else _held_columns(plan, shape, bool(values.reductions))
+    if isinstance(plan, OwnedRows | WalkedSums):
+        owned = isinstance(plan, OwnedRows) and sums_vary(work.values)
+        return _owned(plan, shape, target) if owned else iter(())
+    if isinstance(plan, Held):
+        return _held(plan, shape) if shape.along else _held_columns(plan, shape, reduces)
     if not shape.along:
         return _walked_columns(plan, shape, target)
-    return _walked(plan, shape, target, parted=_parted(values, plan), shared=bool(values.reductions))
+    return _walked(plan, shape, target, parted=_parted(work, plan), shared=reduces)
 
 
-def _parted(values: KernelValues, plan: Tiling) -> bool:
+def _parted(work: Work, plan: RowSchedule) -> bool:
     """Whether rows can be shared out in slabs."""
-    return splittable(values) if values.reductions else plan.slabs > 1
+    return splittable(work.values) if work.values.reductions else plan.slabs > 1
 
 
-def _held(plan: Tiling, shape: RowShape) -> Iterator[Tiling]:
+def _slabbed(plan: RowSchedule, slabs: int, one_row: bool, configs: tuple[Config, ...]) -> Schedule:
+    """Rows walked in so many slabs each."""
+    if isinstance(plan, WalkedScan | HeldScan):
+        kind: type[RowSchedule] = SplitScan if slabs > 1 else WalkedScan
+        return kind(x=plan.x, r=plan.r, one_row=one_row, slabs=slabs, configs=configs)
+    if isinstance(plan, SplitRows) and plan.lanes:
+        return replace(plan, slabs=slabs, one_row=one_row, configs=configs)
+    kind = SplitRows if slabs > 1 else WalkedRows
+    return kind(x=plan.x, r=plan.r, one_row=one_row, slabs=slabs, configs=configs)
+
+
+def _held(plan: RowSchedule, shape: RowShape) -> Iterator[Schedule]:
     for each, warps in product((1, 2, 4, 8, 16, 32), (1, 2, 4, 8, 16, 32)):
         tile = each * shape.whole
         if 256 <= tile <= 32768 and 4 <= _held_by_thread(tile, warps) <= 64:
             yield replace(plan, one_row=each == 1, configs=_config(warps, XBLOCK=each))
 
 
-def _held_columns(plan: Tiling, shape: RowShape, reduces: bool) -> Iterator[Tiling]:
+def _held_columns(plan: RowSchedule, shape: RowShape, reduces: bool) -> Iterator[Schedule]:
     for each, warps in product((8, 16, 32, 64, 128, 256, 512), (1, 2, 4, 8, 16)):
         if 512 <= each * shape.whole <= 16384:
             yield replace(plan, configs=_config(warps, XBLOCK=each))
     for each, warps in product((128, 256, 512, 1024), (1, 2, 4, 8)):
         if reduces and shape.length <= 64:
-            walked = replace(plan, persistent=False, unrolled=True)
-            yield replace(walked, configs=_config(warps, XBLOCK=each, RBLOCK=1))
+            yield SteppedColumns(x=plan.x, r=plan.r, configs=_config(warps, XBLOCK=each, RBLOCK=1))
 
 
-def _owned(plan: Tiling, shape: RowShape, target: Target) -> Iterator[Tiling]:
+def _owned(plan: RowSchedule, shape: RowShape, target: Target) -> Iterator[Schedule]:
     """Rows of a program that adds up over its rows too."""
     for each, points, stages, per in product(
         (1, 2, 4, 8, 16, 32, 64), (8, 16, 32), (1, 2, 3, 4), (1, 2, 3, 4, 8)
@@ -166,7 +183,7 @@ def _owned(plan: Tiling, shape: RowShape, target: Target) -> Iterator[Tiling]:
         )
 
 
-def _walked_columns(plan: Tiling, shape: RowShape, target: Target) -> Iterator[Tiling]:
+def _walked_columns(plan: RowSchedule, shape: RowShape, target: Target) -> Iterator[Schedule]:
     for each, block, warps, stages in product((64, 128, 256), (8, 16, 32, 64), (1, 2, 4, 8), (1, 3)):
         tile = each * block
         if each > power(shape.rows) or block > shape.whole or not 1024 <= tile <= 8192:
@@ -176,10 +193,12 @@ def _walked_columns(plan: Tiling, shape: RowShape, target: Target) -> Iterator[T
         for share in (4, 12) if plan.slabs > 1 else (0,):
             slabs = _slabs(target.multiprocessors * share // max(1, shape.rows // each), shape, block)
             configs = _config(warps, XBLOCK=each, RBLOCK=block, STAGES=stages)
-            yield replace(plan, slabs=slabs, configs=configs)
+            yield _slabbed(plan, slabs, plan.one_row, configs)
 
 
-def _walked(plan: Tiling, shape: RowShape, target: Target, *, parted: bool, shared: bool) -> Iterator[Tiling]:
+def _walked(
+    plan: RowSchedule, shape: RowShape, target: Target, *, parted: bool, shared: bool
+) -> Iterator[Schedule]:
     """Walks of a program a row, of several in slabs, and (``shared``) of several that walk together."""
     for block, warps, stages in product((1024, 2048, 4096, 8192), (4, 8, 16), (1, 2, 3, 4, 6)):
         if not 4 <= _held_by_thread(block, warps) <= 32:
@@ -188,10 +207,7 @@ def _walked(plan: Tiling, shape: RowShape, target: Target, *, parted: bool, shar
             continue
         for share in (0, 4, 8, 16) if parted else (0,):
             slabs = _slabs(-(-target.multiprocessors * share // shape.rows), shape, block)
-            yield replace(
-                plan, persistent=False, one_row=True, parts=1, slabs=slabs,
-                configs=_config(warps, XBLOCK=1, RBLOCK=block, STAGES=stages),
-            )  # fmt: skip
+            yield _slabbed(plan, slabs, True, _config(warps, XBLOCK=1, RBLOCK=block, STAGES=stages))
     if not shared or parted:
         return
     for groups, warps, block, per, stages in product(
@@ -202,8 +218,8 @@ def _walked(plan: Tiling, shape: RowShape, target: Target, *, parted: bool, shar
         if parts < 2 or groups > shape.rows or per * warps > 32:
             continue
         parts = -(-blocks // -(-blocks // parts))
-        yield replace(
-            plan, persistent=False, one_row=True, parts=parts, slabs=1,
+        yield SharedWalks(
+            x=plan.x, r=plan.r, one_row=True, parts=parts,
             configs=_config(warps, RBLOCK=block, STAGES=stages, GROUPS=groups),
         )  # fmt: skip
 
@@ -219,17 +235,11 @@ def _slabs(wanted: int, shape: RowShape, block: int) -> int:
 def tilings(choose: Choose) -> Iterator[None]:
     """Kernels compiled in here are cut up as ``choose`` says, given what codegen would do."""
 
-    def chosen(pick: Callable[..., tuple[KernelValues, Tiling]]) -> Callable[..., Any]:
-        def tiling(group: Any, buffers: Any, target: Target) -> tuple[KernelValues, Tiling]:
-            values, plan = pick(group, buffers, target)
-            return values, choose(values, plan, buffers, target)
+    def chosen(group: Any, buffers: Any, target: Target) -> tuple[Work, Schedule]:
+        work, plan = choice(group, buffers, target)
+        return work, choose(work, plan)
 
-        return tiling
-
-    with (
-        mock.patch.object(triton_nests, "tiling", chosen(tiles.tiling)),
-        mock.patch.object(triton_scan, "scan_tiling", chosen(scan_tiles.scan_tiling)),
-    ):
+    with mock.patch.object(groups_to_triton, "choose", chosen):
         yield
 
 
@@ -240,8 +250,8 @@ class Collecting:
         self.names: dict[str, None] = {}
         self.plans: list[str] = []
 
-    def __call__(self, values: KernelValues, plan: Tiling, buffers: Any, target: Target) -> Tiling:
-        self.names |= dict.fromkeys(alternatives(values, plan, buffers, target))
+    def __call__(self, work: Work, plan: Schedule) -> Schedule:
+        self.names |= dict.fromkeys(alternatives(work, plan))
         self.plans.append(f"{plan.title}: {named(plan)}")
         return plan
 
@@ -252,8 +262,8 @@ class Collecting:
 
 
 def choosing(name: str) -> Choose:
-    def choose(values: KernelValues, plan: Tiling, buffers: Any, target: Target) -> Tiling:
-        return alternatives(values, plan, buffers, target).get(name, plan)
+    def choose(work: Work, plan: Schedule) -> Schedule:
+        return alternatives(work, plan).get(name, plan)
 
     return choose
 

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from nbcompile.compiler.loop_ir.index import Axis
-from nbcompile.compiler.schedule.tiling import Tiling
+from nbcompile.compiler.schedule import KINDS
 from nbcompile.view.facts.schedules import explained
 from tests.golden.test_golden_triton import SCHEDULES
 
-AXIS = Axis("i", 4)
-TILINGS = [
-    *(Tiling(name, (AXIS,)) for name in ("points", "lines", "bands", "square", "scatter")),
-    *(
-        Tiling("rows", (AXIS,), persistent=persistent, parts=parts, slabs=slabs, sums=sums, lanes=lanes)
-        for persistent in (False, True)
-        for parts, slabs, lanes in ((1, 1, ()), (4, 1, ()), (1, 4, ()), (1, 4, (AXIS,)))
-        for sums in (False, True)
-    ),
-]
+EVERY_KIND = [kind for kinds in KINDS.values() for kind in kinds]
 
 
 @pytest.mark.parametrize(
     "title",
     sorted(
-        {plan.title for plan in TILINGS}
+        {kind.name.replace("N programs", "4 programs") for kind in EVERY_KIND}
         | {title.replace("several", "16") for title in SCHEDULES}
         | {"matrix product", "matrix product, persistent", "rows", "columns", "split", "rows and split sums"}
     ),

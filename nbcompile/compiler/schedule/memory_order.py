@@ -24,7 +24,7 @@ from nbcompile.compiler.loop_ir.index import ONE, Axis, IndexExpr, index
 from nbcompile.compiler.loop_ir.lanes import Access, heavy
 from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, LoopProgram, Statement
 from nbcompile.compiler.schedule.row_shapes import kind_of_rows
-from nbcompile.compiler.schedule.rows import tiling
+from nbcompile.compiler.schedule.schedule import Work
 from nbcompile.record.compilation import Decision
 from nbcompile.targets import Target
 
@@ -36,7 +36,7 @@ COPY = 2.6  # the time of a copy, in that of its bytes moved once at full speed
 # limit in all); little where columns are added up (1.9 to 2.1), unless the other order is written in pieces
 # that no wide access fits (6.6 to 9.7).
 BESIDE_SUMS = 24.0
-COLUMNS = 3.0
+BESIDE_COLUMNS = 3.0
 NARROW = 24.0
 GAIN = 1.25  # what is estimated to gain less is not worth the memory of a copy
 WIDE_LANE = 16  # elements: what is read at once is a multiple of so many, at most
@@ -200,7 +200,7 @@ def _turns(group: Group, buffers: Mapping[str, Buffer], chip: Target, updated: I
     sides = _sides(values, buffers) if kind != "rows" else None
     if sides is None or not all(sides):
         return []
-    values, _ = tiling(group, dict(buffers), chip)  # its axes in order, so that more of them are one
+    values = Work.of(group, buffers, chip).values  # its axes in order, so that more of them are one
     sides = _sides(values, buffers)
     if sides is None or not all(sides):
         return []
@@ -232,7 +232,7 @@ def _excess(
         return BESIDE_SUMS * points
     narrow = all(item.lane is not None and item.lane.extent.hint() % WIDE_LANE for item in moved)
     stored = any(turn.stored for turn in turns)
-    return (NARROW if narrow and stored else COLUMNS) * points
+    return (NARROW if narrow and stored else BESIDE_COLUMNS) * points
 
 
 def _tensors(found: Sequence[Access], buffers: Mapping[str, Buffer]) -> int:
@@ -293,7 +293,7 @@ def _in_order(group: Group, turns: Sequence[_Turn], buffers: Mapping[str, Buffer
     if any(load.buffer in old for loop in group.loops for load in loop.reads()):
         return False
     known = {**buffers, **{turn.new.name: turn.new for turn in turns}}
-    values, _ = tiling(group, known, chip)
+    values = Work.of(group, known, chip).values
     sides = _sides(values, known)
     lanes = {access.buffer: access.lane for access in accesses(values, known)}
     return sides is not None and not all(sides) and all(lanes.get(turn.new.name) for turn in turns)

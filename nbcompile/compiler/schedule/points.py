@@ -1,16 +1,21 @@
-"""Tilings of kernels that reduce nothing: runs of points, squares, lines and bands of rows."""
+"""Schedules of kernels that reduce nothing: runs of points, squares, lines and bands of rows."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
 
 from nbcompile.compiler.kernel_ir.accesses import accesses
 from nbcompile.compiler.kernel_ir.values import KernelValues, Value, walk_values
 from nbcompile.compiler.loop_ir.index import Axis
 from nbcompile.compiler.loop_ir.lanes import heavy
 from nbcompile.compiler.loop_ir.nodes import Buffer, hint_product
-from nbcompile.compiler.schedule.tiling import Tiling, distinct
+from nbcompile.compiler.schedule.schedule import Schedule, Work
+from nbcompile.compiler.schedule.tiling import distinct
 from nbcompile.compiler.stages import Config
 from nbcompile.targets import Target
 
+# Where these numbers come from is said in row_shapes.py.
 POINTS_BLOCK = 1024
 MANY_COLUMNS = 2  # loads that are the same for all rows, from which on programs have many rows
 STENCIL = 9  # loads of a point, from which on programs are small ones
@@ -20,29 +25,150 @@ MANY_POINTS = 8 << 20  # from so many on, a row at a time
 MOST_BLOCKS = 65_535  # of a grid's second dimension
 
 
-def points_tiling(values: KernelValues, buffers: dict[str, Buffer], target: Target, schedule: str) -> Tiling:
-    axes = values.nest.axes
-    points = hint_product(axis.extent for axis in axes)
-    if schedule == "points":
-        square = _square(values, buffers)
-        if square is not None:
-            rest, other, lane = square
-            best = [(64, 64, 8), (32, 128, 8)]
-            if all(buffers[item.buffer].dtype.itemsize <= 2 for item in values.stores):
-                best.reverse()
-            configs = tuple(
-                Config({"YBLOCK": y, "XBLOCK": x}, warps)
-                for y, x, warps in (*best, (32, 64, 4), (32, 32, 4), (128, 32, 8))
-            )
-            return Tiling("square", (lane,), y=(*rest, other), configs=configs)
-        by_rows = _lines(values, points) or _bands(values, _points_block(points, target))
-        if by_rows is not None:
-            return by_rows
-    block = _points_block(points, target)
-    sizes = dict.fromkeys((block, max(block // 2, 128), block * 2, block * 4))
-    configs = tuple(Config({"XBLOCK": size}, max(1, min(8, size // 256))) for size in sizes)
-    configs += (Config({"XBLOCK": block}, max(1, min(8, block // 128))),)
-    return Tiling(schedule, axes, configs=distinct(configs))
+@dataclass(frozen=True, kw_only=True)
+class Points(Schedule):
+    """A program has a run of points in memory order: ``x``, outermost first."""
+
+    x: tuple[Axis, ...]
+
+    name = "pointwise"
+    meaning = "A program has a run of points in the order of memory, each element by itself."
+
+    @classmethod
+    def fit(cls, work: Work) -> Self:
+        axes = work.values.nest.axes
+        block = _points_block(_count(axes), work.target)
+        sizes = dict.fromkeys((block, max(block // 2, 128), block * 2, block * 4))
+        configs = tuple(Config({"XBLOCK": size}, max(1, min(8, size // 256))) for size in sizes)
+        configs += (Config({"XBLOCK": block}, max(1, min(8, block // 128))),)
+        return cls(x=axes, configs=distinct(configs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Square(Schedule):
+    """A program has a square of ``y`` by ``x``, where two tensors lie in different orders of memory."""
+
+    y: tuple[Axis, ...]
+    x: tuple[Axis, ...]
+
+    name = "pointwise, square tiles"
+    meaning = "Memory is met in two orders (a transposed read), and a square piece suits both."
+
+    @classmethod
+    def fit(cls, work: Work) -> Self | None:
+        square = _square(work.values, work.buffers)
+        if square is None:
+            return None
+        rest, other, lane = square
+        best = [(64, 64, 8), (32, 128, 8)]
+        if all(work.buffers[item.buffer].dtype.itemsize <= 2 for item in work.values.stores):
+            best.reverse()
+        configs = tuple(
+            Config({"YBLOCK": y, "XBLOCK": x}, warps)
+            for y, x, warps in (*best, (32, 64, 4), (32, 32, 4), (128, 32, 8))
+        )
+        return cls(y=(*rest, other), x=(lane,), configs=configs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByRows(Schedule):
+    """A program has a part of one row: ``r`` of the points ``x``."""
+
+    x: tuple[Axis, ...]
+    r: tuple[Axis, ...]
+
+    name = "pointwise, by rows"
+    meaning = "A program stays in one row: what is the same all along it is done once."
+
+    @classmethod
+    def fit(cls, work: Work) -> Self | None:
+        """Where a row's length leaves few lanes idle and some work does not vary along it."""
+        axes = work.values.nest.axes
+        length = axes[-1].extent.constant if axes else None
+        if len(axes) < 2 or length is None or length < 512 or _count(axes) < MANY_POINTS:
+            return None
+        last, roots = axes[-1], [item.value for item in work.values.stores]
+        fixed = [value for value in walk_values(roots) if value.kind != "guard" and _fixed(value, last)]
+        if any(last not in item.place.axes() for item in work.values.stores):
+            return None
+        if len(fixed) < 2 and (length < LONG_LINE or length % 8 == 0):
+            return None
+        sizes = [size for size in (4096, 2048, 1024, 512) if -(-length // size) * size <= length * 9 // 8]
+        if not sizes:
+            return None
+        if length % 8 and len(fixed) < 2:  # few bytes a thread at once: many small programs
+            sizes.sort(key=lambda size: abs(size - ODD_LINE_BLOCK))
+            configs = [Config({"RBLOCK": size}, max(1, size // 256)) for size in sizes]
+        else:
+            configs = [Config({"RBLOCK": size}, max(1, size // 512)) for size in sizes]
+            configs.append(Config({"RBLOCK": sizes[0]}, max(1, sizes[0] // 256)))
+        return cls(x=axes[:-1], r=(last,), configs=distinct(configs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bands(Schedule):
+    """A program has pieces of neighbouring rows: ``x`` of some ``y``, at one point of the axes ``outer``."""
+
+    y: tuple[Axis, ...]
+    x: tuple[Axis, ...]
+    outer: tuple[Axis, ...] = ()
+
+    name = "pointwise, bands of rows"
+    meaning = (
+        "A program has pieces of neighbouring rows: what is the same all along one, or from row to row, is "
+        "done once."
+    )
+
+    @classmethod
+    def fit(cls, work: Work) -> Self | None:
+        """Where such pieces cut the last axis well and some work does not vary along it: it is then done
+        once a row, not once a point."""
+        axes, stores = work.values.nest.axes, work.values.stores
+        length = axes[-1].extent.constant if axes else None
+        if len(axes) < 2 or not length or any(axes[-1] not in item.place.axes() for item in stores):
+            return None
+        found = walk_values(item.value for item in stores)
+        columns = sum(_along(value, axes[-1]) and axes[-2] not in value.axes for value in found)
+        if columns < MANY_COLUMNS and not any(_fixed(value, axes[-1]) for value in found):
+            return None
+        # images are often 7, 14, 28, 56 points wide
+        sizes = [size for size in (1024, 512, 256, 128, 64) if -(-length // size) * size * 7 <= length * 8]
+        if not sizes and length % 32 == 0:
+            sizes = [32]
+        if not sizes:
+            return None
+        block = _points_block(_count(axes), work.target)
+        if columns >= MANY_COLUMNS:
+            deep = cls._deep(axes, min(sizes[0], 128), block * 4)
+            if deep is not None:
+                return deep
+        if sum(value.kind == "load" for value in found) >= STENCIL:
+            block = min(block, 256)
+        width = min(sizes[0], block)
+        blocks = dict.fromkeys((block, max(block // 2, width), block * 2))
+        configs = tuple(
+            Config({"YBLOCK": size // width, "XBLOCK": width}, max(1, min(8, size // 256))) for size in blocks
+        )
+        return cls(y=axes[:-1], x=(axes[-1],), configs=distinct(configs))
+
+    @classmethod
+    def _deep(cls, axes: tuple[Axis, ...], width: int, points: int) -> Self | None:
+        """Bands of many rows that have all axes but the last two in common: what does not vary from row to
+        row is done once for several of them."""
+        rows, extent = max(points // width, 1), axes[-2].extent.constant
+        while len(axes) > 2 and rows > 4 and (extent is None or extent % rows):
+            rows //= 2
+        if rows <= 4:
+            return None
+        configs = tuple(
+            Config({"YBLOCK": rows, "XBLOCK": width}, max(1, min(8, rows * width // each)))
+            for each in (1024, 512, 256)
+        )
+        return cls(y=axes[-2:-1], x=axes[-1:], outer=axes[:-2], configs=distinct(configs))
+
+
+def _count(axes: tuple[Axis, ...]) -> int:
+    return hint_product(axis.extent for axis in axes)
 
 
 def _points_block(points: int, target: Target) -> int:
@@ -51,52 +177,6 @@ def _points_block(points: int, target: Target) -> int:
     while block > 128 and points < block * target.multiprocessors * 2:
         block //= 2
     return block
-
-
-def _bands(values: KernelValues, block: int) -> Tiling | None:
-    """Pieces of neighbouring rows, if they cut the last axis well and some work does not vary along it: it
-    is then done once a row, not once a point."""
-    axes = values.nest.axes
-    length = axes[-1].extent.constant if axes else None
-    if len(axes) < 2 or not length or any(axes[-1] not in item.place.axes() for item in values.stores):
-        return None
-    found = walk_values(item.value for item in values.stores)
-    columns = sum(_along(value, axes[-1]) and axes[-2] not in value.axes for value in found)
-    if columns < MANY_COLUMNS and not any(_fixed(value, axes[-1]) for value in found):
-        return None
-    # images are often 7, 14, 28, 56 points wide
-    sizes = [size for size in (1024, 512, 256, 128, 64) if -(-length // size) * size * 7 <= length * 8]
-    if not sizes and length % 32 == 0:
-        sizes = [32]
-    if not sizes:
-        return None
-    if columns >= MANY_COLUMNS:
-        deep = _deep(axes, min(sizes[0], 128), block * 4)
-        if deep is not None:
-            return deep
-    if sum(value.kind == "load" for value in found) >= STENCIL:
-        block = min(block, 256)
-    width = min(sizes[0], block)
-    blocks = dict.fromkeys((block, max(block // 2, width), block * 2))
-    configs = tuple(
-        Config({"YBLOCK": size // width, "XBLOCK": width}, max(1, min(8, size // 256))) for size in blocks
-    )
-    return Tiling("bands", (axes[-1],), y=axes[:-1], configs=distinct(configs))
-
-
-def _deep(axes: tuple[Axis, ...], width: int, points: int) -> Tiling | None:
-    """Bands of many rows that have all axes but the last two in common: what does not vary from row to row
-    is done once for several of them."""
-    rows, extent = max(points // width, 1), axes[-2].extent.constant
-    while len(axes) > 2 and rows > 4 and (extent is None or extent % rows):
-        rows //= 2
-    if rows <= 4:
-        return None
-    configs = tuple(
-        Config({"YBLOCK": rows, "XBLOCK": width}, max(1, min(8, rows * width // each)))
-        for each in (1024, 512, 256)
-    )
-    return Tiling("bands", axes[-1:], y=axes[-2:-1], outer=axes[:-2], configs=distinct(configs))
 
 
 def _along(value: Value, last: Axis) -> bool:
@@ -109,31 +189,6 @@ def _fixed(value: Value, last: Axis) -> bool:
     if value.kind == "guard":
         return any(last not in item.axes() for bound in value.bounds for item in bound if item.axes())
     return value.kind in ("load", "op") and bool(value.axes) and last not in value.axes
-
-
-def _lines(values: KernelValues, points: int) -> Tiling | None:
-    """A row at a time, if its length leaves few lanes idle and some work does not vary along it."""
-    axes = values.nest.axes
-    length = axes[-1].extent.constant if axes else None
-    if len(axes) < 2 or length is None or length < 512 or points < MANY_POINTS:
-        return None
-    last = axes[-1]
-    roots = [item.value for item in values.stores]
-    fixed = [value for value in walk_values(roots) if value.kind != "guard" and _fixed(value, last)]
-    if any(last not in item.place.axes() for item in values.stores):
-        return None
-    if len(fixed) < 2 and (length < LONG_LINE or length % 8 == 0):
-        return None
-    sizes = [size for size in (4096, 2048, 1024, 512) if -(-length // size) * size <= length * 9 // 8]
-    if not sizes:
-        return None
-    if length % 8 and len(fixed) < 2:  # few bytes a thread at once: many small programs
-        sizes.sort(key=lambda size: abs(size - ODD_LINE_BLOCK))
-        configs = tuple(Config({"RBLOCK": size}, max(1, size // 256)) for size in sizes)
-        return Tiling("lines", axes[:-1], (last,), one_row=True, configs=configs)
-    configs = tuple(Config({"RBLOCK": size}, max(1, size // 512)) for size in sizes)
-    configs += (Config({"RBLOCK": sizes[0]}, max(1, sizes[0] // 256)),)
-    return Tiling("lines", axes[:-1], (last,), one_row=True, configs=distinct(configs))
 
 
 def _square(values: KernelValues, buffers: dict[str, Buffer]) -> tuple[list[Axis], Axis, Axis] | None:

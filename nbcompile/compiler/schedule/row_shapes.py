@@ -14,7 +14,9 @@ from nbcompile.compiler.loop_ir.nodes import Buffer, hint_product
 from nbcompile.compiler.schedule.tiling import power, warps_of
 from nbcompile.compiler.stages import Config
 
-# Where these numbers come from is said in rows.py.
+# Where no property of the chip is named, these numbers, those of the files beside this one, and the sizes and
+# warps there are the best of those timed on an H200 over the regions of corpus/: scripts/gpu/sweep.py times
+# them again.
 LONGEST_ROW = 16_384  # points of a row that one program holds
 LONGEST_COLUMN = 512  # points of a row held where neighbours lie from row to row
 MOST_LIVE = 65_536  # points times values held at once: the registers of a multiprocessor

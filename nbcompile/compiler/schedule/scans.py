@@ -6,11 +6,11 @@ before it. Where neighbours in memory lie from row to row, a tile has some of th
 
 from __future__ import annotations
 
-from nbcompile.compiler.kernel_ir.accesses import memory_order
-from nbcompile.compiler.kernel_ir.group_to_values import kernel_values
+from dataclasses import dataclass
+from typing import Self
+
 from nbcompile.compiler.kernel_ir.values import KernelValues, Value, walk_values
 from nbcompile.compiler.loop_ir.fused import Group
-from nbcompile.compiler.loop_ir.nodes import Buffer
 from nbcompile.compiler.schedule.row_shapes import (
     COLUMNS,
     LONGEST_COLUMN,
@@ -19,12 +19,70 @@ from nbcompile.compiler.schedule.row_shapes import (
     WALK_BLOCK,
     RowShape,
 )
-from nbcompile.compiler.schedule.tiling import Tiling, distinct, in_warps, power, reordered, warps_of
+from nbcompile.compiler.schedule.rows import Held, RowSchedule
+from nbcompile.compiler.schedule.schedule import Work
+from nbcompile.compiler.schedule.tiling import distinct, power, warps_of
 from nbcompile.compiler.stages import Config
 from nbcompile.targets import Target
 
 MOST_TOTALS = 16_384  # totals of slabs that a program of the second function reads at once
 COLUMN_TILE = 8192  # points of a tile that holds columns whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldScan(Held):
+    """A program holds whole rows, each scanned at once."""
+
+    name = "scan, persistent rows"
+    meaning = "A program holds whole rows on chip and makes their running results at once."
+
+    @classmethod
+    def fit(cls, work: Work) -> Self | None:
+        shape, points = work.shape, _points_held(work.values)
+        if shape.along:
+            if not shape.fits:
+                return None
+            configs = _held_along(shape, points, work.target)
+            one_row = configs[0].constants["XBLOCK"] == 1
+            return cls(x=shape.x, r=shape.r, one_row=one_row, configs=configs)
+        if not shape.known or shape.whole > LONGEST_COLUMN:
+            return None
+        each = max(8, min(COLUMNS, COLUMN_TILE // shape.whole))
+        configs = distinct(
+            Config({"XBLOCK": size}, warps_of(size * shape.whole, held))
+            for size, held in ((each, points), (max(each // 2, 8), 16), (each, 32))
+        )
+        return cls(x=shape.x, r=shape.r, configs=configs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WalkedScan(RowSchedule):
+    """Rows are walked in blocks, each from what the one before it ended with."""
+
+    name = "scan, looped rows"
+    meaning = "A program walks its rows block by block and hands on what a block ends with."
+
+    @classmethod
+    def fit(cls, work: Work) -> Self | None:
+        """Always."""
+        shape = work.shape
+        one_row, slabs, configs = (_walk_along if shape.along else _walk_across)(work)
+        return cls(x=shape.x, r=shape.r, one_row=one_row, slabs=slabs, configs=configs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitScan(WalkedScan):
+    """``slabs`` programs share a row: a first function finds what each slab comes to, a second one scans the
+    slabs, each from what those before it come to together."""
+
+    name = "scan, split rows"
+    meaning = "Programs share a row in slabs; each is scanned from what those before it come to together."
+
+    @classmethod
+    def fit(cls, work: Work) -> Self | None:
+        """Where few rows would leave the chip idle, and no scan is made of another."""
+        schedule = super().fit(work)
+        return schedule if schedule is not None and schedule.slabs > 1 else None
 
 
 def scans_of(values: KernelValues) -> list[Value]:
@@ -43,35 +101,23 @@ def goes_backwards(group: Group) -> bool:
     return False
 
 
-def scan_tiling(
-    group: Group, buffers: dict[str, Buffer], target: Target
-) -> tuple[KernelValues, Tiling]:  # fmt: skip
-    """The group's values, its rows put in memory order, and how to cut them into tiles."""
-    values = kernel_values(group, buffers, narrow=True)
-    inside = values.nest.inner_axes
-    rows = [axis for axis in memory_order(values, buffers) if axis not in inside]
-    if (*rows, *inside) != values.nest.axes:
-        values = reordered(group, values, (*rows, *inside), buffers)
-    shape = RowShape.of(values, buffers)
-    plan = _across(values, shape, target) if not shape.along else _along(values, shape, target)
-    return values, in_warps(plan, target)
+def _held_along(shape: RowShape, points: int, target: Target) -> tuple[Config, ...]:
+    """Blocks of rows that lie along memory, held whole."""
+    whole, rows = shape.whole, shape.rows
+    busy = rows * whole >= 2048 * 2 * target.multiprocessors
+    each = power(max(1, min((2048 if busy else 256) // whole, 64, rows)))
+    configs = [Config({"XBLOCK": each}, warps_of(each * whole, item)) for item in (points, 16, 8, 32, 4)]
+    if each > 1:
+        configs.append(Config({"XBLOCK": max(each // 2, 2)}, warps_of(each * whole // 2, 16)))
+        configs.append(Config({"XBLOCK": each * 2}, warps_of(each * whole * 2, 16)))
+    return distinct(configs)
 
 
-def _along(values: KernelValues, shape: RowShape, target: Target) -> Tiling:
-    """Rows that lie along memory."""
-    whole, rows, held = shape.whole, shape.rows, _points_held(values)
-    if shape.fits:
-        busy = rows * whole >= 2048 * 2 * target.multiprocessors
-        each = power(max(1, min((2048 if busy else 256) // whole, 64, rows)))
-        configs = [Config({"XBLOCK": each}, warps_of(each * whole, item)) for item in (held, 16, 8, 32, 4)]
-        if each > 1:
-            configs.append(Config({"XBLOCK": max(each // 2, 2)}, warps_of(each * whole // 2, 16)))
-            configs.append(Config({"XBLOCK": each * 2}, warps_of(each * whole * 2, 16)))
-        return Tiling(
-            "rows", shape.x, shape.r, persistent=True, one_row=each == 1, configs=distinct(configs)
-        )  # fmt: skip
+def _walk_along(work: Work) -> tuple[bool, int, tuple[Config, ...]]:
+    """Whether rows that lie along memory are walked one at a time, in how many slabs, in which blocks."""
+    shape, held = work.shape, _points_held(work.values)
     each, block = shape.walk()
-    slabs = _slabs(values, shape, each, block, target)
+    slabs = _slabs(work.values, shape, each, block, work.target)
     configs = [
         shape.walked(each, size, stages, points)
         for size, stages, points in (
@@ -79,22 +125,15 @@ def _along(values: KernelValues, shape: RowShape, target: Target) -> Tiling:
             (block // 2, STAGES, held), (block * 2, STAGES, 16), (block * 2, 1, 16),
         )
     ]  # fmt: skip
-    return Tiling("rows", shape.x, shape.r, one_row=each == 1, slabs=slabs, configs=distinct(configs))
+    return each == 1, slabs, distinct(configs)
 
 
-def _across(values: KernelValues, shape: RowShape, target: Target) -> Tiling:
-    """Rows that lie across memory: neighbouring ones are walked together."""
-    held = _points_held(values)
-    if shape.known and shape.whole <= LONGEST_COLUMN:
-        each = max(8, min(COLUMNS, COLUMN_TILE // shape.whole))
-        configs = [
-            Config({"XBLOCK": size}, warps_of(size * shape.whole, points))
-            for size, points in ((each, held), (max(each // 2, 8), 16), (each, 32))
-        ]
-        return Tiling("rows", shape.x, shape.r, persistent=True, configs=distinct(configs))
+def _walk_across(work: Work) -> tuple[bool, int, tuple[Config, ...]]:
+    """The same of rows that lie across memory: neighbouring ones are walked together."""
+    shape, held = work.shape, _points_held(work.values)
     each = COLUMNS if shape.rows >= COLUMNS else power(max(shape.rows, 1))
     block = max(8, min(shape.whole, WALK_BLOCK // each))
-    slabs, ahead = _slabs(values, shape, each, block, target), shape.stages(STAGES, each * block)
+    slabs, ahead = _slabs(work.values, shape, each, block, work.target), shape.stages(STAGES, each * block)
     configs = [
         Config({"XBLOCK": each, "RBLOCK": size, "STAGES": stages}, warps)
         for size, stages, warps in (
@@ -102,7 +141,7 @@ def _across(values: KernelValues, shape: RowShape, target: Target) -> Tiling:
             (max(block // 2, 4), ahead, 4), (max(block // 2, 4), 1, 8),
         )
     ]  # fmt: skip
-    return Tiling("rows", shape.x, shape.r, slabs=slabs, configs=distinct(configs))
+    return False, slabs, distinct(configs)
 
 
 def _points_held(values: KernelValues) -> int:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import functools
+import importlib
 import os
+import pkgutil
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -17,13 +20,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from nbcompile import targets
+from nbcompile.compiler import schedule as gpu_schedules
 from nbcompile.compiler.capture.decompositions import decompositions
-from nbcompile.compiler.codegen.triton import nests as triton_nests
+from nbcompile.compiler.codegen.triton import schedules as triton_schedules
 from nbcompile.compiler.codegen.triton.expressions import HELPERS, IMPORTS
 from nbcompile.compiler.codegen.triton.groups_to_triton import groups_to_triton
-from nbcompile.compiler.codegen.triton.schedules import listed_axes as triton_listed_axes
-from nbcompile.compiler.codegen.triton.schedules import listed_rows as triton_listed_rows
-from nbcompile.compiler.codegen.triton.schedules import small_tables as triton_small_tables
 from nbcompile.compiler.fuse import loops_to_groups as loops_to_groups_file
 from nbcompile.compiler.fuse.limits import limits_of
 from nbcompile.compiler.fuse.loops_to_groups import loops_to_groups
@@ -40,11 +41,6 @@ from nbcompile.compiler.runtime.gpu import build as triton_build
 from nbcompile.compiler.runtime.gpu.build import assumptions
 from nbcompile.compiler.runtime.gpu.compile import Built, compile_function
 from nbcompile.compiler.runtime.interpreter import interpret as triton_interpret
-from nbcompile.compiler.schedule import memory_order as orders
-from nbcompile.compiler.schedule import points as point_tiles
-from nbcompile.compiler.schedule import row_shapes
-from nbcompile.compiler.schedule import rows as tiles
-from nbcompile.compiler.schedule import scans as scan_tiles
 from nbcompile.compiler.schedule.memory_order import in_one_order
 from nbcompile.compiler.stages import AtenGraph, KernelSource, KernelText, Launch
 from nbcompile.options import Options
@@ -53,25 +49,29 @@ CHIPS = ("cuda:80", "cuda:90", "hip:gfx942")
 H100 = Options(cache=False, verify=True, target="cuda:90", random="eager")
 
 
+def files_of(package: ModuleType) -> list[ModuleType]:
+    """The modules of a package."""
+    names = (item.name for item in pkgutil.iter_modules(package.__path__))
+    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+
+
 @contextlib.contextmanager
 def small_chip(multiprocessors: int = 2, **constants: int) -> Iterator[None]:
     """Give ``cuda:90`` few multiprocessors, and schedules and fusion lower thresholds, so that small tensors
-    are cut up as large ones are elsewhere. ``constants`` are those of :mod:`nbcompile.compiler.schedule.rows`
-    and the files that share them, of :mod:`nbcompile.compiler.schedule.memory_order` and, in small letters,
-    of :class:`nbcompile.compiler.fuse.limits.Limits`."""
+    are cut up as large ones are elsewhere. ``constants`` are those of the files in
+    :mod:`nbcompile.compiler.schedule` and, in small letters, of
+    :class:`nbcompile.compiler.fuse.limits.Limits`."""
     fusion = {name: value for name, value in constants.items() if name.islower()}
     chip = replace(targets.CHIPS["cuda:90"], multiprocessors=multiprocessors)
     with contextlib.ExitStack() as patches:
         patches.enter_context(mock.patch.dict(targets.CHIPS, {"cuda:90": chip}))
         limits = lambda target: replace(limits_of(target), **fusion)
         patches.enter_context(mock.patch.object(loops_to_groups_file, "limits_of", limits))
-        scatters = (triton_small_tables, triton_listed_rows, triton_listed_axes)
-        files = (
-            tiles, row_shapes, scan_tiles, point_tiles, triton_nests, integer_ranges, orders, *scatters
-        )  # fmt: skip
+        files = (*files_of(gpu_schedules), *files_of(triton_schedules), integer_ranges)
         for name in constants.keys() - fusion.keys():
-            own = next(getattr(item, name) for item in files if hasattr(item, name))
-            for module in [item for item in files if getattr(item, name, None) == own]:  # imported there
+            having = [item for item in files if hasattr(item, name)]  # its own, or imported there
+            (_,) = {getattr(item, name) for item in having}
+            for module in having:
                 patches.enter_context(mock.patch.object(module, name, constants[name]))
         yield
 

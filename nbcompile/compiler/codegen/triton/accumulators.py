@@ -14,8 +14,10 @@ from dataclasses import dataclass
 
 import torch
 
+from nbcompile.compiler.codegen.triton.dims import Scope
+from nbcompile.compiler.codegen.triton.expression import Expression
 from nbcompile.compiler.codegen.triton.expressions import TRITON_TYPES
-from nbcompile.compiler.codegen.triton.tile_printer import Scope, TilePrinter, bare
+from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.kernel_ir.values import KernelValues, Reduction, Value
 
 ARGS = ("argmax", "argmin")
@@ -95,30 +97,31 @@ class Accumulating:
             return text
         return f"{text}{'[:, None]' if self.place == 1 else '[None, :]'}"
 
-    def _operand(self, item: Reduction, scope: Scope, masks: list[str], identity: str | None = None) -> str:
+    def operand(self, item: Reduction, scope: Scope, masks: Sequence[str]) -> Expression:
         """The value to reduce, in its type, lanes that do not exist replaced by the identity."""
         p = self.printer
         dtype = self.dtype(item)
-        text = self.writer.cast(p.text(item.value, scope), item.value.dtype, dtype)
+        found = self.writer.cast(p.text(item.value, scope), item.value.dtype, dtype)
         kind = item.kind if item.kind != "mean" else "sum"
         if masks:
-            literal = identity or self.writer.identity(kind, dtype)
+            literal = self.writer.identity(kind, dtype)
             if dtype.itemsize == 8:
                 literal = f"tl.full((), {literal}, {TRITON_TYPES[dtype]})"
             if item.value.kind == "const":
-                text = f"tl.full({p.shape_text()}, {bare(text)}, {TRITON_TYPES[dtype]})"
-            text = f"tl.where({' & '.join(masks)}, {bare(text)}, {literal})"
-        return text
+                found = Expression(f"tl.full({p.shape_text()}, {found.bare}, {TRITON_TYPES[dtype]})")
+            found = Expression(f"tl.where({' & '.join(masks)}, {found.bare}, {literal})")
+        return found
 
-    def _spread(self, item: Reduction, text: str, masked: bool) -> str:
-        """``text`` with the dimension that is to be reduced, where its value does not vary along it."""
+    def spread(self, item: Reduction, found: Expression, masked: bool) -> Expression:
+        """``found`` with the dimension that is to be reduced, where its value does not vary along it."""
         p = self.printer
         dims = p.dims_of(item.value.axes)
         if self.place in dims or masked:
-            return text
+            return found
         if item.value.kind == "const":
-            return f"tl.full({p.shape_text()}, {bare(text)}, {TRITON_TYPES[self.dtype(item)]})"
-        return f"tl.broadcast_to({text}, {p.shape_text()})"
+            dtype = TRITON_TYPES[self.dtype(item)]
+            return Expression(f"tl.full({p.shape_text()}, {found.bare}, {dtype})")
+        return Expression(f"tl.broadcast_to({found}, {p.shape_text()})")
 
     # -- a whole row in one tile ------------------------------------------------------------------------
 
@@ -127,13 +130,13 @@ class Accumulating:
         p = self.printer
         scope = p.define([item.value, *([item.position] if item.position else [])], scope)
         masks = [dim.mask for dim in p.tiled if dim.place == self.place and dim.mask]
-        text = self._spread(item, self._operand(item, scope, masks), bool(masks))
+        text = self.spread(item, self.operand(item, scope, masks), bool(masks))
         name = p.fresh(item.output)
         if item.kind in ARGS:
             assert item.position is not None
             position = p.text(item.position, scope)
             held = p.fresh("value")
-            p.out.add(f"{held} = tl.broadcast_to({bare(text)}, {p.shape_text()})", [item.loop.id])
+            p.out.add(f"{held} = tl.broadcast_to({text.bare}, {p.shape_text()})", [item.loop.id])
             at = p.fresh("position")
             missing = "2147483647" if not p.wide else "9223372036854775807"
             spread = f"tl.broadcast_to({position}, {p.shape_text()})"
@@ -146,7 +149,7 @@ class Accumulating:
             self._finish(item, name, name)
             return
         kind = "sum" if item.kind == "mean" else item.kind
-        result = self.kept(self.writer.reduce(kind, bare(text), self.place, self.dtype(item)))
+        result = self.kept(self.writer.reduce(kind, text.bare, self.place, self.dtype(item)))
         if item.kind == "mean":
             result = f"{result} / {count}"
         p.out.add(f"{name} = {result}", [item.loop.id])
@@ -192,7 +195,7 @@ class Accumulating:
         loop = [item.loop.id]
         if item.kind == "mean":
             value, delta = p.text(item.value, scope), p.fresh("delta")
-            p.out.add(f"{delta} = {bare(value)} - {name}", loop)
+            p.out.add(f"{delta} = {value.bare} - {name}", loop)
             if masks:
                 p.out.add(f"{delta} = tl.where({' & '.join(masks)}, {delta}, 0.0)", loop)
             p.out.add(f"{name} += {delta} * {step}", loop)
@@ -200,18 +203,18 @@ class Accumulating:
             return
         if item.kind in ARGS:
             assert item.position is not None
-            value = p.fresh("value")
-            p.out.add(f"{value} = {bare(self._operand(item, scope, masks))}", loop)
+            held = p.fresh("value")
+            p.out.add(f"{held} = {self.operand(item, scope, masks).bare}", loop)
             better = p.fresh("better")
-            test = self.writer.arg_better(item.kind, value, name, item.value.dtype)
-            p.out.add(f"{better} = {bare(test)}", loop)
+            test = self.writer.arg_better(item.kind, held, name, item.value.dtype)
+            p.out.add(f"{better} = {test.bare}", loop)
             position = p.text(item.position, scope)
             p.out.add(f"{more[0]} = tl.where({better}, {position}, {more[0]})", loop)
-            p.out.add(f"{name} = tl.where({better}, {value}, {name})", loop)
+            p.out.add(f"{name} = tl.where({better}, {held}, {name})", loop)
             return
         dtype = self.dtype(item)
-        text = self._operand(item, scope, masks)
-        p.out.add(f"{name} = {bare(self.writer.combine(item.kind, name, text, dtype))}", loop)
+        text = self.operand(item, scope, masks)
+        p.out.add(f"{name} = {self.writer.combine(item.kind, name, text, dtype).bare}", loop)
 
     def finish(self, item: Reduction, counts: str, total: str) -> None:
         """Combine the lanes after the loop. ``counts``: how many values each lane has, ``total`` all."""
@@ -267,10 +270,10 @@ class Accumulating:
         p, dtype, up = self.printer, self.dtype(item), [item.loop.id]
         (top,) = self.running[item.output]
         block, higher = p.fresh("block"), p.fresh("higher")
-        value = self._spread(item, self._operand(item, scope, masks), bool(masks))
-        p.out.add(f"{block} = {bare(value)}", up)
+        value = self.spread(item, self.operand(item, scope, masks), bool(masks))
+        p.out.add(f"{block} = {value.bare}", up)
         largest = self.kept(self.writer.reduce("max", block, self.place, dtype))
-        p.out.add(f"{higher} = {bare(self.writer.combine('max', top, largest, dtype))}", up)
+        p.out.add(f"{higher} = {self.writer.combine('max', top, largest, dtype).bare}", up)
         for pair in pairs:
             (total,), pivot = self.running[pair.total.output], p.fresh("pivot")
             test = f'tl.abs({higher}) == float("inf")' if pair.lenient else f'{higher} == float("-inf")'

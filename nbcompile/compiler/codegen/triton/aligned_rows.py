@@ -18,7 +18,7 @@ from nbcompile.compiler.kernel_ir.values import KernelValues, Reduction, gathere
 from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, at_least
 from nbcompile.compiler.loop_ir.nodes import Buffer
 from nbcompile.compiler.loop_ir.substitution import substitute
-from nbcompile.compiler.schedule.tiling import Tiling
+from nbcompile.compiler.schedule.rows import RowSchedule
 
 GROUP = 16  # bytes that a thread moves at most
 LINE = 128  # bytes of a line of memory
@@ -35,9 +35,9 @@ class OddRows:
     line: int
 
 
-def odd_rows(values: KernelValues, plan: Tiling, buffers: Mapping[str, Buffer]) -> OddRows | None:
-    """The start of rows that are walked and mostly lie off groups of 16 bytes, all in the same way."""
-    if not plan.one_row or len(plan.r) != 1 or plan.persistent:
+def odd_rows(values: KernelValues, plan: RowSchedule, buffers: Mapping[str, Buffer]) -> OddRows | None:
+    """The start of walked rows that mostly lie off groups of 16 bytes, all in the same way."""
+    if not plan.one_row or len(plan.r) != 1:
         return None
     axis = plan.r[0]
     length, block = axis.extent.constant, plan.configs[0].constants["RBLOCK"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nbcompile.compiler.codegen.triton.tile_printer import Dim, TilePrinter
+from nbcompile.compiler.codegen.triton.dims import Dim
+from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.kernel_ir.values import Value
 from nbcompile.compiler.stages import Config
 

@@ -17,12 +17,20 @@ Hopper; ``tl.exp`` is 5 with an error that grows with ``|x|``, for kernels that 
 from __future__ import annotations
 
 import math
-import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
+from nbcompile.compiler.codegen.triton.expression import (
+    Expression,
+    Literal,
+    Operand,
+    as_expression,
+    grouped,
+    with_type,
+    without_type,
+)
 from nbcompile.compiler.codegen.triton.helpers import COMMON
 from nbcompile.compiler.codegen.triton.scan_helpers import SCANS
 from nbcompile.compiler.codegen.triton.special_functions import SPECIAL
@@ -57,10 +65,7 @@ IMPORTS = {
     "gdc_wait": "from triton.language.extra.cuda import gdc_wait  # until the kernels before have ended",
 }
 
-_NUMBER = re.compile(r"\d*[1-9]\d*\.\d*(e[+-]?\d+)?")  # of ordinary size, and not 0
-_BARE = re.compile(r"-?\d[\d.]*(e[+-]?\d+)?|\(-\d[\d.]*(e[+-]?\d+)?\)|float\(\"-?(inf|nan)\"\)")
 _POWERS = range(-100, 101)  # of two, whose reciprocals are float32
-_FULL = re.compile(r"tl\.full\(\(\), ([^()]+|float\(\"-?\w+\"\)), tl\.(\w+)\)")
 
 
 def reserved_names() -> frozenset[str]:
@@ -100,7 +105,7 @@ class TritonWriter:
             self.helpers[name] = entry.text
         return name
 
-    def op(self, name: str, args: list[str], dtype: torch.dtype, of: torch.dtype) -> str:
+    def op(self, name: str, args: Sequence[Operand], dtype: torch.dtype, of: torch.dtype) -> Expression:
         """Triton for an operation on arguments of register type ``of`` with a result of type ``dtype``.
 
         Raises CodegenError for an operation that the type does not have.
@@ -108,88 +113,93 @@ class TritonWriter:
         if name == "cast":
             return cast(args[0], of, dtype)
         if name == "where":
-            return f"tl.where({args[0]}, {', '.join(_one_typed(args[1:], dtype))})"
+            return Expression(f"tl.where({args[0]}, {', '.join(_one_typed(args[1:], dtype))})")
         if name == "philox_uniform":
-            return f"{self.helper(name)}({', '.join(_typed(arg, of) for arg in args)})"
-        if name == "div" and of == torch.float32 and _NUMBER.fullmatch(args[1]):
-            if not self.precise or _is_power_of_two(float(args[1])):
-                return f"({args[0]} * {constant(1 / float(args[1]), of)})"  # as eager mode does
+            return self._call(self.helper(name), [_typed(arg, of) for arg in args])
+        divisor = as_expression(args[-1]).literal
+        if name == "div" and of == torch.float32 and divisor and divisor.finite and divisor.value >= 1:
+            if not self.precise or _is_power_of_two(divisor.value):
+                return grouped(f"{args[0]} * {constant(1 / divisor.value, of)}")  # as eager mode does
         sign = (_BOOL_INFIX if of == torch.bool else _INFIX).get(name)
         if sign is not None:
-            return f"({f' {sign} '.join(_one_typed(args, of))})"
+            return grouped(f" {sign} ".join(_one_typed(args, of)))
         if of == torch.bool:
             if name in ("not", "bitnot"):
-                return f"(~{_typed(args[0], of)})"
+                return grouped(f"~{_typed(args[0], of)}")
             raise CodegenError(f"no Triton for {name} on {of}")
         typed = [_typed(arg, of) for arg in args]
         return self._float(name, typed, of) if of.is_floating_point else self._int(name, typed, of)
 
-    def _float(self, name: str, args: list[str], dtype: torch.dtype) -> str:
+    def _call(self, name: str, args: Sequence[Operand]) -> Expression:
+        return Expression(f"{name}({', '.join(map(str, args))})")
+
+    def _float(self, name: str, args: list[Expression], dtype: torch.dtype) -> Expression:
         rule = _FLOAT_RULES.get(name)
         if rule is not None:
             return rule(*args)
         if name in ("exp", "exp2") and self.precise:
             return self._libdevice(name, args)
         if name == "erf" and not self.precise and dtype == torch.float32:
-            return f"{self.helper('erf')}({args[0]})"
+            return self._call(self.helper("erf"), args[:1])
         if name in _LANGUAGE:
-            return f"tl.{name}({args[0]})"
+            return self._call(f"tl.{name}", args[:1])
         if name == "sqrt":
-            return f"tl.{'sqrt_rn' if dtype == torch.float32 else 'sqrt'}({args[0]})"
+            return self._call("tl.sqrt_rn" if dtype == torch.float32 else "tl.sqrt", args[:1])
         if name == "signbit":
-            return f"({args[0]}.to({'tl.int32' if dtype == torch.float32 else 'tl.int64'}, bitcast=True) < 0)"
+            bits = "tl.int32" if dtype == torch.float32 else "tl.int64"
+            return grouped(f"{args[0]}.to({bits}, bitcast=True) < 0")
         if name in _FLOAT_HELPERS:
-            return f"{self.helper(_FLOAT_HELPERS[name])}({', '.join(args)})"
+            return self._call(self.helper(_FLOAT_HELPERS[name]), args)
         if name == "truncdiv":
-            return self._libdevice("trunc", [f"{self.helper('true_divide')}({', '.join(args)})"])
+            return self._libdevice("trunc", [self._call(self.helper("true_divide"), args)])
         if name in LIBDEVICE:
             return self._libdevice(LIBDEVICE[name], args)
         raise CodegenError(f"no Triton for {name} on {dtype}")
 
-    def _libdevice(self, name: str, args: list[str]) -> str:
+    def _libdevice(self, name: str, args: Sequence[Operand]) -> Expression:
         self.imports["libdevice"] = IMPORTS["libdevice"]
-        return f"libdevice.{name}({', '.join(args)})"
+        return self._call(f"libdevice.{name}", args)
 
-    def _int(self, name: str, args: list[str], dtype: torch.dtype) -> str:
+    def _int(self, name: str, args: list[Expression], dtype: torch.dtype) -> Expression:
         if name in ("neg", "bitnot"):
             if dtype == torch.uint8:  # Triton has no minus of unsigned numbers
-                return f"(0 - {args[0]})" if name == "neg" else f"({args[0]} ^ 255)"
-            return f"({'-' if name == 'neg' else '~'}{args[0]})"
+                return grouped(f"0 - {args[0]}" if name == "neg" else f"{args[0]} ^ 255")
+            return grouped(f"{'-' if name == 'neg' else '~'}{args[0]}")
         if name == "abs":
-            return f"tl.abs({args[0]})"
+            return self._call("tl.abs", args[:1])
         if name in ("floor", "ceil", "trunc", "round"):
             return args[0]
         if name in ("isnan", "isinf"):
-            return f"({args[0]} != {args[0]})"
+            return grouped(f"{args[0]} != {args[0]}")
         if name == "signbit":
-            return f"({args[0]} < 0)"
+            return grouped(f"{args[0]} < 0")
         if name in ("maximum", "minimum", "fmax", "fmin"):
-            return f"tl.{'maximum' if 'max' in name else 'minimum'}({', '.join(args)})"
+            return self._call("tl.maximum" if "max" in name else "tl.minimum", args)
         if name in _INT_HELPERS:
-            return f"{self.helper(_INT_HELPERS[name])}({', '.join(args)})"
+            return self._call(self.helper(_INT_HELPERS[name]), args)
         raise CodegenError(f"no Triton for {name} on {dtype}")
 
-    def constant(self, value: Number, dtype: torch.dtype) -> str:
+    def constant(self, value: Number, dtype: torch.dtype) -> Expression:
         """A literal of register type ``dtype``, of exactly that type wherever it stands."""
         return constant(value, dtype)
 
-    def cast(self, text: str, source: torch.dtype, target: torch.dtype) -> str:
+    def cast(self, operand: Operand, source: torch.dtype, target: torch.dtype) -> Expression:
         """A conversion between register types, as ``Tensor.to`` does it."""
-        return cast(text, source, target)
+        return cast(operand, source, target)
 
-    def philox_uniform4(self, seed: str, block: str, *, down: bool = False) -> str:
+    def philox_uniform4(self, seed: Operand, block: Operand, *, down: bool = False) -> Expression:
         """Random numbers of a tile of block numbers [..., N] (int64 or int32): float32 [..., 4*N], and with
         ``down`` of [N, M] float32 [4*N, M]."""
         helper = self.helper("philox_uniform4_down" if down else "philox_uniform4")
-        return f"{helper}({_typed(seed, torch.int64)}, {_typed(block, torch.int64)})"
+        return self._call(helper, [_typed(seed, torch.int64), _typed(block, torch.int64)])
 
-    def philox_below4(self, seed: str, block: str, bound: int, *, down: bool = False) -> str:
+    def philox_below4(self, seed: Operand, block: Operand, bound: int, *, down: bool = False) -> Expression:
         """Whether the words of a tile of block numbers [..., N] are below ``bound``: bool [..., 4*N], with
         ``down`` of [N, M] bool [4*N, M]."""
         helper = self.helper("philox_below4_down" if down else "philox_below4")
-        return f"{helper}({_typed(seed, torch.int64)}, {_typed(block, torch.int64)}, {bound})"
+        return self._call(helper, [_typed(seed, torch.int64), _typed(block, torch.int64), str(bound)])
 
-    def reduce(self, kind: str, text: str, axis: int, dtype: torch.dtype) -> str:
+    def reduce(self, kind: str, tile: str, axis: int, dtype: torch.dtype) -> str:
         """A tile of register type ``dtype`` reduced along ``axis``, which is dropped; the type is kept.
 
         ``kind`` is sum, prod, max, min, any or all; of bool, max is any and min is all.
@@ -197,17 +207,17 @@ class TritonWriter:
         if dtype == torch.bool:
             kind = {"max": "any", "sum": "any", "min": "all", "prod": "all"}.get(kind, kind)
         if kind in ("sum", "max", "min") and not (dtype.is_floating_point and kind != "sum"):
-            reduced = f"tl.{kind}({text}, axis={axis})"
+            reduced = f"tl.{kind}({tile}, axis={axis})"
             small = not dtype.is_floating_point and dtype.itemsize < 4  # Triton reduces these in int32
             return f"{reduced}.to({TRITON_TYPES[dtype]})" if small else reduced
-        return f"{self.helper(_REDUCTIONS[kind])}({text}, {axis})"
+        return f"{self.helper(_REDUCTIONS[kind])}({tile}, {axis})"
 
     def identity(self, kind: str, dtype: torch.dtype) -> str:
         """What changes nothing when combined, as a bare literal: for ``tl.full(shape, it, type)`` and for
         ``other=`` of a load. Also of argmax and argmin."""
-        return _bare(identity(kind, dtype), dtype)
+        return literal(identity(kind, dtype), dtype).text
 
-    def combine(self, kind: str, a: str, b: str, dtype: torch.dtype) -> str:
+    def combine(self, kind: str, a: Operand, b: Operand, dtype: torch.dtype) -> Expression:
         """Two partial results of register type ``dtype`` elementwise as one."""
         return self.op(_COMBINATIONS[kind], [a, b], dtype, dtype)
 
@@ -217,12 +227,12 @@ class TritonWriter:
         del dtype  # one text for all types
         return f"{self.helper('arg_max' if kind == 'argmax' else 'arg_min')}({value}, {position}, {axis})"
 
-    def arg_better(self, kind: str, value: str, best: str, dtype: torch.dtype) -> str:
+    def arg_better(self, kind: str, value: str, best: str, dtype: torch.dtype) -> Expression:
         """Whether ``value``, met after ``best``, takes its place: a tile of bool."""
-        better = f"({value} {'>' if kind == 'argmax' else '<'} {best})"
+        better = grouped(f"{value} {'>' if kind == 'argmax' else '<'} {best}")
         if not dtype.is_floating_point:
             return better
-        return f"({better} | (({value} != {value}) & ({best} == {best})))"
+        return grouped(f"{better} | (({value} != {value}) & ({best} == {best}))")
 
 
 _INFIX = {
@@ -238,16 +248,16 @@ _BOOL_INFIX = {
 _REDUCTIONS = {"max": "max_nan", "min": "min_nan", "prod": "prod", "any": "any_true", "all": "all_true"}
 _COMBINATIONS = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
 
-_FLOAT_RULES: dict[str, Callable[..., str]] = {
-    "neg": lambda x: f"(-1.0 * {x})",  # Triton's -x is 0 - x, which makes 0 of 0
-    "isnan": lambda x: f"({x} != {x})",
-    "isinf": lambda x: f'(tl.abs({x}) == float("inf"))',
-    "reciprocal": lambda x: f"(1.0 / {x})",
-    "fmax": lambda x, y: f"tl.maximum({x}, {y})",
-    "fmin": lambda x, y: f"tl.minimum({x}, {y})",
-    "fma": lambda x, y, z: f"tl.fma({x}, {y}, {z})",
-    "round_bf16": lambda x: f"{x}.to(tl.bfloat16).to(tl.float32)",
-    "round_f16": lambda x: f"{x}.to(tl.float16).to(tl.float32)",
+_FLOAT_RULES: dict[str, Callable[..., Expression]] = {
+    "neg": lambda x: grouped(f"-1.0 * {x}"),  # Triton's -x is 0 - x, which makes 0 of 0
+    "isnan": lambda x: grouped(f"{x} != {x}"),
+    "isinf": lambda x: grouped(f'tl.abs({x}) == float("inf")'),
+    "reciprocal": lambda x: grouped(f"1.0 / {x}"),
+    "fmax": lambda x, y: Expression(f"tl.maximum({x}, {y})"),
+    "fmin": lambda x, y: Expression(f"tl.minimum({x}, {y})"),
+    "fma": lambda x, y, z: Expression(f"tl.fma({x}, {y}, {z})"),
+    "round_bf16": lambda x: Expression(f"{x}.to(tl.bfloat16).to(tl.float32)"),
+    "round_f16": lambda x: Expression(f"{x}.to(tl.float16).to(tl.float32)"),
 }
 _LANGUAGE = frozenset("abs exp exp2 log log2 sin cos erf floor ceil rsqrt".split())  # tl has them
 
@@ -277,27 +287,28 @@ def identity(kind: str, dtype: torch.dtype) -> Number:
     return info.min if largest else info.max
 
 
-def constant(value: Number, dtype: torch.dtype) -> str:
+def constant(value: Number, dtype: torch.dtype) -> Expression:
     """A literal of register type ``dtype``."""
-    text = _bare(value, dtype)
-    if text == "-0.0":  # Triton makes a zero of either sign 0.0
-        return f"(tl.full((), 0.0, {TRITON_TYPES[dtype]}) * -1.0)"
+    found, name = literal(value, dtype), TRITON_TYPES[dtype]
+    if dtype.is_floating_point and found.value == 0 and math.copysign(1, found.value) < 0:
+        return grouped(f"tl.full((), 0.0, {name}) * -1.0")  # Triton makes a zero of either sign 0.0
     # a subnormal bare number would be float64, and a bare True has no .to()
-    own = TRITON_TYPES[dtype] == "tl.float32" and not 0 < abs(float(value)) < 2**-126
-    if own or dtype == torch.int32:
-        return f"({text})" if text.startswith("-") else text
-    return f"tl.full((), {text}, {TRITON_TYPES[dtype]})"
+    own = name == "tl.float32" and not 0 < abs(float(value)) < 2**-126
+    bare = Expression(found.text, grouped=found.finite and found.value < 0, literal=found)
+    return bare if own or dtype == torch.int32 else with_type(bare, name)
 
 
-def _bare(value: Number, dtype: torch.dtype) -> str:
+def literal(value: Number, dtype: torch.dtype) -> Literal:
+    """The number as one of register type ``dtype``, in the fewest digits."""
     if dtype == torch.bool:
-        return str(bool(value))
+        return Literal(str(bool(value)), bool(value))
     if not dtype.is_floating_point:
-        return str(int(value))
+        return Literal(str(int(value)), int(value))
     number = float(value)
     if TRITON_TYPES[dtype] == "tl.float32":
         number = _nearest_float32(number)
-    return repr(number) if math.isfinite(number) else f'float("{number}")'
+    finite = math.isfinite(number)
+    return Literal(repr(number) if finite else f'float("{number}")', number, finite)
 
 
 def _nearest_float32(number: float) -> float:
@@ -325,38 +336,26 @@ def _float32(number: float) -> float:
         return math.copysign(math.inf, number)
 
 
-def _typed(text: str, dtype: torch.dtype) -> str:
+def _typed(operand: Operand, dtype: torch.dtype) -> Expression:
     """A bare literal as a tensor of ``dtype``; anything else as it is."""
-    if _BARE.fullmatch(text):
-        return f"tl.full((), {text.strip('()') if text[0] == '(' else text}, {TRITON_TYPES[dtype]})"
-    return text
+    return with_type(operand, TRITON_TYPES[dtype])
 
 
-def _one_typed(args: list[str], dtype: torch.dtype) -> list[str]:
+def _one_typed(args: Sequence[Operand], dtype: torch.dtype) -> list[str]:
     """Operands with literals bare where another operand gives the type, and one with a type at least."""
-    bare = [bool(_BARE.fullmatch(arg) or _FULL.fullmatch(arg)) for arg in args]
-    if all(bare):
-        return [_typed(args[0], dtype), *args[1:]]
-    return [_weak(arg) if literal else arg for arg, literal in zip(args, bare, strict=True)]
+    if all(as_expression(arg).literal for arg in args):
+        return [str(_typed(args[0], dtype)), *map(str, args[1:])]
+    return [without_type(arg, dtype) for arg in args]
 
 
-def _weak(text: str) -> str:
-    """The number inside ``tl.full((), number, type)``, where the operand beside it gives the type."""
-    found = _FULL.fullmatch(text)
-    if found is None or found[2] == "int1":
-        return text
-    return f"({found[1]})" if found[1].startswith("-") else found[1]
-
-
-def cast(text: str, source: torch.dtype, target: torch.dtype) -> str:
+def cast(operand: Operand, source: torch.dtype, target: torch.dtype) -> Expression:
     """A conversion between register types, as ``Tensor.to`` does it."""
-    text = _typed(text, source)
-    name = TRITON_TYPES[target]
+    found, name = _typed(operand, source), TRITON_TYPES[target]
     if name == TRITON_TYPES[source]:
-        return text
+        return found
     if target == torch.bool:
-        return f"({text} != 0)"
+        return grouped(f"{found} != 0")
     if source.is_floating_point and target in (torch.int8, torch.int16, torch.uint8):
         # negative numbers wrap around, as on the CPU; a direct conversion leaves them undefined
-        return f"{text}.to(tl.int32).to({name})"
-    return f"{text}.to({name})"
+        return Expression(f"{found}.to(tl.int32).to({name})")
+    return Expression(f"{found}.to({name})")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from nbcompile.compiler.codegen.c.groups_to_c import comment_of, is_repeatable
 from nbcompile.compiler.codegen.triton.expressions import TritonWriter
-from nbcompile.compiler.codegen.triton.nests import print_kernel
-from nbcompile.compiler.codegen.triton.products import print_product
+from nbcompile.compiler.codegen.triton.schedules import PRINTERS
 from nbcompile.compiler.codegen.wrapper import library_targets, print_wrapper
 from nbcompile.compiler.loop_ir.expr import HALF
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
 from nbcompile.compiler.loop_ir.versions import verify_kernel
+from nbcompile.compiler.schedule import choose
 from nbcompile.compiler.stages import KernelSource, KernelText
 from nbcompile.targets import Target
 
@@ -21,11 +21,11 @@ def groups_to_triton(program: FusedProgram, target: Target) -> KernelSource:
     kernels, texts = {}, []
     for group in program.groups:
         writer.precise = not _half_only(group)
-        printer = print_kernel if group.product is None else print_product
-        printed, title = printer(group, buffers, writer, comment_of(group, program), target)
+        work, schedule = choose(group, buffers, target)
+        printed = PRINTERS[type(schedule)](work, schedule, writer).print(comment_of(group, program))
         verify_kernel(group.name, printed.walk, group.in_place.values())
         kernels[group.id] = printed
-        texts.append(KernelText(group.id, group.name, printed.text, printed.lines, title))
+        texts.append(KernelText(group.id, group.name, printed.text, printed.lines, schedule.title))
     head = ["# made by nbcompile", "import triton", "import triton.language as tl", *writer.imports.values()]
     parts = ["\n".join(head), *writer.helpers.values(), *(item.text for item in texts)]
     wrapper, steps = print_wrapper(program, kernels, "triton")

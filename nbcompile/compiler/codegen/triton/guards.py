@@ -6,21 +6,23 @@ columns want) is made once for the others too: as a row's value, it is far small
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from nbcompile.compiler.codegen.triton.dims import Scope
 from nbcompile.compiler.kernel_ir.integer_ranges import Ranges, fits
 from nbcompile.compiler.kernel_ir.values import Gathered, Value, gathered, walk_values
 from nbcompile.compiler.loop_ir.index import Axis
+from nbcompile.compiler.loop_ir.nodes import Buffer
 
-if TYPE_CHECKING:
-    from nbcompile.compiler.codegen.triton.tile_printer import Scope, TilePrinter
-
+Place = Callable[[Iterable[Axis]], frozenset[int]]
+"""The dimensions of a tile that axes lie in."""
 Around = frozenset[int] | None
 """The dimensions that the guards around a value vary along; None: one is the same for all of a tile."""
 
 
-def needed(p: TilePrinter, roots: Sequence[Value], scope: Scope) -> tuple[list[Value], set[int]]:
+def needed(
+    dims_of: Place, buffers: Mapping[str, Buffer], roots: Sequence[Value], scope: Scope
+) -> tuple[list[Value], set[int]]:
     """(values below ``roots`` that are not in scope, inputs first; those made outside of every guard)."""
     order: dict[int, Value] = {}
     certain: set[int] = set()
@@ -33,7 +35,7 @@ def needed(p: TilePrinter, roots: Sequence[Value], scope: Scope) -> tuple[list[V
         if ready:
             order.setdefault(value.number, value)
             continue
-        if around and _is_apart(p, value, around):
+        if around and _is_apart(dims_of, buffers, value, around):
             around = outside
         sure = around == outside
         if value.number in order and (value.number in certain or not sure):
@@ -41,7 +43,7 @@ def needed(p: TilePrinter, roots: Sequence[Value], scope: Scope) -> tuple[list[V
         if sure:
             certain.add(value.number)
         stack.append((value, around, True))
-        inner = _within(p, value, around) if value.kind == "guard" else around
+        inner = _within(dims_of, value, around) if value.kind == "guard" else around
         for child in reversed(value.inputs()):
             stack.append((child, inner if child in value.args else around, False))
     return list(order.values()), certain
@@ -58,15 +60,15 @@ def varies_along(guard: Value) -> set[Axis]:
     return axes
 
 
-def _within(p: TilePrinter, guard: Value, around: Around) -> Around:
+def _within(dims_of: Place, guard: Value, around: Around) -> Around:
     """What is around the two sides of a guard."""
-    dims = p.dims_of(varies_along(guard))
+    dims = dims_of(varies_along(guard))
     return around | dims if dims and around is not None else None
 
 
-def _is_apart(p: TilePrinter, value: Value, around: frozenset[int]) -> bool:
+def _is_apart(dims_of: Place, buffers: Mapping[str, Buffer], value: Value, around: frozenset[int]) -> bool:
     """Whether a value is the same along those dimensions, and may be read wherever it is asked for."""
-    dims = p.dims_of(value.axes)
+    dims = dims_of(value.axes)
     if value.kind not in ("load", "op") or not dims or dims & around:
         return False
     ranges, below = Ranges(), walk_values([value])
@@ -74,7 +76,7 @@ def _is_apart(p: TilePrinter, value: Value, around: frozenset[int]) -> bool:
         if item.kind == "guard" or gathered(item.place):
             return False
         if item.kind == "load":
-            buffer = p.buffers[item.buffer]
+            buffer = buffers[item.buffer]
             inside = (0, buffer.span_hint() - 1)
             static = all(extent.constant is not None for extent in (*buffer.shape, *buffer.strides))
             if not static or not fits(ranges.place(item.place), inside):

@@ -3,83 +3,72 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from nbcompile.compiler.codegen.triton.dims import Dim
 from nbcompile.compiler.kernel_ir.values import Value
 from nbcompile.compiler.loop_ir.index import IndexExpr
 
-if TYPE_CHECKING:
-    from nbcompile.compiler.codegen.triton.tile_printer import Dim, Scope, TilePrinter
 
-
-def four_coins(p: TilePrinter, value: Value, scope: Scope) -> str:
-    """Whether random numbers are below a constant, decided on their words: ``(w >> 8) / 2**24 < p`` is
-    ``w < ceil(p * 2**24) << 8``."""
-    number, limit = value.args
-    if number.op != "philox_uniform" or number.number in scope or limit.kind != "const":
-        return ""
-    bound = math.ceil(float(limit.literal) * (1 << 24)) << 8 if math.isfinite(limit.literal) else 0
-    if not 0 < bound < 1 << 32:
-        return ""
-    found = blocks_of_four(p, number, scope)
-    if found is None:
-        return ""
-    return p.writer.philox_below4(p.text(number.args[0], scope), found.block, bound, down=found.down)
-
-
-def four_at_once(p: TilePrinter, value: Value, scope: Scope) -> str:
-    """Random numbers of neighbours, four to a Philox block: empty where they do not lie so."""
-    found = blocks_of_four(p, value, scope)
-    if found is None:
-        return ""
-    return p.writer.philox_uniform4(p.text(value.args[0], scope), found.block, down=found.down)
+def word_bound(limit: Value) -> int | None:
+    """What the words of random numbers are below where the numbers are below a constant: ``(w >> 8) / 2**24 <
+    p`` is ``w < ceil(p * 2**24) << 8``. None if it is none, or all or no numbers are below it."""
+    if limit.kind != "const" or not math.isfinite(limit.literal):
+        return None
+    bound = math.ceil(float(limit.literal) * (1 << 24)) << 8
+    return bound if 0 < bound < 1 << 32 else None
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks whose words are the random numbers of a tile: four neighbours along its last dimension, or
-    ``down``, along the first of two."""
+    """The blocks whose words are the random numbers of a tile: four neighbours along ``dim``, its last
+    dimension, or (``down``) the first of two. They are counted from ``base``, in a tile from a quarter of
+    ``start`` on (empty: from 0)."""
 
-    block: str
+    base: IndexExpr
+    dim: Dim
+    start: str
     down: bool
 
 
-def blocks_of_four(p: TilePrinter, value: Value, scope: Scope) -> Blocks | None:
-    """Whether the random numbers of the tile come in blocks, in order."""
-    offset = value.args[1]
-    if offset.kind != "index" or not p.tiled:
+def blocks_of_four(
+    number: Value, dims: Sequence[Dim], start: str, starts: Mapping[str, str]
+) -> Blocks | None:
+    """How the random numbers of a tile of ``dims`` come in blocks, in order; None where they do not.
+    ``start``: where the last dimension's present block starts, ``starts``: that of others, by block."""
+    offset = number.args[1]
+    if offset.kind != "index" or not dims:
         return None
-    first, last = p.in_order()[0], p.in_order()[-1]
-    block = _blocks_along(p, offset, last, p.lane_start(last), scope)
-    if block:
-        return Blocks(block, down=False)
+    first, last = dims[0], dims[-1]
+    base = _base_along(offset, last)
+    if base is not None:
+        return Blocks(base, last, start, down=False)
     # numbers are counted as the tensor's elements are, which may lie in another order, as channels-last
-    if first is last or first.block not in p.starts or value.axes < {*first.axes, *last.axes}:
+    if first is last or first.block not in starts or number.axes < {*first.axes, *last.axes}:
         return None
-    block = _blocks_along(p, offset, first, p.starts[first.block], scope)
-    return Blocks(block, down=True) if block else None
+    base = _base_along(offset, first)
+    return Blocks(base, first, starts[first.block], down=True) if base is not None else None
 
 
-def _blocks_along(p: TilePrinter, offset: Value, last: Dim, start: str, scope: Scope) -> str:
+def _base_along(offset: Value, last: Dim) -> IndexExpr | None:
+    """The number of the first block where four neighbours along ``last`` share one."""
     fast = last.axes[-1]
     step = offset.place.coefficient(fast)
     whole = last.extent.constant
     if step is None or step.constant != 1 or whole is None or whole % 4 or fast.extent.constant is None:
-        return ""
+        return None
     if len(last.axes) > 1 and not _counts(offset.place, last):
-        return ""
+        return None
     rest = offset.place
     for axis in last.axes:
         coefficient = offset.place.coefficient(axis)
         if coefficient is None:
-            return ""
+            return None
         rest = rest - coefficient * axis
     if any(coeff % 4 for _, coeff in rest.terms) or rest.atoms() & set(last.axes):
-        return ""
-    base = IndexExpr({mono: coeff // 4 for mono, coeff in rest.terms})
-    quarter = p.across(f"tl.arange(0, {last.block} // 4)", last.place)
-    return f"({p.place(base, scope)}) + {f'{start} // 4 + ' if start else ''}{quarter}"
+        return None
+    return IndexExpr({mono: coeff // 4 for mono, coeff in rest.terms})
 
 
 def _counts(place: IndexExpr, dim: Dim) -> bool:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 
 import torch
 
 from nbcompile.compiler.codegen.printed import Lines
 from nbcompile.compiler.codegen.triton.aligned_rows import whole_groups
+from nbcompile.compiler.codegen.triton.dims import Chosen, Condition, Dim, Scope
+from nbcompile.compiler.codegen.triton.expression import Expression, grouped, named
 from nbcompile.compiler.codegen.triton.expressions import (
     POINTER_TYPES,
     TRITON_TYPES,
@@ -21,8 +22,7 @@ from nbcompile.compiler.codegen.triton.expressions import (
     reserved_names,
 )
 from nbcompile.compiler.codegen.triton.guards import needed, varies_along
-from nbcompile.compiler.codegen.triton.random_blocks import four_at_once, four_coins
-from nbcompile.compiler.kernel_ir import integer_ranges
+from nbcompile.compiler.codegen.triton.random_blocks import blocks_of_four, word_bound
 from nbcompile.compiler.kernel_ir.integer_ranges import in_unit_interval
 from nbcompile.compiler.kernel_ir.values import Gathered, KernelValues, Store, Value, gathered
 from nbcompile.compiler.loop_ir.index import (
@@ -38,52 +38,11 @@ from nbcompile.compiler.loop_ir.index import (
 )
 from nbcompile.compiler.loop_ir.nodes import Buffer
 from nbcompile.compiler.loop_ir.substitution import substitute
+from nbcompile.compiler.schedule.schedule import wide_places
 from nbcompile.compiler.stages import Argument
 from nbcompile.errors import CodegenError
 
 RESERVED = reserved_names() | frozenset("range int bool min max sum abs slab start chunk end".split())
-
-Scope = dict[int, str]
-"""Values that have a name (or a text) here: value number → text."""
-
-
-@dataclass
-class Dim:
-    """One dimension of the tile: ``axes`` counted as one. ``place`` is its dimension in the tile's shape;
-    None if it is one number for the program. ``mask`` names the lanes that exist (empty: all do);
-    ``cut``: these are all below the extent. ``first`` tests whether the program is the first one along it
-    (empty: nobody asks)."""
-
-    axes: tuple[Axis, ...]
-    name: str
-    block: str
-    place: int | None
-    mask: str = ""
-    cut: bool = False
-    first: str = ""
-
-    @property
-    def extent(self) -> IndexExpr:
-        return product(axis.extent for axis in self.axes)
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A condition that loads stand under: its text, and the dimensions it varies along."""
-
-    text: str
-    dims: frozenset[int]
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """A load whose place depends on conditions: ``start``, plus the text ``rest`` which varies along
-    ``dims``."""
-
-    load: Value
-    start: IndexExpr
-    rest: str
-    dims: frozenset[int]
 
 
 class TilePrinter:
@@ -111,21 +70,11 @@ class TilePrinter:
         self.read: set[Atom] = set()  # axes whose names stand somewhere
         self.joined: tuple[Axis, Axis, Axis] | None = None  # two axes, and the one that stands for both
         self.moved: dict[Axis, IndexExpr] = {}  # axes that are counted from elsewhere at present
-        self.wide = self._needs_int64()
+        self.wide = wide_places(values, buffers)
 
     @property
     def tiled(self) -> list[Dim]:
         return [dim for dim in self.dims if dim.place is not None]
-
-    def _needs_int64(self) -> bool:
-        return any(self.buffers[name].span_hint() >= integer_ranges.INT32_LIMIT for name in self._touched())
-
-    def _touched(self) -> set[str]:
-        found = {item.buffer for item in self.values.stores}
-        group = self.values.group
-        found |= {load.buffer for loop in group.loops for load in loop.reads()}
-        found |= {item.output for item in self.values.reductions}
-        return {name for name in found if name in self.buffers}
 
     # -- names ---------------------------------------------------------------------------------------
 
@@ -198,58 +147,58 @@ class TilePrinter:
         step = dim.extent
         for number, axis in enumerate(dim.axes):
             inner = product(item.extent for item in dim.axes[number + 1 :])
-            text = dim.name
+            text = Expression(dim.name)
             if number:
-                text = f"{text} % {self._factor(step)}"
+                text = grouped(f"{text} % {self.place(step)}")
             if inner.constant != 1:
-                text = f"{f'({text})' if number else text} // {self._factor(inner)}"
+                text = grouped(f"{text} // {self.place(inner)}")
             if needed is None or axis in needed:
-                self.out.add(f"{self.letters[axis.text]} = {text}")
+                self.out.add(f"{self.letters[axis.text]} = {text.bare}")
             step = inner
-
-    def _factor(self, place: IndexExpr) -> str:
-        text = self.place(place, {})
-        return text if text.isalnum() else f"({text})"
 
     # -- indices -----------------------------------------------------------------------------------------
 
-    def place(self, place: IndexExpr, scope: Scope, under: Sequence[Condition] = ()) -> str:
-        """An index as text."""
+    def place(
+        self, place: IndexExpr, scope: Scope | None = None, under: Sequence[Condition] = ()
+    ) -> Expression:
+        """An index as an expression."""
         if self.joined:
             place = _with_joined(place, *self.joined)
         place = substitute(place, self.moved) if self.moved else place
-
-        def name_of(atom: Atom) -> str:
-            if isinstance(atom, Size):
-                self.sizes[atom.text] = atom
-                return atom.text
-            if isinstance(atom, FloorDiv | Mod):
-                sign = "//" if isinstance(atom, FloorDiv) else "%"
-                top = self.place(atom.numerator, scope, under)
-                return f"(({top}) {sign} {self.parenthesised(atom.denominator, scope, under)})"
-            if isinstance(atom, Gathered):
-                text = self.text(atom.value, scope, under)
-                return text if text.isidentifier() else f"({text})"
-            return self.letter(atom)
-
-        if not place.terms:
-            return "0"
+        if place.constant is not None:
+            return Expression(str(place.constant), grouped=place.constant < 0)
         parts: list[str] = []
         for mono, coeff in place.terms:
-            factors = [name_of(atom) for atom in mono]
+            factors = [str(self._atom(atom, scope or {}, under)) for atom in mono]
             if not mono or abs(coeff) != 1:
                 factors.append(str(abs(coeff)))
             sign = "-" if coeff < 0 else "+"
             parts.append((f" {sign} " if parts else ("-" if coeff < 0 else "")) + "*".join(factors))
-        return "".join(parts)
+        mono, coeff = place.terms[0]
+        plain = len(place.terms) == 1 and coeff == 1 and len(mono) == 1 and isinstance(mono[0], Axis | Size)
+        return Expression("".join(parts), grouped=not plain, name=plain)
 
-    def parenthesised(self, place: IndexExpr, scope: Scope, under: Sequence[Condition]) -> str:
-        text = self.place(place, scope, under)
-        return text if text.isalnum() else f"({text})"
+    def _atom(self, atom: Atom, scope: Scope, under: Sequence[Condition]) -> Expression:
+        """What an index is made of."""
+        if isinstance(atom, Size):
+            self.sizes[atom.text] = atom
+            return named(atom.text)
+        if isinstance(atom, FloorDiv | Mod):
+            sign = "//" if isinstance(atom, FloorDiv) else "%"
+            top = self.place(atom.numerator, scope, under)
+            return grouped(f"({top.bare}) {sign} {self.place(atom.denominator, scope, under)}")
+        if isinstance(atom, Gathered):
+            return self.gathered(atom, scope, under)
+        return named(self.letter(atom))
+
+    def gathered(self, atom: Gathered, scope: Scope, under: Sequence[Condition]) -> Expression:
+        """A place that is read from a tensor."""
+        found = self.text(atom.value, scope, under)
+        return found if found.name else grouped(str(found))
 
     # -- values ------------------------------------------------------------------------------------------
 
-    def text(self, value: Value, scope: Scope, under: Sequence[Condition] = ()) -> str:
+    def text(self, value: Value, scope: Scope, under: Sequence[Condition] = ()) -> Expression:
         """``value`` as a Triton expression, using the names in scope. ``under``: conditions of the guards
         around it, which mask its loads."""
         if value.number in scope:
@@ -261,22 +210,18 @@ class TilePrinter:
         if value.kind == "index":
             if value.place.constant is not None:
                 return self.writer.constant(value.place.constant, value.dtype)
-            text = self.place(value.place, scope, under)
+            place = self.place(value.place, scope, under)
             if value.dtype == torch.int64 and not self.wide:
-                return f"({text}).to(tl.int64)"
-            return text if text.isalnum() else f"({text})"
+                return Expression(f"({place.bare}).to(tl.int64)")
+            return place
         if value.kind == "reduced":
-            return self.reduced_text[value.buffer]
+            return named(self.reduced_text[value.buffer])
         if value.kind == "guard":
             return self.guard(value, scope, under)
-        if value.op == "philox_uniform":
-            four = four_at_once(self, value, scope)
-            if four:
+        if value.op in ("philox_uniform", "lt"):
+            four = self._four(value, scope)
+            if four is not None:
                 return four
-        if value.op == "lt":
-            coins = four_coins(self, value, scope)
-            if coins:
-                return coins
         args = [self.text(arg, scope, under) for arg in value.args]
         of = value.args[1].dtype if value.op == "where" else value.args[0].dtype
         name = value.op
@@ -284,7 +229,26 @@ class TilePrinter:
             name = "log1p_unit"
         return self.writer.op(name, args, value.dtype, of)
 
-    def guard(self, value: Value, scope: Scope, under: Sequence[Condition]) -> str:
+    def _four(self, value: Value, scope: Scope) -> Expression | None:
+        """Random numbers of neighbours, four to a Philox block, or whether they are below a constant, which
+        is decided on their words; None where they do not lie so."""
+        bound = None if value.op == "philox_uniform" else word_bound(value.args[1])
+        number = value if value.op == "philox_uniform" else value.args[0]
+        if value is not number and (number.op != "philox_uniform" or number.number in scope or bound is None):
+            return None
+        order = self.in_order()
+        found = blocks_of_four(number, order, self.lane_start(order[-1]) if order else "", self.starts)
+        if found is None:
+            return None
+        quarter = self.across(f"tl.arange(0, {found.dim.block} // 4)", found.dim.place)
+        start = f"{found.start} // 4 + " if found.start else ""
+        block = f"({self.place(found.base, scope).bare}) + {start}{quarter}"
+        seed = self.text(number.args[0], scope)
+        if bound is None:
+            return self.writer.philox_uniform4(seed, block, down=found.down)
+        return self.writer.philox_below4(seed, block, bound, down=found.down)
+
+    def guard(self, value: Value, scope: Scope, under: Sequence[Condition]) -> Expression:
         test, axes = self.test(value, scope, under)
         if not test:
             return self.text(value.args[0], scope, under)
@@ -292,10 +256,10 @@ class TilePrinter:
         if one is not None:
             return self.load(one.load, scope, under, one)
         dims = self.dims_of(axes)
-        inside = self.text(value.args[0], scope, [*under, Condition(test, dims)])
-        opposite = f"~({test})" if dims else f"(({test}) == 0)"  # of numbers it is one of Python's
+        inside = self.text(value.args[0], scope, [*under, Condition(f"({test})", dims)])
+        opposite = f"~({test})" if dims else f"((({test}) == 0))"  # of numbers it is one of Python's
         outside = self.text(value.args[1], scope, [*under, Condition(opposite, dims)])
-        return f"tl.where({test}, {inside}, {outside})"
+        return Expression(f"tl.where({test}, {inside}, {outside})")
 
     def test(self, guard: Value, scope: Scope, under: Sequence[Condition]) -> tuple[str, set[Axis]]:
         """What of a guard's bounds is not known to hold, and the axes it depends on."""
@@ -305,7 +269,7 @@ class TilePrinter:
             for holds, sign, bound in ((above, ">=", low), (below, "<", high)):
                 if not holds:
                     left, right = self.place(item, scope, under), self.place(bound, scope, under)
-                    tests.append(f"({left} {sign} {right})")
+                    tests.append(f"({left.bare} {sign} {right.bare})")
         return " & ".join(tests), varies_along(guard)
 
     def chosen(self, value: Value, scope: Scope, under: Sequence[Condition]) -> Chosen | None:
@@ -333,7 +297,7 @@ class TilePrinter:
 
     def load(
         self, value: Value, scope: Scope, under: Sequence[Condition] = (), chosen: Chosen | None = None
-    ) -> str:
+    ) -> Expression:
         if chosen is None:
             where, mask = self.element(value.buffer, value.place, scope, under, write=False)
             self.out.touch(value.buffer, value.place)
@@ -345,12 +309,12 @@ class TilePrinter:
             where = f"{where} + {chosen.rest}"
         return self.in_register(value, f"tl.load({where}{mask}{self.policy(value)})")
 
-    def in_register(self, load: Value, text: str) -> str:
+    def in_register(self, load: Value, text: str) -> Expression:
         """What was loaded, in the type that it is worked with."""
         dtype = self.buffers[load.buffer].dtype
         if dtype in (torch.bfloat16, torch.float16):
-            return f"{text}.to(tl.float32)"
-        return f"{text}.to(tl.int1)" if dtype == torch.bool else text
+            return Expression(f"{text}.to(tl.float32)")
+        return Expression(f"{text}.to(tl.int1)" if dtype == torch.bool else text)
 
     def policy(self, value: Value) -> str:
         """What the cache is told of a load."""
@@ -369,9 +333,8 @@ class TilePrinter:
                 axes |= atom.value.axes
                 if atom.sure:
                     continue
-                text = self.text(atom.value, scope, under)
-                text = text if text.isidentifier() else f"({text})"
-                masks += [f"({text} >= 0)", f"({text} < {self.place(atom.size, scope, under)})"]
+                text = self.gathered(atom, scope, under)
+                masks += [f"({text} >= 0)", f"({text} < {self.place(atom.size, scope, under).bare})"]
         dims = self.dims_of(axes) | beyond
         everywhere = dims.union(*(item.dims for item in under)) if under else dims
         if write:
@@ -379,19 +342,19 @@ class TilePrinter:
         present = [dim for dim in self.tiled if dim.place in everywhere and dim.mask]
         exact = write or bool(beyond)
         masks = [self.lanes_in(dim, buffer, place, exact=exact) for dim in present] + masks
-        masks += [item.text if item.text.startswith("~") else f"({item.text})" for item in under]
+        masks += [item.mask for item in under]
         masks += [item for item in extra if item not in masks]
         if any(extent.constant == 0 for extent in self.buffers[buffer].shape):
             masks = ["False"]  # nothing is there, and a reduction over nothing still has lanes
-        text = self.place(place, scope, under)
+        where = self.place(place, scope, under).bare
         if everywhere != dims:
             wide = [dim.block if dim.place in everywhere else "1" for dim in self.in_order()]
-            text = f"{text} + tl.zeros([{', '.join(wide)}], tl.int32)"
+            where = f"{where} + tl.zeros([{', '.join(wide)}], tl.int32)"
         elif write and not dims and len(self.shape) == 2:  # one value, held as a tile
-            text = f"{text} + tl.zeros([1, 1], tl.int32)"
+            where = f"{where} + tl.zeros([1, 1], tl.int32)"
         name = self.pointer(buffer, write=write)
         joined = " & ".join(dict.fromkeys(masks))
-        return f"{name} + {text}", f", mask={joined}" if joined else ""
+        return f"{name} + {where}", f", mask={joined}" if joined else ""
 
     def lanes_in(self, dim: Dim, buffer: str, place: IndexExpr, *, exact: bool) -> str:
         """A dimension's mask; unless ``exact``, with lanes beyond its end if that makes whole groups."""
@@ -411,7 +374,7 @@ class TilePrinter:
         """Statements that name what ``roots`` need: loads, values used twice, results of loops, and with
         ``always`` the roots themselves. Returns the scope with these names."""
         scope = dict(scope)
-        order, certain = needed(self, roots, scope)
+        order, certain = needed(self.dims_of, self.buffers, roots, scope)
         uses: dict[int, int] = {}
         for value in order:
             for child in value.inputs():
@@ -425,13 +388,13 @@ class TilePrinter:
             if value.kind != "load" and uses[value.number] < 2 and not told:
                 continue
             name = self.fresh(self.names.get(value.number) or (value.buffer if value.kind == "load" else "t"))
-            self.out.add(f"{name} = {bare(self.text(value, scope))}", [value.origin])
-            scope[value.number] = name
+            self.out.add(f"{name} = {self.text(value, scope).bare}", [value.origin])
+            scope[value.number] = named(name)
         return scope
 
     def hoist(self, roots: Sequence[Value], inside: frozenset[Axis], scope: Scope) -> Scope:
         """Names for what ``roots`` need that does not vary along ``inside``: for use before a loop."""
-        order, certain = needed(self, roots, scope)
+        order, certain = needed(self.dims_of, self.buffers, roots, scope)
         wanted = {root.number for root in roots}
         frontier: dict[int, Value] = {}
         for value in order:
@@ -444,7 +407,7 @@ class TilePrinter:
 
     def store(self, item: Store, scope: Scope, extra: Sequence[str] = ()) -> None:
         where, mask = self.element(item.buffer, item.place, scope, (), write=True, extra=extra)
-        text = bare(self.text(item.value, scope))
+        text = self.text(item.value, scope).bare
         self.out.touch(item.buffer, item.place, write=True)
         self.out.add(f"tl.store({where}, {text}{mask})", [item.loop.id])
 
@@ -453,18 +416,6 @@ class TilePrinter:
         shape = self.shape if shape is None else shape
         text = f"[{', '.join(shape)}]" if shape else "()"
         return f"tl.full({text}, {literal}, {TRITON_TYPES[dtype]})"
-
-
-def bare(text: str) -> str:
-    """``text`` without one pair of outer parentheses, if they belong together."""
-    if not (text.startswith("(") and text.endswith(")")):
-        return text
-    depth = 0
-    for place, char in enumerate(text):
-        depth += (char == "(") - (char == ")")
-        if depth == 0 and place < len(text) - 1:
-            return text
-    return text[1:-1]
 
 
 def _with_joined(place: IndexExpr, outer: Axis, inner: Axis, both: Axis) -> IndexExpr:

@@ -140,8 +140,8 @@ def random_file() -> File:
     """Kernels that draw: one a number at any offset, four a block in one and in two dimensions."""
     file = File()
     writer = file.writer
-    text = writer.op("philox_uniform", ["seed", "offset"], torch.float32, torch.int64)
-    file.kernel("singly", {"offset": torch.int64}, text.replace("seed", "tl.load(seed_ptr)"), torch.float32)
+    text = writer.op("philox_uniform", ["tl.load(seed_ptr)", "offset"], torch.float32, torch.int64)
+    file.kernel("singly", {"offset": torch.int64}, text, torch.float32)
     head = "(seed_ptr, base_ptr, out_ptr, n):"
     file.kernels["singly"] = file.kernels["singly"].replace("(offset_ptr,", "(seed_ptr, offset_ptr,")
     block = "tl.load(base_ptr) + tl.arange(0, 16)"

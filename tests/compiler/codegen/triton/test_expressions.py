@@ -13,6 +13,7 @@ from types import MappingProxyType, ModuleType
 import pytest
 import torch
 
+from nbcompile.compiler.codegen.triton.expression import Operand
 from nbcompile.compiler.codegen.triton.expressions import LIBDEVICE, POINTER_TYPES, TRITON_TYPES, TritonWriter
 from nbcompile.compiler.loop_ir.expr import COMPARISONS, SCALAR_OPS
 from nbcompile.compiler.loop_ir.interpret import REFERENCE
@@ -45,7 +46,7 @@ class File:
         self.kernels: dict[str, str] = {}
         self.signatures: dict[str, dict[str, str]] = {}
 
-    def kernel(self, name: str, inputs: dict[str, torch.dtype], text: str, out: torch.dtype) -> None:
+    def kernel(self, name: str, inputs: dict[str, torch.dtype], text: Operand, out: torch.dtype) -> None:
         """A kernel that stores ``text`` of its loaded inputs; half types are loaded as float32."""
         lines = ["@triton.jit", f"def {name}({', '.join(f'{item}_ptr' for item in inputs)}, out_ptr, n):"]
         lines.append(f"    i = tl.arange(0, {BLOCK})")

@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nbcompile.compiler.codegen.triton.expressions import TritonWriter
+from nbcompile.compiler.codegen.triton.expression import Expression
+from nbcompile.compiler.codegen.triton.expressions import TritonWriter, literal
 from tests.compiler.codegen.running import aten_of
 from tests.compiler.codegen.triton.test_nests import coarsest, near
 from tests.compiler.codegen.triton_running import generated, run_interpreted, small_chip, titles
@@ -94,7 +95,9 @@ def test_log1p_of_anything_else_is_the_library_s(function):
 
 @pytest.mark.parametrize(
     ("divisor", "text"),
-    [("8.0", "(x * 0.125)"), ("1.0", "(x * 1.0)"), ("1e-40", "(x / 1e-40)"), ("3.0", "(x / 3.0)")],
+    [(8.0, "(x * 0.125)"), (1.0, "(x * 1.0)"), (1e-40, "(x / 1e-40)"), (3.0, "(x / 3.0)")],
 )
 def test_division_by_a_power_of_two(divisor, text):
-    assert TritonWriter().op("div", ["x", divisor], torch.float32, torch.float32) == text
+    writer = TritonWriter()
+    number = Expression(str(divisor), literal=literal(divisor, torch.float32))
+    assert str(writer.op("div", ["x", number], torch.float32, torch.float32)) == text

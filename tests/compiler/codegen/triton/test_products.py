@@ -9,7 +9,6 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from nbcompile import targets
 from nbcompile.compiler.capture.decompositions import decompositions
 from nbcompile.compiler.codegen.triton.groups_to_triton import groups_to_triton
-from nbcompile.compiler.codegen.triton.products import templates
 from nbcompile.compiler.fuse import matmul_fusion as fusion
 from nbcompile.compiler.fuse.loops_to_groups import loops_to_groups
 from nbcompile.compiler.loop_ir.fused import FusedProgram
@@ -18,7 +17,7 @@ from nbcompile.compiler.products import _random, _with
 from nbcompile.compiler.runtime import bind as source_to_module
 from nbcompile.compiler.runtime import gpu_module
 from nbcompile.compiler.runtime.gpu import build as triton_build
-from nbcompile.compiler.schedule.products import configs_of, persistent_configs
+from nbcompile.compiler.schedule.products import configs_of, persistent_configs, templates
 from nbcompile.compiler.stages import AtenGraph, Config, KernelSource
 from nbcompile.errors import CodegenError
 from nbcompile.options import Options

@@ -1,9 +1,6 @@
-"""Adding into a tensor by short index tensors, each along an axis of its own, such as the gradient of an
-upsampling whose index was given: for each place along a dimension the points that lead to it are listed, and
-each element of the result is written once, with the sum over its lists.
-
-Only where what is added lies side by side along an axis that no index names: then whole lines are read, once.
-Along one that is named, :mod:`nbcompile.compiler.codegen.triton.schedules.listed_lanes` does it.
+"""Prints adding into a tensor by short index tensors, each along an axis of its own: for each place along a
+dimension the points that lead to it are listed, and each element of the result is written once, with the sum
+over its lists.
 
 Sums are made in order, and nothing is atomic but where over ``MOST`` points meet: those of one hot place
 would keep one program busy for long.
@@ -11,146 +8,58 @@ would keep one program busy for long.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
 from nbcompile.compiler.codegen.triton.block_printers import PointsPrinter
-from nbcompile.compiler.codegen.triton.expressions import TRITON_TYPES
-from nbcompile.compiler.codegen.triton.schedules.scatter import ScatterNest
-from nbcompile.compiler.codegen.triton.tile_printer import Dim, TilePrinter, bare
-from nbcompile.compiler.kernel_ir import integer_ranges
-from nbcompile.compiler.kernel_ir.values import Gathered, Value, walk_values
-from nbcompile.compiler.loop_ir.index import ONE, Axis, IndexExpr, index, product
+from nbcompile.compiler.codegen.triton.dims import Dim
+from nbcompile.compiler.codegen.triton.expression import grouped
+from nbcompile.compiler.codegen.triton.expressions import TRITON_TYPES, TritonWriter
+from nbcompile.compiler.codegen.triton.schedules.scatter import ScatteredNest
+from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
+from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, index, product
 from nbcompile.compiler.loop_ir.nodes import Buffer
+from nbcompile.compiler.schedule.listed_axes import MOST, Listed, ListedAxes, ListedLanes
+from nbcompile.compiler.schedule.schedule import Work
 from nbcompile.compiler.stages import Config
 
-MOST = 256  # points of one element that are looked up one after the other
-LONGEST = 1024  # indices, and places that they name
-MOST_PAIRS = 1 << 18  # (index, place) pairs of one dimension
-MEETING = 16  # indices a place, on average
-LEAST_POINTS = 1 << 18  # with fewer, the launches cost more
 BLOCK = 1024
 SQUARE = 32
-LEAST_LANE = 16  # neighbours in memory that no index names
 
 
-@dataclass(frozen=True)
-class Listed:
-    """Dimension ``dim`` of the output, of ``size`` places, is named by ``value``, which varies along ``axis``
-    of the points only. ``place`` is the axis of the output that stands for it."""
+class ListedNest(ScatteredNest):
+    """The lists of points, by the place that they lead to along each of the dimensions ``listed``."""
 
-    dim: int
-    value: Value
-    axis: Axis
-    place: Axis
+    def __init__(
+        self, work: Work, plan: ListedAxes | ListedLanes, writer: TritonWriter, listed: Sequence[Listed]
+    ) -> None:
+        super().__init__(work, plan, writer)
+        self.listed = listed
+        self.counts = [self._memory(f"count{n}", item.size) for n, item in enumerate(listed)]
+        self.lists = [self._memory(f"list{n}", item.size * item.length) for n, item in enumerate(listed)]
 
-    @property
-    def length(self) -> int:
-        return self.axis.extent.hint()
+    def _memory(self, word: str, size: int) -> Buffer:
+        return self.workspace(f"{self.out.name}_{word}", torch.int32, size)
 
-    @property
-    def size(self) -> int:
-        return self.place.extent.hint()
-
-
-def listed_axes(nest: ScatterNest) -> list[Listed] | None:
-    """The dimensions so named, if each axis of the points is one of the output or names places along one."""
-    if nest.loop.mode != "add" or nest.out.dtype not in (torch.float32, torch.float64):
-        return None
-    axes = nest.values.nest.axes
-    left, found = set(axes), []
-    if not all(axis.extent.constant for axis in axes) or not all(each.constant for each in nest.out.shape):
-        return None
-    for dim, (place, extent) in enumerate(zip(nest.targets, nest.out.shape, strict=True)):
-        if place.axis in left and place.axis.extent == extent:
-            left.remove(place.axis)
-            continue
-        if extent == ONE and place.constant == 0:
-            continue
-        atoms = place.atoms()
-        atom = next(iter(atoms), None)
-        if len(atoms) != 1 or not isinstance(atom, Gathered) or place != IndexExpr({(atom,): 1}):
-            return None
-        varies = atom.value.axes
-        if len(varies) != 1 or not varies <= left:
-            return None
-        (axis,) = varies
-        left.remove(axis)
-        found.append(Listed(dim, atom.value, axis, Axis(f"place{dim}", extent)))
-    return None if left or not found or len(found) > 2 else found
-
-
-def is_listed(nest: ScatterNest, listed: list[Listed]) -> bool:
-    """Whether a scatter is done so."""
-    return lane_of_points(nest, listed) is not None and fit_in_lists(nest, listed)
-
-
-def fit_in_lists(nest: ScatterNest, listed: list[Listed]) -> bool:
-    """Whether there are points enough for lists to pay, and not too many of them."""
-    if product(axis.extent for axis in nest.values.nest.axes).hint() < LEAST_POINTS:
-        return False
-    for item in listed:
-        if max(item.length, item.size) > LONGEST or item.length * item.size > MOST_PAIRS:
-            return False
-        if item.length > MEETING * item.size:
-            return False
-    touched = [nest.buffers[load.buffer] for loop in nest.group.loops for load in loop.reads()]
-    return all(buffer.span_hint() < integer_ranges.INT32_LIMIT for buffer in (nest.out, *touched))
-
-
-def lane_of_points(nest: ScatterNest, listed: list[Listed]) -> Axis | None:
-    """The axis of points and output along which most of what is read lies side by side."""
-    loads = [value for value in walk_values([nest.value]) if value.kind == "load"]
-    loads.sort(key=lambda value: -nest.buffers[value.buffer].bytes_hint())
-    named = {item.axis for item in listed}
-    for axis in loads[0].axes - named if loads else ():
-        step = loads[0].place.coefficient(axis)
-        if step is not None and step.constant == 1 and axis.extent.hint() >= LEAST_LANE:
-            return axis
-    return None
-
-
-class ListedAxes:
-    """Prints the functions of such a scatter."""
-
-    def __init__(self, nest: ScatterNest, listed: list[Listed], multiprocessors: int) -> None:
-        self.nest, self.listed, self.multiprocessors = nest, listed, multiprocessors
-        self.lane = lane_of_points(nest, listed)
-        self.counts = [self._workspace(f"count{n}", item.size) for n, item in enumerate(listed)]
-        self.lists = [self._workspace(f"list{n}", item.size * item.length) for n, item in enumerate(listed)]
-
-    def _workspace(self, word: str, size: int) -> Buffer:
-        buffer = Buffer(f"{self.nest.out.name}_{word}", (index(size),), (ONE,), torch.int32)
-        self.nest.buffers[buffer.name] = buffer
-        self.nest.workspaces.append(buffer)
-        return buffer
-
-    def print(self) -> None:
-        self._list()
-        self._write()
-        self._often()
-
-    def _printer(self, dims: list[Dim], letters: dict[str, str]) -> TilePrinter:
-        nest = self.nest
-        p = PointsPrinter(nest.values, nest.buffers, nest.writer, dims, nest.letters | letters)
-        p.names = nest.resolver.names
+    def points_printer(self, dims: list[Dim], letters: dict[str, str]) -> TilePrinter:
+        p = PointsPrinter(self.values, self.buffers, self.writer, dims, self.letters | letters)
+        p.names = self.names
         return p
 
-    # -- lists -------------------------------------------------------------------------------------------
-
-    def _list(self) -> None:
+    def list_points(self) -> None:
         """A program for each place: which indices name it."""
-        nest, loop = self.nest, [self.nest.loop.id]
+        loop = [self.loop.id]
         constants = {f"BLOCK{n}": 1 << (item.length - 1).bit_length() for n, item in enumerate(self.listed)}
         configs = (Config(constants, max(1, min(4, max(constants.values()) // 128))),)
-        p = self._printer([], {})
+        p = self.points_printer([], {})
         p.out.add("place = tl.program_id(0)")
         for n, (item, counts, lists) in enumerate(zip(self.listed, self.counts, self.lists, strict=True)):
             p.out.enter(f"if (tl.program_id(1) == {n}) & (place < {item.size}):")
-            dim = Dim((item.axis,), nest.letters[item.axis.text], f"BLOCK{n}", 0)
+            dim = Dim((item.axis,), self.letters[item.axis.text], f"BLOCK{n}", 0)
             p.dims, p.shape = [dim], [dim.block]
-            nest.declare(p, dim, "", configs)
+            self.declare(p, dim, "", configs)
             text = p.text(item.value, p.define([item.value], {}))
             hit, number = p.fresh("hit"), p.fresh("number")
             mask = f"{dim.mask} & " if dim.mask else ""
@@ -162,46 +71,73 @@ class ListedAxes:
             p.out.add(f"tl.store({pointer}, tl.sum({hit}, axis=0))", loop)
             p.out.leave()
         grid = [str(max(item.size for item in self.listed)), str(len(self.listed))]
-        nest.add(f"{nest.symbol}_list", p, grid, configs)
+        self.add(f"{self.symbol}_list", p, grid, configs)
+
+    def dim(self, axes: tuple[Axis, ...], block: str, place: int | None, letters: dict[str, str]) -> Dim:
+        names = self.letters | letters
+        default = {"XBLOCK": "point", "YBLOCK": "beside"}.get(block, "fixed")
+        return Dim(axes, names[axes[0].text] if len(axes) == 1 else default, block, place)
+
+    def count(self, p: TilePrinter, place: str, counts: Buffer, dim: Dim) -> str:
+        """The name of how many points along one axis lead to a place."""
+        name = p.fresh("count")
+        masked = f", mask={dim.mask}, other=0" if dim.mask else ""
+        p.out.add(f"{name} = tl.load({p.pointer(counts.name)} + {place}{masked})", [self.loop.id])
+        return name
+
+
+class ListedAxesNest(ListedNest):
+    """The functions of a scatter whose points lie side by side along an axis that no index names."""
+
+    plan: ListedAxes
+
+    def __init__(self, work: Work, plan: ListedAxes, writer: TritonWriter) -> None:
+        super().__init__(work, plan, writer, plan.listed)
+
+    def write(self) -> None:
+        self.list_points()
+        self._write()
+        self._often()
+
+    # -- lists -------------------------------------------------------------------------------------------
 
     # -- sums --------------------------------------------------------------------------------------------
 
     def _write(self) -> None:
         """Each element of the output: the base, and the sum over its lists. A program has one place along
         every listed dimension but the output's fastest, so it takes as many steps as its lists are long."""
-        nest, loop = self.nest, [self.nest.loop.id]
+        loop = [self.loop.id]
         kept = self._kept()
-        order = sorted(range(len(kept)), key=lambda dim: -nest.out.strides[dim].hint())
+        order = sorted(range(len(kept)), key=lambda dim: -self.out.strides[dim].hint())
         axes = [axis for dim in order if (axis := kept[dim].axis) is not None]
         places = [item.place for item in self.listed]
         letters = {item.place.text: f"c{item.dim}" for item in self.listed}
         fast = axes[-1]
         own = tuple(axis for axis in axes if axis not in places)
-        assert self.lane is not None
         across = (fast,) if fast in places else own
-        beside = (self.lane,) if fast in places else ()
+        beside = (self.plan.lane,) if fast in places else ()
         rest = tuple(axis for axis in axes if axis not in across and axis not in beside)
-        x = self._dim(across, "XBLOCK", 1 if beside else 0, letters)
-        y = self._dim(beside, "YBLOCK", 0, letters)
-        one = self._dim(rest, "", None, letters)
+        x = self.dim(across, "XBLOCK", 1 if beside else 0, letters)
+        y = self.dim(beside, "YBLOCK", 0, letters)
+        one = self.dim(rest, "", None, letters)
         dims = [*([one] if rest else []), *([y] if beside else []), x]
-        p = self._printer(dims, letters)
+        p = self.points_printer(dims, letters)
         configs = self._blocks(x, y)
         if rest:
             p.out.add(f"{one.name} = tl.program_id(0)")
             p.declare_axes(one)
         if beside:
-            nest.declare(p, y, "tl.program_id(2) * YBLOCK", configs)
-        nest.declare(p, x, "tl.program_id(1) * XBLOCK", configs)
+            self.declare(p, y, "tl.program_id(2) * YBLOCK", configs)
+        self.declare(p, x, "tl.program_id(1) * XBLOCK", configs)
         listed = list(zip(self.listed, self.counts, self.lists, strict=True))
         listed.sort(key=lambda each: each[0].place in across)
         counts = []
         for item, of, _ in listed:
             dim = x if item.place in across else one
-            counts.append(self._count(p, letters[item.place.text], of, dim))
+            counts.append(self.count(p, letters[item.place.text], of, dim))
         p.out.add(f"{counts[-1]} = tl.where({'*'.join(counts)} <= {MOST}, {counts[-1]}, 0)", loop)
         total = p.fresh("total")
-        p.out.add(f"{total} = tl.full({p.shape_text()}, 0.0, {TRITON_TYPES[nest.out.dtype]})", loop)
+        p.out.add(f"{total} = tl.full({p.shape_text()}, 0.0, {TRITON_TYPES[self.out.dtype]})", loop)
         depth = p.out.depth
         for (item, _, lists), count in zip(listed[:-1], counts, strict=False):
             number = p.fresh("number")
@@ -220,35 +156,30 @@ class ListedAxes:
         for more in range(together):
             here = f"{number} + {more} < {counts[-1]}" if more else f"{number} < {counts[-1]}"
             place = f"{letters[item.place.text]}*{item.length} + {number} + {more}"
-            name, live = p.fresh(nest.letters[item.axis.text]), p.fresh("live")
+            name, live = p.fresh(self.letters[item.axis.text]), p.fresh("live")
             p.letters[item.axis.text] = name
             p.out.add(f"{name} = tl.load({p.pointer(lists.name)} + {place}, mask={here}, other=0)", loop)
             masks = [f"({here})", *(dim.mask for dim in (x, y) if dim.mask)]
             p.out.add(f"{live} = {' & '.join(masks)}", loop)
             # what does not vary along x would be read without its mask
             p.dims[-1].mask = live if several else x.mask
-            text = p.text(nest.value, p.define([nest.value], {}, always=True))
-            if nest.value.dtype != nest.out.dtype:
-                text = nest.writer.cast(text, nest.value.dtype, nest.out.dtype)
-            terms.append(f"{total} += tl.where({live}, {bare(text)}, 0.0)")
+            text = p.text(self.value, p.define([self.value], {}, always=True))
+            if self.value.dtype != self.out.dtype:
+                text = self.writer.cast(text, self.value.dtype, self.out.dtype)
+            terms.append(f"{total} += tl.where({live}, {text.bare}, 0.0)")
         for term in terms:
             p.out.add(term, loop)
         p.dims, p.out.depth = dims, depth
-        value, p.names = nest.base_at(kept)
+        value, p.names = self.base_at(kept)
         scope = p.define([value], {})
-        where, masked = p.element(nest.out.name, nest.out.offset(kept), scope, (), write=True)
+        where, masked = p.element(self.out.name, self.out.offset(kept), scope, (), write=True)
         p.out.add(f"tl.store({where}, {p.text(value, scope)} + {total}{masked})", loop)
         grid = [
             str(one.extent),
             f"cdiv({x.extent}, XBLOCK)",
             *([f"cdiv({y.extent}, YBLOCK)"] if beside else []),
         ]
-        nest.add(nest.symbol, p, grid, configs)
-
-    def _dim(self, axes: tuple[Axis, ...], block: str, place: int | None, letters: dict[str, str]) -> Dim:
-        names = self.nest.letters | letters
-        default = {"XBLOCK": "point", "YBLOCK": "beside"}.get(block, "fixed")
-        return Dim(axes, names[axes[0].text] if len(axes) == 1 else default, block, place)
+        self.add(self.symbol, p, grid, configs)
 
     def _blocks(self, x: Dim, y: Dim) -> tuple[Config, ...]:
         """Tiles: as much of ``x`` as fits, and of ``y`` what is left."""
@@ -261,38 +192,31 @@ class ListedAxes:
                 found.append(config)
         return tuple(found)
 
-    def _count(self, p: TilePrinter, place: str, counts: Buffer, dim: Dim) -> str:
-        """The name of how many points along one axis lead to a place."""
-        name = p.fresh("count")
-        masked = f", mask={dim.mask}, other=0" if dim.mask else ""
-        p.out.add(f"{name} = tl.load({p.pointer(counts.name)} + {place}{masked})", [self.nest.loop.id])
-        return name
-
     def _kept(self) -> tuple[IndexExpr, ...]:
         """The indices of an element of the output."""
-        place = dict(enumerate(self.nest.targets))
+        place = dict(enumerate(self.targets))
         return tuple(
             next((index(item.place) for item in self.listed if item.dim == dim), place[dim])
-            for dim in range(len(self.nest.out.shape))
+            for dim in range(len(self.out.shape))
         )
 
     # -- where many meet -----------------------------------------------------------------------------------
 
     def _often(self) -> None:
         """Elements in which over ``MOST`` points meet: theirs are added by atomics, if there are any."""
-        nest, loop = self.nest, [self.nest.loop.id]
-        axes = nest.values.nest.axes
+        loop = [self.loop.id]
+        axes = self.values.nest.axes
         points = product(axis.extent for axis in axes).hint()
         programs = max(1, min(4 * self.multiprocessors, -(-points // BLOCK)))
         constants = {f"BLOCK{n}": 1 << (item.size - 1).bit_length() for n, item in enumerate(self.listed)}
         configs = (Config({"XBLOCK": BLOCK, **constants}, 4),)
-        x = Dim(axes, nest.variable(axes, "point"), "XBLOCK", 0)
-        p = self._printer([x], {})
+        x = Dim(axes, self.variable(axes, "point"), "XBLOCK", 0)
+        p = self.points_printer([x], {})
         most = []
         for n, (item, counts) in enumerate(zip(self.listed, self.counts, strict=True)):
             lanes, name = f"tl.arange(0, BLOCK{n})", p.fresh("most")
-            text = f"tl.load({p.pointer(counts.name)} + {lanes}, mask={lanes} < {item.size}, other=0)"
-            p.out.add(f"{name} = tl.max({text}, axis=0)", loop)
+            loaded = f"tl.load({p.pointer(counts.name)} + {lanes}, mask={lanes} < {item.size}, other=0)"
+            p.out.add(f"{name} = tl.max({loaded}, axis=0)", loop)
             most.append(name)
         p.out.enter(f"if {'*'.join(most)} > {MOST}:", loop)
         p.out.enter(f"for start in range(tl.program_id(0) * XBLOCK, {points}, {programs} * XBLOCK):")
@@ -311,16 +235,16 @@ class ListedAxes:
             found.append(name)
         hot = p.fresh("hot")
         p.out.add(f"{hot} = {'*'.join(found)} > {MOST}", loop)
-        scope = p.define([nest.value], scope)
-        text = p.text(nest.value, scope)
-        place = nest.out.offset(nest.targets)
-        where, mask = p.element(nest.out.name, place, scope, (), write=True, extra=[hot])
-        if nest.value.dtype != nest.out.dtype:
-            text = nest.writer.cast(text, nest.value.dtype, nest.out.dtype)
-        if nest.value.axes != set(axes):
-            text = f"{text} + tl.zeros([XBLOCK], {TRITON_TYPES[nest.out.dtype]})"
-        p.out.add(f'tl.atomic_add({where}, {bare(text)}{mask}, sem="relaxed")', loop)
-        nest.add(f"{nest.symbol}_often", p, [str(programs)], configs)
+        scope = p.define([self.value], scope)
+        added = p.text(self.value, scope)
+        place = self.out.offset(self.targets)
+        where, mask = p.element(self.out.name, place, scope, (), write=True, extra=[hot])
+        if self.value.dtype != self.out.dtype:
+            added = self.writer.cast(added, self.value.dtype, self.out.dtype)
+        if self.value.axes != set(axes):
+            added = grouped(f"{added} + tl.zeros([XBLOCK], {TRITON_TYPES[self.out.dtype]})")
+        p.out.add(f'tl.atomic_add({where}, {added.bare}{mask}, sem="relaxed")', loop)
+        self.add(f"{self.symbol}_often", p, [str(programs)], configs)
 
 
 def _largest(text: str, dims: int) -> str:

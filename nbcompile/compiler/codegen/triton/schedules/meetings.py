@@ -6,19 +6,16 @@ All programs must be on the chip together (``Launch.together``), for they wait f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
 from nbcompile.compiler.codegen.triton.accumulators import Accumulating, Online, accumulate_dtype
+from nbcompile.compiler.codegen.triton.dims import Scope
 from nbcompile.compiler.codegen.triton.expressions import TRITON_TYPES
-from nbcompile.compiler.codegen.triton.tile_printer import Dim, Scope, TilePrinter
+from nbcompile.compiler.codegen.triton.schedules.rows import RowsNest
 from nbcompile.compiler.kernel_ir.values import Reduction, Store
 from nbcompile.compiler.loop_ir.index import index
 from nbcompile.compiler.schedule.tiling import power
-
-if TYPE_CHECKING:
-    from nbcompile.compiler.codegen.triton.nests import Nest
 
 WAIT = '''@triton.jit
 def wait_for_all(counter, count):
@@ -34,20 +31,20 @@ class Meetings:
     """The meetings of one function; ``chunk`` points of a row are a part. Each reduction has one workspace of
     ``rows * parts`` results, each meeting a counter a row that starts at 0."""
 
-    def __init__(self, nest: Nest, p: TilePrinter, x: Dim, r: Dim, chunk: int) -> None:
-        self.nest, self.p, self.x, self.r, self.chunk = nest, p, x, r, chunk
-        self.parts, self.length = nest.plan.parts, r.extent.hint()
+    def __init__(self, nest: RowsNest, parts: int, chunk: int) -> None:
+        self.nest, self.p, self.x, self.r, self.chunk = nest, nest.p, nest.x, nest.r, chunk
+        self.parts, self.length = parts, nest.r.extent.hint()
         self.counters = 0
         self.loaded: dict[str, str] = {}  # the parts' names, by output
         nest.writer.helpers.setdefault("wait_for_all", WAIT)
-        p.used_names |= {"wait_for_all", "part", "GROUPS"}
+        self.p.used_names |= {"wait_for_all", "part", "GROUPS"}
 
     def publish(self, items: Sequence[Reduction]) -> None:
         """Store this part's results for the others."""
         p = self.p
         for item in items:
             size = self.x.extent * index(self.parts)
-            workspace = self.nest._workspace(item, "parts", self._dtype(item), size)
+            workspace = self.nest.workspace(f"{item.output}_parts", self._dtype(item), size)
             place = f"{p.pointer(workspace.name)} + {self.x.name} * {self.parts} + part"
             p.out.add(f"tl.store({place}, {p.reduced_text[item.output]})", [item.loop.id])
 
@@ -56,7 +53,7 @@ class Meetings:
         p, nest = self.p, self.nest
         name = f"{nest.group.loops[0].name}_arrived" + (f"_{self.counters}" if self.counters else "")
         self.counters += 1
-        pointer = p.pointer(nest.counter(name, self.x.extent).name)
+        pointer = p.pointer(nest.workspace(name, torch.int32, self.x.extent, zeroed=True).name)
         p.out.add(f"wait_for_all({pointer} + {self.x.name}, {self.parts})")
         whole = power(self.parts)
         lanes = f"tl.arange(0, {whole})"
@@ -90,14 +87,14 @@ class Meetings:
         total = p.fresh(pair.total.output)
         scaled = writer.op("exp", [f"({pivots} - {pivot})"], dtype, dtype)
         # a part without any number above -inf counts for nothing
-        scaled = f'tl.where({parts} == float("-inf"), 0.0, {scaled})'
-        product = f"{self.loaded[pair.total.output]} * {scaled}"
+        scaled_or_none = f'tl.where({parts} == float("-inf"), 0.0, {scaled})'
+        product = f"{self.loaded[pair.total.output]} * {scaled_or_none}"
         p.out.add(f"{total} = {accumulating.kept(writer.reduce('sum', product, place, dtype))}", loop)
         p.reduced_text[pair.total.output] = total
 
     def store_short(self, short: Sequence[Store], scope: Scope) -> None:
         """Store what is one value a row, by the program of its first part."""
-        p, results = self.p, self.nest._reduction_stores(split=False)
+        p, results = self.p, self.nest.reduction_stores(split=False)
         if results or short:
             scope = p.define([item.value for item in short], scope)
             p.out.enter("if part == 0:", axes=())

@@ -3,41 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from nbcompile.compiler.codegen.triton.block_printers import PointsPrinter
-from nbcompile.compiler.codegen.triton.tile_printer import Dim, TilePrinter
+from nbcompile.compiler.codegen.triton.dims import Dim
+from nbcompile.compiler.codegen.triton.nests import Nest
+from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
+from nbcompile.compiler.schedule.points import Bands, ByRows, Points, Square
 from nbcompile.compiler.stages import Config
 
-if TYPE_CHECKING:
-    from nbcompile.compiler.codegen.triton.nests import Nest
 
+class PointsNest(Nest):
+    """A run of points."""
 
-def print_points(nest: Nest) -> None:
-    """The one function of a group without reductions."""
-    plan = nest.plan
-    configs = plan.configs
-    p: TilePrinter
-    if plan.schedule == "square":
-        p, grid = _square(nest)
-    elif plan.schedule == "bands":
-        p, grid = _bands(nest)
-    elif plan.schedule == "lines":
-        p, grid = _lines(nest)
-    elif plan.x:
-        x = Dim(plan.x, nest.variable(plan.x, "point"), "XBLOCK", 0)
-        p = _printer(nest, [x])
-        grid = [f"cdiv({nest.size(p, x.extent)}, XBLOCK)"]
-        p.out.add(f"start = {nest.program(p, 0)} * XBLOCK")
-        nest.declare(p, x, "start", configs)
-    else:
-        p, grid, configs = nest.printer([]), ["1"], (Config({}, 1),)
-    nest.store_all(p, nest.values.stores, {})
-    nest.add(nest.symbol, p, grid, configs)
+    plan: Points | Square | Bands | ByRows
 
+    def write(self) -> None:
+        p, grid, configs = self.head()
+        self.store_all(p, self.values.stores, {})
+        self.add(self.symbol, p, grid, configs)
 
-def _printer(nest: Nest, dims: list[Dim]) -> TilePrinter:
-    return PointsPrinter(nest.values, nest.buffers, nest.writer, dims, nest.letters)
+    def head(self) -> tuple[TilePrinter, list[str], Sequence[Config]]:
+        """The function's printer, with the points of a program declared, its grid and its configs."""
+        if not self.plan.x:
+            return self.printer([]), ["1"], (Config({}, 1),)
+        x = Dim(self.plan.x, self.variable(self.plan.x, "point"), "XBLOCK", 0)
+        p = self.points_printer([x])
+        grid = [f"cdiv({self.size(p, x.extent)}, XBLOCK)"]
+        p.out.add(f"start = {self.program(p, 0)} * XBLOCK")
+        self.declare(p, x, "start", self.plan.configs)
+        return p, grid, self.plan.configs
+
+    def points_printer(self, dims: list[Dim]) -> TilePrinter:
+        """A printer of tiles whose last dimension starts at ``start``."""
+        return PointsPrinter(self.values, self.buffers, self.writer, dims, self.letters)
 
 
 def _tell_start(p: TilePrinter, start: str, configs: Sequence[Config]) -> None:
@@ -45,52 +43,71 @@ def _tell_start(p: TilePrinter, start: str, configs: Sequence[Config]) -> None:
         p.starts["YBLOCK"] = start
 
 
-def _square(nest: Nest) -> tuple[TilePrinter, list[str]]:
-    plan, configs = nest.plan, nest.plan.configs
-    y = Dim(plan.y, nest.variable(plan.y, "other"), "YBLOCK", 0)
-    x = Dim(plan.x, nest.variable(plan.x, "point"), "XBLOCK", 1)
-    p = _printer(nest, [y, x])
-    y.first, x.first = f"({nest.program(p, 0)} == 0)", f"({nest.program(p, 1)} == 0)"
-    nest.declare(p, y, f"{nest.program(p, 0)} * YBLOCK", configs)
-    _tell_start(p, f"({nest.program(p, 0)} * YBLOCK)", configs)
-    p.out.add(f"start = {nest.program(p, 1)} * XBLOCK")
-    nest.declare(p, x, "start", configs)
-    return p, [f"cdiv({nest.size(p, y.extent)}, YBLOCK)", f"cdiv({nest.size(p, x.extent)}, XBLOCK)"]
+class SquareNest(PointsNest):
+    """A square of two axes."""
+
+    plan: Square
+
+    def head(self) -> tuple[TilePrinter, list[str], Sequence[Config]]:
+        plan, configs = self.plan, self.plan.configs
+        y = Dim(plan.y, self.variable(plan.y, "other"), "YBLOCK", 0)
+        x = Dim(plan.x, self.variable(plan.x, "point"), "XBLOCK", 1)
+        p = self.points_printer([y, x])
+        y.first, x.first = f"({self.program(p, 0)} == 0)", f"({self.program(p, 1)} == 0)"
+        self.declare(p, y, f"{self.program(p, 0)} * YBLOCK", configs)
+        _tell_start(p, f"({self.program(p, 0)} * YBLOCK)", configs)
+        p.out.add(f"start = {self.program(p, 1)} * XBLOCK")
+        self.declare(p, x, "start", configs)
+        return (
+            p,
+            [f"cdiv({self.size(p, y.extent)}, YBLOCK)", f"cdiv({self.size(p, x.extent)}, XBLOCK)"],
+            configs,
+        )
 
 
-def _bands(nest: Nest) -> tuple[TilePrinter, list[str]]:
-    plan, configs = nest.plan, nest.plan.configs
-    y = Dim(plan.y, nest.variable(plan.y, "row"), "YBLOCK", 0)
-    x = Dim(plan.x, nest.variable(plan.x, "point"), "XBLOCK", 1)
-    z = Dim(plan.outer, nest.variable(plan.outer, "outside"), "", None)
-    p = _printer(nest, [*([z] if z.axes else []), y, x])
-    across = f"cdiv({nest.size(p, x.extent)}, XBLOCK)"
-    band = f"{nest.program(p, 0)} // tl.{across}"
-    grid = f"cdiv({nest.size(p, y.extent)}, YBLOCK) * {across}"
-    if z.axes:
-        down = f"tl.cdiv({nest.size(p, y.extent)}, YBLOCK)"
-        p.out.add(f"{z.name} = {band} // {down}")
-        p.declare_axes(z)
-        z.first = f"({z.name} == 0)"
-        band, grid = f"{band} % {down}", f"{nest.size(p, z.extent)} * {grid}"
-    y.first, x.first = f"({band} == 0)", f"({nest.program(p, 0)} % tl.{across} == 0)"
-    nest.declare(p, y, f"{band} * YBLOCK", configs)
-    _tell_start(p, f"({band} * YBLOCK)", configs)
-    p.out.add(f"start = {nest.program(p, 0)} % tl.{across} * XBLOCK")
-    nest.declare(p, x, "start", configs)
-    return p, [grid]
+class BandsNest(PointsNest):
+    """Pieces of neighbouring rows."""
+
+    plan: Bands
+
+    def head(self) -> tuple[TilePrinter, list[str], Sequence[Config]]:
+        plan, configs = self.plan, self.plan.configs
+        y = Dim(plan.y, self.variable(plan.y, "row"), "YBLOCK", 0)
+        x = Dim(plan.x, self.variable(plan.x, "point"), "XBLOCK", 1)
+        z = Dim(plan.outer, self.variable(plan.outer, "outside"), "", None)
+        p = self.points_printer([*([z] if z.axes else []), y, x])
+        across = f"cdiv({self.size(p, x.extent)}, XBLOCK)"
+        band = f"{self.program(p, 0)} // tl.{across}"
+        grid = f"cdiv({self.size(p, y.extent)}, YBLOCK) * {across}"
+        if z.axes:
+            down = f"tl.cdiv({self.size(p, y.extent)}, YBLOCK)"
+            p.out.add(f"{z.name} = {band} // {down}")
+            p.declare_axes(z)
+            z.first = f"({z.name} == 0)"
+            band, grid = f"{band} % {down}", f"{self.size(p, z.extent)} * {grid}"
+        y.first, x.first = f"({band} == 0)", f"({self.program(p, 0)} % tl.{across} == 0)"
+        self.declare(p, y, f"{band} * YBLOCK", configs)
+        _tell_start(p, f"({band} * YBLOCK)", configs)
+        p.out.add(f"start = {self.program(p, 0)} % tl.{across} * XBLOCK")
+        self.declare(p, x, "start", configs)
+        return p, [grid], configs
 
 
-def _lines(nest: Nest) -> tuple[TilePrinter, list[str]]:
-    plan, configs = nest.plan, nest.plan.configs
-    x = Dim(plan.x, nest.variable(plan.x, "row"), "XBLOCK", None)
-    r = Dim(plan.r, nest.variable(plan.r, "within"), "RBLOCK", 0)
-    p = _printer(nest, [x, r])
-    # neighbours in memory at the same time: where rows start off sectors, two blocks write parts of one
-    across = f"cdiv({nest.size(p, r.extent)}, RBLOCK)"
-    p.out.add(f"{x.name} = {nest.program(p, 0)} // tl.{across}")
-    p.declare_axes(x)
-    x.first, r.first = f"({x.name} == 0)", f"({nest.program(p, 0)} % tl.{across} == 0)"
-    p.out.add(f"start = {nest.program(p, 0)} % tl.{across} * RBLOCK")
-    nest.declare(p, r, "start", configs)
-    return p, [f"{nest.size(p, x.extent)} * {across}"]
+class LinesNest(PointsNest):
+    """A part of one row."""
+
+    plan: ByRows
+
+    def head(self) -> tuple[TilePrinter, list[str], Sequence[Config]]:
+        plan, configs = self.plan, self.plan.configs
+        x = Dim(plan.x, self.variable(plan.x, "row"), "XBLOCK", None)
+        r = Dim(plan.r, self.variable(plan.r, "within"), "RBLOCK", 0)
+        p = self.points_printer([x, r])
+        # neighbours in memory at the same time: where rows start off sectors, two blocks write parts of one
+        across = f"cdiv({self.size(p, r.extent)}, RBLOCK)"
+        p.out.add(f"{x.name} = {self.program(p, 0)} // tl.{across}")
+        p.declare_axes(x)
+        x.first, r.first = f"({x.name} == 0)", f"({self.program(p, 0)} % tl.{across} == 0)"
+        p.out.add(f"start = {self.program(p, 0)} % tl.{across} * RBLOCK")
+        self.declare(p, r, "start", configs)
+        return p, [f"{self.size(p, x.extent)} * {across}"], configs

@@ -12,30 +12,22 @@ from dataclasses import dataclass
 
 import torch
 
-from nbcompile.compiler.codegen.printed import PrintedKernel
 from nbcompile.compiler.codegen.triton.block_printers import RowsPrinter, chunk_of, declare_slab, staged
+from nbcompile.compiler.codegen.triton.dims import Dim, Scope
+from nbcompile.compiler.codegen.triton.expression import Expression, named
 from nbcompile.compiler.codegen.triton.expressions import TRITON_TYPES, TritonWriter
-from nbcompile.compiler.codegen.triton.nests import Nest
-from nbcompile.compiler.codegen.triton.tile_printer import Dim, Scope, TilePrinter, bare
+from nbcompile.compiler.codegen.triton.schedules.rows import RowsNest
+from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.kernel_ir.values import KernelValues, Value
-from nbcompile.compiler.loop_ir.fused import Group
-from nbcompile.compiler.loop_ir.index import ONE, index
-from nbcompile.compiler.loop_ir.nodes import Buffer
-from nbcompile.compiler.schedule.scans import goes_backwards, scan_tiling, scans_of
-from nbcompile.compiler.schedule.tiling import Tiling, extent_of, power
+from nbcompile.compiler.loop_ir.index import index
+from nbcompile.compiler.schedule.rows import RowSchedule
+from nbcompile.compiler.schedule.scans import WalkedScan, goes_backwards, scans_of
+from nbcompile.compiler.schedule.schedule import Work
+from nbcompile.compiler.schedule.tiling import extent_of, power
 from nbcompile.compiler.stages import Config
-from nbcompile.targets import Target
 
 _COMBINES = {"sum": "plus", "prod": "multiply", "logsumexp": "log_add_exp"}
 _SIGNS = {"sum": "+", "prod": "*"}
-
-
-def print_scan(
-    group: Group, buffers: Mapping[str, Buffer], writer: TritonWriter, comment: Sequence[str], target: Target
-) -> tuple[PrintedKernel, str]:
-    """The Triton functions of a group that holds scans, and the schedule's name."""
-    values, plan = scan_tiling(group, dict(buffers), target)
-    return ScanNest(group, values, plan, buffers, writer).print(comment), f"scan, {plan.title}"
 
 
 @dataclass(frozen=True)
@@ -50,16 +42,13 @@ class Scan:
     position: Value | None
 
 
-class ScanNest(Nest):
-    """The functions of a group that holds scans."""
+class ScanNest(RowsNest):
+    """What is said of scans, however their rows are cut up."""
 
-    def __init__(
-        self, group: Group, values: KernelValues, plan: Tiling, buffers: Mapping[str, Buffer],
-        writer: TritonWriter,
-    ) -> None:  # fmt: skip
-        super().__init__(group, values, plan, buffers, writer)
-        self.scans = _together(values)
-        self.backwards = goes_backwards(group)
+    def __init__(self, work: Work, plan: RowSchedule, writer: TritonWriter) -> None:
+        super().__init__(work, plan, writer)
+        self.scans = _together(self.values)
+        self.backwards = goes_backwards(self.group)
 
     # -- combining ---------------------------------------------------------------------------------------
 
@@ -104,9 +93,10 @@ class ScanNest(Nest):
     def operands(self, scan: Scan, p: TilePrinter, r: Dim, scope: Scope, masked: bool) -> list[str]:
         """The tiles to scan: the value at every point, and where it stands along the scan; ``masked``: what
         changes nothing where there is no point."""
-        text, value = p.text(scan.operand, scope), scan.operand
+        operand, value = p.text(scan.operand, scope), scan.operand
+        text = str(operand)
         if value.kind == "const":
-            text = p.full(bare(text), value.dtype)
+            text = p.full(operand.bare, value.dtype)
         elif len(p.dims_of(value.axes)) < len(p.shape):
             text = f"tl.broadcast_to({text}, {p.shape_text()})"
         found = [text]
@@ -127,7 +117,7 @@ class ScanNest(Nest):
         the lane whose values are carried out of it."""
         axis = r.place or 0
         for scan in self.scans:
-            scope = p.define(self._shared([scan.operand]), scope, always=True)
+            scope = p.define(self.shared([scan.operand]), scope, always=True)
             # forwards, what comes before a point is there; the end of a row is where it may not be
             given = self.operands(scan, p, r, scope, masked=self.backwards)
             made = self.names(scan, p, "")
@@ -136,7 +126,7 @@ class ScanNest(Nest):
             way = ", reverse=True" if self.backwards else ""
             call = f"tl.associative_scan({_tuple(given)}, {axis}, {self.combine(scan)}{way})"
             if before and scan.position is None:
-                p.out.add(f"{left} = {bare(self.joined(scan, before, [call]))}", scan.origin)
+                p.out.add(f"{left} = {self.joined(scan, before, [call])}", scan.origin)
             else:
                 p.out.add(f"{left} = {call}", scan.origin)
                 if before:
@@ -146,30 +136,39 @@ class ScanNest(Nest):
                 p.out.add(f"{name} = {ended}", scan.origin)
             scope = dict(scope)
             if scan.value is not None:
-                scope[scan.value.number] = made[0]
+                scope[scan.value.number] = named(made[0])
             if scan.position is not None:
-                scope[scan.position.number] = made[1] if p.wide else f"{made[1]}.to(tl.int64)"
+                wide = Expression(f"{made[1]}.to(tl.int64)")
+                scope[scan.position.number] = named(made[1]) if p.wide else wide
         return scope
 
     def kept(self, p: TilePrinter, text: str) -> str:
         """What was reduced along the row as a row's value in the tile's shape."""
         return text if len(p.shape) == 1 else f"{text}[:, None]"
 
-    # -- a row at once -----------------------------------------------------------------------------------
 
-    def _whole_rows(self, p: TilePrinter, x: Dim, r: Dim, configs: Sequence[Config]) -> None:
-        grid = self._declare_rows(p, x, configs)
+class HeldScanNest(ScanNest):
+    """Whole rows, each scanned at once."""
+
+    def write(self) -> None:
+        p, x, r, configs = self.p, self.x, self.r, self.configs
+        grid = self.declare_rows(p, x, configs)
         self.declare(p, r, "", configs)
         self.store_all(p, self.values.stores, self.scan_all(p, r, {}, {}))
         self.add(self.symbol, p, grid, configs)
 
-    # -- rows walked in blocks ---------------------------------------------------------------------------
 
-    def _walked_rows(self, p: RowsPrinter, x: Dim, r: Dim, configs: Sequence[Config]) -> None:
+class WalkedScanNest(ScanNest):
+    """Rows walked in blocks, by one program or in slabs."""
+
+    plan: WalkedScan
+
+    def write(self) -> None:
+        p, x, r, configs = self.p, self.x, self.r, self.configs
         split = self.plan.slabs > 1
         if split:
-            self._totals(p, x, r, configs)
-        grid = self._declare_rows(p, x, configs)
+            self._totals(x, r, configs)
+        grid = self.declare_rows(p, x, configs)
         # the last slabs first: what the first function has read last is what the L2 still holds
         bounds = self._bounds(p, r, configs, grid, f"{self.plan.slabs - 1} - {self.program(p, 1)}")
         carried = {scan.name: self.names(scan, p, "before") for scan in self.scans}
@@ -193,14 +192,15 @@ class ScanNest(Nest):
     ) -> None:
         """The head of the loop over blocks, and where the present one is."""
         start, end = bounds
-        p.block_start, r.mask = "start", ""
+        offset, r.mask = "start", ""
         if backwards:
             blocks = f"(tl.cdiv({end}, {r.block}) - 1) * {r.block}"
             if start != "0":
                 blocks = f"2 * {start} + (tl.cdiv({end} - {start}, {r.block}) - 1) * {r.block}"
-            p.block_start = f"({blocks} - start)"
+            offset = f"{blocks} - start"
+        p.block_start = f"({offset})" if backwards else offset
         p.out.enter(f"for start in {staged(configs, f'{start}, {end}, {r.block}')}:", axes=r.axes)
-        p.out.add(f"{r.name} = {p.lanes(r, offset=bare(p.block_start))}")
+        p.out.add(f"{r.name} = {p.lanes(r, offset=offset)}")
         if not self._whole_blocks(r, configs):
             r.mask = p.fresh(f"{r.name}_in")
             p.out.add(f"{r.mask} = {r.name} < {end}")
@@ -238,20 +238,16 @@ class ScanNest(Nest):
         found = []
         for word, dtype in zip(("totals", "totals_at"), self.types(scan, p), strict=False):
             name = f"{scan.name}_{word}"
-            if name not in self.buffers:
-                size = extent_of(self.plan.x) * index(self.plan.slabs)
-                self.buffers[name] = Buffer(name, (size,), (ONE,), dtype)
-                self.workspaces.append(self.buffers[name])
-            found.append(p.pointer(name))
+            size = extent_of(self.plan.x) * index(self.plan.slabs)
+            found.append(p.pointer(self.workspace(name, dtype, size).name))
         return found
 
-    def _totals(self, like: RowsPrinter, x: Dim, r: Dim, configs: Sequence[Config]) -> None:
+    def _totals(self, x: Dim, r: Dim, configs: Sequence[Config]) -> None:
         """The function that finds what each slab of each row comes to."""
         x, r = Dim(x.axes, x.name, x.block, x.place), Dim(r.axes, r.name, r.block, r.place)
-        dims = [x, r] if len(like.dims) == 2 else [r]
-        p = RowsPrinter(self.values, self.buffers, self.writer, dims, self.letters)
-        p.r, p.reread = r, True
-        grid = self._declare_rows(p, x, configs)
+        p = self.rows_printer(x, r)
+        p.reread = True
+        grid = self.declare_rows(p, x, configs)
         bounds = self._bounds(p, r, configs, grid, self.program(p, 1))
         running = {scan.name: self.names(scan, p, "total") for scan in self.scans}
         for scan in self.scans:
@@ -259,7 +255,7 @@ class ScanNest(Nest):
         scope = p.hoist([scan.operand for scan in self.scans], self.inside, {})
         self._block(p, r, configs, bounds, False)
         for scan in self.scans:
-            scope = p.define(self._shared([scan.operand]), scope, always=True)
+            scope = p.define(self.shared([scan.operand]), scope, always=True)
             names = running[scan.name]
             now = self.operands(scan, p, r, scope, masked=True)
             p.out.add(f"{', '.join(names)} = {self.joined(scan, names, now)}", scan.origin)
@@ -296,7 +292,7 @@ class ScanNest(Nest):
         """Where the total of a slab is kept: rows side by side."""
         if not x.axes and x.place is None:
             return slab
-        return f"{slab} * {self._factor(p, x.extent)} + {x.name}"
+        return f"{slab} * {self.factor(p, x.extent)} + {x.name}"
 
 
 def _together(values: KernelValues) -> list[Scan]:

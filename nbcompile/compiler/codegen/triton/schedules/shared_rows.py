@@ -8,29 +8,29 @@ so far, and combines them. So all programs must be on the chip together (``Launc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from nbcompile.compiler.codegen.triton.accumulators import Accumulating, Online, accumulate_dtype, find_online
+from nbcompile.compiler.codegen.triton.dims import Scope
+from nbcompile.compiler.codegen.triton.expression import Expression, grouped
+from nbcompile.compiler.codegen.triton.expressions import TritonWriter
 from nbcompile.compiler.codegen.triton.schedules.meetings import Meetings, at_infinity
-from nbcompile.compiler.codegen.triton.tile_printer import Dim, Scope, bare
+from nbcompile.compiler.codegen.triton.schedules.rows import RowsNest
 from nbcompile.compiler.kernel_ir.values import Reduction, walk_values
-from nbcompile.compiler.stages import Config
-
-if TYPE_CHECKING:
-    from nbcompile.compiler.codegen.triton.block_printers import RowsPrinter
-    from nbcompile.compiler.codegen.triton.nests import Nest
+from nbcompile.compiler.schedule.schedule import Work
+from nbcompile.compiler.schedule.shared_rows import SharedRows
 
 
-class SharedRows:
-    """Prints the schedule of rows that several programs share."""
+class SharedRowsNest(RowsNest):
+    """Rows that several programs hold together."""
 
-    def __init__(self, nest: Nest, p: RowsPrinter, x: Dim, r: Dim, configs: Sequence[Config]) -> None:
-        self.nest, self.p, self.x, self.r, self.configs = nest, p, x, r, configs
-        self.plan, self.values = nest.plan, nest.values
-        self.parts = self.plan.parts
+    plan: SharedRows
+
+    def __init__(self, work: Work, plan: SharedRows, writer: TritonWriter) -> None:
+        super().__init__(work, plan, writer)
+        self.parts = plan.parts
         # one sum for each maximum: others of the same wait until it is known
         self.online = list({pair.top.output: pair for pair in reversed(find_online(self.values))}.values())
-        self.meetings = Meetings(nest, p, x, r, self.chunk)
+        self.meetings = Meetings(self, plan.parts, self.chunk)
         self.pivot = self.own_top = self.below = ""  # of the pair of maximum and sum under way
 
     @property
@@ -43,27 +43,27 @@ class SharedRows:
         """Points of a part: the block of the tile."""
         return self.configs[0].constants["RBLOCK"]
 
-    def print(self) -> None:
-        p, nest, x, r = self.p, self.nest, self.x, self.r
-        p.out.add(f"part = {nest.program(p, 0)} % {self.parts}")
+    def write(self) -> None:
+        p, x, r = self.p, self.x, self.r
+        p.out.add(f"part = {self.program(p, 0)} % {self.parts}")
         p.out.add(f"{r.name} = {p.lanes(r, offset=f'part * {self.chunk}')}")
         if self.length % self.chunk:
             r.mask = p.fresh(f"{r.name}_in")
             p.out.add(f"{r.mask} = {r.name} < {self.length}")
         p.declare_axes(r)
         p.block_start = f"part * {self.chunk}"
-        rows = nest.size(p, x.extent)
-        first = f"{nest.program(p, 0)} // {self.parts}"
+        rows = self.size(p, x.extent)
+        first = f"{self.program(p, 0)} // {self.parts}"
         p.out.enter(f"for start in range({first}, {rows}, GROUPS):", axes=x.axes)
         p.out.add(f"{x.name} = start")
         p.declare_axes(x)
         scope = self._reduce()
-        full, short = nest._row_stores()
-        nest.store_all(p, full, scope)
+        full, short = self.row_stores()
+        self.store_all(p, full, scope)
         self.meetings.store_short(short, scope)
         p.out.leave()
         grid = [f"{self.parts} * GROUPS"]
-        nest.add(nest.symbol, p, grid, self.configs).together = True
+        self.add(self.symbol, p, grid, self.configs).together = True
 
     # -- reductions ---------------------------------------------------------------------------------------
 
@@ -127,8 +127,8 @@ class SharedRows:
         users = [item.value for item in self.values.stores]
         if value not in walk_values(users):
             return scope
-        p, writer = self.p, self.nest.writer
-        dtype = accumulate_dtype(pair.top, self.nest.buffers[pair.top.output].dtype)
+        p, writer = self.p, self.writer
+        dtype = accumulate_dtype(pair.top, self.buffers[pair.top.output].dtype)
         whole, own = p.reduced_text[pair.top.output], self.own_top
         scale = p.fresh("scale")
         text = writer.op("exp", [f"({self.pivot} - {whole})"], dtype, dtype)
@@ -137,20 +137,20 @@ class SharedRows:
             text = writer.op("exp", [f"({self.pivot} - {finite})"], dtype, dtype)
         nothing = f'({own} == float("-inf")) & ({whole} != float("-inf"))'
         p.out.add(f"{scale} = tl.where({nothing}, 0.0, {text})", [pair.total.loop.id])
-        return {**scope, value.number: f"({self.below} * {scale})"}
+        return {**scope, value.number: grouped(f"{self.below} * {scale}")}
 
     def _partial_total(self, pair: Online, scope: Scope) -> None:
         """The part's sum of exponentials below the part's own maximum."""
-        p, nest = self.p, self.nest
-        dtype = accumulate_dtype(pair.top, nest.buffers[pair.top.output].dtype)
-        value = Accumulating(p, self.r.place or 0)._spread(pair.top, p.text(pair.top.value, scope), False)
-        exponential = nest.writer.op("exp", [f"({bare(value)} - {self.pivot})"], dtype, dtype)
+        p = self.p
+        dtype = accumulate_dtype(pair.top, self.buffers[pair.top.output].dtype)
+        value = Accumulating(p, self.r.place or 0).spread(pair.top, p.text(pair.top.value, scope), False)
+        exponential = self.writer.op("exp", [f"({value.bare} - {self.pivot})"], dtype, dtype)
         if self.r.mask:
-            exponential = f"tl.where({self.r.mask}, {bare(exponential)}, 0.0)"
+            exponential = Expression(f"tl.where({self.r.mask}, {exponential.bare}, 0.0)")
         self.below = p.fresh("below")  # the exponentials, kept for what is stored
-        p.out.add(f"{self.below} = {bare(exponential)}", [pair.total.loop.id])
+        p.out.add(f"{self.below} = {exponential.bare}", [pair.total.loop.id])
         name = p.fresh(pair.total.output)
-        reduced = nest.writer.reduce("sum", self.below, self.r.place or 0, dtype)
+        reduced = self.writer.reduce("sum", self.below, self.r.place or 0, dtype)
         p.out.add(f"{name} = {Accumulating(p, self.r.place or 0).kept(reduced)}", [pair.total.loop.id])
         p.reduced_text[pair.total.output] = name
 

@@ -7,61 +7,53 @@ read from memory, the next one finds there. After each walk the programs meet an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from nbcompile.compiler.codegen.triton.dims import Scope
+from nbcompile.compiler.codegen.triton.expressions import TritonWriter
 from nbcompile.compiler.codegen.triton.schedules.meetings import Meetings
-from nbcompile.compiler.codegen.triton.schedules.walked_rows import WalkedRows
-from nbcompile.compiler.codegen.triton.tile_printer import Dim, Scope
-from nbcompile.compiler.stages import Config
-
-if TYPE_CHECKING:
-    from nbcompile.compiler.codegen.triton.block_printers import RowsPrinter
-    from nbcompile.compiler.codegen.triton.nests import Nest
+from nbcompile.compiler.codegen.triton.schedules.walked_rows import WalkedRowsNest
+from nbcompile.compiler.kernel_ir.values import Reduction
+from nbcompile.compiler.schedule.schedule import Work
+from nbcompile.compiler.schedule.shared_rows import SharedWalks
 
 
-class SharedWalks(WalkedRows):
-    """Prints the schedule of walked rows that several programs share: one row after the other for each of
-    ``GROUPS`` groups of ``parts`` programs."""
+class SharedWalksNest(WalkedRowsNest):
+    """One row after the other for each of ``GROUPS`` groups of ``parts`` programs."""
 
-    def __init__(self, nest: Nest, p: RowsPrinter, x: Dim, r: Dim, configs: Sequence[Config]) -> None:
-        super().__init__(nest, p, x, r, configs)
-        self.split, self.online = True, []
-        length = r.extent.hint()
-        self.chunk = -(-length // (self.quantum * self.plan.parts)) * self.quantum
-        self.meetings = Meetings(nest, p, x, r, self.chunk)
+    plan: SharedWalks
+    split = True
 
-    def _chunk(self, length: str) -> str:
+    def __init__(self, work: Work, plan: SharedWalks, writer: TritonWriter) -> None:
+        super().__init__(work, plan, writer)
+        length = self.r.extent.hint()
+        self.chunk = -(-length // (self.quantum * plan.parts)) * self.quantum
+        self.meetings = Meetings(self, plan.parts, self.chunk)
+
+    def chunk_text(self, length: str) -> str:
         return str(self.chunk)
 
-    def print(self) -> None:
-        p, nest, x = self.p, self.nest, self.x
-        program, parts = nest.program(p, 0), self.plan.parts
+    def write(self) -> None:
+        p, x = self.p, self.x
+        program, parts = self.program(p, 0), self.plan.parts
         p.used_names |= {"first", "end"}
         p.out.add(f"part = {program} % {parts}")
         p.out.add(f"first = part * {self.chunk}")
-        p.out.add(f"end = tl.minimum(first + {self.chunk}, {nest.size(p, self.r.extent)})")
+        p.out.add(f"end = tl.minimum(first + {self.chunk}, {self.size(p, self.r.extent)})")
         p.out.enter(
-            f"for {x.name} in range({program} // {parts}, {nest.size(p, x.extent)}, GROUPS):", axes=x.axes
+            f"for {x.name} in range({program} // {parts}, {self.size(p, x.extent)}, GROUPS):", axes=x.axes
         )
         p.declare_axes(x)
-        self._find_line()
-        full, short = nest._row_stores()
-        last = max([*self.levels.values(), *(self.level(item.value) for item in full)], default=0)
-        scope: Scope = {}
-        for number in range(last + 1):
-            batch = [item for item in self.values.reductions if self.levels[item.output] == number]
-            stores = [item for item in full if (last if item.last else self.level(item.value)) == number]
-            if not batch and not stores:
-                continue
-            p.reread, p.last = number < last, number == last and last > 0
-            scope = self.walk(number, batch, stores, scope, ("first", "end"))
-            if batch:
-                self.meetings.publish(batch)
-                self.meetings.wait(batch)
-                for item in batch:
-                    if not item.mean:
-                        self.meetings.combine(item)
-        p.block_start = ""
+        self.find_line()
+        short, scope = self.walks(("first", "end"))
         self.meetings.store_short(short, scope)
         p.out.leave()
-        nest.add(nest.symbol, p, [f"{parts} * GROUPS"], self.configs).together = True
+        self.add(self.symbol, p, [f"{parts} * GROUPS"], self.configs).together = True
+
+    def met(self, reductions: Sequence[Reduction], scope: Scope) -> Scope:
+        if reductions:
+            self.meetings.publish(reductions)
+            self.meetings.wait(reductions)
+            for item in reductions:
+                if not item.mean:
+                    self.meetings.combine(item)
+        return scope

@@ -10,25 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
-from nbcompile.compiler.codegen.printed import Lines
 from nbcompile.compiler.codegen.triton.accumulators import Accumulating, accumulate_dtype, find_online
 from nbcompile.compiler.codegen.triton.aligned_rows import odd_rows
-from nbcompile.compiler.codegen.triton.block_printers import chunk_of, declare_slab, staged
-from nbcompile.compiler.codegen.triton.tile_printer import Dim, Scope, TilePrinter, bare
+from nbcompile.compiler.codegen.triton.block_printers import chunk_of, staged
+from nbcompile.compiler.codegen.triton.dims import Scope
+from nbcompile.compiler.codegen.triton.expressions import TritonWriter
+from nbcompile.compiler.codegen.triton.schedules.summed_rows import SumsNest
 from nbcompile.compiler.kernel_ir.values import Reduction, Store, Value
 from nbcompile.compiler.loop_ir.index import ONE, Axis, IndexExpr, index
-from nbcompile.compiler.loop_ir.nodes import hint_product
 from nbcompile.compiler.loop_ir.versions import Part
-from nbcompile.compiler.schedule.tiling import extent_of
-from nbcompile.compiler.stages import Config
-
-if TYPE_CHECKING:
-    from nbcompile.compiler.codegen.triton.block_printers import RowsPrinter
-    from nbcompile.compiler.codegen.triton.nests import Nest
+from nbcompile.compiler.schedule.rows import RowSchedule
+from nbcompile.compiler.schedule.schedule import Work
 
 
 @dataclass(frozen=True)
@@ -55,18 +50,20 @@ class Piece:
     line: Line | None = None
 
 
-class WalkedRows:
-    """The looped form of the schedule *rows*."""
+class WalkedRowsNest(SumsNest):
+    """Rows walked by a program each, with sums over them or without."""
 
-    def __init__(self, nest: Nest, p: RowsPrinter, x: Dim, r: Dim, configs: Sequence[Config]) -> None:
-        self.nest, self.p, self.x, self.r, self.configs = nest, p, x, r, configs
-        self.plan, self.values = nest.plan, nest.values
-        self.split = self.plan.split
+    unrolled = False
+    """Whether the walk over a short row is written out."""
+    split = False
+    """Whether a row's results are left in parts, which are combined later."""
+
+    def __init__(self, work: Work, plan: RowSchedule, writer: TritonWriter) -> None:
+        super().__init__(work, plan, writer)
         self.online = [] if self.split else find_online(self.values)
         self.line: Line | None = None
-        self.joined_line = ""  # names the lane and the axis beside it, if they are not all of the row's axes
         self.levels: dict[str, int] = {}
-        self.row_sums = [item for item in self.values.reductions if item.split and nest.is_row_sum(item)]
+        self.row_sums = [item for item in self.values.reductions if item.split and self.is_row_sum(item)]
         joined = {pair.total.output: pair.top.output for pair in self.online}
         for item in self.values.reductions:
             if item.output in joined:
@@ -80,16 +77,26 @@ class WalkedRows:
         """Walks that must be complete before ``value`` is known."""
         return max((self.levels[name] + 1 for name in value.reductions if name in self.levels), default=0)
 
-    def print(self) -> None:
-        p, nest = self.p, self.nest
-        head, apart = p.out, bool(self.plan.lanes) and not self.plan.total
-        grid = self._declare_lanes() if apart else nest._declare_rows(p, self.x, self.configs)
-        self._find_line()
-        bounds = ("0", nest.size(p, self.r.extent))
-        if self.split:
-            bounds = declare_slab(p, nest.program(p, 1), self._chunk(bounds[1]), bounds[1])
-            grid.append(str(self.plan.slabs))
-        full, short = nest._row_stores()
+    def write(self) -> None:
+        p = self.p
+        grid = self.declare_rows(p, self.x, self.configs)
+        self.find_line()
+        short, scope = self.walks(("0", self.size(p, self.r.extent)))
+        self.store_results(p, self.reduction_stores(split=False))
+        scope = p.define([*(item.value for item in self.row_sums), *(item.value for item in short)], scope)
+        for item in self.row_sums:
+            self._keep_block(item, scope)
+        self.store_all(p, short, scope)
+        self.add(self.symbol, p, grid, self.configs, self.x.axes)
+        sums = [item for item in self.values.reductions if item.split]
+        if sums:
+            self.finish_sums(sums)
+
+    def walks(self, bounds: tuple[str, str]) -> tuple[list[Store], Scope]:
+        """Every walk over the row, with what is stored of it; returns what is left to store, one value a row,
+        and the scope of what is known."""
+        p = self.p
+        full, short = self.row_stores()
         walked = [self.levels[item.output] for item in self.values.reductions if item not in self.row_sums]
         last = max([*walked, *(self.level(item.value) for item in full)], default=0)
         scope: Scope = {}
@@ -102,38 +109,26 @@ class WalkedRows:
             if reductions or stores:
                 p.reread, p.last = number < last, number == last and last > 0
                 scope = self.walk(number, reductions, stores, scope, bounds)
+                scope = self.met(reductions, scope)
         p.block_start = ""
-        if self.split:
-            parts = [item for item in self.values.reductions if not item.split]
-            self._keep_parts(parts)
-            if apart:
-                self._declare_read(head)
-            nest.add(nest.symbol, p, grid, self.configs)
-            self._finish(parts, short)
-            return
-        nest.store_results(p, nest._reduction_stores(split=False))
-        scope = p.define([*(item.value for item in self.row_sums), *(item.value for item in short)], scope)
-        for item in self.row_sums:
-            self._keep_block(item, scope)
-        nest.store_all(p, short, scope)
-        nest.add(nest.symbol, p, grid, self.configs, self.x.axes)
-        sums = [item for item in self.values.reductions if item.split]
-        if sums:
-            nest._finish_sums(sums)
+        return short, scope
 
-    # -- one walk ---------------------------------------------------------------------------------------
+    def met(self, reductions: Sequence[Reduction], scope: Scope) -> Scope:
+        """The scope after a walk, whose results other programs may have parts of."""
+        del reductions
+        return scope
 
     def walk(
         self, number: int, reductions: Sequence[Reduction], stores: Sequence[Store], scope: Scope,
         bounds: tuple[str, str],
     ) -> Scope:  # fmt: skip
         """One pass over the row; returns the scope of what is known after it."""
-        p, nest, r = self.p, self.nest, self.r
+        p, r = self.p, self.r
         pairs = [pair for pair in self.online if pair.top in reductions]
         paired = {item.output for pair in pairs for item in (pair.top, pair.total)}
         plain = [item for item in reductions if not item.split and item.output not in paired]
         sums = [item for item in reductions if item.split]
-        totals = [item for item in sums if nest._kept_of(item) == ONE]
+        totals = [item for item in sums if self.kept_of(item) == ONE]
         roots = [item.value for item in (*plain, *sums) if not item.mean]
         roots += [pair.top.value for pair in pairs] + [item.value for item in stores]
         roots += [item.position for item in plain if item.position is not None]
@@ -145,7 +140,7 @@ class WalkedRows:
             accumulating.start(item)
         running = {item.output: self._start_total(item) for item in totals}
         moments = any(item.kind == "mean" for item in plain)
-        whole = self.divides() if self.split else nest.divides(r, self.configs)
+        whole = self._whole_slabs() if self.split else self.divides(r, self.configs)
         # for a mean, lanes count blocks from the first on: the one that is not whole must come last
         backwards = bool(number % 2) and not self.split and (whole or not moments)
         pieces = self._pieces(bounds, whole)
@@ -167,7 +162,7 @@ class WalkedRows:
                     self._update_total(item, running[item.output], inner)
                 else:
                     self._keep_block(item, inner)
-            nest.store_all(p, stores, inner)
+            self.store_all(p, stores, inner)
             p.out.leave()
         p.moved = {}
         self._finish_walk(accumulating, plain, moments, bounds)
@@ -196,7 +191,7 @@ class WalkedRows:
         bounds = f"{start}, {end}, RBLOCK"
         ahead = line is None or piece.whole
         blocks = staged(self.configs, bounds) if ahead else f"range({bounds})"
-        blocks = f"tl.static_range({bounds})" if self.plan.unrolled else blocks
+        blocks = f"tl.static_range({bounds})" if self.unrolled else blocks
         part = Part(r.axes[0], int(piece.whole), number) if line else None
         p.out.enter(f"for start in {blocks}:", axes=r.axes, part=part)
         offset = "start"
@@ -209,24 +204,24 @@ class WalkedRows:
         if not piece.whole:
             r.mask = p.fresh(f"{r.name}_in")
             # a number that is known tells which lanes are masked together
-            limit = self.nest.size(p, r.extent) if self.split and self._in_blocks() else end
+            limit = self.size(p, r.extent) if self.split and self._in_blocks() else end
             p.out.add(f"{r.mask} = {r.name} < {limit}")
         r.cut = line is None and len(r.axes) == 1
         p.moved = line.moved if line and piece.whole else {}
         if line and not piece.whole:  # lanes of what comes before the line, then of what the blocks left
-            lead = f"{line.whole} + {line.first} - {p.parenthesised(line.start, {}, ())}"
+            lead = f"{line.whole} + {line.first} - {p.place(line.start)}"
             p.out.add(f"{r.name} = tl.where({r.name} < {lead}, {r.name} - {line.whole}, {r.name})")
         p.declare_axes(r)
 
-    def _find_line(self) -> None:
+    def find_line(self) -> None:
         """If rows start off groups of 16 bytes: where the present row's first line of memory starts, and how
         many points are in whole blocks from there."""
-        p, r, odd = self.p, self.r, odd_rows(self.values, self.plan, self.nest.buffers)
+        p, r, odd = self.p, self.r, odd_rows(self.values, self.plan, self.buffers)
         if odd is None or (self.split and not self._in_blocks()):
             return
         axis, size = r.axes[0], odd.line
         first, whole, lane = p.fresh("line"), p.fresh("whole"), p.fresh(f"{r.name}_line")
-        p.out.add(f"{first} = ({p.place(odd.start, {})} + {size - 1}) // {size} * {size}")
+        p.out.add(f"{first} = ({p.place(odd.start).bare} + {size - 1}) // {size} * {size}")
         p.out.add(f"{whole} = {axis.extent.hint() - size + 1} // RBLOCK * RBLOCK")
         # in the order of their names: what is one number for all lanes is added first
         at, beyond = Axis(first, odd.most + size), Axis(f"{first}_lane", axis.extent)
@@ -239,7 +234,7 @@ class WalkedRows:
         first = f"(start - {start})" if start != "0" else "start"
         for dtype in dict.fromkeys(dtypes):
             steps[dtype] = p.fresh("step")
-            one = self.nest.writer.constant(1.0, dtype)
+            one = self.writer.constant(1.0, dtype)
             p.out.add(f"{steps[dtype]} = {one} / ({first} // RBLOCK + 1)")
         return steps
 
@@ -253,7 +248,7 @@ class WalkedRows:
             lanes = p.lanes(r, offset=start if start != "0" else "")
             whole = f"{end} - ({lanes})" if start != "0" else f"{end} - {lanes}"
             p.out.add(f"{counts} = tl.maximum(({whole} + RBLOCK - 1) // RBLOCK, 0).to(tl.float32)")
-            total = f"({end} - {start})" if start != "0" else self.nest.count(p, r)
+            total = f"({end} - {start})" if start != "0" else self.count(p, r)
             if start != "0":  # a slab may be empty
                 total = f"tl.maximum({end} - {start}, 1)"
         for item in plain:
@@ -264,13 +259,13 @@ class WalkedRows:
         """A slab is a multiple of this: the same for every candidate, so that slabs are."""
         return self.configs[0].constants["RBLOCK"]
 
-    def _chunk(self, length: str) -> str:
+    def chunk_text(self, length: str) -> str:
         """How much of a row each slab has."""
         return chunk_of(length, self.configs, self.plan.slabs)
 
-    def divides(self) -> bool:
+    def _whole_slabs(self) -> bool:
         """Whether every slab is a whole number of blocks, the last one too."""
-        return self.nest.divides(self.r, self.configs) and self._in_blocks()
+        return self.divides(self.r, self.configs) and self._in_blocks()
 
     def _in_blocks(self) -> bool:
         """Whether all slabs but the last are: then only the end of the row cuts a block."""
@@ -278,156 +273,43 @@ class WalkedRows:
 
     def _keep_block(self, item: Reduction, scope: Scope) -> None:
         """A sum over this program's rows, for this block of the row: its part is complete."""
-        p, nest = self.p, self.nest
-        dtype = accumulate_dtype(item, nest.buffers[item.output].dtype)
+        p = self.p
+        dtype = accumulate_dtype(item, self.buffers[item.output].dtype)
         along = Accumulating(p, 0)
-        text = along._operand(item, scope, [self.x.mask] if self.x.mask else [])
+        text = along.operand(item, scope, [self.x.mask] if self.x.mask else [])
         name = p.fresh(item.output)
         if self.plan.one_row:
-            p.out.add(f"{name} = {bare(text)}", [item.loop.id])
-            nest._keep_sum(p, item, name, self.r)
+            p.out.add(f"{name} = {text.bare}", [item.loop.id])
+            self.keep_sum(p, item, name, self.r)
             return
-        text = along._spread(item, text, bool(self.x.mask))
-        reduced = self.nest.writer.reduce(item.kind, bare(text), 0, dtype)
+        text = along.spread(item, text, bool(self.x.mask))
+        reduced = self.writer.reduce(item.kind, text.bare, 0, dtype)
         p.out.add(f"{name} = {along.kept(reduced)}", [item.loop.id])
-        nest._keep_sum(p, item, name, self.r)
+        self.keep_sum(p, item, name, self.r)
 
     def _start_total(self, item: Reduction) -> str:
         """The running result of a sum over whole rows and over the rows: a number a lane."""
-        p, dtype = self.p, accumulate_dtype(item, self.nest.buffers[item.output].dtype)
+        p, dtype = self.p, accumulate_dtype(item, self.buffers[item.output].dtype)
         name = p.fresh(item.output)
-        p.out.add(f"{name} = {p.full(self.nest.writer.identity(item.kind, dtype), dtype)}", [item.loop.id])
+        p.out.add(f"{name} = {p.full(self.writer.identity(item.kind, dtype), dtype)}", [item.loop.id])
         return name
 
     def _update_total(self, item: Reduction, name: str, scope: Scope) -> None:
-        dtype = accumulate_dtype(item, self.nest.buffers[item.output].dtype)
+        dtype = accumulate_dtype(item, self.buffers[item.output].dtype)
         masks = [dim.mask for dim in (self.x, self.r) if dim.mask]
-        text = Accumulating(self.p, 0)._operand(item, scope, masks)
-        combined = self.nest.writer.combine(item.kind, name, text, dtype)
-        self.p.out.add(f"{name} = {bare(combined)}", [item.loop.id])
+        text = Accumulating(self.p, 0).operand(item, scope, masks)
+        combined = self.writer.combine(item.kind, name, text, dtype)
+        self.p.out.add(f"{name} = {combined.bare}", [item.loop.id])
 
     def _keep_total(self, item: Reduction, name: str) -> None:
-        dtype = accumulate_dtype(item, self.nest.buffers[item.output].dtype)
+        dtype = accumulate_dtype(item, self.buffers[item.output].dtype)
         if not self.plan.one_row:
-            reduced = Accumulating(self.p, 0).kept(self.nest.writer.reduce(item.kind, name, 0, dtype))
+            reduced = Accumulating(self.p, 0).kept(self.writer.reduce(item.kind, name, 0, dtype))
             self.p.out.add(f"{name} = {reduced}", [item.loop.id])
-        self.nest._keep_sum(self.p, item, name, self.r)
+        self.keep_sum(self.p, item, name, self.r)
 
-    # -- lanes -----------------------------------------------------------------------------------------
 
-    def _declare_lanes(self) -> list[str]:
-        """The rows of this program, lanes among them; their axes are declared when it is known which of them
-        are read. The lane and the axis beside it are one number, for the compiler to see that neighbours in
-        the tile are neighbours in memory: of ``k * 3 + l`` it would not know."""
-        p, nest, x = self.p, self.nest, self.x
-        nest.declare(p, x, f"{nest.program(p, 0)} * XBLOCK", self.configs, axes=False)
-        row, lane = x.axes[-2:]
-        both = Axis(f"{row.text}_{lane.text}", row.extent * lane.extent)
-        p.joined, p.letters[both.text] = (row, lane, both), x.name
-        if len(x.axes) > 2:
-            name = p.letters[both.text] = p.fresh("lane")
-            self.joined_line = f"{name} = {x.name} % {p._factor(both.extent)}"
-        p.out = Lines(depth=p.out.depth, step=p.out.step)
-        return [f"cdiv({nest.size(p, x.extent)}, XBLOCK)"]
+class SteppedColumnsNest(WalkedRowsNest):
+    """Rows of a few steps, which are written out."""
 
-    def _declare_read(self, head: Lines) -> None:
-        """Go on from ``head`` with the axes that the lines since then read, and these lines."""
-        body, self.p.out = self.p.out, head
-        self.p.declare_axes(self.x, self.p.read)
-        if self.joined_line:
-            head.add(self.joined_line)
-        head.extend(body)
-
-    # -- slabs --------------------------------------------------------------------------------------------
-
-    def _keep_parts(self, parts: Sequence[Reduction]) -> None:
-        p, nest = self.p, self.nest
-        rows = nest._factor(p, self.x.extent)
-        for item in parts:
-            dtype = accumulate_dtype(item, nest.buffers[item.output].dtype)
-            if self.plan.total:
-                self._keep_total_part(item, dtype)
-                continue
-            size = self.x.extent * index(self.plan.slabs)
-            workspace = nest._workspace(item, "parts", dtype, size)
-            pointer = p.pointer(workspace.name)
-            within = f" + {self.x.name}" if self.x.axes or self.x.place is not None else ""
-            place = f"slab * {rows}{within}"
-            mask = f", mask={self.x.mask}" if self.x.mask else ""
-            p.out.add(f"tl.store({pointer} + {place}, {p.reduced_text[item.output]}{mask})", [item.loop.id])
-
-    def _keep_total_part(self, item: Reduction, dtype: torch.dtype) -> None:
-        """One number a program, of all its lanes."""
-        p, nest, across = self.p, self.nest, self._across
-        loop, text = [item.loop.id], p.reduced_text[item.output]
-        if self.x.mask:
-            text = f"tl.where({self.x.mask}, {text}, {nest.writer.identity(item.kind, dtype)})"
-        workspace = nest._workspace(item, "parts", dtype, index(self.plan.slabs * across))
-        place = f"slab * {across} + {nest.program(p, 0)} + tl.zeros([1, 1], tl.int32)"
-        total = f"{nest.writer.reduce(item.kind, text, 0, dtype)}[None, :]"
-        p.out.add(f"tl.store({p.pointer(workspace.name)} + {place}, {total})", loop)
-
-    @property
-    def _across(self) -> int:
-        """Programs side by side along ``x``."""
-        return -(-self.x.extent.hint() // self.configs[0].constants["XBLOCK"])
-
-    def _finish(self, parts: Sequence[Reduction], short: Sequence[Store]) -> None:
-        """The second function: combine the slabs of each row, then what is left to do for it."""
-        nest = self.nest
-        slabs, lanes, each = self.plan.slabs, self.plan.lanes, nest._factor(self.p, self.x.extent)
-        rows = self.plan.x[: len(self.plan.x) - len(lanes)]
-        if self.plan.total:
-            slabs, lanes, each = slabs * self._across, (), "1"
-        parts_of_row = slabs * hint_product(axis.extent for axis in lanes)
-        whole = 1 << max(parts_of_row - 1, 0).bit_length()
-        # of lanes there are many parts, and few rows
-        block = 1 if extent_of(rows) == 1 else max(1, min(32, (1024 if lanes else 4096) // whole))
-        configs = (Config({"XBLOCK": block, "SBLOCK": whole}, max(1, min(8, block * whole // 256))),)
-        x = Dim(rows, nest.variable(rows, "row"), "XBLOCK", 0)
-        s = Dim((Axis("slab", slabs), *lanes), "part" if lanes else "slab", "SBLOCK", 1)
-        p = TilePrinter(self.values, nest.buffers, nest.writer, [x, s], nest.letters | {"slab": "slab"})
-        nest.declare(p, x, f"{nest.program(p, 0)} * XBLOCK", configs)
-        p.out.add(f"{s.name} = {p.lanes(s)}")
-        p.declare_axes(s)
-        masks = [x.mask] if x.mask else []
-        if parts_of_row != whole:
-            masks.append(f"({s.name} < {parts_of_row})")
-        within = x.name
-        for axis in lanes:
-            within = f"{within} * {axis.extent.hint()} + {nest.letters[axis.text]}"
-        accumulating = Accumulating(p, 1)
-        loaded: dict[str, str] = {}
-        for item in parts:
-            dtype = accumulate_dtype(item, nest.buffers[item.output].dtype)
-            pointer = p.pointer(f"{item.output}_parts")
-            literal = nest.writer.identity(item.kind if item.kind != "mean" else "sum", dtype)
-            joined = f", mask={' & '.join(masks)}, other={literal}" if masks else ""
-            name = loaded[item.output] = p.fresh(f"{item.output}_parts")
-            cast = ".to(tl.int1)" if dtype == torch.bool else ""
-            p.out.add(f"{name} = tl.load({pointer} + slab * {each} + {within}{joined}){cast}", [item.loop.id])
-        counts = ""
-        for item in parts:
-            dtype = accumulate_dtype(item, nest.buffers[item.output].dtype)
-            if item.kind == "mean":
-                if not counts:
-                    counts = self._slab_counts(p, s)
-                squares = loaded[item.loop.outputs[1].name]
-                total = nest.count(p, Dim((*self.plan.r, *lanes), "", "", None))
-                accumulating.combine_moments(item, loaded[item.output], squares, counts, total)
-            elif not item.mean:
-                name = p.fresh(item.output)
-                reduced = nest.writer.reduce(item.kind, loaded[item.output], 1, dtype)
-                p.out.add(f"{name} = {accumulating.kept(reduced)}", [item.loop.id])
-                p.reduced_text[item.output] = name
-        nest.store_results(p, nest._reduction_stores(split=False))
-        nest.store_all(p, short, {})
-        nest.add(f"{nest.symbol}_finish", p, [f"cdiv({nest.size(p, x.extent)}, XBLOCK)"], configs, x.axes)
-
-    def _slab_counts(self, p: TilePrinter, s: Dim) -> str:
-        """How many values each slab holds: the first function's blocks, shared out."""
-        length = self.nest.size(p, self.r.extent)
-        p.out.add(f"chunk = {self._chunk(length)}")
-        name = p.fresh("counts")
-        p.out.add(f"{name} = tl.minimum(tl.maximum({length} - slab * chunk, 0), chunk).to(tl.float32)")
-        return name
+    unrolled = True
