@@ -11,8 +11,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -187,6 +188,16 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class EntryPoint:
+    """One function that the wrapper calls, of a kernel (the id of its text), with the names of its
+    parameters."""
+
+    symbol: str
+    kernel: str
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class KernelSource:
     """All generated code of one graph: one source file of kernels, one Python wrapper that calls
     them, and what the wrapper needs bound by name: ``libraries`` maps its globals to operators
@@ -198,15 +209,29 @@ class KernelSource:
 
     graph: str
     language: Literal["c", "triton"]
-    source: str  # the whole file
+    head: tuple[str, ...]  # what stands above the first kernel
     kernels: tuple[KernelText, ...]
     wrapper: str  # Python source defining call(args)
-    entry_points: tuple[str, ...]  # exported symbols, in the order the wrapper calls them
+    entry_points: tuple[EntryPoint, ...]  # in the order the wrapper calls them
     libraries: Mapping[str, str] = field(default_factory=dict)
     constants: tuple[str, ...] = ()
     repeatable: bool = True
     launches: tuple[Launch, ...] = ()  # of Triton functions; a C function needs no more than its symbol
     steps: tuple[tuple[str, int], ...] = ()  # id of a kernel or call, and the wrapper's line where it begins
+
+    @cached_property
+    def source(self) -> str:
+        """The whole file."""
+        return self.file_of(self.kernels)
+
+    def file_of(self, kernels: Iterable[KernelText]) -> str:
+        """A file of some kernels, with what all of them need above them."""
+        parts = [*self.head, *(kernel.text for kernel in kernels)]
+        return ("\n\n" if self.language == "c" else "\n\n\n").join(parts) + "\n"
+
+    def functions_of(self, kernel: str) -> tuple[EntryPoint, ...]:
+        """The functions that the wrapper calls for a kernel."""
+        return tuple(item for item in self.entry_points if item.kernel == kernel)
 
     def as_text(self) -> str:
         return self.source
