@@ -229,6 +229,11 @@ class KernelSource:
         parts = [*self.head, *(kernel.text for kernel in kernels)]
         return ("\n\n" if self.language == "c" else "\n\n\n").join(parts) + "\n"
 
+    def line_of(self, kernel: str) -> int:
+        """How many lines of the file stand above a kernel (an id)."""
+        place = next(n for n, item in enumerate(self.kernels) if item.id == kernel)
+        return self.file_of(self.kernels[:place]).count("\n") + (1 if self.language == "c" else 2)
+
     def functions_of(self, kernel: str) -> tuple[EntryPoint, ...]:
         """The functions that the wrapper calls for a kernel."""
         return tuple(item for item in self.entry_points if item.kernel == kernel)

@@ -43,7 +43,7 @@ def interpret(kernel: Any, *arguments: Any, programs: int, **constants: int) -> 
 
     source = _source(kernel, arguments, constants, programs)
     with _by_hand(source):
-        interpreted(source)[source.entry_points[0]](*arguments)
+        interpreted(source)[source.entry_points[0].symbol](*arguments)
 
 
 def compile_for(chip: str, kernel: Any, *arguments: Any, warps: int = 4, **constants: int) -> Built:
@@ -93,7 +93,7 @@ def _by_hand(source: KernelSource) -> Iterator[None]:
 def _source(
     kernel: Any, arguments: Sequence[Any], constants: Mapping[str, int], programs: int, warps: int = 4
 ) -> KernelSource:
-    from nbcompile.compiler.stages import Config, KernelSource, KernelText, Launch
+    from nbcompile.compiler.stages import Config, EntryPoint, KernelSource, KernelText, Launch
 
     function = getattr(kernel, "fn", kernel)
     if not callable(function):
@@ -114,8 +114,9 @@ def _source(
         (Config(dict(constants), warps),),
     )
     kernels = (KernelText("k0", function.__name__, text, (), "by hand"),)
-    file = f"import triton\nimport triton.language as tl\n\n\n{text}"
-    return KernelSource("by-hand", "triton", file, kernels, "", (function.__name__,), launches=(launch,))
+    head = ("import triton\nimport triton.language as tl",)
+    entry = EntryPoint(function.__name__, "k0", tuple(names))
+    return KernelSource("by-hand", "triton", head, kernels, "", (entry,), launches=(launch,))
 
 
 def _argument(name: str, value: Any) -> Any:

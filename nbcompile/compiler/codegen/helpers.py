@@ -1,4 +1,4 @@
-"""Functions that generated files hold where they need them, in either language, and the series that the special
+"""Functions that generated files hold where they need them, in either language, and the series that special
 functions of both are made of.
 
 The coefficients are of Chebyshev series, computed with 40 digits and cut where they fall under 2e-17.

@@ -15,9 +15,9 @@ LONG_ROW = 256  # float32 sums of more elements than this accumulate in double
 
 @dataclass(frozen=True)
 class Accumulator:
-    """A running result, the C variable ``name`` of type ``type``, which begins as ``start``. ``clause`` is its
-    OpenMP reduction operator (empty: it cannot be vectorised), ``result`` the variable that holds what is
-    wanted in the end."""
+    """A running result, the C variable ``name`` of type ``type``, which begins as ``start``. ``clause`` is
+    its OpenMP reduction operator (empty: it cannot be vectorised), ``result`` the variable that holds what
+    is wanted in the end."""
 
     item: Reduction
     name: str

@@ -100,7 +100,9 @@ class CWriter:
             return loose(f"!{texts[0]}", dtype)
         if name == "philox_uniform":
             return Code(f"{self.helper(name)}({', '.join(texts)})", dtype)
-        return self._float(name, texts, of, dtype) if of.is_floating_point else self._int(name, args, texts, of)
+        return (
+            self._float(name, texts, of, dtype) if of.is_floating_point else self._int(name, args, texts, of)
+        )
 
     def _float(self, name: str, texts: list[str], of: torch.dtype, dtype: torch.dtype) -> Code:
         one = constant(1.0, of).text

@@ -1,7 +1,7 @@
 """Small functions that C lacks, printed only where they are used.
 
-One that is made for several types has ``TYPE``, ``SHORT`` and ``SUFFIX`` in its text, which are the C type, its
-short name and the suffix of the library's functions for it; ``MINUS_ONE`` asks whether ``b`` is -1.
+One that is made for several types has ``TYPE``, ``SHORT`` and ``SUFFIX`` in its text, which are the C type,
+its short name and the suffix of the library's functions for it; ``MINUS_ONE`` asks whether ``b`` is -1.
 """
 
 from __future__ import annotations
@@ -95,4 +95,4 @@ HELPERS: dict[str, Helper] = {
   unsigned int word = (offset & 2) ? ((offset & 1) ? c3 : c2) : ((offset & 1) ? c1 : c0);
   return (float)(word >> 8) * 0x1p-24f;
 }"""),
-}
+}  # fmt: skip

@@ -1,5 +1,5 @@
-"""What every kernel of C is printed with, whatever its nest: names, expressions, locals, loops, and the checks
-of gathered indices. The nests are told apart in ``nests``."""
+"""What every kernel of C is printed with, whatever its nest: names, expressions, locals, loops, and the
+checks of gathered indices. The nests are told apart in ``nests``."""
 
 from __future__ import annotations
 

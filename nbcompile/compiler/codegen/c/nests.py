@@ -105,7 +105,9 @@ class Nests(KernelPrinter):
             whole.add(line)
         whole.add(f"void {symbol}({signature}) {{")
         if self.hides_bits:
-            whole.add(f'  long {EVERY_BIT} = -1; __asm__("" : "+r"({EVERY_BIT})); // no comparison is an index')
+            whole.add(
+                f'  long {EVERY_BIT} = -1; __asm__("" : "+r"({EVERY_BIT})); // no comparison is an index'
+            )
         if self.checks_bounds:
             whole.add("  int bad = 0; // set if an index is out of range")
             tail.add("if (bad) *status = 1;")
@@ -280,9 +282,11 @@ class Nests(KernelPrinter):
                 scope = self.declared(value, scope, gathers=True)
         return scope
 
-    def inside(self, roots: Sequence[Value], ranges: Range, scope: Scope, before: Scope | None = None) -> Scope:
-        """The scope with locals for ``roots``, what is surely gathered for them (beyond ``before``, by default
-        the scope itself) reported."""
+    def inside(
+        self, roots: Sequence[Value], ranges: Range, scope: Scope, before: Scope | None = None
+    ) -> Scope:
+        """The scope with locals for ``roots``, what is surely gathered for them (beyond ``before``, by
+        default the scope itself) reported."""
         local = self.define(roots, ranges, scope)
         self.report_needed(roots, ranges, scope if before is None else before, local)
         return local

@@ -19,7 +19,8 @@ COSTLY_OPS = 8
 
 @dataclass
 class RowBuffers:
-    """The arrays by value number (``names``, with the type of an element); which pass writes and which passes read each."""
+    """The arrays by value number (``names``, with the type of an element); which pass writes and which passes
+    read each."""
 
     names: dict[int, Code] = field(default_factory=dict)
     written: dict[int, list[int]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The nests *points* and *rows*: SIMD along the last axis, and as many walks of a row as its results ask for."""
+"""The nests *points* and *rows*: SIMD along the last axis, as many walks of a row as its results ask for."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Special functions that C's library lacks, as double-precision C with their sources.
 
-Each agrees with ATen in value and at the edges: NaN, the infinities, poles, zeros of either sign. ``needs`` are
-all that a function calls of this table, in the order in which C wants them defined.
+Each agrees with ATen in value and at the edges: NaN, the infinities, poles, zeros of either sign. ``needs``
+are all that a function calls of this table, in the order in which C wants them defined.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ FAR};
   const double y = __builtin_fabs(x);
   RETURN
 }"""
+
 
 def _bessel(name: str, series: Series, near_factor: str, far_factor: str, odd: bool) -> Helper:
     """A modified Bessel function of the first kind: the series times a factor on either side of 8."""

@@ -28,10 +28,10 @@ def _bessel(name: str, series: Series, meaning: str, near_factor: str, odd: bool
 def {name}(x):
     """exp(-|x|) {meaning}(x): Chebyshev series in |x| up to 8 and in 8/|x| beyond (Cephes, Moshier 1989)."""
     near: tl.constexpr = (
-{table(series.near, 100, ' ' * 8)},
+{table(series.near, 100, " " * 8)},
     )
     far: tl.constexpr = (
-{table(series.far, 100, ' ' * 8)},
+{table(series.far, 100, " " * 8)},
     )
     y = tl.abs(x)
     below = {near_factor}chebyshev(y * 0.25 - 1.0, near, {len(series.near)})

@@ -38,24 +38,17 @@ def changes_of(source: KernelSource, changes: Sequence[KernelChange]) -> dict[st
     return {item.kernel: item for item in changes if item.kernel in known}
 
 
-def symbols_of(source: KernelSource, kernel: KernelText) -> tuple[str, ...]:
-    """The functions that the wrapper calls for a kernel."""
-    start = "void " if source.language == "c" else "def "
-    return tuple(name for name in source.entry_points if f"{start}{name}(" in kernel.text)
-
-
 def replaced(source: KernelSource, changes: Mapping[str, KernelChange]) -> KernelSource:
     """``source`` with the changed texts in place. EditError where one no longer defines its functions with
     the parameters they had, or is no Python."""
-    text, kernels = source.source, []
+    kernels = []
     for item in source.kernels:
         change = changes.get(item.id)
         if change is not None and change.text is not None and change.text != item.text:
             _check(source, item, change.text)
-            text = text.replace(item.text, change.text, 1)
             item = replace(item, text=change.text, lines=_links(item, change.text))
         kernels.append(item)
-    return replace(source, source=text, kernels=tuple(kernels))
+    return replace(source, kernels=tuple(kernels))
 
 
 def build_c(
@@ -68,14 +61,8 @@ def build_c(
     for before, after in zip(source.kernels, edited.kernels, strict=True):
         if before.text == after.text:
             continue
-        part = replace(
-            source,
-            source=alone(source, after.text),
-            kernels=(after,),
-            entry_points=symbols_of(source, before),
-        )
         try:
-            functions |= binary.find_or_build(part, toolchain, options, recorder).functions()
+            functions |= binary.find_or_build(alone(source, after), toolchain, options, recorder).functions()
         except ToolchainError as error:
             raise _refused_by_c(error, after) from error
     return functions
@@ -90,7 +77,7 @@ def watched(source: KernelSource, changes: Mapping[str, KernelChange]) -> Callab
             change = changes.get(item.id)
             if change is None or change.around is None:
                 continue
-            for symbol in symbols_of(source, item):
+            for symbol in _symbols(source, item):
                 run = calls[symbol]
                 if source.language == "c":
                     run = partial(_addressed, run)
@@ -108,7 +95,7 @@ def with_tensors(source: KernelSource, changes: Mapping[str, KernelChange]) -> K
         symbol
         for item in source.kernels
         if (change := changes.get(item.id)) is not None and change.around is not None
-        for symbol in symbols_of(source, item)
+        for symbol in _symbols(source, item)
     }
     tree = ast.parse(source.wrapper)
     for node in ast.walk(tree):
@@ -141,7 +128,7 @@ def explained(error: NbcompileError, source: KernelSource, kernel: str) -> EditE
     message, line = error.message, None
     if isinstance(error, KernelError) and error.file_line is not None:
         message = message.replace(f", generated line {error.file_line}", "")
-        line = error.file_line - source.source[: source.source.index(text)].count("\n")
+        line = error.file_line - source.line_of(kernel)
         if not 1 <= line <= text.count("\n") + 1:
             line = None  # in one of the functions that it calls
     return _theirs(message, line, error.advice)
@@ -153,7 +140,7 @@ def refused(
     """What Triton's compiler refuses, explained where it is a kernel with an edited text."""
     for item in source.kernels:
         change = changes.get(item.id)
-        if change is not None and change.text is not None and error.function in symbols_of(source, item):
+        if change is not None and change.text is not None and error.function in _symbols(source, item):
             return explained(error, source, item.id)
     return error
 
@@ -183,13 +170,17 @@ def spoiling(empty: Allocate, changes: Mapping[str, KernelChange]) -> Allocate:
     return spoiled
 
 
-# -- checking ---------------------------------------------------------------------------------------
+# -- checking: what a user has written is text, and here alone it is read ---------------------------------
+
+
+def _symbols(source: KernelSource, kernel: KernelText) -> tuple[str, ...]:
+    return tuple(item.symbol for item in source.functions_of(kernel.id))
 
 
 def _check(source: KernelSource, kernel: KernelText, text: str) -> None:
     headers = _c_headers if source.language == "c" else _python_headers
     before, after = headers(kernel.text), headers(text)
-    for symbol in symbols_of(source, kernel):
+    for symbol in _symbols(source, kernel):
         if symbol not in after:
             raise EditError(
                 f"the function {symbol} is no longer there.", advice="Keep its name and its parameters."

@@ -149,5 +149,5 @@ def test_the_name_of_a_search() -> None:
     grown = dataclasses.replace(code.launches[0].arguments[2], hint=4096)
     larger = dataclasses.replace(code.launches[0], arguments=(*code.launches[0].arguments[:2], grown))
     assert search_key(code, larger, CHIP) != first
-    edited = dataclasses.replace(code, source=TEXT.replace("x + x", "x * x"))
+    edited = dataclasses.replace(code, head=(TEXT.replace("x + x", "x * x"),))
     assert search_key(edited, code.launches[0], CHIP) != first

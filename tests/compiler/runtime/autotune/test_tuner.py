@@ -105,7 +105,7 @@ def source(blocks: tuple[int, ...] = (256, 512, 1024), **changes: Any) -> Kernel
     kernels = tuple(
         KernelText(item.kernel, item.function.partition("_")[2], "", (), "pointwise") for item in launches
     )
-    return KernelSource("g0.fw", "triton", TEXT, kernels, WRAPPER, tuple(FACTORS), launches=launches)
+    return KernelSource("g0.fw", "triton", (TEXT,), kernels, WRAPPER, (), launches=launches)
 
 
 def built(launch: Launch, config: Config, **facts: Any) -> Built:

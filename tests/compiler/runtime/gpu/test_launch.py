@@ -112,7 +112,7 @@ ARGUMENTS = (
 
 def _source(grid: tuple[str, ...], **options: Any) -> KernelSource:
     launch = Launch("f", "k0", ARGUMENTS, grid, (Config({"BLOCK": 8}, warps=2),), **options)
-    return KernelSource("g0.fw", "triton", "", (), "", ("f",), launches=(launch,))
+    return KernelSource("g0.fw", "triton", (), (), "", (), launches=(launch,))
 
 
 def _built(assumed: tuple[int, ...] = (0, 1, 2), **other: Any) -> Built:
