@@ -140,12 +140,13 @@ class KernelText:
 class Argument:
     """One parameter of a Triton function: ``type`` is Triton's (``"*bf16"``, ``"i32"``, ``"i64"``),
     ``hint`` the value of a size when the graph was captured. ``ours``: memory that we allocate, so it
-    is certainly aligned to 16 bytes."""
+    is certainly aligned to 16 bytes. ``written``: memory that the function may write to."""
 
     name: str
     type: str
     hint: int = 0
     ours: bool = False
+    written: bool = False
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import torch
 
 from nbcompile.compiler.in_aten import in_aten, restride
 from nbcompile.compiler.runtime.c.toolchain import Toolchain
+from nbcompile.compiler.runtime.layout import flat
 from nbcompile.compiler.runtime.pool import POOL
 from nbcompile.compiler.runtime.stopwatch import Stopwatch
 from nbcompile.compiler.stages import AtenGraph, CompiledModule, EntryPoint, KernelSource, KernelText
@@ -244,6 +245,4 @@ def aligned(tensor: torch.Tensor) -> torch.Tensor:
     the same: what loads whole tiles at once has no other way."""
     if tensor.data_ptr() % 16 == 0:
         return tensor
-    pairs = zip(tensor.shape, tensor.stride(), strict=True)
-    span = 1 + sum((extent - 1) * stride for extent, stride in pairs)
-    return tensor.as_strided((span,), (1,)).clone().as_strided(tensor.shape, tensor.stride())
+    return flat(tensor).clone().as_strided(tensor.shape, tensor.stride())

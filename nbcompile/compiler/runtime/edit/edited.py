@@ -21,6 +21,7 @@ from nbcompile.compiler.runtime.bind import KERNEL_FILE, Allocate, alone
 from nbcompile.compiler.runtime.c import binary
 from nbcompile.compiler.runtime.c.binary import Functions
 from nbcompile.compiler.runtime.c.toolchain import Toolchain
+from nbcompile.compiler.runtime.layout import flat
 from nbcompile.compiler.stages import KernelCall, KernelChange, KernelSource, KernelText
 from nbcompile.errors import OUR_BUG, EditError, KernelError, NbcompileError, ToolchainError
 from nbcompile.options import Options
@@ -161,10 +162,9 @@ def spoiling(empty: Allocate, changes: Mapping[str, KernelChange]) -> Allocate:
     def spoiled(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         made = empty(shape, strides, dtype)
         if made.numel():
-            span = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
             number = dtype.is_floating_point or dtype.is_complex
             worst = math.nan if number else True if dtype == torch.bool else torch.iinfo(dtype).max
-            made.as_strided((span,), (1,)).fill_(worst)
+            flat(made).fill_(worst)
         return made
 
     return spoiled

@@ -94,7 +94,7 @@ class Fake:
 @pytest.fixture(params=["native", "python"])
 def fake(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
     assert native_launcher() is not None
-    monkeypatch.setattr(triton_launch, "_stream_of", lambda index: 7000 + index)
+    monkeypatch.setattr(triton_launch, "stream_of", lambda index: 7000 + index)
     if request.param == "python":
         monkeypatch.setattr(triton_launch, "native_launcher", lambda: None)
     made = Fake(tmp_path)
