@@ -20,8 +20,6 @@ LONG = {
     "bench/captures/captures.py:captures", "bench/export/export.py:export", "bench/ranks/session.py:run",
     "bench/sweep/plot.py:plot", "bench/sweep/running.py:sweep", "cli.py:_parser",
     "backends/xla/program.py:compile_step", "compiler/codegen/triton/schedules/listed_axes.py:_write",
-    "compiler/runtime/autotune/measure.py:measure",
-    "compiler/runtime/interpreter/operations.py:make_reductions",
     "notebook/arguments.py:cell_options",
 }  # fmt: skip
 # What users call has the arguments that torch.compile has; what lowers an operator has that operator's.
@@ -29,8 +27,7 @@ OF_ATEN = ("compiler/lower/operators/", "backends/xla/operators/", "compiler/lin
 MANY_PARAMETERS = {
     "api.py:compile", "bench/captures/captures.py:captures", "bench/export/export.py:export",
     "bench/measure/compare.py:compare", "bench/measure/modes.py:mode_diff", "bench/ranks/session.py:run",
-    "bench/sweep/running.py:sweep", "testing.py:__call__", "compiler/codegen/c/nests.py:innermost",
-    "compiler/runtime/gpu_module.py:on_device", "compiler/stages_to_record.py:_node",
+    "bench/sweep/running.py:sweep", "testing.py:__call__", "compiler/stages_to_record.py:_node",
 }  # fmt: skip
 MOST_SHARED_NAMES = 34  # of public classes
 MOST_UNDESCRIBED = 459  # public functions of a module without a docstring
@@ -38,7 +35,6 @@ CIRCLES = [
     {"compiler.loop_ir.expr", "compiler.loop_ir.index", "compiler.loop_ir.index_text",
      "compiler.loop_ir.substitution"},
     {"compiler.loop_ir.nodes", "compiler.loop_ir.printer"},
-    {"compiler.codegen.c.columns", "compiler.codegen.c.nests", "compiler.codegen.c.scatter"},
     {"compiler.codegen.triton.guards", "compiler.codegen.triton.random_blocks",
      "compiler.codegen.triton.tile_printer"},
     {"compiler.codegen.triton.nests", *(f"compiler.codegen.triton.schedules.{name}" for name in (

@@ -42,6 +42,7 @@ _NEVER = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"
 
 
 def fits(span: Range | None, within: Range = INT32) -> bool:
+    """Whether a range is known, and lies ``within`` another."""
     return span is not None and within[0] <= span[0] and span[1] <= within[1]
 
 

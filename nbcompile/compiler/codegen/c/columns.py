@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from nbcompile.compiler.codegen.c.accumulators import Accumulator
 from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES
 from nbcompile.compiler.codegen.c.kernel import Scope
-from nbcompile.compiler.codegen.c.nests import Lanes, Nests, Work, contiguous
-from nbcompile.compiler.codegen.code import Code
+from nbcompile.compiler.codegen.c.nests import Lanes, Nests, PointWork, contiguous
+from nbcompile.compiler.codegen.expression import Expression
 from nbcompile.compiler.kernel_ir.values import Value
 from nbcompile.compiler.loop_ir.expr import compute_dtype
 from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, product
@@ -107,7 +107,7 @@ def _pass(nests: Nests, level: int, scope: Scope, tile: _Tile, count: IndexExpr)
         nests.out.add(start, [acc.item.loop.id])
     for axis in inner:
         nests.for_(axis)
-    nests.innermost(tile, Work(stores, accumulators + split), scope)
+    nests.innermost(tile, PointWork(stores, accumulators + split), scope)
     for _ in inner:
         nests.out.close()
     for acc in accumulators:
@@ -126,11 +126,11 @@ def _per_column(nests: Nests, roots: Sequence[Value], scope: Scope, tile: _Tile)
     ]  # fmt: skip
     if not wanted:
         return scope
-    elements: dict[int, Code] = {}
+    elements: dict[int, Expression] = {}
     for value in wanted:
         array = nests.fresh(nests.names.get(value.number) or "t")
         tile.array(REGISTER_TYPES[value.dtype], array, value.origin)
-        elements[value.number] = Code(f"{array}[{tile.lane}]", value.dtype)
+        elements[value.number] = Expression(f"{array}[{tile.lane}]", value.dtype)
     nests.out.add(f"#pragma omp simd{nests.clauses([], arrays=False)}")
     tile.open()
     local = nests.inside(wanted, {}, scope)
@@ -144,7 +144,7 @@ def _once(nests: Nests, level: int, scope: Scope, tile: _Tile) -> None:
     """What is made once per column and needs ``level`` passes: stores, but for what overwrites memory that a
     later pass reads, and split reductions."""
     once = nests.once_of(level)
-    work = Work([item for item in once.stores if not item.last], once.accumulators)
+    work = PointWork([item for item in once.stores if not item.last], once.accumulators)
     if not (work.stores or work.accumulators):
         return
     nests.out.add(f"#pragma omp simd{nests.clauses(work.accumulators, arrays=False)}")
@@ -175,12 +175,12 @@ def _result(nests: Nests, acc: Accumulator, count: IndexExpr, tile: _Tile) -> No
     """Give the finished results of a tile a name, and store them if they are needed in memory."""
     output = acc.item.output
     dtype = compute_dtype(nests.buffers[output].dtype)
-    kind, result = REGISTER_TYPES[dtype], Code(f"{acc.name}[{tile.lane}]", dtype)
+    kind, result = REGISTER_TYPES[dtype], Expression(f"{acc.name}[{tile.lane}]", dtype)
     made, converts = nests.finished(acc, result.text, count)
     if converts:
         array = nests.fresh(f"{output}_col")
         tile.array(kind, array, acc.item.loop.id)
-        result = Code(f"{array}[{tile.lane}]", dtype)
+        result = Expression(f"{array}[{tile.lane}]", dtype)
     if converts or output in nests.values.group.stored:
         nests.out.add("#pragma omp simd")
         tile.open()

@@ -15,7 +15,7 @@ import torch
 
 from nbcompile.compiler.codegen.c.helpers import HELPERS
 from nbcompile.compiler.codegen.c.special_functions import SPECIAL
-from nbcompile.compiler.codegen.code import Binds, Code, loose
+from nbcompile.compiler.codegen.expression import Binds, Expression, loose
 from nbcompile.compiler.loop_ir.expr import Number
 from nbcompile.compiler.loop_ir.index import Atom, Axis, FloorDiv, IndexExpr, Mod, Size
 from nbcompile.errors import CodegenError
@@ -79,7 +79,7 @@ class CWriter:
         self.functions[full] = REGISTER_TYPES[dtype], LIBM[name]
         return full
 
-    def op(self, name: str, args: Sequence[Code], dtype: torch.dtype) -> Code:
+    def op(self, name: str, args: Sequence[Expression], dtype: torch.dtype) -> Expression:
         """C for an operation whose result has the register type ``dtype``. CodegenError for what C cannot
         express."""
         of = args[-1 if name == "where" else 0].dtype
@@ -99,12 +99,12 @@ class CWriter:
         if name in ("not", "bitnot") and dtype == torch.bool:
             return loose(f"!{texts[0]}", dtype)
         if name == "philox_uniform":
-            return Code(f"{self.helper(name)}({', '.join(texts)})", dtype)
+            return Expression(f"{self.helper(name)}({', '.join(texts)})", dtype)
         return (
             self._float(name, texts, of, dtype) if of.is_floating_point else self._int(name, args, texts, of)
         )
 
-    def _float(self, name: str, texts: list[str], of: torch.dtype, dtype: torch.dtype) -> Code:
+    def _float(self, name: str, texts: list[str], of: torch.dtype, dtype: torch.dtype) -> Expression:
         one = constant(1.0, of).text
         if name in _FLOAT_OPERATORS:
             return loose(_FLOAT_OPERATORS[name](texts, suffix(of), one), dtype)
@@ -113,9 +113,11 @@ class CWriter:
         if name in SPECIAL:
             return self._special(name, texts, of)
         if name == "round_bf16":
-            return Code(f"{self.helper('bf16_to_float')}({self.helper('float_to_bf16')}({texts[0]}))", dtype)
+            return Expression(
+                f"{self.helper('bf16_to_float')}({self.helper('float_to_bf16')}({texts[0]}))", dtype
+            )
         given = " / ".join(texts) if name == "truncdiv" else ", ".join(texts)
-        return Code(f"{self._called(name, of)}({given})", dtype)
+        return Expression(f"{self._called(name, of)}({given})", dtype)
 
     def _called(self, name: str, of: torch.dtype) -> str:
         """The function that does an operation on floats."""
@@ -129,7 +131,7 @@ class CWriter:
             return self.libm(name, of)
         raise CodegenError(f"no C for {name} on {of}")
 
-    def _special(self, name: str, texts: list[str], dtype: torch.dtype) -> Code:
+    def _special(self, name: str, texts: list[str], dtype: torch.dtype) -> Expression:
         """A special function computed in double."""
         entry = SPECIAL[name]
         for needed in entry.functions:
@@ -137,21 +139,21 @@ class CWriter:
         for needed in (*entry.needs, name):
             self.helpers[f"special_{needed}"] = SPECIAL[needed].text
         call = f"{name}_f64({', '.join(texts)})"
-        return loose(f"(float){call}", dtype) if dtype == torch.float32 else Code(call, dtype)
+        return loose(f"(float){call}", dtype) if dtype == torch.float32 else Expression(call, dtype)
 
-    def _int(self, name: str, args: Sequence[Code], texts: list[str], of: torch.dtype) -> Code:
+    def _int(self, name: str, args: Sequence[Expression], texts: list[str], of: torch.dtype) -> Expression:
         if name in ("floor", "ceil", "trunc", "round"):
             return args[0]
         if name in ("isnan", "isinf"):
-            return Code("0", torch.bool)
+            return Expression("0", torch.bool)
         if name == "signbit":
             return loose(f"{texts[0]} < 0", torch.bool)
         if name in _INT_OPERATORS:
             return loose(_INT_OPERATORS[name](texts, REGISTER_TYPES[of]), of)
         if name in ("floordiv", "remainder", "truncdiv", "fmod", "pow"):
-            return Code(f"{self.helper(f'{name}_int', of)}({', '.join(texts)})", of)
+            return Expression(f"{self.helper(f'{name}_int', of)}({', '.join(texts)})", of)
         if name in ("shl", "shr", "sign"):
-            return Code(f"{self.helper(name, of)}({', '.join(texts)})", of)
+            return Expression(f"{self.helper(name, of)}({', '.join(texts)})", of)
         raise CodegenError(f"no C for {name} on {of}")
 
 
@@ -190,7 +192,7 @@ def suffix(dtype: torch.dtype) -> str:
     return "f" if dtype == torch.float32 else ""
 
 
-def cast(value: Code, target: torch.dtype) -> Code:
+def cast(value: Expression, target: torch.dtype) -> Expression:
     """A conversion between register types, as ``Tensor.to`` does it."""
     text, kind = value.operand, REGISTER_TYPES[target]
     if target == torch.bool:
@@ -201,25 +203,25 @@ def cast(value: Code, target: torch.dtype) -> Code:
     return loose(f"({kind}){way}{text}", target)
 
 
-def constant(value: Number, dtype: torch.dtype) -> Code:
+def constant(value: Number, dtype: torch.dtype) -> Expression:
     """A literal of register type ``dtype``."""
     if dtype == torch.bool:
-        return Code("1" if value else "0", dtype)
+        return Expression("1" if value else "0", dtype)
     if not dtype.is_floating_point:
         if int(value) == -(2**63):
             return loose("-9223372036854775807L - 1", dtype)
         text = f"{int(value)}L" if dtype == torch.int64 else str(int(value))
-        return Code(text, dtype, Binds.SIGNED if int(value) < 0 else Binds.TIGHT)
+        return Expression(text, dtype, Binds.SIGNED if int(value) < 0 else Binds.TIGHT)
     number = float(value)
     if math.isnan(number):
-        return Code(f'__builtin_nan{suffix(dtype)}("")', dtype)
+        return Expression(f'__builtin_nan{suffix(dtype)}("")', dtype)
     if dtype == torch.float32:
         number = _nearest_float32(number)
     if math.isinf(number):
         sign, binds = ("-", Binds.SIGNED) if number < 0 else ("", Binds.TIGHT)
-        return Code(f"{sign}__builtin_inf{suffix(dtype)}()", dtype, binds)
+        return Expression(f"{sign}__builtin_inf{suffix(dtype)}()", dtype, binds)
     signed = Binds.SIGNED if math.copysign(1.0, number) < 0 else Binds.TIGHT  # of -0.0
-    return Code(f"{number!r}{suffix(dtype)}", dtype, Binds.LOOSE if number < 0 else signed)
+    return Expression(f"{number!r}{suffix(dtype)}", dtype, Binds.LOOSE if number < 0 else signed)
 
 
 def _nearest_float32(number: float) -> float:
@@ -239,7 +241,9 @@ def _float32(number: float) -> float:
         return math.copysign(math.inf, number)
 
 
-def index_code(place: IndexExpr, name_of: Callable[[Atom], str], dtype: torch.dtype | None = None) -> Code:
+def index_code(
+    place: IndexExpr, name_of: Callable[[Atom], str], dtype: torch.dtype | None = None
+) -> Expression:
     """An index as C, with ``name_of`` giving axes, sizes and gathered values."""
     parts: list[str] = []
     for mono, coeff in place.terms:
@@ -248,7 +252,7 @@ def index_code(place: IndexExpr, name_of: Callable[[Atom], str], dtype: torch.dt
             factors.append(str(abs(coeff)))
         sign = "-" if coeff < 0 else "+"
         parts.append((f" {sign} " if parts else ("-" if coeff < 0 else "")) + "*".join(factors))
-    return Code("".join(parts) or "0", dtype, _binds(place))
+    return Expression("".join(parts) or "0", dtype, _binds(place))
 
 
 def _binds(place: IndexExpr) -> Binds:

@@ -15,7 +15,7 @@ from nbcompile.compiler.codegen.c.expressions import (
     constant,
     index_code,
 )
-from nbcompile.compiler.codegen.code import Code, loose, name
+from nbcompile.compiler.codegen.expression import Expression, loose, name
 from nbcompile.compiler.codegen.printed import Lines
 from nbcompile.compiler.kernel_ir.guard_ranges import Range, decide, segments
 from nbcompile.compiler.kernel_ir.values import Gathered, KernelValues, Store, Value, walk_values
@@ -43,7 +43,7 @@ RESERVED = frozenset(
 ) | c_functions()  # fmt: skip
 
 
-Scope = Mapping[int, Code]
+Scope = Mapping[int, Expression]
 """Values that are known by a name here, or as an element of an array: value number → that."""
 
 
@@ -73,7 +73,7 @@ class KernelPrinter:
         self.most_trips = 0  # of a loop over the last axis
         for item in values.stores:  # the memory has first claim on a buffer's name
             self.memory(item.buffer, write=True)
-        self.reduced: dict[str, Code] = {}  # finished results of rows
+        self.reduced: dict[str, Expression] = {}  # finished results of rows
         self.inlined: dict[int, list[Walk | Touch]] = {}  # what values without a name read
 
     # -- names ---------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class KernelPrinter:
         """An index as C."""
         return self.index(place, scope).text
 
-    def index(self, place: IndexExpr, scope: Scope, dtype: torch.dtype | None = None) -> Code:
+    def index(self, place: IndexExpr, scope: Scope, dtype: torch.dtype | None = None) -> Expression:
         """An index as an expression of type ``dtype``, noting the sizes in it."""
 
         def name_of(atom: Atom) -> str:
@@ -117,7 +117,7 @@ class KernelPrinter:
 
         return index_code(place, name_of, dtype)
 
-    def code(self, value: Value, scope: Scope) -> Code:
+    def code(self, value: Value, scope: Scope) -> Expression:
         """``value`` as a C expression, using the names in scope."""
         if value.number in scope:
             self.out.around[-1].body += self.inlined.get(value.number, ())
@@ -154,26 +154,26 @@ class KernelPrinter:
                 tests.append(f"{self.place(item, scope)} < {self.place(high, scope)}")
         return " && ".join(tests)
 
-    def load(self, value: Value, scope: Scope) -> Code:
+    def load(self, value: Value, scope: Scope) -> Expression:
         """What a load reads, in its type in a register."""
         memory = self.memory(value.buffer, write=False)
         self.out.touch(value.buffer, value.place)
         element = f"{memory}[{self.place(value.place, scope)}]"
         return self.loaded(element, self.buffers[value.buffer].dtype, value.dtype)
 
-    def loaded(self, element: str, memory: torch.dtype, dtype: torch.dtype) -> Code:
+    def loaded(self, element: str, memory: torch.dtype, dtype: torch.dtype) -> Expression:
         """An element of memory of type ``memory`` as a register of type ``dtype`` has it."""
         if memory == torch.bfloat16:
-            return Code(f"{self.writer.helper('bf16_to_float')}({element})", dtype)
+            return Expression(f"{self.writer.helper('bf16_to_float')}({element})", dtype)
         if memory == torch.float16:
-            return Code(f"(float){element}", dtype)
-        return loose(f"{element} != 0", dtype) if memory == torch.bool else Code(element, dtype)
+            return Expression(f"(float){element}", dtype)
+        return loose(f"{element} != 0", dtype) if memory == torch.bool else Expression(element, dtype)
 
-    def stored(self, value: Code, dtype: torch.dtype) -> Code:
+    def stored(self, value: Expression, dtype: torch.dtype) -> Expression:
         """A register value as what memory of ``dtype`` holds."""
         if dtype == torch.bfloat16:
-            return Code(f"{self.writer.helper('float_to_bf16')}({value.operand})", dtype)
-        return Code(f"(_Float16){value.operand}", dtype) if dtype == torch.float16 else value
+            return Expression(f"{self.writer.helper('float_to_bf16')}({value.operand})", dtype)
+        return Expression(f"(_Float16){value.operand}", dtype) if dtype == torch.float16 else value
 
     # -- locals ----------------------------------------------------------------------------------
 
@@ -216,7 +216,6 @@ class KernelPrinter:
     def define(self, roots: Sequence[Value], ranges: Range, scope: Scope) -> Scope:
         """Emit locals for what ``roots`` need: values used twice, and results of loops. Returns the
         scope with them. Values behind an undecided guard stay inside its expression."""
-        scope = dict(scope)
         order, certain = self.needed(roots, ranges, scope)
         uses = self._uses(roots, order, ranges)
         for value in order:
@@ -224,7 +223,8 @@ class KernelPrinter:
                 taken = decide(value.bounds, ranges)
                 if taken is not None:
                     noted = len(self.out.around[-1].body)
-                    scope[value.number] = self.code(value.args[0] if taken else value.args[1], scope)
+                    chosen = self.code(value.args[0] if taken else value.args[1], scope)
+                    scope = {**scope, value.number: chosen}
                     # it has no name: what it reads is read wherever its text will stand
                     self.inlined[value.number] = self.out.around[-1].body[noted:]
                     del self.out.around[-1].body[noted:]

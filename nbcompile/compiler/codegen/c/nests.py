@@ -21,7 +21,7 @@ from functools import cached_property
 from nbcompile.compiler.codegen.c.accumulators import NAN_REDUCTIONS, Accumulator, accumulator
 from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES, CWriter
 from nbcompile.compiler.codegen.c.kernel import EVERY_BIT, KernelPrinter, Scope, memory_type
-from nbcompile.compiler.codegen.code import Code, name
+from nbcompile.compiler.codegen.expression import Expression, name
 from nbcompile.compiler.codegen.printed import Call, Lines, Parameter, PrintedKernel
 from nbcompile.compiler.kernel_ir.guard_ranges import Range
 from nbcompile.compiler.kernel_ir.values import KernelValues, Reduction, Store, Value, gathered, walk_values
@@ -31,7 +31,7 @@ from nbcompile.compiler.loop_ir.versions import Part
 
 
 @dataclass(frozen=True)
-class Work:
+class PointWork:
     """What is done at each point of a loop: values stored, and values folded into accumulators. ``kept`` are
     the row buffers that values are also written to, by value number."""
 
@@ -158,11 +158,11 @@ class Nests(KernelPrinter):
             lines.add(f"{around}{memory}[{place}] = {text};", [acc.item.loop.id])
         return lines
 
-    def _final(self, acc: Accumulator, text: str) -> Code:
+    def _final(self, acc: Accumulator, text: str) -> Expression:
         """An accumulator's value in the register type of its output."""
         dtype = self.buffers[acc.item.output].dtype
         target = REGISTER_TYPES[dtype]
-        return Code(text if acc.type == target else f"({target}){text}", dtype)
+        return Expression(text if acc.type == target else f"({target}){text}", dtype)
 
     def accumulator(self, item: Reduction, count: int) -> Accumulator:
         """The accumulator of a reduction of about ``count`` values, its C name taken."""
@@ -214,8 +214,7 @@ class Nests(KernelPrinter):
     @cached_property
     def top_level(self) -> int:
         """The number of the last pass."""
-        values = (item.value for item in (*self.values.stores, *self.values.reductions))
-        return max(map(self.level, values), default=0)
+        return max(map(self.level, self.values.roots), default=0)
 
     def is_full(self, item: Store) -> bool:
         """Whether a store is done at every inner point, rather than once a row."""
@@ -249,7 +248,7 @@ class Nests(KernelPrinter):
         roots += [acc.item.value for acc in split]
         return roots + [item.position for item in reductions if item.position is not None]
 
-    def once_of(self, level: int) -> Work:
+    def once_of(self, level: int) -> PointWork:
         """What is done once a row after ``level`` passes: stores and split reductions."""
         stores = [
             item for item in self.values.stores
@@ -259,7 +258,7 @@ class Nests(KernelPrinter):
             acc for acc in self.split.values()
             if self.level(acc.item.value) == level and not self._is_split_full(acc)
         ]  # fmt: skip
-        return Work(stores, split)
+        return PointWork(stores, split)
 
     # -- innermost loops ---------------------------------------------------------------------------
 
@@ -291,7 +290,7 @@ class Nests(KernelPrinter):
         self.report_needed(roots, ranges, scope if before is None else before, local)
         return local
 
-    def innermost(self, lanes: Lanes, work: Work, scope: Scope) -> None:
+    def innermost(self, lanes: Lanes, work: PointWork, scope: Scope) -> None:
         """The SIMD loop over the axis of ``lanes``: locals, accumulations, stores. It is cut where a guard on
         the axis changes its mind."""
         partial = self._partial_sums(lanes.axis, work.accumulators)
@@ -315,7 +314,7 @@ class Nests(KernelPrinter):
                 for line in acc.update(self.split_target(acc, scope), partial[acc.name]):
                     self.out.add(line, [acc.item.loop.id])
 
-    def _simd_pragma(self, lanes: Lanes, work: Work, partial: Mapping[str, str]) -> str:
+    def _simd_pragma(self, lanes: Lanes, work: PointWork, partial: Mapping[str, str]) -> str:
         """What is said before the loop; empty where it cannot be taken several points at a time."""
         alone = [acc for acc in work.accumulators if acc.name not in partial and not lanes.has_own(acc)]
         clauses = self.clauses(alone, arrays=False)
@@ -370,7 +369,7 @@ class Nests(KernelPrinter):
         converts = mean or acc.type != REGISTER_TYPES[self.buffers[acc.item.output].dtype]
         return f"{text} / ({self.place(count, {})})" if mean else text, converts
 
-    def store_result(self, acc: Accumulator, result: Code, scope: Scope) -> None:
+    def store_result(self, acc: Accumulator, result: Expression, scope: Scope) -> None:
         """Write a finished result to memory, if it is needed there."""
         item = acc.item
         if item.output in self.values.group.stored:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES
 from nbcompile.compiler.codegen.c.kernel import KernelPrinter
-from nbcompile.compiler.codegen.code import Code
+from nbcompile.compiler.codegen.expression import Expression
 from nbcompile.compiler.kernel_ir.values import Value, walk_values
 from nbcompile.compiler.loop_ir.expr import TRANSCENDENTAL
 from nbcompile.compiler.loop_ir.index import Axis
@@ -22,7 +22,7 @@ class RowBuffers:
     """The arrays by value number (``names``, with the type of an element); which pass writes and which passes
     read each."""
 
-    names: dict[int, Code] = field(default_factory=dict)
+    names: dict[int, Expression] = field(default_factory=dict)
     written: dict[int, list[int]] = field(default_factory=dict)
     read: dict[int, list[int]] = field(default_factory=dict)
     declarations: list[tuple[str, str, int, str]] = field(default_factory=list)
@@ -53,7 +53,7 @@ def plan_row_buffers(
                     budget -= bytes_
                     hint = printer.names.get(value.number) or "t"
                     name = printer.fresh(f"{hint}_kept")
-                    plan.names[value.number] = Code(name, value.dtype)
+                    plan.names[value.number] = Expression(name, value.dtype)
                     plan.written.setdefault(first, []).append(value.number)
                     plan.declarations.append((name, REGISTER_TYPES[value.dtype], size, value.origin))
                 if value.number in plan.names:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from nbcompile.compiler.codegen.c.accumulators import Accumulator
 from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES
 from nbcompile.compiler.codegen.c.kernel import PARALLEL_WORK, Scope
-from nbcompile.compiler.codegen.c.nests import Lanes, Nests, Work, contiguous
+from nbcompile.compiler.codegen.c.nests import Lanes, Nests, PointWork, contiguous
 from nbcompile.compiler.codegen.c.row_buffers import RowBuffers, plan_row_buffers
-from nbcompile.compiler.codegen.code import Code, name
+from nbcompile.compiler.codegen.expression import Expression, name
 from nbcompile.compiler.loop_ir.expr import compute_dtype
 from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, product
 
@@ -16,7 +16,7 @@ FEW_OUTER = 8
 
 def points_nest(nests: Nests) -> None:
     """Print a nest that reduces nothing within a row."""
-    work = Work(nests.values.stores, list(nests.split.values()))
+    work = PointWork(nests.values.stores, list(nests.split.values()))
     if not nests.nest.rows:
         only = nests.inside(work.values, {}, {})
         for item in work.stores:
@@ -77,7 +77,7 @@ def _pass(nests: Nests, level: int, scope: Scope, buffers: RowBuffers) -> Scope:
     roots = nests.pass_roots(level)
     kept = {number: buffers.names[number].text for number in buffers.written.get(level, ())}
     read = ((number, buffers.names[number]) for number in buffers.read.get(level, ()))
-    reuse = {number: Code(f"{row.text}[{lanes.element}]", row.dtype) for number, row in read}
+    reuse = {number: Expression(f"{row.text}[{lanes.element}]", row.dtype) for number, row in read}
     scope = nests.hoist(roots, frozenset(inner), {**scope, **reuse})
     accumulators = [nests.accumulator(item, count.hint()) for item in reductions]
     for acc in accumulators:
@@ -86,7 +86,7 @@ def _pass(nests: Nests, level: int, scope: Scope, buffers: RowBuffers) -> Scope:
             nests.out.add(f"long {acc.result} = 0;", [acc.item.loop.id])
     for axis in inner[:-1]:
         nests.for_(axis)
-    nests.innermost(lanes, Work(stores, accumulators + split, kept), {**scope, **reuse})
+    nests.innermost(lanes, PointWork(stores, accumulators + split, kept), {**scope, **reuse})
     for _ in inner[:-1]:
         nests.out.close()
     scope = {number: code for number, code in scope.items() if number not in reuse}

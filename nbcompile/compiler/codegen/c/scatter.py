@@ -11,7 +11,7 @@ import torch
 from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES
 from nbcompile.compiler.codegen.c.kernel import Scope, out_of_range
 from nbcompile.compiler.codegen.c.nests import Nests
-from nbcompile.compiler.codegen.code import Code, name
+from nbcompile.compiler.codegen.expression import Expression, name
 from nbcompile.compiler.kernel_ir.group_to_values import Resolver
 from nbcompile.compiler.kernel_ir.values import Gathered, Store, Value, gathered, walk_values
 from nbcompile.compiler.loop_ir.expr import Load, compute_dtype
@@ -116,14 +116,14 @@ def _report_place(nests: Nests, place: IndexExpr, loop: Loop, scope: Scope) -> N
             nests.out.add(f"{out_of_range(text, size)};", [loop.id])
 
 
-def _combine(nests: Nests, loop: Loop, where: str, value: Code) -> None:
+def _combine(nests: Nests, loop: Loop, where: str, value: Expression) -> None:
     """Put a value into the output, as the loop's mode says."""
     dtype = nests.buffers[loop.name].dtype
     nests.out.touch(loop.name, None, write=True)
     if loop.mode is not None and loop.mode != "set":
         register = compute_dtype(dtype)
         old = nests.fresh("old")
-        loaded = nests.loaded(where, dtype, register) if dtype != torch.bool else Code(where, dtype)
+        loaded = nests.loaded(where, dtype, register) if dtype != torch.bool else Expression(where, dtype)
         nests.out.add(f"const {REGISTER_TYPES[register]} {old} = {loaded.text};", [loop.id])
         combine = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum"}[loop.mode]
         value = nests.writer.op(combine, [name(old, register), value], register)

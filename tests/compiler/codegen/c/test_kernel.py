@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nbcompile.compiler.codegen.c.kernel import may_be_one_bit, out_of_range
-from nbcompile.compiler.codegen.code import Code, name
+from nbcompile.compiler.codegen.expression import Expression, name
 from nbcompile.compiler.kernel_ir.values import Value
 from nbcompile.compiler.loop_ir.expr import Constant, Guard, op
 from nbcompile.compiler.loop_ir.index import Axis, index
@@ -42,7 +42,7 @@ def test_bits_and_numbers_of_memory() -> None:
     made = nests(group(loop(buffer("out", 10), (ROW,), read(X, ROW)), axes=(ROW,)), X)
     assert made.loaded("m[i]", torch.bool, torch.bool).operand == "(m[i] != 0)"
     assert made.loaded("m[i]", torch.bfloat16, torch.float32).text == "bf16_to_float(m[i])"
-    assert made.stored(name("t", torch.float32), torch.float16) == Code("(_Float16)t", torch.float16)
+    assert made.stored(name("t", torch.float32), torch.float16) == Expression("(_Float16)t", torch.float16)
 
 
 def test_the_test_of_an_index_is_one_comparison() -> None:

@@ -10,7 +10,7 @@ import torch
 from nbcompile.compiler.codegen.c.expressions import CWriter, cast, constant, index_code
 from nbcompile.compiler.codegen.c.helpers import HELPERS
 from nbcompile.compiler.codegen.c.special_functions import SPECIAL
-from nbcompile.compiler.codegen.code import Binds, Code, loose, name
+from nbcompile.compiler.codegen.expression import Binds, Expression, loose, name
 from nbcompile.compiler.codegen.helpers import I0, table
 from nbcompile.compiler.loop_ir.index import Axis, FloorDiv, IndexExpr, Size, index
 from nbcompile.errors import CodegenError
@@ -46,7 +46,7 @@ def test_no_two_signs_in_a_row() -> None:
     ],
 )
 def test_literals(value: float, dtype: torch.dtype, text: str, binds: Binds) -> None:
-    assert constant(value, dtype) == Code(text, dtype, binds)
+    assert constant(value, dtype) == Expression(text, dtype, binds)
 
 
 def test_a_cast_goes_by_way_of_a_type_that_holds_the_number() -> None:

@@ -18,7 +18,7 @@ class Binds(IntEnum):
 
 
 @dataclass(frozen=True)
-class Code:
+class Expression:
     """An expression: its ``text`` without parentheses around it, the type that it has in a register (None for
     an index, which has that of its context), and how its parts hold together."""
 
@@ -42,11 +42,11 @@ class Code:
         return self.binds is Binds.NAME
 
 
-def name(text: str, dtype: torch.dtype | None) -> Code:
+def name(text: str, dtype: torch.dtype | None) -> Expression:
     """A variable."""
-    return Code(text, dtype, Binds.NAME)
+    return Expression(text, dtype, Binds.NAME)
 
 
-def loose(text: str, dtype: torch.dtype | None) -> Code:
+def loose(text: str, dtype: torch.dtype | None) -> Expression:
     """What operators make."""
-    return Code(text, dtype, Binds.LOOSE)
+    return Expression(text, dtype, Binds.LOOSE)
