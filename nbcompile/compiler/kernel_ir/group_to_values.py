@@ -13,35 +13,10 @@ import torch
 
 from nbcompile.compiler.kernel_ir.guard_ranges import decide
 from nbcompile.compiler.kernel_ir.integer_ranges import NARROWED, Ranges, fits, offsets_fit
-from nbcompile.compiler.kernel_ir.values import (
-    Gathered,
-    KernelValues,
-    Reduction,
-    Store,
-    Value,
-    walk_values,
-)
-from nbcompile.compiler.loop_ir.expr import (
-    HALF,
-    Constant,
-    Expr,
-    Guard,
-    IndexValue,
-    Load,
-    Op,
-    compute_dtype,
-)
+from nbcompile.compiler.kernel_ir.values import Gathered, KernelValues, Reduction, Store, Value, walk_values
+from nbcompile.compiler.loop_ir.expr import HALF, Constant, Expr, Guard, IndexValue, Load, Op, compute_dtype
 from nbcompile.compiler.loop_ir.fused import Binding, Group, Nest
-from nbcompile.compiler.loop_ir.index import (
-    ZERO,
-    Axis,
-    FloorDiv,
-    IndexExpr,
-    Indirect,
-    Mod,
-    index,
-    product,
-)
+from nbcompile.compiler.loop_ir.index import ZERO, Axis, FloorDiv, IndexExpr, Indirect, Mod, index, product
 from nbcompile.compiler.loop_ir.nodes import Buffer, Loop
 from nbcompile.compiler.loop_ir.substitution import substitute
 

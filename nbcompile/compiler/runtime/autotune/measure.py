@@ -30,30 +30,13 @@ _FLUSH_AT_LEAST = 64 << 20
 
 
 class Stopwatch(Protocol):
-    """Where time comes from: a GPU's events, this machine's clock, or a test."""
+    """Where time comes from: a GPU's events, or a test."""
 
     def now(self) -> float:
         """Seconds on a clock that only goes forward: what a budget is counted on."""
 
     def sample(self, call: Call, repeats: int, prepare: Call | None) -> list[float]:
         """Seconds of each of ``repeats`` calls; ``prepare`` goes before each, untimed."""
-
-
-class HostStopwatch:
-    """The host's clock, for work that is done when a call returns."""
-
-    def now(self) -> float:
-        return time.perf_counter()
-
-    def sample(self, call: Call, repeats: int, prepare: Call | None) -> list[float]:
-        found = []
-        for _ in range(repeats):
-            if prepare is not None:
-                prepare()
-            begun = time.perf_counter()
-            call()
-            found.append(time.perf_counter() - begun)
-        return found
 
 
 class GpuStopwatch:

@@ -75,8 +75,8 @@ def hints_of(launch: Launch) -> dict[str, int]:
 
 
 def cut_by(launch: Launch, block: str) -> list[int | None]:
-    """The extents that a grid cuts into as many blocks as are needed, the constant ``block`` being the size of
-    one; None for an extent that is no number."""
+    """The extents that a grid cuts into as many blocks as are needed, the constant ``block`` being the size
+    of one; None for an extent that is no number."""
     found: list[int | None] = []
     for code in map(_postfix, launch.grid):
         if code[-2:] == ((ARGUMENT, block), (CEIL_DIVIDE, 0)):

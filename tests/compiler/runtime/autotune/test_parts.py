@@ -10,10 +10,11 @@ import torch
 
 from nbcompile.compiler.runtime.autotune import copies
 from nbcompile.compiler.runtime.autotune.configs import config_text, free_constants, misfit, neighbours
-from nbcompile.compiler.runtime.autotune.measure import HostStopwatch, Timing, faster, measure
+from nbcompile.compiler.runtime.autotune.measure import Timing, faster, measure
 from nbcompile.compiler.runtime.autotune.store import search_key
 from nbcompile.compiler.stages import Config, Launch
 from nbcompile.targets import parse
+from tests.compiler.runtime.autotune.host_stopwatch import HostStopwatch
 from tests.compiler.runtime.autotune.test_tuner import CHIP, TEXT, Clock, built, source
 
 
