@@ -359,7 +359,7 @@ class KernelPrinter:
         seen: set[str] = set()
         for value in values:
             for place in (value.place, *(item for bound in value.bounds for item in bound)):
-                for atom in place.atoms():
+                for atom in sorted(place.atoms(), key=lambda atom: atom.text):
                     if isinstance(atom, Gathered) and atom.text not in seen:
                         seen.add(atom.text)
                         self.checks_bounds = True
