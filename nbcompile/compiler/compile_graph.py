@@ -121,7 +121,7 @@ def _for_gpu(
     if not runs:
         return gpu_module.elsewhere(source, library, chip, aten, recorder)
     stopwatch = recorder.stopwatches[aten.id] = Stopwatch(source)
-    module = gpu_module.on_device(source, library, chip, device, aten, constants, recorder, tuner, stopwatch)
+    module = gpu_module.on_device(tuner, library, device, aten, constants, stopwatch)
     if source.repeatable:
         module = bind.with_fallback(module, aten, recorder)
     else:
@@ -159,9 +159,7 @@ def _changed_for_gpu(
         library.built()
     except KernelError as error:
         raise edited.refused(error, source, changed) from error
-    return gpu_module.on_device(
-        source, library, chip, device, aten, constants, recorder, tuner, around=around, empty=empty
-    )
+    return gpu_module.on_device(tuner, library, device, aten, constants, around=around, empty=empty)
 
 
 def _measured(

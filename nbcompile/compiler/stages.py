@@ -11,8 +11,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -139,12 +140,13 @@ class KernelText:
 class Argument:
     """One parameter of a Triton function: ``type`` is Triton's (``"*bf16"``, ``"i32"``, ``"i64"``),
     ``hint`` the value of a size when the graph was captured. ``ours``: memory that we allocate, so it
-    is certainly aligned to 16 bytes."""
+    is certainly aligned to 16 bytes. ``written``: memory that the function may write to."""
 
     name: str
     type: str
     hint: int = 0
     ours: bool = False
+    written: bool = False
 
 
 @dataclass(frozen=True)
@@ -187,6 +189,16 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class EntryPoint:
+    """One function that the wrapper calls, of a kernel (the id of its text), with the names of its
+    parameters."""
+
+    symbol: str
+    kernel: str
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class KernelSource:
     """All generated code of one graph: one source file of kernels, one Python wrapper that calls
     them, and what the wrapper needs bound by name: ``libraries`` maps its globals to operators
@@ -198,15 +210,34 @@ class KernelSource:
 
     graph: str
     language: Literal["c", "triton"]
-    source: str  # the whole file
+    head: tuple[str, ...]  # what stands above the first kernel
     kernels: tuple[KernelText, ...]
     wrapper: str  # Python source defining call(args)
-    entry_points: tuple[str, ...]  # exported symbols, in the order the wrapper calls them
+    entry_points: tuple[EntryPoint, ...]  # in the order the wrapper calls them
     libraries: Mapping[str, str] = field(default_factory=dict)
     constants: tuple[str, ...] = ()
     repeatable: bool = True
     launches: tuple[Launch, ...] = ()  # of Triton functions; a C function needs no more than its symbol
     steps: tuple[tuple[str, int], ...] = ()  # id of a kernel or call, and the wrapper's line where it begins
+
+    @cached_property
+    def source(self) -> str:
+        """The whole file."""
+        return self.file_of(self.kernels)
+
+    def file_of(self, kernels: Iterable[KernelText]) -> str:
+        """A file of some kernels, with what all of them need above them."""
+        parts = [*self.head, *(kernel.text for kernel in kernels)]
+        return ("\n\n" if self.language == "c" else "\n\n\n").join(parts) + "\n"
+
+    def line_of(self, kernel: str) -> int:
+        """How many lines of the file stand above a kernel (an id)."""
+        place = next(n for n, item in enumerate(self.kernels) if item.id == kernel)
+        return self.file_of(self.kernels[:place]).count("\n") + (1 if self.language == "c" else 2)
+
+    def functions_of(self, kernel: str) -> tuple[EntryPoint, ...]:
+        """The functions that the wrapper calls for a kernel."""
+        return tuple(item for item in self.entry_points if item.kernel == kernel)
 
     def as_text(self) -> str:
         return self.source

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from nbcompile.compiler.stages import Argument, Config, KernelSource, KernelText, Launch
+from nbcompile.compiler.stages import Argument, Config, EntryPoint, KernelSource, KernelText, Launch
 from nbcompile.errors import KernelError, NbcompileError
 from nbcompile.targets import parse
 from nbcompile.units import count_text
@@ -44,7 +44,7 @@ def interpret(kernel: Any, *arguments: Any, programs: int, **constants: int) -> 
 
     source = _source(kernel, arguments, constants, programs)
     with _by_hand(source):
-        interpreted(source)[source.entry_points[0]](*arguments)
+        interpreted(source)[source.entry_points[0].symbol](*arguments)
 
 
 def compile_for(chip: str, kernel: Any, *arguments: Any, warps: int = 4, **constants: int) -> Built:
@@ -112,8 +112,9 @@ def _source(
         (Config(dict(constants), warps),),
     )
     kernels = (KernelText("k0", function.__name__, text, (), "by hand"),)
-    file = f"import triton\nimport triton.language as tl\n\n\n{text}"
-    return KernelSource("by-hand", "triton", file, kernels, "", (function.__name__,), launches=(launch,))
+    head = ("import triton\nimport triton.language as tl",)
+    entry = EntryPoint(function.__name__, "k0", tuple(names))
+    return KernelSource("by-hand", "triton", head, kernels, "", (entry,), launches=(launch,))
 
 
 def _argument(name: str, value: Any) -> Any:

@@ -93,7 +93,8 @@ class PrintedKernel:
 
     writes: buffers to allocate before it runs. workspaces: memory it needs while it runs (the partial
     results of a split reduction), ``zeroed`` those that must hold zeros. launches: of Triton functions, in
-    the order of ``calls``. walk: what it reads and writes, in order.
+    the order of ``calls``. walk: what it reads and writes, in order. title: what people call its shape, where
+    that is not what they call the group's.
     """
 
     text: str
@@ -104,3 +105,4 @@ class PrintedKernel:
     zeroed: frozenset[str] = frozenset()
     launches: tuple[Launch, ...] = ()
     walk: Walk = field(default_factory=lambda: Walk(None))
+    title: str = ""

@@ -19,21 +19,8 @@ OUT_VARIANTS = {
 """Products that write into memory of ours rather than allocate."""
 
 _TAKEN = frozenset(
-    {
-        "torch",
-        *OUT_VARIANTS.values(),
-        "args",
-        "empty",
-        "restride",
-        "view",
-        "as_result",
-        "aligned",
-        "status",
-        "check",
-        "call",
-        "constants",
-    }
-)
+    "torch args empty restride view as_result aligned status check call constants".split()
+) | frozenset(OUT_VARIANTS.values())
 
 
 def print_wrapper(
@@ -60,6 +47,8 @@ class _Wrapper:
         self.starts: dict[str, IndexExpr] = {}  # memory that goes by the name of its part that begins here
         self.steps: list[tuple[str, int]] = []
         self.memory = {name: old for group in program.groups for name, old in group.in_place.items()}
+        self.shown = {item.buffer.name for item in self.loops.outputs if isinstance(item, View)}
+        self.returned = self.shown | {self.memory.get(name, name) for name in self.shown}  # all their memory
         self.last_use = self._last_uses()
         self.inputs = {item.name for item in self.loops.inputs if isinstance(item, Buffer)}
 
@@ -104,18 +93,10 @@ class _Wrapper:
             else:
                 names = {view.buffer.name for view in item.views()}
                 names |= {out.name for out in item.outputs if out is not None}
-            for name in names:
+            for name in sorted(names):  # in the same order in every process
                 last[name] = place
-        kept = {output.buffer.name for output in self.loops.outputs if isinstance(output, View)}
-        kept |= {self._alias(name) for name in kept}
-        return {
-            name: place for name, place in last.items()
-            if name not in kept and name not in self.loops.constants
-        }  # fmt: skip
-
-    def _alias(self, name: str) -> str:
-        """The buffer in whose memory this one lies: its own, but for an input's new value."""
-        return self.memory.get(name, name)
+        kept = self.returned.union(self.loops.constants)
+        return {name: place for name, place in last.items() if name not in kept}
 
     def _unpack(self) -> None:
         targets = []
@@ -145,20 +126,12 @@ class _Wrapper:
         unused = [
             self.name(item.name) for item in self.loops.inputs
             if isinstance(item, Buffer) and item.name not in self.last_use
-            and item.name not in {o.buffer.name for o in self.loops.outputs if isinstance(o, View)}
-            and self._never_output(item.name)
+            and item.name not in self.returned
         ]  # fmt: skip
         if unused:
             self.lines.append(f"del {', '.join(unused)}")
         for name in self.loops.constants:
             self.lines.append(f"{self.name(name)} = constants[{name!r}]")
-
-    def _never_output(self, name: str) -> bool:
-        return all(
-            self._alias(output.buffer.name) != name
-            for output in self.loops.outputs
-            if isinstance(output, View)
-        )
 
     def _allocate(self, buffer: Buffer) -> None:
         shape = _tuple(map(python_index, buffer.shape))
@@ -182,7 +155,7 @@ class _Wrapper:
         if any(parameter.kind == "status" for call in printed.calls for parameter in call.parameters):
             self.lines.append(f"check({group.name!r})")
         for name, old in group.in_place.items():
-            if name in self.last_use or name in self._returned():
+            if self._is_read(name):
                 self.lines.append(f"{self.name(name)} = {self.name(old)}")
 
     def _operand(self, parameter: Parameter) -> str:
@@ -206,12 +179,13 @@ class _Wrapper:
         left = names[0] if call.single else f"{', '.join(names)}{',' if len(names) == 1 else ''}"
         self.lines.append(f"{left} = {function}({', '.join(args)})")
         for item in call.outputs:
-            if item is not None and item.shape and item.name in self.last_use | self._returned():
+            if item is not None and item.shape and self._is_read(item.name):
                 name = self.name(item.name)
                 self.lines.append(f"{name} = restride({name}, {_tuple(map(python_index, item.strides))})")
 
-    def _returned(self) -> dict[str, int]:
-        return {output.buffer.name: -1 for output in self.loops.outputs if isinstance(output, View)}
+    def _is_read(self, name: str) -> bool:
+        """Whether anybody reads a value again: a later part, or the caller."""
+        return name in self.last_use or name in self.shown
 
     def _argument(self, value: Any) -> str:
         if isinstance(value, View):

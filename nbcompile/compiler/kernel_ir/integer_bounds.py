@@ -12,16 +12,13 @@ from itertools import product
 
 import torch
 
+from nbcompile.compiler.kernel_ir.integer_ranges import LIMITS
 from nbcompile.compiler.kernel_ir.values import Value
 from nbcompile.compiler.loop_ir.index import Atom, IndexExpr, index
 from nbcompile.compiler.loop_ir.proofs import Facts, impossible, inside, outside, proves
 
 Case = tuple[IndexExpr, Facts]
 MOST_CASES = 32
-LIMITS = {torch.bool: (0, 1)} | {
-    dtype: (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
-    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-}
 
 
 class _Any(Atom):

@@ -8,19 +8,20 @@ same results; tests that always come out the same are left out, such as whether 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
+from nbcompile.compiler.kernel_ir.values import Gathered, Value
 from nbcompile.compiler.loop_ir.fused import Group
 from nbcompile.compiler.loop_ir.index import Atom, Axis, FloorDiv, IndexExpr, Mod
 from nbcompile.compiler.loop_ir.nodes import Buffer
 
-if TYPE_CHECKING:
-    from nbcompile.compiler.kernel_ir.values import Value
-
 Range = tuple[int, int]
-INT32: Range = (-(2**31), 2**31 - 1)
+LIMITS: dict[torch.dtype, Range] = {torch.bool: (0, 1)} | {
+    dtype: (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+}
+INT32 = LIMITS[torch.int32]
 INT32_LIMIT = 2**31
 """Buffers of fewer elements are reached by int32 positions."""
 NARROWED = frozenset(
@@ -42,6 +43,7 @@ _NEVER = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"
 
 
 def fits(span: Range | None, within: Range = INT32) -> bool:
+    """Whether a range is known, and lies ``within`` another."""
     return span is not None and within[0] <= span[0] and span[1] <= within[1]
 
 
@@ -78,9 +80,9 @@ class Ranges:
             return _union(self.of(arg) for arg in value.args)
         if value.kind == "op":
             found = self.result(value.op, value.args)
-            if fits(found, _limits(value.dtype)):
+            if fits(found, LIMITS[value.dtype]):
                 return found
-        return _limits(value.dtype) if value.dtype.itemsize < 8 else None
+        return LIMITS[value.dtype] if value.dtype.itemsize < 8 else None
 
     def result(self, op: str, args: Sequence[Value]) -> Range | None:
         """The range of an operation's result as a whole number, whatever type holds it."""
@@ -134,8 +136,6 @@ class Ranges:
         return low, high
 
     def _atom(self, atom: Atom) -> Range | None:
-        from nbcompile.compiler.kernel_ir.values import Gathered
-
         if isinstance(atom, Axis | Gathered):
             extent = (atom.extent if isinstance(atom, Axis) else atom.size).constant
             return None if extent is None else (0, max(extent - 1, 0))
@@ -171,13 +171,6 @@ def _is_not_positive(value: Value) -> bool:
     if value.op == "neg":
         return value.args[0].op in ("abs", "exp", "sigmoid")
     return value.op == "minimum" and any(_is_not_positive(arg) for arg in value.args)
-
-
-def _limits(dtype: torch.dtype) -> Range:
-    if dtype == torch.bool:
-        return 0, 1
-    info = torch.iinfo(dtype)
-    return info.min, info.max
 
 
 def _hull(values: Iterable[int]) -> Range:

@@ -8,16 +8,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import (
-    Number,
-)
+from nbcompile.compiler.loop_ir.expr import Number
 from nbcompile.compiler.loop_ir.fused import Group, Nest
-from nbcompile.compiler.loop_ir.index import (
-    ZERO,
-    Atom,
-    Axis,
-    IndexExpr,
-)
+from nbcompile.compiler.loop_ir.index import ZERO, Atom, Axis, IndexExpr
 from nbcompile.compiler.loop_ir.nodes import Loop
 
 

@@ -11,7 +11,7 @@ import torch
 from nbcompile import targets
 from nbcompile.compiler.runtime.gpu import build as triton_build
 from nbcompile.compiler.runtime.gpu.launch import launchers
-from nbcompile.compiler.stages import Argument, Config, KernelSource, Launch
+from nbcompile.compiler.stages import Argument, Config, EntryPoint, KernelSource, Launch
 from nbcompile.errors import NbcompileError
 
 TEXT = '''import triton
@@ -120,10 +120,10 @@ def _source(name: str, arguments: tuple[Argument, ...], grid: str, config: Confi
     return KernelSource(
         graph="linear_cross_entropy",
         language="triton",
-        source=TEXT,
+        head=(TEXT.rstrip("\n"),),
         kernels=(),
         wrapper="",
-        entry_points=(name,),
+        entry_points=(EntryPoint(name, name, tuple(item.name for item in arguments)),),
         launches=(Launch(name, name, arguments, (grid,), (config,)),),
     )
 

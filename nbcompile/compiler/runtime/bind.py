@@ -8,7 +8,7 @@ import functools
 import linecache
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ import torch
 
 from nbcompile.compiler.in_aten import in_aten, restride
 from nbcompile.compiler.runtime.c.toolchain import Toolchain
+from nbcompile.compiler.runtime.layout import flat
 from nbcompile.compiler.runtime.pool import POOL
 from nbcompile.compiler.runtime.stopwatch import Stopwatch
-from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelSource
+from nbcompile.compiler.stages import AtenGraph, CompiledModule, EntryPoint, KernelSource, KernelText
 from nbcompile.errors import ToolchainError
 from nbcompile.record.recorder import Recorder
 
@@ -48,20 +49,20 @@ KERNELS_A_PART = 3  # fewer are compiled sooner by one compiler than by two and 
 def build(source: KernelSource, toolchain: Toolchain) -> concurrent.futures.Future[bytes]:
     """Start compiling a graph's C file in the background, large files in parts at once; the future
     gives the shared library's bytes."""
-    parts = _parts(source, os.cpu_count() or 1)
+    files = parts(source, os.cpu_count() or 1)
 
     def run() -> bytes:
         with tempfile.TemporaryDirectory(prefix="nbcompile-") as name:
             folder = Path(name)
             out = folder / "kernel.so"
-            if len(parts) == 1:
+            if len(files) == 1:
                 toolchain.compile(source.source, out, extra=EXTRA_FLAGS)
                 return out.read_bytes()
-            objects = [folder / f"part{n}.o" for n in range(len(parts))]
-            with concurrent.futures.ThreadPoolExecutor(len(parts)) as compilers:
+            objects = [folder / f"part{n}.o" for n in range(len(files))]
+            with concurrent.futures.ThreadPoolExecutor(len(files)) as compilers:
                 jobs = [
                     compilers.submit(toolchain.compile, text, place, (*EXTRA_FLAGS, "-c"))
-                    for text, place in zip(parts, objects, strict=True)
+                    for text, place in zip(files, objects, strict=True)
                 ]
             for job in jobs:
                 job.result()
@@ -71,38 +72,34 @@ def build(source: KernelSource, toolchain: Toolchain) -> concurrent.futures.Futu
     return _builders(os.getpid()).submit(run)
 
 
-def _parts(source: KernelSource, cores: int) -> list[str]:
+def parts(source: KernelSource, cores: int) -> list[str]:
     """The file cut into at most ``cores`` files of about as much text, each with what stands above the
     first kernel."""
     count = min(cores, len(source.kernels) // KERNELS_A_PART)
     if count < 2:
         return [source.source]
-    start = above(source)
-    texts: list[list[str]] = [[] for _ in range(count)]
+    found: list[list[KernelText]] = [[] for _ in range(count)]
     for kernel in sorted(source.kernels, key=lambda item: -len(item.text)):
-        min(texts, key=lambda part: sum(map(len, part))).append(kernel.text)
-    return [start + "\n\n".join(part) + "\n" for part in texts]
+        min(found, key=lambda part: sum(len(item.text) for item in part)).append(kernel)
+    return [source.file_of(part) for part in found]
 
 
-def above(source: KernelSource) -> str:
-    """What stands above the first kernel of a graph's file: what all of its kernels need."""
-    return source.source[: source.source.index(source.kernels[0].text)] if source.kernels else ""
+def alone(source: KernelSource, kernel: KernelText) -> KernelSource:
+    """The source of one kernel. To the C compiler the lines of its text are those of :data:`KERNEL_FILE`."""
+    marked = replace(kernel, text=f'#line 1 "{KERNEL_FILE}"\n{kernel.text}')
+    return replace(source, kernels=(marked,), entry_points=source.functions_of(kernel.id))
 
 
-def alone(source: KernelSource, text: str) -> str:
-    """A C file of one kernel. To the compiler the lines of its ``text`` are those of :data:`KERNEL_FILE`."""
-    return f'{above(source)}#line 1 "{KERNEL_FILE}"\n{text}\n'
-
-
-def load(path: Path, symbols: tuple[str, ...]) -> dict[str, Callable[..., None]]:
-    """The functions of a built library. ToolchainError if it cannot be loaded."""
+def load(path: Path, entry_points: Iterable[EntryPoint]) -> dict[str, Callable[..., None]]:
+    """The functions of a built library by symbol: addresses and sizes are 64-bit integers to the C calling
+    convention. ToolchainError if it cannot be loaded."""
     try:
         library = ctypes.CDLL(str(path))
         functions: dict[str, Callable[..., None]] = {}
-        for symbol in symbols:
-            function = getattr(library, symbol)
-            function.restype = None
-            functions[symbol] = function
+        for item in entry_points:
+            function = getattr(library, item.symbol)
+            function.restype, function.argtypes = None, [ctypes.c_void_p] * len(item.parameters)
+            functions[item.symbol] = function
     except (OSError, AttributeError) as error:
         raise ToolchainError(f"a built kernel could not be loaded: {error}") from error
     return functions
@@ -132,10 +129,7 @@ def bind(
 
     def first(args: list[Any]) -> Any:
         if not state:
-            kernels = functions()
-            if source.language == "c":
-                kernels = _c_calls(kernels, source)
-            kernels = around(kernels) if around is not None else kernels
+            kernels = functions() if around is None else around(functions())
             scope.update(_scope(kernels, libraries, constants, empty))
             exec(code, scope)
             state.append(scope["call"])
@@ -232,23 +226,6 @@ def _scope(
     }
 
 
-def _c_calls(functions: Mapping[str, Any], source: KernelSource) -> dict[str, Callable[..., None]]:
-    return {name: _as_call(function, source, name) for name, function in functions.items()}
-
-
-def _as_call(function: Any, source: KernelSource, symbol: str) -> Callable[..., None]:
-    """Pointers and sizes are 64-bit integers to the C calling convention."""
-    count = _arity(source.source, symbol)
-    function.argtypes = [ctypes.c_void_p] * count
-    return function  # type: ignore[no-any-return]
-
-
-def _arity(text: str, symbol: str) -> int:
-    start = text.index(f"void {symbol}(") + len(symbol) + 6
-    inside = text[start : text.index(")", start)].strip()
-    return 0 if not inside else inside.count(",") + 1
-
-
 def view(base: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> torch.Tensor:
     """The strided view of ``base`` that starts ``offset`` elements after its first."""
     return base.as_strided(shape, strides, base.storage_offset() + offset)
@@ -268,6 +245,4 @@ def aligned(tensor: torch.Tensor) -> torch.Tensor:
     the same: what loads whole tiles at once has no other way."""
     if tensor.data_ptr() % 16 == 0:
         return tensor
-    pairs = zip(tensor.shape, tensor.stride(), strict=True)
-    span = 1 + sum((extent - 1) * stride for extent, stride in pairs)
-    return tensor.as_strided((span,), (1,)).clone().as_strided(tensor.shape, tensor.stride())
+    return flat(tensor).clone().as_strided(tensor.shape, tensor.stride())

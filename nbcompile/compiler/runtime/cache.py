@@ -29,10 +29,13 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+import typing
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+T = typing.TypeVar("T")
 
 DEFAULT_LIMIT = 2 << 30
 """Bytes the cache may fill before the entries used longest ago are removed."""
@@ -88,6 +91,28 @@ def _feed(digest: hashlib._Hash, part: Any) -> None:
         raise TypeError(f"a cache key is made of plain data, not of {type(part).__name__}")
 
 
+def from_plain(kind: Any, data: Any) -> Any:
+    """The value of type ``kind`` whose ``dataclasses.asdict``, written as JSON and read again, is ``data``:
+    dataclasses, and tuples and mappings of such. TypeError or KeyError where they do not belong together."""
+    return _reader(kind)(data)
+
+
+@functools.cache
+def _reader(kind: Any) -> Callable[[Any], Any]:
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        fields = [(item.name, _reader(hints[item.name])) for item in dataclasses.fields(kind)]
+        return lambda data: kind(**{name: read(data[name]) for name, read in fields})  # type: ignore[operator]
+    origin, given = typing.get_origin(kind), typing.get_args(kind)
+    if origin is tuple and given[-1:] == (...,):
+        item = _reader(given[0])
+        return lambda data: tuple(map(item, data))
+    if origin is tuple:
+        items = [_reader(each) for each in given]
+        return lambda data: tuple(read(each) for read, each in zip(items, data, strict=True))
+    return lambda data: data
+
+
 @dataclass(frozen=True)
 class Entry:
     """One whole, verified entry. Another process may remove it at any time (to make room), so a file
@@ -109,6 +134,13 @@ class Entry:
             return self.path(name).read_bytes()
         except OSError:
             return None
+
+    def text(self, name: str) -> str:
+        """The file's text. ValueError if it has been removed since; KeyError if the entry has none."""
+        data = self.read(name)
+        if data is None:
+            raise ValueError(f"{name} has gone")
+        return data.decode()
 
 
 class DiskCache:
@@ -138,6 +170,18 @@ class DiskCache:
             if entry is not None:
                 return entry
         return None
+
+    def find(self, key: str, made: Callable[[Entry], T]) -> T | None:
+        """What ``made`` reads of the entry of this key. None if there is none, and where it holds something
+        else (KeyError, TypeError, ValueError): it is then removed."""
+        entry = self.get(key)
+        if entry is None:
+            return None
+        try:
+            return made(entry)
+        except (KeyError, TypeError, ValueError):
+            self.remove(key)
+            return None
 
     def put(self, key: str, files: Mapping[str, bytes]) -> Entry | None:
         """Store ``files`` (plain names to contents) under ``key`` and return the entry.

@@ -32,12 +32,13 @@ Functions = Mapping[str, Callable[..., None]]
 
 
 def on_device(
-    source: KernelSource, binary: TritonBinary, chip: Target, device: torch.device, aten: AtenGraph,
-    constants: Mapping[str, torch.Tensor], recorder: Recorder, tuner: Tuner,
-    stopwatch: Stopwatch | None = None, around: Wrap | None = None, empty: Allocate | None = None,
+    tuner: Tuner, binary: TritonBinary, device: torch.device, aten: AtenGraph,
+    constants: Mapping[str, torch.Tensor], stopwatch: Stopwatch | None = None, around: Wrap | None = None,
+    empty: Allocate | None = None,
 ) -> CompiledModule:  # fmt: skip
-    """The module that launches ``source`` on ``device``, once its kernels are built; ``tuner`` searches for
-    faster configs where the options ask for it, ``around`` and ``empty`` are as for ``bind``."""
+    """The module that launches the source of ``tuner`` on ``device``, once its kernels are built; the tuner
+    searches for faster configs where the options ask for it. The others are as for ``bind``."""
+    source, chip, recorder = tuner.source, tuner.chip, tuner.recorder
 
     def functions() -> Functions:
         from nbcompile.compiler.runtime.gpu.launch import launchers

@@ -20,18 +20,8 @@ import torch
 from torch.utils import _pytree
 
 import nbcompile
-from nbcompile.compiler.runtime.cache import DiskCache, key
-from nbcompile.compiler.stages import (
-    Argument,
-    AtenGraph,
-    Config,
-    KernelSource,
-    KernelText,
-    Launch,
-    guards_of,
-    least_of,
-    most_of,
-)
+from nbcompile.compiler.runtime.cache import DiskCache, Entry, from_plain, key
+from nbcompile.compiler.stages import AtenGraph, KernelSource, guards_of, least_of, most_of
 from nbcompile.options import Options
 
 SOURCE, RECORD = "source.json", "record.json"
@@ -65,52 +55,18 @@ def graph_key(aten: AtenGraph, options: Options, compiler: Sequence[object]) -> 
 
 def find(cache: DiskCache, name: str) -> Stored | None:
     """The stored graph of this key, or None (also if the entry is damaged: it is then removed)."""
-    entry = cache.get(name)
-    if entry is None:
-        return None
-    try:
-        texts = [entry.read(file) for file in (SOURCE, RECORD)]
-        if None in texts:
-            return None
-        source, record = (json.loads(text or b"") for text in texts)
-        return Stored(_source(source), record)
-    except (KeyError, TypeError, ValueError):
-        cache.remove(name)
-        return None
+
+    def made(entry: Entry) -> Stored:
+        source, record = (json.loads(entry.text(file)) for file in (SOURCE, RECORD))
+        return Stored(from_plain(KernelSource, source), record)
+
+    return cache.find(name, made)
 
 
 def keep(cache: DiskCache, name: str, source: KernelSource, record: dict[str, Any]) -> None:
     """Store a graph's code and record under its key."""
     text = json.dumps(dataclasses.asdict(source))
     cache.put(name, {SOURCE: text.encode(), RECORD: json.dumps(record).encode()})
-
-
-def _source(data: dict[str, Any]) -> KernelSource:
-    kernels = tuple(
-        KernelText(**{**item, "lines": tuple((line, tuple(ids)) for line, ids in item["lines"])})
-        for item in data["kernels"]
-    )
-    return KernelSource(
-        **{
-            **data,
-            "kernels": kernels,
-            "entry_points": tuple(data["entry_points"]),
-            "constants": tuple(data["constants"]),
-            "launches": tuple(map(_launch, data["launches"])),
-            "steps": tuple((id, line) for id, line in data["steps"]),
-        }
-    )
-
-
-def _launch(data: dict[str, Any]) -> Launch:
-    return Launch(
-        **{
-            **data,
-            "arguments": tuple(Argument(**item) for item in data["arguments"]),
-            "grid": tuple(data["grid"]),
-            "configs": tuple(Config(**item) for item in data["configs"]),
-        }
-    )
 
 
 def _described(value: Any) -> str:

@@ -164,7 +164,8 @@ def compiled(
     name. What other chips cannot do, waiting for the kernel before, is left out for them."""
     target = targets.parse(chip)
     if not target.launches_early:
-        source = replace(source, source=source.source.replace("    gdc_wait()\n", ""))
+        texts = (replace(item, text=item.text.replace("    gdc_wait()\n", "")) for item in source.kernels)
+        source = replace(source, kernels=tuple(texts))
     futures = {
         launch.function: _workers(os.getpid()).submit(
             compile_function, source.source, launch, launch.configs[0], target, assumptions(launch), assemble

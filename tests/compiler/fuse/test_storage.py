@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from nbcompile.compiler.codegen.c.groups_to_c import is_repeatable
+from nbcompile.compiler.codegen.source import is_repeatable
 from nbcompile.compiler.fuse.limits import limits_of
 from nbcompile.compiler.fuse.loops_to_groups import loops_to_groups
 from nbcompile.compiler.fuse.storage import with_storage

@@ -8,33 +8,32 @@ import torch
 
 from nbcompile.api import compile as nbcompile_compile
 from nbcompile.compiler.runtime import bind
-from nbcompile.compiler.runtime.bind import _parts
 from nbcompile.compiler.runtime.c.toolchain import find_toolchain
-from nbcompile.compiler.stages import KernelSource, KernelText
+from nbcompile.compiler.stages import EntryPoint, KernelSource, KernelText
 
 
 def _source(count: int) -> KernelSource:
-    above = "// made by hand\n\nstatic inline float twice(float x) { return 2 * x; }\n\n"
+    head = ("// made by hand", "static inline float twice(float x) { return 2 * x; }")
     kernels = tuple(
         KernelText(
             f"k{n}", f"k{n}", f"void k{n}(float *x) {{\n  x[{n}] = twice(x[{n}]) + {n};\n}}", (), "points"
         )
         for n in range(count)
     )
-    text = above + "\n\n".join(kernel.text for kernel in kernels) + "\n"
-    return KernelSource("g0.fw", "c", text, kernels, "", tuple(kernel.id for kernel in kernels))
+    entry_points = tuple(EntryPoint(kernel.id, kernel.id, ("x",)) for kernel in kernels)
+    return KernelSource("g0.fw", "c", head, kernels, "", entry_points)
 
 
 def test_each_kernel_is_in_one_part_with_what_stands_above() -> None:
     source = _source(7)
-    parts = _parts(source, cores=4)
+    parts = bind.parts(source, cores=4)
     assert len(parts) == 2
     for part in parts:
         assert part.startswith("// made by hand") and part.count("static inline") == 1
     for kernel in source.kernels:
         assert sum(kernel.text in part for part in parts) == 1
-    assert _parts(source, cores=1) == [source.source]
-    assert _parts(_source(3), cores=4) == [_source(3).source]
+    assert bind.parts(source, cores=1) == [source.source]
+    assert bind.parts(_source(3), cores=4) == [_source(3).source]
 
 
 def test_a_library_of_parts_has_every_kernel(tmp_path) -> None:
@@ -45,7 +44,6 @@ def test_a_library_of_parts_has_every_kernel(tmp_path) -> None:
     functions = bind.load(path, source.entry_points)
     x = torch.ones(9)
     for function in functions.values():
-        function.argtypes = [bind.ctypes.c_void_p]
         function(x.data_ptr())
     assert x.tolist() == [2.0 + n for n in range(9)]
 

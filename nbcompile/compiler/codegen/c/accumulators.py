@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 
-from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES, constant
+from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES, SHORT, constant
 from nbcompile.compiler.kernel_ir.values import Reduction
 
 LONG_ROW = 256  # float32 sums of more elements than this accumulate in double
@@ -14,8 +15,9 @@ LONG_ROW = 256  # float32 sums of more elements than this accumulate in double
 
 @dataclass(frozen=True)
 class Accumulator:
-    """``declare`` starts it, ``update(x)`` adds a value, ``clause`` is its OpenMP reduction operator
-    (empty: it cannot be vectorised), ``result`` is its final value in the type of the output."""
+    """A running result, the C variable ``name`` of type ``type``, which begins as ``start``. ``clause`` is
+    its OpenMP reduction operator (empty: it cannot be vectorised), ``result`` the variable that holds what
+    is wanted in the end."""
 
     item: Reduction
     name: str
@@ -23,6 +25,16 @@ class Accumulator:
     start: str
     clause: str
     result: str
+
+    @property
+    def compares(self) -> bool:
+        """Whether an update reads the value more than once."""
+        return self.item.kind in ("max", "min", "argmax", "argmin")
+
+    @property
+    def is_logical(self) -> bool:
+        """Whether the value stands behind a logical operator, which binds less than others: a && (b || c)."""
+        return self.item.kind in ("any", "all")
 
     def update(self, target: str, value: str, position: str = "") -> list[str]:
         """C statements that fold ``value`` into ``target``."""
@@ -50,50 +62,44 @@ class Accumulator:
 
 NAN_REDUCTIONS = {
     (kind, dtype): (
-        f"#pragma omp declare reduction(nan{kind}_{short} : {ctype} : omp_out = omp_in {sign} omp_out || "
-        f"omp_in != omp_in ? omp_in : omp_out) initializer(omp_priv = {start})"
+        f"#pragma omp declare reduction(nan{kind}_{SHORT[dtype]} : {REGISTER_TYPES[dtype]} : omp_out = "
+        f"omp_in {sign} omp_out || omp_in != omp_in ? omp_in : omp_out) "
+        f"initializer(omp_priv = {constant(worst, dtype).text})"
     )
-    for dtype, short, ctype, suffix in (
-        (torch.float32, "f32", "float", "f"),
-        (torch.float64, "f64", "double", ""),
-    )
-    for kind, sign, start in (
-        ("max", ">", f"-__builtin_inf{suffix}()"),
-        ("min", "<", f"__builtin_inf{suffix}()"),
-    )
+    for dtype in (torch.float32, torch.float64)
+    for kind, sign, worst in (("max", ">", -math.inf), ("min", "<", math.inf))
 }
 """Declarations of maximum and minimum that let NaN win, for OpenMP."""
 
 
 def accumulator(item: Reduction, name: str, count: int, output: torch.dtype) -> Accumulator:
     """The accumulator of ``item``; ``count`` is how many values it folds (a hint)."""
-    dtype = item.value.dtype
-    kind = item.kind
+    dtype, kind = item.value.dtype, item.kind
     ctype = REGISTER_TYPES[dtype]
-    result = name
     if kind in ("sum", "mean", "prod"):
         if dtype == torch.float32 and (count > LONG_ROW or item.split):
             ctype = "double"
-        elif not dtype.is_floating_point and output.is_floating_point is False and output != torch.bool:
+        elif not dtype.is_floating_point and not output.is_floating_point and output != torch.bool:
             ctype = REGISTER_TYPES[output]
-        start = "1" if kind == "prod" else "0"
-        return Accumulator(item, name, ctype, start, "*" if kind == "prod" else "+", result)
+        start, clause = ("1", "*") if kind == "prod" else ("0", "+")
+        return Accumulator(item, name, ctype, start, clause, name)
     if kind in ("any", "all"):
-        return Accumulator(
-            item, name, ctype, str(int(kind == "all")), "||" if kind == "any" else "&&", result
-        )
-    if dtype.is_floating_point:
-        sign = "-" if "max" in kind else ""
-        start = f"{sign}__builtin_inf{'f' if dtype == torch.float32 else ''}()"
-        clause = f"nan{kind}_{'f32' if dtype == torch.float32 else 'f64'}" if kind in ("max", "min") else ""
-        if clause == "" and kind in ("argmax", "argmin"):
-            result = f"{name}_at"
-        return Accumulator(item, name, ctype, start, clause, result)
-    if dtype == torch.bool:
-        start = "0" if "max" in kind else "1"
-    else:
-        info = torch.iinfo(dtype)
-        start = constant(info.min if "max" in kind else info.max, dtype)
+        start, clause = ("0", "||") if kind == "any" else ("1", "&&")
+        return Accumulator(item, name, ctype, start, clause, name)
+    start = _least(dtype) if "max" in kind else _greatest(dtype)
     if kind in ("argmax", "argmin"):
         return Accumulator(item, name, ctype, start, "", f"{name}_at")
-    return Accumulator(item, name, ctype, start, kind, result)
+    clause = f"nan{kind}_{SHORT[dtype]}" if dtype.is_floating_point else kind
+    return Accumulator(item, name, ctype, start, clause, name)
+
+
+def _greatest(dtype: torch.dtype) -> str:
+    if dtype.is_floating_point:
+        return constant(math.inf, dtype).text
+    return "1" if dtype == torch.bool else constant(torch.iinfo(dtype).max, dtype).operand
+
+
+def _least(dtype: torch.dtype) -> str:
+    if dtype.is_floating_point:
+        return constant(-math.inf, dtype).text
+    return "0" if dtype == torch.bool else constant(torch.iinfo(dtype).min, dtype).operand

@@ -3,40 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nbcompile.compiler.codegen.c.accumulators import Accumulator
 from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES
-from nbcompile.compiler.codegen.c.kernel import CACHE_BYTES, TILE, Scope, make_accumulator, strip
+from nbcompile.compiler.codegen.c.kernel import Scope
+from nbcompile.compiler.codegen.c.nests import Lanes, Nests, PointWork, contiguous
+from nbcompile.compiler.codegen.expression import Expression
 from nbcompile.compiler.kernel_ir.values import Value
+from nbcompile.compiler.loop_ir.expr import compute_dtype
 from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, product
 from nbcompile.compiler.loop_ir.versions import Part
 
-if TYPE_CHECKING:
-    from nbcompile.compiler.codegen.c.nests import Nests
+TILE = 512  # columns walked together
+CACHE_BYTES = 16 << 20  # wide tiles stream; narrow ones miss in every page of every row
 
 
 def is_columns(nests: Nests) -> bool:
     """Whether memory lies along the rows' last axis rather than along the reduced ones."""
     rows, inner = nests.nest.rows, nests.nest.inner_axes
-    if not rows or any(acc.item.position is not None for acc in nests.split.values()):
+    if not rows or any(item.position is not None for item in nests.values.reductions):
         return False
-    if any(item.position is not None for item in nests.values.reductions):
-        return False
-    return nests.contiguous(rows[-1]) > nests.contiguous(inner[-1])
+    along, across = (contiguous(nests.values, nests.buffers, axis) for axis in (rows[-1], inner[-1]))
+    return along > across
 
 
-@dataclass(frozen=True)
-class _Tile:
+class _Tile(Lanes):
     """Neighbouring columns ``first .. first + width`` of ``axis``, at most ``size``, one a ``lane``."""
 
-    nests: Nests
-    axis: Axis
-    size: int
-    first: str
-    width: str
-    lane: str
+    def __init__(self, nests: Nests, axis: Axis, size: int) -> None:
+        super().__init__(nests, axis)
+        self.size = size
+        self.first, self.width, self.lane = map(nests.fresh, ("first", "width", "lane"))
 
     def open_tiles(self) -> None:
         """The loop over tiles."""
@@ -59,6 +56,16 @@ class _Tile:
         column = self.nests.axis_names[self.axis.text]
         self.nests.out.add(f"const long {column} = {self.first} + {self.lane};")
 
+    @property
+    def element(self) -> str:
+        return self.lane
+
+    def target(self, acc: Accumulator, scope: Scope) -> str:
+        return super().target(acc, scope) if acc.item.split else f"{acc.name}[{self.lane}]"
+
+    def has_own(self, acc: Accumulator) -> bool:
+        return not acc.item.split
+
     def array(self, kind: str, name: str, origin: str) -> None:
         """Declare one element a column."""
         self.nests.out.add(f"{kind} {name}[{self.size}];", [origin])
@@ -69,18 +76,16 @@ def columns_nest(nests: Nests) -> None:
     rows, inner = nests.nest.rows, nests.nest.inner_axes
     outer, last = rows[:-1], rows[-1]
     count = product(axis.extent for axis in inner)
-    size = _tile_size(outer, last, count)
-    tile = _Tile(nests, last, size, nests.fresh("first"), nests.fresh("width"), nests.fresh("lane"))
-    split = list(nests.split.values())
-    pragma = nests.parallel_pragma(nests.clauses(split, arrays=True), len(outer) + 1)
+    tile = _Tile(nests, last, _tile_size(outer, last, count))
+    pragma = nests.parallel_pragma(nests.clauses(nests.split.values(), arrays=True), len(outer) + 1)
     if pragma:
         nests.out.add(pragma)
     for axis in outer:
         nests.for_(axis)
     tile.open_tiles()
     scope: Scope = {}
-    for level in range(nests.top_level() + 1):
-        _column_level(nests, level, scope, tile)
+    for level in range(nests.top_level + 1):
+        _once(nests, level, scope, tile)
         scope = _pass(nests, level, scope, tile, count)
     _overwrite(nests, scope, tile)
     nests.out.close()
@@ -95,25 +100,18 @@ def _pass(nests: Nests, level: int, scope: Scope, tile: _Tile, count: IndexExpr)
     if not (stores or reductions or split):
         return scope
     scope = _per_column(nests, nests.pass_roots(level), scope, tile)
-    accumulators = [make_accumulator(nests, item, count.hint()) for item in reductions]
+    accumulators = [nests.accumulator(item, count.hint()) for item in reductions]
     for acc in accumulators:
         tile.array(acc.type, acc.name, acc.item.loop.id)
         start = f"for (long {lane} = 0; {lane} < {tile.width}; {lane}++) {acc.name}[{lane}] = {acc.start};"
         nests.out.add(start, [acc.item.loop.id])
     for axis in inner:
         nests.for_(axis)
-
-    def target(acc: Accumulator, here: Scope) -> str:
-        return nests.split_target(acc, here) if acc.item.split else f"{acc.name}[{lane}]"
-
-    nests.innermost(
-        tile.axis, stores, accumulators + split, scope, header=tile.open, target=target,
-        outside=[acc.name for acc in accumulators],
-    )  # fmt: skip
+    nests.innermost(tile, PointWork(stores, accumulators + split), scope)
     for _ in inner:
         nests.out.close()
     for acc in accumulators:
-        _column_result(nests, acc, count, tile)
+        _result(nests, acc, count, tile)
     return scope
 
 
@@ -128,43 +126,33 @@ def _per_column(nests: Nests, roots: Sequence[Value], scope: Scope, tile: _Tile)
     ]  # fmt: skip
     if not wanted:
         return scope
-    names = {value.number: nests.fresh(nests.names.get(value.number) or "t") for value in wanted}
+    elements: dict[int, Expression] = {}
     for value in wanted:
-        tile.array(REGISTER_TYPES[value.dtype], names[value.number], value.origin)
+        array = nests.fresh(nests.names.get(value.number) or "t")
+        tile.array(REGISTER_TYPES[value.dtype], array, value.origin)
+        elements[value.number] = Expression(f"{array}[{tile.lane}]", value.dtype)
     nests.out.add(f"#pragma omp simd{nests.clauses([], arrays=False)}")
     tile.open()
-    local = nests.define(wanted, {}, scope)
-    nests.report_needed(wanted, {}, scope, local)
+    local = nests.inside(wanted, {}, scope)
     for value in wanted:
-        element = f"{names[value.number]}[{tile.lane}]"
-        nests.out.add(f"{element} = {strip(nests.text(value, local))};", [value.origin])
+        nests.out.add(f"{elements[value.number].text} = {nests.code(value, local).text};", [value.origin])
     nests.out.close()
-    return {**scope, **{number: f"{name}[{tile.lane}]" for number, name in names.items()}}
+    return {**scope, **elements}
 
 
-def _column_level(nests: Nests, level: int, scope: Scope, tile: _Tile) -> None:
+def _once(nests: Nests, level: int, scope: Scope, tile: _Tile) -> None:
     """What is made once per column and needs ``level`` passes: stores, but for what overwrites memory that a
     later pass reads, and split reductions."""
-    stores = [
-        item for item in nests.values.stores
-        if not item.last and not nests.is_full(item) and nests.level(item.value) == level
-    ]  # fmt: skip
-    split = [
-        acc for acc in nests.split.values()
-        if nests.level(acc.item.value) == level and not nests.split_full(acc)
-    ]  # fmt: skip
-    if not (stores or split):
+    once = nests.once_of(level)
+    work = PointWork([item for item in once.stores if not item.last], once.accumulators)
+    if not (work.stores or work.accumulators):
         return
-    roots = [item.value for item in stores] + [acc.item.value for acc in split]
-    nests.out.add(f"#pragma omp simd{nests.clauses(split, arrays=False)}")
+    nests.out.add(f"#pragma omp simd{nests.clauses(work.accumulators, arrays=False)}")
     tile.open()
-    local = nests.define(roots, {}, scope)
-    nests.report_needed(roots, {}, scope, local)
-    for item in stores:
+    local = nests.inside(work.values, {}, scope)
+    for item in work.stores:
         nests.store(item, local)
-    for acc in split:
-        for line in acc.update(nests.split_target(acc, local), nests.text(acc.item.value, local)):
-            nests.out.add(line, [acc.item.loop.id])
+    nests.fold_once(work.accumulators, local)
     nests.out.close()
 
 
@@ -176,42 +164,31 @@ def _overwrite(nests: Nests, scope: Scope, tile: _Tile) -> None:
         return
     nests.out.add("#pragma omp simd")
     tile.open()
-    local = nests.define([item.value for item in stores], {}, scope)
-    for item in stores:
-        if item.value.number not in local and item.value.kind in ("op", "load", "guard"):
-            name = nests.fresh(nests.names.get(item.value.number) or "t")
-            text = strip(nests.text(item.value, local))
-            nests.out.add(f"const {REGISTER_TYPES[item.value.dtype]} {name} = {text};", [item.value.origin])
-            local = {**local, item.value.number: name}
+    values = [item.value for item in stores]
+    local = nests.made(values, nests.define(values, {}, scope))
     for item in stores:
         nests.store(item, local)
     nests.out.close()
 
 
-def _column_result(nests: Nests, acc: Accumulator, count: IndexExpr, tile: _Tile) -> None:
+def _result(nests: Nests, acc: Accumulator, count: IndexExpr, tile: _Tile) -> None:
     """Give the finished results of a tile a name, and store them if they are needed in memory."""
-    item, lane = acc.item, tile.lane
-    kind = REGISTER_TYPES[nests.buffers[item.output].dtype]
-    text = f"{acc.name}[{lane}]"
-    stored = item.output in nests.values.group.stored
-    convert = item.kind == "mean" or acc.type != kind
-    if convert:
-        divided = f"{text} / ({nests.place(count, {})})" if item.kind == "mean" else text
-        name = nests.fresh(f"{item.output}_col")
-        tile.array(kind, name, item.loop.id)
-    if convert or stored:
+    output = acc.item.output
+    dtype = compute_dtype(nests.buffers[output].dtype)
+    kind, result = REGISTER_TYPES[dtype], Expression(f"{acc.name}[{tile.lane}]", dtype)
+    made, converts = nests.finished(acc, result.text, count)
+    if converts:
+        array = nests.fresh(f"{output}_col")
+        tile.array(kind, array, acc.item.loop.id)
+        result = Expression(f"{array}[{tile.lane}]", dtype)
+    if converts or output in nests.values.group.stored:
         nests.out.add("#pragma omp simd")
         tile.open()
-        if convert:
-            nests.out.add(f"{name}[{lane}] = ({kind})({divided});", [item.loop.id])
-            text = f"{name}[{lane}]"
-        if stored:
-            memory = nests.memory(item.output, write=True)
-            value = nests.stored(text, nests.buffers[item.output].dtype)
-            nests.out.touch(item.output, item.place, write=True)
-            nests.out.add(f"{memory}[{nests.place(item.place, {})}] = {value};", [item.loop.id])
+        if converts:
+            nests.out.add(f"{result.text} = ({kind})({made});", [acc.item.loop.id])
+        nests.store_result(acc, result, {})
         nests.out.close()
-    nests.reduced_text[item.output] = text
+    nests.reduced[output] = result
 
 
 def _tile_size(outer: Sequence[Axis], last: Axis, count: IndexExpr) -> int:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-import torch
-
+from nbcompile.compiler.codegen.c.columns import columns_nest, is_columns
 from nbcompile.compiler.codegen.c.expressions import CWriter
-from nbcompile.compiler.codegen.c.nests import print_kernel
-from nbcompile.compiler.codegen.wrapper import library_targets, print_wrapper
-from nbcompile.compiler.linear_cross_entropy.operator import overwrites
+from nbcompile.compiler.codegen.c.nests import Nests
+from nbcompile.compiler.codegen.c.rows import points_nest, rows_nest
+from nbcompile.compiler.codegen.c.scatter import scatter_nest
+from nbcompile.compiler.codegen.printed import PrintedKernel
+from nbcompile.compiler.codegen.source import comment_of, source_of
+from nbcompile.compiler.kernel_ir.group_to_values import kernel_values
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
-from nbcompile.compiler.loop_ir.nodes import LibraryCall
-from nbcompile.compiler.loop_ir.versions import verify_kernel
-from nbcompile.compiler.stages import KernelSource, KernelText
+from nbcompile.compiler.loop_ir.nodes import Buffer
+from nbcompile.compiler.stages import KernelSource
+
+NESTS: Mapping[str, Callable[[Nests], None]] = {
+    "points": points_nest, "rows": rows_nest, "columns": columns_nest, "scatter": scatter_nest,
+}  # fmt: skip
+"""What prints each shape of nest."""
 
 
 def groups_to_c(program: FusedProgram, vector_math: frozenset[str]) -> KernelSource:
@@ -23,67 +29,32 @@ def groups_to_c(program: FusedProgram, vector_math: frozenset[str]) -> KernelSou
     kernels = {
         group.id: print_kernel(group, buffers, writer, comment_of(group, program)) for group in program.groups
     }
-    for group in program.groups:
-        verify_kernel(group.name, kernels[group.id].walk, group.in_place.values())
-    file = "\n\n".join(
-        part
-        for part in (
-            "// made by nbcompile; header-free C",
-            _declarations(writer, vector_math),
-            *(kernels[group.id].text for group in program.groups),
-        )
-        if part
-    )
-    texts = tuple(
-        KernelText(group.id, group.name, kernels[group.id].text, kernels[group.id].lines, group.schedule)
-        for group in program.groups
-    )
-    wrapper, steps = print_wrapper(program, kernels)
-    return KernelSource(
-        graph=program.program.graph,
-        language="c",
-        source=file + "\n",
-        kernels=texts,
-        wrapper=wrapper,
-        steps=steps,
-        entry_points=tuple(call.symbol for group in program.groups for call in kernels[group.id].calls),
-        libraries=library_targets(program),
-        constants=tuple(program.program.constants),
-        repeatable=is_repeatable(program),
-    )
+    head = ["// made by nbcompile; header-free C", _declarations(writer, vector_math)]
+    return source_of(program, "c", kernels, [part for part in head if part])
 
 
-def is_repeatable(program: FusedProgram) -> bool:
-    """Whether a run that broke off can be done again: nothing is overwritten, and nothing random is drawn."""
-    calls = [item.target for item in program.items if isinstance(item, LibraryCall)]
-    random = torch.Tag.nondeterministic_seeded
-    return not program.program.updates and not any(
-        random in getattr(target, "tags", ()) or overwrites(target) for target in calls
-    )
+def print_kernel(
+    group: Group, buffers: Mapping[str, Buffer], writer: CWriter, comment: Sequence[str]
+) -> PrintedKernel:
+    """The C function of a group; ``comment`` lines are put above it."""
+    nests = Nests(kernel_values(group, buffers), buffers, writer)
+    NESTS[nest_of(nests)](nests)
+    return nests.function(comment)
+
+
+def nest_of(nests: Nests) -> str:
+    """The shape of nest that suits a kernel: a key of :data:`NESTS`."""
+    if any(loop.kind == "scatter" for loop in nests.values.group.loops):
+        return "scatter"
+    if not nests.nest.inner:
+        return "points"
+    return "columns" if is_columns(nests) else "rows"
 
 
 def _declarations(writer: CWriter, vector_math: frozenset[str]) -> str:
+    """The C library's functions that kernels call, and helpers: what a helper calls was noted before it."""
     lines = []
-    for name, arity in sorted(writer.functions.items()):
-        kind = "float" if name.endswith("f") and name not in ("erf",) else "double"
-        if name in vector_math:
-            prefix = '__attribute__((simd("notinbranch"), const)) '
-        else:
-            prefix = "__attribute__((const)) "
-        lines.append(f"{prefix}{kind} {name}({', '.join([kind] * arity)});")
-    return "\n".join(lines + list(_in_order(writer.helpers)))
-
-
-def _in_order(helpers: Mapping[str, str]) -> Iterable[str]:
-    """Helpers in the order they were first used: what a helper calls is added before it."""
-    return helpers.values()
-
-
-def comment_of(group: Group, program: FusedProgram) -> list[str]:
-    spans = program.program.spans
-    lines = sorted({line for loop in group.loops for line in spans.get(loop.id, ())})
-    where = ""
-    if lines:
-        where = f"cell line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}: "
-    ops = list(dict.fromkeys(loop.op for loop in group.loops))
-    return [f"{where}{', '.join(ops)}"]
+    for name, (kind, arity) in sorted(writer.functions.items()):
+        simd = 'simd("notinbranch"), ' if name in vector_math else ""
+        lines.append(f"__attribute__(({simd}const)) {kind} {name}({', '.join([kind] * arity)});")
+    return "\n".join([*lines, *writer.helpers.values()])

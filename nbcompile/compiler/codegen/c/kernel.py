@@ -1,34 +1,24 @@
-"""Prints one group as a C function: threads across rows, SIMD along a row, passes over a row in cache.
-
-Three shapes of nest, by which axis is contiguous in memory and what is reduced:
-
-- *points*: nothing is reduced; every point once, SIMD along the last axis.
-- *rows*: each row is walked once per pass (a pass ends where a whole-row result is needed); what is
-  costly to compute again is kept in a row buffer.
-- *columns*: the reduced axis is not the contiguous one; a tile of neighbouring columns is walked
-  together, with one accumulator per column.
-
-A split reduction (over the rows themselves) accumulates per thread and is combined at the end.
-"""
+"""What every kernel of C is printed with, whatever its nest: names, expressions, locals, loops, and the
+checks of gathered indices. The nests are told apart in ``nests``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
-from nbcompile.compiler.codegen.c.accumulators import Accumulator, accumulator
 from nbcompile.compiler.codegen.c.expressions import (
     MEMORY_TYPES,
     REGISTER_TYPES,
     CWriter,
     c_functions,
     constant,
-    index_text,
+    index_code,
 )
+from nbcompile.compiler.codegen.expression import Expression, loose, name
 from nbcompile.compiler.codegen.printed import Lines
 from nbcompile.compiler.kernel_ir.guard_ranges import Range, decide, segments
-from nbcompile.compiler.kernel_ir.values import Gathered, KernelValues, Reduction, Store, Value, walk_values
+from nbcompile.compiler.kernel_ir.values import Gathered, KernelValues, Store, Value, walk_values
 from nbcompile.compiler.loop_ir.expr import TRANSCENDENTAL
 from nbcompile.compiler.loop_ir.index import Atom, Axis, IndexExpr, Size, at_least, product
 from nbcompile.compiler.loop_ir.nodes import Buffer
@@ -45,9 +35,6 @@ UNROLLED = 16  # trips of an inner loop up to which gcc -O3 may write it out
 _WITHOUT_MASKS = (
     '__attribute__((optimize("no-tree-loop-if-convert"))) // gcc mixes up masked loads of short rows'
 )
-TILE = 512  # columns walked together
-ROW_BUFFER_BYTES = 128 << 10
-CACHE_BYTES = 16 << 20  # wide tiles stream; narrow ones miss in every page of every row
 RESERVED = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if int long "
     "register return short signed sizeof static struct switch typedef union unsigned void volatile while "
@@ -56,12 +43,12 @@ RESERVED = frozenset(
 ) | c_functions()  # fmt: skip
 
 
-Scope = dict[int, str]
-"""Values that have a C name here: value number → text."""
+Scope = Mapping[int, Expression]
+"""Values that are known by a name here, or as an element of an array: value number → that."""
 
 
 class KernelPrinter:
-    """Shared machinery: names, expressions, loops. The nest shapes are in ``nests``."""
+    """What every kernel of C is printed with: names, expressions, locals, loops."""
 
     def __init__(self, values: KernelValues, buffers: Mapping[str, Buffer], writer: CWriter) -> None:
         self.values = values
@@ -86,12 +73,13 @@ class KernelPrinter:
         self.most_trips = 0  # of a loop over the last axis
         for item in values.stores:  # the memory has first claim on a buffer's name
             self.memory(item.buffer, write=True)
-        self.reduced_text: dict[str, str] = {}
+        self.reduced: dict[str, Expression] = {}  # finished results of rows
         self.inlined: dict[int, list[Walk | Touch]] = {}  # what values without a name read
 
     # -- names ---------------------------------------------------------------------------------
 
     def fresh(self, hint: str) -> str:
+        """A name like ``hint`` that nothing else has here."""
         base = "".join(char if char.isalnum() else "_" for char in hint) or "t"
         if base[0].isdigit():
             base = f"t{base}"
@@ -104,6 +92,7 @@ class KernelPrinter:
         return name
 
     def memory(self, buffer: str, *, write: bool) -> str:
+        """The parameter that a buffer's memory is, noting what is done with it."""
         (self.writes if write else self.reads)[buffer] = None
         if buffer not in self.buffer_names:
             self.buffer_names[buffer] = self.fresh(buffer)
@@ -112,6 +101,12 @@ class KernelPrinter:
     # -- expressions -----------------------------------------------------------------------------
 
     def place(self, place: IndexExpr, scope: Scope) -> str:
+        """An index as C."""
+        return self.index(place, scope).text
+
+    def index(self, place: IndexExpr, scope: Scope, dtype: torch.dtype | None = None) -> Expression:
+        """An index as an expression of type ``dtype``, noting the sizes in it."""
+
         def name_of(atom: Atom) -> str:
             if isinstance(atom, Size):
                 self.sizes[atom.text] = None
@@ -120,9 +115,9 @@ class KernelPrinter:
                 return self.checked_index(atom, scope)
             return self.axis_names[atom.text]
 
-        return index_text(place, name_of)
+        return index_code(place, name_of, dtype)
 
-    def text(self, value: Value, scope: Scope) -> str:
+    def code(self, value: Value, scope: Scope) -> Expression:
         """``value`` as a C expression, using the names in scope."""
         if value.number in scope:
             self.out.around[-1].body += self.inlined.get(value.number, ())
@@ -132,24 +127,22 @@ class KernelPrinter:
         if value.kind == "load":
             return self.load(value, scope)
         if value.kind == "index":
-            text = self.place(value.place, scope)
-            return text if text.isalnum() else f"({text})"
+            return self.index(value.place, scope, value.dtype)
         if value.kind == "reduced":
-            return self.reduced_text[value.buffer]
+            return self.reduced[value.buffer]
         if value.kind == "guard":
             test = self.guard_test(value, scope)
             if not test:
-                return self.text(value.args[0], scope)
+                return self.code(value.args[0], scope)
             self.guards += 1
-            inside, outside = (self.text(arg, scope) for arg in value.args)
+            inside, outside = (self.code(arg, scope).operand for arg in value.args)
             self.guards -= 1
             self._note_choice(value.args, scope)
-            return f"({test} ? {inside} : {outside})"
-        args = [self.text(arg, scope) for arg in value.args]
+            return loose(f"{test} ? {inside} : {outside}", value.dtype)
+        args = [self.code(arg, scope) for arg in value.args]
         if value.op == "where":
             self._note_choice(value.args[1:], scope)
-        of = value.args[1].dtype if value.op == "where" else value.args[0].dtype
-        return self.writer.op(value.op, args, value.dtype, of)
+        return self.writer.op(value.op, args, value.dtype)
 
     def guard_test(self, value: Value, scope: Scope) -> str:
         """The condition under which a guard's first argument is taken; empty if it always is."""
@@ -161,26 +154,26 @@ class KernelPrinter:
                 tests.append(f"{self.place(item, scope)} < {self.place(high, scope)}")
         return " && ".join(tests)
 
-    def load(self, value: Value, scope: Scope) -> str:
-        name = self.memory(value.buffer, write=False)
+    def load(self, value: Value, scope: Scope) -> Expression:
+        """What a load reads, in its type in a register."""
+        memory = self.memory(value.buffer, write=False)
         self.out.touch(value.buffer, value.place)
-        element = f"{name}[{self.place(value.place, scope)}]"
-        dtype = self.buffers[value.buffer].dtype
-        if dtype == torch.bfloat16:
-            return f"{self.writer.helper('bf16_to_float')}({element})"
-        if dtype == torch.float16:
-            return f"(float){element}"
-        if dtype == torch.bool:
-            return f"({element} != 0)"
-        return element
+        element = f"{memory}[{self.place(value.place, scope)}]"
+        return self.loaded(element, self.buffers[value.buffer].dtype, value.dtype)
 
-    def stored(self, text: str, dtype: torch.dtype) -> str:
+    def loaded(self, element: str, memory: torch.dtype, dtype: torch.dtype) -> Expression:
+        """An element of memory of type ``memory`` as a register of type ``dtype`` has it."""
+        if memory == torch.bfloat16:
+            return Expression(f"{self.writer.helper('bf16_to_float')}({element})", dtype)
+        if memory == torch.float16:
+            return Expression(f"(float){element}", dtype)
+        return loose(f"{element} != 0", dtype) if memory == torch.bool else Expression(element, dtype)
+
+    def stored(self, value: Expression, dtype: torch.dtype) -> Expression:
         """A register value as what memory of ``dtype`` holds."""
         if dtype == torch.bfloat16:
-            return f"{self.writer.helper('float_to_bf16')}({text})"
-        if dtype == torch.float16:
-            return f"(_Float16){text}"
-        return text
+            return Expression(f"{self.writer.helper('float_to_bf16')}({value.operand})", dtype)
+        return Expression(f"(_Float16){value.operand}", dtype) if dtype == torch.float16 else value
 
     # -- locals ----------------------------------------------------------------------------------
 
@@ -220,15 +213,32 @@ class KernelPrinter:
             visit(root, True)
         return list(order.values()), certain
 
-    def define(
-        self, roots: Sequence[Value], ranges: Range, scope: Scope,
-        assign: Callable[[Value, str, str], str] | None = None,
-        only: Callable[[Value], bool] = lambda value: True,
-    ) -> Scope:  # fmt: skip
+    def define(self, roots: Sequence[Value], ranges: Range, scope: Scope) -> Scope:
         """Emit locals for what ``roots`` need: values used twice, and results of loops. Returns the
         scope with them. Values behind an undecided guard stay inside its expression."""
-        scope = dict(scope)
         order, certain = self.needed(roots, ranges, scope)
+        uses = self._uses(roots, order, ranges)
+        for value in order:
+            if value.kind == "guard":
+                taken = decide(value.bounds, ranges)
+                if taken is not None:
+                    noted = len(self.out.around[-1].body)
+                    chosen = self.code(value.args[0] if taken else value.args[1], scope)
+                    scope = {**scope, value.number: chosen}
+                    # it has no name: what it reads is read wherever its text will stand
+                    self.inlined[value.number] = self.out.around[-1].body[noted:]
+                    del self.out.around[-1].body[noted:]
+                    continue
+            if value.number not in certain or value.kind in ("const", "index", "reduced"):
+                continue
+            # the result of a loop gets a name, unless all that is done with it is to store it
+            named = value.number in self.names and value.kind == "op" and value not in roots
+            if uses[value.number] > 1 or named:
+                scope = self.declared(value, scope)
+        return scope
+
+    def _uses(self, roots: Sequence[Value], order: Sequence[Value], ranges: Range) -> dict[int, int]:
+        """How often each value is read below ``roots``, ``order`` having users last."""
         uses: dict[int, int] = {}
         for root in roots:
             uses[root.number] = uses.get(root.number, 0) + 1
@@ -237,35 +247,29 @@ class KernelPrinter:
             for child in self.children(value, ranges):
                 once = not decided or child not in value.args
                 uses[child.number] = uses.get(child.number, 0) + (1 if once else uses[value.number])
-        for value in order:
-            if value.kind == "guard":
-                taken = decide(value.bounds, ranges)
-                if taken is not None:
-                    noted = len(self.out.around[-1].body)
-                    scope[value.number] = self.text(value.args[0] if taken else value.args[1], scope)
-                    # it has no name: what it reads is read wherever its text will stand
-                    self.inlined[value.number] = self.out.around[-1].body[noted:]
-                    del self.out.around[-1].body[noted:]
-                    continue
-            if value.number not in certain or value.kind in ("const", "index", "reduced") or not only(value):
-                continue
-            # the result of a loop gets a name, unless all that is done with it is to store it
-            named = value.number in self.names and value.kind == "op" and value not in roots
-            if uses[value.number] < 2 and not named:
-                continue
-            hint = self.names.get(value.number) or (f"{value.buffer}_" if value.kind == "load" else "t")
-            name = self.fresh(hint)
-            text = strip(self.text(value, scope))
-            kind = REGISTER_TYPES[value.dtype]
-            if assign is not None:
-                scope[value.number] = assign(value, name, text)
-            else:
-                self.out.add(f"const {kind} {name} = {text};", self.origins(value))
-                scope[value.number] = name
-        return scope
+        return uses
 
-    def origins(self, value: Value) -> list[str]:
-        return [value.origin]
+    def declared(self, value: Value, scope: Scope, *, gathers: bool = False) -> Scope:
+        """The scope with a constant that holds ``value``, after what it ``gathers`` from outside is noted."""
+        hint = self.names.get(value.number) or (f"{value.buffer}_" if value.kind == "load" else "t")
+        local = self.fresh(hint)
+        text = self.code(value, scope).text
+        if gathers:
+            self.report_gathers([value], scope)
+        self.constant(local, value.dtype, text, value.origin)
+        return {**scope, value.number: name(local, value.dtype)}
+
+    def constant(self, local: str, dtype: torch.dtype, text: str, origin: str) -> None:
+        """Declare a constant."""
+        self.out.add(f"const {REGISTER_TYPES[dtype]} {local} = {text};", [origin])
+
+    def made(self, values: Sequence[Value], scope: Scope) -> Scope:
+        """The scope with constants for those of ``values`` that are computed and have no name yet: what is
+        about to be overwritten may be needed for them."""
+        for value in values:
+            if value.number not in scope and value.kind in ("op", "load", "guard"):
+                scope = self.declared(value, scope)
+        return scope
 
     # -- loops -----------------------------------------------------------------------------------
 
@@ -280,17 +284,20 @@ class KernelPrinter:
         return [_WITHOUT_MASKS] if self.chooses and written_out else []
 
     def for_(
-        self, axis: Axis, low: str = "0", high: str = "", step: int = 1, part: Part | None = None
-    ) -> None:
-        name = self.axis_names[axis.text]
-        high = high or self.extent(axis)
+        self, axis: Axis, piece: tuple[int, int] | None = None, part: Part | None = None,
+        between: tuple[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        """Open the loop over an axis, over a ``piece`` of it, or ``between`` two names."""
+        local, size = self.axis_names[axis.text], axis.extent.constant
+        low, high = between or (("0", self.extent(axis)) if piece is None else map(str, piece))
         if axis in self.values.nest.axes[-1:]:
-            trips = int(high) - int(low) if (low + high).isdigit() else UNROLLED + 1
-            self.most_trips = max(self.most_trips, trips)
-        advance = f"{name}++" if step == 1 else f"{name} += {step}"
-        self.out.open(f"for (long {name} = {low}; {name} < {high}; {advance})", axes=(axis,), part=part)
+            trips = piece[1] - piece[0] if piece is not None else size
+            unknown = between is not None or trips is None
+            self.most_trips = max(self.most_trips, UNROLLED + 1 if unknown else trips or 0)
+        self.out.open(f"for (long {local} = {low}; {local} < {high}; {local}++)", axes=(axis,), part=part)
 
     def extent(self, axis: Axis) -> str:
+        """The extent of an axis as C."""
         return self.place(axis.extent, {})
 
     def segments(self, axis: Axis, roots: Sequence[Value], fixed: Range) -> list[tuple[int, int] | None]:
@@ -310,17 +317,19 @@ class KernelPrinter:
         return product(axis.extent for axis in self.values.nest.axes).hint() * max(cost, 1)
 
     def parallel_pragma(self, clauses: str, loops: int) -> str:
+        """What makes threads of the next ``loops``; empty where there is too little work for them."""
         if self.work() < PARALLEL_WORK:
             return ""
         collapse = f" collapse({loops})" if loops > 1 else ""
         return f"#pragma omp parallel for{collapse}{clauses}"
 
     def store(self, item: Store, scope: Scope) -> None:
-        name = self.memory(item.buffer, write=True)
+        """Write a value to memory."""
+        memory = self.memory(item.buffer, write=True)
         dtype = self.buffers[item.buffer].dtype
-        text = strip(self.stored(self.text(item.value, scope), dtype))
+        text = self.stored(self.code(item.value, scope), dtype).text
         self.out.touch(item.buffer, item.place, write=True)
-        self.out.add(f"{name}[{self.place(item.place, scope)}] = {text};", [item.loop.id])
+        self.out.add(f"{memory}[{self.place(item.place, scope)}] = {text};", [item.loop.id])
 
     def checked_index(self, atom: Gathered, scope: Scope) -> str:
         """A gathered index, kept inside its buffer whatever the data says.
@@ -328,7 +337,7 @@ class KernelPrinter:
         gcc (12 and before, at least) takes the vector of bits that a comparison makes for a vector of
         offsets where an index is a comparison's result as a number, and reads anywhere. An AND with bits that
         it cannot know stands between the two."""
-        text = strip(self.text(atom.value, scope))
+        text = self.code(atom.value, scope).text
         if may_be_one_bit(atom.value):
             self.hides_bits = True
             text = f"({text}) & {EVERY_BIT}"
@@ -350,11 +359,11 @@ class KernelPrinter:
         seen: set[str] = set()
         for value in values:
             for place in (value.place, *(item for bound in value.bounds for item in bound)):
-                for atom in place.atoms():
+                for atom in sorted(place.atoms(), key=lambda atom: atom.text):
                     if isinstance(atom, Gathered) and atom.text not in seen:
                         seen.add(atom.text)
                         self.checks_bounds = True
-                        text = strip(self.text(atom.value, scope))
+                        text = self.code(atom.value, scope).text
                         self.out.add(f"{out_of_range(text, self.place(atom.size, scope))};", [value.origin])
 
 
@@ -376,24 +385,8 @@ def may_be_one_bit(value: Value) -> bool:
     return value.kind == "op"
 
 
-def strip(text: str) -> str:
-    """``text`` without one pair of outer parentheses, if they belong together."""
-    if not (text.startswith("(") and text.endswith(")")):
-        return text
-    depth = 0
-    for place, char in enumerate(text):
-        depth += (char == "(") - (char == ")")
-        if depth == 0 and place < len(text) - 1:
-            return text
-    return text[1:-1]
-
-
-def make_accumulator(printer: KernelPrinter, item: Reduction, count: int) -> Accumulator:
-    """Accumulator of a reduction, its C name taken."""
-    return accumulator(item, printer.fresh(item.output), count, printer.buffers[item.output].dtype)
-
-
 def memory_type(buffer: Buffer) -> str:
+    """The C type of a buffer's elements. CodegenError if there is none."""
     if buffer.dtype not in MEMORY_TYPES:
         raise CodegenError(f"no C type for {buffer.dtype}")
     return MEMORY_TYPES[buffer.dtype]

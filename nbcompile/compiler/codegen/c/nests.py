@@ -1,94 +1,122 @@
-"""The nests of a CPU kernel: points, rows, columns and scatter (see ``kernel``)."""
+"""What the nests of C have in common: passes over a row, sums across rows, and the loop that becomes SIMD.
+
+Four shapes of nest, by which axis is contiguous in memory and what is reduced:
+
+- *points*: nothing is reduced; every point once, SIMD along the last axis.
+- *rows*: each row is walked once per pass (a pass ends where a whole-row result is needed); what is
+  costly to compute again is kept in a row buffer.
+- *columns*: the reduced axis is not the contiguous one; a tile of neighbouring columns is walked
+  together, with one accumulator per column.
+- *scatter*: see ``scatter``.
+
+A split reduction (over the rows themselves) accumulates per thread and is combined at the end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
-from nbcompile.compiler.codegen.c.accumulators import NAN_REDUCTIONS, Accumulator
-from nbcompile.compiler.codegen.c.columns import columns_nest, is_columns
+from nbcompile.compiler.codegen.c.accumulators import NAN_REDUCTIONS, Accumulator, accumulator
 from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES, CWriter
-from nbcompile.compiler.codegen.c.kernel import (
-    EVERY_BIT,
-    PARALLEL_WORK,
-    KernelPrinter,
-    Scope,
-    make_accumulator,
-    memory_type,
-    strip,
-)
-from nbcompile.compiler.codegen.c.row_buffers import plan_row_buffers
-from nbcompile.compiler.codegen.c.scatter import scatter_nest
-from nbcompile.compiler.codegen.printed import Call, Parameter, PrintedKernel
-from nbcompile.compiler.kernel_ir.group_to_values import kernel_values
+from nbcompile.compiler.codegen.c.kernel import EVERY_BIT, KernelPrinter, Scope, memory_type
+from nbcompile.compiler.codegen.expression import Expression, name
+from nbcompile.compiler.codegen.printed import Call, Lines, Parameter, PrintedKernel
 from nbcompile.compiler.kernel_ir.guard_ranges import Range
 from nbcompile.compiler.kernel_ir.values import KernelValues, Reduction, Store, Value, gathered, walk_values
-from nbcompile.compiler.loop_ir.fused import Group
-from nbcompile.compiler.loop_ir.index import ONE, Axis, IndexExpr, product
+from nbcompile.compiler.loop_ir.index import ONE, Axis, IndexExpr
 from nbcompile.compiler.loop_ir.nodes import Buffer, hint_product
 from nbcompile.compiler.loop_ir.versions import Part
 
-FEW_OUTER = 8
+
+@dataclass(frozen=True)
+class PointWork:
+    """What is done at each point of a loop: values stored, and values folded into accumulators. ``kept`` are
+    the row buffers that values are also written to, by value number."""
+
+    stores: Sequence[Store]
+    accumulators: Sequence[Accumulator] = ()
+    kept: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def values(self) -> list[Value]:
+        """What is stored and folded."""
+        return [item.value for item in self.stores] + [acc.item.value for acc in self.accumulators]
+
+    @property
+    def roots(self) -> list[Value]:
+        """All that it needs: the positions of extremes too."""
+        positions = (acc.item.position for acc in self.accumulators)
+        return [*self.values, *(item for item in positions if item is not None)]
 
 
-def print_kernel(
-    group: Group, buffers: Mapping[str, Buffer], writer: CWriter, comment: Sequence[str]
-) -> PrintedKernel:
-    """The C function of a group; ``comment`` lines are put above it."""
-    return Nests(kernel_values(group, buffers), buffers, writer).print(comment)
+class Lanes:
+    """The innermost loop, over ``axis``, whose points the compiler takes several at a time."""
+
+    def __init__(self, nests: Nests, axis: Axis, pragma: str = "") -> None:
+        self.nests, self.axis, self.pragma = nests, axis, pragma
+
+    def open(self, piece: tuple[int, int] | None = None, part: Part | None = None) -> None:
+        """Open the loop, over a piece of the axis where one is given."""
+        self.nests.for_(self.axis, piece, part)
+
+    @property
+    def element(self) -> str:
+        """Which element of an array with one for each lane is this lane's."""
+        return self.nests.axis_names[self.axis.text]
+
+    def target(self, acc: Accumulator, scope: Scope) -> str:
+        """What a lane adds to."""
+        return self.nests.split_target(acc, scope) if acc.item.split else acc.name
+
+    def has_own(self, acc: Accumulator) -> bool:
+        """Whether every lane has an accumulator to itself, so that none has to be combined."""
+        return False
 
 
 class Nests(KernelPrinter):
+    """The printer of one kernel; what prints a shape of nest is handed it."""
+
     def __init__(self, values: KernelValues, buffers: Mapping[str, Buffer], writer: CWriter) -> None:
         super().__init__(values, buffers, writer)
         self.nest = values.nest
-        self.split: dict[str, Accumulator] = {}
-        self.split_kept: dict[str, IndexExpr] = {}
         self.levels: dict[str, int] = {}
         for item in values.reductions:
             self.levels.setdefault(item.output, self.level(item.value))
+        self.split = {
+            item.output: self.accumulator(item, 1 << 30) for item in values.reductions if item.split
+        }
+        self.split_kept = {output: self.buffers[output].numel() for output in self.split}
 
     # -- the function ------------------------------------------------------------------------------
 
-    def print(self, comment: Sequence[str]) -> PrintedKernel:
+    def function(self, comment: Sequence[str]) -> PrintedKernel:
+        """The C function around the nest that has been printed; ``comment`` lines are put above it."""
         group = self.values.group
-        for item in self.values.reductions:
-            if item.split:
-                self.split[item.output] = make_accumulator(self, item, 1 << 30)
-                self.split_kept[item.output] = self.buffers[item.output].numel()
-        if any(loop.kind == "scatter" for loop in group.loops):
-            scatter_nest(self)
-        elif not self.nest.inner:
-            self.points()
-        elif is_columns(self):
-            columns_nest(self)
-        else:
-            self.rows()
-        body, origins = self.out.text, self.out.origins
-        head, head_origins = self._declare_split()
-        tail, tail_origins = self._finish_split()
+        head, tail = self._declared_split(), self._finished_split()
         symbol = f"{group.id.rsplit('.', 1)[-1]}_{group.name}"
         parameters = self._parameters()
         signature = ", ".join(
-            f"{item.type}{'' if item.kind == 'size' else '*'} {item.name}".replace("* ", " *")
-            for item in parameters
+            f"{item.type} {'' if item.kind == 'size' else '*'}{item.name}" for item in parameters
         )
-        if self.checks_bounds:
-            head = ["  int bad = 0; // set if an index is out of range", *head]
-            head_origins = [(), *head_origins]
-            tail += ["  if (bad) *status = 1;"]
-            tail_origins += [()]
+        whole = Lines()
+        for line in (*(f"// {line}" for line in comment), *self.attributes()):
+            whole.add(line)
+        whole.add(f"void {symbol}({signature}) {{")
         if self.hides_bits:
-            declared = (
+            whole.add(
                 f'  long {EVERY_BIT} = -1; __asm__("" : "+r"({EVERY_BIT})); // no comparison is an index'
             )
-            head, head_origins = [declared, *head], [(), *head_origins]
-        lines = [*(f"// {line}" for line in comment), *self.attributes(), f"void {symbol}({signature}) {{"]
-        start = len(lines)
-        text = [*lines, *head, *body, *tail, "}"]
-        links = [*([()] * start), *head_origins, *origins, *tail_origins, ()]
+        if self.checks_bounds:
+            whole.add("  int bad = 0; // set if an index is out of range")
+            tail.add("if (bad) *status = 1;")
+        for part in (head, self.out, tail):
+            whole.extend(part)
+        whole.add("}")
         return PrintedKernel(
-            "\n".join(text),
-            tuple((n, link) for n, link in enumerate(links, start=1) if link),
+            "\n".join(whole.text),
+            tuple((n, link) for n, link in enumerate(whole.origins, start=1) if link),
             (Call(symbol, tuple(parameters)),),
             tuple(self.writes),
             walk=self.out.walk,
@@ -96,110 +124,145 @@ class Nests(KernelPrinter):
 
     def _parameters(self) -> list[Parameter]:
         found: list[Parameter] = []
-        for name in dict.fromkeys([*self.reads, *self.writes]):
-            kind = memory_type(self.buffers[name])
-            const = "" if name in self.writes else "const "
-            found.append(Parameter(self.buffer_names[name], "buffer", f"{const}{kind}", name))
-        found += [Parameter(name, "size", "long") for name in self.sizes]
+        for buffer in dict.fromkeys([*self.reads, *self.writes]):
+            kind = memory_type(self.buffers[buffer])
+            const = "" if buffer in self.writes else "const "
+            found.append(Parameter(self.buffer_names[buffer], "buffer", f"{const}{kind}", buffer))
+        found += [Parameter(size, "size", "long") for size in self.sizes]
         if self.checks_bounds:
             found.append(Parameter("status", "status", "int"))
         return found
 
     # -- split reductions --------------------------------------------------------------------------
 
-    def _declare_split(self) -> tuple[list[str], list[tuple[str, ...]]]:
-        text: list[str] = []
-        origins: list[tuple[str, ...]] = []
+    def _declared_split(self) -> Lines:
+        lines = Lines(depth=1)
         for output, acc in self.split.items():
-            kept = self.split_kept[output]
+            kept, origin = self.split_kept[output], [acc.item.loop.id]
             if kept == ONE:
-                text.append(f"  {acc.type} {acc.name} = {acc.start};")
+                lines.add(f"{acc.type} {acc.name} = {acc.start};", origin)
             else:
                 size = self.place(kept, {})
-                text.append(f"  {acc.type} {acc.name}[{size}];")
-                origins.append((acc.item.loop.id,))
-                text.append(f"  for (long c = 0; c < {size}; c++) {acc.name}[c] = {acc.start};")
-            origins.append((acc.item.loop.id,))
-        return text, origins
+                lines.add(f"{acc.type} {acc.name}[{size}];", origin)
+                lines.add(f"for (long c = 0; c < {size}; c++) {acc.name}[c] = {acc.start};", origin)
+        return lines
 
-    def _finish_split(self) -> tuple[list[str], list[tuple[str, ...]]]:
-        text: list[str] = []
-        origins: list[tuple[str, ...]] = []
+    def _finished_split(self) -> Lines:
+        lines = Lines(depth=1)
         for output, acc in self.split.items():
-            kept = self.split_kept[output]
-            name = self.memory(output, write=True)
-            dtype = self.buffers[output].dtype
-            if kept == ONE:
-                text.append(f"  {name}[0] = {self.stored(self.final(acc, acc.result), dtype)};")
-            else:
-                size = self.place(kept, {})
-                final = self.stored(self.final(acc, f"{acc.name}[c]"), dtype)
-                text.append(f"  for (long c = 0; c < {size}; c++) {name}[c] = {final};")
-            origins.append((acc.item.loop.id,))
-        return text, origins
+            kept, memory = self.split_kept[output], self.memory(output, write=True)
+            one = kept == ONE
+            place, result = ("0", acc.result) if one else ("c", f"{acc.name}[c]")
+            around = "" if one else f"for (long c = 0; c < {self.place(kept, {})}; c++) "
+            text = self.stored(self._final(acc, result), self.buffers[output].dtype).text
+            lines.add(f"{around}{memory}[{place}] = {text};", [acc.item.loop.id])
+        return lines
 
-    def final(self, acc: Accumulator, text: str) -> str:
+    def _final(self, acc: Accumulator, text: str) -> Expression:
         """An accumulator's value in the register type of its output."""
-        target = REGISTER_TYPES[self.buffers[acc.item.output].dtype]
-        return text if acc.type == target else f"({target}){text}"
+        dtype = self.buffers[acc.item.output].dtype
+        target = REGISTER_TYPES[dtype]
+        return Expression(text if acc.type == target else f"({target}){text}", dtype)
+
+    def accumulator(self, item: Reduction, count: int) -> Accumulator:
+        """The accumulator of a reduction of about ``count`` values, its C name taken."""
+        return accumulator(item, self.fresh(item.output), count, self.buffers[item.output].dtype)
+
+    def is_array(self, acc: Accumulator) -> bool:
+        """Whether a split reduction has several results."""
+        return acc.item.split and self.split_kept[acc.item.output] != ONE
 
     def split_target(self, acc: Accumulator, scope: Scope) -> str:
-        if self.split_kept[acc.item.output] == ONE:
-            return acc.name
-        return f"{acc.name}[{self.place(acc.item.place, scope)}]"
+        """What a split reduction adds to at the present point."""
+        return f"{acc.name}[{self.place(acc.item.place, scope)}]" if self.is_array(acc) else acc.name
 
     def clauses(self, accumulators: Iterable[Accumulator], arrays: bool) -> str:
         """OpenMP reduction clauses, one per operator."""
         by_operator: dict[str, list[str]] = {}
         for acc in accumulators:
-            name = acc.name
-            if acc.item.split and self.split_kept[acc.item.output] != ONE:
+            local = acc.name
+            if self.is_array(acc):
                 if not arrays:
                     continue
-                name = f"{acc.name}[:{self.place(self.split_kept[acc.item.output], {})}]"
-            by_operator.setdefault(acc.clause, []).append(name)
+                local = f"{acc.name}[:{self.place(self.split_kept[acc.item.output], {})}]"
+            by_operator.setdefault(acc.clause, []).append(local)
             self._declare_operator(acc)
-        if self._gathers():
+        if self._gathers:
             self.checks_bounds = True  # so that it is declared, though no guard with a gather be open
             by_operator.setdefault("|", []).append("bad")
         return "".join(f" reduction({sign}:{', '.join(names)})" for sign, names in by_operator.items())
 
     def _declare_operator(self, acc: Accumulator) -> None:
-        if acc.clause.startswith("nan"):
-            text = NAN_REDUCTIONS[(acc.item.kind, acc.item.value.dtype)]
-            self.writer.helpers[acc.clause] = text
+        declared = NAN_REDUCTIONS.get((acc.item.kind, acc.item.value.dtype))
+        if declared is not None:
+            self.writer.helpers[acc.clause] = declared
 
+    @cached_property
     def _gathers(self) -> bool:
-        if self._gathers_memo is None:
-            roots = self.values.roots
-            self._gathers_memo = any(
-                gathered(place)
-                for value in walk_values(roots)
-                for place in (value.place, *(item for bound in value.bounds for item in bound))
-            )
-        return self._gathers_memo
-
-    _gathers_memo: bool | None = None
+        return any(
+            gathered(place)
+            for value in walk_values(self.values.roots)
+            for place in (value.place, *(item for bound in value.bounds for item in bound))
+        )
 
     # -- levels: which pass over the row a value belongs to ---------------------------------------
 
     def level(self, value: Value) -> int:
         """Number of passes that must be complete before ``value`` can be computed."""
-        return max((self.levels[name] + 1 for name in value.reductions if name in self.levels), default=0)
+        return max((self.levels[item] + 1 for item in value.reductions if item in self.levels), default=0)
 
-    def full(self, axes: frozenset[Axis], place: IndexExpr) -> bool:
-        """Whether something at ``place`` with these axes is made once per inner point."""
-        return bool((axes | frozenset(a for a in place.atoms() if isinstance(a, Axis))) & self.nest.inner)
+    @cached_property
+    def top_level(self) -> int:
+        """The number of the last pass."""
+        return max(map(self.level, self.values.roots), default=0)
 
     def is_full(self, item: Store) -> bool:
-        return self.full(item.value.axes, item.place)
+        """Whether a store is done at every inner point, rather than once a row."""
+        place = {atom for atom in item.place.atoms() if isinstance(atom, Axis)}
+        return bool((item.value.axes | place) & self.nest.inner)
+
+    def _is_split_full(self, acc: Accumulator) -> bool:
+        binding = self.values.group.bindings[acc.item.loop.id]
+        touched = {axis for place in binding.values() for axis in place.axes()}
+        return bool(touched & self.values.group.nest.inner)
+
+    def pass_work(self, level: int) -> tuple[list[Store], list[Reduction], list[Accumulator]]:
+        """What the pass ``level`` does at every inner point: stores, reductions of the row, split ones."""
+        stores = [
+            item for item in self.values.stores
+            if self.is_full(item) and (self.top_level if item.last else self.level(item.value)) == level
+        ]  # fmt: skip
+        reductions = [
+            item for item in self.values.reductions if not item.split and self.levels[item.output] == level
+        ]
+        split = [
+            acc for acc in self.split.values()
+            if self.level(acc.item.value) == level and self._is_split_full(acc)
+        ]  # fmt: skip
+        return stores, reductions, split
+
+    def pass_roots(self, level: int) -> list[Value]:
+        """What that needs."""
+        stores, reductions, split = self.pass_work(level)
+        roots = [item.value for item in stores] + [item.value for item in reductions]
+        roots += [acc.item.value for acc in split]
+        return roots + [item.position for item in reductions if item.position is not None]
+
+    def once_of(self, level: int) -> PointWork:
+        """What is done once a row after ``level`` passes: stores and split reductions."""
+        stores = [
+            item for item in self.values.stores
+            if not self.is_full(item) and self.level(item.value) == level
+        ]  # fmt: skip
+        split = [
+            acc for acc in self.split.values()
+            if self.level(acc.item.value) == level and not self._is_split_full(acc)
+        ]  # fmt: skip
+        return PointWork(stores, split)
 
     # -- innermost loops ---------------------------------------------------------------------------
 
-    def hoist(
-        self, roots: Sequence[Value], inside: frozenset[Axis], scope: Scope,
-        assign: Callable[[Value, str, str], str] | None = None,
-    ) -> Scope:  # fmt: skip
+    def hoist(self, roots: Sequence[Value], inside: frozenset[Axis], scope: Scope) -> Scope:
         """Locals for what ``roots`` need that does not depend on the axes ``inside``."""
         order, certain = self.needed(roots, {}, scope)
         frontier: dict[int, Value] = {}
@@ -211,282 +274,123 @@ class Nests(KernelPrinter):
                     if plain and child.kind in ("op", "load", "guard"):
                         frontier.setdefault(child.number, child)
         for value in frontier.values():
-            if value.number in scope:
-                continue
-            # what a guard chooses between stays in its expression: only the chosen may be read
-            behind = value.args if value.kind == "guard" else ()
-            scope = self.define([item for item in value.inputs() if item not in behind], {}, scope, assign)
-            if assign is None:
-                hint = self.names.get(value.number) or (value.buffer + "_" if value.buffer else "t")
-                name = self.fresh(hint)
-                text = strip(self.text(value, scope))
-                self.report_gathers([value], scope)
-                self.out.add(f"const {REGISTER_TYPES[value.dtype]} {name} = {text};", [value.origin])
-                scope = {**scope, value.number: name}
-            else:
-                name = self.fresh(self.names.get(value.number) or "t")
-                scope = {**scope, value.number: assign(value, name, strip(self.text(value, scope)))}
+            if value.number not in scope:
+                # what a guard chooses between stays in its expression: only the chosen may be read
+                behind = value.args if value.kind == "guard" else ()
+                scope = self.define([item for item in value.inputs() if item not in behind], {}, scope)
+                scope = self.declared(value, scope, gathers=True)
         return scope
 
-    def innermost(
-        self, axis: Axis, stores: Sequence[Store], accumulators: Sequence[Accumulator], scope: Scope,
-        *, pragma: str = "", kept: Mapping[int, str] | None = None,
-        header: Callable[[tuple[int, int] | None, Part], None] | None = None,
-        target: Callable[[Accumulator, Scope], str] | None = None, outside: Iterable[str] = (),
-    ) -> None:  # fmt: skip
-        """The SIMD loop over ``axis``: locals, accumulations, stores. ``kept`` maps values to the row
-        buffers they are also written to."""
-        kept = kept or {}
-        roots = [item.value for item in stores] + [acc.item.value for acc in accumulators]
-        roots += [acc.item.position for acc in accumulators if acc.item.position is not None]
-        kept_values = [value for value in self.needed(roots, {}, scope)[0] if value.number in kept]
-        partial = self._partial_sums(axis, accumulators)
-        scalars = [acc for acc in accumulators if acc.name not in partial and acc.name not in set(outside)]
-        clauses = self.clauses(scalars, arrays=False)
-        for acc in accumulators:
-            if acc.name in partial:
-                self._declare_operator(acc)
-                clauses += f" reduction({acc.clause}:{partial[acc.name]})"
-        simd = "#pragma omp simd" if all(acc.clause for acc in accumulators) else ""
+    def inside(
+        self, roots: Sequence[Value], ranges: Range, scope: Scope, before: Scope | None = None
+    ) -> Scope:
+        """The scope with locals for ``roots``, what is surely gathered for them (beyond ``before``, by
+        default the scope itself) reported."""
+        local = self.define(roots, ranges, scope)
+        self.report_needed(roots, ranges, scope if before is None else before, local)
+        return local
+
+    def innermost(self, lanes: Lanes, work: PointWork, scope: Scope) -> None:
+        """The SIMD loop over the axis of ``lanes``: locals, accumulations, stores. It is cut where a guard on
+        the axis changes its mind."""
+        partial = self._partial_sums(lanes.axis, work.accumulators)
+        pragma = self._simd_pragma(lanes, work, partial)
+        kept = [value for value in self.needed(work.roots, {}, scope)[0] if value.number in work.kept]
         division = len(self.out.text)
-        for number, piece in enumerate(self.segments(axis, roots, {})):
-            ranges: Range = {} if piece is None else {axis: piece}
-            if pragma or simd:
-                self.out.add(f"{pragma or simd}{clauses}")
-            if header is not None:
-                header(piece, Part(axis, number, division))
-            else:
-                low, high = ("0", "") if piece is None else map(str, piece)
-                self.for_(axis, low, high, part=Part(axis, number, division))
-            inner = self.define(roots, ranges, scope)
-            self.report_needed(roots, ranges, scope, inner)
-            for value in kept_values:
-                inner = self._keep(value, f"{kept[value.number]}[{self.axis_names[axis.text]}]", inner)
-            for acc in accumulators:
-                where = partial.get(acc.name) or (target(acc, inner) if target else self._target(acc, inner))
-                self._accumulate(acc, where, inner)
-            for item in sorted(stores, key=lambda item: item.last):
+        for number, piece in enumerate(self.segments(lanes.axis, work.roots, {})):
+            if pragma:
+                self.out.add(pragma)
+            lanes.open(piece, Part(lanes.axis, number, division))
+            inner = self.inside(work.roots, {} if piece is None else {lanes.axis: piece}, scope)
+            for value in kept:
+                inner = self._keep(value, f"{work.kept[value.number]}[{lanes.element}]", inner)
+            for acc in work.accumulators:
+                self._accumulate(acc, partial.get(acc.name) or lanes.target(acc, inner), inner)
+            for item in sorted(work.stores, key=lambda item: item.last):
                 self.store(item, inner)
             self.out.close()
-        for acc in accumulators:
+        for acc in work.accumulators:
             if acc.name in partial:
                 for line in acc.update(self.split_target(acc, scope), partial[acc.name]):
                     self.out.add(line, [acc.item.loop.id])
+
+    def _simd_pragma(self, lanes: Lanes, work: PointWork, partial: Mapping[str, str]) -> str:
+        """What is said before the loop; empty where it cannot be taken several points at a time."""
+        alone = [acc for acc in work.accumulators if acc.name not in partial and not lanes.has_own(acc)]
+        clauses = self.clauses(alone, arrays=False)
+        for acc in work.accumulators:
+            if acc.name in partial:
+                self._declare_operator(acc)
+                clauses += f" reduction({acc.clause}:{partial[acc.name]})"
+        simd = "#pragma omp simd" if all(acc.clause for acc in work.accumulators) else ""
+        pragma = lanes.pragma or simd
+        return f"{pragma}{clauses}" if pragma else ""
 
     def _partial_sums(self, axis: Axis, accumulators: Sequence[Accumulator]) -> dict[str, str]:
         """Scalars for array elements that every lane of ``axis`` would update at once."""
         partial: dict[str, str] = {}
         for acc in accumulators:
-            array = acc.item.split and self.split_kept[acc.item.output] != ONE
-            if array and axis not in acc.item.place.atoms():
-                name = self.fresh(f"{acc.name}_part")
-                self.out.add(f"{acc.type} {name} = {acc.start};", [acc.item.loop.id])
-                partial[acc.name] = name
+            if self.is_array(acc) and axis not in acc.item.place.atoms():
+                partial[acc.name] = self.fresh(f"{acc.name}_part")
+                self.out.add(f"{acc.type} {partial[acc.name]} = {acc.start};", [acc.item.loop.id])
         return partial
 
     def _keep(self, value: Value, element: str, scope: Scope) -> Scope:
         """Write ``value`` to its row buffer; it has a name from here on."""
         if value.number not in scope:
-            name = self.fresh(self.names.get(value.number) or "t")
-            text = strip(self.text(value, scope))
-            self.out.add(f"const {REGISTER_TYPES[value.dtype]} {name} = {text};", [value.origin])
-            scope = {**scope, value.number: name}
-        self.out.add(f"{element} = {scope[value.number]};", [value.origin])
+            scope = self.declared(value, scope)
+        self.out.add(f"{element} = {scope[value.number].text};", [value.origin])
         return scope
 
     def _accumulate(self, acc: Accumulator, where: str, scope: Scope) -> None:
         """Fold the value at this point into ``where``."""
-        loop = acc.item.loop.id
-        text = self.text(acc.item.value, scope)
-        compares = acc.clause.startswith("nan") or acc.clause in ("", "max", "min")
-        if compares and not text.isidentifier():  # it is read several times
-            name = self.fresh("t")
-            self.out.add(f"const {REGISTER_TYPES[acc.item.value.dtype]} {name} = {strip(text)};", [loop])
-            text = name
-        position = self.text(acc.item.position, scope) if acc.item.position is not None else ""
-        # what stands behind an operator keeps its parentheses: a && (b || c)
-        value = text if acc.clause in ("&&", "||") else strip(text)
-        for line in acc.update(where, value, strip(position)):
+        loop, value = acc.item.loop.id, self.code(acc.item.value, scope)
+        if acc.compares and not value.is_name:  # it is read several times
+            local = self.fresh("t")
+            self.constant(local, acc.item.value.dtype, value.text, loop)
+            value = name(local, value.dtype)
+        position = self.code(acc.item.position, scope).text if acc.item.position is not None else ""
+        for line in acc.update(where, value.operand if acc.is_logical else value.text, position):
             self.out.add(line, [loop])
 
-    def _target(self, acc: Accumulator, scope: Scope) -> str:
-        return self.split_target(acc, scope) if acc.item.split else acc.name
-
-    # -- points ------------------------------------------------------------------------------------
-
-    def points(self) -> None:
-        stores, split = self.values.stores, list(self.split.values())
-        rows = self.nest.rows
-        roots = [item.value for item in stores] + [acc.item.value for acc in split]
-        if not rows:
-            only = self.define(roots, {}, {})
-            self.report_needed(roots, {}, {}, only)
-            for item in stores:
-                self.store(item, only)
-            return
-        rows = self._contiguous_last(rows)
-        outer, last = rows[:-1], rows[-1]
-        parallel = self.work() >= PARALLEL_WORK
-        outer_first = parallel and outer and product(a.extent for a in outer).hint() >= FEW_OUTER
-        if outer_first:
-            self.out.add(self.parallel_pragma(self.clauses(split, arrays=True), len(outer)))
-        for axis in outer:
-            self.for_(axis)
-        scope = self.hoist(roots, frozenset((last,)), {}) if outer or not parallel else {}
-        pragma = "#pragma omp parallel for simd" if parallel and not outer_first else ""
-        self.innermost(last, stores, split, scope, pragma=pragma)
-        for _ in outer:
-            self.out.close()
-
-    def _contiguous_last(self, rows: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        """The rows with the axis that most accesses walk contiguously put last."""
-        scores = {axis: self.contiguous(axis) for axis in rows}
-        best = max(rows, key=lambda axis: (scores[axis], rows.index(axis)))
-        return (*(axis for axis in rows if axis is not best), best)
-
-    def contiguous(self, axis: Axis) -> int:
-        """Bytes walked with stride one along ``axis``, less those walked with a larger stride."""
-        roots = self.values.roots
-        places = [(value.place, value.buffer) for value in walk_values(roots) if value.kind == "load"]
-        places += [(item.place, item.buffer) for item in self.values.stores] * 2
-        score = 0
-        for place, buffer in places:
-            step = place.coefficient(axis)
-            # a vector read along one axis counts for little beside the tensors of the whole nest
-            points = hint_product(a.extent for a in place.atoms() if isinstance(a, Axis))
-            weight = self.buffers[buffer].dtype.itemsize * points
-            if step is None or not (step == 0 or step == ONE):
-                score -= weight
-            elif step == ONE:
-                score += weight
-        return score
-
-    # -- rows --------------------------------------------------------------------------------------
-
-    def rows(self) -> None:
-        rows, inner = self.nest.rows, self.nest.inner_axes
-        last = inner[-1]
-        count = product(axis.extent for axis in inner)
-        top = self.top_level()
-        split = list(self.split.values())
-        if rows:
-            pragma = self.parallel_pragma(self.clauses(split, arrays=True), len(rows))
-            if pragma:
-                self.out.add(pragma)
-        for axis in rows:
-            self.for_(axis)
-        buffers = plan_row_buffers(self, [self.pass_roots(level) for level in range(top + 1)], inner)
-        for name, kind, size, origin in buffers.declarations:
-            self.out.add(f"{kind} {name}[{size}]; // one row, kept for the next pass", [origin])
-        scope: Scope = {}
-        for level in range(top + 1):
-            scope = self._row_level(level, scope)
-            stores, reductions, split_here = self.pass_work(level)
-            if not (stores or reductions or split_here):
-                continue
-            roots = self.pass_roots(level)
-            kept_here = {number: buffers.names[number] for number in buffers.written.get(level, ())}
-            reuse = {
-                number: f"{buffers.names[number]}[{self.axis_names[last.text]}]"
-                for number in buffers.read.get(level, ())
-            }
-            scope = self.hoist(roots, frozenset(inner), {**scope, **reuse})
-            accumulators = [make_accumulator(self, item, count.hint()) for item in reductions]
-            for acc in accumulators:
-                self.out.add(f"{acc.type} {acc.name} = {acc.start};", [acc.item.loop.id])
-                if acc.result != acc.name:
-                    self.out.add(f"long {acc.result} = 0;", [acc.item.loop.id])
-            for axis in inner[:-1]:
-                self.for_(axis)
-            self.innermost(last, stores, accumulators + split_here, {**scope, **reuse}, kept=kept_here)
-            for _ in inner[:-1]:
-                self.out.close()
-            for number in reuse:
-                scope.pop(number, None)
-            for acc in accumulators:
-                self.row_result(acc, count, scope)
-        for item in [item for item in self.values.stores if item.last and not self.is_full(item)]:
-            self.store(item, scope)
-        for _ in rows:
-            self.out.close()
-
-    def top_level(self) -> int:
-        values = [item.value for item in self.values.stores] + [item.value for item in self.values.reductions]
-        return max((self.level(value) for value in values), default=0)
-
-    def pass_work(self, level: int) -> tuple[list[Store], list[Reduction], list[Accumulator]]:
-        last = self.top_level()
-        stores = [
-            item for item in self.values.stores
-            if self.is_full(item) and (last if item.last else self.level(item.value)) == level
-        ]  # fmt: skip
-        reductions = [
-            item for item in self.values.reductions if not item.split and self.levels[item.output] == level
-        ]
-        split = [
-            acc for acc in self.split.values()
-            if self.level(acc.item.value) == level and self.split_full(acc)
-        ]  # fmt: skip
-        return stores, reductions, split
-
-    def split_full(self, acc: Accumulator) -> bool:
-        binding = self.values.group.bindings[acc.item.loop.id]
-        touched = {axis for place in binding.values() for axis in place.axes()}
-        original = self.values.group.nest.inner
-        return bool(touched & original)
-
-    def pass_roots(self, level: int) -> list[Value]:
-        stores, reductions, split = self.pass_work(level)
-        roots = [item.value for item in stores] + [item.value for item in reductions]
-        roots += [acc.item.value for acc in split]
-        return roots + [item.position for item in reductions if item.position is not None]
-
-    def _row_level(self, level: int, scope: Scope) -> Scope:
-        """What is made once per row and needs ``level`` passes: stores and split reductions. What overwrites
-        memory is made here, and stored after the last pass."""
-        stores = [
-            item for item in self.values.stores
-            if not self.is_full(item) and self.level(item.value) == level
-        ]  # fmt: skip
-        split = [
-            acc for acc in self.split.values()
-            if self.level(acc.item.value) == level and not self.split_full(acc)
-        ]  # fmt: skip
-        if not (stores or split):
-            return scope
-        roots = [item.value for item in stores] + [acc.item.value for acc in split]
-        scope = self.define(roots, {}, scope)
-        self.report_needed(roots, {}, {}, scope)
-        for item in stores:
-            if not item.last:
-                self.store(item, scope)
-            elif item.value.number not in scope and item.value.kind in ("op", "load", "guard"):
-                name = self.fresh(self.names.get(item.value.number) or "t")
-                text = strip(self.text(item.value, scope))
-                self.out.add(
-                    f"const {REGISTER_TYPES[item.value.dtype]} {name} = {text};", [item.value.origin]
-                )
-                scope = {**scope, item.value.number: name}
+    def fold_once(self, split: Sequence[Accumulator], scope: Scope) -> None:
+        """Fold what is made once a row into split reductions."""
         for acc in split:
-            for line in acc.update(self.split_target(acc, scope), self.text(acc.item.value, scope)):
+            target = self.split_target(acc, scope)
+            for line in acc.update(target, self.code(acc.item.value, scope).operand):
                 self.out.add(line, [acc.item.loop.id])
-        return scope
 
-    def row_result(self, acc: Accumulator, count: IndexExpr, scope: Scope) -> None:
-        """Give the finished result a name and store it if it is needed in memory."""
+    # -- results -----------------------------------------------------------------------------------
+
+    def finished(self, acc: Accumulator, text: str, count: IndexExpr) -> tuple[str, bool]:
+        """The text of a row's result, given that of its accumulator, and whether that is another value or of
+        another type, so that it wants a name: a mean is divided by the ``count`` of its values."""
+        mean = acc.item.kind == "mean"
+        converts = mean or acc.type != REGISTER_TYPES[self.buffers[acc.item.output].dtype]
+        return f"{text} / ({self.place(count, {})})" if mean else text, converts
+
+    def store_result(self, acc: Accumulator, result: Expression, scope: Scope) -> None:
+        """Write a finished result to memory, if it is needed there."""
         item = acc.item
-        text = acc.result
-        kind = REGISTER_TYPES[self.buffers[item.output].dtype]
-        if item.kind == "mean":
-            text = f"{acc.name} / ({self.place(count, {})})"
-        if item.kind == "mean" or acc.type != kind:
-            name = self.fresh(f"{item.output}_row")
-            if acc.result == acc.name:
-                self.out.add(f"const {kind} {name} = ({kind})({text});", [item.loop.id])
-                text = name
-        self.reduced_text[item.output] = text
         if item.output in self.values.group.stored:
-            name = self.memory(item.output, write=True)
-            value = self.stored(text, self.buffers[item.output].dtype)
+            memory = self.memory(item.output, write=True)
+            value = self.stored(result, self.buffers[item.output].dtype).text
             self.out.touch(item.output, item.place, write=True)
-            self.out.add(f"{name}[{self.place(item.place, scope)}] = {value};", [item.loop.id])
+            self.out.add(f"{memory}[{self.place(item.place, scope)}] = {value};", [item.loop.id])
+
+
+def contiguous(values: KernelValues, buffers: Mapping[str, Buffer], axis: Axis) -> int:
+    """Bytes walked with stride one along ``axis``, less those walked with a larger stride."""
+    places = [(value.place, value.buffer) for value in walk_values(values.roots) if value.kind == "load"]
+    places += [(item.place, item.buffer) for item in values.stores] * 2
+    score = 0
+    for place, buffer in places:
+        step = place.coefficient(axis)
+        # a vector read along one axis counts for little beside the tensors of the whole nest
+        points = hint_product(a.extent for a in place.atoms() if isinstance(a, Axis))
+        weight = buffers[buffer].dtype.itemsize * points
+        if step is None or not (step == 0 or step == ONE):
+            score -= weight
+        elif step == ONE:
+            score += weight
+    return score

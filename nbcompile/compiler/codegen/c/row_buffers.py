@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES
+from nbcompile.compiler.codegen.c.kernel import KernelPrinter
+from nbcompile.compiler.codegen.expression import Expression
 from nbcompile.compiler.kernel_ir.values import Value, walk_values
 from nbcompile.compiler.loop_ir.expr import TRANSCENDENTAL
 from nbcompile.compiler.loop_ir.index import Axis
-
-if TYPE_CHECKING:
-    from nbcompile.compiler.codegen.c.kernel import KernelPrinter
 
 ROW_BUFFER_BYTES = 128 << 10
 COSTLY_LOADS = 3
@@ -21,9 +19,10 @@ COSTLY_OPS = 8
 
 @dataclass
 class RowBuffers:
-    """``names`` of arrays by value number; which pass writes and which passes read each."""
+    """The arrays by value number (``names``, with the type of an element); which pass writes and which passes
+    read each."""
 
-    names: dict[int, str] = field(default_factory=dict)
+    names: dict[int, Expression] = field(default_factory=dict)
     written: dict[int, list[int]] = field(default_factory=dict)
     read: dict[int, list[int]] = field(default_factory=dict)
     declarations: list[tuple[str, str, int, str]] = field(default_factory=list)
@@ -54,7 +53,7 @@ def plan_row_buffers(
                     budget -= bytes_
                     hint = printer.names.get(value.number) or "t"
                     name = printer.fresh(f"{hint}_kept")
-                    plan.names[value.number] = name
+                    plan.names[value.number] = Expression(name, value.dtype)
                     plan.written.setdefault(first, []).append(value.number)
                     plan.declarations.append((name, REGISTER_TYPES[value.dtype], size, value.origin))
                 if value.number in plan.names:

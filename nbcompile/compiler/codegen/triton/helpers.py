@@ -8,16 +8,7 @@ one numpy call.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Helper:
-    """The text of one ``@triton.jit`` function, and the helpers it calls, which are printed before it."""
-
-    text: str
-    needs: tuple[str, ...] = ()
-
+from nbcompile.compiler.codegen.helpers import Helper
 
 COMMON: dict[str, Helper] = {
     "maximum_nan": Helper('''@triton.jit

@@ -3,7 +3,7 @@ with."""
 
 from __future__ import annotations
 
-from nbcompile.compiler.codegen.triton.helpers import Helper
+from nbcompile.compiler.codegen.helpers import Helper
 
 SCANS: dict[str, Helper] = {
     "plus": Helper('''@triton.jit

@@ -2,16 +2,12 @@
 
 Each works on tiles of float32 or float64 in that precision: a literal takes the type of the tile beside
 it. They agree with ATen in value and at the edges: NaN, the infinities, poles. Chebyshev coefficients are
-those of :mod:`nbcompile.compiler.codegen.c.special_functions`, the C side of the same functions.
+those of :mod:`nbcompile.compiler.codegen.helpers`, which C has too.
 """
 
 from __future__ import annotations
 
-import re
-import textwrap
-
-from nbcompile.compiler.codegen.c.special_functions import SPECIAL as IN_C
-from nbcompile.compiler.codegen.triton.helpers import Helper
+from nbcompile.compiler.codegen.helpers import I0, I1, Helper, Series, table
 
 _CHEBYSHEV = Helper('''@triton.jit
 def chebyshev(t, coefficients: tl.constexpr, count: tl.constexpr):
@@ -25,32 +21,21 @@ def chebyshev(t, coefficients: tl.constexpr, count: tl.constexpr):
     return t * total - before + coefficients[0]''')
 
 
-def _series(name: str, table: str) -> tuple[str, int]:
-    """Coefficients of one series of the C function ``name``, wrapped to lines, and how many."""
-    found = re.search(rf"double {table}\[\] = \{{(.*?)\}}", IN_C[name].text, re.DOTALL)
-    assert found is not None, (name, table)
-    numbers = found[1].replace("\n", " ").split(",")
-    text = ", ".join(number.strip() for number in numbers)
-    return textwrap.fill(text, 100, initial_indent=" " * 8, subsequent_indent=" " * 8), len(numbers)
-
-
-def _bessel(name: str, meaning: str, near_factor: str, odd: bool) -> Helper:
-    near, near_count = _series(name, "near")
-    far, far_count = _series(name, "far")
+def _bessel(name: str, series: Series, meaning: str, near_factor: str, odd: bool) -> Helper:
     sign = "tl.where(x < 0.0, -1.0, 1.0) * " if odd else ""
     return Helper(
         f'''@triton.jit
 def {name}(x):
     """exp(-|x|) {meaning}(x): Chebyshev series in |x| up to 8 and in 8/|x| beyond (Cephes, Moshier 1989)."""
     near: tl.constexpr = (
-{near},
+{table(series.near, 100, " " * 8)},
     )
     far: tl.constexpr = (
-{far},
+{table(series.far, 100, " " * 8)},
     )
     y = tl.abs(x)
-    below = {near_factor}chebyshev(y * 0.25 - 1.0, near, {near_count})
-    beyond = chebyshev(16.0 / tl.maximum(y, 8.0) - 1.0, far, {far_count}) / tl.sqrt(y)
+    below = {near_factor}chebyshev(y * 0.25 - 1.0, near, {len(series.near)})
+    beyond = chebyshev(16.0 / tl.maximum(y, 8.0) - 1.0, far, {len(series.far)}) / tl.sqrt(y)
     return {sign}tl.where(y > 8.0, beyond, below)''',
         ("chebyshev",),
     )
@@ -98,8 +83,8 @@ SPECIAL: dict[str, Helper] = {
     "chebyshev": _CHEBYSHEV,
     "erf": _ERF,
     "log1p_unit": _LOG1P_UNIT,
-    "i0e": _bessel("i0e", "I0", "", odd=False),
-    "i1e": _bessel("i1e", "I1", "y * ", odd=True),
+    "i0e": _bessel("i0e", I0, "I0", "", odd=False),
+    "i1e": _bessel("i1e", I1, "I1", "y * ", odd=True),
     "i0": Helper('''@triton.jit
 def i0(x):
     """The modified Bessel function I0."""

@@ -106,7 +106,8 @@ class TilePrinter:
             if dtype not in POINTER_TYPES:
                 raise CodegenError(f"no Triton type for {dtype}")
             temporary = self.buffers[buffer].role == "temporary" and buffer in mine
-            found.append((buffer, Argument(name, POINTER_TYPES[dtype], ours=temporary)))
+            written = buffer in mine  # what is shared with other functions may be written in any way
+            found.append((buffer, Argument(name, POINTER_TYPES[dtype], ours=temporary, written=written)))
         kind = "i64" if self.wide else "i32"
         found += [(name, Argument(name, kind, hint=size.hint)) for name, size in self.sizes.items()]
         return found

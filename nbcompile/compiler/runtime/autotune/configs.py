@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 
 from nbcompile.compiler.runtime.gpu.compile import Built
-from nbcompile.compiler.runtime.gpu.grid import grid_of
+from nbcompile.compiler.runtime.gpu.grid import cut_by, grid_of
 from nbcompile.compiler.stages import Config, Launch
 from nbcompile.targets import Target
 
@@ -75,11 +75,9 @@ def _allowed(launch: Launch, name: str, value: int, greatest: int) -> bool:
     """Whether the kernel's masks are right for this value of a block."""
     if greatest % value == 0:
         return True
-    for expression in launch.grid:
-        if expression.startswith("cdiv(") and expression.endswith(f", {name})"):
-            extent = expression.removeprefix("cdiv(").removesuffix(f", {name})")
-            # the extent of a dynamic size is never known to be divided
-            return not extent.isdigit() or int(extent) % value == 0 or int(extent) % greatest != 0
+    for extent in cut_by(launch, name):
+        # a dynamic size is never known to be divided
+        return extent is None or extent % value == 0 or extent % greatest != 0
     return False
 
 

@@ -30,30 +30,13 @@ _FLUSH_AT_LEAST = 64 << 20
 
 
 class Stopwatch(Protocol):
-    """Where time comes from: a GPU's events, this machine's clock, or a test."""
+    """Where time comes from: a GPU's events, or a test."""
 
     def now(self) -> float:
         """Seconds on a clock that only goes forward: what a budget is counted on."""
 
     def sample(self, call: Call, repeats: int, prepare: Call | None) -> list[float]:
         """Seconds of each of ``repeats`` calls; ``prepare`` goes before each, untimed."""
-
-
-class HostStopwatch:
-    """The host's clock, for work that is done when a call returns."""
-
-    def now(self) -> float:
-        return time.perf_counter()
-
-    def sample(self, call: Call, repeats: int, prepare: Call | None) -> list[float]:
-        found = []
-        for _ in range(repeats):
-            if prepare is not None:
-                prepare()
-            begun = time.perf_counter()
-            call()
-            found.append(time.perf_counter() - begun)
-        return found
 
 
 class GpuStopwatch:
@@ -125,58 +108,81 @@ def measure(
 
     What a callable raises is noted of that callable, and ends nothing.
     """
-    begun = watch.now()
-    samples: dict[str, list[float]] = {name: [] for name in callables}
-    taken = dict.fromkeys(callables, 0)
-    notes = dict.fromkeys(callables, "")
-    repeats: dict[str, int] = {}
-    alive = list(callables)
+    contest = _Contest(callables, watch, prepare)
+    end = watch.now() + budget
+    contest.warm_up(end)
+    for number in range(1, rounds + 1):
+        contest.round(number, end)
+        if not contest.timed() or watch.now() > end:
+            break
+        contest.drop_the_slow(number, reference)
+        if len(contest.alive) == 1 and number >= rounds // 2:
+            break  # nothing is left to tell apart
+    return {name: contest.timing(name) for name in callables}
 
-    def turn(name: str, count: int) -> list[float] | None:
+
+class _Contest:
+    """Callables that take turns: those that are still in it, and what was found of each."""
+
+    def __init__(self, callables: Mapping[str, Call], watch: Stopwatch, prepare: Call | None) -> None:
+        self._callables, self._watch, self._prepare = callables, watch, prepare
+        self.alive = list(callables)
+        self._samples: dict[str, list[float]] = {name: [] for name in callables}
+        self._rounds = dict.fromkeys(callables, 0)
+        self._notes = dict.fromkeys(callables, "")
+        self._repeats: dict[str, int] = {}
+
+    def _turn(self, name: str, count: int) -> list[float] | None:
         try:
-            return watch.sample(callables[name], count, prepare)
+            return self._watch.sample(self._callables[name], count, self._prepare)
         except Exception as error:
-            alive.remove(name)
-            samples[name].clear()
-            notes[name] = reason(error)
+            self._samples[name].clear()
+            self._drop(name, reason(error))
             return None
 
-    for name in list(alive):
-        if repeats and watch.now() - begun > budget:
-            alive.remove(name)
-            notes[name] = "not reached in time"
-            continue
-        if turn(name, 1) is None:  # the first call loads what it needs: it does not count
-            continue
-        first = turn(name, 1)
-        if first is not None:
-            repeats[name] = max(1, min(MOST_REPEATS, int(SAMPLE_SECONDS / max(first[0], 1e-9))))
-    for number in range(1, rounds + 1):
-        for name in list(alive):
-            if number > 1 and watch.now() - begun > budget:
+    def _drop(self, name: str, note: str) -> None:
+        self.alive.remove(name)
+        self._notes[name] = note
+
+    def warm_up(self, end: float) -> None:
+        """Two calls of each, the second of which tells how many a turn has room for."""
+        for name in list(self.alive):
+            if self._repeats and self._watch.now() > end:
+                self._drop(name, "not reached in time")
+            elif self._turn(name, 1) is not None:  # the first call loads what it needs: it does not count
+                first = self._turn(name, 1)
+                if first is not None:
+                    fitting = int(SAMPLE_SECONDS / max(first[0], 1e-9))
+                    self._repeats[name] = max(1, min(MOST_REPEATS, fitting))
+
+    def round(self, number: int, end: float) -> None:
+        """A turn for each; the first round is always ended."""
+        for name in list(self.alive):
+            if number > 1 and self._watch.now() > end:
                 break
-            found = turn(name, repeats[name])
+            found = self._turn(name, self._repeats[name])
             if found is not None:
-                samples[name] += found
-                taken[name] = number
-        timed = [name for name in alive if samples[name]]
-        if not timed or watch.now() - begun > budget:
-            break
-        best = min(statistics.median(samples[name]) for name in timed)
+                self._samples[name] += found
+                self._rounds[name] = number
+
+    def timed(self) -> dict[str, float]:
+        """The medians of those that are still in it."""
+        return {name: statistics.median(self._samples[name]) for name in self.alive if self._samples[name]}
+
+    def drop_the_slow(self, number: int, reference: str) -> None:
+        """Leave out what is clearly slower than the best after so many rounds, but for the ``reference``."""
+        medians = self.timed()
         limit = next((times for after, times in reversed(_SLOWER) if number >= after), None)
-        for name in timed:
-            if limit is not None and name != reference and statistics.median(samples[name]) > limit * best:
-                alive.remove(name)
-                notes[name] = f"slower after {number} round{'s' if number > 1 else ''}"
-        if len(alive) == 1 and number >= rounds // 2:
-            break  # nothing is left to tell apart
-    return {
-        name: Timing(
-            statistics.median(found) if found else None, tuple(found), taken[name],
-            notes[name] or ("" if found else "not reached in time"),
-        )
-        for name, found in samples.items()
-    }  # fmt: skip
+        for name, median in medians.items():
+            if limit is not None and name != reference and median > limit * min(medians.values()):
+                self._drop(name, f"slower after {number} round{'s' if number > 1 else ''}")
+
+    def timing(self, name: str) -> Timing:
+        """What was found out of one."""
+        samples = self._samples[name]
+        note = self._notes[name] or ("" if samples else "not reached in time")
+        median = statistics.median(samples) if samples else None
+        return Timing(median, tuple(samples), self._rounds[name], note)
 
 
 def faster(timings: Mapping[str, Timing], reference: str, margin: float = MARGIN) -> list[str]:

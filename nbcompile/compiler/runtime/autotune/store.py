@@ -7,9 +7,9 @@ another layer, or in another graph, is searched for once.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-from nbcompile.compiler.runtime.cache import DiskCache, key
+from nbcompile.compiler.runtime.cache import DiskCache, Entry, from_plain, key
 from nbcompile.compiler.runtime.gpu.build import assumptions
 from nbcompile.compiler.runtime.gpu.grid import is_pointer
 from nbcompile.compiler.runtime.gpu.text import canonical
@@ -53,36 +53,20 @@ def search_key(source: KernelSource, launch: Launch, chip: Target) -> str:
 
 def find(cache: DiskCache, name: str, launch: Launch, budget: float) -> Result | None:
     """The stored result of a search: of a complete one, or of one cut short by the same budget (seconds)."""
-    for place in (name, _cut_short(name, budget)):
-        entry = cache.get(place)
-        if entry is None:
-            continue
-        try:
-            data = json.loads(entry.read(_FILE) or b"")
-            winner = Config(**data["winner"])
-            if set(winner.constants) != set(launch.configs[0].constants):
-                raise ValueError("its constants are not those of the launch")
-            tried = tuple(Tried(**item) for item in data["tried"])
-            return Result(winner, tried, bool(data["complete"]))
-        except (KeyError, TypeError, ValueError):
-            cache.remove(place)
-    return None
+
+    def made(entry: Entry) -> Result:
+        result: Result = from_plain(Result, json.loads(entry.text(_FILE)))
+        if set(result.winner.constants) != set(launch.configs[0].constants):
+            raise ValueError("its constants are not those of the launch")
+        return result
+
+    return cache.find(name, made) or cache.find(_cut_short(name, budget), made)
 
 
 def keep(cache: DiskCache, name: str, result: Result, budget: float) -> None:
     """Store a result; one cut short is for the same budget only."""
-    data = {
-        "winner": {
-            "constants": dict(result.winner.constants),
-            "warps": result.winner.warps,
-            "stages": result.winner.stages,
-            "registers": result.winner.registers,
-        },
-        "tried": [vars(item) for item in result.tried],
-        "complete": result.complete,
-    }
     place = name if result.complete else _cut_short(name, budget)
-    cache.put(place, {_FILE: json.dumps(data).encode()})
+    cache.put(place, {_FILE: json.dumps(asdict(result)).encode()})
 
 
 def _cut_short(name: str, budget: float) -> str:

@@ -38,7 +38,7 @@ from nbcompile.compiler.runtime.cache import DiskCache
 from nbcompile.compiler.runtime.gpu import build as triton_build
 from nbcompile.compiler.runtime.gpu.build import Builds
 from nbcompile.compiler.runtime.gpu.compile import Built
-from nbcompile.compiler.runtime.gpu.grid import hints_of, is_pointer
+from nbcompile.compiler.runtime.gpu.grid import hints_of, sizes_of
 from nbcompile.compiler.runtime.gpu.text import definitions
 from nbcompile.compiler.stages import CompiledModule, Config, KernelSource, Launch
 from nbcompile.errors import NbcompileError
@@ -227,7 +227,7 @@ class Tuner:
             del self._open[name]
             try:
                 with torch.no_grad():
-                    search.args, search.places = args, written(self.source.source, search.launch)
+                    search.args, search.places = args, written(search.launch)
                     search.copies = with_copies(args, search.places)
                     self._search(search, begun, until)
             except Exception as error:
@@ -306,11 +306,7 @@ class Tuner:
     def _get_ready(self, search: _Search, configs: Sequence[Config], until: float) -> None:
         """Wait for these to be compiled, and load them; what goes wrong is noted of each."""
         launch, watch = search.launch, self._bench.watch
-        sizes = {
-            item.name: int(value)
-            for item, value in zip(launch.arguments, search.args, strict=True)
-            if not is_pointer(item.type)
-        }
+        sizes = sizes_of(launch, search.args)
         futures = {config_text(config): self._ahead_of(search, config) for config in configs}
         search.configs |= {config_text(config): config for config in configs}
         for name, future in futures.items():

@@ -24,5 +24,5 @@ def assembly_of(source: KernelSource, kernel: str, toolchain: Toolchain) -> str:
         raise EditError(f"{item.name} is no C.", advice="Its record has what its compiler made of it.")
     with tempfile.TemporaryDirectory(prefix="nbcompile-") as folder:
         out = Path(folder) / "kernel.s"
-        toolchain.compile(alone(source, item.text), out, (*EXTRA_FLAGS, *_FLAGS))
+        toolchain.compile(alone(source, item).source, out, (*EXTRA_FLAGS, *_FLAGS))
         return out.read_text(encoding="utf-8", errors="replace")

@@ -14,7 +14,9 @@ from typing import Any, Literal, Protocol
 
 import torch
 
+from nbcompile.compiler.runtime.autotune.measure import reason
 from nbcompile.compiler.runtime.cuda_graphs.pointers import Node, Span
+from nbcompile.compiler.runtime.gpu.libcuda import libcuda, stream_of
 from nbcompile.errors import LaunchError
 
 Call = Callable[[list[Any]], Any]
@@ -78,7 +80,7 @@ class CudaDevice:
     )
 
     def stream(self) -> int:
-        return _current_stream(self._index)
+        return stream_of(self._index)
 
     def like(self, tensor: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode(False):
@@ -104,7 +106,7 @@ class CudaDevice:
                 self._abandon(graph, pool)
                 if not isinstance(error, Exception):
                     raise
-                raise LaunchError(f"it cannot be captured: {_first_line(error)}") from error
+                raise LaunchError(f"it cannot be captured: {reason(error)}") from error
             finally:
                 clear_library_memory()
             graph.instantiate()
@@ -168,13 +170,6 @@ class CudaRecording:
         self._graph.reset()
 
 
-def _slow_current_stream(index: int) -> int:
-    return int(torch.cuda.current_stream(index).cuda_stream)
-
-
-_current_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _slow_current_stream)
-
-
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
     """Python's collector might free another graph just now, which may not happen during a capture."""
@@ -192,11 +187,6 @@ def clear_library_memory() -> None:
     clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
     if clear is not None:
         clear()
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
 
 
 # -- CUDA's driver ---------------------------------------------------------------------------------
@@ -325,7 +315,4 @@ class GraphDriver:
 @functools.cache
 def graph_driver(device: torch.device) -> GraphDriver:
     """For the graphs of one device of this machine. LaunchError if there is no driver."""
-    try:
-        return GraphDriver(ctypes.CDLL("libcuda.so.1"))
-    except OSError as error:
-        raise LaunchError(f"CUDA's driver cannot be loaded: {error}.") from error
+    return GraphDriver(libcuda())

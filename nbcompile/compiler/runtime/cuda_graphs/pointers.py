@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import torch
 
+from nbcompile.compiler.runtime.layout import reach
 from nbcompile.errors import LaunchError
 
 Span = tuple[int, int]
@@ -167,7 +168,4 @@ def _modulus(nodes: Sequence[Node], where: Sequence[Place], ours: frozenset[str]
 
 def extent(tensor: torch.Tensor) -> int:
     """Bytes from a tensor's first element to its last, inclusively."""
-    if not tensor.numel():
-        return 0
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
-    return (last + 1) * tensor.element_size()
+    return reach(tensor.shape, tensor.stride()) * tensor.element_size()

@@ -21,6 +21,7 @@ from nbcompile.compiler.runtime.bind import KERNEL_FILE, Allocate, alone
 from nbcompile.compiler.runtime.c import binary
 from nbcompile.compiler.runtime.c.binary import Functions
 from nbcompile.compiler.runtime.c.toolchain import Toolchain
+from nbcompile.compiler.runtime.layout import flat
 from nbcompile.compiler.stages import KernelCall, KernelEdit, KernelSource, KernelText
 from nbcompile.errors import OUR_BUG, EditError, KernelError, NbcompileError, ToolchainError
 from nbcompile.options import Options
@@ -38,24 +39,17 @@ def changes_of(source: KernelSource, changes: Sequence[KernelEdit]) -> dict[str,
     return {item.kernel: item for item in changes if item.kernel in known}
 
 
-def symbols_of(source: KernelSource, kernel: KernelText) -> tuple[str, ...]:
-    """The functions that the wrapper calls for a kernel."""
-    start = "void " if source.language == "c" else "def "
-    return tuple(name for name in source.entry_points if f"{start}{name}(" in kernel.text)
-
-
 def replaced(source: KernelSource, changes: Mapping[str, KernelEdit]) -> KernelSource:
     """``source`` with the changed texts in place. EditError where one no longer defines its functions with
     the parameters they had, or is no Python."""
-    text, kernels = source.source, []
+    kernels = []
     for item in source.kernels:
         change = changes.get(item.id)
         if change is not None and change.text is not None and change.text != item.text:
             _check(source, item, change.text)
-            text = text.replace(item.text, change.text, 1)
             item = replace(item, text=change.text, lines=_links(item, change.text))
         kernels.append(item)
-    return replace(source, source=text, kernels=tuple(kernels))
+    return replace(source, kernels=tuple(kernels))
 
 
 def build_c(
@@ -68,14 +62,8 @@ def build_c(
     for before, after in zip(source.kernels, edited.kernels, strict=True):
         if before.text == after.text:
             continue
-        part = replace(
-            source,
-            source=alone(source, after.text),
-            kernels=(after,),
-            entry_points=symbols_of(source, before),
-        )
         try:
-            functions |= binary.find_or_build(part, toolchain, options, recorder).functions()
+            functions |= binary.find_or_build(alone(source, after), toolchain, options, recorder).functions()
         except ToolchainError as error:
             raise _refused_by_c(error, after) from error
     return functions
@@ -90,7 +78,7 @@ def watched(source: KernelSource, changes: Mapping[str, KernelEdit]) -> Callable
             change = changes.get(item.id)
             if change is None or change.around is None:
                 continue
-            for symbol in symbols_of(source, item):
+            for symbol in _symbols(source, item):
                 run = calls[symbol]
                 if source.language == "c":
                     run = partial(_addressed, run)
@@ -108,7 +96,7 @@ def with_tensors(source: KernelSource, changes: Mapping[str, KernelEdit]) -> Ker
         symbol
         for item in source.kernels
         if (change := changes.get(item.id)) is not None and change.around is not None
-        for symbol in symbols_of(source, item)
+        for symbol in _symbols(source, item)
     }
     tree = ast.parse(source.wrapper)
     for node in ast.walk(tree):
@@ -141,7 +129,7 @@ def explained(error: NbcompileError, source: KernelSource, kernel: str) -> EditE
     message, line = error.message, None
     if isinstance(error, KernelError) and error.file_line is not None:
         message = message.replace(f", generated line {error.file_line}", "")
-        line = error.file_line - source.source[: source.source.index(text)].count("\n")
+        line = error.file_line - source.line_of(kernel)
         if not 1 <= line <= text.count("\n") + 1:
             line = None  # in one of the functions that it calls
     return _theirs(message, line, error.advice)
@@ -153,7 +141,7 @@ def refused(
     """What Triton's compiler refuses, explained where it is a kernel with an edited text."""
     for item in source.kernels:
         change = changes.get(item.id)
-        if change is not None and change.text is not None and error.function in symbols_of(source, item):
+        if change is not None and change.text is not None and error.function in _symbols(source, item):
             return explained(error, source, item.id)
     return error
 
@@ -174,22 +162,25 @@ def spoiling(empty: Allocate, changes: Mapping[str, KernelEdit]) -> Allocate:
     def spoiled(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         made = empty(shape, strides, dtype)
         if made.numel():
-            span = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
             number = dtype.is_floating_point or dtype.is_complex
             worst = math.nan if number else True if dtype == torch.bool else torch.iinfo(dtype).max
-            made.as_strided((span,), (1,)).fill_(worst)
+            flat(made).fill_(worst)
         return made
 
     return spoiled
 
 
-# -- checking ---------------------------------------------------------------------------------------
+# -- checking: what a user has written is text, and here alone it is read ---------------------------------
+
+
+def _symbols(source: KernelSource, kernel: KernelText) -> tuple[str, ...]:
+    return tuple(item.symbol for item in source.functions_of(kernel.id))
 
 
 def _check(source: KernelSource, kernel: KernelText, text: str) -> None:
     headers = _c_headers if source.language == "c" else _python_headers
     before, after = headers(kernel.text), headers(text)
-    for symbol in symbols_of(source, kernel):
+    for symbol in _symbols(source, kernel):
         if symbol not in after:
             raise EditError(
                 f"the function {symbol} is no longer there.", advice="Keep its name and its parameters."

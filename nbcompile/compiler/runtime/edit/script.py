@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from nbcompile.compiler.runtime.bind import EXTRA_FLAGS, above
+from nbcompile.compiler.runtime.bind import EXTRA_FLAGS
 from nbcompile.compiler.runtime.c.toolchain import find_toolchain
 from nbcompile.compiler.runtime.gpu.grid import grid_of
 from nbcompile.compiler.runtime.gpu.text import definitions
@@ -111,7 +111,7 @@ def _c_script(kernel: KernelText, calls: Sequence[KernelCall], memory: _Memory) 
     toolchain = find_toolchain()
     runs = []
     for call in calls:
-        names = _c_parameters(kernel.text, call.symbol)
+        names = next(item.parameters for item in source.entry_points if item.symbol == call.symbol)
         passed = []
         for name, value in zip(names, call.arguments, strict=True):
             if isinstance(value, torch.Tensor):
@@ -139,7 +139,7 @@ def _c_script(kernel: KernelText, calls: Sequence[KernelCall], memory: _Memory) 
             f"COMPILER = shlex.split(os.environ.get('CC', '')) or {list(toolchain.command)!r}",
             f"FLAGS = {[*toolchain.flags, *EXTRA_FLAGS]!r}",
             f"LIBRARIES = {list(toolchain.libraries)!r}",
-            f"SOURCE = {_quoted(f'{above(source).strip()}{chr(10) * 2}{kernel.text}{chr(10)}')}",
+            f"SOURCE = {_quoted(source.file_of((kernel,)))}",
             "",
             _C_BUILD,
             _EXAMPLE,
@@ -172,12 +172,6 @@ def build():
 '''
 
 
-def _c_parameters(text: str, symbol: str) -> list[str]:
-    start = text.index(f"void {symbol}(") + len(symbol) + 6
-    inside = text[start : text.index(")", start)]
-    return [re.findall(r"\w+", item)[-1] for item in inside.split(",") if item.strip()]
-
-
 _SCRIPT_NAMES = frozenset(
     "ctypes os shlex subprocess tempfile time torch triton tl library status run measure example build "
     "synchronize seconds libdevice gdc_wait Path".split()
@@ -194,15 +188,12 @@ def _quoted(text: str) -> str:
 
 def _triton_script(kernel: KernelText, calls: Sequence[KernelCall], memory: _Memory) -> str:
     source = calls[0].source
-    start = above(source)
-    imports: list[str] = []
-    helpers: list[str] = []
-    for line in start.splitlines():
-        (imports if line.startswith(("import ", "from ")) else helpers).append(line)
+    first, *helpers = source.head
+    imports = [line for line in first.splitlines() if not line.startswith("#")]
     launches = {item.function: item for item in source.launches}
     runs = [_launch_line(launches[call.symbol], call, memory) for call in calls]
     zeroed = [f"    {name}.zero_()" for name in memory.zeroed]
-    missing = sorted(set(re.findall(r"\blibdevice\.(\w+)", start + kernel.text)) - _IN_TRITON)
+    missing = sorted(set(re.findall(r"\blibdevice\.(\w+)", source.file_of((kernel,)))) - _IN_TRITON)
     return "\n".join(
         [
             f'"""{kernel.name}: one kernel made by nbcompile, by itself.',
@@ -226,7 +217,7 @@ def _triton_script(kernel: KernelText, calls: Sequence[KernelCall], memory: _Mem
             f"NAME = {json.dumps(kernel.name)}",
             'ROUNDS = 200 if DEVICE == "cuda" else 3',
             "",
-            "\n".join(helpers).strip(),
+            "\n\n\n".join(helpers),
             "",
             "",
             kernel.text,

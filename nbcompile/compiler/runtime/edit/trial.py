@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 
+from nbcompile.compiler.runtime.layout import reach
 from nbcompile.compiler.stages import KernelCall
 
 SECONDS = 20.0
@@ -160,8 +161,5 @@ def _spans(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    if not tensor.numel():
-        return tensor.data_ptr(), tensor.data_ptr()
-    pairs = zip(tensor.shape, tensor.stride(), strict=True)
-    elements = 1 + sum((extent - 1) * stride for extent, stride in pairs)
-    return tensor.data_ptr(), tensor.data_ptr() + elements * tensor.element_size()
+    size = reach(tensor.shape, tensor.stride()) * tensor.element_size()
+    return tensor.data_ptr(), tensor.data_ptr() + size

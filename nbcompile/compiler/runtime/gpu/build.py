@@ -16,17 +16,17 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 import torch
 
-from nbcompile.compiler.runtime.cache import DiskCache, Entry, key
+from nbcompile.compiler.runtime.cache import DiskCache, Entry, from_plain, key
 from nbcompile.compiler.runtime.gpu.compile import ASSUMED_DIVISOR, Built, compile_function, read_function
 from nbcompile.compiler.runtime.gpu.grid import grid_of, is_pointer
 from nbcompile.compiler.runtime.gpu.native import native_launcher
 from nbcompile.compiler.runtime.gpu.text import canonical
-from nbcompile.compiler.runtime.gpu.tools import sass, triton_version  # fmt: skip
+from nbcompile.compiler.runtime.gpu.tools import sass, triton_version
 from nbcompile.compiler.stages import Argument, Config, KernelSource, Launch
 from nbcompile.errors import NbcompileError
 from nbcompile.options import Options
@@ -268,41 +268,22 @@ def _environment() -> list[tuple[str, str]]:
 
 
 def _load(cache: DiskCache, name: str) -> Built | None:
-    entry = cache.get(name)
-    if entry is None:
-        return None
-    try:
-        return _from_entry(entry)
-    except (KeyError, TypeError, ValueError):
-        cache.remove(name)
-        return None
+    return cache.find(name, _from_entry)
 
 
-def _from_entry(entry: Entry) -> Built | None:
-    contents = {name: entry.read(name) for name in entry.names}
-    if None in contents.values():
-        return None
-    facts = json.loads(contents.pop(_FACTS) or b"")
-    binary = contents.pop(_BINARY) or b""
-    facts["config"] = Config(**facts["config"])
-    facts["assumed"] = tuple(facts["assumed"])
-    return Built(
-        binary=binary, texts={name: (text or b"").decode() for name, text in contents.items()}, **facts
-    )
+def _from_entry(entry: Entry) -> Built:
+    facts = json.loads(entry.text(_FACTS))
+    facts["texts"] = {kind: entry.text(kind) for kind in entry.names if kind not in (_BINARY, _FACTS)}
+    binary = entry.read(_BINARY)
+    if binary is None:
+        raise ValueError("the binary has gone")
+    built: Built = from_plain(Built, {**facts, "binary": binary})
+    return built
 
 
 def _keep(cache: DiskCache, name: str, built: Built) -> None:
-    facts = {
-        field: getattr(built, field)
-        for field in Built.__dataclass_fields__
-        if field not in ("binary", "texts")
-    }
-    facts["config"] = {
-        "constants": dict(built.config.constants),
-        "warps": built.config.warps,
-        "stages": built.config.stages,
-        "registers": built.config.registers,
-    }
+    facts = asdict(replace(built, binary=b"", texts={}))
+    del facts["binary"]
     files = {kind: text.encode() for kind, text in built.texts.items()}
     cache.put(name, {_FACTS: json.dumps(facts).encode(), _BINARY: built.binary, **files})
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nbcompile.compiler.stages import Config, Launch
@@ -72,6 +72,23 @@ def grid_of(launch: Launch, config: Config, sizes: Mapping[str, int]) -> tuple[i
 def hints_of(launch: Launch) -> dict[str, int]:
     """The sizes at which the graph was captured, by argument name."""
     return {item.name: item.hint for item in launch.arguments if not is_pointer(item.type)}
+
+
+def cut_by(launch: Launch, block: str) -> list[int | None]:
+    """The extents that a grid cuts into as many blocks as are needed, the constant ``block`` being the size
+    of one; None for an extent that is no number."""
+    found: list[int | None] = []
+    for code in map(_postfix, launch.grid):
+        if code[-2:] == ((ARGUMENT, block), (CEIL_DIVIDE, 0)):
+            known = len(code) == 3 and code[0][0] == CONSTANT
+            found.append(int(code[0][1]) if known else None)
+    return found
+
+
+def sizes_of(launch: Launch, args: Sequence[Any]) -> dict[str, int]:
+    """The integer arguments of a call by name."""
+    pairs = zip(launch.arguments, args, strict=True)
+    return {item.name: int(value) for item, value in pairs if not is_pointer(item.type)}
 
 
 def program(launch: Launch, config: Config) -> list[int]:

@@ -22,7 +22,8 @@ import torch
 from nbcompile.compiler.runtime.gpu import build as triton_build
 from nbcompile.compiler.runtime.gpu.build import Builds
 from nbcompile.compiler.runtime.gpu.compile import ASSUMED_DIVISOR, Built, load_file
-from nbcompile.compiler.runtime.gpu.grid import grid_of, is_pointer, program
+from nbcompile.compiler.runtime.gpu.grid import grid_of, is_pointer, program, sizes_of
+from nbcompile.compiler.runtime.gpu.libcuda import libcuda, stream_of
 from nbcompile.compiler.runtime.gpu.native import (
     KINDS,
     MOST_ARGUMENTS,
@@ -158,22 +159,7 @@ class Driver:
 @functools.cache
 def cuda_driver() -> Driver:
     """The driver of this machine. LaunchError if there is none."""
-    try:
-        library = ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        raise LaunchError(
-            f"CUDA's driver cannot be loaded: {error}.", advice="Is there an NVIDIA GPU?"
-        ) from error
-    return Driver(library)
-
-
-def current_stream(index: int) -> int:
-    """The handle of the current stream of a device, as torch has it."""
-    return int(torch.cuda.current_stream(index).cuda_stream)
-
-
-# the same without a Stream object: private, so it may be missing
-_stream_of: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", current_stream)
+    return Driver(libcuda())
 
 
 class _Variants:
@@ -227,7 +213,7 @@ class _Variants:
             *map(self.driver.address, names), *kinds, *program(self.launch, built.config),
         ]  # fmt: skip
         return (
-            struct.pack(f"={len(words)}q", *words), self._other, torch.Tensor.data_ptr, _stream_of,
+            struct.pack(f"={len(words)}q", *words), self._other, torch.Tensor.data_ptr, stream_of,
             self.index, self.launch.function, LaunchError,
         )  # fmt: skip
 
@@ -259,7 +245,7 @@ class _Variants:
             try:
                 status = start(
                     ctypes.c_void_p(handle), *grid, threads, 1, 1, built.shared_bytes,
-                    ctypes.c_void_p(_stream_of(index)), parameters, *extra,
+                    ctypes.c_void_p(stream_of(index)), parameters, *extra,
                 )  # fmt: skip
             finally:
                 driver._call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
@@ -277,7 +263,7 @@ class _Variants:
         launch, device = self.launch, torch.device("cuda", self.index)
 
         def call(*args: Any) -> None:
-            programs = math.prod(grid_of(launch, built.config, _sizes(launch, args)))
+            programs = math.prod(grid_of(launch, built.config, sizes_of(launch, args)))
             scratch = torch.empty(max(1, programs) * built.scratch_bytes, dtype=torch.uint8, device=device)
             function(*args, scratch)
 
@@ -291,12 +277,6 @@ def _kind(position: int, type_name: str, built: Built) -> int:
             f"kernel {built.function} has an argument of type {type_name}, which no launcher passes."
         )
     return kind | MULTIPLE_OF_16 if position in built.assumed else kind
-
-
-def _sizes(launch: Launch, args: Sequence[Any]) -> dict[str, int]:
-    """The integer arguments of a call by name."""
-    pairs = zip(launch.arguments, args, strict=True)
-    return {item.name: int(value) for item, value in pairs if not is_pointer(item.type)}
 
 
 def _as_parameter(kind: int, value: Any) -> Any:
@@ -319,12 +299,7 @@ def _hip_launcher(source: KernelSource, launch: Launch, built: Built, index: int
         options["launch_cooperative_grid"] = True
 
     def call(*args: Any) -> None:
-        sizes = {
-            item.name: int(value)
-            for item, value in zip(launch.arguments, args, strict=True)
-            if not is_pointer(item.type)
-        }
-        grid = grid_of(launch, built.config, sizes)
+        grid = grid_of(launch, built.config, sizes_of(launch, args))
         if 0 not in grid:
             with torch.cuda.device(index):
                 function[grid](*args, **built.config.constants, **options)

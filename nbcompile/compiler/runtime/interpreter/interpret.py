@@ -25,10 +25,10 @@ import numpy as np
 import torch
 
 from nbcompile.compiler.runtime.cache import key
-from nbcompile.compiler.runtime.gpu.grid import grid_of, is_pointer
+from nbcompile.compiler.runtime.gpu.grid import grid_of, is_pointer, sizes_of
 from nbcompile.compiler.runtime.interpreter.language_copy import TritonCopy
 from nbcompile.compiler.runtime.interpreter.memory import Memory, Range, one_size
-from nbcompile.compiler.runtime.interpreter.operations import ARGUMENT, make_builder, make_reductions
+from nbcompile.compiler.runtime.interpreter.operations import ARGUMENT, Reductions, make_builder
 from nbcompile.compiler.stages import Argument, Config, KernelSource, Launch
 from nbcompile.errors import OUR_BUG, CodegenError, KernelError, LaunchError, NbcompileError, ToolchainError
 
@@ -100,9 +100,9 @@ class _Machine:
         core.tensor.__bool__ = lambda self: (
             bool(self.handle.data.item()) if self.handle.data.size == 1 else True
         )
-        reduce, scan = make_reductions(interpreter, self.language)
+        made = Reductions(interpreter, self.language)
         for module in (self.language, core):
-            vars(module).update(reduce=reduce, associative_scan=scan, range=self.range)
+            vars(module).update(reduce=made.reduce, associative_scan=made.scan, range=self.range)
         stand_ins: Any = copy.run("nbcompile.compiler.runtime.interpreter.numpy_helpers")
         self.helpers: Mapping[str, Any] = stand_ins.HELPERS
         copy.provide("triton.language.extra.libdevice", stand_ins.libdevice)
@@ -165,12 +165,7 @@ class _Machine:
             raise LaunchError(
                 f"kernel {launch.function} takes {len(launch.arguments)} arguments, got {len(args)}."
             )
-        sizes = {
-            item.name: int(value)
-            for item, value in zip(launch.arguments, args, strict=True)
-            if not is_pointer(item.type)
-        }
-        grid = grid_of(launch, config, sizes)
+        grid = grid_of(launch, config, sizes_of(launch, args))
         if 0 in grid:
             return
         with self.lock, np.errstate(all="ignore"), warnings.catch_warnings():

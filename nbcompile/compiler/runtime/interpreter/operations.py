@@ -205,42 +205,44 @@ def _to_bfloat16(data: Array) -> Array:
     return np.where(np.isnan(single), np.uint32(0x7FC0), rounded).astype(np.uint16)
 
 
-def make_reductions(interpreter: Any, language: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+class Reductions:
     """Replacements of ``tl.reduce`` and ``tl.associative_scan`` in the interpreter's language."""
-    standard = language.standard
-    whole = [
-        getattr(standard, name, None)
-        for name in (
-            "_argmin_combine_tie_break_left", "_argmax_combine_tie_break_left",
-            "_elementwise_max", "_elementwise_min", "_sum_combine",
-        )
-    ]  # fmt: skip
-    scanned = [getattr(standard, name, None) for name in ("_sum_combine", "_prod_combine")]
 
-    def tensors(arrays: Sequence[Array], dtypes: Sequence[Any]) -> list[Any]:
+    def __init__(self, interpreter: Any, language: Any) -> None:
+        self.interpreter, self.language = interpreter, language
+        known = (
+            "_argmin_combine_tie_break_left", "_argmax_combine_tie_break_left", "_elementwise_max",
+            "_elementwise_min", "_sum_combine",
+        )  # fmt: skip
+        self._whole = [getattr(language.standard, name, None) for name in known]
+        self._scanned = [getattr(language.standard, name, None) for name in ("_sum_combine", "_prod_combine")]
+
+    def _tensors(self, arrays: Sequence[Array], dtypes: Sequence[Any]) -> list[Any]:
         return [
-            language.core.tensor(
-                interpreter.TensorHandle(data, dtype.scalar),
-                language.block_type(dtype.scalar, list(data.shape)),
+            self.language.core.tensor(
+                self.interpreter.TensorHandle(data, dtype.scalar),
+                self.language.block_type(dtype.scalar, list(data.shape)),
             )
             for data, dtype in zip(arrays, dtypes, strict=True)
         ]
 
-    def combine(
-        function: Callable[..., Any], left: Sequence[Array], right: Sequence[Array], dtypes: Sequence[Any]
-    ) -> list[Array]:
-        result = function(*tensors(left, dtypes), *tensors(right, dtypes))
+    def _combine(
+        self, function: Callable[..., Any], left: Sequence[Array], right: Sequence[Array],
+        dtypes: Sequence[Any],
+    ) -> list[Array]:  # fmt: skip
+        result = function(*self._tensors(left, dtypes), *self._tensors(right, dtypes))
         parts = result if isinstance(result, tuple | list) else (result,)
         return [
             np.broadcast_to(part.handle.data.astype(before.dtype, copy=False), before.shape)
             for part, before in zip(parts, left, strict=True)
         ]
 
-    def reduce(given: Any, axis: Any, function: Any, keep_dims: bool = False, **_: Any) -> Any:
+    def reduce(self, given: Any, axis: Any, function: Any, keep_dims: bool = False, **_: Any) -> Any:
+        """``tl.reduce``: neighbours are combined, so the order of operands is kept."""
         axis = getattr(axis, "value", axis)
         keep_dims = bool(getattr(keep_dims, "value", keep_dims))
-        if any(function is known for known in whole):
-            return interpreter.ReduceOps(axis, function, keep_dims).apply(given)
+        if any(function is known for known in self._whole):
+            return self.interpreter.ReduceOps(axis, function, keep_dims).apply(given)
         items = given if isinstance(given, tuple) else (given,)
         dtypes = [item.dtype for item in items]
         arrays = [item.handle.data for item in items]
@@ -253,40 +255,35 @@ def make_reductions(interpreter: Any, language: Any) -> tuple[Callable[..., Any]
             kept = tuple(1 if n == axis else extent for n, extent in enumerate(arrays[0].shape))
         arrays = [np.moveaxis(data, axis, 0) for data in arrays]
         while (count := arrays[0].shape[0]) > 1:
-            # neighbours are combined, so the order of operands is kept
-            even = [data[0:count:2] for data in arrays]
-            arrays = combine(function, even, [data[1:count:2] for data in arrays], dtypes)
+            even, odd = ([data[first:count:2] for data in arrays] for first in (0, 1))
+            arrays = self._combine(function, even, odd, dtypes)
         ends = [data.reshape(kept) if keep_dims else data[0] for data in arrays]
         made = tuple(
-            _result(interpreter, language, data, dtype) for data, dtype in zip(ends, dtypes, strict=True)
+            _result(self.interpreter, self.language, data, dtype)
+            for data, dtype in zip(ends, dtypes, strict=True)
         )
         return made if isinstance(given, tuple) else made[0]
 
-    def scan(given: Any, axis: Any, function: Any, reverse: bool = False, **_: Any) -> Any:
+    def scan(self, given: Any, axis: Any, function: Any, reverse: bool = False, **_: Any) -> Any:
+        """``tl.associative_scan``, in steps that double (Hillis and Steele, 1986)."""
         axis, reverse = getattr(axis, "value", axis), bool(getattr(reverse, "value", reverse))
-        if any(function is known for known in scanned):
-            return interpreter.ScanOps(axis, function, reverse).apply(given)
+        if any(function is known for known in self._scanned):
+            return self.interpreter.ScanOps(axis, function, reverse).apply(given)
         items = given if isinstance(given, tuple) else (given,)
         dtypes = [item.dtype for item in items]
-        arrays = [np.moveaxis(item.handle.data, int(axis), 0) for item in items]
-        if reverse:
-            arrays = [data[::-1] for data in arrays]
+        order = slice(None, None, -1 if reverse else 1)
+        arrays = [np.moveaxis(item.handle.data, int(axis), 0)[order] for item in items]
         step = 1
         while step < arrays[0].shape[0]:
             before = [np.roll(data, step, 0) for data in arrays]  # whole: a block's extents are powers of 2
-            later = combine(function, before, arrays, dtypes)
+            later = self._combine(function, before, arrays, dtypes)
             arrays = [
                 np.concatenate([data[:step], new[step:]]) for data, new in zip(arrays, later, strict=True)
             ]
             step *= 2
-        if reverse:
-            arrays = [data[::-1] for data in arrays]
-        made = tuple(
-            tensors([np.ascontiguousarray(np.moveaxis(data, 0, int(axis))) for data in arrays], dtypes)
-        )
+        ends = [np.ascontiguousarray(np.moveaxis(data[order], 0, int(axis))) for data in arrays]
+        made = tuple(self._tensors(ends, dtypes))
         return made if isinstance(given, tuple) else made[0]
-
-    return reduce, scan
 
 
 def _result(interpreter: Any, language: Any, data: Array, dtype: Any) -> Any:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import nbcompile
-from nbcompile.compiler.codegen.c.expressions import HELPERS
+from nbcompile.compiler.codegen.c.helpers import HELPERS
 from nbcompile.compiler.loop_ir.expr import COMPARISONS, SCALAR_OPS, Load, cast, op
 from nbcompile.compiler.loop_ir.index import Axis, index
 from nbcompile.compiler.loop_ir.interpret import REFERENCE
@@ -163,7 +163,7 @@ def test_where_and_fma_agree_with_torch(dtype):
 @pytest.mark.skipif(find_toolchain().kind != "gcc", reason="asks gcc what it made vectors of")
 @pytest.mark.parametrize(("low", "high"), [("maximum", "minimum"), ("fmax", "fmin")])
 def test_several_extrema_in_a_row_become_vectors(low: str, high: str, tmp_path: Path) -> None:
-    helpers = [HELPERS[name].replace("TYPE", "float").replace("SHORT", "f32") for name in (low, high)]
+    helpers = [HELPERS[name].text.replace("TYPE", "float").replace("SHORT", "f32") for name in (low, high)]
     source = (
         "\n".join(helpers)
         + f"""

@@ -112,7 +112,7 @@ class File:
                 )
                 for kernel in self.kernels
             ]
-            source = KernelSource("g0.fw", "triton", self.text(), (), "", (), launches=tuple(launches))
+            source = KernelSource("g0.fw", "triton", (self.text(),), (), "", (), launches=tuple(launches))
             programs = dict(interpreted(source))
         results = {}
         for kernel in self.kernels:

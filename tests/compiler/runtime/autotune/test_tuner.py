@@ -93,7 +93,8 @@ def configs(*blocks: int, warps: int = 4) -> tuple[Config, ...]:
 
 def source(blocks: tuple[int, ...] = (256, 512, 1024), **changes: Any) -> KernelSource:
     def launch(function: str, inputs: str, output: str, kernel: str) -> Launch:
-        pointers = (Argument(inputs, "*fp32"),) + ((Argument(output, "*fp32"),) if output else ())
+        pointers = (Argument(inputs, "*fp32", written=not output),)
+        pointers += (Argument(output, "*fp32", written=True),) if output else ()
         arguments = (*pointers, Argument("n", "i32", hint=8))
         return Launch(function, kernel, arguments, ("cdiv(n, XBLOCK)",), configs(*blocks), **changes)
 
@@ -105,7 +106,7 @@ def source(blocks: tuple[int, ...] = (256, 512, 1024), **changes: Any) -> Kernel
     kernels = tuple(
         KernelText(item.kernel, item.function.partition("_")[2], "", (), "pointwise") for item in launches
     )
-    return KernelSource("g0.fw", "triton", TEXT, kernels, WRAPPER, tuple(FACTORS), launches=launches)
+    return KernelSource("g0.fw", "triton", (TEXT,), kernels, WRAPPER, (), launches=launches)
 
 
 def built(launch: Launch, config: Config, **facts: Any) -> Built:

@@ -164,7 +164,7 @@ def aten_graph(
 
 def kernel_source() -> KernelSource:
     launches = tuple(Launch(name, "k0", (), ("1",), (Config({}),)) for name in ("add", "double"))
-    return KernelSource("g0.fw", "triton", "", (), "", (), launches=launches)
+    return KernelSource("g0.fw", "triton", (), (), "", (), launches=launches)
 
 
 class World:

@@ -88,5 +88,4 @@ LAUNCHES = {
 def sample(*functions: str, text: str = TEXT, launches: tuple[Launch, ...] = ()) -> KernelSource:
     """A source of the launches named, or of ``launches``."""
     chosen = launches or tuple(LAUNCHES[name] for name in functions)
-    names = tuple(item.function for item in chosen)
-    return KernelSource("g0.fw", "triton", text, (), "def call(args): ...", names, launches=chosen)
+    return KernelSource("g0.fw", "triton", (text,), (), "def call(args): ...", (), launches=chosen)

@@ -94,7 +94,7 @@ class Fake:
 @pytest.fixture(params=["native", "python"])
 def fake(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
     assert native_launcher() is not None
-    monkeypatch.setattr(triton_launch, "_stream_of", lambda index: 7000 + index)
+    monkeypatch.setattr(triton_launch, "stream_of", lambda index: 7000 + index)
     if request.param == "python":
         monkeypatch.setattr(triton_launch, "native_launcher", lambda: None)
     made = Fake(tmp_path)
@@ -112,7 +112,7 @@ ARGUMENTS = (
 
 def _source(grid: tuple[str, ...], **options: Any) -> KernelSource:
     launch = Launch("f", "k0", ARGUMENTS, grid, (Config({"BLOCK": 8}, warps=2),), **options)
-    return KernelSource("g0.fw", "triton", "", (), "", ("f",), launches=(launch,))
+    return KernelSource("g0.fw", "triton", (), (), "", (), launches=(launch,))
 
 
 def _built(assumed: tuple[int, ...] = (0, 1, 2), **other: Any) -> Built:

@@ -1,0 +1,98 @@
+"""Small functions that C lacks, printed only where they are used.
+
+One that is made for several types has ``TYPE``, ``SHORT`` and ``SUFFIX`` in its text, which are the C type,
+its short name and the suffix of the library's functions for it; ``MINUS_ONE`` asks whether ``b`` is -1.
+"""
+
+from __future__ import annotations
+
+from nbcompile.compiler.codegen.helpers import Helper
+
+HELPERS: dict[str, Helper] = {
+    "bf16_to_float": Helper("""static inline float bf16_to_float(unsigned short x) {
+  union { unsigned int bits; float value; } u = { (unsigned int)x << 16 };
+  return u.value;
+}"""),
+    "float_to_bf16": Helper("""static inline unsigned short float_to_bf16(float x) { // round half to even
+  union { float value; unsigned int bits; } u = { x };
+  unsigned int rounded = (u.bits + 0x7fff + ((u.bits >> 16) & 1)) >> 16;
+  return (unsigned short)(x != x ? 0x7fc0 : rounded);
+}"""),
+    "in_range": Helper("""static inline long in_range(long i, long n) {
+  return (unsigned long)i < (unsigned long)n ? i : 0;
+}"""),
+    # Two selections, not a || in one: of several in a row gcc makes branches then, and no vectors. What is
+    # asked about the second operand is known of a constant, which it is in a relu and a clamp.
+    "maximum": Helper("""static inline TYPE maximum_SHORT(TYPE a, TYPE b) {
+  TYPE m = b > a ? b : a;
+  return b != b ? b : m;
+}"""),
+    "minimum": Helper("""static inline TYPE minimum_SHORT(TYPE a, TYPE b) {
+  TYPE m = b < a ? b : a;
+  return b != b ? b : m;
+}"""),
+    "fmax": Helper("""static inline TYPE fmax_SHORT(TYPE a, TYPE b) {
+  TYPE m = a > b ? a : b;
+  return b != b ? a : m;
+}"""),
+    "fmin": Helper("""static inline TYPE fmin_SHORT(TYPE a, TYPE b) {
+  TYPE m = a < b ? a : b;
+  return b != b ? a : m;
+}"""),
+    "floordiv_float": Helper("""static inline TYPE floordiv_SHORT(TYPE a, TYPE b) { // as Python's //
+  if (b == 0) return a / b;
+  TYPE rest = fmodSUFFIX(a, b), quotient = (a - rest) / b;
+  if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
+  TYPE whole = __builtin_floorSUFFIX(quotient);
+  if (quotient == 0) return __builtin_copysignSUFFIX(0, a / b);
+  return quotient - whole > (TYPE)0.5 ? whole + 1 : whole;
+}""", functions=("fmod",)),
+    "remainder_float": Helper("""static inline TYPE remainder_SHORT(TYPE a, TYPE b) { // as Python's %
+  TYPE rest = fmodSUFFIX(a, b);
+  return rest != 0 && (b < 0) != (rest < 0) ? rest + b : rest;
+}""", functions=("fmod",)),
+    "floordiv_int": Helper("""static inline TYPE floordiv_SHORT(TYPE a, TYPE b) {
+  if (b == 0) return 0;
+  if (MINUS_ONE) return -a;
+  TYPE quotient = a / b;
+  return quotient - (quotient * b != a && (a < 0) != (b < 0));
+}"""),
+    "remainder_int": Helper("""static inline TYPE remainder_SHORT(TYPE a, TYPE b) {
+  if (b == 0 || MINUS_ONE) return 0;
+  TYPE rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}"""),
+    "truncdiv_int": Helper("""static inline TYPE truncdiv_SHORT(TYPE a, TYPE b) {
+  return b == 0 ? 0 : MINUS_ONE ? -a : a / b;
+}"""),
+    "fmod_int": Helper("""static inline TYPE fmod_SHORT(TYPE a, TYPE b) {
+  return b == 0 || MINUS_ONE ? 0 : a % b;
+}"""),
+    "pow_int": Helper("""static inline TYPE pow_SHORT(TYPE base, TYPE power) {
+  if (power < 0) return base == 1 ? 1 : base == (TYPE)-1 ? (power % 2 ? -1 : 1) : 0;
+  TYPE result = 1;
+  for (; power; power >>= 1, base *= base) if (power & 1) result *= base;
+  return result;
+}"""),
+    "shl": Helper("""static inline TYPE shl_SHORT(TYPE a, TYPE b) {
+  return b < 0 || b >= (TYPE)(sizeof(TYPE) * 8) ? 0 : (TYPE)((unsigned long)a << b);
+}"""),
+    "shr": Helper("""static inline TYPE shr_SHORT(TYPE a, TYPE b) {
+  return b < 0 || b >= (TYPE)(sizeof(TYPE) * 8) ? (a < 0 ? -1 : 0) : a >> b;
+}"""),
+    "sign": Helper("""static inline TYPE sign_SHORT(TYPE x) { return (TYPE)((x > 0) - (x < 0)); }"""),
+    "philox_uniform": Helper("""static inline float philox_uniform(long seed, long offset) {
+  // Philox-4x32-10 (Salmon et al., SC 2011): word offset % 4 of block offset / 4, as [0, 1)
+  unsigned int c0 = (unsigned int)(offset >> 2), c1 = (unsigned int)((unsigned long)offset >> 34);
+  unsigned int c2 = 0, c3 = 0;
+  unsigned int k0 = (unsigned int)seed, k1 = (unsigned int)((unsigned long)seed >> 32);
+  for (int round = 0; round < 10; round++) {
+    unsigned long p = (unsigned long)0xD2511F53u * c0, q = (unsigned long)0xCD9E8D57u * c2;
+    c0 = (unsigned int)(q >> 32) ^ c1 ^ k0; c1 = (unsigned int)q;
+    c2 = (unsigned int)(p >> 32) ^ c3 ^ k1; c3 = (unsigned int)p;
+    k0 += 0x9E3779B9u; k1 += 0xBB67AE85u;
+  }
+  unsigned int word = (offset & 2) ? ((offset & 1) ? c3 : c2) : ((offset & 1) ? c1 : c0);
+  return (float)(word >> 8) * 0x1p-24f;
+}"""),
+}  # fmt: skip

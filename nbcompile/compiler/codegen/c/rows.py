@@ -1,0 +1,126 @@
+"""The nests *points* and *rows*: SIMD along the last axis, as many walks of a row as its results ask for."""
+
+from __future__ import annotations
+
+from nbcompile.compiler.codegen.c.accumulators import Accumulator
+from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES
+from nbcompile.compiler.codegen.c.kernel import PARALLEL_WORK, Scope
+from nbcompile.compiler.codegen.c.nests import Lanes, Nests, PointWork, contiguous
+from nbcompile.compiler.codegen.c.row_buffers import RowBuffers, plan_row_buffers
+from nbcompile.compiler.codegen.expression import Expression, name
+from nbcompile.compiler.loop_ir.expr import compute_dtype
+from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, product
+
+FEW_OUTER = 8
+
+
+def points_nest(nests: Nests) -> None:
+    """Print a nest that reduces nothing within a row."""
+    work = PointWork(nests.values.stores, list(nests.split.values()))
+    if not nests.nest.rows:
+        only = nests.inside(work.values, {}, {})
+        for item in work.stores:
+            nests.store(item, only)
+        return
+    outer, last = _contiguous_last(nests)
+    parallel = nests.work() >= PARALLEL_WORK
+    outer_first = parallel and outer and product(a.extent for a in outer).hint() >= FEW_OUTER
+    if outer_first:
+        nests.out.add(nests.parallel_pragma(nests.clauses(work.accumulators, arrays=True), len(outer)))
+    for axis in outer:
+        nests.for_(axis)
+    scope = nests.hoist(work.values, frozenset((last,)), {}) if outer or not parallel else {}
+    pragma = "#pragma omp parallel for simd" if parallel and not outer_first else ""
+    nests.innermost(Lanes(nests, last, pragma), work, scope)
+    for _ in outer:
+        nests.out.close()
+
+
+def _contiguous_last(nests: Nests) -> tuple[tuple[Axis, ...], Axis]:
+    """The other rows, and the axis that most accesses walk contiguously."""
+    rows = nests.nest.rows
+    scores = {axis: contiguous(nests.values, nests.buffers, axis) for axis in rows}
+    best = max(rows, key=lambda axis: (scores[axis], rows.index(axis)))
+    return tuple(axis for axis in rows if axis is not best), best
+
+
+def rows_nest(nests: Nests) -> None:
+    """Print a nest that walks each row once a pass."""
+    rows, inner = nests.nest.rows, nests.nest.inner_axes
+    passes = range(nests.top_level + 1)
+    if rows:
+        pragma = nests.parallel_pragma(nests.clauses(nests.split.values(), arrays=True), len(rows))
+        if pragma:
+            nests.out.add(pragma)
+    for axis in rows:
+        nests.for_(axis)
+    buffers = plan_row_buffers(nests, [nests.pass_roots(level) for level in passes], inner)
+    for local, kind, size, origin in buffers.declarations:
+        nests.out.add(f"{kind} {local}[{size}]; // one row, kept for the next pass", [origin])
+    scope: Scope = {}
+    for level in passes:
+        scope = _pass(nests, level, _once(nests, level, scope), buffers)
+    for item in nests.values.stores:
+        if item.last and not nests.is_full(item):
+            nests.store(item, scope)
+    for _ in rows:
+        nests.out.close()
+
+
+def _pass(nests: Nests, level: int, scope: Scope, buffers: RowBuffers) -> Scope:
+    """One walk along the row; returns the scope with what was made for it, and before it."""
+    inner, lanes = nests.nest.inner_axes, Lanes(nests, nests.nest.inner_axes[-1])
+    stores, reductions, split = nests.pass_work(level)
+    if not (stores or reductions or split):
+        return scope
+    count = product(axis.extent for axis in inner)
+    roots = nests.pass_roots(level)
+    kept = {number: buffers.names[number].text for number in buffers.written.get(level, ())}
+    read = ((number, buffers.names[number]) for number in buffers.read.get(level, ()))
+    reuse = {number: Expression(f"{row.text}[{lanes.element}]", row.dtype) for number, row in read}
+    scope = nests.hoist(roots, frozenset(inner), {**scope, **reuse})
+    accumulators = [nests.accumulator(item, count.hint()) for item in reductions]
+    for acc in accumulators:
+        nests.out.add(f"{acc.type} {acc.name} = {acc.start};", [acc.item.loop.id])
+        if acc.result != acc.name:
+            nests.out.add(f"long {acc.result} = 0;", [acc.item.loop.id])
+    for axis in inner[:-1]:
+        nests.for_(axis)
+    nests.innermost(lanes, PointWork(stores, accumulators + split, kept), {**scope, **reuse})
+    for _ in inner[:-1]:
+        nests.out.close()
+    scope = {number: code for number, code in scope.items() if number not in reuse}
+    for acc in accumulators:
+        _result(nests, acc, count, scope)
+    return scope
+
+
+def _once(nests: Nests, level: int, scope: Scope) -> Scope:
+    """What is made once per row and needs ``level`` passes: stores and split reductions. What overwrites
+    memory is made here, and stored after the last pass."""
+    work = nests.once_of(level)
+    if not (work.stores or work.accumulators):
+        return scope
+    scope = nests.inside(work.values, {}, scope, before={})
+    for item in work.stores:
+        if item.last:
+            scope = nests.made([item.value], scope)
+        else:
+            nests.store(item, scope)
+    nests.fold_once(work.accumulators, scope)
+    return scope
+
+
+def _result(nests: Nests, acc: Accumulator, count: IndexExpr, scope: Scope) -> None:
+    """Give the finished result a name and store it if it is needed in memory."""
+    output = acc.item.output
+    dtype = compute_dtype(nests.buffers[output].dtype)
+    kind = REGISTER_TYPES[dtype]
+    text, converts = nests.finished(acc, acc.result, count)
+    if converts:
+        local = nests.fresh(f"{output}_row")
+        if acc.result == acc.name:
+            nests.out.add(f"const {kind} {local} = ({kind})({text});", [acc.item.loop.id])
+            text = local
+    nests.reduced[output] = name(text, dtype)
+    nests.store_result(acc, nests.reduced[output], scope)

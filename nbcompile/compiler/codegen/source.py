@@ -1,0 +1,68 @@
+"""Printed kernels → KernelSource: what a file of C and one of Triton have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import torch
+
+from nbcompile.compiler.codegen.printed import PrintedKernel
+from nbcompile.compiler.codegen.wrapper import library_targets, print_wrapper
+from nbcompile.compiler.linear_cross_entropy.operator import overwrites
+from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
+from nbcompile.compiler.loop_ir.nodes import LibraryCall
+from nbcompile.compiler.loop_ir.versions import verify_kernel
+from nbcompile.compiler.stages import EntryPoint, KernelSource, KernelText
+
+
+def source_of(
+    program: FusedProgram, language: Literal["c", "triton"], kernels: Mapping[str, PrintedKernel],
+    head: Sequence[str],
+) -> KernelSource:  # fmt: skip
+    """The file of a program's ``kernels`` (by group) below what its ``head`` declares, and the wrapper that
+    calls them. VerifyError where a kernel would read what it has overwritten."""
+    texts = []
+    for group in program.groups:
+        printed = kernels[group.id]
+        verify_kernel(group.name, printed.walk, group.in_place.values())
+        texts.append(
+            KernelText(group.id, group.name, printed.text, printed.lines, printed.title or group.schedule)
+        )
+    wrapper, steps = print_wrapper(program, kernels, language)
+    return KernelSource(
+        graph=program.program.graph,
+        language=language,
+        head=tuple(head),
+        kernels=tuple(texts),
+        wrapper=wrapper,
+        steps=steps,
+        entry_points=tuple(
+            EntryPoint(call.symbol, group, tuple(item.name for item in call.parameters))
+            for group, printed in kernels.items()
+            for call in printed.calls
+        ),
+        libraries=library_targets(program),
+        constants=tuple(program.program.constants),
+        repeatable=is_repeatable(program),
+        launches=tuple(launch for item in kernels.values() for launch in item.launches),
+    )
+
+
+def is_repeatable(program: FusedProgram) -> bool:
+    """Whether a run that broke off can be done again: nothing is overwritten, and nothing random is drawn."""
+    calls = [item.target for item in program.items if isinstance(item, LibraryCall)]
+    random = torch.Tag.nondeterministic_seeded
+    return not program.program.updates and not any(
+        random in getattr(target, "tags", ()) or overwrites(target) for target in calls
+    )
+
+
+def comment_of(group: Group, program: FusedProgram) -> list[str]:
+    """What stands above a kernel: the lines of the cell that it comes from, and its operators."""
+    spans = program.program.spans
+    lines = sorted({line for loop in group.loops for line in spans.get(loop.id, ())})
+    where = ""
+    if lines:
+        where = f"cell line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}: "
+    return [f"{where}{', '.join(dict.fromkeys(loop.op for loop in group.loops))}"]

@@ -1,0 +1,59 @@
+"""A scatter: its base is copied, and points that may meet go one after the other."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from nbcompile.compiler.loop_ir.fused import Group
+from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, Indirect, index
+from nbcompile.compiler.loop_ir.nodes import Buffer
+from tests.compiler.codegen.c.by_hand import buffer, group, lines, loop, read
+
+ROW, COL = Axis("i", index(6)), Axis("j", index(8))
+X, PLACES = buffer("x", 6, 8), buffer("p", 6, dtype=torch.int64)
+
+
+def scatter(base: Buffer, mode: str | None, dtype: torch.dtype = torch.float32) -> Group:
+    """Row ``i`` of x goes to row ``p[i]``."""
+    row = IndexExpr({(Indirect(read(PLACES, ROW), index(3)),): 1})
+    out = buffer("table", 3, 8, dtype=dtype)
+    return group(
+        loop(out, (ROW, COL), read(X, ROW, COL), target=(row, index(COL)), base=base.name, mode=mode),
+        axes=(ROW, COL),
+    )
+
+
+def test_the_base_is_copied_before_anything_is_put_in() -> None:
+    base = buffer("b", 3, 8)
+    found = lines(scatter(base, "add"), X, PLACES, base)
+    copied = found.index("table[c0*8 + c1] = b[c0*8 + c1];")
+    assert copied < next(n for n, line in enumerate(found) if line.startswith("const float old"))
+
+
+def test_lanes_take_the_columns_that_no_two_points_share() -> None:
+    base = buffer("b", 3, 8)
+    found = lines(scatter(base, "add"), X, PLACES, base)
+    (simd,) = (n for n, line in enumerate(found) if line.startswith("#pragma omp simd"))
+    assert found[simd + 1].startswith("for (long j = first; j < last; j++)")
+    assert found[simd - 1].startswith("for (long i = 0;"), "rows that may meet are walked in order"
+
+
+@pytest.mark.parametrize(
+    ("mode", "text"),
+    [
+        ("add", "table[in_range(p[i], 3)*8 + j] = (old + x[i*8 + j]);"),
+        ("max", "table[in_range(p[i], 3)*8 + j] = maximum_f32(old, x[i*8 + j]);"),
+        (None, "table[in_range(p[i], 3)*8 + j] = x[i*8 + j];"),
+    ],
+)
+def test_values_are_combined_as_the_mode_says(mode: str | None, text: str) -> None:
+    base = buffer("b", 3, 8)
+    assert text in lines(scatter(base, mode), X, PLACES, base)
+
+
+def test_halves_are_combined_in_float() -> None:
+    base = buffer("b", 3, 8, dtype=torch.float16)
+    found = lines(scatter(base, "add", torch.float16), X, PLACES, base)
+    assert "const float old = (float)table[in_range(p[i], 3)*8 + j];" in found
+    assert "table[in_range(p[i], 3)*8 + j] = (_Float16)(old + x[i*8 + j]);" in found

@@ -1,0 +1,74 @@
+"""From loops to values: equal scalars are one value, producers stand where they are read, axes are merged."""
+
+from __future__ import annotations
+
+import torch
+
+from nbcompile.compiler.kernel_ir.group_to_values import kernel_values
+from nbcompile.compiler.kernel_ir.values import KernelValues, walk_values
+from nbcompile.compiler.loop_ir.expr import Constant, cast, op
+from nbcompile.compiler.loop_ir.fused import Group
+from nbcompile.compiler.loop_ir.index import Axis, index
+from nbcompile.compiler.loop_ir.nodes import Buffer
+from tests.compiler.codegen.c.by_hand import buffer, buffers, group, loop, read
+
+ROW, COL = Axis("i", index(6)), Axis("j", index(40))
+X = buffer("x", 6, 40)
+
+
+def values(made: Group, *inputs: Buffer, narrow: bool = False) -> KernelValues:
+    return kernel_values(made, buffers(made, X, *inputs), narrow=narrow)
+
+
+def kinds(found: KernelValues) -> list[str]:
+    return [value.op or value.kind for value in walk_values(found.roots)]
+
+
+def test_equal_scalars_are_one_value() -> None:
+    power = op("exp", read(X, ROW, COL))
+    found = values(group(loop(buffer("out", 6, 40), (ROW, COL), op("add", power, power)), axes=(ROW, COL)))
+    assert kinds(found) == ["load", "exp", "add"]
+
+
+def test_a_producer_stands_where_it_is_read_turned_or_not() -> None:
+    first = loop(buffer("first", 6, 40), (ROW, COL), op("exp", read(X, ROW, COL)))
+    second = loop(buffer("out", 6, 40), (ROW, COL), op("neg", read(first.outputs[0], ROW, COL)))
+    found = values(group(first, second, axes=(ROW, COL)))
+    assert kinds(found) == ["load", "exp", "neg"] and set(found.names.values()) == {"first", "out"}
+    assert [store.buffer for store in found.stores] == ["out"]
+
+
+def test_axes_that_all_walk_as_one_are_one() -> None:
+    whole = values(group(loop(buffer("out", 6, 40), (ROW, COL), read(X, ROW, COL)), axes=(ROW, COL)))
+    assert [axis.extent for axis in whole.nest.axes] == [index(240)]
+    bias = buffer("b", 40)
+    body = op("add", read(X, ROW, COL), read(bias, COL))
+    apart = values(group(loop(buffer("out", 6, 40), (ROW, COL), body), axes=(ROW, COL)), bias)
+    assert [axis.text for axis in apart.nest.axes] == ["i", "j"]
+
+
+def test_a_mean_and_its_squares_are_two_reductions() -> None:
+    first = loop(buffer("mean", 6), (ROW, COL), read(X, ROW, COL), reduced=(COL,), reduction="welford")
+    both = type(first)(
+        first.id, (first.outputs[0], buffer("spread", 6)), first.axes, first.body, (COL,), "welford"
+    )
+    found = values(group(both, axes=(ROW, COL), inner=(COL,), stored="mean spread"))
+    assert [(item.kind, item.output, item.mean) for item in found.reductions] == [
+        ("mean", "mean", ""),
+        ("sum", "spread", "mean"),
+    ]
+    assert found.reductions[1].value.reductions == {"mean"}
+
+
+def test_the_same_sum_under_another_name_is_not_added_up_again() -> None:
+    first = loop(buffer("one", 6), (ROW, COL), read(X, ROW, COL), reduced=(COL,), reduction="sum")
+    second = loop(buffer("other", 6), (ROW, COL), read(X, ROW, COL), reduced=(COL,), reduction="sum")
+    found = values(group(first, second, axes=(ROW, COL), inner=(COL,), stored="one other"))
+    assert [item.output for item in found.reductions] == ["one"]
+    assert [store.buffer for store in found.stores] == ["other"]
+
+
+def test_a_half_is_rounded_where_it_is_cast() -> None:
+    body = cast(op("add", read(X, ROW, COL), Constant(1.0, torch.float32)), torch.bfloat16)
+    halves = loop(buffer("out", 6, 40, dtype=torch.bfloat16), (ROW, COL), body)
+    assert kinds(values(group(halves, axes=(ROW, COL))))[-1] == "round_bf16"
