@@ -16,31 +16,16 @@ FILES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PA
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 MOST_LINES, MOST_PARAMETERS = 60, 8
-LONG = {
-    "bench/sweep/plot.py:plot",
-    "compiler/codegen/triton/schedules/listed_axes.py:_write",
-    "compiler/runtime/autotune/measure.py:measure",
-    "compiler/runtime/interpreter/operations.py:make_reductions",
-}  # fmt: skip
+LONG = {"compiler/codegen/triton/schedules/listed_axes.py:_write"}
 # What users call has the arguments that torch.compile has; what lowers an operator has that operator's.
 OF_ATEN = ("compiler/lower/operators/", "backends/xla/operators/", "compiler/linear_cross_entropy/")
 MANY_PARAMETERS = {
     # What users call with keywords: each is one thing to ask for, listed by help().
     "bench/captures/captures.py:captures", "bench/export/export.py:export", "bench/sweep/running.py:sweep",
     "testing.py:__call__",
-    "compiler/codegen/c/nests.py:innermost",
-    "compiler/runtime/gpu_module.py:on_device", "compiler/stages_to_record.py:_node",
 }  # fmt: skip
-MOST_SHARED_NAMES = 16  # of public classes
-MOST_UNDESCRIBED = 339  # public functions of a module without a docstring
-CIRCLES = [
-    {"compiler.loop_ir.expr", "compiler.loop_ir.index", "compiler.loop_ir.index_text",
-     "compiler.loop_ir.substitution"},
-    {"compiler.loop_ir.nodes", "compiler.loop_ir.printer"},
-    {"compiler.codegen.c.columns", "compiler.codegen.c.nests", "compiler.codegen.c.scatter"},
-    {"bench.sweep.html", "bench.sweep.plot", "bench.sweep.result"},
-    {"view", "view.html.page"},
-]  # fmt: skip
+MOST_SHARED_NAMES = 6  # of public classes
+MOST_UNDESCRIBED = 240  # public functions of a module without a docstring
 
 
 def functions(tree: ast.AST) -> Iterator[Function]:
@@ -180,8 +165,7 @@ def test_public_functions_say_what_they_do() -> None:
 
 
 def test_no_circle_of_files() -> None:
-    found = circles(arrows(FILES))
-    assert sorted(map(sorted, found)) == sorted(map(sorted, CIRCLES))
+    assert circles(arrows(FILES)) == []
 
 
 _BAD = {

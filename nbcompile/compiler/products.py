@@ -26,7 +26,13 @@ from nbcompile.compiler.fuse.matmul_fusion import Precision, ProductCandidate
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
 from nbcompile.compiler.loop_ir.nodes import Buffer
 from nbcompile.compiler.runtime.autotune.configs import config_text, misfit, spills
-from nbcompile.compiler.runtime.autotune.measure import GpuStopwatch, Stopwatch, Timing, faster, measure
+from nbcompile.compiler.runtime.autotune.measure import (
+    CandidateTiming,
+    GpuStopwatch,
+    TuningStopwatch,
+    faster,
+    measure,
+)
 from nbcompile.compiler.runtime.autotune.store import search_key
 from nbcompile.compiler.runtime.bind import bind
 from nbcompile.compiler.runtime.cache import DiskCache, key
@@ -92,7 +98,7 @@ class ProductBench:
     ours: Callable[[KernelSource, Built], Call]
     library: Callable[[KernelSource], Call]
     misfit: Callable[[KernelSource, Built], str]
-    watch: Stopwatch
+    watch: TuningStopwatch
     device: torch.device
 
 
@@ -345,7 +351,7 @@ def _one(program: FusedProgram, item: _Search, chip: Target, until: float, bench
     winners = faster(timings, _IN_ATEN)
     tried = [(_IN_ATEN, timings[_IN_ATEN].seconds, timings[_IN_ATEN].note)]
     for name, _, _ in item.ways():
-        timing = timings.get(name, Timing(None))
+        timing = timings.get(name, CandidateTiming(None))
         tried.append((name, timing.seconds, "; ".join(filter(None, (notes[name], timing.note)))))
     for name, template, config in item.ways():
         if winners and name == winners[0]:

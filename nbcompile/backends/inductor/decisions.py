@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from nbcompile.backends.inductor.schedule import Schedule, ScheduledNode
+from nbcompile.backends.inductor.schedule import InductorSchedule, ScheduledNode
 from nbcompile.record.compilation import Decision
 
 # How Inductor's own words begin → a short name that stays where they are reworded.
@@ -58,7 +58,7 @@ class _Offer:
 class Offers:
     """What the scheduler says of pairs while it fuses; ``schedule`` knows its nodes."""
 
-    schedule: Schedule
+    schedule: InductorSchedule
     pairs: dict[Pair, _Offer] = field(default_factory=dict)
     reasons: dict[Pair, str] = field(default_factory=dict)
     scores: dict[Pair, int] = field(default_factory=dict)

@@ -46,7 +46,7 @@ class WrapperCall:
 
 
 @dataclass
-class Schedule:
+class InductorSchedule:
     """What the scheduler of one ATen graph did. ``aten`` has the ids of that graph's nodes by name."""
 
     prefix: str  # g0.fw

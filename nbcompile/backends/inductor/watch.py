@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from nbcompile.backends.inductor import hooks
 from nbcompile.backends.inductor.decisions import Offers
-from nbcompile.backends.inductor.schedule import Schedule
+from nbcompile.backends.inductor.schedule import InductorSchedule
 from nbcompile.compiler.capture.fx_to_aten import saved_names
 from nbcompile.compiler.capture.graph_record import node_spans, op_name, record_nodes
 from nbcompile.compiler.capture.origins import Origins
@@ -46,7 +46,7 @@ class _Compile:
 
     half: Half
     parts: list[Part] = field(default_factory=list)
-    schedule: Schedule | None = None
+    schedule: InductorSchedule | None = None
     offers: Offers | None = None
     lowering: Any = None
     timed: list[_Timed] = field(default_factory=list)
@@ -181,7 +181,7 @@ class Watch:
             made, ids = self._aten(graph.module, now.half)
             now.parts.append(made)
             now.lowering = graph
-            now.schedule = Schedule(made.id, ids)
+            now.schedule = InductorSchedule(made.id, ids)
             now.offers = Offers(now.schedule)
             now.schedule.add_inputs(graph)
         for node in nodes:
@@ -193,7 +193,7 @@ class Watch:
         return self.now.offers if self.now is not None else None
 
     @property
-    def schedule(self) -> Schedule | None:
+    def schedule(self) -> InductorSchedule | None:
         """Who is told of kernels and calls."""
         return self.now.schedule if self.now is not None else None
 
@@ -254,7 +254,7 @@ class Watch:
         )
         return made, ids
 
-    def _below(self, now: _Compile, schedule: Schedule, code: str) -> list[Part]:
+    def _below(self, now: _Compile, schedule: InductorSchedule, code: str) -> list[Part]:
         removed = (
             getattr(now.lowering, "removed_buffers", ()),
             getattr(now.lowering, "inplaced_to_remove", ()),
@@ -276,7 +276,7 @@ def _candidate(choice: Any) -> str:
     return f"{name} {about}".strip()
 
 
-def _step_of(schedule: Schedule, timed: _Timed) -> str:
+def _step_of(schedule: InductorSchedule, timed: _Timed) -> str:
     """The scheduler node whose candidates these are; empty if it is not there any more."""
     origin = schedule.aten.get(timed.origin)
     for name, step in schedule.steps.items():

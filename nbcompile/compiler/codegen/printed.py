@@ -80,7 +80,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Call:
+class FunctionCall:
     """One function that the wrapper calls for a kernel."""
 
     symbol: str
@@ -99,7 +99,7 @@ class PrintedKernel:
 
     text: str
     lines: tuple[tuple[int, tuple[str, ...]], ...]
-    calls: tuple[Call, ...]
+    calls: tuple[FunctionCall, ...]
     writes: tuple[str, ...]
     workspaces: tuple[Buffer, ...] = ()
     zeroed: frozenset[str] = frozenset()

@@ -37,7 +37,7 @@ Ways = Mapping[int, Iterable[tuple[IndexExpr, ...]]]
 
 
 @dataclass(frozen=True)
-class Access:
+class CheckedAccess:
     """``buffer[index]`` is read or written wherever one of ``cases`` holds; ``place`` is its offset, and
     ``others`` are more indices that lead there."""
 
@@ -131,7 +131,7 @@ class _Walk:
     def __init__(self, buffers: Mapping[str, Buffer], facts: Facts) -> None:
         self.buffers = buffers
         self.facts = facts
-        self.found: list[Access] = []
+        self.found: list[CheckedAccess] = []
         self.wrong: dict[str, None] = {}
         self.seen: set[tuple[int, Cases]] = set()
         self.proofs: dict[tuple[IndexExpr, Cases], bool] = {}
@@ -194,7 +194,7 @@ class _Walk:
         others: tuple[tuple[IndexExpr, ...], ...] = (),
     ) -> None:
         """Note an access; its indices' quotients have to be what they say."""
-        self.found.append(Access(verb, buffer, index, place, cases, loop, others))
+        self.found.append(CheckedAccess(verb, buffer, index, place, cases, loop, others))
         self.defined((place,) if others else (*index, place), cases, loop)
 
     def defined(self, places: Iterable[IndexExpr], cases: Cases, loop: str) -> None:
@@ -226,7 +226,7 @@ class _Walk:
             total = total + one
         return total
 
-    def reason(self, item: Access) -> str | None:
+    def reason(self, item: CheckedAccess) -> str | None:
         """What is wrong with an access; None if it is inside."""
         if len(item.index) != len(item.buffer.shape):
             return f"{item} has {len(item.index)} indices"
@@ -251,7 +251,7 @@ class _Walk:
                 return f"{each} may be {extent} or more"
         return None
 
-    def led_inside(self, item: Access) -> bool:
+    def led_inside(self, item: CheckedAccess) -> bool:
         """Whether in each case one of the indices that lead to the place does so within the buffer; or the
         place itself is within it, where the buffer's elements lie in a row without gaps."""
         ways = [way for way in (item.index, *item.others) if item.buffer.offset(way) == item.place]

@@ -22,7 +22,7 @@ from nbcompile.compiler.codegen.c.accumulators import NAN_REDUCTIONS, Accumulato
 from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES, CWriter
 from nbcompile.compiler.codegen.c.kernel import EVERY_BIT, KernelPrinter, Scope, memory_type
 from nbcompile.compiler.codegen.expression import Expression, name
-from nbcompile.compiler.codegen.printed import Call, Lines, Parameter, PrintedKernel
+from nbcompile.compiler.codegen.printed import FunctionCall, Lines, Parameter, PrintedKernel
 from nbcompile.compiler.kernel_ir.guard_ranges import Range
 from nbcompile.compiler.kernel_ir.values import KernelValues, Reduction, Store, Value, gathered, walk_values
 from nbcompile.compiler.loop_ir.index import ONE, Axis, IndexExpr
@@ -117,7 +117,7 @@ class Nests(KernelPrinter):
         return PrintedKernel(
             "\n".join(whole.text),
             tuple((n, link) for n, link in enumerate(whole.origins, start=1) if link),
-            (Call(symbol, tuple(parameters)),),
+            (FunctionCall(symbol, tuple(parameters)),),
             tuple(self.writes),
             walk=self.out.walk,
         )

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 
 from nbcompile.compiler.codegen.triton.dims import Scope
-from nbcompile.compiler.codegen.triton.expression import Expression
 from nbcompile.compiler.codegen.triton.expressions import TRITON_TYPES
+from nbcompile.compiler.codegen.triton.tile_expression import TileExpression
 from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.kernel_ir.values import KernelValues, Reduction, Value
 
@@ -97,7 +97,7 @@ class Accumulating:
             return text
         return f"{text}{'[:, None]' if self.place == 1 else '[None, :]'}"
 
-    def operand(self, item: Reduction, scope: Scope, masks: Sequence[str]) -> Expression:
+    def operand(self, item: Reduction, scope: Scope, masks: Sequence[str]) -> TileExpression:
         """The value to reduce, in its type, lanes that do not exist replaced by the identity."""
         p = self.printer
         dtype = self.dtype(item)
@@ -108,11 +108,11 @@ class Accumulating:
             if dtype.itemsize == 8:
                 literal = f"tl.full((), {literal}, {TRITON_TYPES[dtype]})"
             if item.value.kind == "const":
-                found = Expression(f"tl.full({p.shape_text()}, {found.bare}, {TRITON_TYPES[dtype]})")
-            found = Expression(f"tl.where({' & '.join(masks)}, {found.bare}, {literal})")
+                found = TileExpression(f"tl.full({p.shape_text()}, {found.bare}, {TRITON_TYPES[dtype]})")
+            found = TileExpression(f"tl.where({' & '.join(masks)}, {found.bare}, {literal})")
         return found
 
-    def spread(self, item: Reduction, found: Expression, masked: bool) -> Expression:
+    def spread(self, item: Reduction, found: TileExpression, masked: bool) -> TileExpression:
         """``found`` with the dimension that is to be reduced, where its value does not vary along it."""
         p = self.printer
         dims = p.dims_of(item.value.axes)
@@ -120,8 +120,8 @@ class Accumulating:
             return found
         if item.value.kind == "const":
             dtype = TRITON_TYPES[self.dtype(item)]
-            return Expression(f"tl.full({p.shape_text()}, {found.bare}, {dtype})")
-        return Expression(f"tl.broadcast_to({found}, {p.shape_text()})")
+            return TileExpression(f"tl.full({p.shape_text()}, {found.bare}, {dtype})")
+        return TileExpression(f"tl.broadcast_to({found}, {p.shape_text()})")
 
     # -- a whole row in one tile ------------------------------------------------------------------------
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nbcompile.compiler.codegen.triton.expression import Expression
+from nbcompile.compiler.codegen.triton.tile_expression import TileExpression
 from nbcompile.compiler.kernel_ir.values import Value
 from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, product
 
-Scope = dict[int, Expression]
+Scope = dict[int, TileExpression]
 """Values that have a name (or a text) here: value number → expression."""
 
 

@@ -22,18 +22,18 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from nbcompile.compiler.codegen.triton.expression import (
-    Expression,
+from nbcompile.compiler.codegen.triton.helpers import COMMON
+from nbcompile.compiler.codegen.triton.scan_helpers import SCANS
+from nbcompile.compiler.codegen.triton.special_functions import SPECIAL
+from nbcompile.compiler.codegen.triton.tile_expression import (
     Literal,
     Operand,
+    TileExpression,
     as_expression,
     grouped,
     with_type,
     without_type,
 )
-from nbcompile.compiler.codegen.triton.helpers import COMMON
-from nbcompile.compiler.codegen.triton.scan_helpers import SCANS
-from nbcompile.compiler.codegen.triton.special_functions import SPECIAL
 from nbcompile.compiler.loop_ir.expr import Number
 from nbcompile.errors import CodegenError
 
@@ -105,7 +105,7 @@ class TritonWriter:
             self.helpers[name] = entry.text
         return name
 
-    def op(self, name: str, args: Sequence[Operand], dtype: torch.dtype, of: torch.dtype) -> Expression:
+    def op(self, name: str, args: Sequence[Operand], dtype: torch.dtype, of: torch.dtype) -> TileExpression:
         """Triton for an operation on arguments of register type ``of`` with a result of type ``dtype``.
 
         Raises CodegenError for an operation that the type does not have.
@@ -113,7 +113,7 @@ class TritonWriter:
         if name == "cast":
             return cast(args[0], of, dtype)
         if name == "where":
-            return Expression(f"tl.where({args[0]}, {', '.join(_one_typed(args[1:], dtype))})")
+            return TileExpression(f"tl.where({args[0]}, {', '.join(_one_typed(args[1:], dtype))})")
         if name == "philox_uniform":
             return self._call(self.helper(name), [_typed(arg, of) for arg in args])
         divisor = as_expression(args[-1]).literal
@@ -130,10 +130,10 @@ class TritonWriter:
         typed = [_typed(arg, of) for arg in args]
         return self._float(name, typed, of) if of.is_floating_point else self._int(name, typed, of)
 
-    def _call(self, name: str, args: Sequence[Operand]) -> Expression:
-        return Expression(f"{name}({', '.join(map(str, args))})")
+    def _call(self, name: str, args: Sequence[Operand]) -> TileExpression:
+        return TileExpression(f"{name}({', '.join(map(str, args))})")
 
-    def _float(self, name: str, args: list[Expression], dtype: torch.dtype) -> Expression:
+    def _float(self, name: str, args: list[TileExpression], dtype: torch.dtype) -> TileExpression:
         rule = _FLOAT_RULES.get(name)
         if rule is not None:
             return rule(*args)
@@ -156,11 +156,11 @@ class TritonWriter:
             return self._libdevice(LIBDEVICE[name], args)
         raise CodegenError(f"no Triton for {name} on {dtype}")
 
-    def _libdevice(self, name: str, args: Sequence[Operand]) -> Expression:
+    def _libdevice(self, name: str, args: Sequence[Operand]) -> TileExpression:
         self.imports["libdevice"] = IMPORTS["libdevice"]
         return self._call(f"libdevice.{name}", args)
 
-    def _int(self, name: str, args: list[Expression], dtype: torch.dtype) -> Expression:
+    def _int(self, name: str, args: list[TileExpression], dtype: torch.dtype) -> TileExpression:
         if name in ("neg", "bitnot"):
             if dtype == torch.uint8:  # Triton has no minus of unsigned numbers
                 return grouped(f"0 - {args[0]}" if name == "neg" else f"{args[0]} ^ 255")
@@ -179,21 +179,23 @@ class TritonWriter:
             return self._call(self.helper(_INT_HELPERS[name]), args)
         raise CodegenError(f"no Triton for {name} on {dtype}")
 
-    def constant(self, value: Number, dtype: torch.dtype) -> Expression:
+    def constant(self, value: Number, dtype: torch.dtype) -> TileExpression:
         """A literal of register type ``dtype``, of exactly that type wherever it stands."""
         return constant(value, dtype)
 
-    def cast(self, operand: Operand, source: torch.dtype, target: torch.dtype) -> Expression:
+    def cast(self, operand: Operand, source: torch.dtype, target: torch.dtype) -> TileExpression:
         """A conversion between register types, as ``Tensor.to`` does it."""
         return cast(operand, source, target)
 
-    def philox_uniform4(self, seed: Operand, block: Operand, *, down: bool = False) -> Expression:
+    def philox_uniform4(self, seed: Operand, block: Operand, *, down: bool = False) -> TileExpression:
         """Random numbers of a tile of block numbers [..., N] (int64 or int32): float32 [..., 4*N], and with
         ``down`` of [N, M] float32 [4*N, M]."""
         helper = self.helper("philox_uniform4_down" if down else "philox_uniform4")
         return self._call(helper, [_typed(seed, torch.int64), _typed(block, torch.int64)])
 
-    def philox_below4(self, seed: Operand, block: Operand, bound: int, *, down: bool = False) -> Expression:
+    def philox_below4(
+        self, seed: Operand, block: Operand, bound: int, *, down: bool = False
+    ) -> TileExpression:
         """Whether the words of a tile of block numbers [..., N] are below ``bound``: bool [..., 4*N], with
         ``down`` of [N, M] bool [4*N, M]."""
         helper = self.helper("philox_below4_down" if down else "philox_below4")
@@ -217,7 +219,7 @@ class TritonWriter:
         ``other=`` of a load. Also of argmax and argmin."""
         return literal(identity(kind, dtype), dtype).text
 
-    def combine(self, kind: str, a: Operand, b: Operand, dtype: torch.dtype) -> Expression:
+    def combine(self, kind: str, a: Operand, b: Operand, dtype: torch.dtype) -> TileExpression:
         """Two partial results of register type ``dtype`` elementwise as one."""
         return self.op(_COMBINATIONS[kind], [a, b], dtype, dtype)
 
@@ -227,7 +229,7 @@ class TritonWriter:
         del dtype  # one text for all types
         return f"{self.helper('arg_max' if kind == 'argmax' else 'arg_min')}({value}, {position}, {axis})"
 
-    def arg_better(self, kind: str, value: str, best: str, dtype: torch.dtype) -> Expression:
+    def arg_better(self, kind: str, value: str, best: str, dtype: torch.dtype) -> TileExpression:
         """Whether ``value``, met after ``best``, takes its place: a tile of bool."""
         better = grouped(f"{value} {'>' if kind == 'argmax' else '<'} {best}")
         if not dtype.is_floating_point:
@@ -248,16 +250,16 @@ _BOOL_INFIX = {
 _REDUCTIONS = {"max": "max_nan", "min": "min_nan", "prod": "prod", "any": "any_true", "all": "all_true"}
 _COMBINATIONS = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
 
-_FLOAT_RULES: dict[str, Callable[..., Expression]] = {
+_FLOAT_RULES: dict[str, Callable[..., TileExpression]] = {
     "neg": lambda x: grouped(f"-1.0 * {x}"),  # Triton's -x is 0 - x, which makes 0 of 0
     "isnan": lambda x: grouped(f"{x} != {x}"),
     "isinf": lambda x: grouped(f'tl.abs({x}) == float("inf")'),
     "reciprocal": lambda x: grouped(f"1.0 / {x}"),
-    "fmax": lambda x, y: Expression(f"tl.maximum({x}, {y})"),
-    "fmin": lambda x, y: Expression(f"tl.minimum({x}, {y})"),
-    "fma": lambda x, y, z: Expression(f"tl.fma({x}, {y}, {z})"),
-    "round_bf16": lambda x: Expression(f"{x}.to(tl.bfloat16).to(tl.float32)"),
-    "round_f16": lambda x: Expression(f"{x}.to(tl.float16).to(tl.float32)"),
+    "fmax": lambda x, y: TileExpression(f"tl.maximum({x}, {y})"),
+    "fmin": lambda x, y: TileExpression(f"tl.minimum({x}, {y})"),
+    "fma": lambda x, y, z: TileExpression(f"tl.fma({x}, {y}, {z})"),
+    "round_bf16": lambda x: TileExpression(f"{x}.to(tl.bfloat16).to(tl.float32)"),
+    "round_f16": lambda x: TileExpression(f"{x}.to(tl.float16).to(tl.float32)"),
 }
 _LANGUAGE = frozenset("abs exp exp2 log log2 sin cos erf floor ceil rsqrt".split())  # tl has them
 
@@ -287,14 +289,14 @@ def identity(kind: str, dtype: torch.dtype) -> Number:
     return info.min if largest else info.max
 
 
-def constant(value: Number, dtype: torch.dtype) -> Expression:
+def constant(value: Number, dtype: torch.dtype) -> TileExpression:
     """A literal of register type ``dtype``."""
     found, name = literal(value, dtype), TRITON_TYPES[dtype]
     if dtype.is_floating_point and found.value == 0 and math.copysign(1, found.value) < 0:
         return grouped(f"tl.full((), 0.0, {name}) * -1.0")  # Triton makes a zero of either sign 0.0
     # a subnormal bare number would be float64, and a bare True has no .to()
     own = name == "tl.float32" and not 0 < abs(float(value)) < 2**-126
-    bare = Expression(found.text, grouped=found.finite and found.value < 0, literal=found)
+    bare = TileExpression(found.text, grouped=found.finite and found.value < 0, literal=found)
     return bare if own or dtype == torch.int32 else with_type(bare, name)
 
 
@@ -336,7 +338,7 @@ def _float32(number: float) -> float:
         return math.copysign(math.inf, number)
 
 
-def _typed(operand: Operand, dtype: torch.dtype) -> Expression:
+def _typed(operand: Operand, dtype: torch.dtype) -> TileExpression:
     """A bare literal as a tensor of ``dtype``; anything else as it is."""
     return with_type(operand, TRITON_TYPES[dtype])
 
@@ -348,7 +350,7 @@ def _one_typed(args: Sequence[Operand], dtype: torch.dtype) -> list[str]:
     return [without_type(arg, dtype) for arg in args]
 
 
-def cast(operand: Operand, source: torch.dtype, target: torch.dtype) -> Expression:
+def cast(operand: Operand, source: torch.dtype, target: torch.dtype) -> TileExpression:
     """A conversion between register types, as ``Tensor.to`` does it."""
     found, name = _typed(operand, source), TRITON_TYPES[target]
     if name == TRITON_TYPES[source]:
@@ -357,5 +359,5 @@ def cast(operand: Operand, source: torch.dtype, target: torch.dtype) -> Expressi
         return grouped(f"{found} != 0")
     if source.is_floating_point and target in (torch.int8, torch.int16, torch.uint8):
         # negative numbers wrap around, as on the CPU; a direct conversion leaves them undefined
-        return Expression(f"{found}.to(tl.int32).to({name})")
-    return Expression(f"{found}.to({name})")
+        return TileExpression(f"{found}.to(tl.int32).to({name})")
+    return TileExpression(f"{found}.to({name})")

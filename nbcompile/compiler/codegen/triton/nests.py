@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from nbcompile.compiler.codegen.printed import Call, Parameter, PrintedKernel
+from nbcompile.compiler.codegen.printed import FunctionCall, Parameter, PrintedKernel
 from nbcompile.compiler.codegen.triton.dims import Dim, Scope
 from nbcompile.compiler.codegen.triton.expressions import TritonWriter
 from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
@@ -65,7 +65,7 @@ class Nest:
     def assemble(self, comment: Sequence[str]) -> PrintedKernel:
         text: list[str] = [f"# {line}" for line in comment]
         lines: list[tuple[int, tuple[str, ...]]] = []
-        calls: list[Call] = []
+        calls: list[FunctionCall] = []
         launches: list[Launch] = []
         writes: dict[str, None] = {}
         scratch = {item.name for item in self.workspaces}
@@ -89,7 +89,7 @@ class Nest:
                 Parameter(item.name, "buffer" if item.type.startswith("*") else "size", item.type, name)
                 for name, item in found
             )
-            calls.append(Call(function.name, parameters))
+            calls.append(FunctionCall(function.name, parameters))
             launches.append(
                 Launch(
                     function.name, self.group.id, tuple(argument for _, argument in found), function.grid,

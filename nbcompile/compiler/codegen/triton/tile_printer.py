@@ -14,7 +14,6 @@ import torch
 from nbcompile.compiler.codegen.printed import Lines
 from nbcompile.compiler.codegen.triton.aligned_rows import whole_groups
 from nbcompile.compiler.codegen.triton.dims import Chosen, Condition, Dim, Scope
-from nbcompile.compiler.codegen.triton.expression import Expression, grouped, named
 from nbcompile.compiler.codegen.triton.expressions import (
     POINTER_TYPES,
     TRITON_TYPES,
@@ -23,6 +22,7 @@ from nbcompile.compiler.codegen.triton.expressions import (
 )
 from nbcompile.compiler.codegen.triton.guards import needed, varies_along
 from nbcompile.compiler.codegen.triton.random_blocks import blocks_of_four, word_bound
+from nbcompile.compiler.codegen.triton.tile_expression import TileExpression, grouped, named
 from nbcompile.compiler.kernel_ir.integer_ranges import in_unit_interval
 from nbcompile.compiler.kernel_ir.values import Gathered, KernelValues, Store, Value, gathered
 from nbcompile.compiler.loop_ir.index import (
@@ -148,7 +148,7 @@ class TilePrinter:
         step = dim.extent
         for number, axis in enumerate(dim.axes):
             inner = product(item.extent for item in dim.axes[number + 1 :])
-            text = Expression(dim.name)
+            text = TileExpression(dim.name)
             if number:
                 text = grouped(f"{text} % {self.place(step)}")
             if inner.constant != 1:
@@ -161,13 +161,13 @@ class TilePrinter:
 
     def place(
         self, place: IndexExpr, scope: Scope | None = None, under: Sequence[Condition] = ()
-    ) -> Expression:
+    ) -> TileExpression:
         """An index as an expression."""
         if self.joined:
             place = _with_joined(place, *self.joined)
         place = substitute(place, self.moved) if self.moved else place
         if place.constant is not None:
-            return Expression(str(place.constant), grouped=place.constant < 0)
+            return TileExpression(str(place.constant), grouped=place.constant < 0)
         parts: list[str] = []
         for mono, coeff in place.terms:
             factors = [str(self._atom(atom, scope or {}, under)) for atom in mono]
@@ -177,9 +177,9 @@ class TilePrinter:
             parts.append((f" {sign} " if parts else ("-" if coeff < 0 else "")) + "*".join(factors))
         mono, coeff = place.terms[0]
         plain = len(place.terms) == 1 and coeff == 1 and len(mono) == 1 and isinstance(mono[0], Axis | Size)
-        return Expression("".join(parts), grouped=not plain, name=plain)
+        return TileExpression("".join(parts), grouped=not plain, name=plain)
 
-    def _atom(self, atom: Atom, scope: Scope, under: Sequence[Condition]) -> Expression:
+    def _atom(self, atom: Atom, scope: Scope, under: Sequence[Condition]) -> TileExpression:
         """What an index is made of."""
         if isinstance(atom, Size):
             self.sizes[atom.text] = atom
@@ -192,14 +192,14 @@ class TilePrinter:
             return self.gathered(atom, scope, under)
         return named(self.letter(atom))
 
-    def gathered(self, atom: Gathered, scope: Scope, under: Sequence[Condition]) -> Expression:
+    def gathered(self, atom: Gathered, scope: Scope, under: Sequence[Condition]) -> TileExpression:
         """A place that is read from a tensor."""
         found = self.text(atom.value, scope, under)
         return found if found.name else grouped(str(found))
 
     # -- values ------------------------------------------------------------------------------------------
 
-    def text(self, value: Value, scope: Scope, under: Sequence[Condition] = ()) -> Expression:
+    def text(self, value: Value, scope: Scope, under: Sequence[Condition] = ()) -> TileExpression:
         """``value`` as a Triton expression, using the names in scope. ``under``: conditions of the guards
         around it, which mask its loads."""
         if value.number in scope:
@@ -213,7 +213,7 @@ class TilePrinter:
                 return self.writer.constant(value.place.constant, value.dtype)
             place = self.place(value.place, scope, under)
             if value.dtype == torch.int64 and not self.wide:
-                return Expression(f"({place.bare}).to(tl.int64)")
+                return TileExpression(f"({place.bare}).to(tl.int64)")
             return place
         if value.kind == "reduced":
             return named(self.reduced_text[value.buffer])
@@ -230,7 +230,7 @@ class TilePrinter:
             name = "log1p_unit"
         return self.writer.op(name, args, value.dtype, of)
 
-    def _four(self, value: Value, scope: Scope) -> Expression | None:
+    def _four(self, value: Value, scope: Scope) -> TileExpression | None:
         """Random numbers of neighbours, four to a Philox block, or whether they are below a constant, which
         is decided on their words; None where they do not lie so."""
         bound = None if value.op == "philox_uniform" else word_bound(value.args[1])
@@ -249,7 +249,7 @@ class TilePrinter:
             return self.writer.philox_uniform4(seed, block, down=found.down)
         return self.writer.philox_below4(seed, block, bound, down=found.down)
 
-    def guard(self, value: Value, scope: Scope, under: Sequence[Condition]) -> Expression:
+    def guard(self, value: Value, scope: Scope, under: Sequence[Condition]) -> TileExpression:
         test, axes = self.test(value, scope, under)
         if not test:
             return self.text(value.args[0], scope, under)
@@ -260,7 +260,7 @@ class TilePrinter:
         inside = self.text(value.args[0], scope, [*under, Condition(f"({test})", dims)])
         opposite = f"~({test})" if dims else f"((({test}) == 0))"  # of numbers it is one of Python's
         outside = self.text(value.args[1], scope, [*under, Condition(opposite, dims)])
-        return Expression(f"tl.where({test}, {inside}, {outside})")
+        return TileExpression(f"tl.where({test}, {inside}, {outside})")
 
     def test(self, guard: Value, scope: Scope, under: Sequence[Condition]) -> tuple[str, set[Axis]]:
         """What of a guard's bounds is not known to hold, and the axes it depends on."""
@@ -298,7 +298,7 @@ class TilePrinter:
 
     def load(
         self, value: Value, scope: Scope, under: Sequence[Condition] = (), chosen: Chosen | None = None
-    ) -> Expression:
+    ) -> TileExpression:
         if chosen is None:
             where, mask = self.element(value.buffer, value.place, scope, under, write=False)
             self.out.touch(value.buffer, value.place)
@@ -310,12 +310,12 @@ class TilePrinter:
             where = f"{where} + {chosen.rest}"
         return self.in_register(value, f"tl.load({where}{mask}{self.policy(value)})")
 
-    def in_register(self, load: Value, text: str) -> Expression:
+    def in_register(self, load: Value, text: str) -> TileExpression:
         """What was loaded, in the type that it is worked with."""
         dtype = self.buffers[load.buffer].dtype
         if dtype in (torch.bfloat16, torch.float16):
-            return Expression(f"{text}.to(tl.float32)")
-        return Expression(f"{text}.to(tl.int1)" if dtype == torch.bool else text)
+            return TileExpression(f"{text}.to(tl.float32)")
+        return TileExpression(f"{text}.to(tl.int1)" if dtype == torch.bool else text)
 
     def policy(self, value: Value) -> str:
         """What the cache is told of a load."""

@@ -29,7 +29,7 @@ _SLOWER = ((1, 2.0), (3, 1.25), (5, 1.08))
 _FLUSH_AT_LEAST = 64 << 20
 
 
-class Stopwatch(Protocol):
+class TuningStopwatch(Protocol):
     """Where time comes from: a GPU's events, or a test."""
 
     def now(self) -> float:
@@ -75,7 +75,7 @@ class GpuStopwatch:
 
 
 @dataclass(frozen=True)
-class Timing:
+class CandidateTiming:
     """What was found out of one candidate. ``seconds`` is the median of ``samples``, None if there are
     none: ``note`` then says why. ``rounds``: how many turns it had."""
 
@@ -94,12 +94,12 @@ def measure(
     callables: Mapping[str, Call],
     budget: float,
     *,
-    watch: Stopwatch,
+    watch: TuningStopwatch,
     reference: str = "",
     prepare: Call | None = None,
     rounds: int = ROUNDS,
-) -> dict[str, Timing]:
-    """A :class:`Timing` of each callable, in the order given.
+) -> dict[str, CandidateTiming]:
+    """A :class:`CandidateTiming` of each callable, in the order given.
 
     callables: whole alternatives by name; each is called many times and must leave the others' inputs be.
     budget:    seconds for all together. One round is always begun; who got no turn in time is noted.
@@ -124,7 +124,7 @@ def measure(
 class _Contest:
     """Callables that take turns: those that are still in it, and what was found of each."""
 
-    def __init__(self, callables: Mapping[str, Call], watch: Stopwatch, prepare: Call | None) -> None:
+    def __init__(self, callables: Mapping[str, Call], watch: TuningStopwatch, prepare: Call | None) -> None:
         self._callables, self._watch, self._prepare = callables, watch, prepare
         self.alive = list(callables)
         self._samples: dict[str, list[float]] = {name: [] for name in callables}
@@ -177,15 +177,15 @@ class _Contest:
             if limit is not None and name != reference and median > limit * min(medians.values()):
                 self._drop(name, f"slower after {number} round{'s' if number > 1 else ''}")
 
-    def timing(self, name: str) -> Timing:
+    def timing(self, name: str) -> CandidateTiming:
         """What was found out of one."""
         samples = self._samples[name]
         note = self._notes[name] or ("" if samples else "not reached in time")
         median = statistics.median(samples) if samples else None
-        return Timing(median, tuple(samples), self._rounds[name], note)
+        return CandidateTiming(median, tuple(samples), self._rounds[name], note)
 
 
-def faster(timings: Mapping[str, Timing], reference: str, margin: float = MARGIN) -> list[str]:
+def faster(timings: Mapping[str, CandidateTiming], reference: str, margin: float = MARGIN) -> list[str]:
     """The names of those that beat the reference by more than ``margin`` and more than its own spread,
     the fastest first. Without a time of the reference, all that have one."""
     timed = {name: item.seconds for name, item in timings.items() if item.seconds is not None}

@@ -26,9 +26,9 @@ from nbcompile.compiler.runtime.autotune.configs import config_text, misfit, nei
 from nbcompile.compiler.runtime.autotune.copies import agree, restore, with_copies, written
 from nbcompile.compiler.runtime.autotune.measure import (
     Call,
+    CandidateTiming,
     GpuStopwatch,
-    Stopwatch,
-    Timing,
+    TuningStopwatch,
     faster,
     measure,
     reason,
@@ -70,7 +70,7 @@ class Bench:
     begin: Callable[[Launch, Config], Future[Built]]
     launcher: Callable[[Launch, Built], Callable[..., None]]
     resident: Callable[[Built], int]
-    watch: Stopwatch
+    watch: TuningStopwatch
     capturing: Callable[[], bool] = lambda: False
 
 
@@ -104,7 +104,7 @@ class _Search:
     configs: dict[str, Config] = field(default_factory=dict)  # every candidate so far by its text
     built: dict[str, Built] = field(default_factory=dict)
     launchers: dict[str, Callable[..., None]] = field(default_factory=dict)
-    timings: dict[str, Timing] = field(default_factory=dict)
+    timings: dict[str, CandidateTiming] = field(default_factory=dict)
     result: Result | None = None
     # while it goes on: the launch's arguments, which of them it writes, and the same with copies of those
     args: Sequence[Any] = ()
@@ -314,13 +314,13 @@ class Tuner:
                 built = search.built[name] = future.result(max(until - watch.now(), 0.0))
                 why = misfit(launch, built, self.chip, sizes, self._bench.resident)
                 if why:
-                    search.timings[name] = Timing(None, note=_joined(why, spills(built)))
+                    search.timings[name] = CandidateTiming(None, note=_joined(why, spills(built)))
                 elif name not in search.launchers:
                     search.launchers[name] = self._bench.launcher(launch, built)
             except FutureTimeout:
-                search.timings[name] = Timing(None, note="not compiled in time")
+                search.timings[name] = CandidateTiming(None, note="not compiled in time")
             except Exception as error:
-                search.timings[name] = Timing(None, note=reason(error))
+                search.timings[name] = CandidateTiming(None, note=reason(error))
 
     def _ahead_of(self, search: _Search, config: Config) -> Future[Built]:
         assert self._ahead is not None, "the first call starts it"

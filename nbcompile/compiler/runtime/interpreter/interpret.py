@@ -27,7 +27,7 @@ import torch
 from nbcompile.compiler.runtime.cache import key
 from nbcompile.compiler.runtime.gpu.grid import grid_of, is_pointer, sizes_of
 from nbcompile.compiler.runtime.interpreter.language_copy import TritonCopy
-from nbcompile.compiler.runtime.interpreter.memory import Memory, Range, one_size
+from nbcompile.compiler.runtime.interpreter.memory import HostMemory, Range, one_size
 from nbcompile.compiler.runtime.interpreter.operations import ARGUMENT, Reductions, make_builder
 from nbcompile.compiler.stages import Argument, Config, KernelSource, Launch
 from nbcompile.errors import OUR_BUG, CodegenError, KernelError, LaunchError, NbcompileError, ToolchainError
@@ -176,7 +176,7 @@ class _Machine:
                 given[item.name] = self._argument(n, item, value, launch.function, ranges)
             builder = self.builder
             races = races and not launch.together and one_size(ranges.values())
-            builder.memory = Memory(ranges, races) if checked else None
+            builder.memory = HostMemory(ranges, races) if checked else None
             builder.set_grid_dim(*grid)
             programs = list(itertools.product(*map(range, grid)))
             try:

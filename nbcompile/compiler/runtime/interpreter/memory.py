@@ -34,7 +34,7 @@ class Range:
     size: int
 
 
-class Memory:
+class HostMemory:
     """The arguments of one launch. ``enter`` says which program runs next; the others check an access and
     raise LaunchError. ``owner`` is the position of the argument that a pointer was made from, -1 if unknown.
     ``races``: look for them too."""

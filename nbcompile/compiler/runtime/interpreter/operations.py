@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nbcompile.compiler.runtime.interpreter.memory import Memory
+from nbcompile.compiler.runtime.interpreter.memory import HostMemory
 
 Array = np.ndarray[Any, Any]
 ARGUMENT = "argument"
@@ -40,7 +40,7 @@ class CheckedOperations:
     def __init__(self) -> None:
         super().__init__()
         self.options = self.interpreter.InterpreterOptions(sanitize_overflow=False)
-        self.memory: Memory | None = None
+        self.memory: HostMemory | None = None
         self.pause: Callable[[], None] | None = None
         self.went_on: Callable[[], None] | None = None
 

@@ -13,8 +13,8 @@ from types import MappingProxyType, ModuleType
 import pytest
 import torch
 
-from nbcompile.compiler.codegen.triton.expression import Operand
 from nbcompile.compiler.codegen.triton.expressions import LIBDEVICE, POINTER_TYPES, TRITON_TYPES, TritonWriter
+from nbcompile.compiler.codegen.triton.tile_expression import Operand
 from nbcompile.compiler.loop_ir.expr import COMPARISONS, SCALAR_OPS
 from nbcompile.compiler.loop_ir.interpret import REFERENCE
 from nbcompile.compiler.runtime.interpreter.interpret import interpreted

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nbcompile.compiler.codegen.triton.expression import Expression
 from nbcompile.compiler.codegen.triton.expressions import TritonWriter, literal
+from nbcompile.compiler.codegen.triton.tile_expression import TileExpression
 from tests.compiler.codegen.running import aten_of
 from tests.compiler.codegen.triton.test_nests import coarsest, near
 from tests.compiler.codegen.triton_running import generated, run_interpreted, small_chip, titles
@@ -99,5 +99,5 @@ def test_log1p_of_anything_else_is_the_library_s(function):
 )
 def test_division_by_a_power_of_two(divisor, text):
     writer = TritonWriter()
-    number = Expression(str(divisor), literal=literal(divisor, torch.float32))
+    number = TileExpression(str(divisor), literal=literal(divisor, torch.float32))
     assert str(writer.op("div", ["x", number], torch.float32, torch.float32)) == text

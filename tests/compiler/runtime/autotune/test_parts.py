@@ -10,7 +10,7 @@ import torch
 
 from nbcompile.compiler.runtime.autotune import copies
 from nbcompile.compiler.runtime.autotune.configs import config_text, free_constants, misfit, neighbours
-from nbcompile.compiler.runtime.autotune.measure import Timing, faster, measure
+from nbcompile.compiler.runtime.autotune.measure import CandidateTiming, faster, measure
 from nbcompile.compiler.runtime.autotune.store import search_key
 from nbcompile.compiler.stages import Config, Launch
 from nbcompile.targets import parse
@@ -45,9 +45,9 @@ def test_measure_works_on_the_hosts_clock() -> None:
 
 
 def test_faster_needs_more_than_the_references_spread() -> None:
-    steady = Timing(1.0, (1.0,) * 8)
-    noisy = Timing(1.0, (0.8, 0.85, 0.88, 1.0, 1.0, 1.1, 1.2))
-    rival = Timing(0.95, (0.95,) * 8)
+    steady = CandidateTiming(1.0, (1.0,) * 8)
+    noisy = CandidateTiming(1.0, (0.8, 0.85, 0.88, 1.0, 1.0, 1.1, 1.2))
+    rival = CandidateTiming(0.95, (0.95,) * 8)
     assert faster({"base": steady, "rival": rival}, "base") == ["rival"]
     assert faster({"base": noisy, "rival": rival}, "base") == []
 

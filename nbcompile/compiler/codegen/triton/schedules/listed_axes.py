@@ -15,9 +15,9 @@ import torch
 
 from nbcompile.compiler.codegen.triton.block_printers import PointsPrinter
 from nbcompile.compiler.codegen.triton.dims import Dim
-from nbcompile.compiler.codegen.triton.expression import grouped
 from nbcompile.compiler.codegen.triton.expressions import TRITON_TYPES, TritonWriter
 from nbcompile.compiler.codegen.triton.schedules.scatter import ScatteredNest
+from nbcompile.compiler.codegen.triton.tile_expression import grouped
 from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, index, product
 from nbcompile.compiler.loop_ir.nodes import Buffer

@@ -14,9 +14,9 @@ import torch
 
 from nbcompile.compiler.codegen.triton.block_printers import RowsPrinter, chunk_of, declare_slab, staged
 from nbcompile.compiler.codegen.triton.dims import Dim, Scope
-from nbcompile.compiler.codegen.triton.expression import Expression, named
 from nbcompile.compiler.codegen.triton.expressions import TRITON_TYPES, TritonWriter
 from nbcompile.compiler.codegen.triton.schedules.rows import RowsNest
+from nbcompile.compiler.codegen.triton.tile_expression import TileExpression, named
 from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.kernel_ir.values import KernelValues, Value
 from nbcompile.compiler.loop_ir.index import index
@@ -138,7 +138,7 @@ class ScanNest(RowsNest):
             if scan.value is not None:
                 scope[scan.value.number] = named(made[0])
             if scan.position is not None:
-                wide = Expression(f"{made[1]}.to(tl.int64)")
+                wide = TileExpression(f"{made[1]}.to(tl.int64)")
                 scope[scan.position.number] = named(made[1]) if p.wide else wide
         return scope
 

@@ -12,9 +12,9 @@ import torch
 
 from nbcompile.compiler.codegen.triton.block_printers import PointsPrinter
 from nbcompile.compiler.codegen.triton.dims import Dim
-from nbcompile.compiler.codegen.triton.expression import Expression
 from nbcompile.compiler.codegen.triton.expressions import TritonWriter
 from nbcompile.compiler.codegen.triton.nests import Nest
+from nbcompile.compiler.codegen.triton.tile_expression import TileExpression
 from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.kernel_ir.group_to_values import resolver_of
 from nbcompile.compiler.kernel_ir.values import Store, Value, gathered
@@ -127,7 +127,7 @@ class ScatterNest(ScatteredNest):
             if value.dtype != register:
                 text = self.writer.cast(text, value.dtype, register)
             if not value.axes or value.kind == "const":
-                text = Expression(p.full(text.bare, register))
+                text = TileExpression(p.full(text.bare, register))
             if any(extent.constant == 0 for extent in memory.shape):  # no mask of atomics is one number
                 mask = f", mask={p.full('False', torch.bool)}"
             p.out.add(f'tl.atomic_{loop.mode}({where}, {text.bare}{mask}, sem="relaxed")', [loop.id])

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from nbcompile.compiler.codegen.triton.accumulators import Accumulating, Online, accumulate_dtype, find_online
 from nbcompile.compiler.codegen.triton.dims import Scope
-from nbcompile.compiler.codegen.triton.expression import Expression, grouped
 from nbcompile.compiler.codegen.triton.expressions import TritonWriter
 from nbcompile.compiler.codegen.triton.schedules.meetings import Meetings, at_infinity
 from nbcompile.compiler.codegen.triton.schedules.rows import RowsNest
+from nbcompile.compiler.codegen.triton.tile_expression import TileExpression, grouped
 from nbcompile.compiler.kernel_ir.values import Reduction, walk_values
 from nbcompile.compiler.schedule.schedule import Work
 from nbcompile.compiler.schedule.shared_rows import SharedRows
@@ -146,7 +146,7 @@ class SharedRowsNest(RowsNest):
         value = Accumulating(p, self.r.place or 0).spread(pair.top, p.text(pair.top.value, scope), False)
         exponential = self.writer.op("exp", [f"({value.bare} - {self.pivot})"], dtype, dtype)
         if self.r.mask:
-            exponential = Expression(f"tl.where({self.r.mask}, {exponential.bare}, 0.0)")
+            exponential = TileExpression(f"tl.where({self.r.mask}, {exponential.bare}, 0.0)")
         self.below = p.fresh("below")  # the exponentials, kept for what is stored
         p.out.add(f"{self.below} = {exponential.bare}", [pair.total.loop.id])
         name = p.fresh(pair.total.output)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from nbcompile.compiler.codegen.triton.block_printers import PointsPrinter, staged
 from nbcompile.compiler.codegen.triton.dims import Dim, Scope
-from nbcompile.compiler.codegen.triton.expression import Expression, grouped
 from nbcompile.compiler.codegen.triton.expressions import MEMORY_TYPES, TRITON_TYPES, TritonWriter
 from nbcompile.compiler.codegen.triton.schedules.scatter import ScatteredNest
+from nbcompile.compiler.codegen.triton.tile_expression import TileExpression, grouped
 from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.loop_ir.expr import compute_dtype
 from nbcompile.compiler.loop_ir.index import Axis, index, product
@@ -179,7 +179,7 @@ class SmallTableNest(ScatteredNest):
         step = rows.length
         for axis in rows.axes:
             inner = step // axis.extent.hint()
-            text = Expression(at) if step == rows.length else grouped(f"{at} % {step}")
+            text = TileExpression(at) if step == rows.length else grouped(f"{at} % {step}")
             letters[axis.text] = p.fresh(self.letters[axis.text])
             p.out.add(f"{letters[axis.text]} = {text.bare if inner == 1 else f'{text} // {inner}'}")
             step = inner

@@ -24,7 +24,7 @@ class Literal:
 
 
 @dataclass(frozen=True)
-class Expression:
+class TileExpression:
     """``str()`` of it is an operand: it stands beside any operator. ``bare`` is the same where nothing stands
     beside it, as on the right of an assignment. ``name``: it is one. ``literal``: the number that it is;
     ``typed``: the text says that number's type."""
@@ -39,26 +39,26 @@ class Expression:
         return f"({self.bare})" if self.grouped else self.bare
 
 
-Operand = Expression | str
+Operand = TileExpression | str
 """A name, or any other text that stands beside an operator as it is, is an operand too."""
 
 
-def grouped(text: str) -> Expression:
+def grouped(text: str) -> TileExpression:
     """A text with an operator, which takes parentheses beside another."""
-    return Expression(text, grouped=True)
+    return TileExpression(text, grouped=True)
 
 
-def named(text: str) -> Expression:
+def named(text: str) -> TileExpression:
     """A variable."""
-    return Expression(text, name=True)
+    return TileExpression(text, name=True)
 
 
-def as_expression(operand: Operand) -> Expression:
+def as_expression(operand: Operand) -> TileExpression:
     """A name as the expression that it is."""
-    return Expression(operand) if isinstance(operand, str) else operand
+    return TileExpression(operand) if isinstance(operand, str) else operand
 
 
-def with_type(operand: Operand, type_name: str) -> Expression:
+def with_type(operand: Operand, type_name: str) -> TileExpression:
     """A bare number as one of a type; anything else as it is."""
     found = as_expression(operand)
     if found.literal is None or found.typed:

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from nbcompile.compiler.codegen.triton.expression import grouped, named, with_type, without_type
 from nbcompile.compiler.codegen.triton.expressions import TritonWriter, constant
+from nbcompile.compiler.codegen.triton.tile_expression import grouped, named, with_type, without_type
 
 F32, I64, I32, BOOL = torch.float32, torch.int64, torch.int32, torch.bool
 
