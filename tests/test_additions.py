@@ -1,5 +1,5 @@
 """What CONTRIBUTING says one touches to add something, held by adding it: a copy of the package gets a
-lowering, a fusion rule, a backend and a view, and a fresh process uses each of them."""
+lowering, a fusion rule, a schedule, a backend and a view, and a fresh process uses each of them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Addition:
-    """``files``: what is written at the end of a file of ``nbcompile/``, or, of an ``(anchor, text)``, after
-    the anchor. ``program`` leaves what it sees in ``answer``; ``beside``: files that CONTRIBUTING counts and
-    that are not of the package (the cases in ``tests/``)."""
+    """``files``: what is written at the end of a file of ``nbcompile/``, or, of a mapping, after each of
+    these texts in it. ``program`` leaves what it sees in ``answer``; ``beside``: files that CONTRIBUTING
+    counts and that are not of the package (the cases in ``tests/``)."""
 
     row: str
-    files: dict[str, str | tuple[str, str]]
+    files: dict[str, str | dict[str, str]]
     program: str
     expected: object
     beside: int = 0
@@ -47,6 +47,43 @@ def pairwise_distances(b: Builder, x: View, y: View, p: float, compute_mode: int
 RULE = """
     if sum(loop.reduction == "max" for loop in loops) > 1:
         return Refusal("two-maxima", "one maximum a kernel is enough")"""
+
+SCHEDULE = '''"""Numbers, which one program computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from nbcompile.compiler.schedule.schedule import Schedule, Work
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alone(Schedule):
+    """One program does it all."""
+
+    name = "alone"
+    meaning = "One program does it all."
+
+    @classmethod
+    def fit(cls, work: Work) -> Self | None:
+        return cls(configs=()) if not work.values.nest.axes else None
+'''
+
+PRINTER = '''"""What one program does."""
+
+from nbcompile.compiler.codegen.triton.nests import Nest
+from nbcompile.compiler.stages import Config
+
+
+class AloneNest(Nest):
+    """No axes: there is nothing to hand out."""
+
+    def write(self) -> None:
+        p = self.printer([])
+        self.store_all(p, self.values.stores, {})
+        self.add(self.symbol, p, ["1"], [Config({}, 1)])
+'''
 
 BACKEND = '''"""Every graph as Dynamo captured it, and a word about its size."""
 
@@ -107,7 +144,7 @@ ADDITIONS = [
     ),
     Addition(
         "a fusion rule",
-        {"compiler/fuse/legality.py": ("    stored = uses.stored(loops)\n", RULE.lstrip("\n") + "\n")},
+        {"compiler/fuse/legality.py": {"    stored = uses.stored(loops)\n": RULE.lstrip("\n") + "\n"}},
         """
         f = lambda x: (x.amax(1), (-x).amax(1))
         x = torch.randn(64, 64)
@@ -118,6 +155,32 @@ ADDITIONS = [
         """,
         [2, ["two-maxima"]],
         beside=1,
+    ),
+    Addition(
+        "a schedule",
+        {
+            "compiler/schedule/alone.py": SCHEDULE,
+            "compiler/schedule/__init__.py": {
+                "from nbcompile.compiler.loop_ir.nodes import Buffer\n": "from nbcompile.compiler.schedule.alone import Alone\n",
+                '    "points": (': "Alone, ",
+            },
+            "compiler/codegen/triton/schedules/alone.py": PRINTER,
+            "compiler/codegen/triton/schedules/__init__.py": {
+                "from nbcompile.compiler.codegen.triton.nests import Nest\n": "from nbcompile.compiler.codegen.triton.schedules.alone import AloneNest\n"
+                "from nbcompile.compiler.schedule.alone import Alone\n",
+                "PRINTERS: dict[type[Schedule], type[Nest] | Any] = {\n": "    Alone: AloneNest,\n",
+            },
+        },
+        """
+        seen = []
+        for size in ((), (4,)):
+            compiled = nbcompile.compile(torch.exp, options={"interpret": True})
+            x = torch.ones(size)
+            assert torch.allclose(compiled(x), x.exp()) and compiled.ran_compiled
+            seen += [kernel.schedule for kernel in compiled.compilation.kernels]
+        answer = seen
+        """,
+        ["alone", "pointwise"],
     ),
     Addition(
         "a backend",
@@ -160,12 +223,10 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
             path = package / name
             path.parent.mkdir(parents=True, exist_ok=True)
             old = path.read_text(encoding="utf-8") if path.exists() else ""
-            if isinstance(text, tuple):
-                anchor, added = text
+            for anchor, added in text.items() if isinstance(text, dict) else ():
                 assert old.count(anchor) == 1, f"{name}: where {addition.row} is added is not clear"
-                path.write_text(old.replace(anchor, anchor + added), encoding="utf-8")
-            else:
-                path.write_text(old + text, encoding="utf-8")
+                old = old.replace(anchor, anchor + added)
+            path.write_text(old + (text if isinstance(text, str) else ""), encoding="utf-8")
     program = ["import json, torch, nbcompile", "answers = {}"]
     for addition in ADDITIONS:
         lines = [line.removeprefix(" " * 8) for line in addition.program.strip("\n").splitlines()]
