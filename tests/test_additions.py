@@ -85,6 +85,9 @@ class AloneNest(Nest):
         self.add(self.symbol, p, ["1"], [Config({}, 1)])
 '''
 
+IMPORT_SCHEDULE = "from nbcompile.compiler.schedule.alone import Alone\n"
+IMPORT_PRINTER = "from nbcompile.compiler.codegen.triton.schedules.alone import AloneNest\n"
+
 BACKEND = '''"""Every graph as Dynamo captured it, and a word about its size."""
 
 from nbcompile.backends.base import Backend, of_torch
@@ -161,13 +164,13 @@ ADDITIONS = [
         {
             "compiler/schedule/alone.py": SCHEDULE,
             "compiler/schedule/__init__.py": {
-                "from nbcompile.compiler.loop_ir.nodes import Buffer\n": "from nbcompile.compiler.schedule.alone import Alone\n",
+                "from nbcompile.compiler.loop_ir.nodes import Buffer\n": IMPORT_SCHEDULE,
                 '    "points": (': "Alone, ",
             },
             "compiler/codegen/triton/schedules/alone.py": PRINTER,
             "compiler/codegen/triton/schedules/__init__.py": {
-                "from nbcompile.compiler.codegen.triton.nests import Nest\n": "from nbcompile.compiler.codegen.triton.schedules.alone import AloneNest\n"
-                "from nbcompile.compiler.schedule.alone import Alone\n",
+                "from nbcompile.compiler.codegen.triton.nests import Nest\n": IMPORT_PRINTER
+                + IMPORT_SCHEDULE,
                 "PRINTERS: dict[type[Schedule], type[Nest] | Any] = {\n": "    Alone: AloneNest,\n",
             },
         },
