@@ -6,9 +6,11 @@ import itertools
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+
+Item = TypeVar("Item")
 
 
 def one_in(number: int, *axes: Iterable[Any]) -> list[Any]:
@@ -21,6 +23,14 @@ def one_in(number: int, *axes: Iterable[Any]) -> list[Any]:
         pytest.param(*values, marks=() if place in kept else pytest.mark.nightly)
         for place, values in enumerate(combinations)
     ]
+
+
+def spaced(items: Sequence[Item], count: int) -> Sequence[Item]:
+    """``count`` of the items, at equal distances, the first and the last among them; all if there are
+    fewer."""
+    if len(items) <= count:
+        return items
+    return [items[n * (len(items) - 1) // (count - 1)] for n in range(count)]
 
 
 def few(count: int) -> pytest.MarkDecorator:

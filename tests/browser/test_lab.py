@@ -15,6 +15,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.jupyter import ROOT, Server
 from tests.browser.looks import both_themes
+from tests.nightly import few
 
 SETUP = "import torch\nx = torch.randn(64, 64)"
 BODY = "y = torch.softmax(x, -1) * 2\nprint(float(y[0, 0]))\nz = y.sin() + 1\nz.sum()"
@@ -73,6 +74,7 @@ LIT = re.compile(r"\bnbc-lit\b")
 LIT_LINE = re.compile(r"\bnbc-lit-line\b")
 
 
+@few(2)
 @both_themes
 @pytest.mark.parametrize("application", ["lab", "notebook"])
 def test_a_saved_notebook_opens_with_no_kernel(
@@ -95,6 +97,7 @@ def test_a_saved_notebook_opens_with_no_kernel(
     expect(explorer).to_contain_text("no kernel: run the notebook's kernel and this cell again")
 
 
+@few(1)
 @pytest.mark.parametrize("application", ["lab", "notebook"])
 def test_explorer_and_editor_light_each_other(
     application: str, page: Page, compiled: list[nbformat.NotebookNode], request: pytest.FixtureRequest

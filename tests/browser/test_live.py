@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.jupyter import Server
+from tests.nightly import few
 
 SETUP = "%load_ext nbcompile\nimport torch\nx = torch.randn(256, 512)"
 CELL = "%%compile --no-bench{flags}\ny = torch.softmax(x, -1) * 2\nz = (y.sin() + 1).sum(0)\nz"
@@ -84,6 +85,7 @@ def test_an_edited_kernel_runs_and_a_wrong_edit_is_caught(lab: Server, page: Pag
     kernels(place, "1")
 
 
+@pytest.mark.nightly
 def test_an_edit_out_of_bounds_does_not_take_the_kernel_along(lab: Server, page: Page) -> None:
     place = explorer(lab, page)
     edited(place, page, "* 2.0f", "* 2.0f + x[i*512 + j + 100000000]")
@@ -94,6 +96,7 @@ def test_an_edit_out_of_bounds_does_not_take_the_kernel_along(lab: Server, page:
     kernels(place, "2")  # the kernel of the notebook is alive and has the cell still
 
 
+@pytest.mark.nightly
 def test_another_size_and_a_cancelled_change(lab: Server, page: Page) -> None:
     place = explorer(lab, page)
     place.get_by_role("tab", name="Play").click()
@@ -110,6 +113,7 @@ def test_another_size_and_a_cancelled_change(lab: Server, page: Page) -> None:
     expect(place).to_have_attribute("data-record", record)
 
 
+@pytest.mark.nightly
 def test_the_assembly_of_a_c_kernel_is_made_when_asked_for(lab: Server, page: Page) -> None:
     code = explorer(lab, page).locator(".nbc-pane-code")
     code.get_by_role("tab", name="Assembly").click()
@@ -119,6 +123,7 @@ def test_the_assembly_of_a_c_kernel_is_made_when_asked_for(lab: Server, page: Pa
     assert {"2", "3"} & set(code.locator(".cm-gutterElement").all_inner_texts())
 
 
+@few(1)
 @pytest.mark.parametrize("application", ["lab", "notebook"])
 def test_the_widget_plays_too(application: str, page: Page, request: pytest.FixtureRequest) -> None:
     place = explorer(request.getfixturevalue(application), page, " --live")

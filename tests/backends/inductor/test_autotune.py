@@ -8,6 +8,7 @@ import torch
 from nbcompile.api import compile as nb_compile
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")  # torch's own, while it times
 def test_candidates_and_their_times() -> None:

@@ -22,6 +22,7 @@ class Heard:
     def __init__(self, raises: bool = False) -> None:
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.raises = raises
+        self.offers = self
 
     def __getattr__(self, name: str) -> Any:
         def told(*arguments: Any) -> None:
@@ -94,4 +95,4 @@ def test_a_listener_that_fails_is_told_so() -> None:
     with hooks.listening(heard):
         refuse()
     ((name, (what, error)),) = heard.calls
-    assert (name, what, str(error)) == ("failed", "refused", "no good")
+    assert (name, what, str(error)) == ("failed", "offers.refused", "no good")

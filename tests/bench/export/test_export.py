@@ -58,6 +58,7 @@ def test_a_file_is_checked_in_a_fresh_process_and_held_against_compiling(
     assert "<script" not in page["text/html"] and "batch=8: equal to eager" in page["text/html"]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_an_aotinductor_package_is_checked_in_a_fresh_process(tmp_path: Path) -> None:
     report = nbcompile.export(

@@ -196,6 +196,7 @@ def test_what_cannot_be_sent_or_split_is_named(ranks: Ranks) -> None:
         ranks.run("x", {"x": torch.ones(7)}, split=("z",))
 
 
+@pytest.mark.nightly
 def test_a_rank_that_waits_for_another_is_ended(ranks: Ranks) -> None:  # the last: it ends the ranks
     ranks.timeout = 6.0
     source = "import torch\nif rank == 1:\n    torch.distributed.barrier()\n"

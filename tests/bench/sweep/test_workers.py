@@ -137,6 +137,7 @@ def test_a_dask_cluster_survives_the_loss_of_a_worker(tmp_path: Path) -> None:
         survives(client.get_executor(), tmp_path)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_an_ipyparallel_cluster_survives_the_loss_of_an_engine(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from nbcompile.compiler.stages import AtenGraph
 from nbcompile.options import Options
 from tests.compiler.lower.harness import _wide, as_list, compare, fresh
 from tests.compiler.lower.rewritten import SAMPLES
+from tests.nightly import spaced
 
 aten = torch.ops.aten
 OPTIONS = Options()
@@ -71,9 +72,9 @@ def traced(target: Any, sample: Sample) -> tuple[AtenGraph, list[torch.Tensor], 
 
 
 @pytest.mark.parametrize("target", SAMPLES, ids=str)
-def test_what_torch_rewrites_becomes_loops(target: Any) -> None:
+def test_what_torch_rewrites_becomes_loops(target: Any, nightly: bool) -> None:
     assert rewritten_by_torch(target)
-    for sample in SAMPLES[target]:
+    for sample in SAMPLES[target] if nightly else spaced(SAMPLES[target], 6):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             graph, inputs, args, kwargs = traced(target, sample)

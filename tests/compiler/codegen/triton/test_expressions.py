@@ -170,7 +170,7 @@ def test_operations_agree_with_torch(dtype, device, tmp_path):
     assert not wrong, "\n".join(wrong)
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize("dtype", OPERATIONS, ids=str)
 def test_operations_compile_for_hopper(dtype, tmp_path):
     file, _ = operations(dtype)
@@ -179,7 +179,7 @@ def test_operations_compile_for_hopper(dtype, tmp_path):
     assert not [name for name, text in made.items() if ".target sm_90a" not in text]
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize(
     ("dtype", "target"), one_in(2, [torch.float32, torch.float64, torch.int64], ["cuda:80", "hip:gfx942"])
 )

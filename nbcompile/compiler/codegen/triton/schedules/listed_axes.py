@@ -147,28 +147,10 @@ class ListedAxesNest(ListedNest):
         item, _, lists = listed[-1]
         several = item.place in across
         most = counts[-1] if not several else _largest(counts[-1], len(dims) - bool(rest))
-        together = 4 if item.length > 2 * item.size else 2
-        number = p.fresh("number")
-        p.out.enter(f"for {number} in range(0, {most}, {together}):", loop)
         sources = {item.place: item.axis for item in self.listed}
+        masks = [dim.mask for dim in (x, y) if dim.mask]
         p.dims = [replace(dim, axes=tuple(sources.get(axis, axis) for axis in dim.axes)) for dim in dims]
-        terms = []
-        for more in range(together):
-            here = f"{number} + {more} < {counts[-1]}" if more else f"{number} < {counts[-1]}"
-            place = f"{letters[item.place.text]}*{item.length} + {number} + {more}"
-            name, live = p.fresh(self.letters[item.axis.text]), p.fresh("live")
-            p.letters[item.axis.text] = name
-            p.out.add(f"{name} = tl.load({p.pointer(lists.name)} + {place}, mask={here}, other=0)", loop)
-            masks = [f"({here})", *(dim.mask for dim in (x, y) if dim.mask)]
-            p.out.add(f"{live} = {' & '.join(masks)}", loop)
-            # what does not vary along x would be read without its mask
-            p.dims[-1].mask = live if several else x.mask
-            text = p.text(self.value, p.define([self.value], {}, always=True))
-            if self.value.dtype != self.out.dtype:
-                text = self.writer.cast(text, self.value.dtype, self.out.dtype)
-            terms.append(f"{total} += tl.where({live}, {text.bare}, 0.0)")
-        for term in terms:
-            p.out.add(term, loop)
+        self._sum_up(p, (item, lists), (counts[-1], most), total, masks, several)
         p.dims, p.out.depth = dims, depth
         value, p.names = self.base_at(kept)
         scope = p.define([value], {})
@@ -180,6 +162,39 @@ class ListedAxesNest(ListedNest):
             *([f"cdiv({y.extent}, YBLOCK)"] if beside else []),
         ]
         self.add(self.symbol, p, grid, configs)
+
+    def _sum_up(
+        self,
+        p: TilePrinter,
+        listed: tuple[Listed, Buffer],
+        counts: tuple[str, str],
+        total: str,
+        masks: Sequence[str],
+        several: bool,
+    ) -> None:
+        """Walk the last of the lists, a few points a step, and add their values to ``total``. ``counts``: how
+        many points this place's list has, and the longest of the tile's; ``several``: the tile has more than
+        one place of this list."""
+        (item, lists), (count, most), loop = listed, counts, [self.loop.id]
+        together = 4 if item.length > 2 * item.size else 2
+        number = p.fresh("number")
+        p.out.enter(f"for {number} in range(0, {most}, {together}):", loop)
+        terms = []
+        for more in range(together):
+            here = f"{number} + {more} < {count}" if more else f"{number} < {count}"
+            place = f"c{item.dim}*{item.length} + {number} + {more}"
+            name, live = p.fresh(self.letters[item.axis.text]), p.fresh("live")
+            p.letters[item.axis.text] = name
+            p.out.add(f"{name} = tl.load({p.pointer(lists.name)} + {place}, mask={here}, other=0)", loop)
+            p.out.add(f"{live} = {' & '.join([f'({here})', *masks])}", loop)
+            if several:  # what does not vary along x would be read without its mask
+                p.dims[-1].mask = live
+            text = p.text(self.value, p.define([self.value], {}, always=True))
+            if self.value.dtype != self.out.dtype:
+                text = self.writer.cast(text, self.value.dtype, self.out.dtype)
+            terms.append(f"{total} += tl.where({live}, {text.bare}, 0.0)")
+        for term in terms:
+            p.out.add(term, loop)
 
     def _blocks(self, x: Dim, y: Dim) -> tuple[Config, ...]:
         """Tiles: as much of ``x`` as fits, and of ``y`` what is left."""

@@ -51,7 +51,7 @@ def checked(
     return titles(source)
 
 
-@few(12)
+@few(8)
 @pytest.mark.parametrize(("name", "shape", "schedule"), one_in(3, SCANS, SHAPES, SCHEDULES))
 def test_each_schedule(name: str, shape: str, schedule: str) -> None:
     size, dim = SHAPES[shape]
@@ -65,7 +65,7 @@ def test_each_schedule(name: str, shape: str, schedule: str) -> None:
             assert found[0] == schedule
 
 
-@few(8)
+@few(5)
 @pytest.mark.parametrize(("name", "shape", "schedule"), one_in(3, SCANS, SHAPES, SCHEDULES))
 def test_from_the_end(name: str, shape: str, schedule: str) -> None:
     size, dim = SHAPES[shape]
@@ -79,6 +79,7 @@ def test_from_the_end(name: str, shape: str, schedule: str) -> None:
     assert len(found) == 1 and (found == [schedule] or shape == "line")
 
 
+@few(3)
 @pytest.mark.parametrize("name", SCANS)
 def test_what_is_special(name: str) -> None:
     """NaN, infinities and equals at every place of a block and across blocks."""
