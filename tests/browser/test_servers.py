@@ -7,8 +7,10 @@ from playwright.sync_api import Page
 
 from tests.browser.jupyter import ROOT
 from tests.browser.looks import both_themes
+from tests.nightly import few
 
 
+@few(2)
 @both_themes
 @pytest.mark.parametrize("application", ["lab", "notebook"])
 def test_a_notebook_runs_and_is_saved(

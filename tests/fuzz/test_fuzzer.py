@@ -76,9 +76,9 @@ def test_workers_that_die_or_hang_are_failures(tmp_path: Path) -> None:
         sys.executable,
         str(ROOT / "scripts" / "fuzz.py"),
         "--seeds",
-        "4:12",
+        "4:8",
         "--timeout",
-        "15",
+        "10",
         "--backend",
         "tests.fuzz.broken:dies",
         "--out",
@@ -86,7 +86,7 @@ def test_workers_that_die_or_hang_are_failures(tmp_path: Path) -> None:
     ]
     run = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     assert run.returncode == 1, run.stdout + run.stderr
-    assert "8 programs" in run.stdout
+    assert "4 programs" in run.stdout
     kinds = {json.loads(line)["kinds"][0] for line in out.read_text().splitlines()}
     assert kinds == {"crash 11", "hang"}, run.stdout
 

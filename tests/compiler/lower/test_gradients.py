@@ -51,7 +51,7 @@ def quiet():
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize(("name",), one_in(70, database()))
+@pytest.mark.parametrize(("name",), one_in(110, database()))
 def test_operators_of_torch(name):
     found, _ = contest(cases_of(database()[name]))
     assert not unknown(name, found)
