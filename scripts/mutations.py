@@ -133,7 +133,8 @@ MUTATIONS = (
     Mutation("replaced by steps that start one late", "compiler/lower/operators/overwrite.py",
              "        along = floordiv(shifted, pace) - earlier\n",
              "        along = floordiv(shifted + pace - 1, pace) - earlier\n"),
-    Mutation("Triton: slabs that are not there are added up", "compiler/codegen/triton/nests.py",
+    Mutation("Triton: slabs that are not there are added up",
+             "compiler/codegen/triton/schedules/summed_rows.py",
              "        if count.constant is None or count.constant % slab_block:\n",
              "        if count.constant is None:\n"),
     # -- values

@@ -298,7 +298,7 @@ def pretended_gpu(monkeypatch):
     monkeypatch.setattr(driver, "detect", lambda device: None)
     monkeypatch.setattr(gpu_module, "check_devices", lambda aten, device: None)
     monkeypatch.setattr(
-        gpu_module, "on_device", lambda source, *_: gpu_module.interpreted(source, {})
+        gpu_module, "on_device", lambda tuner, *_: gpu_module.interpreted(tuner.source, {})
     )  # fmt: skip
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     return clock

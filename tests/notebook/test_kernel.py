@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from nbcompile.record.compilation import Compilation
+
 manager_module = pytest.importorskip("jupyter_client.manager")
 pytest.importorskip("ipykernel")
 
@@ -178,4 +180,4 @@ def test_progress_and_record_are_one_output(kernel: Kernel) -> None:
     assert len(ids) == 1
     last = seen["displays"][-1]["data"]
     assert set(last) == {MIME, "text/html", "text/plain"}
-    assert [m["contestant"] for m in last[MIME]["measurements"]] == ["eager", "aot_eager"]
+    assert [m.contestant for m in Compilation.from_dict(last[MIME]).measurements] == ["eager", "aot_eager"]

@@ -185,7 +185,7 @@ def test_save_and_into(notebook: Notebook, tmp_path: Path) -> None:
     found = record(notebook, f"{EAGER} --into rec --save {data}", "y = x + 1")
     assert notebook.shell.user_ns["rec"] is found
     assert Compilation.from_json(data.read_text()) == found
-    assert json.loads(data.read_text())["view"]["title"] == f"In [{found.cell.execution_count}]"
+    assert json.loads(data.read_text())["title"] == f"In [{found.cell.execution_count}] · eager · default"
     record(notebook, f"{EAGER} --save {page}", "y = x + 1")
     assert page.read_text().lstrip().lower().startswith("<!doctype html")
 

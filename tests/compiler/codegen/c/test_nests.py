@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from nbcompile.compiler.codegen.c.groups_to_c import NESTS, nest_of
-from nbcompile.compiler.loop_ir.expr import Load, op
+from nbcompile.compiler.loop_ir.expr import Indirect, Load, op
 from nbcompile.compiler.loop_ir.fused import Group
-from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, Indirect, index
+from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, index
 from tests.compiler.codegen.c.by_hand import buffer, group, lines, loop, nests, printed, read
 
 ROW, COL = Axis("i", index(6)), Axis("j", index(40))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from nbcompile.compiler.loop_ir.expr import Indirect
 from nbcompile.compiler.loop_ir.fused import Group
-from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, Indirect, index
+from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, index
 from nbcompile.compiler.loop_ir.nodes import Buffer
 from tests.compiler.codegen.c.by_hand import buffer, group, lines, loop, read
 
