@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on
 
 @pytest.fixture(autouse=True, scope="module")
 def jax_has_a_gpu() -> None:
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # as nbcompile does, before jax starts
     jax = pytest.importorskip("jax")
     try:
         jax.devices("cuda")

@@ -3,7 +3,9 @@
 The partitioner takes an input for what costs nothing to keep. Forward graphs overwrite some of theirs
 (``copy_`` at the end, for those that need no gradient), and backward would then make anew from the new
 numbers what forward made from the old ones: the gradient of ``torch.hypot(x, y)`` followed by ``x.sub_(x)``
-is wrong with torch 2.13's own partitioner and Inductor.
+is wrong with torch 2.13's own partitioner and Inductor. Others AOTAutograd overwrites after the graph (those
+whose update needs a gradient), and autograd then refuses what was saved of them: ``y = x + b; b += y.sum()``
+with any other backend.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ def keep_old_values(joint: fx.GraphModule, saved: set[str]) -> bool:
     copy. Returns whether there was any."""
     graph = joint.graph
     writes = [node for node in graph.nodes if node.target is aten.copy_.default]
-    overwritten = {node.args[0] for node in writes}
+    overwritten = {node.args[0] for node in writes} | _overwritten_after(graph)
     last = [node for node in graph.nodes if node.op == "placeholder"][-1]
     found = False
     for node in list(graph.nodes):
@@ -41,3 +43,10 @@ def keep_old_values(joint: fx.GraphModule, saved: set[str]) -> bool:
         graph.lint()
         joint.recompile()
     return found
+
+
+def _overwritten_after(graph: fx.Graph) -> set[fx.Node]:
+    """Inputs that AOTAutograd overwrites with results of the graph, once it has run."""
+    told = graph.find_nodes(op="output")[0].meta.get("desc") or ()
+    inputs = [each.mutated_input for each in told if hasattr(each, "mutated_input")]
+    return {node for node in graph.find_nodes(op="placeholder") if node.meta.get("desc") in inputs}

@@ -38,3 +38,26 @@ def test_gradients_are_of_the_old_numbers(function: Callable[..., Tensor], dynam
         torch.testing.assert_close(found, expected)
         assert torch.equal(x, again)
         assert run.ran_compiled, run.eager_reason
+
+
+@pytest.mark.parametrize("part", ["partial", "whole"])
+def test_an_input_that_is_given_a_gradient(part: str) -> None:
+    """AOTAutograd overwrites it after the graph: what was saved of it autograd would refuse to read."""
+
+    def step(x: Tensor, bias: Tensor) -> Tensor:
+        found = torch.sin(x + bias)
+        if part == "whole":
+            bias += found.sum()
+        else:
+            bias[1:] *= found[0, 1:]
+        return found
+
+    run = nbcompile.compile(step, options={"cache": False})
+    results = []
+    for called in (run, step):
+        torch.manual_seed(0)
+        x, bias = torch.randn(4, 1, requires_grad=True), torch.randn(4)
+        (gradient,) = torch.autograd.grad(called(x, bias).sum() + bias.sum(), x)
+        results.append((gradient, bias.detach()))
+    torch.testing.assert_close(results[0], results[1])
+    assert run.ran_compiled, run.eager_reason

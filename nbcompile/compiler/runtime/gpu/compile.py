@@ -137,12 +137,21 @@ def read_function(
 
     def finish() -> Built:
         facts: dict[str, Any] = {"num_ctas": 1}  # Triton 3.7 reads it on the way to AMD code
+        made = None
         with _refusal(launch, target, text), _VENDOR.of(target.kind):
             try:
                 made = _run_stages(read, launch, target, assemble, facts)
             except _NotInPartError:
                 whole = _read(function, launch, config, target, assumed, part=False)
                 made = _run_stages(whole, launch, target, assemble, facts)
+            except RuntimeError:
+                # A pass of Triton's that lays tiles out (remove-layout-conversions, of 3.6) breaks some
+                # loops; the layouts of fewer warps are simpler.
+                if config.warps < 2:
+                    raise
+        if made is None:
+            fewer = replace(config, warps=config.warps // 2)
+            return compile_function(text, launch, fewer, target, assumed, assemble)
         shared, stages = int(facts.get("shared") or 0), int(config.constants.get("STAGES", 1))
         if 0 < target.shared_bytes < shared and stages > 1:
             # it could not be launched; with fewer blocks under way it computes the same

@@ -10,7 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from torch.nn import functional
 
+import nbcompile
 from nbcompile.compiler.runtime.gpu import build as triton_build
 from nbcompile.compiler.runtime.gpu import compile as triton_compile
 from nbcompile.compiler.runtime.gpu import tools as triton_tools
@@ -94,6 +97,21 @@ def test_a_walk_keeps_no_more_under_way_than_there_is_room_for() -> None:
     small = replace(HOPPER, shared_bytes=roomy.shared_bytes - 1)
     less = build(sample(text=WALK, launches=(launch,)), small)["walk"]
     assert less.config.constants["STAGES"] < 4 and less.shared_bytes <= small.shared_bytes
+
+
+def test_a_loop_that_a_pass_of_tritons_breaks_is_built_with_fewer_warps() -> None:
+    """Triton 3.6: "operand #0 does not dominate this use" in its own remove-layout-conversions."""
+
+    def pooled(x: torch.Tensor, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        smooth = torch.logaddexp(x.gather(0, index), x.gather(0, index))
+        pool = functional.max_pool1d(smooth, 1, stride=1)
+        return pool.mean(0, True), torch.vstack([pool, smooth])
+
+    run = nbcompile.compile(pooled, options={"cache": False, "target": "cuda:90"})
+    run(torch.randn(8, 8, 8, requires_grad=True), torch.randint(0, 8, (8, 8, 8)))
+    assert run.eager_reason and "which is not here" in run.eager_reason
+    warps = [launch.warps for kernel in run.compilation.kernels for launch in kernel.launches]
+    assert warps and min(warps) < 8
 
 
 def test_registers_agree_with_nvidias_own_tool() -> None:
