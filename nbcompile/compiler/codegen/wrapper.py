@@ -222,18 +222,22 @@ class _Wrapper:
     def _outputs(self) -> list[str]:
         """The results. The caller may write to them, which autograd forbids for a view that a function of its
         own made; so the first that shows part of our memory is made no view, and what else shows that memory
-        (saved for backward) a view of it: the same version counter tells autograd of such writes."""
+        (saved for backward, or taken out of autograd by ``detach``) a detached view of it: it needs no
+        gradient where the first does, and the same version counter tells autograd of such writes."""
         shown = [item for item in self.loops.outputs if isinstance(item, View)]
         whole = {item.buffer.name for item in shown if item.is_whole()}
-        others = whole | self.inputs | set(self.loops.constants)
+        given = self.inputs | set(self.loops.constants)
         found = []
         for value in self.loops.outputs:
             if not isinstance(value, View):
                 found.append(python_index(value) if isinstance(value, IndexExpr) else repr(value))
                 continue
             buffer = value.buffer.name
-            if buffer in others or buffer in self.starts:
+            if buffer in given or value.is_whole():
                 found.append(self._view(value))
+                continue
+            if buffer in whole or buffer in self.starts:
+                found.append(f"{self._view(value)}.detach()")
                 continue
             name, strided = self.name(buffer), value.strided()
             self.lines.append(f"{name} = {self._view(value, 'as_result')}")

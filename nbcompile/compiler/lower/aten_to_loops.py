@@ -269,6 +269,9 @@ class _Outputs:
         writes = [node for node in graph.module.graph.nodes if node.target is aten.copy_.default]
         self.wholes = {*writes, *(node.args[1] for node in writes)}  # inputs as they are to be
         self.overwriting = {_storage(node) for node in self.wholes}
+        # by what AOTAutograd traced, though guards have since made numbers of its symbols
+        given = (node.meta.get("val") for node in graph.module.graph.find_nodes(op="placeholder"))
+        self.moving = any(isinstance(value, torch.SymInt) for value in given)
 
     def of(self, items: Sequence[Any]) -> tuple[Output, ...]:
         first = len(items) - self._saved_after(items)
@@ -353,7 +356,7 @@ class _Outputs:
         if item in self.wholes:  # the input itself, which nobody makes anew
             return
         strided, offset = value.strided(), self.builder.size(item.meta["val"].storage_offset())
-        moves = self.builder.sizes.sizes and _storage(item) in self.overwriting
+        moves = self.moving and _storage(item) in self.overwriting
         if moves or (strided is not None and offset != strided[1]):
             raise LoweringError(f"{item.name} shows a part of an input, and is known by its place in that")
 

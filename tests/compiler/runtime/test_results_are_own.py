@@ -79,3 +79,55 @@ def test_a_complex_copy_has_memory_of_its_own() -> None:
     assert len({item.untyped_storage().data_ptr() for item in (x, *got)}) == 4
     for one, two in zip(got, f(x), strict=True):
         torch.testing.assert_close(one, two)
+
+
+def detached_beside(x: Tensor) -> tuple[Tensor, ...]:
+    y = x.exp()
+    return y, y.detach()[1:], y.detach()[:2]
+
+
+def detached_first(x: Tensor) -> tuple[Tensor, ...]:
+    y = x.exp()
+    return y.detach()[1:], y
+
+
+def detached_and_overwritten(x: Tensor) -> tuple[Tensor, ...]:
+    y = torch.hstack([x[:1, None], x[:1, None]])
+    shown = y.unflatten(0, (-1, 1)).detach()[None]
+    turned = y.mT
+    turned.copy_(turned)
+    return y, shown
+
+
+@pytest.mark.parametrize("function", [detached_beside, detached_first, detached_and_overwritten])
+def test_what_is_detached_needs_no_gradient_and_tells_of_writes(
+    function: Callable[[Tensor], tuple[Tensor, ...]],
+) -> None:
+    run = nbcompile.compile(function, options={"cache": False})
+    x = torch.randn(4, requires_grad=True)
+    expected, got = function(x), run(x)
+    assert run.ran_compiled
+    assert [item.requires_grad for item in got] == [item.requires_grad for item in expected]
+    places = [[item.data_ptr() - of[0].data_ptr() for item in of] for of in (expected, got)]
+    assert places[0] == places[1]
+    next(item for item in got if not item.requires_grad).add_(1)
+    assert [item._version for item in got] == [1] * len(got)
+
+
+def last_rows(x: Tensor, source: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+    shown = source.unflatten(0, (-1, 3))
+    source.copy_(x)
+    flat = table.reshape(-1)
+    spread = torch.stack([flat, flat, flat], -1).diagonal(-1, 1, 0)
+    return torch.cat([spread, spread], 0), shown
+
+
+def test_a_view_of_an_overwritten_part_lies_where_it_does_in_eager() -> None:
+    """Also where guards have made numbers of the sizes by which AOTAutograd finds it again."""
+    torch._dynamo.reset()
+    run = torch.compile(last_rows, backend="nbcompile")
+    for width in (2, 4):
+        held = torch.randint(-4, 4, (7, width), dtype=torch.int8)
+        _, shown = run(torch.tensor(1.5), held[3:6], torch.randn(width, width))
+        assert shown.data_ptr() == held[3:6].data_ptr()
+        assert torch.equal(shown, torch.ones(1, 3, width, dtype=torch.int8))
