@@ -122,7 +122,7 @@ def torchs_own(
     ``as_strided`` reads.
     ``without_us``: differences that our code has no part in: where torch fails altogether, they are its own.
     """
-    contestants = [aot_eager(), aot_or_eager, aot_rewritten]
+    contestants = [aot_eager(), aot_or_eager, aot_rewritten, aot_of_copies]
     also: set[tuple[str, str]] = set()
     for backend in contestants:
         theirs = compiled_outcomes(program, runner, backend)
@@ -199,6 +199,29 @@ def aot_rewritten(graph: Any, inputs: Any) -> Any:
         partition_fn=functools.partial(min_cut_rematerialization_partition, compiler="inductor"),
     )
     return compiler(graph, inputs)
+
+
+def aot_of_copies(graph: Any, inputs: Any) -> Any:
+    """``aot_eager`` that saves copies of inputs: where forward overwrites one, autograd refuses what the
+    others saved of it."""
+    from functorch.compile import min_cut_rematerialization_partition
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.compilers import nop
+    from torch.utils.checkpoint import CheckpointPolicy
+
+    def partition(joint: Any, given: Any, **keywords: Any) -> Any:
+        places = joint.graph.find_nodes(op="placeholder")
+        for node in places:
+            if "tangents" in node.name or not isinstance(node.meta.get("val"), torch.Tensor):
+                continue
+            with joint.graph.inserting_after(places[-1]):
+                copy = joint.graph.call_function(torch.ops.aten.clone.default, (node,))
+            copy.meta = {**node.meta, "recompute": CheckpointPolicy.MUST_SAVE}
+            node.replace_all_uses_with(copy, lambda user, copy=copy: user is not copy and user.op != "output")
+        joint.recompile()
+        return min_cut_rematerialization_partition(joint, given, **keywords)
+
+    return aot_autograd(fw_compiler=nop, bw_compiler=nop, partition_fn=partition)(graph, inputs)
 
 
 def compiled_outcomes(program: Program, runner: Runner, backend: Backend) -> list[Outcome]:

@@ -26,7 +26,7 @@ from nbcompile.compiler.loop_ir.nodes import (
 )
 from nbcompile.compiler.lower.constant_folding import FoldedTensors
 from nbcompile.compiler.lower.sizes import SizeTable
-from nbcompile.compiler.lower.strides import contiguous_strides, is_dense
+from nbcompile.compiler.lower.strides import contiguous_strides, dense_in_order, is_dense
 from nbcompile.errors import LoweringError, SymbolicSizeError
 from nbcompile.options import Options
 
@@ -135,14 +135,14 @@ class Builder:
         return Buffer(self.fresh(name), tuple(shape), tuple(strides), dtype)
 
     def result_strides(self, shape: Sequence[IndexExpr], output: int = 0) -> tuple[IndexExpr, ...] | None:
-        """Strides the node's result must have, if ``shape`` is the result's shape and it is dense."""
+        """Strides for the node's result, if ``shape`` is its shape: its own, but for gaps."""
         value = self.result
         if isinstance(value, tuple | list):
             value = value[output] if output < len(value) else None
         if not isinstance(value, torch.Tensor) or self.shape(value) != tuple(shape):
             return None
         strides = tuple(self.size(stride) for stride in value.stride())
-        return strides if is_dense(tuple(shape), strides) else None
+        return strides if is_dense(tuple(shape), strides) else dense_in_order(shape, strides)
 
     # -- making loops -------------------------------------------------------------------------
 

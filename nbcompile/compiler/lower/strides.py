@@ -32,6 +32,18 @@ def is_dense(shape: tuple[IndexExpr, ...], strides: tuple[IndexExpr, ...]) -> bo
     return True
 
 
+def dense_in_order(shape: Sequence[IndexExpr], strides: Sequence[IndexExpr]) -> tuple[IndexExpr, ...] | None:
+    """Strides without gaps, dimensions in the order in which ``strides`` has them: what ATen gives a tensor
+    made like one with gaps (a random one is drawn in that order). Symbols count as they were traced. None
+    where a stride is 0."""
+    if any(stride == ZERO for stride in strides):
+        return None
+    dims = range(len(shape))
+    inward = sorted(dims, key=lambda n: (strides[n].hint(), shape[n].hint(), -n))
+    found = dict(zip(inward, reversed(contiguous_strides([shape[n] for n in reversed(inward)]))))
+    return tuple(found[n] for n in dims)
+
+
 def has_own_places(shape: Sequence[IndexExpr], strides: Sequence[IndexExpr]) -> bool:
     """Whether each element surely has memory of its own: each step is longer than all below it reach."""
     dims = [

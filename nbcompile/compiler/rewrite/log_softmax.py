@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from nbcompile.compiler.rewrite.new_nodes import fake_mode, fake_tensors, insert
+from nbcompile.compiler.rewrite.new_nodes import fake_mode, fake_tensors, insert, replace
 from nbcompile.compiler.stages import STEP_OF
 
 aten = torch.ops.aten
@@ -98,7 +98,7 @@ def _result(graph: fx.Graph, node: fx.Node) -> fx.Node:
         dtype, result = _tensor(node).dtype, exact
         if _tensor(exact).dtype != dtype:
             result = step("result", aten._to_copy.default, exact, dtype=dtype)
-    node.replace_all_uses_with(result)
+    replace(node, result)
     return exact
 
 
@@ -114,4 +114,4 @@ def _gradient(graph: fx.Graph, node: fx.Node, exact: fx.Node) -> None:
         result = step("exact", aten.sub.Tensor, given, share)
         if _tensor(result).dtype != dtype:
             result = step("result", aten._to_copy.default, result, dtype=dtype)
-    node.replace_all_uses_with(result)
+    replace(node, result)

@@ -50,8 +50,10 @@ def default_root() -> Path:
     chosen = os.environ.get("NBCOMPILE_CACHE_DIR")
     if chosen:
         return Path(chosen).expanduser()
-    from platformdirs import user_cache_path
-
+    try:
+        from platformdirs import user_cache_path
+    except ImportError:  # a checkout that is used without being installed, as on a lent machine
+        return Path.home() / ".cache" / "nbcompile"
     return user_cache_path("nbcompile", appauthor=False)
 
 

@@ -156,3 +156,17 @@ def test_numbers_land_where_eager_has_them_in_a_view_of_an_overwritten_input(kin
         torch.manual_seed(3)
         found.append((*function(x, y), base))
     torch.testing.assert_close(*found)
+
+
+def test_what_is_made_like_a_tensor_with_gaps_is_drawn_in_its_order():
+    def noise(x):
+        return torch.randn_like(torch.slice_scatter(x, x[:, :1], 1, 1, 2))
+
+    run = nbcompile.compile(noise, options={"cache": False, "random": "eager"})
+    for size in (2, 5):
+        x = torch.randn(size, size, size).diagonal()
+        torch.manual_seed(0)
+        expected = noise(x)
+        torch.manual_seed(0)
+        torch.testing.assert_close(run(x), expected)
+    assert run.ran_compiled

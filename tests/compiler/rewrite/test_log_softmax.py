@@ -7,6 +7,7 @@ import torch
 from torch import fx
 from torch.nn import functional as F
 
+import nbcompile
 from nbcompile.compiler.rewrite.log_softmax import write_out
 from nbcompile.compiler.stages import STEP_OF, AtenGraph
 from tests.compiler.capture.helpers import cell, compiled
@@ -164,3 +165,13 @@ def test_steps_tell_what_they_are_of_and_where_they_come_from():
         steps = [node for node in calls(graph) if node.meta.get(STEP_OF) == op]
         assert steps
         assert all(any(span.line == 4 for span in graph.spans[node.name]) for node in steps)
+
+
+def test_a_part_that_is_returned_shows_the_result() -> None:
+    def parts(x):
+        y = F.log_softmax(x, 0, dtype=torch.float32)
+        return y, *y.unbind(0)
+
+    run = nbcompile.compile(parts, options={"cache": False})
+    whole, first, second = run(torch.randn(2, 3, requires_grad=True))
+    assert first.data_ptr() == whole.data_ptr() and second.data_ptr() == whole[1].data_ptr()

@@ -324,6 +324,12 @@ def test_default_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_root().name == "nbcompile"
 
 
+def test_the_cache_has_a_place_where_nothing_is_installed(monkeypatch):
+    monkeypatch.delenv("NBCOMPILE_CACHE_DIR", raising=False)
+    monkeypatch.setitem(sys.modules, "platformdirs", None)
+    assert default_root() == Path.home() / ".cache" / "nbcompile"
+
+
 def test_compiles_of_one_process_share_what_could_not_be_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
