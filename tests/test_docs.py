@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.from_scripts import load
+from tests.nightly import few
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -36,6 +37,7 @@ def _named(page: Path) -> str:
 # -- code -----------------------------------------------------------------------------------------------
 
 
+@few(4)
 @pytest.mark.parametrize(
     "page",
     [

@@ -29,7 +29,7 @@ def error(got: Tensor, reference: Tensor) -> float:
     return float((got.double() - reference).norm() / reference.double().norm())
 
 
-@few(12)
+@few(4)
 @engines
 @pytest.mark.parametrize("name", TWELVE)
 def test_the_twelve_programs(backend: str, name: str) -> None:
@@ -91,6 +91,7 @@ def test_parameters_changed_in_place_are_seen(backend: str) -> None:
     assert compiled.ran_compiled
 
 
+@few(1)
 @engines
 def test_gradients(backend: str) -> None:
     torch.manual_seed(0)

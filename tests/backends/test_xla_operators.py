@@ -15,6 +15,7 @@ from nbcompile.options import Options
 from nbcompile.record.recorder import Recorder
 from tests.compiler.lower.harness import _wide, as_list, call_graph, compare
 from tests.compiler.lower.rewritten import SAMPLES
+from tests.nightly import few
 
 pytest.importorskip("jax", reason="pip install jax")
 
@@ -159,6 +160,7 @@ def test_there_are_samples_of_nearly_all() -> None:
     assert len(sampled) > 0.9 * len(lowerings())
 
 
+@few(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_lowerings_agree_with_eager(part: int) -> None:

@@ -91,7 +91,7 @@ class Runner:
     """A program on a device: makes the arguments of each call and runs functions on them."""
 
     def __init__(self, program: Program, device: str = "cpu") -> None:
-        self.program = program
+        program = self.program = program.on(device)
         self.device = device
         self.function = function(program.source(device), "program")
         self._inputs = function(program.inputs_source(device), "inputs", values=values)

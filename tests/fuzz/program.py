@@ -13,7 +13,7 @@ import json
 import linecache
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -110,6 +110,14 @@ class Program:
     def mixes_devices(self) -> bool:
         """Whether, on a GPU, what the steps make from nothing is made on the CPU: a program in four."""
         return (len(self.steps) + len(self.inputs)) % 4 == 0
+
+    def on(self, device: str) -> Program:
+        """The program with what its steps make from nothing on ``device``: it was drawn on the CPU."""
+        if device == "cpu" or not any(step.op == "from_nothing" for step in self.steps):
+            return self
+        there = f"device={device!r}"
+        steps = [replace(step, code=step.code.replace("device='cpu'", there)) for step in self.steps]
+        return replace(self, steps=tuple(steps))
 
     # -- as text -------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from tests.fuzz.program import Input, Program, Step
 from tests.fuzz.running import reduced
 from tests.fuzz.sanitizers import environment
 from tests.fuzz.write import test_source as source_of_test
+from tests.nightly import few
 
 ROOT = Path(__file__).parents[2]
 FAULTS = {
@@ -38,6 +39,7 @@ FAULTS = {
 EACH_TIME = ("wrong_numbers", "drops_update", "copies_views")
 
 
+@few(1)
 @pytest.mark.parametrize(
     "fault", [pytest.param(name, marks=() if name in EACH_TIME else pytest.mark.nightly) for name in FAULTS]
 )
@@ -70,6 +72,7 @@ def test_a_seed_always_gives_the_same_program() -> None:
         assert Program.from_json(program.to_json()) == program
 
 
+@pytest.mark.nightly
 def test_workers_that_die_or_hang_are_failures(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     command = [
@@ -171,3 +174,5 @@ def test_some_programs_have_no_arguments() -> None:
         assert not program.inputs and len(program.steps) >= 12
         assert "from_nothing" in {step.op for step in program.steps}
         assert not check(program, Target("cpu")).failures
+        there = Runner(program, "cuda").program.source("cuda")
+        assert "device='cuda'" in there and "device='cpu'" not in there

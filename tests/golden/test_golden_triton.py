@@ -76,6 +76,7 @@ def printed(program: GpuProgram) -> tuple[str, KernelSource]:
     return f"{comment}\n{described(source.launches)}\n{source.source}", source
 
 
+@few(40)
 @each_program
 def test_numbers(program: GpuProgram) -> None:
     if program.small is None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nbcompile.errors import PlayError
+from tests.nightly import few
 from tests.notebook.conftest import Notebook
 from tests.notebook.test_play import Player
 
@@ -45,6 +46,7 @@ def run(text: str, folder: Path) -> str:
     return done.stdout
 
 
+@few(2)
 @pytest.mark.parametrize("name", CELLS)
 def test_a_c_kernel_by_itself(notebook: Notebook, tmp_path: Path, name: str) -> None:
     player = Player(notebook)

@@ -45,6 +45,7 @@ def test_magics_stay_in_the_notebook(notebook: Notebook) -> None:
     assert "--ranks runs Python only" in notebook.run("%%compile --ranks 2\n%time x + 1").error
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_cell_on_two_engines(notebook: Notebook) -> None:
     cell = """

@@ -62,7 +62,7 @@ def test_kernel_runs_and_is_close_to_float64(kernel: kernel_list.Kernel) -> None
     calls[0]()
 
 
-@few(6)
+@few(3)
 @pytest.mark.parametrize("kernel", kernel_list.KERNELS, ids=lambda kernel: kernel.name)
 def test_kernel_compiles_for_a_chip_that_is_not_here(kernel: kernel_list.Kernel) -> None:
     pytest.importorskip("triton")
@@ -191,6 +191,7 @@ def test_corpus_script_runs_regions(tmp_path: Path) -> None:
     assert not _records("failure", tmp_path)
 
 
+@few(3)
 @pytest.mark.parametrize(
     ("what", "shape", "code"),
     [

@@ -151,7 +151,7 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
         why = "no lowering for this operator yet"
     mutated = _mutated_arguments(target)
     if mutated:
-        raise LoweringError(f"{target} changes its argument {mutated} in place")
+        raise LoweringError(f"{target} changes its argument {mutated} in place, and {why}")
     copying = _copying_form(target)
     if copying is not None:
         copies = [item.contiguous() for item in fake] if isinstance(fake, list | tuple) else fake.contiguous()

@@ -84,6 +84,7 @@ def _lower(graph: Graph, lines: int) -> Graph:
     return replace(graph, nodes=tuple(map(moved, graph.nodes)))
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("warm", ["autograd-hit", "graph-hit"])
 def test_a_warm_compile_in_another_process_shows_what_the_cold_one_did(

@@ -124,6 +124,7 @@ def survives(executor: Executor, tmp_path: Path) -> None:
     assert not any("gone" in note for note in found.notes)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_dask_cluster_survives_the_loss_of_a_worker(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 
 import nbcompile
+from tests.nightly import few
 
 Tensor = torch.Tensor
 MADE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -83,6 +84,7 @@ def check(made: str, update: str, reader: str, **options: object) -> None:
     torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-5, msg=lambda text: f"{what}: {text}")
 
 
+@few(10)
 @pytest.mark.parametrize("reader", READERS)
 def test_a_spread_of_pairs(reader: str) -> None:
     start = list(READERS).index(reader) * FEW

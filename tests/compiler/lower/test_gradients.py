@@ -16,7 +16,7 @@ import torch
 from nbcompile.compiler.lower.registry import registry
 from tests.compiler.lower.contest import Case, Finding, contest
 from tests.compiler.lower.gradient_cases import cases_of, cases_of_lowering, database
-from tests.nightly import one_in
+from tests.nightly import few, one_in
 
 # ATen keeps the gaps between an input's elements in the result; ours has none.
 _GAPS = r"result 0: strides"
@@ -51,6 +51,7 @@ def quiet():
     torch._dynamo.reset()
 
 
+@few(3)
 @pytest.mark.parametrize(("name",), one_in(110, database()))
 def test_operators_of_torch(name):
     found, _ = contest(cases_of(database()[name]))
@@ -60,6 +61,7 @@ def test_operators_of_torch(name):
 LOWERINGS = {str(target): entry for target, entry in registry().lowerings.items()}
 
 
+@few(4)
 @pytest.mark.parametrize(("name",), one_in(40, LOWERINGS))
 def test_lowerings(name):
     found, _ = contest(cases_of_lowering(LOWERINGS[name]))

@@ -12,6 +12,7 @@ from nbcompile.compiler.rewrite.log_softmax import write_out
 from nbcompile.compiler.stages import STEP_OF, AtenGraph
 from tests.compiler.capture.helpers import cell, compiled
 from tests.compiler.rewrite.test_channels_last import Graphs
+from tests.nightly import few
 
 aten = torch.ops.aten
 
@@ -77,6 +78,7 @@ def calls(graph: AtenGraph) -> list[fx.Node]:
 CASES = [loss, smoothed, weighted, likelihoods, first_dim, returned, divergence, widened]
 
 
+@few(16)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("fn", CASES)
 def test_results_and_gradients(fn, dtype):

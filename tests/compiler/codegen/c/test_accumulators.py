@@ -37,7 +37,7 @@ OF_TRUTHS: dict[str, Callable[..., Tensor]] = {
 OF_NUMBERS = {**OF_TRUTHS, "prod": torch.prod, "argmax": torch.argmax, "argmin": torch.argmin}
 
 
-@few(10)
+@few(4)
 @pytest.mark.parametrize("interpret", (False, True), ids=("c", "triton"))
 @pytest.mark.parametrize("expression", (*TRUTHS, *NUMBERS))
 def test_reductions(expression: str, interpret: bool) -> None:

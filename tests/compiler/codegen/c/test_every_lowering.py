@@ -18,6 +18,7 @@ from nbcompile.compiler.lower.registry import Lowering, registry
 from nbcompile.compiler.stages import AtenGraph
 from tests.compiler.codegen.running import compile_aten
 from tests.compiler.lower.harness import as_list, compare
+from tests.nightly import few
 
 
 def graph_of_samples(entry: Lowering) -> tuple[AtenGraph, list[torch.Tensor], list[Any], list[Any]]:
@@ -105,6 +106,7 @@ def _wide(value: Any) -> Any:
     return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
 
 
+@few(200)
 @pytest.mark.parametrize("target", [t for t, e in registry().lowerings.items() if e.samples], ids=str)
 def test_generated_code_agrees_with_eager(target):
     entry = registry().lowerings[target]

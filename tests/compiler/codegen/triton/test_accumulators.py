@@ -12,6 +12,7 @@ from nbcompile.compiler.codegen.triton.expressions import HELPERS, POINTER_TYPES
 from nbcompile.compiler.loop_ir.interpret import _reduce
 from nbcompile.compiler.loop_ir.philox import uniform
 from tests.compiler.codegen.triton.test_expressions import DEVICES, File
+from tests.nightly import few
 
 triton = pytest.importorskip("triton")
 
@@ -119,6 +120,7 @@ def test_reductions_agree_with_torch(dtype, device, tmp_path):
     assert not wrong, "\n".join(wrong)
 
 
+@few(1)
 @pytest.mark.parametrize("target", CHIPS)
 def test_reductions_compile(target, tmp_path):
     made = 0

@@ -21,6 +21,7 @@ from tests.compiler.codegen.triton_running import (
     run_interpreted,
 )
 from tests.compiler.lower.harness import compare
+from tests.nightly import few
 
 SAMPLED = [target for target, entry in registry().lowerings.items() if entry.samples]
 
@@ -30,6 +31,7 @@ def representative(source: KernelSource) -> KernelText | None:
     return source.kernels[0] if source.kernels else None
 
 
+@few(150)
 @pytest.mark.parametrize("target", SAMPLED, ids=str)
 def test_kernels_agree_with_eager_and_compile(target, nightly):
     entry = registry().lowerings[target]

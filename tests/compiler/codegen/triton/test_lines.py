@@ -12,6 +12,7 @@ from tests.compiler.codegen.running import aten_of
 from tests.compiler.codegen.triton.test_nests import coarsest, near
 from tests.compiler.codegen.triton_running import generated, run_interpreted, small_chip, titles
 from tests.compiler.lower.harness import as_list
+from tests.nightly import few
 
 LINES = "split rows, lanes apart"
 
@@ -35,6 +36,7 @@ def one_hot_loss(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
     return soft + hot * torch.tanh(x) * torch.sigmoid(x)
 
 
+@few(4)
 @pytest.mark.parametrize("columns", [80, 56, 129])
 @pytest.mark.parametrize("kind", ["mean", "amax", "sum"])
 def test_a_whole_reduced_line_by_line(kind, columns):

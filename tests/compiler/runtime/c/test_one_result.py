@@ -13,7 +13,7 @@ import torch.nn.functional as F
 import nbcompile
 from nbcompile.compiler.runtime.c import one_result
 from nbcompile.compiler.runtime.c.toolchain import find_toolchain
-from tests.nightly import one_in
+from tests.nightly import few, one_in
 
 UNARY = (
     "exp tanh erf log log1p sin cos expm1 exp2 log2 log10 erfc atan asin acos sinh cosh asinh atanh tan "
@@ -41,6 +41,7 @@ def results(
     return found
 
 
+@few(8)
 @pytest.mark.parametrize(
     ("name", "dtype"), one_in(3, (*UNARY, *BINARY), (torch.float32, torch.float64)), ids=str
 )
@@ -53,6 +54,7 @@ def test_one_number_has_one_result(name: str, dtype: torch.dtype) -> None:
     assert found.pop() == pytest.approx(wanted, rel=4 * torch.finfo(dtype).eps)
 
 
+@few(8)
 @pytest.mark.parametrize("shape", ((1, 2, 4), (3, 5, 17), (2, 33)), ids=str)
 @pytest.mark.parametrize("activation", (F.mish, F.gelu, torch.tanh, torch.sigmoid, F.softplus))
 def test_some_element_is_the_largest(activation: Callable[..., torch.Tensor], shape: tuple[int, ...]) -> None:

@@ -51,7 +51,7 @@ def checked(
     return titles(source)
 
 
-@few(8)
+@few(3)
 @pytest.mark.parametrize(("name", "shape", "schedule"), one_in(3, SCANS, SHAPES, SCHEDULES))
 def test_each_schedule(name: str, shape: str, schedule: str) -> None:
     size, dim = SHAPES[shape]
@@ -295,6 +295,7 @@ def test_random_chains(seed: int) -> None:
 # -- whole compiles ------------------------------------------------------------------------------------
 
 
+@few(2)
 @pytest.mark.parametrize("limits", [{}, *SCHEDULES.values()], ids=["own", *SCHEDULES])
 def test_other_sizes(limits: dict[str, int], nightly: bool) -> None:
     def function(x):
@@ -338,7 +339,7 @@ def kernels_to_compile() -> Iterator[tuple[str, str, str]]:
                 yield name, shape, schedule
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize("kernel", one_in(3, kernels_to_compile()))
 def test_three_chips(kernel: tuple[str, str, str]) -> None:
     name, shape, schedule = kernel
