@@ -20,7 +20,6 @@ from tests.fuzz.program import Input, Program, Step
 from tests.fuzz.running import reduced
 from tests.fuzz.sanitizers import environment
 from tests.fuzz.write import test_source as source_of_test
-from tests.nightly import few
 
 ROOT = Path(__file__).parents[2]
 FAULTS = {
@@ -36,10 +35,9 @@ FAULTS = {
 }
 
 
-EACH_TIME = ("wrong_numbers", "drops_update", "copies_views")
+EACH_TIME = ("wrong_numbers",)
 
 
-@few(1)
 @pytest.mark.parametrize(
     "fault", [pytest.param(name, marks=() if name in EACH_TIME else pytest.mark.nightly) for name in FAULTS]
 )

@@ -276,3 +276,10 @@ def test_an_input_that_is_overwritten_and_returned_is_compiled_for_all_sizes() -
         torch.testing.assert_close(found, more(y))
         assert found[0] is x
         assert run.ran_compiled, run.eager_reason
+
+
+def test_why_an_input_cannot_be_overwritten_is_said() -> None:
+    run = nbcompile.compile(lambda x: x.mul_(2), options={"cache": False})
+    x = torch.ones(3, dtype=torch.complex64)
+    assert torch.equal(run(x), torch.full((3,), 2, dtype=torch.complex64))
+    assert "changes its argument self in place, and no native loops for complex64" in str(run.eager_reason)
