@@ -109,6 +109,8 @@ def check(program: Program, target: Target) -> Verdict:
             also |= as_on_the_cpu(found, program, got)
         verdict.torch = [item for item in found if item.identity in also]
         verdict.failures += [item for item in found if item.identity not in also]
+    if target.device == "cuda":
+        torch.cuda.synchronize()  # an error that nobody has met yet is not the next program's
     verdict.seconds = time.perf_counter() - start
     return verdict
 
@@ -242,6 +244,7 @@ def without_us(program: Program, target: Target) -> None:
     references = References(program, runner)
     for call in range(len(program.sizes)):
         references.noisy(call, more=True)
+        references.wide(call)
 
 
 class References:
@@ -278,6 +281,8 @@ class References:
             if not self.random:
                 try:
                     outcome = Runner(widened(self.program), self.runner.device).run(call)
+                except torch.AcceleratorError as error:
+                    raise EagerDiesError(str(error)[:120]) from error
                 except Exception:  # a program of other types need not be one that eager takes
                     outcome = None
             self._wide[call] = outcome

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.fuzz.check import Target, check
+from tests.fuzz.check import EagerDiesError, References, Target, check
 from tests.fuzz.compare import within
 from tests.fuzz.draw import draw
 from tests.fuzz.execute import Runner
@@ -97,6 +97,21 @@ def test_rounding_is_no_failure_and_the_same_size_elsewhere_is() -> None:
     off = Target(backend="tests.fuzz.broken:slightly_off")
     assert not check(_program("(v0 * 1000).sum() - (v0 * 1000).sum(0).sum()"), off).failures
     assert [item.kind for item in check(_program("v0.clone()", exact=True), off).failures] == ["values"]
+
+
+def test_a_gpu_that_dies_while_a_difference_is_judged_is_not_the_next_programs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In float64 an index may be another one, and lie outside: torch's process ends there, and says so."""
+    program = _program("v0.clone()")
+    references = References(program, Runner(program))
+
+    def dies(*_: object) -> None:
+        raise torch.AcceleratorError("CUDA error: device-side assert triggered", 710)
+
+    monkeypatch.setattr(Runner, "run", dies)
+    with pytest.raises(EagerDiesError):
+        references.wide(0)
 
 
 def test_a_few_integers_that_rounding_decides_are_no_failure() -> None:
