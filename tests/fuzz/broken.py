@@ -20,6 +20,14 @@ def wrong_numbers(graph: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
     return _patched(graph, {"sum": lambda x, *args, **kwargs: x.sum(*args, **kwargs) * 1.001})
 
 
+def spoils_its_process(graph: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
+    """Nothing is wrong with its results, but no other program can be drawn after them."""
+    from tests.fuzz import draw
+
+    draw._attempt = lambda *_: None  # type: ignore[assignment]
+    return graph.forward
+
+
 def wrong_edge(graph: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
     """The last element along the first axis of what torch.cat gives is a zero."""
 

@@ -155,7 +155,7 @@ class Rounding(TorchDispatchMode):
         of = value.detach() if magnitude is None or magnitude.shape != shape else magnitude
         if self.snaps and magnitude is not None and magnitude.shape == shape:
             small = value.detach().abs() <= 8 * eps * magnitude.abs()
-            value.masked_fill_(small, 0)
+            value.masked_fill_(small & value.detach().isfinite(), 0)  # infinite is no less than infinite
             return
         wide = of.to(torch.complex128 if of.is_complex() else torch.float64)
         off = (wide * error).to(value.dtype)

@@ -38,12 +38,14 @@ def work(request: dict[str, Any]) -> int:
     target = _target(request)
     prepare(target)
     parent = os.getppid()
-    for item in request["work"]:
+    for number, item in enumerate(request["work"]):
         if os.getppid() != parent:
             return 1
         print(json.dumps({"start": item["seed"]}), file=out)
         drawn = functools.partial(print, json.dumps({"drawn": item["seed"]}), file=out)
         found = outcome(item, request, target, drawn)
+        if found["status"] == "no program" and number:  # what ran before may have left torch in a bad way
+            os._exit(POISONED)
         print(json.dumps({"done": item["seed"], **found}), file=out)
         if found.get("poisoned"):
             os._exit(POISONED)
@@ -121,7 +123,7 @@ def outcome(
 
 
 POISONED = 86
-"""The exit status of a worker whose GPU has met an error: nothing works there any more."""
+"""The exit status of a worker in which nothing works any more, as where its GPU has met an error."""
 KNOWN: set[str] = set()
 """Kinds of torch's own differences that this process has reduced."""
 
@@ -276,11 +278,13 @@ def run(arguments: argparse.Namespace, script: Path, folder: Path) -> int:
 
 def _settled(worker: Worker, hung: bool, reduce: bool, tally: Tally) -> list[list[dict[str, Any]]]:
     """Tell of the program at which a worker ended; work that is left to do for it."""
+    item = next(item for item in worker.work if item["seed"] == worker.current)
+    if not worker.drawn and worker.done and worker.process.returncode == POISONED:
+        return [[item]]
     if not worker.drawn and not hung:
         tally.add({"done": worker.current, "status": "torch", "torch": ["eager dies"]})
         return []
     died = _death(worker, hung)
-    item = next(item for item in worker.work if item["seed"] == worker.current)
     if item.get("once"):
         tally.add({"done": worker.current, "status": "torch", "torch": died["kinds"]})
         return []

@@ -17,6 +17,7 @@ from tests.fuzz.compare import within
 from tests.fuzz.draw import draw
 from tests.fuzz.execute import Runner
 from tests.fuzz.program import Input, Program, Step
+from tests.fuzz.rounding import Rounding
 from tests.fuzz.running import reduced
 from tests.fuzz.sanitizers import environment
 from tests.fuzz.write import test_source as source_of_test
@@ -70,22 +71,24 @@ def test_a_seed_always_gives_the_same_program() -> None:
         assert Program.from_json(program.to_json()) == program
 
 
+def _run(out: Path, seeds: str, backend: str) -> subprocess.CompletedProcess[str]:
+    script = str(ROOT / "scripts" / "fuzz.py")
+    asked = ["--seeds", seeds, "--timeout", "10", "--backend", f"tests.fuzz.broken:{backend}"]
+    command = [sys.executable, script, *asked, "--out", str(out), "--jobs", "1"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+
+
+@pytest.mark.nightly
+def test_what_a_program_leaves_behind_is_not_the_next_programs(tmp_path: Path) -> None:
+    """The rest is tried in another process."""
+    run = _run(tmp_path / "out.jsonl", "4:7", "spoils_its_process")
+    assert run.returncode == 0 and "3 programs" in run.stdout, run.stdout + run.stderr
+
+
 @pytest.mark.nightly
 def test_workers_that_die_or_hang_are_failures(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    command = [
-        sys.executable,
-        str(ROOT / "scripts" / "fuzz.py"),
-        "--seeds",
-        "4:8",
-        "--timeout",
-        "10",
-        "--backend",
-        "tests.fuzz.broken:dies",
-        "--out",
-        str(out),
-    ]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+    run = _run(out, "4:8", "dies")
     assert run.returncode == 1, run.stdout + run.stderr
     assert "4 programs" in run.stdout
     kinds = {json.loads(line)["kinds"][0] for line in out.read_text().splitlines()}
@@ -179,6 +182,14 @@ def test_noise_leaves_exact_steps_alone() -> None:
     assert noisy.results[0].data_ptr() == noisy.inputs[0].data_ptr()
     assert not torch.equal(plain.results[1], noisy.results[1])
     torch.testing.assert_close(plain.results[1], noisy.results[1])
+
+
+def test_noise_takes_infinity_for_no_small_number() -> None:
+    """Else the gradient through ``log10`` of a norm of equal numbers, which is NaN, is one."""
+    x = torch.tensor([1.0, float("inf")])
+    with Rounding(1, 1.0):
+        total = x.sum()
+    assert total.isinf()
 
 
 def test_some_programs_have_no_arguments() -> None:
