@@ -342,7 +342,7 @@ class Tally:
         self.ops: set[str] = set()
 
     def add(self, message: dict[str, Any]) -> None:
-        self.programs += 1
+        self.programs += message["status"] != "no program"
         self.statuses[message["status"]] += 1
         self.kinds.update(message.get("kinds", ()) if message["status"] == "failure" else ())
         self.torch.update(message.get("torch", ()))
@@ -390,6 +390,7 @@ class Tally:
             f"{self.programs} programs of {self.steps} operations ({len(self.ops)} kinds), "
             f"{self.graphs} graphs, in {spent:.0f} s",
             f"  {self.statuses['failure']} failures",
+            *[f"  {none} seeds of which no program came" for none in (self.statuses["no program"],) if none],
             f"  {self.statuses['torch']} with differences that are torch's own",
             f"  {self.uncaptured} without a graph, {self.fell_back} where a graph ran eagerly, "
             f"{self.refused} that eager refused",

@@ -82,7 +82,7 @@ def _run(out: Path, seeds: str, backend: str) -> subprocess.CompletedProcess[str
 def test_what_a_program_leaves_behind_is_not_the_next_programs(tmp_path: Path) -> None:
     """The rest is tried in another process."""
     run = _run(tmp_path / "out.jsonl", "4:7", "spoils_its_process")
-    assert run.returncode == 0 and "3 programs" in run.stdout, run.stdout + run.stderr
+    assert "3 programs" in run.stdout and "no program" not in run.stdout, run.stdout + run.stderr
 
 
 @pytest.mark.nightly
