@@ -29,12 +29,6 @@ PARALLEL_WORK = 40_000  # scalar operations below which waking threads costs mor
 EVERY_BIT = (
     "every_bit"  # of generated code: a number with all bits set, of which the C compiler knows nothing
 )
-UNROLLED = 16  # trips of an inner loop up to which gcc -O3 may write it out
-# Where rows are so short that they are written out, gcc (12, at least) takes what they read under a condition
-# with one masked load for several of them, in the order of memory, whatever the order that they store it in.
-_WITHOUT_MASKS = (
-    '__attribute__((optimize("no-tree-loop-if-convert"))) // gcc mixes up masked loads of short rows'
-)
 RESERVED = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if int long "
     "register return short signed sizeof static struct switch typedef union unsigned void volatile while "
@@ -69,8 +63,6 @@ class KernelPrinter:
         self.checks_bounds = False
         self.hides_bits = False
         self.guards = 0  # around the expression that is being written
-        self.chooses = False  # whether to read at all, by a condition that no range decides
-        self.most_trips = 0  # of a loop over the last axis
         for item in values.stores:  # the memory has first claim on a buffer's name
             self.memory(item.buffer, write=True)
         self.reduced: dict[str, Expression] = {}  # finished results of rows
@@ -137,11 +129,8 @@ class KernelPrinter:
             self.guards += 1
             inside, outside = (self.code(arg, scope).operand for arg in value.args)
             self.guards -= 1
-            self._note_choice(value.args, scope)
             return loose(f"{test} ? {inside} : {outside}", value.dtype)
         args = [self.code(arg, scope) for arg in value.args]
-        if value.op == "where":
-            self._note_choice(value.args[1:], scope)
         return self.writer.op(value.op, args, value.dtype)
 
     def guard_test(self, value: Value, scope: Scope) -> str:
@@ -273,27 +262,13 @@ class KernelPrinter:
 
     # -- loops -----------------------------------------------------------------------------------
 
-    def _note_choice(self, arms: Iterable[Value], scope: Scope) -> None:
-        self.chooses = self.chooses or any(
-            value.kind == "load" and value.number not in scope for value in walk_values(arms)
-        )
-
-    def attributes(self) -> list[str]:
-        """What has to be said before the function, when its loops have been printed."""
-        written_out = len(self.values.nest.axes) > 1 and 0 < self.most_trips <= UNROLLED
-        return [_WITHOUT_MASKS] if self.chooses and written_out else []
-
     def for_(
         self, axis: Axis, piece: tuple[int, int] | None = None, part: Part | None = None,
         between: tuple[str, str] | None = None,
     ) -> None:  # fmt: skip
         """Open the loop over an axis, over a ``piece`` of it, or ``between`` two names."""
-        local, size = self.axis_names[axis.text], axis.extent.constant
+        local = self.axis_names[axis.text]
         low, high = between or (("0", self.extent(axis)) if piece is None else map(str, piece))
-        if axis in self.values.nest.axes[-1:]:
-            trips = piece[1] - piece[0] if piece is not None else size
-            unknown = between is not None or trips is None
-            self.most_trips = max(self.most_trips, UNROLLED + 1 if unknown else trips or 0)
         self.out.open(f"for (long {local} = {low}; {local} < {high}; {local}++)", axes=(axis,), part=part)
 
     def extent(self, axis: Axis) -> str:

@@ -101,8 +101,8 @@ class Nests(KernelPrinter):
             f"{item.type} {'' if item.kind == 'size' else '*'}{item.name}" for item in parameters
         )
         whole = Lines()
-        for line in (*(f"// {line}" for line in comment), *self.attributes()):
-            whole.add(line)
+        for line in comment:
+            whole.add(f"// {line}")
         whole.add(f"void {symbol}({signature}) {{")
         if self.hides_bits:
             whole.add(

@@ -18,7 +18,6 @@ import hashlib
 import importlib.util
 import os
 import platform
-import re
 import shlex
 import shutil
 import subprocess
@@ -29,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from nbcompile.compiler.runtime.c.if_conversion import WITHOUT_IF_CONVERSION, miscompiles
 from nbcompile.compiler.runtime.c.one_result import widest, with_one_result
 from nbcompile.errors import OUR_BUG, ToolchainError
 
@@ -88,21 +88,27 @@ class Toolchain:
         """Everything about the toolchain that can change a binary: a part of every cache key."""
         return (*self.command, self.version, self.processor, *self.flags, *self.libraries)
 
-    def compile(self, source: str, out: Path, extra: Sequence[str] = (), *, timeout: float = TIMEOUT) -> None:
+    def compile(
+        self, source: str, out: Path, extra: Sequence[str] = (), *, timeout: float = TIMEOUT
+    ) -> tuple[str, ...]:
         """Compile C text to the shared library ``out``, which appears whole or not at all.
 
-        ``timeout`` is in seconds. Raises ToolchainError with the compiler's first error line if the
+        ``timeout`` is in seconds. Returns the flags without which this compiler makes wrong code of that
+        text: it was built with them. Raises ToolchainError with the compiler's first error line if the
         compiler refuses, takes too long, has gone, or cannot write ``out``.
         """
         text = with_one_result(source, self.widest)
         arguments = [*self.flags, *extra, "-x", "c", "-"]
-        if self.kind != "gcc" or "reduction(" not in source:
-            return self._make(out, arguments, text, timeout)
+        if self.kind != "gcc":
+            self._make(out, arguments, text, timeout)
+            return ()
         with tempfile.TemporaryDirectory(prefix="nbcompile-") as folder:
             dump = Path(folder) / "ifcvt"
             self._make(out, [*arguments, f"-fdump-tree-ifcvt={dump}"], text, timeout)
-            if dump.exists() and reads_lanes_under_a_mask(dump.read_text(errors="replace")):
-                self._make(out, [*arguments, "-fno-tree-loop-if-convert"], text, timeout)
+            if not dump.exists() or not miscompiles(dump.read_text(errors="replace")):
+                return ()
+        self._make(out, [*arguments, *WITHOUT_IF_CONVERSION], text, timeout)
+        return WITHOUT_IF_CONVERSION
 
     def link(self, objects: Sequence[Path], out: Path, *, timeout: float = TIMEOUT) -> None:
         """Link object files (made by :meth:`compile` with ``-c``) to the shared library ``out``; raises
@@ -133,20 +139,6 @@ class Toolchain:
             raise ToolchainError(f"cannot make {out}: {error.strerror or error}.") from error
         finally:
             partial.unlink(missing_ok=True)
-
-
-def reads_lanes_under_a_mask(dump: str) -> bool:
-    """Whether gcc is about to miscompile a loop, by what ``-fdump-tree-ifcvt`` prints of it.
-
-    ``omp simd reduction`` keeps a copy of each sum a lane, in an array without a name. Where a sum is added
-    to on one path only (a count of what is not NaN, after a rounding that asked the same), gcc (12 and 13,
-    at least) loads from that array under a mask, does not see then that it is the lane's own copy, and reads
-    beyond."""
-    for function in dump.split(";; Function ")[1:]:
-        lanes = set(re.findall(r"(_\d+) = &D\.\d+\[", function))
-        if lanes & set(re.findall(r"\.MASK_(?:LOAD|STORE) \((_\d+)", function)):
-            return True
-    return False
 
 
 def find_toolchain() -> Toolchain:

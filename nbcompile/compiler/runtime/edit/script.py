@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -108,7 +110,9 @@ if __name__ == "__main__":
 
 def _c_script(kernel: KernelText, calls: Sequence[KernelCall], memory: _Memory) -> str:
     source = calls[0].source
-    toolchain = find_toolchain()
+    toolchain, text = find_toolchain(), source.file_of((kernel,))
+    with tempfile.TemporaryDirectory(prefix="nbcompile-") as folder:
+        needed = toolchain.compile(text, Path(folder) / "kernel.so", EXTRA_FLAGS)
     runs = []
     for call in calls:
         names = next(item.parameters for item in source.entry_points if item.symbol == call.symbol)
@@ -137,9 +141,9 @@ def _c_script(kernel: KernelText, calls: Sequence[KernelCall], memory: _Memory) 
             'DEVICE = "cpu"',
             "ROUNDS = 200",
             f"COMPILER = shlex.split(os.environ.get('CC', '')) or {list(toolchain.command)!r}",
-            f"FLAGS = {[*toolchain.flags, *EXTRA_FLAGS]!r}",
+            f"FLAGS = {[*toolchain.flags, *EXTRA_FLAGS, *needed]!r}",
             f"LIBRARIES = {list(toolchain.libraries)!r}",
-            f"SOURCE = {_quoted(source.file_of((kernel,)))}",
+            f"SOURCE = {_quoted(text)}",
             "",
             _C_BUILD,
             _EXAMPLE,

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nbcompile.compiler.runtime.c.toolchain import find_toolchain, reads_lanes_under_a_mask
+from nbcompile.compiler.runtime.c.if_conversion import WITHOUT_IF_CONVERSION, miscompiles
+from nbcompile.compiler.runtime.c.toolchain import find_toolchain
 
 COUNT = """
 void count(const unsigned char *kept, const unsigned short *v, long *out) {
@@ -25,6 +26,15 @@ void count(const unsigned char *kept, const unsigned short *v, long *out) {
   }
   out[0] = sum_1;
   out[1] = (long)sum_2;
+}
+"""
+SHORT_ROWS = """
+void choose(const float *a, const float *b, float *chosen) {
+  for (long i = 0; i < 5; i++)
+    for (long j = 0; j < 5; j++) {
+      const float a_ = a[i*5 + j];
+      chosen[i*5 + j] = a_ > 0.0f ? b[i*5 + j] : a_;
+    }
 }
 """
 BF16 = """
@@ -56,10 +66,46 @@ def test_a_count_beside_a_sum(tmp_path: Path) -> None:
 @pytest.mark.parametrize("verb", ["LOAD", "STORE"])
 def test_what_gcc_prints(verb: str) -> None:
     body = f"  _12 = &D.5688[_25];\n  pretmp_141 = .MASK_{verb} (_12, 64B, _38);\n"
-    assert reads_lanes_under_a_mask(f"\n;; Function k (k, funcdef_no=2)\n{body}")
-    assert not reads_lanes_under_a_mask(f"\n;; Function k (k)\n{body.replace('&D.5688', '&kept')}")
+    assert miscompiles(f"\n;; Function k (k, funcdef_no=2)\n{body}")
+    assert not miscompiles(f"\n;; Function k (k)\n{body.replace('&D.5688', '&kept')}")
     apart = body.replace("  pretmp", "\n;; Function other (other)\n  pretmp")
-    assert not reads_lanes_under_a_mask(f"\n;; Function k (k)\n{apart}")
+    assert not miscompiles(f"\n;; Function k (k)\n{apart}")
+
+
+def test_short_rows_of_which_some_elements_are_read(tmp_path: Path) -> None:
+    """gcc 12.2 takes the neighbours' masks for one (PR tree-optimization/114375)."""
+    out = tmp_path / "choose.so"
+    toolchain = find_toolchain()
+    needed = toolchain.compile(SHORT_ROWS, out)
+    assert needed == (WITHOUT_IF_CONVERSION if toolchain.kind == "gcc" else ())
+    a, b, chosen = (ctypes.c_float * 25)(), (ctypes.c_float * 25)(), (ctypes.c_float * 25)()
+    a[:], b[:] = [i * 7 % 11 - 5.5 for i in range(25)], range(100, 125)
+    ctypes.CDLL(str(out)).choose(a, b, chosen)
+    assert list(chosen) == [y if x > 0 else x for x, y in zip(a, b)]
+
+
+def _neighbours(apart: int, step: int, block: str = "") -> str:
+    return f"""
+;; Function k (k)
+  <bb 3> [local count: 178992760]:
+  # i_11 = PHI <i_14(15), 0(39)>
+  _26 = (long unsigned int) i_11;
+  _27 = _26 * 4;
+  _30 = v0_17(D) + _27;
+  a_31 = .MASK_LOAD (_30, 32B, _119);
+{block}
+  _118 = _27 + {apart};
+  _44 = v0_17(D) + _118;
+  b_45 = .MASK_LOAD (_44, 32B, _122);
+  i_14 = i_11 + {step};
+"""
+
+
+def test_neighbours_are_less_than_a_turn_of_the_loop_apart() -> None:
+    assert miscompiles(_neighbours(4, 5)) and miscompiles(_neighbours(16, 5))
+    assert not miscompiles(_neighbours(4, 1))  # a window that is moved along
+    assert not miscompiles(_neighbours(20, 5))
+    assert not miscompiles(_neighbours(4, 5, "\n  <bb 4> [local count: 1]:\n"))
 
 
 def test_halves_that_are_chosen_are_assembled(tmp_path: Path) -> None:
