@@ -51,6 +51,11 @@ def copies_views(graph: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
     return lambda *args: tuple(_each(graph.forward(*args), torch.clone))
 
 
+def shares_copies(graph: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
+    """A clone is what it was made of."""
+    return _patched(graph, {"clone": lambda x, *args, **kwargs: x})
+
+
 def other_strides(graph: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
     """Results that are no views come with the strides of a plain tensor."""
 

@@ -134,16 +134,11 @@ def torchs_own(
             also |= set(without_us)
     if any(runner.is_laid_out_otherwise(call) for call in range(len(program.sizes))):
         also |= {item.identity for item in found if "values" in item.kind or item.kind == "generator"}
-    for item in found:
-        if item.kind == "strides" and item.identity not in also:
-            number = int(item.place.removeprefix("result "))
-            calls = range(len(program.sizes))
-            results = [(runner.fake_results(call), expected[call].results) for call in calls]
-            if any(
-                isinstance(fakes[number], torch.Tensor)
-                and seen_strides(fakes[number]) != seen_strides(real[number])
-                for fakes, real in results
-            ):
+    told = [item for item in found if item.kind in ("strides", "alias-made") and item.identity not in also]
+    if told:
+        calls = [(runner.fake_results(call), expected[call].results) for call in range(len(program.sizes))]
+        for item in told:
+            if any(_as_told(item, fakes, real) for fakes, real in calls):
                 also |= {item.identity, ("values", item.place)}
     left = {item.identity: item.note for item in found if item.kind == "strides"}
     if any(identity not in also for identity in left):
@@ -151,6 +146,18 @@ def torchs_own(
         same = (item for item in compare_calls(expected, theirs, references) if item.kind == "strides")
         also |= {item.identity for item in same if item.note == left.get(item.identity)}
     return also
+
+
+def _as_told(item: Difference, fakes: Sequence[Any], real: Sequence[Any]) -> bool:
+    """Whether fake tensors already have strides that real ones do not, or share memory (a ``reshape`` of such
+    strides is a view of one, and a copy of the other)."""
+    places = [int(place.removeprefix("result ")) for place in item.place.split(" and ") if "result" in place]
+    shown = [fakes[place] for place in places]
+    if not all(isinstance(fake, torch.Tensor) for fake in shown):
+        return False
+    if item.kind == "strides":
+        return seen_strides(shown[0]) != seen_strides(real[places[0]])
+    return len(shown) == 2 and torch._C._is_alias_of(*shown)
 
 
 def as_on_the_cpu(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -190,6 +191,20 @@ def test_noise_takes_infinity_for_no_small_number() -> None:
     with Rounding(1, 1.0):
         total = x.sum()
     assert total.isinf()
+
+
+def test_a_reshape_that_shows_a_fake_tensor_is_torchs() -> None:
+    """Fake tensors of two types are added in another order of memory, in which the reshape is no copy."""
+    mixed = "torch.add(v0.permute(2, 0, 1), torch.ones(1, 15, 2, dtype=torch.int16), alpha=2)"
+    steps = (Step("add", mixed, ("v1",)), Step("reshape", "v1.reshape(-1)", ("v2",)))
+    program = Program(0, (Input("v0", "(1, 2, 12)", "int64"),), steps, ("v1", "v2"))
+    verdict = check(program, Target("cpu"))
+    assert not verdict.failures
+    assert {item.kind for item in verdict.torch} == {"strides", "alias-made"}
+    clone = (Step("add", "v0 + 1", ("v1",)), Step("clone", "v1.clone()", ("v2",)))
+    shared = Target(backend="tests.fuzz.broken:shares_copies")
+    failures = check(dataclasses.replace(program, steps=clone), shared).failures
+    assert [item.kind for item in failures] == ["alias-made"]
 
 
 def test_some_programs_have_no_arguments() -> None:
