@@ -46,7 +46,7 @@ UNARY = {
     "power_half": ("{x} ** 0.5", 0.01, 1e5),
     "power_minus": ("{x} ** -2", 0.1, 99),
     "softplus": "F.softplus({x})",
-    "gelu": "F.gelu({x})",
+    "gelu": "F.gelu({x}.clamp(max=1e30))",  # torch 2.13's own kernel makes NaN of infinity
     "gelu_tanh": "F.gelu({x}, approximate='tanh')",
     "silu": "F.silu({x})",
     "mish": "F.mish({x})",
