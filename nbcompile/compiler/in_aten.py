@@ -10,6 +10,8 @@ import sympy
 import torch
 from torch import fx
 
+from nbcompile.errors import LaunchError
+
 aten = torch.ops.aten
 
 
@@ -33,11 +35,21 @@ def in_aten(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
     return call
 
 
-def restride(tensor: torch.Tensor | None, strides: tuple[int, ...]) -> torch.Tensor | None:
-    """``tensor`` with the strides its graph was compiled for; copied only if a library call laid it
-    out otherwise (the stride of an extent of 1 does not matter)."""
+def as_traced(
+    tensor: torch.Tensor | None, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype
+) -> torch.Tensor | None:
+    """What a library call gave, as the kernels that read it take it to be: fake tensors are at times told
+    another dtype or other strides than a real call gives. Raises LaunchError where its shape is another."""
     if tensor is None:  # attention in inference leaves out what only a gradient needs
         return None
+    if tensor.shape != shape:
+        raise LaunchError(f"a library call gave {list(tensor.shape)}, and was traced as {list(shape)}")
+    return restride(tensor if tensor.dtype is dtype else tensor.to(dtype), strides)
+
+
+def restride(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """``tensor`` with the strides its graph was compiled for; copied only if a library call laid it
+    out otherwise (the stride of an extent of 1 does not matter)."""
     if (
         tensor.stride() == strides
         or all(
@@ -126,7 +138,9 @@ def _restriding(
     def laid_out(result: Any, *sizes: Any) -> Any:
         results = result if isinstance(result, tuple | list) else [result]
         pairs = zip(results, numbers(*map(int, sizes)), strict=True)
-        made = [item if strides is None else restride(item, strides) for item, strides in pairs]
+        made = [
+            item if item is None or strides is None else restride(item, strides) for item, strides in pairs
+        ]
         return made if isinstance(result, tuple | list) else made[0]
 
     return laid_out

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import nbcompile
-from nbcompile.compiler.in_aten import in_aten
+from nbcompile.compiler.in_aten import as_traced, in_aten
+from nbcompile.errors import LaunchError
 
 
 def test_results_lie_as_traced() -> None:
@@ -50,3 +52,15 @@ def test_a_view_of_such_a_result_in_a_graph_that_is_not_compiled() -> None:
         torch.testing.assert_close(run(one, at), f(two, other))
         torch.testing.assert_close(one, two)
         torch.testing.assert_close(at, other)
+
+
+def test_what_a_library_gives_is_as_it_was_traced() -> None:
+    """Kernels that read it go by the traced dtype and strides, and would read beyond a shorter one."""
+    x = torch.arange(6.0).view(2, 3)
+    assert as_traced(x, (2, 3), (3, 1), torch.float32) is x
+    wide = as_traced(x, (2, 3), (1, 2), torch.float64)
+    assert wide is not None and wide.dtype == torch.float64 and wide.stride() == (1, 2)
+    assert torch.equal(wide.float(), x)
+    assert as_traced(None, (2, 3), (3, 1), torch.float32) is None
+    with pytest.raises(LaunchError, match=r"gave \[2, 3\], and was traced as \[4, 3\]"):
+        as_traced(x, (4, 3), (3, 1), torch.float32)

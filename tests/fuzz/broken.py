@@ -56,6 +56,11 @@ def shares_copies(graph: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
     return _patched(graph, {"clone": lambda x, *args, **kwargs: x})
 
 
+def grows(graph: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
+    """Every result has an axis more."""
+    return lambda *args: tuple(_each(graph.forward(*args), lambda x: x[None]))
+
+
 def other_strides(graph: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
     """Results that are no views come with the strides of a plain tensor."""
 

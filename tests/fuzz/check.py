@@ -134,7 +134,11 @@ def torchs_own(
             also |= set(without_us)
     if any(runner.is_laid_out_otherwise(call) for call in range(len(program.sizes))):
         also |= {item.identity for item in found if "values" in item.kind or item.kind == "generator"}
-    told = [item for item in found if item.kind in ("strides", "alias-made") and item.identity not in also]
+    told = [
+        item
+        for item in found
+        if item.kind in ("shape", "strides", "alias-made") and item.identity not in also
+    ]
     if told:
         calls = [(runner.fake_results(call), expected[call].results) for call in range(len(program.sizes))]
         for item in told:
@@ -149,12 +153,14 @@ def torchs_own(
 
 
 def _as_told(item: Difference, fakes: Sequence[Any], real: Sequence[Any]) -> bool:
-    """Whether fake tensors already have strides that real ones do not, or share memory (a ``reshape`` of such
-    strides is a view of one, and a copy of the other)."""
+    """Whether fake tensors already have a shape or strides that real ones do not (``pixel_unshuffle`` of no
+    elements), or share memory (a ``reshape`` of such strides is a view of one, and a copy of the other)."""
     places = [int(place.removeprefix("result ")) for place in item.place.split(" and ") if "result" in place]
     shown = [fakes[place] for place in places]
     if not all(isinstance(fake, torch.Tensor) for fake in shown):
         return False
+    if item.kind == "shape":
+        return shown[0].shape != real[places[0]].shape
     if item.kind == "strides":
         return seen_strides(shown[0]) != seen_strides(real[places[0]])
     return len(shown) == 2 and torch._C._is_alias_of(*shown)

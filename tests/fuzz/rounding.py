@@ -159,6 +159,11 @@ class Rounding(TorchDispatchMode):
             return
         wide = of.to(torch.complex128 if of.is_complex() else torch.float64)
         off = (wide * error).to(value.dtype)
+        if not value.is_complex():  # below the normal numbers, units have one size
+            limits = torch.finfo(value.dtype)
+            unit = (random * self.size).round().to(value.device) * limits.tiny * limits.eps
+            subnormal = (value.detach() != 0) & (value.detach().abs() < limits.tiny)
+            off = torch.where(subnormal, unit.to(value.dtype), off)
         value.add_(torch.where(off.isfinite() & value.isfinite(), off, torch.zeros_like(off)))
 
 

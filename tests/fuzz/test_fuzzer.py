@@ -207,6 +207,24 @@ def test_a_reshape_that_shows_a_fake_tensor_is_torchs() -> None:
     assert [item.kind for item in failures] == ["alias-made"]
 
 
+def test_a_shape_that_only_fake_tensors_have_is_torchs() -> None:
+    steps = (Step("pixel_unshuffle", "F.pixel_unshuffle(v0, 2)", ("v1",)),)
+    program = Program(0, (Input("v0", "(0, 2, 2)", "float32"),), steps, ("v1",))
+    verdict = check(program, Target("cpu"))
+    assert not verdict.failures and [item.kind for item in verdict.torch] == ["shape"]
+    grown = Target(backend="tests.fuzz.broken:grows")
+    assert [item.kind for item in check(_program("v0 + 1"), grown).failures] == ["shape"]
+
+
+def test_noise_is_as_large_as_what_subnormal_numbers_round() -> None:
+    x = torch.full((100,), 2.0**-12, dtype=torch.float16)
+    with Rounding(0, 1.0):
+        made = x * x * 3
+    assert {round(float(unit)) for unit in made * 2.0**24} >= {2, 3, 4}
+    with Rounding(0, 1.0):
+        assert not (x * 0).any()
+
+
 def test_some_programs_have_no_arguments() -> None:
     programs = [draw(seed) for seed in (60, 80)]
     for program in programs:

@@ -20,12 +20,12 @@ from torch._dynamo.exc import TorchDynamoException
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nbcompile.compiler import passes
+from nbcompile.compiler.capture import tangents
 from nbcompile.compiler.capture.decompositions import Table, decompositions
 from nbcompile.compiler.capture.fixed_sizes import fix_sizes
 from nbcompile.compiler.capture.graph_record import record_nodes
 from nbcompile.compiler.capture.lost_updates import updated_number
 from nbcompile.compiler.capture.origins import Origins
-from nbcompile.compiler.capture.tangents import with_memory
 from nbcompile.compiler.in_aten import in_aten
 from nbcompile.compiler.rewrite.channels_last import run_channels_last
 from nbcompile.compiler.rewrite.devices import gather
@@ -282,7 +282,7 @@ class _Trace:
             return _boxed(in_aten(module))
         if compiled.from_cache:
             self.recorder.from_cache.add(aten.id)
-        return _boxed(with_memory(compiled.call, module) if suffix == "bw" else compiled.call)
+        return _boxed(tangents.as_traced(compiled.call, module) if suffix == "bw" else compiled.call)
 
     def _compiled(self, aten: AtenGraph) -> CompiledModule:
         try:

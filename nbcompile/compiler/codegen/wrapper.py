@@ -19,7 +19,7 @@ OUT_VARIANTS = {
 """Products that write into memory of ours rather than allocate."""
 
 _TAKEN = frozenset(
-    "torch args empty restride view as_result aligned status check call constants".split()
+    "torch args empty as_traced view as_result aligned status check call constants".split()
 ) | frozenset(OUT_VARIANTS.values())
 
 
@@ -29,7 +29,7 @@ def print_wrapper(
     """Source of ``call(args)``, and for each kernel and library call its id and the line, from 1, where its
     part begins (the last one's ends before the line that returns). C kernels are given addresses, Triton's
     the tensors. It expects in its globals: the kernels by symbol, library functions by call id (dots as
-    underscores), ``constants``, ``empty``, ``view``, ``as_result``, ``restride``, ``aligned``, ``check``."""
+    underscores), ``constants``, ``empty``, ``view``, ``as_result``, ``as_traced``, ``aligned``, ``check``."""
     wrapper = _Wrapper(program, kernels, language)
     return wrapper.print(), tuple(wrapper.steps)
 
@@ -134,9 +134,12 @@ class _Wrapper:
             self.lines.append(f"{self.name(name)} = constants[{name!r}]")
 
     def _allocate(self, buffer: Buffer) -> None:
-        shape = _tuple(map(python_index, buffer.shape))
-        strides = _tuple(map(python_index, buffer.strides))
-        self.lines.append(f"{self.name(buffer.name)} = empty({shape}, {strides}, {buffer.dtype})")
+        self.lines.append(f"{self.name(buffer.name)} = empty({self._described(buffer)})")
+
+    def _described(self, buffer: Buffer) -> str:
+        """Shape, strides and dtype, as arguments."""
+        shape, strides = (_tuple(map(python_index, item)) for item in (buffer.shape, buffer.strides))
+        return f"{shape}, {strides}, {buffer.dtype}"
 
     def _kernel(self, group: Group) -> None:
         printed = self.kernels[group.id]
@@ -179,9 +182,9 @@ class _Wrapper:
         left = names[0] if call.single else f"{', '.join(names)}{',' if len(names) == 1 else ''}"
         self.lines.append(f"{left} = {function}({', '.join(args)})")
         for item in call.outputs:
-            if item is not None and item.shape and self._is_read(item.name):
+            if item is not None and self._is_read(item.name):
                 name = self.name(item.name)
-                self.lines.append(f"{name} = restride({name}, {_tuple(map(python_index, item.strides))})")
+                self.lines.append(f"{name} = as_traced({name}, {self._described(item)})")
 
     def _is_read(self, name: str) -> bool:
         """Whether anybody reads a value again: a later part, or the caller."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from nbcompile.compiler.in_aten import in_aten, restride
+from nbcompile.compiler.in_aten import as_traced, in_aten
 from nbcompile.compiler.runtime.c.toolchain import Toolchain
 from nbcompile.compiler.runtime.layout import flat
 from nbcompile.compiler.runtime.pool import POOL
@@ -215,7 +215,7 @@ def _scope(
         "empty": empty or POOL.empty_strided,
         "view": view,
         "as_result": as_result,
-        "restride": restride,
+        "as_traced": as_traced,
         "aligned": aligned,
         "status": ctypes.addressof(flag),
         "check": check,

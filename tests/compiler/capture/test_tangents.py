@@ -46,3 +46,15 @@ def test_zeros_that_autograd_makes_within_a_graph() -> None:
     x = torch.randn(4, requires_grad=True)
     assert torch.equal(torch.autograd.grad(run(x).sum(), x)[0], torch.zeros(4))
     assert run.ran_compiled, run.eager_reason
+
+
+def test_a_gradient_of_another_dtype_than_fake_tensors_are_told() -> None:
+    """Fake tensors say that the number counts for the dtype; backward would read float32 as float64, beyond
+    its end."""
+    torch._dynamo.reset()
+    number = torch.tensor(1.5, dtype=torch.float64)
+    run = nbcompile.compile(lambda x: torch.block_diag(number, x) * 2, options={"cache": False})
+    x, weights = torch.randn(3, requires_grad=True), torch.randn(2, 4)
+    (found,) = torch.autograd.grad(run(x), x, weights)
+    assert torch.equal(found, weights[1, 1:] * 2)
+    assert run.ran_compiled, run.eager_reason
