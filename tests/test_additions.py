@@ -72,11 +72,11 @@ class Alone(Schedule):
 
 PRINTER = '''"""What one program does."""
 
-from nbcompile.compiler.codegen.triton.nests import Nest
+from nbcompile.compiler.codegen.triton.nests import TritonNest
 from nbcompile.compiler.stages import Config
 
 
-class AloneNest(Nest):
+class AloneNest(TritonNest):
     """No axes: there is nothing to hand out."""
 
     def write(self) -> None:
@@ -169,9 +169,9 @@ ADDITIONS = [
             },
             "compiler/codegen/triton/schedules/alone.py": PRINTER,
             "compiler/codegen/triton/schedules/__init__.py": {
-                "from nbcompile.compiler.codegen.triton.nests import Nest\n": IMPORT_PRINTER
+                "from nbcompile.compiler.codegen.triton.nests import TritonNest\n": IMPORT_PRINTER
                 + IMPORT_SCHEDULE,
-                "PRINTERS: dict[type[Schedule], type[Nest] | Any] = {\n": "    Alone: AloneNest,\n",
+                "PRINTERS: dict[type[Schedule], type[TritonNest] | Any] = {\n": "    Alone: AloneNest,\n",
             },
         },
         """

@@ -23,7 +23,6 @@ MANY_PARAMETERS = {
     "bench/captures/captures.py:captures", "bench/export/export.py:export", "bench/sweep/running.py:sweep",
     "testing.py:__call__",
 }  # fmt: skip
-MOST_SHARED_NAMES = 6  # of public classes
 MOST_UNDESCRIBED = 240  # public functions of a module without a docstring
 
 
@@ -156,7 +155,7 @@ def test_nobody_takes_anothers_private_names() -> None:
 
 
 def test_one_name_for_one_thing() -> None:
-    assert len(shared_names(FILES)) <= MOST_SHARED_NAMES
+    assert shared_names(FILES) == set()
 
 
 def test_public_functions_say_what_they_do() -> None:

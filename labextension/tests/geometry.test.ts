@@ -1,12 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import type { Drawing, Group } from '../src/record/generated/scene';
+import type { Drawing, DrawnGroup } from '../src/record/generated/scene';
 import { boxAt, CLOSED_HEIGHT, edgeAt, FOOT, MARGIN, NODE_HEIGHT, place, ROW_GAP, TITLE_HEIGHT } from '../src/explorer/graph/geometry';
 
-function group(parts: Partial<Group>): Group {
+function group(parts: Partial<DrawnGroup>): DrawnGroup {
   return { id: 'g', parent: -1, label: 'g', kind: 'root', fate: '', note: '', open: true, width: 200, rows: [], edges: [], ...parts };
 }
 
-function drawing(groups: Group[]): Drawing {
+function drawing(groups: DrawnGroup[]): Drawing {
   return { graph: 'g0.fx', title: '', inner: '', groups, labels: [], fates: '', left_out: [], description: '' };
 }
 
@@ -97,7 +97,7 @@ describe('what is at a point', () => {
     expect(geometry.boxes[boxAt(geometry, ...middle(-1))]?.ref).toBe(-1);
     const [x, y] = middle(1);
     expect(geometry.boxes[boxAt(geometry, x - 30, y)]?.ref).toBe(-1);
-    const [root, kernel] = NESTED.groups as [Group, Group];
+    const [root, kernel] = NESTED.groups as [DrawnGroup, DrawnGroup];
     const modules = place(drawing([root, { ...kernel, kind: 'module' }]), new Set([1]));
     expect(boxAt(modules, x - 30, y)).toBe(-1);
     expect(modules.boxes[boxAt(modules, ...middle(-1))]?.ref).toBe(-1);

@@ -1,7 +1,7 @@
 // @vitest-environment happy-dom
 import { signal } from '@preact/signals';
 import { describe, expect, it } from 'vitest';
-import type { Drawing, Group } from '../src/record/generated/scene';
+import type { Drawing, DrawnGroup } from '../src/record/generated/scene';
 import { read } from '../src/record/read';
 import { place } from '../src/explorer/graph/geometry';
 import { overlay, type Overlay } from '../src/explorer/graph/overlays';
@@ -12,7 +12,7 @@ import { State } from '../src/explorer/state';
 const node = (id: string, kind: string, origins: string[] = [], more: object = {}): object => ({
   id, name: id.split('.').pop(), op: 'mul', kind, origins, shape: [4, 8], dtype: 'float32', bytes: 128, ...more,
 });
-const group = (parts: Partial<Group>): Group => ({
+const group = (parts: Partial<DrawnGroup>): DrawnGroup => ({
   id: '', parent: 0, label: '', kind: 'module', fate: 'fused', note: '', open: true, width: 100, rows: [], edges: [], ...parts,
 });
 const call = (id: string, bytes: number, predicted: number | null): object => ({

@@ -17,7 +17,7 @@ from nbcompile.record.packed import plain
 from nbcompile.record.provenance import Links
 from nbcompile.units import clip, finite
 from nbcompile.view.drawing.nesting import Drawing, drawings
-from nbcompile.view.drawing.pipeline_strip import Step, strip
+from nbcompile.view.drawing.pipeline_strip import StripStage, strip
 from nbcompile.view.drawing.roofline import Bound, Roofline, bound, roofline
 from nbcompile.view.facts import facts as fact
 from nbcompile.view.facts.cell_lines import Chip, cell_lines
@@ -100,7 +100,7 @@ class Scene:
     verdict: Verdict
     subtitle: str
     facts: tuple[str, ...]
-    strip: tuple[Step, ...]
+    strip: tuple[StripStage, ...]
     lines: tuple[SceneLine, ...]
     calls: tuple[Call, ...]
     drawings: tuple[Drawing, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from nbcompile.compiler.loop_ir.expr import TRANSCENDENTAL, Expr, Guard, Load, Op
+from nbcompile.compiler.loop_ir.expr import TRANSCENDENTAL, Expr, Guarded, Load, Op
 from nbcompile.compiler.loop_ir.index import ONE
 from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, hint_product
 
@@ -32,7 +32,7 @@ def steps(load: Load, reader: Loop) -> float:
 
 
 def _guarded(expr: Expr, load: Load) -> bool:
-    return any(isinstance(node, Guard) and load in set(node.inside.walk()) for node in expr.walk())
+    return any(isinstance(node, Guarded) and load in set(node.inside.walk()) for node in expr.walk())
 
 
 def many_loads(loop: Loop) -> bool:

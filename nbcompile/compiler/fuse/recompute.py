@@ -8,7 +8,7 @@ from math import prod
 from nbcompile.compiler.fuse.alignment import nest_of, place_of
 from nbcompile.compiler.fuse.cost import bytes_saved, evaluations, is_expensive, operations, steps
 from nbcompile.compiler.fuse.limits import Limits
-from nbcompile.compiler.loop_ir.expr import Expr, Guard, Load, walk_index
+from nbcompile.compiler.loop_ir.expr import Expr, Guarded, Load, walk_index
 from nbcompile.compiler.loop_ir.fused import Group
 from nbcompile.compiler.loop_ir.index import IndexExpr
 from nbcompile.compiler.loop_ir.nodes import Loop, hint_product
@@ -74,7 +74,7 @@ def _part(expr: Expr, load: Load) -> float:
     if expr == load or any(load == node for place in expr.indices() for node in walk_index(place)):
         return 1.0
     inside = [_part(child, load) for child in expr.children()]
-    if isinstance(expr, Guard):
+    if isinstance(expr, Guarded):
         chosen = prod(_within(*bound) for bound in expr.bounds)
         return chosen * inside[0] + (1 - chosen) * inside[1]
     return max(inside, default=0.0)
@@ -95,6 +95,6 @@ def _masked(reader: Loop, load: Load) -> bool:
     """Whether this is read behind a guard that stays in the innermost loop: what is made for it is computed
     one element at a time. Guards on the innermost axis alone cut that loop into pieces instead."""
     last = reader.axes[-1]
-    guards = (node for node in reader.body.walk() if isinstance(node, Guard) and load in set(node.walk()))
+    guards = (node for node in reader.body.walk() if isinstance(node, Guarded) and load in set(node.walk()))
     values = [value for guard in guards for value, _, _ in guard.bounds]
     return any(value.axes() != {last} for value in values) or bool(values and last.extent.constant is None)

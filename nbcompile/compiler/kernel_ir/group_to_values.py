@@ -25,7 +25,7 @@ from nbcompile.compiler.loop_ir.expr import (
     HALF,
     Constant,
     Expr,
-    Guard,
+    Guarded,
     IndexValue,
     Indirect,
     Load,
@@ -219,7 +219,7 @@ class Resolver:
             return self._new("index", expr.dtype, place=self._place(substitute(expr.value, binding)))
         if isinstance(expr, Load):
             return self._load(expr, binding)
-        if isinstance(expr, Guard):
+        if isinstance(expr, Guarded):
             bounds: Any = tuple(tuple(self.resolved(item, binding) for item in each) for each in expr.bounds)
             if (holds := decide(bounds, {})) is not None:
                 return self.value(expr.inside if holds else expr.outside, binding)

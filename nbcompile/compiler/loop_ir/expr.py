@@ -226,7 +226,7 @@ class Op(Expr):
 
 
 @dataclass(frozen=True, repr=False)
-class Guard(Expr):
+class Guarded(Expr):
     """``inside`` where every bound holds, else ``outside``; only the chosen one is evaluated, so
     ``inside`` may load at indices that are valid only there. Each bound is ``(value, low, high)``
     and means ``low <= value < high``."""
@@ -247,7 +247,7 @@ class Guard(Expr):
 
     def rebuild(self, children: tuple[Expr, ...], indices: tuple[IndexExpr, ...]) -> Expr:
         bounds = tuple((indices[i], indices[i + 1], indices[i + 2]) for i in range(0, len(indices), 3))
-        return Guard(bounds, children[0], children[1])
+        return Guarded(bounds, children[0], children[1])
 
     def __str__(self) -> str:
         tests = " and ".join(f"{low} <= {value} < {high}" for value, low, high in self.bounds)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Constant, Expr, Guard, IndexValue, Indirect, Load, Op
+from nbcompile.compiler.loop_ir.expr import Constant, Expr, Guarded, IndexValue, Indirect, Load, Op
 from nbcompile.compiler.loop_ir.index import Axis, FloorDiv, IndexExpr, Mod, Size
 from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, View
 from nbcompile.errors import VerifyError
@@ -166,7 +166,7 @@ class Interpreter:
             return self.index(expr.value, grid)
         if isinstance(expr, Load):
             return self._load(expr, grid)
-        if isinstance(expr, Guard):
+        if isinstance(expr, Guarded):
             return self._guard(expr, grid)
         assert isinstance(expr, Op)
         args = [self.evaluate(arg, grid) for arg in expr.args]
@@ -185,7 +185,7 @@ class Interpreter:
                 raise VerifyError(f"{load} reads outside of {load.buffer}{list(source.shape)}")
         return source[places]
 
-    def _guard(self, guard: Guard, grid: Grid) -> torch.Tensor:
+    def _guard(self, guard: Guarded, grid: Grid) -> torch.Tensor:
         holds = torch.tensor(True)
         for value, low, high in guard.bounds:
             place = self.index(value, grid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import COMPARISONS, SCALAR_OPS, Expr, Guard, Load, Op, walk_index
+from nbcompile.compiler.loop_ir.expr import COMPARISONS, SCALAR_OPS, Expr, Guarded, Load, Op, walk_index
 from nbcompile.compiler.loop_ir.nodes import (
     Buffer,
     LibraryCall,
@@ -135,7 +135,7 @@ def _reads(loop: Loop, defined: dict[str, Buffer]) -> None:
 
 def _expression(body: Expr) -> None:
     for node in body.walk():
-        if isinstance(node, Guard) and node.inside.dtype != node.outside.dtype:
+        if isinstance(node, Guarded) and node.inside.dtype != node.outside.dtype:
             raise VerifyError(f"branches of {node} differ in dtype")
         if isinstance(node, Load) or not isinstance(node, Op):
             continue

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Expr, Guard, Indirect, compute_dtype, constant
+from nbcompile.compiler.loop_ir.expr import Expr, Guarded, Indirect, compute_dtype, constant
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, Axis, Index, IndexExpr, index
 from nbcompile.compiler.loop_ir.nodes import ScatterMode, View
 from nbcompile.compiler.lower.builder import Builder, at
@@ -199,7 +199,7 @@ class _Inverse:
         def body(*out: IndexExpr) -> Expr:
             free = [self.axes[n].extent - 1 for n in self.free]
             new, bounds = self.point(out, lambda item, o: item.last(o), free)
-            return Guard(bounds, new, self.old(out)) if bounds else new
+            return Guarded(bounds, new, self.old(out)) if bounds else new
 
         return self.b.generate(self.base.shape, self.base.dtype, body)
 
@@ -239,4 +239,4 @@ class _Inverse:
 
 def _or_zero(value: Expr, bounds: tuple[Bound, ...]) -> Expr:
     """``value`` where the bounds hold, else nothing to add."""
-    return Guard(bounds, value, constant(0, value.dtype)) if bounds else value
+    return Guarded(bounds, value, constant(0, value.dtype)) if bounds else value

@@ -35,7 +35,7 @@ ROW_GAP = 26
 
 
 @dataclass(frozen=True)
-class Group:
+class DrawnGroup:
     """A box that holds others. ``parent`` is its place in the drawing's list of groups (-1: the root's).
 
     ``id`` is that of the kernel for a kernel, else the graph's with the path of the group. ``note`` says
@@ -84,7 +84,7 @@ class Drawing:
     graph: str
     title: str
     inner: str
-    groups: tuple[Group, ...]
+    groups: tuple[DrawnGroup, ...]
     labels: tuple[str, ...]
     fates: str
     left_out: tuple[str, ...]
@@ -150,7 +150,7 @@ def drawing(
     held = contents(compilation, graph, inner, links, extent)
     letters = [_letter(node, fates) for node in graph.nodes]
     if not held.root.inner:
-        groups: tuple[Group, ...] = ()
+        groups: tuple[DrawnGroup, ...] = ()
     else:
         groups = _Layout(graph, held, letters, extent).groups()
     boxes = sum(1 for _ in held.root.nodes())
@@ -187,7 +187,7 @@ class _Layout:
         self.levels = {box: _Level(box) for box in held.root.groups()}
         self.places = {box: place for place, box in enumerate(self.levels)}
 
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[DrawnGroup, ...]:
         """All groups, outer ones before those in them."""
         for source, target in self.held.edges:
             self._lead(source, target)
@@ -195,13 +195,14 @@ class _Layout:
             level.note, level.fate = self._made(level.box)
             self._place(level)
         ids: dict[str, int] = {}
-        out: list[Group] = []
+        out: list[DrawnGroup] = []
         for box, level in self.levels.items():
             parent = self.places[box.outer] if box.outer else -1
             name = self._id(box, out[parent].id if out else "", ids)
             kind = box.kind or "part"
-            out.append(Group(name, parent, clip(box.label, 60), kind, level.width, level.rows, level.packed,
-                             level.fate, level.note, box in self.held.opened))  # fmt: skip
+            label, opened = clip(box.label, 60), box in self.held.opened
+            out.append(DrawnGroup(name, parent, label, kind, level.width, level.rows, level.packed,
+                                  level.fate, level.note, opened))  # fmt: skip
         return tuple(out)
 
     def _id(self, box: Box, parent: str, ids: dict[str, int]) -> str:

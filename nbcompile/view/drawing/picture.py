@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from markupsafe import escape
 
-from nbcompile.view.drawing.nesting import Drawing, Group
+from nbcompile.view.drawing.nesting import Drawing, DrawnGroup
 from nbcompile.view.drawing.svg import Picture, Tone, document, on_page, px, text_at, title_width
 from nbcompile.view.html.styles import FATES
 
@@ -103,10 +103,10 @@ class _Painter:
                 rows = [self._tallest(group, row) for row in group.rows]
                 self.heights[at] = title + sum(rows) + gap * (len(rows) - 1) + (FOOT if at else 0.0)
 
-    def _tallest(self, group: Group, row: Sequence[int]) -> float:
+    def _tallest(self, group: DrawnGroup, row: Sequence[int]) -> float:
         return max(self._height(group, ref) for ref in row[::3])
 
-    def _height(self, group: Group, ref: int) -> float:
+    def _height(self, group: DrawnGroup, ref: int) -> float:
         return self.heights[-ref] if ref < 0 else _spaces(group)[1]
 
     def paint(self, max_height: float, max_width: float) -> None:
@@ -163,7 +163,7 @@ class _Painter:
 
     def _edge(
         self,
-        group: Group,
+        group: DrawnGroup,
         xs: Sequence[int],
         source: int,
         target: int,
@@ -213,7 +213,7 @@ class _Painter:
         words = text_at(x + width / 2, y + height / 2 + 4, label, ink, "middle")
         self.fronts.append(self._told(ref, shape + words))
 
-    def _title(self, group: Group, x: float, y: float, width: float, height: float) -> None:
+    def _title(self, group: DrawnGroup, x: float, y: float, width: float, height: float) -> None:
         """A group as its frame and its title: of a closed one that is all."""
         fused = group.kind == "kernel" or (group.fate == "fused" and not group.rows)
         look = _LOOKS["fused"] if fused else _GROUP
@@ -243,7 +243,7 @@ class _Painter:
         return f"<g><title>{escape(tip)}</title>{drawn}</g>" if tip else drawn
 
 
-def _spaces(group: Group) -> tuple[float, float, float]:
+def _spaces(group: DrawnGroup) -> tuple[float, float, float]:
     """Of an open group: height of its title (the whole has none) and of a node in it, gap between rows."""
     if group.kind == "kernel":
         return KERNEL_TITLE, LOOP, LOOP_GAP
@@ -251,7 +251,7 @@ def _spaces(group: Group) -> tuple[float, float, float]:
 
 
 def _columns(
-    root: Group, tall: Sequence[float], total: float, max_height: float, max_width: float
+    root: DrawnGroup, tall: Sequence[float], total: float, max_height: float, max_width: float
 ) -> list[tuple[int, int]]:
     """Ranges of rows, one a column: as many columns of about equal height as fit side by side."""
     for count in range(min(MAX_COLUMNS, math.ceil(total / max_height)), 1, -1):
@@ -270,7 +270,7 @@ def _columns(
     return [(0, len(tall))]
 
 
-def _extent(root: Group, first: int, last: int) -> tuple[float, float]:
+def _extent(root: DrawnGroup, first: int, last: int) -> tuple[float, float]:
     """Left and right edge of these rows, edges that pass included."""
     place = [number for number, row in enumerate(root.rows) for _ in row[::3]]
     low, high = [], []

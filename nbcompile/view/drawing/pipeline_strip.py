@@ -17,7 +17,7 @@ _BY_STAGE = {"fx": "Capture", "joint": "AOTAutograd", "forward": "AOTAutograd", 
 
 
 @dataclass(frozen=True)
-class Step:
+class StripStage:
     """One step: ``figure`` says what it made, ``note`` that and the time it took, in words (either may be
     empty). ``milliseconds`` is ``None`` where no time was recorded."""
 
@@ -28,7 +28,7 @@ class Step:
     milliseconds: float | None = None
 
 
-def strip(compilation: Compilation) -> tuple[Step, ...]:
+def strip(compilation: Compilation) -> tuple[StripStage, ...]:
     """The steps that this record knows something about, in order, and then the run."""
     times: dict[str, float] = {}
     for item in compilation.passes:
@@ -40,11 +40,11 @@ def strip(compilation: Compilation) -> tuple[Step, ...]:
         if name in times or made.get(name):
             time = milliseconds_text(times[name]) if times.get(name) else ""
             note = " · ".join(part for part in (made.get(name, ""), time) if part)
-            out.append(Step(key, name, made.get(name, ""), note, finite(times.get(name))))
+            out.append(StripStage(key, name, made.get(name, ""), note, finite(times.get(name))))
     ours, _ = fact.own_measurement(compilation)
     if ours is not None and ours.counts and ours.median is not None:
         figure = f"{seconds_text(ours.median)} a call"
-        out.append(Step("run", "Run", figure, figure, finite(1e3 * ours.median)))
+        out.append(StripStage("run", "Run", figure, figure, finite(1e3 * ours.median)))
     return tuple(out)
 
 

@@ -18,7 +18,7 @@ from nbcompile.compiler.kernel_ir.bounds import Counts, values_bounds, verify_bo
 from nbcompile.compiler.kernel_ir.group_to_values import kernel_values
 from nbcompile.compiler.kernel_ir.integer_bounds import lies_within
 from nbcompile.compiler.kernel_ir.values import Gathered, KernelValues
-from nbcompile.compiler.loop_ir.expr import Expr, Guard, Load
+from nbcompile.compiler.loop_ir.expr import Expr, Guarded, Load
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
 from nbcompile.compiler.loop_ir.index import Axis, FloorDiv, IndexExpr, index
 from nbcompile.compiler.loop_ir.nodes import Buffer, Loop
@@ -170,13 +170,13 @@ def test_a_guard_that_lacks_a_bound(name: str, mode: str) -> None:
     program = fused(FUNCTIONS[name], torch.randn(6, 8), mode=mode)
 
     def wider(expr: Expr) -> Expr:
-        if not isinstance(expr, Guard):
+        if not isinstance(expr, Guarded):
             return expr
         ((value, low, high), *others) = expr.bounds
-        return Guard(((value, low, high + 1), *others), expr.inside, expr.outside)
+        return Guarded(((value, low, high + 1), *others), expr.inside, expr.outside)
 
     def bare(expr: Expr) -> Expr:
-        return expr.inside if isinstance(expr, Guard) else expr
+        return expr.inside if isinstance(expr, Guarded) else expr
 
     for change in (wider, bare):
         with pytest.raises(REFUSED, match="reads x"):
@@ -186,7 +186,7 @@ def test_a_guard_that_lacks_a_bound(name: str, mode: str) -> None:
 @MODES
 def test_the_sides_of_a_guard_exchanged(mode: str) -> None:
     def change(expr: Expr) -> Expr:
-        return Guard(expr.bounds, expr.outside, expr.inside) if isinstance(expr, Guard) else expr
+        return Guarded(expr.bounds, expr.outside, expr.inside) if isinstance(expr, Guarded) else expr
 
     for name in ("pad", "roll", "joined"):
         with pytest.raises(REFUSED, match="reads x"):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nbcompile.compiler.loop_ir.expr import (
-    Guard,
+    Guarded,
     IndexValue,
     Indirect,
     Load,
@@ -152,21 +152,21 @@ def test_only_the_chosen_branch_of_a_guard_is_read():
     zero = constant(0, F32)
     x, z = torch.arange(4.0), torch.arange(10.0, 12.0)
     # y[k] = x[k - 1] for 1 <= k < 5, then z[k - 5] for k < 7, then 0
-    body = Guard(
+    body = Guarded(
         ((k, index(1), index(5)),),
         Load("x", (k - 1,), F32),
-        Guard(((k, index(5), index(7)),), Load("z", (k - 5,), F32), zero),
+        Guarded(((k, index(5), index(7)),), Load("z", (k - 5,), F32), zero),
     )
     got = run([Loop("l0", (y,), (axis,), body)], {"x": x, "z": z}, [y])
     assert got.tolist() == [0, 0, 1, 2, 3, 10, 11, 0, 0]
-    swapped = Guard(((k, index(4), index(9)),), zero, Load("x", (k,), F32))
+    swapped = Guarded(((k, index(4), index(9)),), zero, Load("x", (k,), F32))
     assert run([Loop("l0", (y,), (axis,), swapped)], {"x": x}, [y]).tolist() == [0, 1, 2, 3, 0, 0, 0, 0, 0]
-    nested = Guard(
-        ((k, index(0), index(6)),), Guard(((k, index(4), index(9)),), zero, Load("x", (k,), F32)), zero
+    nested = Guarded(
+        ((k, index(0), index(6)),), Guarded(((k, index(4), index(9)),), zero, Load("x", (k,), F32)), zero
     )
     assert run([Loop("l0", (y,), (axis,), nested)], {"x": x}, [y]).tolist() == [0, 1, 2, 3, 0, 0, 0, 0, 0]
     # a bound that is one too wide reads outside
-    wide = Guard(((k, index(1), index(6)),), Load("x", (k - 1,), F32), zero)
+    wide = Guarded(((k, index(1), index(6)),), Load("x", (k - 1,), F32), zero)
     with pytest.raises(VerifyError, match="reads outside of x"):
         run([Loop("l0", (y,), (axis,), wide)], {"x": x}, [y])
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Guard, Indirect, Load, Op, constant
+from nbcompile.compiler.loop_ir.expr import Guarded, Indirect, Load, Op, constant
 from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, index
 from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, View
 from nbcompile.compiler.loop_ir.verify import verify
@@ -102,7 +102,7 @@ BAD = {
     "only an input can": program(loop(), UPDATE, updates={"y": "x_new"}),
     "only what a loop makes": program(copy_of(View.whole(X)), updates={"x": "c"}),
     "two inputs are to hold one buffer": program(UPDATE, updates={"x": "x_new", "p": "x_new"}),
-    "branches of": program(loop(body=Guard(((i, index(0), index(2)),), LOAD, constant(0, I64)))),
+    "branches of": program(loop(body=Guarded(((i, index(0), index(2)),), LOAD, constant(0, I64)))),
     "unknown operation": program(loop(body=Op("frobnicate", (LOAD,), F32))),
     "wrong number of arguments": program(loop(body=Op("add", (LOAD,), F32))),
     "mix torch.float32, torch.int64": program(loop(body=Op("add", (LOAD, constant(1, I64)), F32))),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Guard, Indirect
+from nbcompile.compiler.loop_ir.expr import Guarded, Indirect
 from nbcompile.compiler.loop_ir.index import Axis, index
 from nbcompile.compiler.loop_ir.interpret import interpret
 from nbcompile.compiler.loop_ir.nodes import Loop
@@ -202,7 +202,7 @@ def test_what_is_added_once_keeps_its_guards_apart():
     places, shape = PUTS["uneven"]
     loops = run(put(places, True), torch.randn(3, 5, 5), torch.randn(shape))
     (loop,) = loops[-1:]
-    assert sum(isinstance(node, Guard) for node in loop.body.walk()) == 6
+    assert sum(isinstance(node, Guarded) for node in loop.body.walk()) == 6
 
 
 def test_scatter_add_of_an_expanded_index():

@@ -11,7 +11,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from nbcompile.compiler.capture.decompositions import decompositions
-from nbcompile.compiler.loop_ir.expr import Guard
+from nbcompile.compiler.loop_ir.expr import Guarded
 from nbcompile.compiler.loop_ir.index import Axis, FloorDiv, Mod, Size, index
 from nbcompile.compiler.loop_ir.interpret import interpret
 from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, View
@@ -142,7 +142,7 @@ def test_regions_are_guards_with_affine_indices():
         program, _ = loops_of(target, *args)
         (loop,) = program.statements
         assert not divisions(LoopProgram("g0", (), (loop,), (), {}, {})), target
-        guards = [node for node in loop.body.walk() if isinstance(node, Guard)]
+        guards = [node for node in loop.body.walk() if isinstance(node, Guarded)]
         assert bool(guards) == (target.__name__.split(".")[0] not in ("repeat", "flip"))
 
 

@@ -104,7 +104,7 @@ class Alone(Schedule):
         return cls(configs=()) if not work.values.nest.axes else None
 
 
-class AloneNest(nests.Nest):
+class AloneNest(nests.TritonNest):
     """The printer's own file."""
 
     def write(self) -> None:

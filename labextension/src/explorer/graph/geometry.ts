@@ -3,7 +3,7 @@
  * itself (see nbcompile/view/drawing/nesting.py): what stands across is fixed, what stands down follows from the
  * heights of rows, so that opening or closing a group moves rows and lays out nothing.
  */
-import type { Drawing, Group } from '../../record/generated/scene';
+import type { Drawing, DrawnGroup } from '../../record/generated/scene';
 
 export const NODE_HEIGHT = 24;
 export const CLOSED_HEIGHT = 28;
@@ -16,7 +16,7 @@ export const MARGIN = 10;
 
 /** A node, or a group: its title and, when open, the frame around its contents. Pixels, from the top left. */
 export interface PlacedBox {
-  /** As in Group.rows: a node's ref, or minus the place of a group. */
+  /** As in DrawnGroup.rows: a node's ref, or minus the place of a group. */
   readonly ref: number;
   /** Place of the group that it stands in. */
   readonly group: number;
@@ -110,7 +110,7 @@ export function place(drawing: Drawing, open: ReadonlySet<number>): Geometry {
 }
 
 /** A row's items. A group stands in one place only, after the one around it: a record may come from anyone. */
-function items(groups: readonly Group[], at: number, row: readonly number[], seen: Set<number>): Item[] {
+function items(groups: readonly DrawnGroup[], at: number, row: readonly number[], seen: Set<number>): Item[] {
   const out: Item[] = [];
   for (let n = 0; n + 2 < row.length; n += 3) {
     const [ref, x, width] = row.slice(n, n + 3) as [number, number, number];

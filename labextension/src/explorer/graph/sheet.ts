@@ -1,6 +1,6 @@
 /** A drawing beside the record that it is of: what each of its boxes stands for. */
 import type { Graph, Node } from '../../record/generated/record';
-import type { Call, Drawing, Group } from '../../record/generated/scene';
+import type { Call, Drawing, DrawnGroup } from '../../record/generated/scene';
 import type { Focus, Lit, State } from '../state';
 import { bytes, percent, seconds, shape } from '../units';
 import type { Geometry, PlacedBox } from './geometry';
@@ -36,7 +36,7 @@ export class Sheet {
     this.held = drawing.groups.map(refsOf);
   }
 
-  group(ref: number): Group | undefined {
+  group(ref: number): DrawnGroup | undefined {
     return ref < 0 ? this.drawing.groups[-ref] : undefined;
   }
 
@@ -79,7 +79,7 @@ export class Sheet {
     if (group.kind === 'kernel') return { ids: [group.id] };
     const ids = new Set<string>();
     for (const at of this.under(-ref)) {
-      const inside = this.drawing.groups[at] as Group;
+      const inside = this.drawing.groups[at] as DrawnGroup;
       if (inside.kind === 'kernel') ids.add(inside.id);
       else for (const each of this.held[at] ?? []) if (each >= 0) ids.add(this.nodes[each]?.id ?? '');
     }
@@ -109,7 +109,7 @@ export class Sheet {
     const { groups } = this.drawing;
     const inGroup = new Uint8Array(groups.length);
     for (let at = groups.length - 1; at >= 0; at--) {
-      const group = groups[at] as Group;
+      const group = groups[at] as DrawnGroup;
       const some = (): boolean => (this.held[at] ?? []).some((ref) => (ref < 0 ? inGroup[-ref] === 1 : this.isLit(ref, lit)));
       inGroup[at] = (group.kind === 'kernel' ? lit.ids.has(group.id) : some()) ? 1 : 0;
     }
@@ -189,7 +189,7 @@ export class Sheet {
   }
 }
 
-function refsOf(group: Group): number[] {
+function refsOf(group: DrawnGroup): number[] {
   return group.rows.flatMap((row) => row.filter((_, n) => n % 3 === 0));
 }
 

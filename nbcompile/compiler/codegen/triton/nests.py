@@ -34,7 +34,7 @@ class Function:
     together: bool = False
 
 
-class Nest:
+class TritonNest:
     """Builds the functions of one group, cut up as ``plan`` says. A subclass writes them."""
 
     plan: Schedule

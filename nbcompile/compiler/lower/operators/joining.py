@@ -1,4 +1,4 @@
-"""New tensors put together from others by index arithmetic. Regions are told apart by a Guard, which
+"""New tensors put together from others by index arithmetic. Regions are told apart by ``Guarded``, which
 codegen turns into loop bounds, never by a condition on each element's value."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Expr, Guard, compute_dtype, constant
+from nbcompile.compiler.loop_ir.expr import Expr, Guarded, compute_dtype, constant
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, at_least, mod, product
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder
@@ -24,7 +24,7 @@ Bound = tuple[IndexExpr, IndexExpr, IndexExpr]
 
 def only_where(bounds: Sequence[Bound], inside: Expr, outside: Expr) -> Expr:
     """``inside`` where the bounds hold; without bounds, everywhere."""
-    return Guard(tuple(bounds), inside, outside) if bounds else inside
+    return Guarded(tuple(bounds), inside, outside) if bounds else inside
 
 
 # -- joining --------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def cat(b: Builder, tensors: Sequence[View], dim: int = 0) -> View:
             place = (*where[:dim], where[dim] - start, *where[dim + 1 :])
             inside = b.element(x, place, compute_dtype(dtype))
             # the last piece is what is left: no bound of its own
-            value = inside if n == len(pieces) - 1 else Guard(((where[dim], start, end),), inside, value)
+            value = inside if n == len(pieces) - 1 else Guarded(((where[dim], start, end),), inside, value)
             end = start
         return value
 
@@ -205,7 +205,7 @@ def _rolled(b: Builder, x: View, moves: dict[int, IndexExpr]) -> View:
 
             if start == ZERO:
                 return moved(ZERO)
-            return Guard(((at, ZERO, start),), moved(extent - start), moved(-start))
+            return Guarded(((at, ZERO, start),), moved(extent - start), moved(-start))
 
         return rolled(list(starts.items()), where)
 
@@ -248,7 +248,7 @@ def triu(b: Builder, x: View, diagonal: Any = 0) -> View:
 def _triangle(b: Builder, x: View, bound: Callable[[IndexExpr, IndexExpr], Bound]) -> View:
     def body(*where: IndexExpr) -> Expr:
         inside = b.element(x, where)
-        return Guard((bound(*where[-2:]),), inside, constant(0, inside.dtype))
+        return Guarded((bound(*where[-2:]),), inside, constant(0, inside.dtype))
 
     return b.generate(x.shape, x.dtype, body)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Expr, Guard, compute_dtype
+from nbcompile.compiler.loop_ir.expr import Expr, Guarded, compute_dtype
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, at_least, floordiv, mod
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import NATIVE_DTYPES, Builder
@@ -80,7 +80,7 @@ def select_scatter(b: Builder, x: View, src: View, dim: int, place: Any) -> View
 
     def body(*where: IndexExpr) -> Expr:
         inside = b.element(src, where[:dim] + where[dim + 1 :], compute_dtype(x.dtype))
-        return Guard(((where[dim], chosen, chosen + 1),), inside, b.element(x, where))
+        return Guarded(((where[dim], chosen, chosen + 1),), inside, b.element(x, where))
 
     return b.generate(x.shape, x.dtype, body)
 
@@ -108,7 +108,7 @@ def diagonal_scatter(b: Builder, x: View, src: View, offset: int = 0, dim1: int 
         bound, along = on_diagonal(offset, where[dims[0]], where[dims[1]])
         others = [at for n, at in enumerate(where) if n not in dims]
         inside = b.element(src, (*others, along), compute_dtype(x.dtype))
-        return Guard((bound,), inside, b.element(x, where))
+        return Guarded((bound,), inside, b.element(x, where))
 
     return b.generate(x.shape, x.dtype, body)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Expr, Guard, Number, compute_dtype, constant, index_value, op
+from nbcompile.compiler.loop_ir.expr import Expr, Guarded, Number, compute_dtype, constant, index_value, op
 from nbcompile.compiler.loop_ir.index import ZERO, IndexExpr, at_least, index, within
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder
@@ -110,7 +110,7 @@ def bounds(place: Places, shape: Places) -> tuple[Bound, ...]:
 def guarded(inside: tuple[Bound, ...], value: Callable[[], Expr], outside: Number) -> Expr:
     """``value()`` where the bounds ``inside`` hold, else the number ``outside`` in its dtype."""
     made = value()
-    return Guard(inside, made, constant(outside, made.dtype)) if inside else made
+    return Guarded(inside, made, constant(outside, made.dtype)) if inside else made
 
 
 # -- samples ------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Expr, Guard, compute_dtype, constant
+from nbcompile.compiler.loop_ir.expr import Expr, Guarded, compute_dtype, constant
 from nbcompile.compiler.loop_ir.index import IndexExpr, at_least, index
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder
@@ -29,7 +29,7 @@ def _inside(
 
     def body(*where: IndexExpr) -> Expr:
         inside = b.element(grad, place(where), compute)
-        return Guard(((where[dim], start, end),), inside, constant(0, compute))
+        return Guarded(((where[dim], start, end),), inside, constant(0, compute))
 
     return b.generate(shape, grad.dtype, body)
 

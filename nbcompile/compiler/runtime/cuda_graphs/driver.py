@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 import torch
 
 from nbcompile.compiler.runtime.autotune.measure import reason
-from nbcompile.compiler.runtime.cuda_graphs.pointers import Node, Span
+from nbcompile.compiler.runtime.cuda_graphs.pointers import GraphNode, Span
 from nbcompile.compiler.runtime.gpu.libcuda import libcuda, stream_of
 from nbcompile.errors import LaunchError
 
@@ -38,10 +38,10 @@ class Recording(Protocol):
         """Every small piece of memory that is in use outside of it. Torch keeps the state of random numbers
         in such pieces, in some versions one for each graph."""
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[GraphNode]:
         """Its nodes in the order they were captured; LaunchError where they cannot be read."""
 
-    def update(self, nodes: Sequence[Node]) -> None:
+    def update(self, nodes: Sequence[GraphNode]) -> None:
         """Use these nodes' buffers as they are now from the next replay on. LaunchError if refused."""
 
     def release(self) -> None:
@@ -154,7 +154,7 @@ class CudaRecording:
             if block["size"] <= _SMALL_BLOCK and block["state"].startswith("active")
         ]
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[GraphNode]:
         graph: Any = self._graph
         if not hasattr(graph, "raw_cuda_graph") or not hasattr(graph, "raw_cuda_graph_exec"):
             raise LaunchError("this version of torch does not show its graphs.")
@@ -162,7 +162,7 @@ class CudaRecording:
         with torch.cuda.device(self._device):
             return graph_driver(self._device).nodes(graph.raw_cuda_graph())
 
-    def update(self, nodes: Sequence[Node]) -> None:
+    def update(self, nodes: Sequence[GraphNode]) -> None:
         graph_driver(self._device).update(self._executable, nodes)
 
     def release(self) -> None:
@@ -218,7 +218,7 @@ class GraphDriver:
         self._library = library
         self._context = ctypes.c_void_p()
 
-    def nodes(self, graph: int) -> list[Node]:
+    def nodes(self, graph: int) -> list[GraphNode]:
         """Every node of a graph of the current device, its arguments copied into buffers of ours."""
         self._call("cuCtxGetCurrent", ctypes.byref(self._context))
         count = ctypes.c_size_t(0)
@@ -227,7 +227,7 @@ class GraphDriver:
         self._call("cuGraphGetNodes", ctypes.c_void_p(graph), handles, ctypes.byref(count))
         return [self._node(handle or 0) for handle in handles]
 
-    def update(self, executable: ctypes.c_void_p, nodes: Sequence[Node]) -> None:
+    def update(self, executable: ctypes.c_void_p, nodes: Sequence[GraphNode]) -> None:
         """Give an executable graph the present buffers of ``nodes``; launches before keep the old ones."""
         current = ctypes.c_void_p()
         self._library.cuCtxGetCurrent(ctypes.byref(current))
@@ -244,7 +244,7 @@ class GraphDriver:
             if pushed:
                 self._call("cuCtxPopCurrent_v2", ctypes.byref(current))
 
-    def _node(self, handle: int) -> Node:
+    def _node(self, handle: int) -> GraphNode:
         kind = ctypes.c_int(0)
         self._call("cuGraphNodeGetType", ctypes.c_void_p(handle), ctypes.byref(kind))
         name = _NAMES.get(kind.value)
@@ -253,9 +253,9 @@ class GraphDriver:
         if name is not None:
             return self._memory(handle, name)
         opaque = "" if kind.value in _HARMLESS else "is not a kernel, and what it reads is not known"
-        return Node(handle, "other", f"node of kind {kind.value}", (kind.value,), [], opaque)
+        return GraphNode(handle, "other", f"node of kind {kind.value}", (kind.value,), [], opaque)
 
-    def _kernel(self, handle: int) -> Node:
+    def _kernel(self, handle: int) -> GraphNode:
         params = _Kernel()
         self._call("cuGraphKernelNodeGetParams_v2", ctypes.c_void_p(handle), ctypes.byref(params))
         kind, function = ("Func", params.function) if params.function else ("Kernel", params.kernel)
@@ -264,7 +264,9 @@ class GraphDriver:
         name = (told.value or b"a kernel").decode()
         form = ("kernel", function, *params.grid, *params.block, params.shared)
         if not params.parameters:
-            return Node(handle, "kernel", name, form, [], "is launched in a way that hides its arguments")
+            return GraphNode(
+                handle, "kernel", name, form, [], "is launched in a way that hides its arguments"
+            )
         sizes = self._sizes(f"cu{kind}GetParamInfo", function)
         buffers = []
         for size, source in zip(sizes, params.parameters):  # an endless pointer: as many as there are sizes
@@ -276,7 +278,7 @@ class GraphDriver:
         params.extra = None
         update = self._function("cuGraphExecKernelNodeSetParams_v2")
         sent = (update, (ctypes.c_void_p(handle), ctypes.byref(params)), addresses)
-        return Node(handle, "kernel", name, (*form, *sizes), buffers, sent=sent)
+        return GraphNode(handle, "kernel", name, (*form, *sizes), buffers, sent=sent)
 
     def _sizes(self, ask: str, function: int) -> list[int]:
         """The bytes of each parameter of a function."""
@@ -289,7 +291,7 @@ class GraphDriver:
             sizes.append(size.value)
         return sizes
 
-    def _memory(self, handle: int, kind: Literal["copy", "fill"]) -> Node:
+    def _memory(self, handle: int, kind: Literal["copy", "fill"]) -> GraphNode:
         """A copy or a fill: its description is its one buffer."""
         size, word = (_COPY_BYTES, "Memcpy") if kind == "copy" else (_FILL_BYTES, "Memset")
         buffer = (ctypes.c_ubyte * size)()
@@ -298,7 +300,7 @@ class GraphDriver:
         opaque = "" if all(item in _IN_DEVICE for item in types) else "does not stay on the device"
         update = self._function(f"cuGraphExec{word}NodeSetParams")
         sent = (update, (ctypes.c_void_p(handle), buffer, ctypes.c_void_p(self._context.value)), None)
-        return Node(handle, kind, f"a {kind}", (kind, *types), [buffer], opaque, sent)
+        return GraphNode(handle, kind, f"a {kind}", (kind, *types), [buffer], opaque, sent)
 
     def _function(self, name: str) -> Any:
         try:

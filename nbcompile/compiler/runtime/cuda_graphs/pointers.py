@@ -32,7 +32,7 @@ LIBRARY_ALIGNMENT = 256
 
 
 @dataclass
-class Node:
+class GraphNode:
     """One node of a captured graph. ``form`` is what an update leaves alone: function, grid, types.
 
     ``buffers`` are the node's arguments as bytes that can be written: one each for a kernel, the whole
@@ -77,8 +77,8 @@ class Memory:
 
 
 def places(
-    first: Sequence[Node],
-    second: Sequence[Node],
+    first: Sequence[GraphNode],
+    second: Sequence[GraphNode],
     moved: Mapping[int, tuple[Span, Span]],
     memory: tuple[Memory, Memory],
     ours: frozenset[str],
@@ -151,7 +151,7 @@ class _Spans:
         return place >= 0 and address <= self.spans[place][1]
 
 
-def write(nodes: Sequence[Node], where: Address, address: int) -> set[int]:
+def write(nodes: Sequence[GraphNode], where: Address, address: int) -> set[int]:
     """Put the address of an input at its places; returns the nodes that changed."""
     for place in where.places:
         buffer = nodes[place.node].buffers[place.buffer]
@@ -159,7 +159,7 @@ def write(nodes: Sequence[Node], where: Address, address: int) -> set[int]:
     return {place.node for place in where.places}
 
 
-def _modulus(nodes: Sequence[Node], where: Sequence[Place], ours: frozenset[str]) -> int:
+def _modulus(nodes: Sequence[GraphNode], where: Sequence[Place], ours: frozenset[str]) -> int:
     """By whose kernels read an address."""
     if not where:
         return 1

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 
 from nbcompile.compiler.runtime.cuda_graphs.driver import Recording
-from nbcompile.compiler.runtime.cuda_graphs.pointers import Address, Memory, Node, Span, places, write
+from nbcompile.compiler.runtime.cuda_graphs.pointers import Address, GraphNode, Memory, Span, places, write
 from nbcompile.errors import LaunchError
 
 _users = getattr(torch._C, "_storage_Use_Count", None)
@@ -84,7 +84,7 @@ class Slot:
         self.is_free = self.held.is_free
         self._replay = recording.replay
         self._ours = ours
-        self._nodes: list[Node] | None = None
+        self._nodes: list[GraphNode] | None = None
         self._others: list[Span] = []
 
     def run(self, args: list[Any]) -> tuple[Any, ...]:
@@ -132,7 +132,7 @@ class Slot:
 
     # -- moving inputs ---------------------------------------------------------------------------
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[GraphNode]:
         if self._nodes is None:
             self._nodes = self.recording.nodes()
             self._others = self.recording.small_blocks()

@@ -8,7 +8,7 @@ import torch
 from nbcompile.compiler.codegen.c.kernel import may_be_one_bit, out_of_range
 from nbcompile.compiler.codegen.expression import Expression, name
 from nbcompile.compiler.kernel_ir.values import Value
-from nbcompile.compiler.loop_ir.expr import Constant, Guard, op
+from nbcompile.compiler.loop_ir.expr import Constant, Guarded, op
 from nbcompile.compiler.loop_ir.index import Axis, index
 from tests.compiler.codegen.c.by_hand import buffer, group, lines, loop, nests, read
 
@@ -30,7 +30,7 @@ def test_what_is_used_twice_is_computed_once() -> None:
 
 
 def test_a_loop_is_cut_where_a_guard_changes_its_mind() -> None:
-    padded = Guard(((index(ROW), index(2), index(10)),), read(X, ROW), Constant(0.0, torch.float32))
+    padded = Guarded(((index(ROW), index(2), index(10)),), read(X, ROW), Constant(0.0, torch.float32))
     found = lines(group(loop(buffer("out", 10), (ROW,), padded), axes=(ROW,)), X)
     assert [line for line in found if line.startswith(("for", "out"))] == [
         "for (long i = 0; i < 2; i++) {", "out[i] = 0.0f;",

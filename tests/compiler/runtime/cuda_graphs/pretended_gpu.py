@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from nbcompile.compiler.runtime.cuda_graphs.pointers import Node
+from nbcompile.compiler.runtime.cuda_graphs.pointers import GraphNode
 from nbcompile.compiler.runtime.cuda_graphs.replays import WARM_CALLS, replayed
 from nbcompile.compiler.stages import AtenGraph, CompiledModule, Config, KernelSource, Launch
 from nbcompile.errors import LaunchError
@@ -42,7 +42,7 @@ KERNELS: dict[str, Callable[..., None]] = {"add": _add, "double": _double, "pack
 
 
 class FakeRecording:
-    def __init__(self, tape: list[Node], memory: list[torch.Tensor]) -> None:
+    def __init__(self, tape: list[GraphNode], memory: list[torch.Tensor]) -> None:
         self._nodes = tape
         self.memory = memory
         self.code = [[bytes(item) for item in node.buffers] for node in tape]
@@ -66,10 +66,10 @@ class FakeRecording:
     def small_blocks(self) -> list[tuple[int, int]]:
         return []
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[GraphNode]:
         return self._nodes
 
-    def update(self, nodes: Sequence[Node]) -> None:
+    def update(self, nodes: Sequence[GraphNode]) -> None:
         if self.refuses:
             raise LaunchError("the driver refuses.")
         for node in nodes:
@@ -84,7 +84,7 @@ class FakeMachine:
     """Launches at once, or onto the tape of a capture."""
 
     def __init__(self) -> None:
-        self.tape: list[Node] | None = None
+        self.tape: list[GraphNode] | None = None
         self.memory: list[torch.Tensor] = []
         self.recordings: list[FakeRecording] = []
         self.launched = 0
@@ -130,7 +130,7 @@ class FakeMachine:
         if name == "packed":  # no longer an address
             words[0] >>= 4
         buffers = [(ctypes.c_ubyte * 8)(*word.to_bytes(8, "little")) for word in words]
-        self.tape.append(Node(len(self.tape), "kernel", name, (name, args[-1].numel()), buffers))
+        self.tape.append(GraphNode(len(self.tape), "kernel", name, (name, args[-1].numel()), buffers))
 
     @property
     def replays(self) -> int:

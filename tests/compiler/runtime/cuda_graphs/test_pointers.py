@@ -15,8 +15,8 @@ from nbcompile.compiler.runtime.cuda_graphs.driver import GraphDriver
 from nbcompile.compiler.runtime.cuda_graphs.pointers import (
     LIBRARY_ALIGNMENT,
     OUR_ALIGNMENT,
+    GraphNode,
     Memory,
-    Node,
     extent,
     places,
     write,
@@ -28,16 +28,16 @@ X, MOVED = (0x7F0000000000, 0x7F0000001000), (0x7F8000000000, 0x7F8000001000)
 POOL, OTHER_POOL = (0x7E0000000000, 0x7E0000002000), (0x7D0000000000, 0x7D0000002000)
 
 
-def node(name: str, *buffers: bytes, opaque: str = "") -> Node:
+def node(name: str, *buffers: bytes, opaque: str = "") -> GraphNode:
     made = [(ctypes.c_ubyte * len(item))(*item) for item in buffers]
-    return Node(0, "kernel", name, (name, *map(len, buffers)), made, opaque)
+    return GraphNode(0, "kernel", name, (name, *map(len, buffers)), made, opaque)
 
 
 def words(*values: int) -> bytes:
     return struct.pack(f"<{len(values)}Q", *values)
 
 
-def found(first: list[Node], second: list[Node], moved: Any = None) -> Any:
+def found(first: list[GraphNode], second: list[GraphNode], moved: Any = None) -> Any:
     return places(first, second, moved or {0: (X, MOVED)}, (Memory([POOL]), Memory([OTHER_POOL])), OURS)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nbcompile.compiler.codegen.triton.nests import Nest
+from nbcompile.compiler.codegen.triton.nests import TritonNest
 from nbcompile.compiler.codegen.triton.schedules.listed_axes import ListedAxesNest
 from nbcompile.compiler.codegen.triton.schedules.listed_lanes import ListedLanesNest
 from nbcompile.compiler.codegen.triton.schedules.listed_rows import ListedRowsNest
@@ -34,7 +34,7 @@ from nbcompile.compiler.schedule import (
 )
 from nbcompile.compiler.schedule.schedule import Schedule
 
-PRINTERS: dict[type[Schedule], type[Nest] | Any] = {
+PRINTERS: dict[type[Schedule], type[TritonNest] | Any] = {
     points.Points: PointsNest,
     points.Square: SquareNest,
     points.ByRows: LinesNest,

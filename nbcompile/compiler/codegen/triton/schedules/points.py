@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from nbcompile.compiler.codegen.triton.block_printers import PointsPrinter
 from nbcompile.compiler.codegen.triton.dims import Dim
-from nbcompile.compiler.codegen.triton.nests import Nest
+from nbcompile.compiler.codegen.triton.nests import TritonNest
 from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.schedule.points import Bands, ByRows, Points, Square
 from nbcompile.compiler.stages import Config
 
 
-class PointsNest(Nest):
+class PointsNest(TritonNest):
     """A run of points."""
 
     plan: Points | Square | Bands | ByRows

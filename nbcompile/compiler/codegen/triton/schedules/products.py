@@ -15,7 +15,7 @@ import torch
 from nbcompile.compiler.codegen.printed import PrintedKernel
 from nbcompile.compiler.codegen.triton.dims import Dim
 from nbcompile.compiler.codegen.triton.expressions import TritonWriter
-from nbcompile.compiler.codegen.triton.nests import Nest
+from nbcompile.compiler.codegen.triton.nests import TritonNest
 from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.kernel_ir.values import Reduction
 from nbcompile.compiler.schedule.products import Operand, PersistentProduct, ProductTiles
@@ -37,7 +37,7 @@ class ProductPrinter(TilePrinter):
         return "column" if dim.place == 1 else "row"
 
 
-class ProductNest(Nest):
+class ProductNest(TritonNest):
     """A product, one program a tile of its result."""
 
     plan: ProductTiles

@@ -8,7 +8,7 @@ from nbcompile.compiler.codegen.triton.accumulators import Accumulating
 from nbcompile.compiler.codegen.triton.block_printers import RowsPrinter
 from nbcompile.compiler.codegen.triton.dims import Dim, Scope
 from nbcompile.compiler.codegen.triton.expressions import TritonWriter
-from nbcompile.compiler.codegen.triton.nests import Nest
+from nbcompile.compiler.codegen.triton.nests import TritonNest
 from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.kernel_ir.values import Reduction, Store, Value
 from nbcompile.compiler.loop_ir.index import Axis, IndexExpr
@@ -17,7 +17,7 @@ from nbcompile.compiler.schedule.schedule import Work
 from nbcompile.compiler.stages import Config
 
 
-class RowsNest(Nest):
+class RowsNest(TritonNest):
     """The function of rows ``x`` that are reduced along ``r``."""
 
     plan: RowSchedule

@@ -13,7 +13,7 @@ import torch
 from nbcompile.compiler.codegen.triton.block_printers import PointsPrinter
 from nbcompile.compiler.codegen.triton.dims import Dim
 from nbcompile.compiler.codegen.triton.expressions import TritonWriter
-from nbcompile.compiler.codegen.triton.nests import Nest
+from nbcompile.compiler.codegen.triton.nests import TritonNest
 from nbcompile.compiler.codegen.triton.tile_expression import TileExpression
 from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.kernel_ir.group_to_values import resolver_of
@@ -29,7 +29,7 @@ from nbcompile.compiler.schedule.small_tables import SmallTable
 from nbcompile.compiler.stages import Config
 
 
-class ScatteredNest(Nest):
+class ScatteredNest(TritonNest):
     """What is said of a scatter, however it is done."""
 
     plan: Scatter | SmallTable | ListedRows | ListedAxes | ListedLanes
