@@ -105,7 +105,8 @@ def options_of_magic(function: F) -> F:
         argument("--list-options", nargs="?", const="", metavar="PATTERN",
                  help="of %%compile: the options of --backend, those like PATTERN; compiles nothing"),
         argument("--train", action="store_true", help="measure forward and backward together"),
-        argument("--compare", metavar="A,B", help="contestants to time, e.g. eager,inductor"),
+        argument("--compare", metavar="A,B",
+                 help="whom to time beside the cell's own backend, e.g. eager,inductor"),
         argument("--dtype", type=_dtypes, metavar="DTYPE,DTYPE",
                  help=f"a sweep over the type of the arguments, on copies: {', '.join(DTYPES)}"),
         argument("--size", action="append", type=_size, default=[], metavar="NAME=1,8,64",
@@ -143,11 +144,11 @@ def options_of_magic(function: F) -> F:
 
 def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptions:
     """Check what was parsed. UsageError, one line, for a value that cannot be meant."""
-    backend = parsed.backend or defaults.backend
+    backend = (parsed.backend or defaults.backend).replace(":", ".")
     pairs = _pairs(parsed, backend)
     mode = parsed.mode[0] if parsed.mode else _default_mode(backend, defaults.mode)
     others = _other_modes(parsed, mode)
-    compare = _names(parsed.compare) if parsed.compare else defaults.compare
+    compare = _with_own(backend, _names(parsed.compare) if parsed.compare else defaults.compare)
     for name in (backend, *(contestant.partition(":")[0] for contestant in compare)):
         try:
             registry.check(name)
@@ -195,6 +196,14 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
     )
     _check_sweep(made)
     return made
+
+
+def _with_own(backend: str, contestants: tuple[str, ...]) -> tuple[str, ...]:
+    """The contestants with the cell's own backend, which is timed and checked whoever it is held against."""
+    if backend in {name.partition(":")[0] for name in contestants}:
+        return contestants
+    first = 1 if contestants[:1] == ("eager",) else 0
+    return (*contestants[:first], backend, *contestants[first:])
 
 
 def _pairs(parsed: argparse.Namespace, backend: str) -> list[tuple[str, str]]:

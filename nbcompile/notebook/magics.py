@@ -34,6 +34,7 @@ from nbcompile.notebook.cell.cell_run import CellPart, CellRun, Switchboard
 from nbcompile.notebook.cell.compiling import CellCompiler, CompiledCall, settings_of
 from nbcompile.notebook.cell.measuring import (
     has_backward,
+    left_to_python,
     measure_cell,
     measure_parts,
     modes_of_parts,
@@ -247,7 +248,9 @@ class NbCompile(Magics):
         try:
             compilation = current.compiler.record(run)
             parts, train = repeatable(run, compilation), has_backward(run, options)
-            if wanted(compilation, options) and result.success and run.parts:
+            if result.success and not run.parts:
+                compilation = left_to_python(run, compilation, options)
+            elif wanted(compilation, options) and result.success:
                 with self._interruptible():
                     compilation = measure_cell(run, compilation, options, place.progress)
             if options.mode_diff and result.success and parts:

@@ -14,6 +14,7 @@ from nbcompile.api import Compiled
 from nbcompile.notebook.arguments import split_expression
 from nbcompile.record.compilation import Compilation
 from nbcompile.settings import CompileSettings
+from nbcompile.view.facts.facts import verdict
 from tests.notebook.conftest import Notebook
 
 EAGER = "--backend eager --no-bench"
@@ -139,6 +140,34 @@ def test_a_function_of_the_notebook_is_a_backend(notebook: Notebook) -> None:
     assert not found.error
     assert notebook.records[-1].backend == "mine" and notebook.shell.user_ns["seen"]
     assert [item.contestant for item in notebook.records[-1].measurements if item.steady] == ["eager", "mine"]
+
+
+def test_a_backend_of_ones_own_is_timed_and_checked_unasked(notebook: Notebook) -> None:
+    """One that returns 1.01 times the right numbers does not pass without a word."""
+    notebook.fresh(
+        "x = torch.ones(3)\ndef off(gm, inputs):\n    return lambda *a: [t * 1.01 for t in gm.forward(*a)]"
+    )
+    outcome = notebook.run("%%compile --backend off --compare eager\ny = x.exp()")
+    (found,) = [item for item in notebook.records[-1].measurements if item.contestant == "off"]
+    assert found.steady and not outcome.error
+    assert verdict(notebook.records[-1]).text == "differs from eager in output[0]"
+    notebook.run("%%compile --backend __main__:off --compare eager\ny = x.exp()")
+    assert verdict(notebook.records[-1]).text == "differs from eager in output[0]"
+
+
+def test_a_cell_of_which_nothing_is_compiled_says_why(notebook: Notebook) -> None:
+    notebook.fresh(
+        "lin = torch.nn.Linear(2, 2); opt = torch.optim.SGD(lin.parameters()); x = torch.ones(2, 2)\n"
+        "import numpy\ndef raising(gm, inputs):\n    raise ValueError('not today')"
+    )
+    for cell, why in {
+        "\nopt.step()": "line 2: .step() updates parameters or gradients",
+        "\nnumpy.sin(3.0)\nopt.step()": "line 2: numpy.sin runs in Python (and 1 more)",
+        "\na = 1 + 2": "nothing in it computes with tensors",
+        " --backend raising\ny = x.exp()": "line 2: ValueError: not today",
+    }.items():
+        assert not notebook.run(f"%%compile{cell}").error
+        assert verdict(notebook.records[-1]).text == f"ran eager: {why}"
 
 
 def test_a_broken_backend_leaves_the_cell_running_eagerly_and_says_why(

@@ -12,14 +12,14 @@ import torch._dynamo
 
 from nbcompile.api import Compiled
 from nbcompile.bench.measure.call_times import same_calls, with_call_times
-from nbcompile.bench.measure.compare import Measuring, compare_with
+from nbcompile.bench.measure.compare import Contestant, Measuring, compare_with
 from nbcompile.bench.measure.modes import mode_diff
 from nbcompile.bench.measure.roofline import measure_ceilings
 from nbcompile.errors import MeasureError, in_one_line
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.compiling import settings_of
-from nbcompile.record.compilation import Ceilings, Cell, Compilation
+from nbcompile.record.compilation import Ceilings, Cell, Compilation, Measurement
 from nbcompile.record.mode_diff import ModeDiff
 from nbcompile.settings import CompileSettings
 from nbcompile.targets import parse
@@ -72,6 +72,17 @@ def measure_cell(
     )
 
 
+def left_to_python(run: CellRun, compilation: Compilation, options: CellOptions) -> Compilation:
+    """The record of a cell of which no part was compiled: why not, where its times would be."""
+    left = sorted(run.prepared.python, key=lambda statement: statement.line)
+    python = [f"line {statement.line}: {statement.reason}" for statement in left]
+    notes = [*compilation.notes, *python] or ["nothing in it computes with tensors"]
+    first = notes[0].replace(" ran eagerly", "", 1)
+    reason = first if len(notes) == 1 else f"{first} (and {len(notes) - 1} more)"
+    nothing = Measurement("cell", options.backend, options.mode, ran_compiled=False, reason=reason)
+    return dataclasses.replace(compilation, notes=tuple(notes), measurements=(nothing,))
+
+
 def repeatable(run: CellRun, compilation: Compilation) -> list[CellPart]:
     """The parts of a cell, in order, that can be run again."""
     return [part for _, part in sorted(run.parts.items()) if _can_repeat(part, compilation)]
@@ -115,7 +126,7 @@ def _compare(
     return compare_with(
         fn,
         arguments,
-        options.compare if timing else (options.backend,),
+        [_contestant(name, options) for name in (options.compare if timing else (options.backend,))],
         dataclasses.replace(settings_of(options, "nbcompile"), fullgraph=False),
         Measuring(
             train,
@@ -127,6 +138,14 @@ def _compare(
         compile=functools.partial(_compile, cell=compilation.cell),
         progress=progress,
     )
+
+
+def _contestant(name: str, options: CellOptions) -> str | Contestant:
+    """One of ``--compare``; the cell's own backend has the cell's mode and options."""
+    if name != options.backend:
+        return name
+    own = settings_of(options)
+    return Contestant(name, name, own.mode, own.options)
 
 
 def as_program(parts: Sequence[Runnable]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
