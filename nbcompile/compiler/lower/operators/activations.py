@@ -49,31 +49,38 @@ def _clip(x: Expr, low: float, high: float) -> Expr:
 
 @lowering(aten.relu.default, samples=unary((*FLOATS, *INTS)))
 def relu(b: Builder, x: View) -> View:
+    """The larger of ``x`` and 0; NaN stays NaN."""
     return b.pointwise(lambda x: op("maximum", x, 0), x)
 
 
 @lowering(aten.leaky_relu.default, samples=unary(FLOATS, negative_slope=[0.01, -0.5]))
 def leaky_relu(b: Builder, x: View, negative_slope: float = 0.01) -> View:
+    """``x`` above 0, else ``negative_slope * x``."""
     return b.pointwise(lambda x: where(x > 0, x, x * negative_slope), x)
 
 
 @lowering(aten.threshold_backward.default, samples=_pairs(0) + _pairs(0.5))
 def threshold_backward(b: Builder, grad: View, x: View, threshold: Any) -> View:
+    """0 where ``x <= threshold``, else ``grad``: also where ``x`` is NaN."""
     return b.pointwise(lambda grad, x: where(x <= threshold, 0, grad), grad, x)
 
 
 @lowering(aten.hardtanh.default, samples=unary((*FLOATS, torch.int64), min_val=[-1, 0], max_val=[1]))
 def hardtanh(b: Builder, x: View, min_val: Any = -1, max_val: Any = 1) -> View:
+    """``x`` limited to [``min_val``, ``max_val``], of integers too; NaN stays NaN."""
     return b.pointwise(lambda x: _clip(x, min_val, max_val), x)
 
 
 @lowering(aten.hardtanh_backward.default, samples=_pairs(-1, 1) + _pairs(0, 6))
 def hardtanh_backward(b: Builder, grad: View, x: View, min_val: Any, max_val: Any) -> View:
+    """``grad`` where ``min_val < x < max_val``, else 0: also at both ends and where ``x`` is NaN."""
     return b.pointwise(lambda grad, x: where(op("and", x > min_val, x < max_val), grad, 0), grad, x)
 
 
 @lowering(aten.hardswish_backward.default, samples=_pairs())
 def hardswish_backward(b: Builder, grad: View, x: View) -> View:
+    """0 for ``x <= -3``, ``grad`` for ``x >= 3``, else ``grad * (x / 3 + 0.5)``: NaN where ``x`` is."""
+
     def body(grad: Expr, x: Expr) -> Expr:
         return where(x <= -3, 0, where(x >= 3, grad, grad * (x / 3 + 0.5)))
 
@@ -82,6 +89,7 @@ def hardswish_backward(b: Builder, grad: View, x: View) -> View:
 
 @lowering(aten.hardshrink_backward.default, aten.softshrink_backward.default, samples=_pairs(0.5))
 def shrink_backward(b: Builder, grad: View, x: View, lambd: float) -> View:
+    """``grad`` where ``abs(x) > lambd``, else 0, also at NaN: of hardshrink and softshrink alike."""
     return b.pointwise(lambda grad, x: where(op("or", x < -lambd, x > lambd), grad, 0), grad, x)
 
 
@@ -90,6 +98,7 @@ def shrink_backward(b: Builder, grad: View, x: View, lambd: float) -> View:
 
 @lowering(aten.elu.default, samples=unary(FLOATS, alpha=[1, 0.7], scale=[1, 1.3], input_scale=[1, 0.5]))
 def elu(b: Builder, x: View, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> View:
+    """``scale * x`` above 0, else ``scale * alpha * expm1(input_scale * x)``."""
     return b.pointwise(lambda x: _elu(x, alpha, scale, input_scale), x)
 
 
@@ -107,6 +116,9 @@ def _elu(x: Expr, alpha: float, scale: float, input_scale: float) -> Expr:
 def elu_backward(
     b: Builder, grad: View, alpha: float, scale: float, input_scale: float, is_result: bool, x: View
 ) -> View:
+    """``grad`` times the slope of elu; ``x`` is its argument or, with ``is_result``, its result, of which the
+    slope is a function too."""
+
     def body(grad: Expr, x: Expr) -> Expr:
         if is_result:
             below = (x + alpha * scale) * input_scale
@@ -128,6 +140,9 @@ def _tanh_argument(x: Expr) -> Expr:
 
 @lowering(aten.gelu.default, samples=unary(approximate=["none", "tanh"]))
 def gelu(b: Builder, x: View, approximate: str = "none") -> View:
+    """``x`` times the normal distribution function at ``x`` (Hendrycks and Gimpel, 2016): by ``erf``, or with
+    ``approximate="tanh"`` by ``(1 + tanh(u)) / 2``, where ``u = sqrt(2 / pi) * (x + 0.044715 * x**3)``."""
+
     def body(x: Expr) -> Expr:
         if approximate == "tanh":
             return x * op("sigmoid", _tanh_argument(x) * 2)
@@ -138,6 +153,9 @@ def gelu(b: Builder, x: View, approximate: str = "none") -> View:
 
 @lowering(aten.gelu_backward.default, samples=_pairs() + _pairs(approximate="tanh"))
 def gelu_backward(b: Builder, grad: View, x: View, approximate: str = "none") -> View:
+    """``grad * (cdf(x) + x * pdf(x))`` of the normal distribution, or ``grad`` times the derivative of the
+    tanh formula."""
+
     def body(grad: Expr, x: Expr) -> Expr:
         if approximate == "tanh":
             s = op("sigmoid", _tanh_argument(x) * 2)
@@ -152,6 +170,8 @@ def gelu_backward(b: Builder, grad: View, x: View, approximate: str = "none") ->
 
 @lowering(aten.silu_backward.default, samples=_pairs())
 def silu_backward(b: Builder, grad: View, x: View) -> View:
+    """``grad * s * (1 + x * (1 - s))`` with ``s = sigmoid(x)``."""
+
     def body(grad: Expr, x: Expr) -> Expr:
         s = op("sigmoid", x)
         return grad * s * (x * (1 - s) + 1)
@@ -161,9 +181,11 @@ def silu_backward(b: Builder, grad: View, x: View) -> View:
 
 @lowering(aten.sigmoid_backward.default, samples=_pairs())
 def sigmoid_backward(b: Builder, grad: View, y: View) -> View:
+    """``grad * (1 - y) * y``, where ``y`` is the result of sigmoid."""
     return b.pointwise(lambda grad, y: grad * ((1 - y) * y), grad, y)
 
 
 @lowering(aten.tanh_backward.default, samples=_pairs())
 def tanh_backward(b: Builder, grad: View, y: View) -> View:
+    """``grad * (1 - y**2)``, where ``y`` is the result of tanh."""
     return b.pointwise(lambda grad, y: grad * (1 - y * y), grad, y)

@@ -32,18 +32,21 @@ def _plus(x: Expr, y: Expr, alpha: Any) -> Expr:
 )
 @lowering(aten.add.Scalar, samples=with_numbers(2, 0.3, alpha=[1, 3]))
 def add(b: Builder, x: Operand, y: Operand, alpha: Any = 1) -> View:
+    """``x + alpha * y``; of bools the logical or."""
     return b.pointwise(lambda x, y: _plus(x, y, alpha), x, y)
 
 
 @lowering(aten.sub.Tensor, samples=binary(alpha=[1, 3]))
 @lowering(aten.sub.Scalar, samples=with_numbers(2, 0.3, alpha=[1, 3]))
 def sub(b: Builder, x: Operand, y: Operand, alpha: Any = 1) -> View:
+    """``x - alpha * y``, in the type of the result."""
     return b.pointwise(lambda x, y: x - (y if alpha == 1 else y * alpha), x, y)
 
 
 @lowering(aten.mul.Tensor, samples=binary((*FLOATS, *INTS, torch.bool)))
 @lowering(aten.mul.Scalar, samples=with_numbers(3, -0.3))
 def mul(b: Builder, x: Operand, y: Operand) -> View:
+    """``x * y``; of bools the logical and."""
     return b.pointwise(lambda x, y: op("and", x, y) if x.dtype == torch.bool else x * y, x, y)
 
 
@@ -75,6 +78,7 @@ def _quotient(b: Builder, x: Operand, y: Operand, name: str) -> View:
 @lowering(aten.div.Tensor, samples=binary((*FLOATS, *INTS, torch.bool)))
 @lowering(aten.div.Scalar, samples=with_numbers(3, 0.7, 0))
 def div(b: Builder, x: Operand, y: Operand) -> View:
+    """True division: integers give a floating-point number, and a divisor of 0 an infinity or NaN."""
     return b.pointwise(lambda x, y: x / y, x, y)
 
 
@@ -89,6 +93,8 @@ def div(b: Builder, x: Operand, y: Operand) -> View:
     + with_numbers(-3, -1, dtypes=SIGNED, rounding_mode=["trunc", "floor"]),
 )
 def div_mode(b: Builder, x: Operand, y: Operand, rounding_mode: str | None = None) -> View:
+    """The quotient as it is (None), rounded towards 0 ("trunc") or down ("floor"). LoweringError for integers
+    rounded so that are divided by a tensor or by 0: eager may raise ZeroDivisionError."""
     if rounding_mode is None:
         return div(b, x, y)
     return _quotient(b, x, y, {"trunc": "truncdiv", "floor": "floordiv"}[rounding_mode])
@@ -100,12 +106,15 @@ def div_mode(b: Builder, x: Operand, y: Operand, rounding_mode: str | None = Non
 )
 @lowering(aten.remainder.Scalar_Tensor, samples=with_numbers(3, -0.7, dtypes=FLOATS, swap=True))
 def remainder(b: Builder, x: Operand, y: Operand) -> View:
+    """The rest of a division, with the sign of ``y`` (Python's ``%``); both are rounded to the result's dtype
+    first. LoweringError for integers divided by a tensor or by 0."""
     return _rest(b, x, y, "remainder")
 
 
 @lowering(aten.fmod.Tensor, samples=binary(FLOATS))
 @lowering(aten.fmod.Scalar, samples=with_numbers(3, 0.7) + with_numbers(-3, -1, dtypes=(*FLOATS, *SIGNED)))
 def fmod(b: Builder, x: Operand, y: Operand) -> View:
+    """The rest of a division, with the sign of ``x`` (C's ``fmod``); otherwise as :func:`remainder`."""
     return _rest(b, x, y, "fmod")
 
 
@@ -131,6 +140,8 @@ def _rest(b: Builder, x: Operand, y: Operand, name: str) -> View:
     + with_numbers(2, 3, 5, 0, 0.5, dtypes=INTS),
 )
 def pow_number(b: Builder, x: View, exponent: Any) -> View:
+    """``x ** exponent``: 0 to 4 by products (the power 0 is 1, of NaN too), -1 to -4 by their reciprocals,
+    0.5 and -0.5 by square roots. LoweringError for an integer to a negative power."""
     if not b.result_dtype().is_floating_point and exponent < 0:
         raise LoweringError("an integer to a negative power raises")
     return b.pointwise(lambda x: _power(x, exponent), x)
@@ -161,11 +172,14 @@ def _whole_power(x: Expr, exponent: int) -> Expr:
 @lowering(aten.pow.Tensor_Tensor, samples=binary())
 @lowering(aten.pow.Scalar, samples=with_numbers(2, 0.7, 1, swap=True))
 def power(b: Builder, x: Operand, y: Operand) -> View:
+    """``x ** y``. An integer to a negative power is 0, unless it is 1 or -1."""
     return b.pointwise(lambda x, y: op("pow", x, y), x, y)
 
 
 @lowering(aten.ldexp.Tensor, samples=binary())
 def ldexp(b: Builder, x: View, exponent: View) -> View:
+    """``x * 2**exponent``. The power is rounded to a dtype of its own first: it may overflow where the
+    product would not."""
     scale = b.promote(exponent, 2.0)  # the power of two is a tensor of its own in ATen
     return b.pointwise(
         lambda x, e: x * op("exp2", e.cast(compute_dtype(scale))).cast(scale).cast(x.dtype),
@@ -186,21 +200,25 @@ def _smaller(x: Expr, y: Expr) -> Expr:
 
 @lowering(aten.maximum.default, samples=binary((*FLOATS, *INTS, torch.bool)))
 def maximum(b: Builder, x: View, y: View) -> View:
+    """The larger one, NaN if either is; of bools the logical or."""
     return b.pointwise(_larger, x, y)
 
 
 @lowering(aten.minimum.default, samples=binary((*FLOATS, *INTS, torch.bool)))
 def minimum(b: Builder, x: View, y: View) -> View:
+    """The smaller one, NaN if either is; of bools the logical and."""
     return b.pointwise(_smaller, x, y)
 
 
 @lowering(aten.fmax.default, samples=binary((*FLOATS, *INTS, torch.bool)))
 def fmax(b: Builder, x: View, y: View) -> View:
+    """The larger one; where one is NaN, the other."""
     return b.pointwise(lambda x, y: op("fmax", x, y) if x.dtype.is_floating_point else _larger(x, y), x, y)
 
 
 @lowering(aten.fmin.default, samples=binary((*FLOATS, *INTS, torch.bool)))
 def fmin(b: Builder, x: View, y: View) -> View:
+    """The smaller one; where one is NaN, the other."""
     return b.pointwise(lambda x, y: op("fmin", x, y) if x.dtype.is_floating_point else _smaller(x, y), x, y)
 
 
@@ -229,6 +247,9 @@ _TENSOR_CLAMPS = calls(
 @lowering(aten.clamp.default, samples=_CLAMPS)
 @lowering(aten.clamp.Tensor, samples=_TENSOR_CLAMPS)
 def clamp(b: Builder, x: View, low: Operand | None = None, high: Operand | None = None) -> View:
+    """``min(max(x, low), high)``; the ends are numbers, tensors or None. NaN if any of the three is, else
+    ``high`` where ``low`` is above it."""
+
     def body(x: Expr, *ends: Expr) -> Expr:
         rest = iter(ends)
         if low is not None:
@@ -260,11 +281,13 @@ _TERNARY = [
     + calls(whole=lambda draw: call(*(draw(7, dtype=torch.int64) for _ in range(3)), value=3)),
 )
 def addcmul(b: Builder, x: View, y: View, z: View, value: Any = 1) -> View:
+    """``x + (value * y) * z``, multiplied in this order."""
     return b.pointwise(lambda x, y, z: x + (y if value == 1 else y * value) * z, x, y, z)
 
 
 @lowering(aten.addcdiv.default, samples=_TERNARY)
 def addcdiv(b: Builder, x: View, y: View, z: View, value: Any = 1) -> View:
+    """``x + (value * y) / z``, in this order."""
     return b.pointwise(lambda x, y, z: x + (y if value == 1 else y * value) / z, x, y, z)
 
 
@@ -289,6 +312,8 @@ def _lerp(start: Expr, end: Expr, weight: Expr) -> Expr:
     double=lambda draw: call(*(draw(2, 7, dtype=torch.float64) for _ in range(3))),
 ))  # fmt: skip
 def lerp(b: Builder, start: View, end: View, weight: Operand) -> View:
+    """``start + weight * (end - start)`` for weights below 0.5 in magnitude, else
+    ``end - (end - start) * (1 - weight)``: of finite numbers both ends are met exactly."""
     return b.pointwise(_lerp, start, end, weight)
 
 
@@ -297,22 +322,26 @@ def lerp(b: Builder, start: View, end: View, weight: Operand) -> View:
 
 @lowering(aten.hypot.default, samples=binary(FLOATS))
 def hypot(b: Builder, x: View, y: View) -> View:
+    """``sqrt(x**2 + y**2)``."""
     return b.pointwise(lambda x, y: op("hypot", x, y), x, y)
 
 
 @lowering(aten.atan2.default, samples=binary((*FLOATS, *INTS, torch.bool)))
 def atan2(b: Builder, y: View, x: View) -> View:
+    """The angle of the point (``x``, ``y``), from -pi to pi; integers give a floating-point number."""
     return b.pointwise(lambda y, x: op("atan2", y, x), y, x)
 
 
 @lowering(aten.copysign.Tensor, samples=binary((*FLOATS, *INTS, torch.bool)))
 @lowering(aten.copysign.Scalar, samples=with_numbers(2, -0.0))
 def copysign(b: Builder, x: View, sign: Operand) -> View:
+    """The magnitude of ``x`` with the sign bit of ``sign``, also of -0.0; integers give a float."""
     return b.pointwise(lambda x, sign: op("copysign", x, sign), x, sign)
 
 
 @lowering(aten.nextafter.default, samples=binary((torch.float32, torch.float64)))
 def nextafter(b: Builder, x: View, y: View) -> View:
+    """The number next to ``x`` on the way to ``y``. LoweringError for half types: float32 has others."""
     if compute_dtype(b.result_dtype()) != b.result_dtype():
         raise LoweringError("nextafter of a half type is not that of float32")
     return b.pointwise(lambda x, y: op("nextafter", x, y), x, y)
@@ -320,6 +349,8 @@ def nextafter(b: Builder, x: View, y: View) -> View:
 
 @lowering(aten.logaddexp.default, samples=binary(FLOATS))
 def logaddexp(b: Builder, x: View, y: View) -> View:
+    """``log(exp(x) + exp(y))``, by the larger plus ``log1p(exp(-abs(x - y)))``; equal infinities stay."""
+
     def body(x: Expr, y: Expr) -> Expr:
         total = op("maximum", x, y) + op("log1p", op("exp", -op("abs", x - y)))
         # two equal infinities have no difference
@@ -330,4 +361,5 @@ def logaddexp(b: Builder, x: View, y: View) -> View:
 
 @lowering("prims.fma")  # torch defines it when Dynamo first meets addcmul_ or addcdiv_
 def fma(b: Builder, x: Operand, y: Operand, z: Operand) -> View:
+    """``x * y + z`` in one operation: the product is not rounded by itself."""
     return b.pointwise(lambda x, y, z: op("fma", x, y, z), x, y, z)

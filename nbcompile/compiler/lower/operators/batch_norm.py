@@ -141,6 +141,9 @@ def batch_norm_functional(
     b: Builder, x: View, weight: Optional, bias: Optional, running_mean: View, running_var: View,
     training: bool, momentum: float, eps: float,
 ) -> tuple[View, ...]:  # fmt: skip
+    """Batch norm (Ioffe and Szegedy, 2015) by the statistics of the batch if ``training``, else by the
+    running ones. Last it returns the new running ones, ``momentum * now + (1 - momentum) * old`` with the
+    unbiased variance; unless ``training``, as they were."""
     mean, rstd, square, count = _batch_statistics(b, x, running_mean, running_var, training, eps)
     return (
         _batch_norm(b, x, weight, bias, mean, rstd),
@@ -158,6 +161,7 @@ def batch_norm_with_update(
     b: Builder, x: View, weight: Optional, bias: Optional, running_mean: View, running_var: View,
     momentum: float, eps: float,
 ) -> tuple[View, ...]:  # fmt: skip
+    """As :func:`batch_norm_functional` in training, with an empty reserve before the running statistics."""
     mean, rstd, square, count = _batch_statistics(b, x, running_mean, running_var, True, eps)
     return (
         _batch_norm(b, x, weight, bias, mean, rstd),
@@ -176,6 +180,7 @@ def batch_norm_no_update(
     b: Builder, x: View, weight: Optional, bias: Optional, running_mean: View, running_var: View,
     momentum: float, eps: float,
 ) -> tuple[View, ...]:  # fmt: skip
+    """As :func:`batch_norm_inference`, with an empty reserve at the end."""
     return *batch_norm_inference(b, x, weight, bias, running_mean, running_var, momentum, eps), _empty(b, 3)
 
 
@@ -187,6 +192,7 @@ def batch_norm_inference(
     b: Builder, x: View, weight: Optional, bias: Optional, running_mean: View, running_var: View,
     momentum: float, eps: float,
 ) -> tuple[View, ...]:  # fmt: skip
+    """``x`` normalized by the running statistics. LoweringError if there are none."""
     mean, rstd, _, _ = _batch_statistics(b, x, running_mean, running_var, False, eps)
     result = _batch_norm(b, x, weight, bias, mean, rstd)
     return result, _saved(b, mean, False, 1), _saved(b, rstd, False, 2)
@@ -199,6 +205,8 @@ def batch_norm_inference(
 def batch_norm_no_stats(
     b: Builder, x: View, weight: Optional, bias: Optional, training: bool, momentum: float, eps: float
 ) -> tuple[View, ...]:
+    """``x`` normalized by the statistics of the batch, which are returned. LoweringError unless ``training``:
+    there is nothing else to normalize by."""
     mean, rstd, _, _ = _batch_statistics(b, x, None, None, training, eps)
     return _batch_norm(b, x, weight, bias, mean, rstd), rounded(b, mean, 1), rounded(b, rstd, 2)
 
@@ -220,6 +228,10 @@ def batch_norm_backward(
     b: Builder, grad: View, x: View, weight: Optional, running_mean: Optional, running_var: Optional,
     save_mean: Optional, save_rstd: Optional, train: bool, eps: float, mask: Sequence[bool],
 ) -> tuple[Optional, Optional, Optional]:  # fmt: skip
+    """Gradients of ``x``, weight and bias, those that ``mask`` asks for. With ``xhat = (x - mean) * rstd``
+    and averages over each channel the first is
+    ``(grad - xhat * average(grad * xhat) - average(grad)) * rstd * weight`` if ``train``, else
+    ``grad * rstd * weight``. LoweringError without the statistics to do it by."""
     compute, dims = compute_dtype(x.dtype), _batch_dims(x)
     mean, rstd = save_mean, save_rstd
     if not train:
@@ -267,6 +279,7 @@ def batch_norm_backward_with_reserve(
     b: Builder, grad: View, x: View, weight: Optional, running_mean: Optional, running_var: Optional,
     save_mean: Optional, save_rstd: Optional, update: bool, eps: float, mask: Sequence[bool], reserve: View,
 ) -> tuple[Optional, Optional, Optional]:  # fmt: skip
+    """:func:`batch_norm_backward` with cuDNN's reserve as one more argument, which is not read."""
     result: tuple[Optional, Optional, Optional] = batch_norm_backward(
         b, grad, x, weight, running_mean, running_var, save_mean, save_rstd, update, eps, mask
     )

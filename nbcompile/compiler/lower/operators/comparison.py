@@ -67,6 +67,7 @@ _logical("xor", lambda x, y: op("ne", x, y))
 
 @lowering(aten.logical_not.default, samples=unary((torch.bool, torch.float32, torch.int64)))
 def logical_not(b: Builder, x: View) -> View:
+    """Whether ``x`` is 0: False for NaN."""
     return b.pointwise(lambda x: op("not", x), x, compute=torch.bool)
 
 
@@ -96,6 +97,7 @@ _bitwise("xor", "ne")
 
 @lowering(aten.bitwise_not.default, samples=unary(_BITS))
 def bitwise_not(b: Builder, x: View) -> View:
+    """Every bit turned; of bools the logical not."""
     return b.pointwise(lambda x: op("not" if x.dtype == torch.bool else "bitnot", x), x)
 
 

@@ -59,6 +59,8 @@ def _same_device(one: torch.device, other: torch.device) -> bool:
     scalar=lambda draw: call(draw(), dtype=torch.int64),
 ))  # fmt: skip
 def to_copy(b: Builder, x: View, *, device: Any = None, layout: Any = None, **options: Any) -> View:
+    """``x`` in the dtype and layout of the result. LoweringError for another device, or a layout that is not
+    strided."""
     if device is not None and not _same_device(torch.device(device), b.result.device):
         raise LoweringError("a copy to another device")
     if layout not in (None, torch.strided):
@@ -84,6 +86,7 @@ _convert_element_type = getattr(torch.ops.prims, "convert_element_type", None)
 
 @lowering(_convert_element_type and _convert_element_type.default, samples=_conversions(positional=True))
 def convert_element_type(b: Builder, x: View, dtype: torch.dtype) -> View:
+    """``x`` as ``Tensor.to`` converts it: to integers the fraction is dropped, to bool NaN is True."""
     return _converted(b, x)
 
 
@@ -95,6 +98,7 @@ _FORMATS = [torch.preserve_format, torch.contiguous_format]
     truth=lambda draw: call(draw(7, dtype=torch.bool)),
 ))  # fmt: skip
 def clone(b: Builder, x: View, memory_format: Any = None) -> View:
+    """A copy; what ``memory_format`` asks for is read from the strides of the traced result."""
     return _converted(b, x)
 
 
@@ -144,11 +148,13 @@ def _with(samples: list[Sample], *values: Any) -> list[Sample]:
     odd=lambda draw: call([3], 7, dtype=torch.uint8),
 ))  # fmt: skip
 def full(b: Builder, size: Any, fill_value: Any, **options: Any) -> View:
+    """``fill_value``, converted to the dtype of the result, everywhere."""
     return _filled(b, fill_value)
 
 
 @lowering(aten.full_like.default, samples=_with(_LIKE, 2, -0.7))
 def full_like(b: Builder, x: View, fill_value: Operand, **options: Any) -> View:
+    """``fill_value``, a number or a 0-d tensor, in the shape and layout of the result; ``x`` is not read."""
     return _filled(b, fill_value)
 
 
@@ -162,6 +168,7 @@ def full_like(b: Builder, x: View, fill_value: Operand, **options: Any) -> View:
     plain=lambda draw: call(-0.7, dtype=torch.float32, device=torch.device("cpu")),
 ))  # fmt: skip
 def scalar_tensor(b: Builder, value: Any, **options: Any) -> View:
+    """A 0-d tensor of ``value``, converted to its dtype."""
     return _filled(b, value)
 
 
@@ -218,6 +225,8 @@ _STEPS = ((2, 17, 3), (9, 2, -2), (0, 1, 0.1), (3.0, -1.0, -0.75))
     single=lambda draw: call(0, 6, 2, dtype=torch.float32),
 ))  # fmt: skip
 def arange(b: Builder, start: Any, end: Any, step: Any = 1, **options: Any) -> View:
+    """``start + i * step``, in float64 if either is a float; for an integer dtype both are truncated first.
+    LoweringError for a float that is computed of symbolic sizes."""
     if not b.result_dtype().is_floating_point:
         start, step = (int(value) if isinstance(value, float) else value for value in (start, step))
     return _sequence(b, start, step)
@@ -231,6 +240,7 @@ _iota = getattr(torch.ops.prims, "iota", None)
     step=lambda draw: _iota_call(5, 3, -2),
 ))  # fmt: skip
 def iota(b: Builder, length: Any, *, start: Any, step: Any, **options: Any) -> View:
+    """``length`` integers ``start + i * step``."""
     return _sequence(b, start, step)
 
 
@@ -281,12 +291,16 @@ _TENSOR_SPANS = calls(
 @lowering(aten.linspace.default, samples=_SPANS)
 @lowering(aten.linspace.Tensor_Tensor, samples=_TENSOR_SPANS)
 def linspace(b: Builder, start: Any, end: Any, steps: Any, **options: Any) -> View:
+    """``steps`` numbers at even distances, counted from the nearer end, so that both ends are met exactly; a
+    single one is ``start``. LoweringError for an integer dtype, and for a symbolic number of steps."""
     return b.generate(b.result_shape(), b.result_dtype(), _spaced(b, start, end, steps))
 
 
 @lowering(aten.logspace.default, samples=_SPANS)
 @lowering(aten.logspace.Tensor_Tensor, samples=_TENSOR_SPANS)
 def logspace(b: Builder, start: Any, end: Any, steps: Any, base: float = 10.0, **options: Any) -> View:
+    """``base`` to the powers that :func:`linspace` would give, but not rounded to a half type. LoweringError
+    as there."""
     exponent = _spaced(b, start, end, steps)
 
     def body(i: Index) -> Expr:

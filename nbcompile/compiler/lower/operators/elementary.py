@@ -73,26 +73,31 @@ _NUMBERS = unary((*FLOATS, *INTS, torch.int8))
 
 @_unary("neg", samples=_NUMBERS)
 def neg(x: Expr) -> Expr:
+    """``-x``: 0.0 becomes -0.0."""
     return -x
 
 
 @_unary("abs", samples=_NUMBERS)
 def absolute(x: Expr) -> Expr:
+    """The magnitude; bool and uint8 as they are."""
     return x if x.dtype in (torch.bool, torch.uint8) else op("abs", x)
 
 
 @_unary("sign", "sgn", samples=unary(ALL))
 def sign(x: Expr) -> Expr:
+    """-1, 0 or 1: 0 for NaN; bools as they are."""
     return x if x.dtype == torch.bool else op("sign", x)
 
 
 @_unary("_conj_physical", samples=_NUMBERS)
 def same(x: Expr) -> Expr:
+    """``x`` itself: the conjugate of a real number."""
     return x
 
 
 @_unary("angle", samples=unary((*FLOATS, *INTS)))
 def angle(x: Expr) -> Expr:
+    """The angle of a real number: pi below 0, else 0 (of -0.0 too), NaN for NaN."""
     return where(op("isnan", x), x, where(x < 0, math.pi, constant(0.0, x.dtype)))
 
 
@@ -115,6 +120,7 @@ for _name in ("floor", "ceil", "trunc", "round"):
 
 @lowering(aten.round.decimals, samples=unary(FLOATS[:2], decimals=[2, 0, -1], low=-40, high=40))
 def round_decimals(b: Builder, x: View, decimals: int = 0) -> View:
+    """``x * 10**decimals`` rounded half to even, then scaled back; integers as they are."""
     if not b.result_dtype().is_floating_point:
         return b.pointwise(same, x)
     power = 10.0 ** abs(decimals)
@@ -141,6 +147,8 @@ _test("isinf")
 
 @lowering(aten.signbit.default, samples=unary(ALL))
 def signbit(b: Builder, x: View) -> View:
+    """Whether the sign bit is set, as it is in -0.0; of integers ``x < 0``."""
+
     def body(x: Expr) -> Expr:
         if x.dtype.is_floating_point:
             return op("signbit", x)
@@ -156,6 +164,8 @@ def signbit(b: Builder, x: View) -> View:
 def nan_to_num(
     b: Builder, x: View, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> View:
+    """``nan`` (default 0) for NaN, ``posinf`` and ``neginf`` for infinities (default the largest and the
+    least finite number of the dtype); integers as they are."""
     dtype = b.result_dtype()
     if not dtype.is_floating_point:
         return b.pointwise(same, x)
@@ -196,6 +206,7 @@ def trigamma(x: Expr) -> Expr:
     half=lambda draw: call(1, draw(9, dtype=torch.bfloat16, low=1)),
 ))  # fmt: skip
 def polygamma(b: Builder, order: int, x: View) -> View:
+    """Digamma for order 0, trigamma for order 1. LoweringError for higher orders."""
     if order > 1:
         raise LoweringError("polygamma of order 2 and up needs the Hurwitz zeta function")
     return b.pointwise(trigamma if order else lambda x: op("digamma", x), x)
@@ -203,6 +214,7 @@ def polygamma(b: Builder, order: int, x: View) -> View:
 
 @_unary("special_spherical_bessel_j0", samples=unary((torch.float32, torch.float64)))
 def spherical_bessel_j0(x: Expr) -> Expr:
+    """``sin(x) / x``, below 1/2 in magnitude by its Taylor series: 1 at 0, and 0 at infinity."""
     square = x * x
     series: Expr = constant(1.0, x.dtype)
     for n in range(12, 0, -2):  # Taylor, enough of it for |x| < 1/2

@@ -134,6 +134,8 @@ _INDEX = calls(
 
 @lowering(aten.index.Tensor, samples=_INDEX)
 def index(b: Builder, x: View, indices: Sequence[View | None]) -> View:
+    """``x[indices]``, where None stands for a whole dimension and negative indices count from the end.
+    LoweringError for masks (bool or uint8)."""
     shape, place = indexed(b, x.shape, indices)
     return b.generate(shape, x.dtype, lambda *where: b.element(x, place(*where)))
 
@@ -156,6 +158,7 @@ def along(dim: int, where: Sequence[IndexExpr], at: IndexExpr) -> Place:
     ),
 )
 def index_select(b: Builder, x: View, dim: int, picked: View) -> View:
+    """Slices of ``x`` along ``dim``, one for each index in ``picked``, which does not count from the end."""
     dim = wrap_dim(dim, len(x.axes))
 
     def body(*where: IndexExpr) -> Expr:
@@ -185,6 +188,7 @@ def index_select(b: Builder, x: View, dim: int, picked: View) -> View:
     ),
 )
 def gather(b: Builder, x: View, dim: int, picked: View, sparse_grad: bool = False) -> View:
+    """``out[i, j] = x[picked[i, j], j]`` for ``dim`` 0; negative indices do not count from the end."""
     dim = wrap_dim(dim, len(x.axes))
 
     def body(*where: IndexExpr) -> Expr:

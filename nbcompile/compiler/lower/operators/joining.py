@@ -54,6 +54,8 @@ def only_where(bounds: Sequence[Bound], inside: Expr, outside: Expr) -> Expr:
     ),
 )
 def cat(b: Builder, tensors: Sequence[View], dim: int = 0) -> View:
+    """The tensors one after another along ``dim``, in the dtype that they promote to. LoweringError for more
+    than ``MOST_PIECES`` that are not empty along it."""
     shape, dtype = b.result_shape(), b.result_dtype()
     dim = wrap_dim(dim, len(shape))
     # a 1-d empty tensor joins anything, for historical reasons
@@ -98,6 +100,8 @@ def cat(b: Builder, tensors: Sequence[View], dim: int = 0) -> View:
     ],
 )  # fmt: skip
 def constant_pad_nd(b: Builder, x: View, pad: Sequence[Any], value: Any = 0) -> View:
+    """``x`` with ``value`` around it. ``pad`` has a number before and one after for each dimension, from the
+    last one on; a negative number cuts off."""
     rank = len(x.axes)
     before, after = [ZERO] * rank, [ZERO] * rank
     for n, (left, right) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
@@ -156,6 +160,7 @@ def repeat(b: Builder, x: View, repeats: Sequence[Any]) -> View:
     ),
 )  # fmt: skip
 def flip(b: Builder, x: View, dims: Sequence[int]) -> View:
+    """The elements in reverse order along each of ``dims``."""
     turned = {wrap_dim(dim, len(x.axes)) for dim in dims}
 
     def body(*where: IndexExpr) -> Expr:
@@ -177,6 +182,8 @@ def flip(b: Builder, x: View, dims: Sequence[int]) -> View:
     ),
 )  # fmt: skip
 def roll(b: Builder, x: View, shifts: Sequence[Any], dims: Sequence[int] = ()) -> View:
+    """Element ``i`` moved to ``i + shift`` along each of ``dims``, around the end; without ``dims``, in
+    row-major order of all elements. LoweringError for a symbolic size if the shift may be more than it."""
     if not dims:
         flat = reshape(b, x, (product(x.shape),))
         return reshape(b, _rolled(b, flat, {0: b.size(shifts[0])}), x.shape)
@@ -237,11 +244,13 @@ _TRIANGLES = [
 
 @lowering(aten.tril.default, samples=_TRIANGLES)
 def tril(b: Builder, x: View, diagonal: Any = 0) -> View:
+    """``x`` where ``column - row <= diagonal`` in the last two dimensions, else 0, also in place of NaN."""
     return _triangle(b, x, lambda row, column: (column, ZERO, row + b.size(diagonal) + 1))
 
 
 @lowering(aten.triu.default, samples=_TRIANGLES)
 def triu(b: Builder, x: View, diagonal: Any = 0) -> View:
+    """``x`` where ``column - row >= diagonal`` in the last two dimensions, else 0, also in place of NaN."""
     return _triangle(b, x, lambda row, column: (column, row + b.size(diagonal), x.shape[-1]))
 
 

@@ -47,6 +47,9 @@ def max_pool(
     b: Builder, rank: int, x: View, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> tuple[View, View]:  # fmt: skip
+    """The largest element of each window, and its row-major position in the last ``rank`` dimensions of
+    ``x``: the first of equals, but the last of several NaN, which are above all. Padding is never chosen.
+    LoweringError for symbolic windows, and for more than ``MOST_UNROLLED`` elements in one."""
     shape, compute = b.result_shape(0), compute_dtype(x.dtype)
     windows = Windows.of(b, x, shape, rank, kernel, stride, padding, dilation)
     lowest = -torch.inf if compute.is_floating_point else torch.iinfo(compute).min
@@ -102,6 +105,8 @@ def max_pool_backward(
     b: Builder, rank: int, grad: View, x: View, kernel: Any, stride: Any, padding: Any, dilation: Any,
     ceil_mode: bool, indices: View,
 ) -> View:  # fmt: skip
+    """The sum, for each element, of ``grad`` at the windows whose place in ``indices`` it is. LoweringError
+    for symbolic windows, and where more than ``MOST_UNROLLED`` may cover an element."""
     shape, compute = b.result_shape(), compute_dtype(x.dtype)
     windows = Windows.of(b, x, grad.shape, rank, kernel, stride, padding, dilation)
 

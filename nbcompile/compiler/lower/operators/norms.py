@@ -130,6 +130,8 @@ def _inner(x: View, shape: Sequence[Any]) -> tuple[int, ...]:
 def layer_norm(
     b: Builder, x: View, shape: Sequence[Any], weight: Optional, bias: Optional, eps: float
 ) -> tuple[View, View, View]:
+    """Layer norm (Ba, Kiros and Hinton, 2016) over the last dimensions, as many as ``shape`` has; also the
+    mean and ``rstd = 1 / sqrt(variance + eps)``, of the biased variance. LoweringError for integers."""
     inner = _inner(x, shape)
     mean, square, count = moments(b, x, inner)
     rstd = spread_out(reciprocal_deviation(b, square, count, eps), x, inner)
@@ -157,6 +159,8 @@ def layer_norm_backward(
     b: Builder, grad: View, x: View, shape: Sequence[Any], mean: View, rstd: View, weight: Optional,
     bias: Optional, mask: Sequence[bool],
 ) -> tuple[Optional, Optional, Optional]:  # fmt: skip
+    """Gradients of ``x``, weight and bias, those that ``mask`` asks for, by the ``mean`` and ``rstd`` that
+    :func:`layer_norm` returned."""
     inner = _inner(x, shape)
     outer = [dim for dim in range(len(x.axes)) if dim not in inner]
     dx = dw = db = None
@@ -219,6 +223,9 @@ def _row_gradient(
 def rms_norm(
     b: Builder, x: View, shape: Sequence[Any], weight: Optional, eps: float | None
 ) -> tuple[View, View]:
+    """``x * rstd * weight`` with ``rstd = 1 / sqrt(average(x**2) + eps)`` (Zhang and Sennrich, 2019), and
+    ``rstd``. ``eps`` None is the machine epsilon of the type computed in, float32 for half types.
+    LoweringError for integers."""
     inner, compute = _inner(x, shape), compute_dtype(x.dtype)
     if not compute.is_floating_point:
         raise LoweringError("the norm of integers")
@@ -247,6 +254,8 @@ def _rms_norm_backward_by_torch(*args: Any) -> Any:
 def rms_norm_backward(
     b: Builder, grad: View, x: View, shape: Sequence[Any], rstd: View, weight: Optional, mask: Sequence[bool]
 ) -> tuple[Optional, Optional]:
+    """Gradients of ``x`` and weight, those that ``mask`` asks for: those of :func:`layer_norm` with a mean of
+    0 that does not depend on ``x``."""
     inner = _inner(x, shape)
     outer = [dim for dim in range(len(x.axes)) if dim not in inner]
     dx = _row_gradient(b, grad, x, None, rstd, weight, inner) if mask[0] else None
@@ -331,6 +340,9 @@ def columns(b: Builder, rank: int, *items: Optional) -> list[Optional]:
 def group_norm(
     b: Builder, x: View, weight: Optional, bias: Optional, n: Any, c: Any, hw: Any, groups: int, eps: float
 ) -> tuple[View, View, View]:
+    """Group norm (Wu and He, 2018): statistics of each image and group of channels, which are returned with
+    the shape (N, groups). ``n``, ``c`` and ``hw`` are not read: ``x`` has them. LoweringError for
+    integers."""
     rank = len(x.axes)
     split = _grouped(b, x, groups, 1)
     mean, square, count = moments(b, split, range(2, rank + 1))
@@ -346,6 +358,8 @@ def group_norm_backward(
     b: Builder, grad: View, x: View, mean: View, rstd: View, weight: Optional, n: Any, c: Any, hw: Any,
     groups: int, mask: Sequence[bool],
 ) -> tuple[Optional, Optional, Optional]:  # fmt: skip
+    """Gradients of ``x``, weight and bias, those that ``mask`` asks for. The sums over space for each image
+    and channel serve all three."""
     rank, compute = len(x.axes), compute_dtype(x.dtype)
     means, deviations = (_per_channel(b, item, x, groups) for item in (mean, rstd))
     inner = range(2, rank)

@@ -41,6 +41,9 @@ aten = torch.ops.aten
 def slice_scatter(
     b: Builder, x: View, src: View, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> View:
+    """``x`` with ``src``, cast to its dtype, in place of every ``step``-th element along ``dim`` from
+    ``start`` on: as many as ``src`` has, ``end`` is not read. LoweringError unless its other extents surely
+    are those of ``x``."""
     dim = wrap_dim(dim, len(x.axes))
     begin, pace = first_index(b, start, x.shape[dim]), b.size(step)
     count = src.shape[dim]
@@ -74,6 +77,8 @@ def slice_scatter(
     ),
 )
 def select_scatter(b: Builder, x: View, src: View, dim: int, place: Any) -> View:
+    """``x`` with ``src`` in place of what ``x.select(dim, place)`` shows. LoweringError unless ``src`` surely
+    has that shape."""
     dim = wrap_dim(dim, len(x.axes))
     chosen = first_index(b, place, x.shape[dim])
     require(b, src.shape, (*x.shape[:dim], *x.shape[dim + 1 :]), "a source")
@@ -98,6 +103,8 @@ def select_scatter(b: Builder, x: View, src: View, dim: int, place: Any) -> View
     ),
 )
 def diagonal_scatter(b: Builder, x: View, src: View, offset: int = 0, dim1: int = 0, dim2: int = 1) -> View:
+    """``x`` with ``src`` in place of what ``x.diagonal(offset, dim1, dim2)`` shows. LoweringError unless
+    ``src`` surely has that shape."""
     dims = wrap_dim(dim1, len(x.axes)), wrap_dim(dim2, len(x.axes))
     rows, columns = x.shape[dims[0]] + min(offset, 0), x.shape[dims[1]] - max(offset, 0)
     shorter = rows if at_least(columns, rows) else columns
@@ -125,6 +132,9 @@ def diagonal_scatter(b: Builder, x: View, src: View, offset: int = 0, dim1: int 
 def as_strided_scatter(
     b: Builder, x: View, src: View, size: Sequence[Any], stride: Sequence[Any], offset: Any = None
 ) -> View:
+    """``x`` with ``src`` in place of the elements ``offset + where * stride`` of its memory. LoweringError
+    for memory with gaps, for what may reach outside, and for an ``offset`` into an input or constant of the
+    graph."""
     if offset is not None and x.buffer.role != "temporary":
         raise LoweringError("as_strided counts from the start of an input's storage, which may be earlier")
     strides = b.result_strides(x.shape)
@@ -157,6 +167,8 @@ def as_strided_scatter(
     ),
 )
 def copy(b: Builder, x: View, src: View, non_blocking: bool = False) -> View:
+    """``src`` broadcast to the shape of ``x``, in the dtype of ``x``; where it has that dtype and the
+    strides, its memory is shared."""
     shape = b.result_shape()
     shown = expand_to(b, src, shape)
     strided, wanted = shown.strided(), b.result_strides(shape)
@@ -178,6 +190,8 @@ def copy(b: Builder, x: View, src: View, non_blocking: bool = False) -> View:
     ),
 )
 def copy_into_input(b: Builder, x: View, src: View, non_blocking: bool = False) -> View:
+    """``src`` as what the graph input ``x`` holds from here on. LoweringError for a part of an input, and for
+    one whose elements share memory."""
     if src.buffer.name == x.buffer.name and src.is_whole():
         return x
     return b.update(x, src)

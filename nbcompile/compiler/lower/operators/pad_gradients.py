@@ -60,6 +60,8 @@ def _copies(
 )
 @lowering(aten.replication_pad3d_backward.default, samples=_samples(((1, 2, 3, 2, 3), [1, 1, 0, 1, 1, 0])))
 def replication_pad_backward(b: Builder, grad: View, x: View, padding: Sequence[int]) -> View:
+    """The sum, for each element, of ``grad`` at all its copies. LoweringError for a symbolic padding, and for
+    one that copies a corner more than ``MOST_COPIES`` times."""
     if not all(isinstance(amount, int) for amount in padding):
         raise LoweringError("a symbolic padding")
     rank, shape, compute = len(padding) // 2, b.result_shape(), compute_dtype(x.dtype)

@@ -210,6 +210,9 @@ def avg_pool(
     b: Builder, rank: int, x: View, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> View:  # fmt: skip
+    """The sum of each window, with 0 for padding, divided by ``divisor_override`` or the number of its
+    elements: those in the padding count if ``count_include_pad``, those beyond it (``ceil_mode``) never.
+    LoweringError for integers, symbolic windows, and more than ``MOST_UNROLLED`` elements in one."""
     shape, compute = b.result_shape(), compute_dtype(x.dtype)
     if not compute.is_floating_point:
         raise LoweringError("average pooling of integers")
@@ -238,6 +241,8 @@ def avg_pool_backward(
     b: Builder, rank: int, grad: View, x: View, kernel: Any, stride: Any, padding: Any, ceil_mode: bool,
     count_include_pad: bool, divisor_override: int | None,
 ) -> View:  # fmt: skip
+    """The sum, for each element, of ``grad / divisor`` of the windows that cover it. LoweringError for
+    symbolic windows, and where more than ``MOST_UNROLLED`` may cover an element."""
     shape, compute = b.result_shape(), compute_dtype(x.dtype)
     windows = Windows.of(b, x, grad.shape, rank, kernel, stride, padding, overhang=ceil_mode)
 
@@ -292,6 +297,9 @@ def _adaptive_sizes(x: View, out: Sequence[IndexExpr], rank: int) -> list[tuple[
     },
 )
 def adaptive_avg_pool(b: Builder, rank: int, x: View, size: Any) -> View:
+    """Averages of windows that cover the input: of ``n`` elements, window ``i`` of ``m`` has those from
+    ``i * n // m`` to before ``ceil((i + 1) * n / m)``. LoweringError for integers, symbolic sizes, an empty
+    result, and more than ``MOST_UNROLLED`` elements in windows that differ in size."""
     shape, compute = b.result_shape(), compute_dtype(x.dtype)
     pairs = _adaptive_sizes(x, shape, rank)
     lead_rank = len(shape) - rank
@@ -345,6 +353,8 @@ def _adaptive_gradient_samples(*shapes: tuple[tuple[int, ...], tuple[int, ...]])
     },
 )  # fmt: skip
 def adaptive_avg_pool_backward(b: Builder, rank: int, grad: View, x: View) -> View:
+    """The sum, for each element, of ``grad / size`` of the windows that cover it. LoweringError as for
+    :func:`adaptive_avg_pool`, but by how many may cover an element."""
     shape, compute = b.result_shape(), compute_dtype(x.dtype)
     pairs = _adaptive_sizes(x, grad.shape, rank)
     if any(extent % count for extent, count in pairs):

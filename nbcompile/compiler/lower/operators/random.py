@@ -131,16 +131,19 @@ def _unit(b: Builder) -> View:
 
 @drawing("rand", samples=_SIZED)
 def rand(b: Builder, size: Any, **options: Any) -> View:
+    """Uniform numbers in [0, 1) of 24 random bits (48 for float64); a half type rounds down, never to 1."""
     return _unit(b)
 
 
 @drawing("rand_like", samples=_LIKE)
 def rand_like(b: Builder, x: View, **options: Any) -> View:
+    """Uniform numbers as :func:`rand` has them; ``x`` is not read."""
     return _unit(b)
 
 
 @drawing("uniform", samples=_LIKE + calls(given=lambda draw: call(draw(9), -2.0, 3.0)))
 def uniform(b: Builder, x: View, low: float = 0.0, high: float = 1.0, generator: Any = None) -> View:
+    """``low + u * (high - low)``, ``u`` as of :func:`rand`: rounded, maybe ``high``. ``x`` is not read."""
     dtype = b.result_dtype()
     return _generate(b, 1, lambda u: _rounded_down(u, dtype) * (high - low) + low)
 
@@ -152,11 +155,14 @@ def _gauss(u: Expr, v: Expr) -> Expr:
 
 @drawing("randn", samples=_SIZED)
 def randn(b: Builder, size: Any, **options: Any) -> View:
+    """Standard normal numbers, each of two uniform ones, by Box and Muller (1958): none is beyond 5.8 in
+    magnitude, in float64 8.2."""
     return _generate(b, 2, _gauss)
 
 
 @drawing("randn_like", samples=_LIKE)
 def randn_like(b: Builder, x: View, **options: Any) -> View:
+    """Standard normal numbers as :func:`randn` has them; ``x`` is not read."""
     return _generate(b, 2, _gauss)
 
 
@@ -168,6 +174,7 @@ def _normal(b: Builder, mean: Operand, std: Operand) -> View:
 
 @drawing("normal.float_float", samples=calls(plain=lambda draw: call(0.5, 2.0, [3, 5])))
 def normal_of_size(b: Builder, mean: float, std: float, size: Any, **options: Any) -> View:
+    """Normal numbers of one mean and deviation. LoweringError for a negative or symbolic deviation."""
     return _normal(b, mean, std)
 
 
@@ -175,6 +182,8 @@ def normal_of_size(b: Builder, mean: float, std: float, size: Any, **options: An
 @drawing("normal.float_Tensor", samples=calls(plain=lambda draw: call(1.0, draw(3, 5, low=0))))
 @drawing("normal.Tensor_Tensor", samples=calls(plain=lambda draw: call(draw(3, 5), draw(5, low=0))))
 def normal(b: Builder, mean: Operand = 0.0, std: Operand = 1.0, generator: Any = None) -> View:
+    """Normal numbers, each of a mean of its own. LoweringError for a tensor of deviations: eager raises if
+    any is negative."""
     if isinstance(std, View):
         raise LoweringError("a normal distribution raises if a deviation is negative")
     return _normal(b, mean, std)
@@ -182,27 +191,33 @@ def normal(b: Builder, mean: Operand = 0.0, std: Operand = 1.0, generator: Any =
 
 @drawing("normal_functional", samples=_LIKE + calls(given=lambda draw: call(draw(9), -2.0, 3.0)))
 def normal_functional(b: Builder, x: View, mean: float = 0, std: float = 1, generator: Any = None) -> View:
+    """Normal numbers as :func:`normal_of_size` has them; ``x`` is not read. LoweringError as there."""
     return _normal(b, mean, std)
 
 
 @drawing("log_normal", samples=_LIKE)
 def log_normal(b: Builder, x: View, mean: float = 1, std: float = 2, generator: Any = None) -> View:
+    """``exp`` of normal numbers of this mean and deviation."""
     return _generate(b, 2, lambda u, v: op("exp", _gauss(u, v) * std + mean))
 
 
 @drawing("exponential", samples=_LIKE + calls(given=lambda draw: call(draw(9), 2.0)))
 def exponential(b: Builder, x: View, rate: float = 1, generator: Any = None) -> View:
+    """``-log1p(-u) / rate``, but at least ``2**-25 / rate`` before it is rounded to a half type."""
     # never 0, as in ATen: people divide by these
     return _generate(b, 1, lambda u: op("maximum", -op("log1p", -u), WORD / 2) / rate)
 
 
 @drawing("cauchy", samples=_LIKE)
 def cauchy(b: Builder, x: View, median: float = 0, sigma: float = 1, generator: Any = None) -> View:
+    """``median + sigma * tan(pi * (u - 0.5))``."""
     return _generate(b, 1, lambda u: op("tan", (u - 0.5) * math.pi) * sigma + median)
 
 
 @drawing("geometric", samples=calls(plain=lambda draw: call(draw(3, 5), 0.3)))
 def geometric(b: Builder, x: View, p: float, generator: Any = None) -> View:
+    """The number of trials up to the first success, ``ceil(log1p(-u) / log1p(-p))`` and at least 1.
+    LoweringError for an integer dtype, and unless ``0 < p < 1``."""
     if not 0 < p < 1:
         raise LoweringError("a geometric distribution outside of 0 < p < 1")
     rate = 1 / math.log1p(-p)
@@ -252,16 +267,20 @@ def _same_numbers(b: Builder, x: View, p: float, generator: Any = None) -> View:
     large=lambda draw: call(draw(40, 40), 0.3),
 ))  # fmt: skip
 def bernoulli_number(b: Builder, x: View, p: float, generator: Any = None) -> View:
+    """1 with probability ``p``, else 0; the elements of ``x`` are not read. For eager's numbers ATen is
+    given, if ``x`` is contiguous, one element expanded to its shape: nobody has to fill ``x``."""
     return _same_numbers(b, x, p, generator) if b.options.eager_random else _coins(b, p)
 
 
 @drawing("bernoulli", samples=calls(plain=lambda draw: call(draw(3, 5, low=0, high=1))))
 def bernoulli(b: Builder, chance: View, generator: Any = None) -> View:
+    """1 with the probability that the element of ``chance`` says, else 0."""
     return _coins(b, chance)
 
 
 @drawing("bernoulli.Tensor", samples=calls(plain=lambda draw: call(draw(3, 5), draw(5, low=0, high=1))))
 def bernoulli_tensor(b: Builder, x: View, chance: View, generator: Any = None) -> View:
+    """As :func:`bernoulli`, in the shape and dtype of ``x``, whose elements are not read."""
     return _coins(b, chance)
 
 
@@ -276,6 +295,8 @@ _DROPOUTS = calls(
 
 @drawing("native_dropout", samples=_DROPOUTS)
 def native_dropout(b: Builder, x: View, p: float, train: bool | None = True) -> tuple[View, View]:
+    """``x / (1 - p)`` with probability ``1 - p``, else ``x * 0`` (NaN of NaN and of infinities), and which
+    were kept. A copy, and all of it kept, if ``train`` is False (None is True) or ``p`` is 0."""
     compute = compute_dtype(x.dtype)
     if train is False or p == 0:
         kept = b.generate(x.shape, torch.bool, lambda *at: constant(True, torch.bool), output=1)
@@ -311,19 +332,24 @@ def _integers(b: Builder, low: Any, high: Any) -> View:
     real=lambda draw: call(9, [3], dtype=torch.float32),
 ))  # fmt: skip
 def randint(b: Builder, high: Any, size: Any, **options: Any) -> View:
+    """Integers from 0 to before ``high``, of 48 random bits each. LoweringError for a range that is symbolic,
+    empty, or of more than ``2**32`` numbers."""
     return _integers(b, 0, high)
 
 
 @drawing("randint.low", samples=calls(plain=lambda draw: call(-3, 9, [3, 5])))
 def randint_low(b: Builder, low: Any, high: Any, size: Any, **options: Any) -> View:
+    """Integers from ``low`` to before ``high``, otherwise as :func:`randint`."""
     return _integers(b, low, high)
 
 
 @drawing("randint_like", samples=calls(plain=lambda draw: call(draw(3, 5), 9)))
 def randint_like(b: Builder, x: View, high: Any, **options: Any) -> View:
+    """Integers as :func:`randint` has them; ``x`` is not read."""
     return _integers(b, 0, high)
 
 
 @drawing("randint_like.low_dtype", samples=calls(plain=lambda draw: call(draw(3, 5), -2, 9)))
 def randint_like_low(b: Builder, x: View, low: Any, high: Any, **options: Any) -> View:
+    """Integers as :func:`randint_low` has them; ``x`` is not read."""
     return _integers(b, low, high)

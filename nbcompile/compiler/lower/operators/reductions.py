@@ -153,6 +153,8 @@ def _folded(b: Builder, kind: ReductionKind, x: View, dims: Dims, keepdim: bool)
 def sum_dims(
     b: Builder, x: View, dims: Dims, keepdim: bool = False, dtype: torch.dtype | None = None
 ) -> View:
+    """The sum over ``dims``, all of them for None or an empty list; 0 of nothing. Elements are converted to
+    the result's dtype first (integers to int64 by default). LoweringError for a sum kept as bool."""
     return _folded(b, "sum", x, dims, keepdim)
 
 
@@ -171,6 +173,7 @@ _WIDENED: list[Any] = [((), {}), ((), {"dtype": torch.float64})]
 def prod(
     b: Builder, x: View, dims: Dims = None, keepdim: bool = False, dtype: torch.dtype | None = None
 ) -> View:
+    """The product over one dimension or all; 1 of nothing. Dtypes as for :func:`sum_dims`."""
     return _folded(b, "prod", x, dims, keepdim)
 
 
@@ -182,6 +185,7 @@ def prod(
 def mean(
     b: Builder, x: View, dims: Dims = None, keepdim: bool = False, dtype: torch.dtype | None = None
 ) -> View:
+    """The sum over ``dims`` (None or empty: all) by the count, in float32 for half types; NaN of nothing."""
     wide = b.result_dtype()
     compute = compute_dtype(wide)
     count = counted(x, normalize_dims(dims, len(x.axes)))
@@ -244,6 +248,8 @@ def _truth_samples(calls: Any, scalar: Any, empty: Any) -> list[Sample]:
 @lowering(aten.any.dim, samples=_truth_samples(_DIM, (0,), [(1,)]))
 @lowering(aten.any.dims, samples=_truth_samples(_DIMS, ([0],), [([1],)]))
 def any_(b: Builder, x: View, dim: Dims = None, keepdim: bool = False) -> View:
+    """Whether any element is not 0, as NaN is not; None is all dimensions, but an empty list is none."""
+
     def body(value: Expr, *where: IndexExpr) -> Expr:
         return value if value.dtype == torch.bool else value.ne(0)
 
@@ -299,6 +305,8 @@ def _variance(b: Builder, x: View, dims: Dims, correction: Number | None, keepdi
 def var(
     b: Builder, x: View, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
 ) -> View:
+    """Squared deviations from the mean, summed and divided by ``n - correction`` (default 1): where that is 0
+    or less, by 0. LoweringError for integers."""
     return _variance(b, x, dim, correction, keepdim)[0]
 
 
@@ -306,6 +314,7 @@ def var(
 def var_mean(
     b: Builder, x: View, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
 ) -> tuple[View, View]:
+    """The variance as :func:`var` has it, and the mean that it was computed with."""
     value, mean = _variance(b, x, dim, correction, keepdim)
     dtype = b.result_dtype(1)
     return value, mean if mean.dtype == dtype else b.copy(mean, dtype, name="mean")
@@ -335,6 +344,8 @@ def vector_norm(
     b: Builder, x: View, ord: Number = 2, dim: Dims = None, keepdim: bool = False, *,
     dtype: torch.dtype | None = None,
 ) -> View:  # fmt: skip
+    """``sum(abs(x)**ord) ** (1 / ord)``, or the largest (inf) or smallest (-inf) magnitude, or the number of
+    elements that are not 0 (``ord`` 0). Squares are summed unscaled, so they may overflow."""
     compute = compute_dtype(b.result_dtype())
     places = normalize_dims(dim, len(x.axes))
 
@@ -368,6 +379,7 @@ def vector_norm(
     ],
 )
 def dist(b: Builder, x: View, y: View, p: Number = 2) -> View:
+    """The norm of ``x - y``, broadcast together, over all elements: :func:`vector_norm` with ``ord=p``."""
     difference = b.pointwise(lambda x, y: x - y, x, y, name="difference")
     result: View = vector_norm(b, difference, p)
     return result

@@ -115,6 +115,8 @@ def _accumulated(
     ),
 )  # fmt: skip
 def cumsum(b: Builder, x: View, dim: int, *, dtype: torch.dtype | None = None) -> View:
+    """Running sums along ``dim``; elements are converted to the result's dtype first. On a GPU LoweringError
+    for sums kept as bool."""
     return _accumulated(b, aten.cumsum.default, "sum", x, dim, dtype)
 
 
@@ -126,11 +128,13 @@ def cumsum(b: Builder, x: View, dim: int, *, dtype: torch.dtype | None = None) -
     ),
 )  # fmt: skip
 def cumprod(b: Builder, x: View, dim: int, *, dtype: torch.dtype | None = None) -> View:
+    """Running products along ``dim``; dtypes and errors as for :func:`cumsum`."""
     return _accumulated(b, aten.cumprod.default, "prod", x, dim, dtype)
 
 
 @lowering(aten.logcumsumexp.default, overload("_logcumsumexp"), samples=_samples(_FLOATS))
 def logcumsumexp(b: Builder, x: View, dim: int) -> View:
+    """``log`` of the running sums of ``exp(x)`` along ``dim``."""
     return _accumulated(b, aten.logcumsumexp.default, "logsumexp", x, dim)
 
 
@@ -163,4 +167,5 @@ def cummax(b: Builder, x: View, dim: int) -> tuple[View, View]:
 
 @lowering(aten.cummin.default, samples=_samples((*_FLOATS, *_INTS)))
 def cummin(b: Builder, x: View, dim: int) -> tuple[View, View]:
+    """The smallest up to each element and its place; of equals and of NaN as :func:`cummax`."""
     return _extreme(b, aten.cummin.default, "min", x, dim)

@@ -73,6 +73,7 @@ _INDEX_PUT = calls(
 def index_put(
     b: Builder, x: View, indices: Sequence[View | None], values: View, accumulate: bool = False
 ) -> View:
+    """``x[indices] = values`` or ``+=``. LoweringError for values that may not fit, and for most masks."""
     given = [(dim, picked) for dim, picked in enumerate(indices) if picked is not None]
     if len(given) == 1 and given[0][1].dtype == torch.bool:
         return _masked_put(b, x, *given[0], values, accumulate)
@@ -118,6 +119,7 @@ def _masked_put(b: Builder, x: View, dim: int, mask: View, values: View, accumul
     ),
 )
 def put(b: Builder, x: View, picked: View, source: View, accumulate: bool = False) -> View:
+    """``x.view(-1)[picked] = source`` or ``+=``. LoweringError unless both surely have as many elements."""
     size = product(x.shape)
     require(b, (product(source.shape),), (product(picked.shape),), "a source")
     return scattered(
@@ -220,11 +222,13 @@ def distinct(below: int, *shape: int) -> torch.Tensor:
 
 @lowering(aten.scatter.src, samples=_SCATTER_SRC)
 def scatter_src(b: Builder, x: View, dim: int, picked: View, src: View) -> View:
+    """``out[picked[i, j], j] = src[i, j]`` for ``dim`` 0; negative indices do not count from the end."""
     return _scattered(b, x, dim, picked, src, "set")
 
 
 @lowering(aten.scatter.value, samples=_SCATTER_VALUE)
 def scatter_value(b: Builder, x: View, dim: int, picked: View, value: Number) -> View:
+    """As :func:`scatter_src` with one number, converted to the dtype of ``x``."""
     return _scattered(b, x, dim, picked, value, "set")
 
 
@@ -238,11 +242,13 @@ def _with_reduce(samples: Sequence[Sample]) -> list[Sample]:
 @lowering(aten.scatter.reduce, samples=_with_reduce(_SCATTER_SRC))
 @lowering(aten.scatter.value_reduce, samples=_with_reduce(_SCATTER_VALUE))
 def scatter_with(b: Builder, x: View, dim: int, picked: View, src: View | Number, *, reduce: str) -> View:
+    """As :func:`scatter_src`, but what is there is added to or multiplied ("add" or "multiply")."""
     return _scattered(b, x, dim, picked, src, MODES[reduce])
 
 
 @lowering(aten.scatter_add.default, samples=_SCATTER_SRC)
 def scatter_add(b: Builder, x: View, dim: int, picked: View, src: View) -> View:
+    """``out[picked[i, j], j] += src[i, j]`` for ``dim`` 0; of bools the logical or."""
     return _scattered(b, x, dim, picked, src, "add")
 
 
@@ -267,8 +273,7 @@ def reduced(
     b: Builder, x: View, shape: Sequence[IndexExpr], reduce: str, include_self: bool,
     target: Callable[..., Place], value: Callable[..., Expr],
 ) -> View:  # fmt: skip
-    """``x`` with the values of the points combined into their targets; a target that is named at all
-    starts from nothing if not ``include_self``."""
+    """``x`` with points combined into their targets, which start from nothing if not ``include_self``."""
     b.check_native(x)
     mode, compute = MODES[reduce], compute_dtype(x.dtype)
     start = x
@@ -326,6 +331,7 @@ def _each_reduction(samples: Callable[[str, bool], Sequence[Sample]], *names: st
 def scatter_reduce(
     b: Builder, x: View, dim: int, picked: View, src: View, reduce: str, *, include_self: bool = True
 ) -> View:
+    """By "sum", "prod", "amax", "amin", or "mean", which rounds integers down; see :func:`reduced`."""
     dim = wrap_dim(dim, len(x.axes))
     if ZERO in picked.shape:
         return b.copy(x)
@@ -381,6 +387,8 @@ def _slice_samples(*extra: Any, **options: Any) -> list[Sample]:
     ],
 )
 def index_add(b: Builder, x: View, dim: int, picked: View, source: View, *, alpha: Number = 1) -> View:
+    """Slices plus ``alpha * source``. LoweringError unless it surely has a slice for each index."""
+
     def value(*where: IndexExpr) -> Expr:
         element = b.element(source, where, compute_dtype(x.dtype))
         return element if alpha == 1 else element * alpha
@@ -392,6 +400,7 @@ def index_add(b: Builder, x: View, dim: int, picked: View, source: View, *, alph
 
 @lowering(aten.index_copy.default, samples=_slice_samples())
 def index_copy(b: Builder, x: View, dim: int, picked: View, source: View) -> View:
+    """The slices of ``x`` along ``dim`` that ``picked`` names, replaced by those of ``source``."""
     dim = wrap_dim(dim, len(x.axes))
     return scattered(b, x, source.shape, "set", _slices(b, x, dim, picked), _elements(b, source, x))
 
@@ -416,6 +425,7 @@ def index_copy(b: Builder, x: View, dim: int, picked: View, source: View) -> Vie
 def index_reduce(
     b: Builder, x: View, dim: int, picked: View, source: View, reduce: str, *, include_self: bool = True
 ) -> View:
+    """Slices combined as by :func:`scatter_reduce`. LoweringError as for :func:`index_add`."""
     dim = wrap_dim(dim, len(x.axes))
     require_slices(b, x, dim, picked, source)
     place = _slices(b, x, dim, picked)
@@ -440,6 +450,7 @@ def index_reduce(
     ),
 )
 def index_fill(b: Builder, x: View, dim: int, picked: View, value: View | Number) -> View:
+    """One number, or 0-d tensor, in whole slices; negative indices count from the end."""
     dim, compute = wrap_dim(dim, len(x.axes)), compute_dtype(x.dtype)
     count = picked.shape[0] if picked.axes else ONE
     shape = (*x.shape[:dim], count, *x.shape[dim + 1 :]) if x.axes else (count,)
@@ -466,6 +477,7 @@ def index_fill(b: Builder, x: View, dim: int, picked: View, value: View | Number
 def embedding_dense_backward(
     b: Builder, grad: View, picked: View, num_weights: Any, padding_idx: Any, scale_grad_by_freq: bool
 ) -> View:
+    """Sums of ``grad`` by row, 0 for ``padding_idx``. LoweringError for ``scale_grad_by_freq``."""
     if scale_grad_by_freq:
         raise LoweringError("the gradient is scaled by the frequency of each index")
     rows, compute = b.size(num_weights), compute_dtype(grad.dtype)

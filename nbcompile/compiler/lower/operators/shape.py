@@ -103,6 +103,7 @@ _RESHAPES = of_view(
 
 @lowering(aten.view.default, aten._unsafe_view.default, aten.reshape.default, samples=_RESHAPES)
 def view(b: Builder, x: View, shape: Sequence[Any]) -> View:
+    """The elements in row-major order, in the shape of the traced result (no -1), whatever their strides."""
     return reshape(b, x, b.result_shape())
 
 
@@ -111,6 +112,7 @@ def view(b: Builder, x: View, shape: Sequence[Any]) -> View:
     samples=of_view((same,), (lambda x: x.transpose(0, 2),), (lambda x: x[1, 2, 3],)),
 )  # fmt: skip
 def alias(b: Builder, x: View) -> View:
+    """``x`` itself: values never change, so to share them is safe."""
     return x
 
 
@@ -119,6 +121,7 @@ def alias(b: Builder, x: View) -> View:
     samples=of_view((same,), (lambda x: x.transpose(0, 2),), (lambda x: x.int(),)),
 )
 def lift_fresh_copy(b: Builder, x: View) -> View:
+    """``x`` in memory of its own."""
     return b.copy(x)
 
 
@@ -131,6 +134,7 @@ def lift_fresh_copy(b: Builder, x: View) -> View:
     ),
 )  # fmt: skip
 def expand(b: Builder, x: View, size: Sequence[Any], implicit: bool = False) -> View:
+    """``x`` broadcast to the shape of the traced result, which has no -1."""
     return expand_to(b, x, b.result_shape())
 
 
@@ -182,6 +186,7 @@ def permuted(b: Builder, x: View, dims: Sequence[int]) -> View:
     ),
 )
 def permute(b: Builder, x: View, dims: Sequence[int]) -> View:
+    """Dimension ``n`` of the result is dimension ``dims[n]`` of ``x``; negative ones count from the end."""
     return permuted(b, x, dims)
 
 
@@ -219,12 +224,14 @@ def first_index(b: Builder, start: Any, extent: IndexExpr) -> IndexExpr:
     ),
 )  # fmt: skip
 def slice_(b: Builder, x: View, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> View:
+    """``x[start:end:step]`` along ``dim``; bounds out of range are clipped, as in Python."""
     dim = wrap_dim(dim, len(x.axes))
     return part(b, x, dim, b.result_shape(), first_index(b, start, x.shape[dim]), b.size(step))
 
 
 @lowering(aten.narrow.default, samples=of_view((same, 0, 1, 2), (same, -1, -3, 2), (same, 1, 6, 0)))
 def narrow(b: Builder, x: View, dim: int, start: Any, length: Any) -> View:
+    """``length`` elements along ``dim`` from ``start`` on; a negative ``start`` counts from the end."""
     dim = wrap_dim(dim, len(x.axes))
     return part(b, x, dim, b.result_shape(), first_index(b, start, x.shape[dim]))
 
@@ -236,6 +243,7 @@ def narrow(b: Builder, x: View, dim: int, start: Any, length: Any) -> View:
     ),
 )
 def select(b: Builder, x: View, dim: int, place: Any) -> View:
+    """The elements at ``place`` along ``dim``, without that dimension; a negative one counts from the end."""
     dim = wrap_dim(dim, len(x.axes))
     at = first_index(b, place, x.shape[dim])
     return b.view(x, b.result_shape(), lambda *where: (*where[:dim], at, *where[dim:]))
@@ -243,6 +251,7 @@ def select(b: Builder, x: View, dim: int, place: Any) -> View:
 
 @lowering(aten.unbind.int, samples=of_view((same,), (same, -1), (lambda x: x[:2, :0], 0)))
 def unbind(b: Builder, x: View, dim: int = 0) -> tuple[View, ...]:
+    """One view for each index of ``dim``, without that dimension."""
     dim = wrap_dim(dim, len(x.axes))
 
     def one(n: int) -> View:
@@ -260,6 +269,8 @@ def unbind(b: Builder, x: View, dim: int = 0) -> tuple[View, ...]:
     samples=of_view((same, [1, 3]), (same, [2, 0, 4], 1), (same, [5], -1)),
 )  # fmt: skip
 def split(b: Builder, x: View, sizes: Any, dim: int = 0) -> tuple[View, ...]:
+    """Parts along ``dim``, one after another: ``sizes`` is a list, or a number for all but the last, which
+    may be shorter."""
     dim = wrap_dim(dim, len(x.axes))
     parts = []
     start = ZERO
@@ -277,6 +288,7 @@ def split(b: Builder, x: View, sizes: Any, dim: int = 0) -> tuple[View, ...]:
     ),
 )
 def diagonal(b: Builder, x: View, offset: int = 0, dim1: int = 0, dim2: int = 1) -> View:
+    """The elements whose index in ``dim2`` is ``offset`` above that in ``dim1``, as the last dimension."""
     rank = len(x.axes)
     first, second = wrap_dim(dim1, rank), wrap_dim(dim2, rank)
 
@@ -293,6 +305,8 @@ def diagonal(b: Builder, x: View, offset: int = 0, dim1: int = 0, dim2: int = 1)
     samples=of_view((same, 1, 3, 1), (same, -1, 2, 3), (same, 0, 4, 1), (lambda x: x[0, 0, 0], 0, 1, 1)),
 )
 def unfold(b: Builder, x: View, dim: int, size: int, step: int) -> View:
+    """Windows of ``size`` elements along ``dim``, ``step`` apart, each along a new last dimension."""
+
     def place(*where: IndexExpr) -> Place:
         if not x.axes:
             return ()
@@ -350,6 +364,9 @@ def _innermost_first(
     ),
 )  # fmt: skip
 def as_strided(b: Builder, x: View, size: Sequence[Any], stride: Sequence[Any], offset: Any = None) -> View:
+    """The elements ``offset + where * stride`` of the memory that ``x`` shows; without ``offset``, from where
+    ``x`` begins. LoweringError for memory with gaps, a view without strides, what may reach outside, and an
+    ``offset`` into an input or constant of the graph."""
     buffer, shape, strided = x.buffer, b.result_shape(), x.strided()
     if strided is None or not is_dense(buffer.shape, buffer.strides):
         raise LoweringError("as_strided of memory with gaps")
@@ -368,6 +385,7 @@ def as_strided(b: Builder, x: View, size: Sequence[Any], stride: Sequence[Any], 
     aten.view.dtype, samples=of_view((same, torch.float32), (lambda x: x.transpose(0, 1), torch.float32))
 )
 def view_dtype(b: Builder, x: View, dtype: torch.dtype) -> View:
+    """``x`` itself. LoweringError for another dtype: loops do not reinterpret bits."""
     if dtype != x.dtype:
         raise LoweringError("no loops that reinterpret bits")
     return x

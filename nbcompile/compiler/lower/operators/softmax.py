@@ -87,6 +87,8 @@ def _exponentials(
 
 @lowering(aten._softmax.default, samples=_forward_samples())
 def softmax(b: Builder, x: View, dim: int, half_to_float: bool) -> View:
+    """``exp(x - max(x)) / sum(exp(x - max(x)))`` along ``dim``; half types in float32, and NaN for a row of
+    only -inf."""
     if _is_empty(x):
         return b.pointwise(lambda x: x, x)
     _, exps, total = _exponentials(b, x, dim, compute_dtype(x.dtype))
@@ -109,6 +111,7 @@ def safe_softmax(b: Builder, x: View, dim: int, dtype: torch.dtype | None = None
 
 @lowering(aten._log_softmax.default, samples=_forward_samples())
 def log_softmax(b: Builder, x: View, dim: int, half_to_float: bool) -> View:
+    """``x - max(x) - log(sum(exp(x - max(x))))`` along ``dim``; a row of only -inf gives NaN."""
     if _is_empty(x):
         return b.pointwise(lambda x: x, x)
     compute = compute_dtype(x.dtype)
@@ -130,6 +133,8 @@ def log_softmax(b: Builder, x: View, dim: int, half_to_float: bool) -> View:
     ],
 )
 def logsumexp(b: Builder, x: View, dims: Sequence[int], keepdim: bool = False) -> View:
+    """``log(sum(exp(x)))`` over ``dims``, with a finite maximum taken out first: no overflow. A row of only
+    -inf gives -inf."""
     compute = compute_dtype(b.result_dtype())
     top = fold(b, "max", x, dims, dtype=compute, name="max")
     # infinite maxima are left out of the difference: inf - inf would be NaN
@@ -143,6 +148,7 @@ def logsumexp(b: Builder, x: View, dims: Sequence[int], keepdim: bool = False) -
 
 @lowering(aten._softmax_backward_data.default, samples=_backward_samples(log=False))
 def softmax_backward(b: Builder, grad: View, output: View, dim: int, input_dtype: torch.dtype) -> View:
+    """``(grad - sum(grad * output)) * output`` along ``dim``."""
     compute = compute_dtype(grad.dtype)
     product = b.pointwise(lambda g, y: g * y, grad, output, dtype=compute, name="product")
     total = fold(b, "sum", product, dim, keepdim=True, dtype=compute, name="sum")
@@ -151,6 +157,7 @@ def softmax_backward(b: Builder, grad: View, output: View, dim: int, input_dtype
 
 @lowering(aten._log_softmax_backward_data.default, samples=_backward_samples(log=True))
 def log_softmax_backward(b: Builder, grad: View, output: View, dim: int, input_dtype: torch.dtype) -> View:
+    """``grad - exp(output) * sum(grad)`` along ``dim``."""
     compute = compute_dtype(grad.dtype)
     total = fold(b, "sum", grad, dim, keepdim=True, dtype=compute, name="sum")
     return b.pointwise(lambda g, y, total: g - op("exp", y) * total, grad, output, total, compute=compute)

@@ -44,6 +44,7 @@ def _inside(
     ),
 )
 def select_backward(b: Builder, grad: View, sizes: Sequence[Any], dim: int, position: Any) -> View:
+    """``grad`` at ``position`` along ``dim`` (negative: from the end), 0 elsewhere."""
     dim %= len(sizes)
     start = b.size(position)
     if not at_least(start, index(0)):
@@ -67,6 +68,7 @@ def select_backward(b: Builder, grad: View, sizes: Sequence[Any], dim: int, posi
 def slice_backward(
     b: Builder, grad: View, sizes: Sequence[Any], dim: int, start: Any, end: Any, step: Any
 ) -> View:
+    """``grad`` from ``start`` on along ``dim``, 0 elsewhere. LoweringError for a step other than 1."""
     if step != 1:
         raise LoweringError("a slice with a step: its gradient is strided")
     dim %= len(sizes)
