@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.utils._pytree import tree_leaves
 
 from nbcompile.compiler.fx_values import hint
 from nbcompile.compiler.in_aten import shares_elements, shows_an_argument
+from nbcompile.compiler.loop_ir.expr import SizeNumber
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, Size, index
 from nbcompile.compiler.loop_ir.nodes import (
     Buffer,
@@ -147,6 +149,12 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
             del builder.statements[before:]
             reason = None
             why = error.message
+        except TypeError as error:
+            if not any(isinstance(each, IndexExpr | SizeNumber) for each in tree_leaves((args, kwargs))):
+                raise
+            del builder.statements[before:]
+            reason = None
+            why = f"it is given a symbolic size where only numbers are lowered ({error})"
     else:
         why = "no lowering for this operator yet"
     mutated = _mutated_arguments(target)

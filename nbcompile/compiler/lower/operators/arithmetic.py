@@ -7,7 +7,9 @@ from typing import Any
 import torch
 
 from nbcompile.compiler.loop_ir.expr import Constant, Expr, SizeNumber, compute_dtype, constant, op, where
+from nbcompile.compiler.loop_ir.index import IndexExpr
 from nbcompile.compiler.loop_ir.nodes import View
+from nbcompile.compiler.loop_ir.proofs import proves
 from nbcompile.compiler.lower.builder import Builder, Operand
 from nbcompile.compiler.lower.registry import lowering
 from nbcompile.compiler.lower.samples import FLOATS, INTS, binary, call, calls, with_numbers
@@ -60,7 +62,10 @@ def _nearly_whole() -> tuple[torch.Tensor, torch.Tensor]:
 
 def _divisor_is_safe(b: Builder, y: Operand) -> None:
     """Eager raises on an integer division by zero, which no loop can: only known divisors are native."""
-    if not b.result_dtype().is_floating_point and (isinstance(y, View) or y == 0):
+    if b.result_dtype().is_floating_point:
+        return
+    size = isinstance(y, IndexExpr) and not proves(y - 1, b.sizes.facts())
+    if isinstance(y, View) or size or y == 0:
         raise LoweringError("an integer division that may raise ZeroDivisionError")
 
 

@@ -160,6 +160,7 @@ def signbit(b: Builder, x: View) -> View:
 @lowering(aten.nan_to_num.default, samples=unary((*FLOATS, torch.int64)) + calls(
     given=lambda draw: call(draw(7, 34, special=True), 0.5, 2.0, -3.0),
     some=lambda draw: call(draw(7, 34, special=True), nan=1.0),
+    swapped=lambda draw: call(draw(7, 34, special=True), -0.0, -math.inf, math.nan),
 ))  # fmt: skip
 def nan_to_num(
     b: Builder, x: View, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
@@ -172,9 +173,9 @@ def nan_to_num(
     limits = torch.finfo(dtype)
 
     def body(x: Expr) -> Expr:
-        x = where(x.eq(math.inf), limits.max if posinf is None else posinf, x)
-        x = where(x.eq(-math.inf), limits.min if neginf is None else neginf, x)
-        return where(op("isnan", x), nan or 0.0, x)
+        found = where(x.eq(-math.inf), limits.min if neginf is None else neginf, x)
+        found = where(x.eq(math.inf), limits.max if posinf is None else posinf, found)
+        return where(op("isnan", x), 0.0 if nan is None else nan, found)
 
     return b.pointwise(body, x)
 

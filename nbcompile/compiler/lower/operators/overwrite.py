@@ -42,11 +42,13 @@ def slice_scatter(
     b: Builder, x: View, src: View, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> View:
     """``x`` with ``src``, cast to its dtype, in place of every ``step``-th element along ``dim`` from
-    ``start`` on: as many as ``src`` has, ``end`` is not read. LoweringError unless its other extents surely
-    are those of ``x``."""
+    ``start`` on. LoweringError unless it has as many elements there, by the sizes at hand, and its other
+    extents surely are those of ``x``."""
     dim = wrap_dim(dim, len(x.axes))
     begin, pace = first_index(b, start, x.shape[dim]), b.size(step)
-    count = src.shape[dim]
+    count, stop = src.shape[dim], first_index(b, x.shape[dim] if end is None else end, x.shape[dim])
+    if count.hint() != len(range(begin.hint(), stop.hint(), pace.hint())):
+        raise LoweringError(f"a source of {count} along {dim}, which has another number of places")
     require(b, src.shape, (*x.shape[:dim], count, *x.shape[dim + 1 :]), "a source")
     # so many steps fit before the start: with them no numerator is negative
     earlier = floordiv(begin + pace - 1, pace)
@@ -80,6 +82,9 @@ def select_scatter(b: Builder, x: View, src: View, dim: int, place: Any) -> View
     """``x`` with ``src`` in place of what ``x.select(dim, place)`` shows. LoweringError unless ``src`` surely
     has that shape."""
     dim = wrap_dim(dim, len(x.axes))
+    chosen, count = b.size(place), x.shape[dim].hint()
+    if not -count <= chosen.hint() < count:
+        raise LoweringError(f"no {chosen} along {dim}")
     chosen = first_index(b, place, x.shape[dim])
     require(b, src.shape, (*x.shape[:dim], *x.shape[dim + 1 :]), "a source")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Expr, SizeNumber, compute_dtype, constant, index_value, op, where
+from nbcompile.compiler.loop_ir.expr import Expr, compute_dtype, constant, index_value, op, where
 from nbcompile.compiler.loop_ir.index import ZERO, IndexExpr, index, product
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import NATIVE_DTYPES, Builder, Operand
@@ -102,6 +102,12 @@ def _generate(b: Builder, count: int, body: Callable[..., Expr], *operands: Oper
     )
 
 
+def _require(holds: bool, what: str) -> None:
+    """LoweringError for what a distribution is not made for: eager raises."""
+    if not holds:
+        raise LoweringError(f"a distribution with {what} raises")
+
+
 # -- distributions ----------------------------------------------------------------------------
 
 _SIZED = calls(
@@ -143,7 +149,9 @@ def rand_like(b: Builder, x: View, **options: Any) -> View:
 
 @drawing("uniform", samples=_LIKE + calls(given=lambda draw: call(draw(9), -2.0, 3.0)))
 def uniform(b: Builder, x: View, low: float = 0.0, high: float = 1.0, generator: Any = None) -> View:
-    """``low + u * (high - low)``, ``u`` as of :func:`rand`: rounded, maybe ``high``. ``x`` is not read."""
+    """``low + u * (high - low)``, ``u`` as of :func:`rand`: rounded, maybe ``high``. ``x`` is not read.
+    LoweringError where ``low > high``."""
+    _require(low <= high, "its ends reversed")
     dtype = b.result_dtype()
     return _generate(b, 1, lambda u: _rounded_down(u, dtype) * (high - low) + low)
 
@@ -167,8 +175,7 @@ def randn_like(b: Builder, x: View, **options: Any) -> View:
 
 
 def _normal(b: Builder, mean: Operand, std: Operand) -> View:
-    if not isinstance(std, View) and (isinstance(std, IndexExpr | SizeNumber) or std < 0):
-        raise LoweringError("a normal distribution with a negative deviation raises")
+    _require(isinstance(std, int | float) and std >= 0, "a negative deviation")
     return _generate(b, 2, lambda u, v, mean, std: _gauss(u, v) * std + mean, mean, std)
 
 
@@ -197,20 +204,24 @@ def normal_functional(b: Builder, x: View, mean: float = 0, std: float = 1, gene
 
 @drawing("log_normal", samples=_LIKE)
 def log_normal(b: Builder, x: View, mean: float = 1, std: float = 2, generator: Any = None) -> View:
-    """``exp`` of normal numbers of this mean and deviation."""
+    """``exp`` of normal numbers of this mean and deviation. LoweringError unless that is positive."""
+    _require(std > 0, "no positive deviation")
     return _generate(b, 2, lambda u, v: op("exp", _gauss(u, v) * std + mean))
 
 
 @drawing("exponential", samples=_LIKE + calls(given=lambda draw: call(draw(9), 2.0)))
 def exponential(b: Builder, x: View, rate: float = 1, generator: Any = None) -> View:
-    """``-log1p(-u) / rate``, but at least ``2**-25 / rate`` before it is rounded to a half type."""
+    """``-log1p(-u) / rate``, but at least ``2**-25 / rate`` before it is rounded to a half type.
+    LoweringError unless the rate is positive."""
+    _require(rate > 0, "no positive rate")
     # never 0, as in ATen: people divide by these
     return _generate(b, 1, lambda u: op("maximum", -op("log1p", -u), WORD / 2) / rate)
 
 
 @drawing("cauchy", samples=_LIKE)
 def cauchy(b: Builder, x: View, median: float = 0, sigma: float = 1, generator: Any = None) -> View:
-    """``median + sigma * tan(pi * (u - 0.5))``."""
+    """``median + sigma * tan(pi * (u - 0.5))``. LoweringError unless ``sigma`` is positive."""
+    _require(sigma > 0, "no positive sigma")
     return _generate(b, 1, lambda u: op("tan", (u - 0.5) * math.pi) * sigma + median)
 
 
@@ -218,8 +229,7 @@ def cauchy(b: Builder, x: View, median: float = 0, sigma: float = 1, generator: 
 def geometric(b: Builder, x: View, p: float, generator: Any = None) -> View:
     """The number of trials up to the first success, ``ceil(log1p(-u) / log1p(-p))`` and at least 1.
     LoweringError for an integer dtype, and unless ``0 < p < 1``."""
-    if not 0 < p < 1:
-        raise LoweringError("a geometric distribution outside of 0 < p < 1")
+    _require(0 < p < 1, "p outside of (0, 1)")
     rate = 1 / math.log1p(-p)
     return _generate(b, 1, lambda u: op("maximum", op("ceil", op("log1p", -u) * rate), 1))
 
@@ -268,7 +278,9 @@ def _same_numbers(b: Builder, x: View, p: float, generator: Any = None) -> View:
 ))  # fmt: skip
 def bernoulli_number(b: Builder, x: View, p: float, generator: Any = None) -> View:
     """1 with probability ``p``, else 0; the elements of ``x`` are not read. For eager's numbers ATen is
-    given, if ``x`` is contiguous, one element expanded to its shape: nobody has to fill ``x``."""
+    given, if ``x`` is contiguous, one element expanded to its shape: nobody has to fill ``x``. LoweringError
+    unless ``0 <= p <= 1``."""
+    _require(0 <= p <= 1, "p outside of [0, 1]")
     return _same_numbers(b, x, p, generator) if b.options.eager_random else _coins(b, p)
 
 

@@ -94,6 +94,8 @@ def _masked_put(b: Builder, x: View, dim: int, mask: View, values: View, accumul
     picked = dim - (len(x.axes) - len(dims) + 1 - len(values.axes))  # the picked dimension in values
     if picked >= 0 and values.shape[picked] != ONE:
         raise LoweringError("which value goes where depends on the mask's data")
+    require(b, mask.shape, x.shape[dim : dims.stop], "a mask")
+    require(b, values.shape, (*x.shape[:dim], ONE, *x.shape[dims.stop :]), "values", broadcast=True)
     compute = compute_dtype(x.dtype)
 
     def body(*where: IndexExpr) -> Expr:

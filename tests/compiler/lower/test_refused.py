@@ -1,0 +1,77 @@
+"""What eager refuses, compiled code refuses too, though no fake tensor says so while a graph is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import nbcompile
+
+Tensor = torch.Tensor
+
+
+def masked(x: Tensor, mask: Tensor, value: Tensor) -> Tensor:
+    x = x.clone()
+    x[mask] = value
+    return x
+
+
+REFUSED: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
+    "values beside a mask": (masked, (torch.ones(7, 5), torch.arange(7) > 3, torch.ones(1, 4))),
+    "a mask of another extent": (masked, (torch.ones(7, 5), torch.arange(9) > 3, torch.ones(1, 5))),
+    "a source of more": (lambda x: torch.slice_scatter(x, x[:4], 0, 1, 3), (torch.ones(6, 2),)),
+    "a source of fewer": (lambda x: torch.slice_scatter(x, x[:1], 0, 1, 6, 2), (torch.ones(6, 2),)),
+    "an index too large": (lambda x: torch.select_scatter(x, x[0], 0, 6), (torch.ones(6, 2),)),
+    "an index too small": (lambda x: torch.select_scatter(x, x[0], 0, -7), (torch.ones(6, 2),)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_raises_as_eager_does(name: str, dynamic: bool) -> None:
+    torch._dynamo.reset()
+    program, inputs = REFUSED[name]
+    run = nbcompile.compile(program, options={"cache": False}, dynamic=dynamic)
+    with pytest.raises((IndexError, RuntimeError)):
+        program(*inputs)
+    with pytest.raises((IndexError, RuntimeError)):
+        run(*inputs)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x.clone().uniform_(1, 0),
+        lambda x: x.clone().log_normal_(0, -1),
+        lambda x: x.clone().exponential_(-1),
+        lambda x: x.clone().cauchy_(0, -1),
+        lambda x: x.clone().bernoulli_(1.5),
+    ],
+)
+def test_distributions_that_do_not_exist(program: Callable[[Tensor], Tensor]) -> None:
+    torch._dynamo.reset()
+    x = torch.ones(4)
+    with pytest.raises(RuntimeError):
+        program(x)
+    with pytest.raises(RuntimeError):
+        nbcompile.compile(program, options={"cache": False, "random": "philox"})(x)
+
+
+def test_a_size_that_may_divide_by_zero_is_left_to_aten() -> None:
+    torch._dynamo.reset()
+    run = nbcompile.compile(lambda x: x // (x.shape[0] - 5), options={"cache": False}, dynamic=True)
+    assert torch.equal(run(torch.arange(7)), torch.arange(7) // 2)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        run(torch.arange(5))
+
+
+def test_a_size_where_only_numbers_are_lowered_costs_its_node_alone() -> None:
+    torch._dynamo.reset()
+    program = lambda x: (x * 2).index_fill(0, torch.tensor([0]), x.shape[0]).sin()
+    run = nbcompile.compile(program, options={"cache": False}, dynamic=True)
+    x = torch.randn(3, 3)
+    torch.testing.assert_close(run(x), program(x))
+    assert run.ran_compiled, run.eager_reason
+    assert {"mul", "sin"} <= {kernel.name for kernel in run.compilation.kernels}
