@@ -77,11 +77,14 @@ def products(graph: Graph) -> int:
 
 
 def kilobytes(number: float) -> str:
+    """A number of bytes as text, in thousands of them: ``"131.1 kB"``."""
     return f"{number / 1e3:,.1f} kB"
 
 
 @exercise("autograd.saved")
 def count_saved(answer: Mapping[str, int], fn: Function, inputs: Sequence[Any]) -> str:
+    """How many tensors ``fn`` saves for backward that are neither inputs nor views of them, and their bytes.
+    The record of ``fn`` is asked."""
     record = trained(fn, *inputs)
     new = [tensor for tensor in saved(record) if tensor.new]
     truth = {"tensors": len(new), "bytes": new_bytes(record)}
@@ -109,6 +112,8 @@ def count_products(
     inputs: Sequence[torch.Tensor],
     cases: Mapping[str, Sequence[bool]],
 ) -> str:
+    """How many matrix products the backward graph of ``fn`` has in each case. A case says for each input
+    whether it requires a gradient; ``fn`` is compiled for it, and the products are counted."""
     truth = {}
     for name, wanted in cases.items():
         given = [t.detach().requires_grad_(flag) for t, flag in zip(inputs, wanted, strict=True)]
@@ -126,6 +131,7 @@ def count_products(
 
 @exercise("autograd.recomputed")
 def which_recomputed(answer: Collection[str], fn: Function, inputs: Sequence[Any]) -> str:
+    """Names of the operations of forward that backward computes again: all of them, and no other."""
     record = trained(fn, *inputs)
     truth = set(recomputed(record))
     if isinstance(answer, str) or not isinstance(answer, Collection):
@@ -162,6 +168,9 @@ def _gradients(fn: Function, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tens
 
 @exercise("autograd.fewer")
 def fewer(answer: Function, original: Function, inputs: Sequence[torch.Tensor]) -> str:
+    """A function with the result and the gradients of ``original`` that saves at most a tenth of its bytes
+    for backward, inputs not counted, and does no more matrix products. Both are compiled, and their records
+    compared."""
     function(answer)
     names = ["result", *(f"gradient of argument {place + 1}" for place in range(len(inputs)))]
     for name, got, wanted in zip(
@@ -191,6 +200,7 @@ def fewer(answer: Function, original: Function, inputs: Sequence[torch.Tensor]) 
 
 @exercise("autograd.writes")
 def writes(answer: Mapping[str, int], fn: Function, inputs: Sequence[torch.Tensor]) -> str:
+    """How many operations change a tensor in the FX graph of ``fn``, and how many in its ATen graph."""
     record = record_of(fn, *(t.clone() for t in inputs))
     truth = {"fx": _in_place(record.graph("g0.fx")), "aten": _in_place(record.graph("g0.fw"))}
     whole_numbers(answer, truth)

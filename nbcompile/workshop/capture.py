@@ -30,6 +30,8 @@ def record_of_calls(fn: Function, calls: Sequence[Sequence[Any]]) -> Compilation
 
 @exercise("capture.baked")
 def baked(answer: Mapping[str, str], fn: Function, args: Sequence[Any]) -> str:
+    """Of each guarded name in ``fn``, whether it is an input of the graph or baked in. One call with ``args``
+    is recorded, and its graphs are asked."""
     record = record_of_calls(fn, [args])
     inputs = [node.text for graph in captured(record) for node in graph.nodes if node.kind == "input"]
     names = [*fn.__code__.co_varnames[: fn.__code__.co_argcount], *fn.__code__.co_names]
@@ -81,6 +83,8 @@ def _looks_equal(one: Any, other: Any) -> bool:
 
 @exercise("capture.disguise")
 def disguise(answer: Sequence[Any], fn: Function, first_call: Sequence[Any]) -> str:
+    """Arguments with the shapes, elements and numbers of the first call for which ``fn`` is compiled again.
+    They may differ from it in one property only."""
     if not isinstance(answer, tuple) or len(answer) != len(first_call):
         raise WrongAnswerError(f"I want a tuple of {len(first_call)} arguments.")
     if not all(_looks_equal(one, other) for one, other in zip(first_call, answer, strict=True)):
@@ -104,6 +108,8 @@ def disguise(answer: Sequence[Any], fn: Function, first_call: Sequence[Any]) -> 
 
 @exercise("capture.recompiles")
 def recompiles(answer: Sequence[torch.Tensor], fn: Function) -> str:
+    """One to five tensors for which ``fn(tensor, 2)``, called with each in turn, recompiles exactly three
+    times. All are float32, on one device, without ``requires_grad``."""
     wanted, allowed = 3, 5
     if not isinstance(answer, list | tuple) or not all(isinstance(t, torch.Tensor) for t in answer):
         raise WrongAnswerError("I want a list of tensors.")
@@ -120,6 +126,7 @@ def recompiles(answer: Sequence[torch.Tensor], fn: Function) -> str:
 
 @exercise("capture.graphs")
 def graphs(answer: Mapping[str, tuple[int, int]], functions: Mapping[str, Function], x: torch.Tensor) -> str:
+    """The pair (graphs, breaks) of each function, as the record of one call with ``x`` has them."""
     records = {name: record_of_calls(fn, [(x,)]) for name, fn in functions.items()}
     truth = {name: (len(captured(record)), len(record.breaks)) for name, record in records.items()}
     keyed(answer, truth, "a pair (graphs, breaks)")
@@ -146,6 +153,8 @@ def graphs(answer: Mapping[str, tuple[int, int]], functions: Mapping[str, Functi
 
 @exercise("capture.mend")
 def mend(answer: Function, original: Function) -> str:
+    """A function with the results of ``original`` that is one graph without a break for three inputs
+    together: of a mean above 0, of one below 0, and all negative."""
     function(answer)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     generator = torch.Generator().manual_seed(3)

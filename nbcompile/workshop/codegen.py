@@ -30,10 +30,13 @@ def norm(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 
 def softmax(x: torch.Tensor) -> torch.Tensor:
+    """Softmax of each row: what :func:`broken_mask` computes wrongly."""
     return torch.softmax(x, -1)
 
 
 def example() -> tuple[torch.Tensor, torch.Tensor]:
+    """What :func:`norm` is called with, the same each time: ``ROWS`` rows of ``WIDTH`` numbers, and the
+    weights."""
     random = torch.Generator().manual_seed(8)
     return torch.randn(ROWS, WIDTH, generator=random), torch.randn(WIDTH, generator=random)
 
@@ -152,6 +155,8 @@ def broken_mask() -> str:
 
 @exercise("codegen.lines")
 def lines(answer: Mapping[str, int]) -> str:
+    """The numbers, from 1, of five lines in the C and the Triton text of :func:`norm`. Both are printed anew,
+    and each line is found by what is written in it."""
     x, w = example()
     texts = {
         "C": text_of(norm, x, w).splitlines(),
@@ -182,6 +187,8 @@ def lines(answer: Mapping[str, int]) -> str:
 
 @exercise("codegen.offset")
 def offset(answer: Callable[[int, int], int]) -> str:
+    """A function ``offset(i, j)``: the number that element ``[i, j]`` of a view has in ``base``, whose
+    elements are counted row by row. It is called for each element of the view."""
     function(answer, "offset(i, j)")
     base = torch.arange(40 * 30).reshape(40, 30).float()
     view = base[5:, 2::3].t()
@@ -230,6 +237,8 @@ def _agrees(got: torch.Tensor, expected: torch.Tensor, what: str) -> None:
 
 @exercise("codegen.mask")
 def mask(answer: str) -> str:
+    """The text of a Triton kernel for :func:`softmax` of rows of ``WIDTH``. Interpreted on three kinds of
+    rows, it must agree with eager and touch nothing outside its arguments."""
     text = _text(answer)
     x = example()[0][:4].clone()  # of its own: what lies behind it is then outside
     masked = x.clone()
@@ -246,6 +255,8 @@ def mask(answer: str) -> str:
 
 @exercise("codegen.tail")
 def tail(answer: str) -> str:
+    """The text of a C kernel for :func:`norm`. Each element must be right, and nothing outside its arguments
+    touched."""
     x, w = example()
     run = _attempted(norm, (x, w), _text(answer))
     _agrees(run.result, norm(x.double(), w.double()), "the example")
@@ -257,6 +268,8 @@ def tail(answer: str) -> str:
 
 @exercise("codegen.fast")
 def fast(answer: str) -> str:
+    """The text of a C kernel for :func:`norm` that is right and at least ``FASTER`` times as fast as
+    :func:`slow`, measured in turns."""
     inputs = example()
     theirs = _attempted(norm, inputs, _text(answer))
     _agrees(theirs.result, norm(*(item.double() for item in inputs)), "the example")

@@ -92,6 +92,8 @@ SIZES = ((3, 16), (4, 16), (32, 16), (33, 16), (8, 17))
 
 @exercise("export.sizes")
 def sizes(answer: Mapping[tuple[int, int], bool]) -> str:
+    """Which of ``SIZES`` an exported linear layer takes, True or False for each. The file is called with
+    each."""
     yes_or_no(answer, SIZES)
     truth = _accepted()
     wrong = [size for size in SIZES if answer[size] != truth[size]]
@@ -115,6 +117,9 @@ def _accepted() -> dict[tuple[int, int], bool]:
 
 @exercise("export.dims")
 def dims(answer: Dynamic) -> str:
+    """The argument ``dynamic`` with which :class:`Mixer` is exported for batches of 1 to 64 and lengths
+    of 1 to 128. The file must give the module's results within these bounds, and refuse what is just
+    above them."""
     if not isinstance(answer, Mapping):
         raise WrongAnswerError("The answer is a mapping, as the argument `dynamic` of nbcompile.export.")
     torch.manual_seed(0)
@@ -145,6 +150,8 @@ def dims(answer: Dynamic) -> str:
 
 @exercise("export.mend")
 def mend(answer: type[nn.Module]) -> str:
+    """A subclass of :class:`Limiter` that can be exported. Its file must give what Limiter gives, for scores
+    longer than 1 and for shorter ones."""
     if not (isinstance(answer, type) and issubclass(answer, Limiter)):
         raise WrongAnswerError("The answer is a class that inherits from Limiter.")
     torch.manual_seed(0)
@@ -172,6 +179,8 @@ def mend(answer: type[nn.Module]) -> str:
 
 @exercise("export.baked")
 def baked(answer: Mapping[str, float]) -> str:
+    """What the file of a :class:`Scaled` returns for ones after the module's number and buffer have changed,
+    and how often three calls of it print."""
     keyed(answer, ("result", "printed"), "a number")
     module = Scaled()
     with contextlib.redirect_stdout(io.StringIO()):

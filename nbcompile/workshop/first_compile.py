@@ -29,6 +29,8 @@ def _filled_in(answer: Any, keys: Sequence[str]) -> None:
 
 @exercise("first.read")
 def read(answer: Mapping[str, Any], record: Compilation) -> str:
+    """Four numbers of ``record``: the loops of its first kernel, the megabytes that this kernel reads and
+    writes, the guards on tensors, and the refused decisions. Each may be off by 2%."""
     kernel = record.kernels[0]
     moved = (kernel.bytes_read + kernel.bytes_written) / 1e6
     guarded = [guard.name for guard in record.guards if guard.kind == "TENSOR_MATCH"]
@@ -58,6 +60,8 @@ def read(answer: Mapping[str, Any], record: Compilation) -> str:
 
 @exercise("first.lines")
 def lines(answer: Mapping[str, Any], record: Compilation) -> str:
+    """The numbers of the source lines that each kernel of ``record`` serves: those that its links have, all
+    of them and no other."""
     links = Links(record)
     truth = {kernel.name: set(links.lines(kernel.id)) for kernel in record.kernels}
     _filled_in(answer, tuple(truth))
@@ -119,6 +123,8 @@ def one(
 def cannot(
     answer: Mapping[str, Any], programs: Mapping[str, Callable[..., torch.Tensor]], x: torch.Tensor
 ) -> str:
+    """What each program becomes, one of ``BECAME``: kernels only, a library call among them, or a graph
+    break. Each is compiled and called with ``x``, and its record is asked."""
     _filled_in(answer, tuple(programs))
     said = []
     one_of(answer, programs, BECAME)

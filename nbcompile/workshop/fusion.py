@@ -94,11 +94,14 @@ def stack_moves(fn: Function, *inputs: torch.Tensor) -> int:
 
 
 def chain(x: torch.Tensor) -> torch.Tensor:
+    """Five pointwise operations, each a loop of its own if it is not fused."""
     return torch.relu(x * 2 + 1) * 0.5 - x
 
 
 @exercise("fusion.speedup")
 def speedup(answer: float) -> str:
+    """How many times as fast :func:`chain` is fused as it is with a kernel for each loop. Both are measured;
+    within a factor of 2 is right."""
     x = torch.randn(4096, 4096)
     times, records = with_options(chain, (x,), {"apart": {"fuse": False}, "fused": {}})
     measured = times["apart"] / times["fused"]
@@ -118,6 +121,8 @@ def speedup(answer: float) -> str:
 
 @exercise("fusion.pairs")
 def pairs(answer: Mapping[str, Any], program: Function) -> str:
+    """Of each pair in the answer, named as :func:`pair_of` does, whether the compiler fuses it. The decisions
+    in the record of ``program`` are asked; pairs that the answer leaves out are not."""
     record = record_of(program, torch.randn(512, 1024), torch.randn(1024, 1024))
     truth = {pair_of(record, decision): decision for decision in record.decisions}
     if open_ones := [pair for pair in answer if answer[pair] not in (True, False)]:
@@ -174,6 +179,7 @@ def _refusals(name: str) -> dict[str, str]:
 
 @exercise("fusion.reasons")
 def reasons(answer: Mapping[str, Any]) -> str:
+    """A code for each program of ``REFUSED``. Right is each with which its record refuses a pair."""
     if missing := [name for name in REFUSED if not isinstance(answer.get(name), str)]:
         raise WrongAnswerError(f"there is no reason yet for {missing[0]}.")
     wrong = [name for name in REFUSED if answer[name] not in _refusals(name)]
@@ -206,6 +212,8 @@ def _groups(name: str) -> tuple[int, int]:
 
 @exercise("fusion.inductor")
 def inductor(answer: Mapping[str, Any]) -> str:
+    """Which compiler ends with fewer groups of loops for each program of ``COMPARED``: ``nbcompile``,
+    ``inductor``, or ``same``. They are counted in the records of both."""
     said = ("same", "nbcompile", "inductor")
     one_of(answer, COMPARED, said)
     for name in COMPARED:
@@ -222,6 +230,7 @@ def inductor(answer: Mapping[str, Any]) -> str:
 
 
 def blurred(x: torch.Tensor) -> torch.Tensor:
+    """The ``tanh`` of half of each number in an image, averaged over windows of 5 × 5 and cut off below."""
     return torch.relu(F.avg_pool2d(torch.tanh(x * 0.5)[None], 5, stride=1) - 0.1)
 
 
@@ -231,6 +240,8 @@ FUSED_WINDOW = {"force_fuse": "tanh:avg_pool2d"}
 
 @exercise("fusion.overrule")
 def overrule(answer: Mapping[str, Any]) -> str:
+    """Options with which :func:`blurred` has at most two kernels and is at least 1.3 times as fast as with
+    ``FUSED_WINDOW``, measured on one thread."""
     x = torch.randn(1024, 1024)
     fused, yours = "all in one", "yours"
     with quiet(threads=1):  # the work itself, without how well a busy machine shares it out

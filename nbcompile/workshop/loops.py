@@ -111,6 +111,8 @@ VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @exercise("loops.index")
 def read_index(answer: Mapping[str, Any]) -> str:
+    """For each of ``VIEWS`` a function from the indices of an element of it to the pair of indices of that
+    element in ``x``. It is called for each element."""
     x = torch.arange(48).reshape(6, 8)
     if missing := [name for name in VIEWS if not callable(answer.get(name))]:
         raise WrongAnswerError(f"there is no function yet for {missing[0]}.")
@@ -156,6 +158,7 @@ def _loops_of(name: str) -> LoopProgram:
 
 @exercise("loops.count")
 def count(answer: Mapping[str, int]) -> str:
+    """How many loops each program of ``COUNTED`` is lowered to, before fusion."""
     if missing := [name for name in COUNTED if not isinstance(answer.get(name), int)]:
         raise WrongAnswerError(f"there is no number yet for {missing[0]}.")
     wrong = [name for name in COUNTED if answer[name] != len(_loops_of(name).statements)]
@@ -181,6 +184,8 @@ ORDERED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @exercise("loops.order")
 def order(answer: Mapping[str, str]) -> str:
+    """The order in which to walk the axes of each program of ``ORDERED``, the outermost first. One
+    order is right; the times of it and of its reverse are measured, to be told."""
     told = []
     for name, fn in ORDERED.items():
         x = torch.randn(128, 128, 128) if "permute" in name else torch.randn(2048, 2048)
@@ -225,6 +230,8 @@ MEASURED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 
 @exercise("loops.bytes")
 def bytes_of(answer: Callable[..., Any]) -> str:
+    """A function of a loop and its buffers that returns the bytes that the loop has to move, each element
+    that it touches counted once. It is asked about the loop of each program of ``MEASURED``."""
     for name, (fn, shapes) in MEASURED.items():
         program = loop_program(fn, *(torch.randn(shape) for shape in shapes))
         (loop,) = program.statements
@@ -269,6 +276,8 @@ INLINED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 
 @exercise("loops.inline")
 def inline(answer: Callable[..., Any]) -> str:
+    """A function of two loops, producer and consumer, that returns one. For each program of ``INLINED`` that
+    loop must not read the producer's buffer, and must give the program's numbers in the interpreter."""
     shown = ""
     for name, (fn, shapes) in INLINED.items():
         inputs = [torch.randn(shape) for shape in shapes]

@@ -74,6 +74,7 @@ def launches(fn: Callable[..., Any], *inputs: Any, chip: str = "cuda:90") -> dic
 
 @exercise("modes.option")
 def option(answer: Mapping[str, Any]) -> str:
+    """The options of Inductor that ``reduce-overhead`` sets, with their values: these and no other."""
     wanted = nbcompile.list_mode_options("reduce-overhead", "inductor")
     if not isinstance(answer, Mapping):
         raise WrongAnswerError("The answer is a dict, as torch.compile's options= takes it.")
@@ -92,6 +93,8 @@ def option(answer: Mapping[str, Any]) -> str:
 
 @exercise("modes.launches")
 def count(answer: Mapping[str, int], fn: Callable[..., Any], *inputs: Any) -> str:
+    """How many launches one call of ``fn`` is eagerly, compiled, and replayed as a graph. The first two are
+    what :func:`launches` counts."""
     found = {**launches(fn, *inputs), "replayed": 1}
     whole_numbers(answer, found)
     hints = {
@@ -108,6 +111,7 @@ def count(answer: Mapping[str, int], fn: Callable[..., Any], *inputs: Any) -> st
 
 @exercise("modes.replay")
 def replay(answer: list[Any], story: Callable[[], list[Any]]) -> str:
+    """The lists that ``story`` returns when it is run."""
     truth = story()
     if not isinstance(answer, list | tuple) or len(answer) != len(truth):
         raise WrongAnswerError(f"The answer is a list of {len(truth)} lists.")
@@ -124,6 +128,7 @@ def replay(answer: list[Any], story: Callable[[], list[Any]]) -> str:
 
 @exercise("modes.copy")
 def copy(answer: float, rows: int, columns: int) -> str:
+    """How many megabytes move when a bfloat16 matrix of this size is copied, to within about 5%."""
     held = torch.empty(rows, columns, dtype=torch.bfloat16, device="meta")
     moved = 2 * held.numel() * held.element_size() / 1e6
     number(answer, "The number of megabytes")
@@ -145,6 +150,9 @@ def copy(answer: float, rows: int, columns: int) -> str:
 
 @exercise("modes.payback")
 def payback(fn: Callable[..., Any]) -> str:
+    """A function of the seconds of a compile and of a call, of one mode and then of another: after how many
+    calls the other has caught up, ``math.inf`` if it never does. It is asked about ``FIGURES``, except where
+    the other mode compiles no slower and runs no faster."""
     longest = tried = 0
     for program, rows in FIGURES.items():
         for other in rows:

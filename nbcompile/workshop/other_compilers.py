@@ -105,6 +105,8 @@ def copied(fn: Function, x: torch.Tensor, backend: str) -> int:
 
 @exercise("others.retrace")
 def retrace(answer: Mapping[str, Any], fn: Function, stories: Mapping[str, Calls]) -> str:
+    """How often ``fn`` is captured in each story, by ``torch.compile`` and by ``jax.jit``. The calls are made
+    with both and counted."""
     _needs("xla")
     keyed(answer, stories, "two whole numbers")
     told = []
@@ -131,6 +133,8 @@ def retrace(answer: Mapping[str, Any], fn: Function, stories: Mapping[str, Calls
 
 @exercise("others.fusions")
 def fusions(answer: Mapping[str, Any], fn: Function, x: torch.Tensor) -> str:
+    """How many fusions XLA runs for ``fn``, how many of them write as many elements as ``x`` has, and how
+    many kernels are ours. XLA's entry computation and our record are counted."""
     _needs("xla")
     module = parse(_hlo(record_of(fn, x, backend="xla")))
     made = [item for item in module.entry.instructions if item.opcode == "fusion"]
@@ -184,6 +188,8 @@ def _steps(name: str) -> tuple[int, int]:
 
 @exercise("others.fewer")
 def fewer(answer: Mapping[str, Any]) -> str:
+    """Which compiler runs each of ``PROGRAMS`` in fewer steps: ``nbcompile``, ``xla``, or ``same``. Steps
+    are those of :func:`steps_of`."""
     _needs("xla")
     said = ("same", "nbcompile", "xla")
     keyed(answer, PROGRAMS, "a word")
@@ -202,6 +208,8 @@ def fewer(answer: Mapping[str, Any]) -> str:
 
 @exercise("others.copies")
 def copies(answer: Mapping[str, Any], fn: Function, layouts: Mapping[str, torch.Tensor]) -> str:
+    """For each layout the set of the backends, of ``COMPARED``, that copy such an input of ``fn``. A call
+    through each is watched."""
     _needs("xla", "onnxrt")
     keyed(answer, layouts, "a set")
     told = []
@@ -231,6 +239,8 @@ def unusual(x: torch.Tensor) -> torch.Tensor:
 
 @exercise("others.pattern")
 def pattern(answer: Function) -> str:
+    """A function with the values of GELU, to 1e-5 between -4 and 4, that ONNX Runtime runs as one
+    operator."""
     _needs("onnxrt")
     x = torch.linspace(-4, 4, 4096).reshape(16, 256)
     got = answer(x)

@@ -21,6 +21,8 @@ RULE = "workshop-one-reduction"
 
 @exercise("own.saved")
 def saved(answer: Any, squareplus: Callable[..., Any]) -> str:
+    """How many megabytes would be saved by the pairs that are refused because of the library call, in a
+    program around ``squareplus`` while that has no lowering. Within 5% is right."""
     lowerings, target = registry().lowerings, torch.ops.workshop.squareplus.default
     known = lowerings.pop(target, None)  # the question is about the time before it had one
     try:
@@ -42,6 +44,8 @@ def saved(answer: Any, squareplus: Callable[..., Any]) -> str:
 
 @exercise("own.lowering")
 def lowering(lower: Callable[..., Any], peak_scale: Callable[..., Any]) -> str:
+    """A lowering of ``peak_scale``. A program with it must compile to one kernel without a call, and agree
+    with eager, for NaN and negative peaks too. The registry is put back afterwards."""
     target: Any = torch.ops.workshop.peak_scale.default
     nothing = []
 
@@ -93,6 +97,9 @@ def lowering(lower: Callable[..., Any], peak_scale: Callable[..., Any]) -> str:
 
 @exercise("own.rule")
 def rule(one_reduction: Callable[..., Any]) -> str:
+    """A fusion rule that keeps two reductions out of one kernel. Three programs compiled with it must
+    be right, no kernel of theirs may have two reductions, and the two with at most one must be a single
+    kernel."""
     asked: list[Any] = []
 
     @fusion_rule(RULE)
@@ -132,6 +139,9 @@ def rule(one_reduction: Callable[..., Any]) -> str:
 
 @exercise("own.backend")
 def backend(counting: Callable[..., Any]) -> str:
+    """A function of a counter that returns a backend. What this compiles must give eager's result and add the
+    graph's operators to ``counts["operators"]`` in each of three calls."""
+
     def program(x: Any) -> Any:
         return torch.sin(x) * 2 + torch.cos(x)
 

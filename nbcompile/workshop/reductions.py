@@ -98,6 +98,8 @@ _WALKS: dict[str, Callable[[Counted, Counted], None]] = {"three": _three, "two":
 
 @exercise("reductions.bytes")
 def walks(answer: Mapping[str, float]) -> str:
+    """How many bytes each of three walks of a layer norm moves, within 2%. Each walks over :class:`Counted`
+    tensors of the shape ``TRAFFIC``."""
     keyed(answer, _WALKS, "a number of bytes")
     given = torch.randn(TRAFFIC)
     expected = torch.nn.functional.layer_norm(given, TRAFFIC[1:])
@@ -183,6 +185,9 @@ def _hint(row: torch.Tensor, when_finite: str) -> str:
 
 @exercise("reductions.online")
 def online(answer: Callable[[Any, Any, Any], State]) -> str:
+    """A function ``update(m, s, block)`` that takes a block into the state of an online softmax. It gets rows
+    of many kinds in blocks of three sizes, and the softmax from its last state must be PyTorch's. A block of
+    nothing but -inf must leave a state as it is."""
     function(answer, "update(m, s, block)")
     rows = _rows()
     for size in (1, 7, 64):
@@ -207,6 +212,8 @@ def online(answer: Callable[[Any, Any, Any], State]) -> str:
 
 @exercise("reductions.merge")
 def merging(answer: Callable[[State, State], State]) -> str:
+    """A function ``merge(a, b)`` of two states of an online softmax. It merges the parts of rows of many
+    kinds, one after the other and as a tree, and the softmax from its result must be PyTorch's."""
     function(answer, "merge(a, b)")
     rows = _rows()
     cuts = (1, 5, 10, 16)
@@ -265,6 +272,8 @@ def _welford(a: Part, b: Part) -> Part:
 
 @exercise("reductions.welford")
 def welford(answer: Callable[[Part, Part], Part]) -> str:
+    """A function ``merge_moments(a, b)`` of the (count, mean, m2) of two parts. What it makes of the parts of
+    each case must be the moments of the whole."""
     function(answer, "merge_moments(a, b)")
     random = torch.Generator().manual_seed(11)
     cases = {
@@ -330,6 +339,8 @@ WORDS = ("persistent", "looped", "shared", "split")
 
 @exercise("reductions.schedules")
 def schedules(answer: Mapping[str, str]) -> str:
+    """Which of ``WORDS`` the schedule is that our compiler chooses for each of ``CASES`` on a ``cuda:90``
+    GPU."""
     right = 0
     missed = []
     for name, (fn, shape) in CASES.items():

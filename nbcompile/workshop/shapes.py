@@ -33,6 +33,8 @@ def compiles_of(fn: Callable[..., Any], calls: Sequence[Sequence[int]], **option
 
 @exercise("shapes.compiles")
 def compiles(answer: int, fn: Callable[..., Any], calls: Sequence[Sequence[int]]) -> str:
+    """How often ``fn`` is compiled in the course of these calls, in the order given. They are made, and
+    counted."""
     found = compiles_of(fn, calls)
     if answer != sum(found):
         first = "too few" if isinstance(answer, int) and answer < sum(found) else "too many"
@@ -47,6 +49,8 @@ def compiles(answer: int, fn: Callable[..., Any], calls: Sequence[Sequence[int]]
 
 @exercise("shapes.guard")
 def guard(answer: Sequence[int], fn: Callable[..., Any], calls: Sequence[Sequence[int]]) -> str:
+    """The first sizes of those calls, in order, for which ``fn`` is compiled with ``dynamic=True``. The calls
+    are made."""
     found = compiles_of(fn, calls, dynamic=True)
     right = [calls[n][0] for n, made in enumerate(found) if made]
     if not isinstance(answer, list | tuple) or not all(isinstance(size, int) for size in answer):

@@ -44,6 +44,9 @@ def kept_by_eager(fn: Callable[..., Any], *inputs: torch.Tensor) -> list[int]:
 
 @exercise("training.saved")
 def saved(answer: Mapping[str, int]) -> str:
+    """How many tensors eager keeps for the backward pass of a chain of four operations, and how many the
+    compiled forward hands over. Both are run and counted."""
+
     def chain(x: torch.Tensor) -> torch.Tensor:
         return (torch.sigmoid(x) * torch.cos(x)).exp()
 
@@ -72,6 +75,8 @@ def saved(answer: Mapping[str, int]) -> str:
 
 @exercise("training.schedule")
 def schedule(make_optimizer: Callable[[Any], torch.optim.Optimizer]) -> str:
+    """A function of parameters that returns an AdamW. Its compiled step must go through four learning rates
+    without a recompile, and leave the parameters that eager AdamW leaves."""
     rates = (1e-3, 8e-4, 5e-4, 1e-4)
     torch.manual_seed(0)
     model = nn.Linear(16, 16)
@@ -129,6 +134,7 @@ def _give_gradients(module: nn.Module) -> None:
 
 @exercise("training.casts")
 def casts(answer: Mapping[str, str]) -> str:
+    """The dtype of five results under ``torch.autocast`` to bfloat16 on the CPU, as this torch has them."""
     truth = _types_under_autocast()
     keyed(answer, truth, "a dtype")
     given = {name: str(kind).removeprefix("torch.") for name, kind in answer.items()}
@@ -166,6 +172,8 @@ def _types_under_autocast() -> dict[str, str]:
 def accumulate(
     answer: Callable[[nn.Module, Sequence[Batch], Callable[[torch.Tensor, torch.Tensor], torch.Tensor]], Any],
 ) -> str:
+    """A function of a model, its batches and a loss that leaves in ``.grad`` the gradient of the whole batch,
+    for batches of equal size and for uneven ones, to 1e-4 of its length."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(12, 24), nn.GELU(), nn.Linear(24, 5))
     x, y = torch.randn(28, 12), torch.randint(5, (28,))
@@ -199,6 +207,8 @@ def _gradient(module: nn.Module) -> torch.Tensor:
 
 @exercise("training.buckets")
 def buckets(answer: int) -> str:
+    """Into how many graphs DDPOptimizer cuts six layers of 1 MiB with buckets of 2 MiB. One rank is run to
+    see."""
     graphs, sizes = _buckets(layers=6, bucket_mb=2.0)
     if not isinstance(answer, int):
         raise WrongAnswerError("The answer is a whole number, of graphs.")

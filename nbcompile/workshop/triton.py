@@ -169,6 +169,8 @@ def grid(answer: Mapping[str, int], who: Any, n: int, block: int) -> str:
 
 @exercise("triton.add")
 def add(kernel: Any) -> str:
+    """A Triton kernel that adds two vectors. Interpreted for five sizes in blocks of 256, each element must
+    be exact and nothing outside the tensors touched; then it must compile for ``CHIP``."""
     generator = torch.Generator().manual_seed(0)
     sizes = (1024, 1000, 1, 255, 257)
     for n in sizes:
@@ -203,6 +205,9 @@ def _rows() -> Iterator[tuple[torch.Tensor, str]]:
 
 @exercise("triton.softmax")
 def softmax(kernel: Any) -> str:
+    """A Triton kernel for the softmax of rows, a program for each. Interpreted on rows of several
+    lengths, signs, sizes and strides, all of it must be written and right to 1e-5; then it must compile
+    for ``CHIP``."""
     worst = 0.0
     for x, what in _rows():
         rows, columns = x.shape
@@ -259,6 +264,8 @@ def width(answer: Mapping[str, int], kernel: Any, cases: Mapping[str, tuple[Any,
 
 @exercise("triton.spills")
 def spills(answer: int, kernel: Any, columns: int) -> str:
+    """The smallest number of warps with which ``kernel`` does not spill for rows of ``columns``. It is
+    compiled for ``CHIP`` with as many and, if that is more than one, with half as many."""
     choices = (1, 2, 4, 8, 16, 32)
     if answer not in choices:
         raise WrongAnswerError(f"A program has {', '.join(map(str, choices[:-1]))} or {choices[-1]} warps.")

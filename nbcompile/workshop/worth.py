@@ -31,6 +31,7 @@ def product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 
 def nudge(x: torch.Tensor) -> torch.Tensor:
+    """One operation: of a tiny tensor next to no work."""
     return x + 1
 
 
@@ -96,6 +97,8 @@ def break_even_of(answer: float, record: Compilation) -> str:
 
 @exercise("worth.choose")
 def choose(answer: Mapping[str, bool]) -> str:
+    """Of each workload, whether compiling is worth it, in the sense of ``WORTH``. Calls and compiles are
+    measured, once in a process."""
     names = workloads()
     yes_or_no(answer, names)
     wrong = {}
@@ -134,6 +137,7 @@ def report(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 
 def report_inputs() -> tuple[torch.Tensor, torch.Tensor]:
+    """What :func:`report` is called with, the same each time. Seeds torch's generator."""
     torch.manual_seed(0)
     return torch.randn(512, 64), torch.randn(64, 2048)
 
@@ -146,6 +150,8 @@ def time_of_calls(record: Compilation) -> dict[str, float]:
 
 @exercise("worth.bottleneck")
 def bottleneck(answer: str) -> str:
+    """The operation in which the compiled :func:`report` spends most time. Its kernels and library calls are
+    measured, and the name of the longest must have the answer in it."""
     record = nbcompile.compare(report, report_inputs(), ("eager", "nbcompile"), cold=False, budget=1.0)
     times = time_of_calls(record)
     longest = next(iter(times))
@@ -167,6 +173,8 @@ def bottleneck(answer: str) -> str:
 
 @exercise("worth.lengths")
 def lengths(size_for: Callable[[int], int]) -> str:
+    """A function from a length to the size that it is padded to. Twelve lengths may cost at most four
+    compiles with ``dynamic=False``, and none may be padded to more than twice itself."""
     asked = [16, 19, 25, 31, 40, 47, 58, 66, 81, 97, 110, 128]
 
     def score(x: torch.Tensor) -> torch.Tensor:
