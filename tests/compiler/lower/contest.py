@@ -7,6 +7,7 @@ again alone, and with ``aot_eager``, which shows the differences that are AOTAut
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -248,6 +249,18 @@ def _places(mine: torch.Tensor, theirs: torch.Tensor, bad: torch.Tensor, wide: A
 # -- the contest --------------------------------------------------------------------------------
 
 
+_LEFT = re.compile(
+    r"ran eagerly: .*("
+    r"memory of .* is not what it holds"  # a conjugate is a flag
+    r"|would lose what is written to"  # AOTAutograd's treatment of numbers as tensors
+    r"|shows an input, and would be a copy of it"  # parts of complex numbers
+    r"|shows an input whose elements share memory"  # autograd follows results by ATen's views alone
+    r"|a result whose elements share memory"
+    r"|storage of SparseTensorImpl)"
+)
+"""What is left to eager, and says so."""
+
+
 @dataclass
 class Finding:
     """A case that differs from eager. ``torchs``: ``aot_eager`` or fake tensors differ in the same way."""
@@ -260,6 +273,11 @@ class Finding:
     def __str__(self) -> str:
         note = " (torch itself)" if self.torchs else " (only beside other cases)" if self.company else ""
         return f"{self.case}{note}: " + "; ".join(self.what)
+
+    @property
+    def is_left(self) -> bool:
+        """Whether all that it says is that a graph was left to eager, for a reason that is known."""
+        return all(map(_LEFT.search, self.what))
 
 
 def ours(recorder: Recorder) -> Callable[..., Any]:

@@ -21,10 +21,6 @@ from tests.nightly import few, one_in
 # ATen keeps the gaps between an input's elements in the result; ours has none.
 _GAPS = r"result 0: strides"
 
-# What is left to eager, and says so. Autograd follows a result that shows an input whose elements share
-# memory by the views of ATen's result alone; a conjugate is a flag, not what lies in memory.
-_LEFT = r"shows an input whose elements share memory|memory of \w+ is not what it holds"
-
 KNOWN = {
     "select_scatter": _GAPS,
     "diagonal_scatter": _GAPS,
@@ -35,9 +31,11 @@ KNOWN = {
 
 def unknown(name: str, found: list[Finding]) -> list[str]:
     """The findings that are neither torch's nor known."""
-    known = re.compile(rf"{KNOWN[name]}|{_LEFT}" if name in KNOWN else _LEFT)
+    ours = [finding for finding in found if not (finding.torchs or finding.is_left)]
     return [
-        str(finding) for finding in found if not finding.torchs and not all(map(known.search, finding.what))
+        str(finding)
+        for finding in ours
+        if not (name in KNOWN and all(re.search(KNOWN[name], each) for each in finding.what))
     ]
 
 
