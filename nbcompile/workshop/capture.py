@@ -114,7 +114,7 @@ def recompiles(answer: Sequence[torch.Tensor], fn: Function) -> str:
     if not isinstance(answer, list | tuple) or not all(isinstance(t, torch.Tensor) for t in answer):
         raise WrongAnswerError("I want a list of tensors.")
     if not 1 <= len(answer) <= allowed:
-        raise WrongAnswerError(f"At most {allowed} calls, and you have {len(answer)}.")
+        raise WrongAnswerError(f"One to {allowed} calls, and you have {len(answer)}.")
     if any(t.dtype != torch.float32 or t.requires_grad or t.device != answer[0].device for t in answer):
         raise WrongAnswerError("All of them float32, on one device, without requires_grad: sizes must do it.")
     found = record_of_calls(fn, [(t, 2) for t in answer]).recompiles

@@ -119,16 +119,24 @@ def speedup(answer: float) -> str:
     )
 
 
+_ASKED = (
+    *("aten.mm → relu", "relu → sum", "mean → sub", "abs_1 → sum_1"),
+    *("sum_1 → add", "sub → div", "add → div"),
+)
+
+
 @exercise("fusion.pairs")
 def pairs(answer: Mapping[str, Any], program: Function) -> str:
-    """Of each pair in the answer, named as :func:`pair_of` does, whether the compiler fuses it. The decisions
-    in the record of ``program`` are asked; pairs that the answer leaves out are not."""
+    """Of each pair that is asked for, named as :func:`pair_of` does, whether the compiler fuses it: the
+    decisions in the record of ``program`` say."""
     record = record_of(program, torch.randn(512, 1024), torch.randn(1024, 1024))
     truth = {pair_of(record, decision): decision for decision in record.decisions}
-    if open_ones := [pair for pair in answer if answer[pair] not in (True, False)]:
+    if open_ones := [pair for pair in answer if not isinstance(answer[pair], bool)]:
         raise WrongAnswerError(f"{open_ones[0]} is not decided yet: True for fused, False for not.")
     if unknown := [pair for pair in answer if pair not in truth]:
         raise WrongAnswerError(f"{unknown[0]} is not a pair of this program.")
+    if missing := [pair for pair in _ASKED if pair not in answer]:
+        raise WrongAnswerError(f"{missing[0]} is missing.")
     wrong = [pair for pair in answer if truth[pair].accepted != answer[pair]]
     if wrong:
         clue = (

@@ -26,7 +26,7 @@ def keyed(answer: Any, names: Collection[Any], each: str) -> None:
 def whole_numbers(answer: Any, names: Collection[Any]) -> None:
     """``answer`` is a dict with a whole number for each name."""
     keyed(answer, names, "a whole number")
-    if not all(isinstance(value, int) for value in answer.values()):
+    if not all(isinstance(value, int) and not isinstance(value, bool) for value in answer.values()):
         raise WrongAnswerError("Each value of the answer is a whole number: write it in place of the dots.")
 
 

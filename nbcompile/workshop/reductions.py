@@ -109,6 +109,8 @@ def walks(answer: Mapping[str, float]) -> str:
         torch.testing.assert_close(y.tensor, expected, rtol=1e-3, atol=1e-3)
         moved = x.read + y.written
         said = number(answer[name], f"What the walk of {name!r} moves")
+        if said <= 0:
+            raise WrongAnswerError(f"The walk of {name!r} moves something.")
         if abs(said - moved) > 0.02 * moved:
             factor = said / moved
             hint = "Count how often each element is read, and do not forget the result."

@@ -32,6 +32,7 @@ def test_an_answer_that_is_no_dict(name: str, wanted: str) -> None:
     [
         (lambda: j.keyed({"a": 1}, ("a", "b"), "a word"), "a dict with a word for each of 'a', 'b'."),
         (lambda: j.whole_numbers({"a": ...}, ("a",)), "a whole number: write it in place of the dots."),
+        (lambda: j.whole_numbers({"a": True}, ("a",)), "a whole number: write it in place of the dots."),
         (lambda: j.yes_or_no({"a": 1}, ("a",)), "True or False: write it in place of the dots."),
         (lambda: j.number(True, "The time"), "The time is to be a number, not True."),
         (lambda: j.number(..., "The time"), "The time: write it in place of the dots."),
@@ -45,6 +46,19 @@ def test_what_is_said_of_a_form(judge: Callable[[], Any], says: str) -> None:
     with pytest.raises(WrongAnswerError) as caught:
         judge()
     assert str(caught.value).endswith(says)
+
+
+def test_a_part_of_an_answer_is_not_the_answer() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(x @ w)
+        c = h - h.mean(-1, keepdim=True)
+        return c / (c.abs().sum(0) + 1)
+
+    said = check("fusion.pairs", {"aten.mm → relu": False, "relu → sum": True}, program)
+    assert not said and "is missing" in said.says
+    assert "not decided" in check("fusion.pairs", {"relu → sum": 1}, program).says
+    walks = dict.fromkeys(("three", "two", "one"), 0)
+    assert "moves something" in check("reductions.bytes", walks).says
 
 
 def test_an_answer_of_the_form_asked_for() -> None:
