@@ -155,6 +155,14 @@ def test_a_backend_of_ones_own_is_timed_and_checked_unasked(notebook: Notebook) 
     assert verdict(notebook.records[-1]).text == "differs from eager in output[0]"
 
 
+def test_a_function_that_is_compiled_already_is_told_of(notebook: Notebook) -> None:
+    setup = "inner = torch.compile(lambda x: x.sin(), backend='aot_eager'); x = torch.ones(3)\n"
+    setup += "layer = torch.compile(torch.nn.Linear(3, 3), backend='aot_eager')"
+    found = record(notebook, EAGER, "y = x + 1\nz = inner(y)\nlayer(z)", setup)
+    inner, layer = found.notes
+    assert inner.startswith("line 3: inner was made by torch.compile") and layer.startswith("line 4: layer")
+
+
 def test_a_cell_of_which_nothing_is_compiled_says_why(notebook: Notebook) -> None:
     notebook.fresh(
         "lin = torch.nn.Linear(2, 2); opt = torch.optim.SGD(lin.parameters()); x = torch.ones(2, 2)\n"

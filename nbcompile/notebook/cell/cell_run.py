@@ -33,7 +33,7 @@ from nbcompile.compiler.capture.cell_to_function import (
 from nbcompile.compiler.capture.graph_breaks import explain
 from nbcompile.errors import CellError
 from nbcompile.notebook.cell.interrupts import FinishFirst
-from nbcompile.notebook.cell.planning import CHANGED_GLOBAL, plan, stays_global
+from nbcompile.notebook.cell.planning import CHANGED_GLOBAL, compiled_within, plan, stays_global
 from nbcompile.notebook.cell.surroundings import DYNAMO, RandomState, changing, quiet_compile
 from nbcompile.notebook.cell.tracebacks import without_resumes
 from nbcompile.record.compilation import GraphBreak, Span
@@ -223,7 +223,16 @@ class CellRun:
                 self._breaking.add(members[broken].id)
                 members = members[: max(broken, 1)]
                 continue
+            self._tell_of_inner_compiles(members)
             return True
+
+    def _tell_of_inner_compiles(self, members: Sequence[CellStatement]) -> None:
+        for member in members:
+            for name in compiled_within(member.node, self.namespace):
+                own = "its own backend, mode and options do not hold, the cell's do"
+                note = f"line {member.line}: {name} was made by torch.compile: in this cell {own}"
+                if note not in self.notes:
+                    self.notes.append(note)
 
     def _make(self, members: list[CellStatement], *, whole: bool) -> CellPart:
         keep = [name for name, value in self.namespace.items() if stays_global(value)]

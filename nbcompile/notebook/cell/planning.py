@@ -86,6 +86,19 @@ def callee(node: ast.expr, namespace: Namespace) -> Any:
     return None
 
 
+def compiled_within(node: ast.AST, namespace: Namespace) -> list[str]:
+    """What a statement calls that ``torch.compile`` has made: where the cell is traced, Dynamo traces through
+    it, and its own backend, mode and options do not hold."""
+    calls = (part.func for part in ast.walk(node) if isinstance(part, ast.Call))
+    return [ast.unparse(func) for func in calls if _is_compiled(callee(func, namespace))]
+
+
+def _is_compiled(target: Any) -> bool:
+    if isinstance(target, torch.nn.Module):
+        return isinstance(target, torch._dynamo.OptimizedModule)
+    return isinstance(target, types.FunctionType) and "_torchdynamo_orig_callable" in vars(target)
+
+
 def stays_global(value: Any) -> bool:
     """Whether a name holding ``value`` is code rather than data."""
     return isinstance(
