@@ -5,6 +5,8 @@ Found through the ``torch_dynamo_backends`` entry point; needs no Jupyter packag
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -29,16 +31,22 @@ def nbcompile_backend(
 
     ``options`` are those of :class:`nbcompile.options.Options`, and ``recorder``: a
     :class:`nbcompile.record.recorder.Recorder` to keep the record in, for a program that wants to see it.
+    Where none is given, a graph that is left to eager is told to the logger ``nbcompile``, once a reason.
     Raises OptionError for an unknown option or mode.
     """
     given = dict(options or {})
     recorder = given.pop("recorder", None)
     checked = Options.from_mapping(given, mode=mode)
     if recorder is None:
-        recorder = Recorder(checked)
+        recorder = Recorder(checked, on_eager=_warn)
     elif not isinstance(recorder, Recorder):
         raise OptionError(f"option recorder wants a nbcompile.record.recorder.Recorder, got {recorder!r}.")
     return make_backend(checked, recorder, pipeline)(gm, example_inputs)
+
+
+@functools.cache
+def _warn(reason: str) -> None:
+    logging.getLogger("nbcompile").warning("a graph runs eagerly: %s", reason)
 
 
 def register() -> None:

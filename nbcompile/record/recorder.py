@@ -100,6 +100,7 @@ class Recorder:
         progress: Callable[[str], None] | None = None,
         name: str = "",
         mode: str | None = None,
+        on_eager: Callable[[str], None] | None = None,
     ) -> None:
         self.options = options
         self.mode = mode or options.mode
@@ -114,6 +115,7 @@ class Recorder:
         self.stopwatches: dict[str, KernelStopwatch] = {}  # of the graphs that run our code, by their ids
         self.capture_started: float | None = None  # when Dynamo began the present graph, perf_counter()
         self._progress = progress
+        self._on_eager = on_eager
         self._graph_count = 0
         self._parts: dict[str, list[Any]] = {field: [] for field in _FIELD.values()}
 
@@ -127,6 +129,12 @@ class Recorder:
     def graph_count(self) -> int:
         """How many graphs Dynamo captured so far."""
         return self._graph_count
+
+    def leave_to_eager(self, graph: str, reason: str, advice: str = "") -> None:
+        """Keep why a graph runs as it is; tell whoever asked for it (``on_eager``) that, and what to do."""
+        self.ran_eagerly[graph] = reason
+        if self._on_eager is not None:
+            self._on_eager(f"{reason} {advice}".strip())
 
     def add(self, part: Part) -> None:
         """Append one part; a string is a note. The same note is kept once. TypeError for others."""

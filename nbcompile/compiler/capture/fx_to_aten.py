@@ -317,9 +317,9 @@ def _give_up(recorder: Recorder, graph: str, error: Exception, aten: AtenGraph |
     where = f"line {line}: " if line is not None else ""
     text = error.message if isinstance(error, NbcompileError) else (str(error) or "no message")
     reason = f"{type(error).__name__}: {text.strip().splitlines()[0]}"
-    advice = f" {error.advice}" if isinstance(error, NbcompileError) and error.advice else ""
-    recorder.ran_eagerly[graph] = f"{what}: {reason}"
-    recorder.add(f"{where}graph {graph} runs eagerly: {what}: {reason}{advice}")
+    advice = error.advice or "" if isinstance(error, NbcompileError) else ""
+    recorder.leave_to_eager(graph, f"{what}: {reason}", advice)
+    recorder.add(f"{where}graph {graph} runs eagerly: {what}: {reason} {advice}".rstrip())
 
 
 def saved_names(forward: fx.GraphModule, outputs: int | None) -> tuple[str, ...]:

@@ -185,7 +185,7 @@ def with_fallback(module: CompiledModule, aten: AtenGraph, recorder: Recorder) -
         except Exception as error:
             result = instead(kept)
             reason = f"{type(error).__name__}: {error}"
-            recorder.ran_eagerly[aten.id] = f"our code failed when run: {reason}"
+            recorder.leave_to_eager(aten.id, f"our code failed when run: {reason}")
             recorder.add(f"graph {aten.id} runs eagerly: our code failed when run: {reason}")
             state[0] = instead
         else:

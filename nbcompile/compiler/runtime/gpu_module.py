@@ -98,7 +98,7 @@ def elsewhere(
     """The graph in ATen, its kernels built for ``chip`` and put in the record with all their texts."""
     note_launches(recorder, source, binary.built(), chip, texts=True)
     recorder.execution = "eager"
-    recorder.ran_eagerly[aten.id] = f"it was compiled for {chip.part or chip.name}, which is not here"
+    recorder.leave_to_eager(aten.id, f"it was compiled for {chip.part or chip.name}, which is not here")
     return CompiledModule(source.graph, in_aten(aten.module), binary.from_cache)
 
 

@@ -96,10 +96,9 @@ def _masked_put(b: Builder, x: View, dim: int, mask: View, values: View, accumul
         raise LoweringError("which value goes where depends on the mask's data")
     require(b, mask.shape, x.shape[dim : dims.stop], "a mask")
     require(b, values.shape, (*x.shape[:dim], ONE, *x.shape[dims.stop :]), "values", broadcast=True)
-    compute = compute_dtype(x.dtype)
 
     def body(*where: IndexExpr) -> Expr:
-        new = b.element(values, (*where[:dim], ZERO, *where[dims.stop :]), compute)
+        new = b.element(values, (*where[:dim], ZERO, *where[dims.stop :]), compute_dtype(x.dtype))
         old = b.element(x, where)
         if accumulate:
             new = op("or", old, new) if x.dtype == torch.bool else old + new
@@ -177,8 +176,7 @@ def _one_a_line(x: View, dim: int, picked: View) -> bool:
 def _chosen(
     b: Builder, x: View, dim: int, picked: View, value: Callable[..., Expr], mode: ScatterMode
 ) -> View:
-    """Such a scatter as a choice at each element, which fuses with what makes ``x`` and what reads the
-    result (the gradient of a cross entropy is one). An index out of range names no element."""
+    """A choice at each element, fused with what stands around it. An index out of range names none."""
     compute = compute_dtype(x.dtype)
 
     def body(*where: IndexExpr) -> Expr:
