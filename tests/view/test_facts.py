@@ -40,6 +40,8 @@ def test_verdict_of_times(eager: float, ours: float, tone: str, text: str) -> No
 def test_a_time_of_code_that_did_not_run_is_no_verdict() -> None:
     record = timed(2e-3, 1e-3, ran_compiled=False, reason="recompile limit reached")
     assert fact.verdict(record).text == "ran eager: recompile limit reached"
+    said = timed(2e-3, 1e-3, ran_compiled=False, reason="ran eager: recompile limit reached")
+    assert fact.verdict(said).text == "ran eager: recompile limit reached"
 
 
 def test_wrong_results_come_before_speed() -> None:

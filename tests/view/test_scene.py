@@ -219,7 +219,7 @@ def test_the_script_writes_both_schemas(tmp_path: Path, capsys: pytest.CaptureFi
     schema = read["scene"]
     assert schema == view.scene_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
-    assert "in pixels" in schema["$defs"]["Group"]["description"], "TypeScript's comments come from here"
+    assert "in pixels" in schema["$defs"]["DrawnGroup"]["description"], "TypeScript's comments come from here"
     assert set(schema["required"]) >= {
         "title",
         "verdict",

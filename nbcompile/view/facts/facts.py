@@ -248,6 +248,11 @@ def own_measurement(compilation: Compilation) -> tuple[Measurement | None, Measu
     return (ours[0] if ours else None), None
 
 
+def ran_eager(reason: str) -> str:
+    """That something ran eager and why; a reason may say the first already."""
+    return f"ran eager: {reason.removeprefix('ran eager: ')}"
+
+
 def verdict(compilation: Compilation) -> Verdict:
     """Was it worth it? Says "faster" only if the compiled code ran and the quartiles do not overlap."""
     bad = [
@@ -257,7 +262,7 @@ def verdict(compilation: Compilation) -> Verdict:
     ]
     ours, eager = own_measurement(compilation)
     if ours is not None and not ours.counts:
-        return Verdict(f"ran eager: {clip(ours.reason or 'no reason was recorded', 160)}", "bad")
+        return Verdict(clip(ran_eager(ours.reason or "no reason was recorded"), 171), "bad")
     if bad:
         where = clip(bad[0].output, 40)
         how = "in Triton's interpreter, " if compilation.execution == "interpreted" else ""

@@ -92,7 +92,7 @@ def timing_table(timing: Timing, most: int, name_width: int = 40) -> Section:
 def note(row: TimingRow) -> str:
     """Why there is no time of compiled code, or what else is to be said of one."""
     reason = clip(row.reason, 120)
-    return reason if row.counts else f"ran eager: {reason}"
+    return reason if row.counts else fact.ran_eager(reason)
 
 
 def _about(group: list[Measurement]) -> str:
