@@ -24,13 +24,13 @@ def in_aten(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
     """
 
     @functools.cache
-    def as_traced() -> Callable[..., Any]:
+    def laid_out() -> Callable[..., Any]:
         return _laid_out_as_traced(module).forward
 
     def call(inputs: list[Any]) -> Any:
         taken = tuple(inputs)
         inputs.clear()
-        return as_traced()(*taken)
+        return laid_out()(*taken)
 
     return call
 

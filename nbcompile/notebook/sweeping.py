@@ -40,8 +40,8 @@ def sweep_pieces(
     train: bool,
 ) -> Sweep:
     """The program at every combination of what the options name, on copies of its arguments, compiled by the
-    contestants of ``--compare``; ``-o`` holds for the cell's own backend. UsageError, one line, for a size
-    that the program's arguments do not have."""
+    cell's own backend, for which ``-o`` holds, and the contestants of ``--compare``. UsageError,
+    one line, for a size that the program's arguments do not have."""
     changes = {name: _meant(name, pieces, namespace) for name, _ in options.sizes}
     fn, _ = as_program(pieces)
 

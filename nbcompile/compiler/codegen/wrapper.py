@@ -182,7 +182,9 @@ class _Wrapper:
         left = names[0] if call.single else f"{', '.join(names)}{',' if len(names) == 1 else ''}"
         self.lines.append(f"{left} = {function}({', '.join(args)})")
         for item in call.outputs:
-            if item is not None and self._is_read(item.name):
+            if item is None or not self._is_read(item.name):
+                continue
+            if item.shape or item.dtype.is_floating_point:  # an attention's seeds are only handed on
                 name = self.name(item.name)
                 self.lines.append(f"{name} = as_traced({name}, {self._described(item)})")
 

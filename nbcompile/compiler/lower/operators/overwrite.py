@@ -84,7 +84,7 @@ def select_scatter(b: Builder, x: View, src: View, dim: int, place: Any) -> View
     dim = wrap_dim(dim, len(x.axes))
     chosen, count = b.size(place), x.shape[dim].hint()
     if not -count <= chosen.hint() < count:
-        raise LoweringError(f"no {chosen} along {dim}")
+        raise LoweringError(f"index {chosen} is out of range along {dim}")
     chosen = first_index(b, place, x.shape[dim])
     require(b, src.shape, (*x.shape[:dim], *x.shape[dim + 1 :]), "a source")
 

@@ -33,14 +33,17 @@ class Binary:
     from_cache: bool
 
 
+_BUILT = "nbcompile-c-3"
+"""How a text is built, beside the flags. Another number where the same text is to be built otherwise, as when
+one more fault of a compiler is recognised: else what was made wrong would stay in every cache."""
+
+
 def find_or_build(source: KernelSource, toolchain: Toolchain, options: Options, recorder: Recorder) -> Binary:
     """The binary of ``source``: from the cache, or built in the background from now on."""
     if not source.entry_points:
         return Binary(dict, from_cache=False)
     cache = DiskCache.shared()
-    name = key(
-        without_comments(source.source), toolchain.fingerprint, EXTRA_FLAGS, options.target, "nbcompile-c-2"
-    )
+    name = key(without_comments(source.source), toolchain.fingerprint, EXTRA_FLAGS, options.target, _BUILT)
     entry = cache.get(name) if options.cache else None
     if entry is not None:
         try:
