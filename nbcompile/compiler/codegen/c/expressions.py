@@ -148,6 +148,8 @@ class CWriter:
             return Expression("0", torch.bool)
         if name == "signbit":
             return loose(f"{texts[0]} < 0", torch.bool)
+        if name in _TWICE and max(map(len, texts)) > _TWICE_AT_MOST:
+            return Expression(f"{self.helper(name, of)}({', '.join(texts)})", of)
         if name in _INT_OPERATORS:
             return loose(_INT_OPERATORS[name](texts, REGISTER_TYPES[of]), of)
         if name in ("floordiv", "remainder", "truncdiv", "fmod", "pow"):
@@ -184,6 +186,9 @@ _INT_OPERATORS: dict[str, Callable[[list[str], str], str]] = {
     "maximum": lambda a, kind: f"{a[0]} > {a[1]} ? {a[0]} : {a[1]}",
     "minimum": lambda a, kind: f"{a[0]} < {a[1]} ? {a[0]} : {a[1]}",
 }
+_TWICE = frozenset({"abs", "maximum", "minimum", "fmax", "fmin"})
+"""Those that have an operand in their text twice: of thirty in a row that would be a billion."""
+_TWICE_AT_MOST = 40  # characters up to which an operand may stand there twice
 _INT_OPERATORS |= {"fmax": _INT_OPERATORS["maximum"], "fmin": _INT_OPERATORS["minimum"]}
 
 

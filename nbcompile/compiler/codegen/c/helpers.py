@@ -23,6 +23,7 @@ HELPERS: dict[str, Helper] = {
 }"""),
     # Two selections, not a || in one: of several in a row gcc makes branches then, and no vectors. What is
     # asked about the second operand is known of a constant, which it is in a relu and a clamp.
+    "abs": Helper("""static inline TYPE abs_SHORT(TYPE a) { return a < 0 ? (TYPE)-a : a; }"""),
     "maximum": Helper("""static inline TYPE maximum_SHORT(TYPE a, TYPE b) {
   TYPE m = b > a ? b : a;
   return b != b ? b : m;

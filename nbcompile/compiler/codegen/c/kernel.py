@@ -29,6 +29,7 @@ PARALLEL_WORK = 40_000  # scalar operations below which waking threads costs mor
 EVERY_BIT = (
     "every_bit"  # of generated code: a number with all bits set, of which the C compiler knows nothing
 )
+LONGEST = 200_000  # characters of an expression
 RESERVED = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if int long "
     "register return short signed sizeof static struct switch typedef union unsigned void volatile while "
@@ -110,7 +111,14 @@ class KernelPrinter:
         return index_code(place, name_of, dtype)
 
     def code(self, value: Value, scope: Scope) -> Expression:
-        """``value`` as a C expression, using the names in scope."""
+        """``value`` as a C expression, using the names in scope. What is shared behind a guard stands in its
+        text as often as it is used: CodegenError where that is out of all proportion."""
+        made = self._code(value, scope)
+        if len(made.text) > LONGEST:
+            raise CodegenError(f"the C of {value.op or value.kind} would have over {LONGEST:,} characters")
+        return made
+
+    def _code(self, value: Value, scope: Scope) -> Expression:
         if value.number in scope:
             self.out.around[-1].body += self.inlined.get(value.number, ())
             return scope[value.number]
