@@ -24,6 +24,8 @@ from nbcompile.record.compilation import Cell, Compilation
 from nbcompile.record.recorder import KernelStopwatch, Recorder
 from nbcompile.settings import CompileKeywords, CompileSettings, keywords_of
 
+NO_OPERATIONS = "Dynamo found no tensor operations to compile"
+
 
 class _Keywords(CompileKeywords, total=False):
     """Keyword arguments of :func:`compile`."""
@@ -185,7 +187,7 @@ class Compiled:
             return ""
         if session.breaks:
             return f"nothing was compiled: {session.breaks[-1].reason}"
-        return "Dynamo found no tensor operations to compile"
+        return NO_OPERATIONS
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:

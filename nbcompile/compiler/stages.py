@@ -24,7 +24,8 @@ from nbcompile.record.compilation import Span
 
 @dataclass(frozen=True)
 class FxGraph:
-    """One graph as Dynamo captured it. ``spans`` and ``ids`` are keyed by FX node name.
+    """One graph as Dynamo captured it. ``spans`` and ``ids`` are keyed by FX node name; ``callers`` are the
+    places in the cell from which the function was called that it is a part of.
 
     A node that a rewrite put in has the id of a captured one it stands for; of those that stand for
     several, ``merged`` has all ids."""
@@ -34,6 +35,7 @@ class FxGraph:
     ids: Mapping[str, str]
     spans: Mapping[str, tuple[Span, ...]]
     merged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    callers: tuple[Span, ...] = ()
 
     def as_text(self) -> str:
         return self.module.print_readable(print_output=False)

@@ -243,7 +243,7 @@ class NbCompile(Magics):
         if current is None:
             return
         run, options, place = current.run, current.options, current.place
-        run.finish(result.success)
+        run.finish(result.error_in_exec)
         modes = None
         try:
             compilation = current.compiler.record(run)

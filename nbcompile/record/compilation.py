@@ -124,6 +124,18 @@ class GraphBreak:
 
 
 @dataclass(frozen=True)
+class LineFate:
+    """What became of one statement of the cell, which goes from ``line`` to ``end_line`` (a compound one:
+    what it begins with), and why. ``compiled``: it is part of a graph; ``eager``: it ran in Python although
+    it may hold tensor work; ``python``: nothing in it is to be compiled; ``unrun``: it was never reached."""
+
+    line: int
+    end_line: int
+    fate: Literal["compiled", "eager", "python", "unrun"]
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Recompile:
     """A guard that failed and so caused another graph for the same code."""
 
@@ -346,6 +358,7 @@ class Compilation:
     graphs: tuple[Graph, ...] = ()
     guards: tuple[Guard, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()
+    lines: tuple[LineFate, ...] = ()  # of the cell, in order: every statement
     recompiles: tuple[Recompile, ...] = ()
     decisions: tuple[Decision, ...] = ()
     kernels: tuple[Kernel, ...] = ()

@@ -20,8 +20,8 @@ from nbcompile.view.drawing.nesting import Drawing, drawings
 from nbcompile.view.drawing.pipeline_strip import StripStage, strip
 from nbcompile.view.drawing.roofline import Bound, Roofline, bound, roofline
 from nbcompile.view.facts import facts as fact
-from nbcompile.view.facts.cell_lines import Chip, cell_lines
-from nbcompile.view.facts.facts import Call, Fate, ShareOf, Verdict
+from nbcompile.view.facts.cell_lines import Became, Chip, cell_lines
+from nbcompile.view.facts.facts import Call, ShareOf, Verdict
 from nbcompile.view.facts.kernel_code import KernelCode, kernel_codes
 from nbcompile.view.facts.schedules import explained
 from nbcompile.view.facts.timings import Timing, timings
@@ -31,17 +31,19 @@ SCHEMA = "nbcompile.scene/1"
 
 @dataclass(frozen=True)
 class SceneLine:
-    """What became of one line of the cell: lines of which there is nothing to say are left out.
+    """What became of one line of the cell: lines without a statement are left out.
 
     ``share`` is the line's part of what the scene's ``share_of`` says; ``calls`` are the ids of what serves
-    it, ``chips`` the same by label, or captured ops where the backend tells no more.
+    it, ``chips`` the same by label, or captured ops where the backend tells no more; ``why`` says why nothing
+    was compiled of it.
     """
 
     number: int
-    fate: Fate
+    fate: Became
     share: float
     calls: tuple[str, ...]
     chips: tuple[Chip, ...]
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,7 @@ def _lines(compilation: Compilation, calls: tuple[Call, ...], links: Links) -> t
         for line in call.lines:
             serving.setdefault(line, []).append(call.id)
     return tuple(
-        SceneLine(row.number, row.fate, row.share, tuple(serving.get(row.number, ())), row.chips)
+        SceneLine(row.number, row.fate, row.share, tuple(serving.get(row.number, ())), row.chips, row.why)
         for row in cell_lines(compilation, calls, links)
         if row.fate is not None
     )

@@ -18,7 +18,10 @@ from nbcompile.view.facts.timings import timing_table, timings
 from nbcompile.view.reports.report import table_text
 
 COLUMNS = 100
-MARK = {"fused": "+", "library": "=", "fallback": "!", "break": "x", "captured": "·", None: " "}
+MARK = {
+    "fused": "+", "library": "=", "fallback": "!", "break": "x", "captured": "·", "compiled": "+",
+    "eager": "~", "python": " ", "unrun": " ", None: " ",
+}  # fmt: skip
 _LINES, _ROWS, _FEW = 40, 12, 5
 _SHORT = 12
 """Characters of a schedule's name that fit beside the kernel's figures; a longer one has its own line."""
@@ -84,13 +87,18 @@ def _cell(compilation: Compilation, facts: fact.Facts, links: Links) -> list[str
     rows = cell_lines(compilation, facts.calls, links)
     if not rows:
         return []
-    out = ["", f"Your cell   (+ fused, = library call, ! fallback, x graph break; % of {facts.share_of})"]
+    eagerly = ", ~ ran eagerly" if any(row.fate == "eager" for row in rows) else ""
+    signs = f"+ fused, = library call, ! fallback, x graph break{eagerly}; % of {facts.share_of}"
+    out = ["", f"Your cell   ({signs})"]
     for row in rows[:_LINES]:
         chips = ", ".join(c.label + (f" ×{c.count}" if c.count > 1 else "") for c in row.chips[:4])
         chips += f" +{len(row.chips) - 4}" if len(row.chips) > 4 else ""
         share = f"{row.share:4.0%}" if row.share >= 0.005 else "    "
         code = row.text if len(row.text) <= 58 else row.text[:57] + "…"
-        out.append(f" {MARK[row.fate]} {row.number:>3}  {code:<58} {share}  {clip(chips, 26)}")
+        said = chips or (row.why if len(row.why) <= 26 else "")
+        out.append(f" {MARK[row.fate]} {row.number:>3}  {code:<58} {share}  {clip(said, 26)}".rstrip())
+        if row.why and row.why != said:
+            out += [f"{' ' * 9}{part}" for part in wrap(f"↳ {row.why}", COLUMNS - 9, 3)]
     return out + _more(len(rows) - _LINES, "lines")
 
 

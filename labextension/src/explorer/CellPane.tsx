@@ -7,7 +7,8 @@ import { clip, percent, seconds } from './units';
 
 const FATES: Record<string, string> = {
   fused: 'in generated kernels', library: 'a library call', fallback: 'ran by torch: no lowering',
-  break: 'the graph breaks here', captured: 'captured',
+  break: 'the graph breaks here', captured: 'captured', compiled: 'compiled away', eager: 'ran eagerly', python: 'Python',
+  unrun: 'not reached',
 };
 const CHIPS = 2;
 
@@ -47,7 +48,9 @@ export function CellPane({ state }: { state: State }) {
                 </span>
               )}
               {line && <Chips state={state} line={line} open={unfolded} toggle={() => toggle(number)} />}
+              {line && <Quietly line={line} />}
             </div>
+            {line && <Eagerly line={line} />}
             {line && unfolded && <Unfolded state={state} line={line} />}
           </>
         );
@@ -58,7 +61,18 @@ export function CellPane({ state }: { state: State }) {
 
 function label(number: number, line: Line, of: string): string {
   const share = line.share > 0 ? `, ${percent(line.share)} of ${of}` : '';
-  return `line ${number}: ${FATES[line.fate] ?? 'nothing was compiled'}${share}`;
+  const why = line.why ? `: ${line.why}` : '';
+  return `line ${number}: ${FATES[line.fate] ?? 'nothing was compiled'}${why}${share}`;
+}
+
+/** Why there is nothing to compile in a line. */
+function Quietly({ line }: { line: Line }) {
+  return line.why && line.fate !== 'eager' ? <span class="nbc-why" title={line.why}>{clip(line.why, 30)}</span> : null;
+}
+
+/** Why Python ran a line that may hold tensor work. */
+function Eagerly({ line }: { line: Line }) {
+  return line.fate === 'eager' ? <p class="nbc-why nbc-why-eager">{FATES.eager}: {line.why}</p> : null;
 }
 
 function Chips({ state, line, open, toggle }: { state: State; line: Line; open: boolean; toggle: () => void }) {

@@ -38,6 +38,7 @@ export function GuardsPane({ state }: { state: State }) {
   return (
     <div class="nbc-guards">
       <Breaks state={state} breaks={breaks} />
+      <Eagerly state={state} />
       <Recompiles state={state} recompiles={recompiles} />
       <section aria-label="guards">
         <div class="nbc-guards-head">
@@ -55,6 +56,7 @@ export function GuardsPane({ state }: { state: State }) {
 }
 
 function Breaks({ state, breaks }: { state: State; breaks: readonly GraphBreak[] }) {
+  if (!breaks.length && eagerLines(state).length) return <p class="nbc-guards-none">No graph breaks, <span class="nbc-quiet">but not all of the cell was compiled:</span></p>;
   if (!breaks.length) return <p class="nbc-guards-none"><span class="nbc-tone-good">✓</span> No graph breaks: <span class="nbc-quiet">the tensor statements are captured whole.</span></p>;
   return (
     <section aria-label="graph breaks">
@@ -67,6 +69,25 @@ function Breaks({ state, breaks }: { state: State; breaks: readonly GraphBreak[]
             {each.hint && <p>{each.hint}</p>}
             {each.kind && <span class="nbc-quiet">{each.kind === 'cell' ? 'a statement of the cell that runs in Python' : each.kind}{each.after_graph && ` · after graph ${each.after_graph}`}</span>}
           </div>
+        </div>
+      ))}
+    </section>
+  );
+}
+
+const eagerLines = (state: State) => state.data.record.lines.filter((line) => line.fate === 'eager');
+
+/** Lines that Python ran although they may hold tensor work. */
+function Eagerly({ state }: { state: State }) {
+  const lines = eagerLines(state);
+  if (!lines.length) return null;
+  return (
+    <section aria-label="lines that ran eagerly">
+      <div class="nbc-guards-head"><h4>{count(lines.length, 'line')} ran eagerly</h4></div>
+      {lines.map((each) => (
+        <div class={`nbc-broken ${litLine(state.lit.value, each.line)}`}>
+          <Place state={state} spans={[{ line: each.line, column: null, end_line: null, end_column: null, file: '' }]} />
+          <div><b>{each.reason}</b></div>
         </div>
       ))}
     </section>

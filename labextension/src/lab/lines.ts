@@ -1,12 +1,12 @@
 /** What the editor of a cell marks: what became of each of its lines, in words. Read from a record, no DOM. */
-import type { Call } from '../record/generated/scene';
+import type { Call, SceneLine } from '../record/generated/scene';
 import { read, type Unpacked } from '../record/read';
 import { percent, seconds } from '../explorer/units';
 
 export interface LineMark {
   /** From 1, the magic line counts. */
   line: number;
-  fate: 'fused' | 'library' | 'fallback' | 'break' | 'captured';
+  fate: Exclude<SceneLine['fate'], 'python' | 'unrun' | 'compiled'>;
   /** One line of text. */
   summary: string;
   /** What serves the line, the heaviest first. */
@@ -28,6 +28,7 @@ const WORDS: Record<LineMark['fate'], string> = {
   fallback: 'runs by torch: no lowering',
   break: 'the graph breaks here',
   captured: 'captured',
+  eager: 'ran eagerly',
 };
 const known = new WeakMap<object, Promise<Marks | null>>();
 
@@ -47,7 +48,7 @@ function marksIn({ record, scene }: Unpacked): Marks | null {
   if (!record.cell || !scene) return null;
   const calls = new Map(scene.calls.map((call) => [call.id, call]));
   const notes = new Map(record.graphs.flatMap((graph) => graph.nodes.map((node) => [node.id, node.note] as const)));
-  const lines = scene.lines.map((line): LineMark => {
+  const lines = scene.lines.filter(marked).map((line): LineMark => {
     const here = line.calls.flatMap((id) => calls.get(id) ?? []).sort((a, b) => b.share - a.share);
     const broken = record.breaks.filter((each) => each.spans.some((span) => !span.file && span.line === line.number));
     const fallbacks = here.filter((call) => call.fate === 'fallback');
@@ -59,11 +60,17 @@ function marksIn({ record, scene }: Unpacked): Marks | null {
       calls: here.map((call) => ({ label: call.label, fate: call.fate, text: told(call) })),
       reasons: [
         ...broken.map((each) => ({ text: each.reason, hint: each.hint })),
+        { text: line.why, hint: '' },
         ...fallbacks.map((call) => ({ text: notes.get(call.id) ?? '', hint: '' })),
       ].filter((each, place, all) => each.text && all.findIndex((other) => other.text === each.text) === place),
     };
   });
   return { record: record.id, source: record.cell.source, lines };
+}
+
+/** Whether there is something to see at a line: not where there was nothing to compile. */
+function marked(line: SceneLine): line is SceneLine & { fate: LineMark['fate'] } {
+  return !['python', 'unrun', 'compiled'].includes(line.fate);
 }
 
 function told(call: Call): string {

@@ -28,29 +28,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from nbcompile.compiler.capture.python_reasons import (
+    expression_reason,
+    head_reason,
+    python_reason,
+    quiet_reason,
+)
 from nbcompile.errors import CellError
 
 SWITCHBOARD = "__nbcompile__"
 VALUE = "__value__{}"
+TOP = 1  # the number of the block that is the cell itself
 Interactivity = Literal["all", "last", "last_expr", "last_expr_or_assign", "none"]
-
-_PYTHON_METHODS = {
-    **dict.fromkeys(("item", "tolist", "numpy", "__bool__"), "reads a tensor's value into Python"),
-    **dict.fromkeys(("backward",), "runs the backward pass, itself compiled, from Python"),
-    **dict.fromkeys(("zero_grad", "step"), "updates parameters or gradients"),
-    **dict.fromkeys(
-        ("load_state_dict", "state_dict", "train", "eval", "requires_grad_", "retain_grad", "register_hook"),
-        "changes a module's or tensor's settings",
-    ),
-}
-_PYTHON_NAMES = frozenset(
-    "print input open exec eval compile locals globals vars dir display get_ipython breakpoint help exit "
-    "quit delattr setattr id hash __import__ iter next".split()
-)
-_DEFINITIONS = (
-    ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Global,
-    ast.Nonlocal, ast.Pass, ast.Break, ast.Continue, ast.Return, ast.Raise, ast.Delete,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -84,17 +73,20 @@ class CellStatement:
 
 @dataclass(frozen=True)
 class PythonStatement:
-    """A statement left to Python, and why. ``block`` is the block it stands in."""
+    """A statement left to Python, and why. ``block`` is the block it stands in; ``quiet``: there is nothing
+    in it to compile; ``end_line``: where the statement, or what a compound one begins with, ends."""
 
     line: int
     reason: str
     block: int
+    quiet: bool = False
+    end_line: int = 0
 
 
 @dataclass
 class PreparedCell:
     """A rewritten cell: ``tree`` to run, ``runs`` (statement id → it and the statements after it that
-    follow directly in the same block), and ``python``, the effects left to Python."""
+    follow directly in the same block), and ``python``, what was left to Python."""
 
     tree: ast.Module
     runs: dict[int, tuple[CellStatement, ...]] = field(default_factory=dict)
@@ -103,6 +95,11 @@ class PreparedCell:
     @property
     def statements(self) -> tuple[CellStatement, ...]:
         return tuple(run[0] for run in self.runs.values())
+
+    @property
+    def effects(self) -> tuple[PythonStatement, ...]:
+        """What was left to Python and does more than name things."""
+        return tuple(left for left in self.python if not left.quiet)
 
 
 @dataclass(frozen=True)
@@ -140,28 +137,6 @@ def prepare(
     tree.body = rewriter.block(tree.body, in_loop=False, top=True)
     ast.fix_missing_locations(tree)
     return PreparedCell(tree, rewriter.runs, rewriter.python)
-
-
-def python_reason(node: ast.stmt) -> str | None:
-    """Why a simple statement is Python's to run: a sentence, ``""`` where that needs no saying, or
-    ``None`` if it may be compiled."""
-    if isinstance(node, _DEFINITIONS) or _is_type_alias(node):
-        return ""
-    if isinstance(node, ast.AnnAssign):
-        return "has an annotation, which Python evaluates"
-    if isinstance(node, ast.Assert):
-        return "decides by a value"
-    if isinstance(node, ast.Expr | ast.Assign) and isinstance(
-        node.value, ast.Constant | ast.Name | ast.Lambda
-    ):
-        # A bare store into x[...] or x.a is real work; binding a name is not.
-        if isinstance(node, ast.Expr) or all(isinstance(target, ast.Name) for target in node.targets):
-            return ""
-    if isinstance(node, ast.Assign | ast.Expr | ast.AugAssign):
-        if isinstance(node.value, ast.GeneratorExp):
-            return ""
-        return _expression_reason(node)
-    return "is not tensor work"
 
 
 def make_function(
@@ -217,6 +192,15 @@ def make_function(
     )
 
 
+def head_end(node: ast.stmt) -> int:
+    """The last line of a statement; of one with others in it, that before the first of these."""
+    inner = [owner for owner, name in _blocks(node) if name == "body"]
+    body = getattr(inner[0] if inner else node, "body", None)
+    if isinstance(body, list) and body:
+        return max(node.lineno, int(body[0].lineno) - 1)
+    return node.end_lineno or node.lineno
+
+
 def names_read(node: ast.AST) -> set[str]:
     """Names a statement may read from outside itself."""
     return {name for name, how in _names(node) if how == "load"}
@@ -233,7 +217,7 @@ class _Rewriter:
         self.interactivity = interactivity
         self.runs: dict[int, tuple[CellStatement, ...]] = {}
         self.python: list[PythonStatement] = []
-        self.blocks = 0
+        self.blocks = TOP - 1
 
     def block(
         self, body: list[ast.stmt], *, in_loop: bool, top: bool = False, shown: bool = False
@@ -278,13 +262,25 @@ class _Rewriter:
             displays = self.interactivity in ("all", "last") and any(
                 isinstance(part, ast.Expr) for part in ast.walk(node)
             )
-            return not displays and _whole(node)
-        if _blocks(node):
-            return False
-        reason = python_reason(node)
-        if reason:
-            self.python.append(PythonStatement(node.lineno, reason, block))
-        return reason is None
+            reason = None if not displays and _whole(node) else head_reason(node)
+        else:
+            reason = head_reason(node) if _blocks(node) else python_reason(node)
+        if reason is None:
+            return True
+        self.python.append(
+            PythonStatement(
+                node.lineno, reason or quiet_reason(node), block, quiet=not reason, end_line=head_end(node)
+            )
+        )
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            self._define(node)
+        return False
+
+    def _define(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
+        for part in ast.walk(node):
+            if isinstance(part, ast.stmt) and part is not node:
+                within = f"part of {node.name}, which runs when it is called"
+                self.python.append(PythonStatement(part.lineno, within, -1, True, head_end(part)))
 
     def _descend(self, node: ast.stmt, in_loop: bool, shown: bool) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -337,7 +333,7 @@ def _whole(node: ast.For | ast.If | ast.With) -> bool:
         heads = [node.test]
     else:
         heads = [item.context_expr for item in node.items]
-    if any(_expression_reason(head) is not None for head in heads):
+    if any(expression_reason(head) is not None for head in heads):
         return False
     for owner, name in _blocks(node):
         for inner in getattr(owner, name):
@@ -357,27 +353,6 @@ def _binds_constant(node: ast.stmt) -> bool:
     return isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant | ast.Name)
 
 
-def _expression_reason(node: ast.AST) -> str | None:
-    consumed = {id(arg) for call in ast.walk(node) if isinstance(call, ast.Call) for arg in call.args}
-    for part in ast.walk(node):
-        if isinstance(part, ast.Await | ast.Yield | ast.YieldFrom):
-            return "awaits or yields"
-        if isinstance(part, ast.Lambda) and id(part) not in consumed:
-            return "makes a function"
-        if isinstance(part, ast.GeneratorExp) and id(part) not in consumed:
-            return "makes a generator"
-        if isinstance(part, ast.JoinedStr):
-            return "formats text"
-        if isinstance(part, ast.Call):
-            if isinstance(part.func, ast.Name) and part.func.id in _PYTHON_NAMES:
-                return f"{part.func.id} runs in Python"
-            if isinstance(part.func, ast.Attribute) and part.func.attr in _PYTHON_METHODS:
-                return f".{part.func.attr}() {_PYTHON_METHODS[part.func.attr]}"
-            if any(word.arg == "requires_grad" for word in part.keywords):
-                return "makes a leaf of the autograd graph"
-    return None
-
-
 def _show_last_assignment(tree: ast.Module) -> None:
     """What IPython does for ``last_expr_or_assign``, before the assignment is wrapped."""
     last = tree.body[-1] if tree.body else None
@@ -389,10 +364,6 @@ def _show_last_assignment(tree: ast.Module) -> None:
     if last is not None and isinstance(target, ast.Name):
         tree.body.append(ast.copy_location(ast.Expr(ast.Name(target.id, ast.Load())), last))
         ast.fix_missing_locations(tree)
-
-
-def _is_type_alias(node: ast.stmt) -> bool:
-    return type(node).__name__ == "TypeAlias"  # Python 3.12
 
 
 def _flow(statements: Sequence[CellStatement]) -> tuple[list[str], list[str], set[str]]:

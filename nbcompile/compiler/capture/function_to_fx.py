@@ -11,7 +11,13 @@ from torch import fx
 from nbcompile.compiler import passes
 from nbcompile.compiler.capture.fx_to_aten import CompileAten, compile_fx_graph
 from nbcompile.compiler.capture.graph_breaks import break_of_subgraph_reason
-from nbcompile.compiler.capture.graph_record import node_spans, record_nodes, source_name
+from nbcompile.compiler.capture.graph_record import (
+    called_from,
+    cell_callers,
+    node_spans,
+    record_nodes,
+    source_name,
+)
 from nbcompile.compiler.linear_cross_entropy.rewrite import chunk_linear_cross_entropy
 from nbcompile.compiler.rewrite.attention import choose_attention
 from nbcompile.compiler.stages import FxGraph, device_of
@@ -88,7 +94,8 @@ def record_fx_graph(module: fx.GraphModule, recorder: Recorder) -> FxGraph:
     graph_id = recorder.next_graph_id()
     recorder.progress(f"captured graph {graph_id}: {_count(module)} operations")
     cell_file = recorder.cell.filename if recorder.cell is not None else ""
-    spans = {node.name: node_spans(node, cell_file) for node in module.graph.nodes}
+    callers = cell_callers(cell_file)
+    spans = {node.name: called_from(callers, node_spans(node, cell_file)) for node in module.graph.nodes}
     ids, nodes, outputs = record_nodes(module.graph, f"{graph_id}.fx", spans, {})
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     by_id = {node.id: node for node in nodes}
@@ -108,7 +115,7 @@ def record_fx_graph(module: fx.GraphModule, recorder: Recorder) -> FxGraph:
     recorder.capture_started = None
     spent = (time.perf_counter() - start) * 1e3
     recorder.add(PassRecord("capture", before="", after=f"{graph_id}.fx", milliseconds=spent))
-    return FxGraph(id=graph_id, module=module, ids=ids, spans=spans)
+    return FxGraph(id=graph_id, module=module, ids=ids, spans=spans, callers=callers)
 
 
 def _count(module: fx.GraphModule) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import fx
 
-from nbcompile.compiler.capture.graph_record import spans_of_frames
+from nbcompile.compiler.capture.graph_record import called_from, cell_callers, spans_of_frames
 from nbcompile.record.compilation import GraphBreak
 from nbcompile.record.recorder import Recorder
 
@@ -118,7 +118,7 @@ def break_of_exception(error: BaseException, cell_file: str, after_graph: str = 
         reason += "; as this is inside a loop, the whole function ran eagerly"
         hint = f"{hint} Or move the loop body into a function of its own.".strip()
     frames = getattr(cause, "real_stack", None) or getattr(error, "real_stack", None) or ()
-    spans = spans_of_frames(frames, cell_file)
+    spans = called_from(cell_callers(cell_file), spans_of_frames(frames, cell_file))
     return GraphBreak(reason=reason, hint=hint, kind=kind, after_graph=after_graph, spans=spans)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import linecache
 import operator
 import os
 import re
+import sys
 import sysconfig
 import traceback
 from collections.abc import Iterable, Mapping
@@ -263,6 +265,36 @@ def spans_of_frames(frames: Iterable[traceback.FrameSummary], cell_file: str) ->
             column = end = end_line = None
         spans.append(Span(line, column, end_line, end, span_file(frame.filename, cell_file)))
     return tuple(spans)
+
+
+_RESUMED = re.compile(r"^torch_dynamo_resume_in_(?P<name>.*)_at_\d+$")
+
+
+def cell_callers(cell_file: str) -> tuple[Span, ...]:
+    """Where in the functions of the cell the code is called that Dynamo compiles now, outermost first. After
+    a graph break it compiles the rest of a function by itself, and its traces begin there."""
+    places: dict[str, Span] = {}
+    compiled = ""
+    frame = sys._getframe(1) if cell_file else None
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "_compile" and not places:
+            compiled = _function_of(getattr(frame.f_locals.get("code"), "co_name", ""))
+        if code.co_filename == cell_file and code.co_flags & inspect.CO_NEWLOCALS:
+            places.setdefault(_function_of(code.co_name), Span(frame.f_lineno))
+        frame = frame.f_back
+    places.pop(compiled, None)
+    return tuple(reversed(places.values()))
+
+
+def _function_of(name: str) -> str:
+    resumed = _RESUMED.match(name)
+    return resumed["name"] if resumed else name
+
+
+def called_from(callers: tuple[Span, ...], spans: tuple[Span, ...]) -> tuple[Span, ...]:
+    """``spans``, and before them where the cell calls what they are in."""
+    return (*callers, *spans) if spans else ()
 
 
 def node_spans(node: fx.Node, cell_file: str) -> tuple[Span, ...]:

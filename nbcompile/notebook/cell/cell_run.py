@@ -28,12 +28,13 @@ from nbcompile.compiler.capture.cell_to_function import (
     CellStatement,
     PreparedCell,
     PythonStatement,
+    head_end,
     make_function,
 )
 from nbcompile.compiler.capture.graph_breaks import explain
 from nbcompile.errors import CellError
 from nbcompile.notebook.cell.interrupts import FinishFirst
-from nbcompile.notebook.cell.planning import CHANGED_GLOBAL, compiled_within, plan, stays_global
+from nbcompile.notebook.cell.planning import CHANGED_GLOBAL, QUIET, compiled_within, plan, stays_global
 from nbcompile.notebook.cell.surroundings import DYNAMO, RandomState, changing, quiet_compile
 from nbcompile.notebook.cell.tracebacks import without_resumes
 from nbcompile.record.compilation import GraphBreak, Span
@@ -42,11 +43,14 @@ _MAX_FAILURES = 3
 
 
 class CompiledPart(Protocol):
-    """A compiled callable. ``graphs_run`` names the graphs that its latest call has begun to run."""
+    """A compiled callable. ``graphs_run`` names the graphs that its latest call has begun to run,
+    ``eager_reason`` says why it did not run compiled code."""
 
     def __call__(self, *args: Any) -> Any: ...
     @property
     def graphs_run(self) -> tuple[str, ...]: ...
+    @property
+    def eager_reason(self) -> str: ...
 
 
 class Compiler(Protocol):
@@ -141,7 +145,8 @@ class CellPart:
 
 @dataclass
 class CellRun:
-    """One run of one cell. ``parts`` are what was compiled, ``notes`` and ``breaks`` what was not."""
+    """One run of one cell. ``parts`` are what was compiled, ``notes`` and ``breaks`` what was not; ``left``
+    says why of each statement that was asked about and left to Python."""
 
     prepared: PreparedCell
     number: int
@@ -155,6 +160,8 @@ class CellRun:
     notes: list[str] = field(default_factory=list)
     breaks: list[GraphBreak] = field(default_factory=list)
     disabled: str = ""
+    left: dict[int, str] = field(default_factory=dict)
+    raised: tuple[int, str] | None = None  # the line where the cell ended, and by what
     _breaking: set[int] = field(default_factory=set)  # break the graph: alone, or
     _pythons: set[int] = field(default_factory=set)  # of those, the ones that Python runs
     _doubts: list[tuple[int, str]] = field(default_factory=list)
@@ -183,8 +190,11 @@ class CellRun:
         if not members:
             if why == CHANGED_GLOBAL:
                 self.notes.append(f"line {start.line} ran eagerly: {why}")
-            elif why:
-                self.prepared.python.append(PythonStatement(start.line, why, start.block))
+                self.left[start.id] = why
+            else:
+                end = head_end(start.node)
+                left = PythonStatement(start.line, why, start.block, why in QUIET, end)
+                self.prepared.python.append(left)
             self.board[start.id] = True
             return False
         for place, member in enumerate(members):
@@ -194,15 +204,16 @@ class CellRun:
         while True:
             breaks = start.id in self._breaking
             if start.id in self._pythons:
+                found = next(b for b in reversed(self.breaks) if b.spans[0].line == start.line)
                 if self.fullgraph:
-                    raise CellError(self.breaks[-1].reason, line=start.line)
+                    raise self._refused(start, found.reason, found.hint)
+                self.left[start.id] = found.reason
                 self.board[start.id] = True  # statements inside it are still asked about
                 return False
             try:
                 part = self._make(members, whole=self.fullgraph or not breaks)
             except CellError as error:
-                self._doubt(start.line, str(error))
-                return self._python(members)
+                return self._python(members, str(error))
             self.parts[start.id] = part
             try:
                 self._call(part, first=True)
@@ -215,11 +226,9 @@ class CellRun:
                     raise
                 broken = self._broken(error, members)
                 if broken is None:
-                    self._doubt(start.line, _first_line(error))
-                    return self._python(members)
-                if self.fullgraph:
-                    line = members[broken].line
-                    raise CellError(f"the graph breaks here: {_first_line(error)}", line=line) from None
+                    return self._python(members, _first_line(error))
+                if self.fullgraph and broken == 0:
+                    raise self._refused(start, *_explained(error)) from None
                 self._breaking.add(members[broken].id)
                 members = members[: max(broken, 1)]
                 continue
@@ -283,9 +292,8 @@ class CellRun:
                 self._trim(error, part)
                 raise
             part.failures += 1
-            self._doubt(part.members[0].line, _first_line(error))
             lasting = part.failures >= _MAX_FAILURES or isinstance(error, TorchDynamoException)
-            return self._python(part.members, only_now=not lasting)
+            return self._python(part.members, _first_line(error), only_now=not lasting)
         return True
 
     def _call(self, part: CellPart, *, first: bool) -> None:
@@ -339,8 +347,10 @@ class CellRun:
             self.board[member.id] = False
         part.committed = True
 
-    def _python(self, members: Sequence[CellStatement], only_now: bool = False) -> bool:
+    def _python(self, members: Sequence[CellStatement], reason: str, only_now: bool = False) -> bool:
         """Leave ``members`` to Python."""
+        self._doubt(members[0].line, reason)
+        self.left.update((member.id, reason) for member in members)
         for member in members[1:] if only_now else members:
             self.board[member.id] = True
         return False
@@ -352,7 +362,7 @@ class CellRun:
         if not isinstance(error, torch._dynamo.exc.Unsupported | torch._dynamo.exc.UserError):
             return None
         reason = _first_line(error)
-        hint = explain(str(getattr(error, "gb_type", None) or reason), str(error))[1]
+        coached, hint = _explained(error)
         if reason.startswith("Observed exception"):
             return None  # the program's own error: Python will raise it
         stack = list(getattr(error, "real_stack", None) or ())
@@ -363,10 +373,16 @@ class CellRun:
                         if member.is_compound or depth == len(stack) - 1:
                             # What broke is in the statement itself: Python runs that. Elsewhere it is in
                             # a function it calls, and compiling that with breaks still gains something.
-                            self._mark_break(member, reason, hint)
+                            self._mark_break(member, coached or reason, hint)
                             self._pythons.add(member.id)
                         return place
         return None
+
+    def _refused(self, member: CellStatement, reason: str, hint: str) -> CellError:
+        """What ``--fullgraph`` raises at the statement that breaks the graph."""
+        self._mark_break(member, reason, hint)
+        self.left[member.id] = f"the graph breaks here: {reason}"
+        return CellError(f"the graph breaks here: {reason}. {hint}".strip(), line=member.line)
 
     def _mark_break(self, statement: CellStatement, reason: str, hint: str) -> None:
         span = Span(
@@ -378,7 +394,7 @@ class CellRun:
 
     def _parted(self) -> None:
         """Record the statements that Python ran between two compiled parts of one block."""
-        for left in dict.fromkeys(self.prepared.python):
+        for left in dict.fromkeys(self.prepared.effects):
             parts = [part.members for part in self.parts.values() if part.members[0].block == left.block]
             if any(m[-1].line < left.line for m in parts) and any(m[0].line > left.line for m in parts):
                 hint = "Move it before or after the tensor statements to have one graph."
@@ -388,9 +404,14 @@ class CellRun:
         if (line, reason) not in self._doubts:
             self._doubts.append((line, reason))
 
-    def finish(self, succeeded: bool) -> None:
+    def finish(self, error: BaseException | None = None) -> None:
         """The cell is over. A failure that Python then met too was the program's own, not ours."""
-        doubts = self._doubts if succeeded else self._doubts[:-1]
+        doubts = self._doubts if error is None else self._doubts[:-1]
+        trace = error.__traceback__ if error is not None else None
+        while trace is not None and not self.raised:
+            if trace.tb_frame.f_code.co_filename == self.filename:
+                self.raised = (trace.tb_lineno, f"raised {type(error).__name__}")
+            trace = trace.tb_next
         for line, reason in doubts:
             self.notes.append(f"line {line} ran eagerly: {reason}")
         self._doubts = []
@@ -406,6 +427,10 @@ class CellRun:
             while trace is not None and part.function.name in trace.tb_frame.f_code.co_name:
                 trace = trace.tb_next
         error.__traceback__ = without_resumes(trace)
+
+
+def _explained(error: Exception) -> tuple[str, str]:
+    return explain(str(getattr(error, "gb_type", None) or _first_line(error)), str(error))
 
 
 def _first_line(error: BaseException) -> str:

@@ -18,6 +18,7 @@ from nbcompile.compiler.capture.cell_to_function import CellStatement, make_func
 from nbcompile.compiler.capture.fx_to_aten import CompileAten
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun
+from nbcompile.notebook.cell.fates import line_fates
 from nbcompile.notebook.cell.planning import stays_global
 from nbcompile.notebook.cell.surroundings import quiet_compile
 from nbcompile.record.compilation import Cell, Compilation
@@ -136,7 +137,9 @@ class CellCompiler:
         recorder = self._recorder_for(run.filename)
         compilation = recorder.compilation()
         breaks = sorted((*compilation.breaks, *run.breaks), key=lambda b: b.spans[0].line if b.spans else 0)
-        return dataclasses.replace(compilation, breaks=tuple(breaks), notes=(*compilation.notes, *run.notes))
+        lines = line_fates(run, compilation, recorder.ran_eagerly)
+        notes = (*compilation.notes, *run.notes)
+        return dataclasses.replace(compilation, breaks=tuple(breaks), lines=lines, notes=notes)
 
 
 def _parsed(value: Any) -> Any:

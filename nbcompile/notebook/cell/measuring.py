@@ -74,7 +74,7 @@ def measure_cell(
 
 def left_to_python(run: CellRun, compilation: Compilation, options: CellOptions) -> Compilation:
     """The record of a cell of which no part was compiled: why not, where its times would be."""
-    left = sorted(run.prepared.python, key=lambda statement: statement.line)
+    left = sorted(run.prepared.effects, key=lambda statement: statement.line)
     python = [f"line {statement.line}: {statement.reason}" for statement in left]
     notes = [*compilation.notes, *python] or ["nothing in it computes with tensors"]
     first = notes[0].replace(" ran eagerly", "", 1)
@@ -190,7 +190,7 @@ def modes_of_parts(
 
 def has_backward(run: CellRun, options: CellOptions) -> bool:
     """Whether the cell runs backward, so that it is to be measured with it."""
-    return options.train or any("backward" in left.reason for left in run.prepared.python)
+    return options.train or any("backward" in left.reason for left in run.prepared.effects)
 
 
 def _can_repeat(part: CellPart, compilation: Compilation) -> bool:

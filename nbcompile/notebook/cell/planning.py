@@ -38,11 +38,19 @@ _CONTEXTS: tuple[Any, ...] = (
 )  # fmt: skip
 
 CHANGED_GLOBAL = "it reads a global that a function it may call changes"
+_PLAIN_VALUES = "plain Python values"
+_MANY_STEPS = "a loop, run step by step"
+_TEXT = "works on text"
+_A_CONTAINER = "changes a container at each step"
+_NAMES = "names a value"
+QUIET = frozenset({_PLAIN_VALUES, _MANY_STEPS, _TEXT, _A_CONTAINER, _NAMES})
+"""Reasons of which there is no more to say: nothing would be gained by compiling."""
 
 
 def plan(run: Sequence[CellStatement], namespace: Namespace, unroll: int) -> tuple[list[CellStatement], str]:
     """The longest start of ``run`` to compile as one function, and why the first one is left out if the
-    list is empty (``""``: nothing to gain there). ``unroll`` bounds the steps of a loop taken whole."""
+    list is empty (one of :data:`QUIET`: nothing to gain there). ``unroll`` bounds the steps of a loop taken
+    whole."""
     taken: list[CellStatement] = []
     stored: set[str] = set()
     shared = _Globals({name for statement in run for name in names_read(statement.node)}, namespace)
@@ -66,10 +74,10 @@ def plan(run: Sequence[CellStatement], namespace: Namespace, unroll: int) -> tup
         # A function that reads a global must see what the cell last bound there: end the part here.
         if bound & (shared.reads | shared.writes):
             break
-    first_why = why if not taken else ""
+    first_why = why if not taken else _NAMES
     while taken and _is_trivial(taken[-1], namespace, stored):
         taken.pop()
-    return taken, first_why
+    return taken, "" if taken else first_why
 
 
 def callee(node: ast.expr, namespace: Namespace) -> Any:
@@ -112,16 +120,16 @@ def _reason(statement: CellStatement, namespace: Namespace, stored: set[str], un
         if name not in namespace and not hasattr(builtins, name):
             return f"{name} is not defined"
     if not stored and _is_plain(node, namespace, stored):
-        return ""
+        return _PLAIN_VALUES
     if statement.in_loop and _is_plain(node, namespace, stored):
-        return ""  # numbers that change at each step: Python keeps count
+        return _PLAIN_VALUES  # numbers that change at each step: Python keeps count
     for part in ast.walk(node):
         if isinstance(part, ast.Call):
             reason = _call_reason(part, statement, namespace, stored)
             if reason is not None:
                 return reason
         elif isinstance(part, ast.For) and _steps(part.iter, namespace, stored) > unroll:
-            return ""
+            return _MANY_STEPS
         elif isinstance(part, ast.With) and not all(_is_context(item, namespace) for item in part.items):
             return "enters a context of its own"
     return None
@@ -147,9 +155,9 @@ def _call_reason(
     if isinstance(owner, torch.optim.Optimizer | torch.optim.lr_scheduler.LRScheduler | torch.Generator):
         return f"{type(owner).__name__} runs in Python"
     if isinstance(owner, str | bytes):
-        return ""
+        return _TEXT
     if statement.in_loop and isinstance(owner, list | dict | set) and method in _GROWS:
-        return ""  # a container that grows at each step
+        return _A_CONTAINER
     return None
 
 

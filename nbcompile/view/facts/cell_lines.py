@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from nbcompile.record.compilation import Compilation, Span
+from nbcompile.record.compilation import Compilation, LineFate, Span
 from nbcompile.record.provenance import Links
 from nbcompile.view.facts.facts import Call, Fate, line_shares, short_op, stage_graphs, working
 
 FATE_WORD = {
     "fused": "fused", "library": "library", "fallback": "fallback", "break": "graph break",
-    "captured": "captured",
+    "captured": "captured", "compiled": "compiled away", "eager": "ran eagerly", "python": "Python",
+    "unrun": "not reached",
 }  # fmt: skip
+
+Became = Literal[
+    "fused", "library", "fallback", "break", "captured", "compiled", "eager", "python", "unrun"
+]  # fmt: skip
+"""What became of a line: what became of the ops that it holds, or else of the statement."""
 
 
 @dataclass(frozen=True)
@@ -25,13 +32,15 @@ class Chip:
 
 @dataclass(frozen=True)
 class CellLine:
-    """One line as typed (1-based, the magic line counts). ``fate`` is None where nothing was compiled."""
+    """One line as typed (1-based, the magic line counts). ``fate`` is None where there is no statement,
+    ``why`` the reason where nothing was compiled of it."""
 
     number: int
     text: str
-    fate: Fate | None = None
+    fate: Became | None = None
     chips: tuple[Chip, ...] = ()
     share: float = 0.0
+    why: str = ""
 
 
 def cell_lines(compilation: Compilation, calls: tuple[Call, ...], links: Links) -> tuple[CellLine, ...]:
@@ -43,13 +52,15 @@ def cell_lines(compilation: Compilation, calls: tuple[Call, ...], links: Links) 
         for line in call.lines:
             by_line.setdefault(line, []).append(call)
     shares = line_shares(compilation, calls, links)
-    broken = {line for item in compilation.breaks for line in _lines(item.spans)}
+    broken = {line for item in compilation.breaks for line in _innermost(item.spans)}
+    statements = {fate.line: fate for fate in compilation.lines}
     captured = _captured(compilation) if not calls else {}
     out = []
     for number, text in enumerate(compilation.cell.source.split("\n"), start=1):
         here = by_line.get(number, [])
         chips: tuple[Chip, ...] = _chips(here) or captured.get(number, ())
-        fate: Fate | None = None
+        fate: Became | None = None
+        why = ""
         if number in broken:
             fate = "break"
             chips = (Chip("break", "break"), *chips)
@@ -59,10 +70,17 @@ def cell_lines(compilation: Compilation, calls: tuple[Call, ...], links: Links) 
             fate = max(here, key=lambda call: (call.bytes, call.fate == "fused")).fate
         elif chips:
             fate = "captured"
-        out.append(CellLine(number, text, fate, chips, min(1.0, shares.get(number, 0.0))))
+        if number in statements and fate in (None, "captured"):
+            told = statements[number]
+            fate, why = (fate if fate and told.fate == "compiled" else told.fate), _why(told)
+        out.append(CellLine(number, text, fate, chips, min(1.0, shares.get(number, 0.0)), why))
     while out and not out[-1].text.strip():
         out.pop()
     return tuple(out)
+
+
+def _why(told: LineFate) -> str:
+    return told.reason or ("no operation of it is in a graph" if told.fate == "compiled" else "")
 
 
 def _chips(calls: list[Call]) -> tuple[Chip, ...]:
@@ -92,9 +110,14 @@ def _lines(spans: tuple[Span, ...]) -> tuple[int, ...]:
     return next(((span.line,) for span in spans if not span.file), ())
 
 
+def _innermost(spans: tuple[Span, ...]) -> tuple[int, ...]:
+    """The line of the cell where a break is: of a function that the cell defines, the one within it."""
+    return tuple(span.line for span in spans if not span.file)[-1:]
+
+
 def break_line(spans: tuple[Span, ...]) -> str:
     """``cell line 4``, or ``module.py:12`` where the break is outside the cell."""
-    if line := _lines(spans):
+    if line := _innermost(spans):
         return f"cell line {line[0]}"
     if spans:
         return f"{spans[-1].file.rsplit('/', 1)[-1]}:{spans[-1].line}"

@@ -86,6 +86,7 @@ class Model:
                     ],
                     "more": chips.more,
                     "share": row.share,
+                    "why": row.why,
                 }
             )
         return Excerpt(out, shown.more)

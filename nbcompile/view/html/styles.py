@@ -13,6 +13,8 @@ from importlib.resources import files
 from markupsafe import Markup
 
 FATES = ("fused", "library", "fallback", "break", "captured")
+UNCOMPILED = ("compiled", "python", "unrun")
+"""Lines of which nothing is left to compute, or there never was anything to compile."""
 
 # name: (mid tone for inline use, light, dark). Hues from Okabe and Ito's colour-blind safe set.
 TONES: dict[str, tuple[str, str, str]] = {
@@ -120,7 +122,12 @@ RULES: dict[str, str] = {
     **{f"at-{fate}": f"background-color: $tint-{fate}" for fate in FATES},
     **{f"edge-{fate}": f"border-left: 4px solid ${fate}" for fate in FATES},
     **{f"is-{fate}": f"background-color: ${fate}" for fate in FATES},
-    "edge-": "border-left: 4px solid transparent",
+    "at-eager": "background-color: $tint-fallback",
+    **{f"at-{fate}": "background-color: transparent" for fate in UNCOMPILED},
+    "edge-eager": "border-left: 4px dotted $fallback",
+    **{f"edge-{fate}": "border-left: 4px solid transparent" for fate in ("", *UNCOMPILED)},
+    "why": "padding: 0 14px 3px 0; border: none; font-size: 11px; color: $dim; text-align: left; white-space:"
+    " normal; background-color: $tint-fallback",
     "t-kw": "color: $kw",
     "t-num": "color: $num",
     "t-str": "color: $str",

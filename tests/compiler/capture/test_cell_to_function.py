@@ -15,8 +15,8 @@ from nbcompile.compiler.capture.cell_to_function import (
     names_read,
     names_stored,
     prepare,
-    python_reason,
 )
+from nbcompile.compiler.capture.python_reasons import python_reason
 
 
 def statements(source: str) -> list[CellStatement]:

@@ -1,0 +1,123 @@
+"""Why a statement of a cell is Python's to run, as far as its text can tell."""
+
+from __future__ import annotations
+
+import ast
+
+_BACKWARD = "runs the backward pass, itself compiled, from Python"
+CALLS_BACKWARD = f".backward() {_BACKWARD}"
+_PYTHON_METHODS = {
+    **dict.fromkeys(("item", "tolist", "numpy", "__bool__"), "reads a tensor's value into Python"),
+    "backward": _BACKWARD,
+    **dict.fromkeys(("zero_grad", "step"), "updates parameters or gradients"),
+    **dict.fromkeys(
+        ("load_state_dict", "state_dict", "train", "eval", "requires_grad_", "retain_grad", "register_hook"),
+        "changes a module's or tensor's settings",
+    ),
+}
+_PYTHON_NAMES = frozenset(
+    "print input open exec eval compile locals globals vars dir display get_ipython breakpoint help exit "
+    "quit delattr setattr id hash __import__ iter next".split()
+)
+_DEFINITIONS = (
+    ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Global,
+    ast.Nonlocal, ast.Pass, ast.Break, ast.Continue, ast.Return, ast.Raise, ast.Delete,
+)  # fmt: skip
+
+
+_QUIET: tuple[tuple[type[ast.stmt] | tuple[type[ast.stmt], ...], str], ...] = (
+    ((ast.Import, ast.ImportFrom), "imports a module"),
+    ((ast.FunctionDef, ast.AsyncFunctionDef), "defines a function"),
+    (ast.ClassDef, "defines a class"),
+    ((ast.Pass, ast.Break, ast.Continue, ast.Return), "Python's control flow"),
+    (ast.Raise, "raises an exception"),
+    (ast.Delete, "deletes a name"),
+    ((ast.Global, ast.Nonlocal), "says whose a name is"),
+    ((ast.Try, ast.Match), "Python's control flow"),
+    ((ast.With, ast.AsyncWith), "enters a context"),
+    (ast.While, "a loop, run step by step"),
+    ((ast.For, ast.AsyncFor), "a loop, run step by step"),
+    (ast.If, "a branch that Python takes"),
+)
+
+
+def python_reason(node: ast.stmt) -> str | None:
+    """Why a simple statement is Python's to run: a sentence, ``""`` where that needs no saying, or
+    ``None`` if it may be compiled."""
+    if isinstance(node, _DEFINITIONS) or _is_type_alias(node):
+        return ""
+    if isinstance(node, ast.AnnAssign):
+        return "has an annotation, which Python evaluates"
+    if isinstance(node, ast.Assert):
+        return "decides by a value"
+    if isinstance(node, ast.Expr | ast.Assign) and isinstance(
+        node.value, ast.Constant | ast.Name | ast.Lambda
+    ):
+        # A bare store into x[...] or x.a is real work; binding a name is not.
+        if isinstance(node, ast.Expr) or all(isinstance(target, ast.Name) for target in node.targets):
+            return ""
+    if isinstance(node, ast.Assign | ast.Expr | ast.AugAssign):
+        if isinstance(node.value, ast.GeneratorExp):
+            return ""
+        return expression_reason(node)
+    return "is not tensor work"
+
+
+def quiet_reason(node: ast.stmt) -> str:
+    """What a statement is, of which ``python_reason`` says nothing: there is nothing in it to compile."""
+    for kinds, words in _QUIET:
+        if isinstance(node, kinds):
+            return words
+    if _is_type_alias(node):
+        return "names a type"
+    value = getattr(node, "value", None)
+    if isinstance(value, ast.Lambda):
+        return "makes a function"
+    if isinstance(value, ast.GeneratorExp):
+        return "makes a generator"
+    return "text" if _is_text(node) else "names a value"
+
+
+def head_reason(node: ast.stmt) -> str:
+    """Why Python evaluates what a compound statement begins with; empty where that is no more than which
+    statements run."""
+    heads: list[ast.expr] = []
+    if isinstance(node, ast.For):
+        heads = [node.iter]
+    elif isinstance(node, ast.If | ast.While):
+        heads = [node.test]
+    elif isinstance(node, ast.With):
+        heads = [item.context_expr for item in node.items]
+    elif isinstance(node, ast.Match):
+        heads = [node.subject]
+    return next((reason for head in heads if (reason := expression_reason(head))), "")
+
+
+def expression_reason(node: ast.AST) -> str | None:
+    """Why an expression is Python's to compute; ``None`` if it may be compiled."""
+    consumed = {id(arg) for call in ast.walk(node) if isinstance(call, ast.Call) for arg in call.args}
+    for part in ast.walk(node):
+        if isinstance(part, ast.Await | ast.Yield | ast.YieldFrom):
+            return "awaits or yields"
+        if isinstance(part, ast.Lambda) and id(part) not in consumed:
+            return "makes a function"
+        if isinstance(part, ast.GeneratorExp) and id(part) not in consumed:
+            return "makes a generator"
+        if isinstance(part, ast.JoinedStr):
+            return "formats text"
+        if isinstance(part, ast.Call):
+            if isinstance(part.func, ast.Name) and part.func.id in _PYTHON_NAMES:
+                return f"{part.func.id} runs in Python"
+            if isinstance(part.func, ast.Attribute) and part.func.attr in _PYTHON_METHODS:
+                return f".{part.func.attr}() {_PYTHON_METHODS[part.func.attr]}"
+            if any(word.arg == "requires_grad" for word in part.keywords):
+                return "makes a leaf of the autograd graph"
+    return None
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _is_type_alias(node: ast.stmt) -> bool:
+    return type(node).__name__ == "TypeAlias"  # Python 3.12

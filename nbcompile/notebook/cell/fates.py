@@ -1,0 +1,93 @@
+"""What became of every statement of a cell that has run: the ``lines`` of its record."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+from nbcompile.api import NO_OPERATIONS
+from nbcompile.compiler.capture.cell_to_function import TOP, CellStatement, head_end
+from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD
+from nbcompile.notebook.cell.cell_run import CellRun
+from nbcompile.record.compilation import Compilation, LineFate
+
+_GRAVITY = ("eager", "unrun", "compiled", "python")
+"""What a line with several statements is said to be: the first of these."""
+
+
+def line_fates(run: CellRun, compilation: Compilation, eager: Mapping[str, str]) -> tuple[LineFate, ...]:
+    """Every statement of the cell in the order of its lines, the most telling one of those that begin on the
+    same line. ``eager`` says of graphs that our compiler left to eager why."""
+    found: dict[int, LineFate] = {}
+    backward = bool(compilation.of_stage("backward"))
+    for fate in (*_left(run, backward), *_asked(run, eager), *_in_eager_graphs(compilation, eager)):
+        known = found.get(fate.line)
+        if known is None or _GRAVITY.index(fate.fate) < _GRAVITY.index(known.fate):
+            found[fate.line] = fate
+    if run.raised is not None:
+        found |= {fate.line: fate for fate in _ended(run, *run.raised, found)}
+    return tuple(found[line] for line in sorted(found))
+
+
+def _left(run: CellRun, backward: bool) -> Iterator[LineFate]:
+    for left in run.prepared.python:
+        quiet = left.quiet or (backward and left.reason == CALLS_BACKWARD)
+        yield LineFate(left.line, left.end_line or left.line, "python" if quiet else "eager", left.reason)
+
+
+def _ended(run: CellRun, line: int, what: str, found: Mapping[int, LineFate]) -> Iterator[LineFate]:
+    """The statement at which the cell raised, and those after it that were never reached."""
+    top = {members[0].line for members in run.prepared.runs.values() if members[0].block == TOP}
+    top |= {left.line for left in run.prepared.python if left.block == TOP}
+    raised = max((each for each in found if each <= line), default=line)
+    for number, fate in found.items():
+        if number == raised and fate.reason.startswith("the graph breaks here"):
+            continue  # --fullgraph says so itself
+        if number == raised:
+            yield dataclasses.replace(fate, fate="eager", reason=what)
+        elif number > line and number in top and fate.fate != "compiled":
+            yield dataclasses.replace(fate, fate="unrun", reason=f"never reached: line {line} {what}")
+
+
+def _asked(run: CellRun, eager: Mapping[str, str]) -> Iterator[LineFate]:
+    """Statements that the switchboard knows. Those within a compound one share its fate where it was compiled
+    whole."""
+    first = {number: members[0] for number, members in run.prepared.runs.items()}
+    compiled: dict[int, str] = {}
+    for part in run.parts.values():
+        # Of a part with several graphs, those left to eager have their own lines.
+        known = any(f"{graph}.{way}" in eager for graph in part.call.graphs_run for way in ("fw", "bw"))
+        reason = "" if known else part.call.eager_reason
+        for member in part.members:
+            compiled |= dict.fromkeys(range(member.id, member.inner + 1), reason)
+    told = {left.line for left in run.prepared.python}
+    for number, statement in first.items():
+        if number in compiled:
+            reason = compiled[number]
+            fate = "python" if reason == NO_OPERATIONS else "eager" if reason else "compiled"
+            yield _of(statement, fate, reason)
+        elif number in run.left:
+            yield _of(statement, "eager", run.left[number])
+        elif run.disabled:
+            yield _of(statement, "eager", run.disabled)
+        elif statement.line not in told:
+            yield _of(statement, "unrun", "never reached")
+
+
+def _in_eager_graphs(compilation: Compilation, eager: Mapping[str, str]) -> Iterator[LineFate]:
+    """Lines of the cell whose operations lie in a graph that ran as eager mode would run it."""
+    for graph in compilation.of_stage("fx"):
+        name = graph.id.removesuffix(".fx")
+        reason = eager.get(f"{name}.fw", "")
+        if not reason and (why := eager.get(f"{name}.bw")):
+            reason = f"its gradient: {why}"
+        for node in graph.nodes if reason else ():
+            if node.kind in ("input", "output", "constant"):
+                continue
+            for span in node.spans:
+                if not span.file:
+                    yield LineFate(span.line, span.end_line or span.line, "eager", reason)
+
+
+def _of(statement: CellStatement, fate: str, reason: str) -> LineFate:
+    return LineFate(statement.line, head_end(statement.node), fate, reason)  # type: ignore[arg-type]

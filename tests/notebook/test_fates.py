@@ -1,0 +1,99 @@
+"""Every statement of a cell has a fate in its record and in what is shown of it: none is silent."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from nbcompile.errors import CellError
+from nbcompile.record.compilation import Compilation
+from nbcompile.record.provenance import Links
+from nbcompile.view.facts.cell_lines import cell_lines
+from nbcompile.view.facts.facts import facts
+from nbcompile.view.html.fragment import to_html
+from nbcompile.view.text import to_text
+from tests.notebook.conftest import Notebook
+
+_SAID = re.compile(r"  #: (.*)$", re.MULTILINE)
+_BLOCKS = re.findall(
+    r"^=== (.+)\n((?:(?!===).*\n?)*)",
+    (Path(__file__).parent / "cells_of_fates.txt").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
+SETUP = _BLOCKS[0][1]
+CELLS = {head: cell.rstrip() for head, cell in _BLOCKS[1:]}
+
+
+def recorded(notebook: Notebook, line: str, cell: str) -> Compilation:
+    torch._dynamo.reset()
+    notebook.fresh(SETUP)
+    notebook.run(f"%%compile --no-bench {line}\n{_SAID.sub('', cell)}")
+    return notebook.records[-1]
+
+
+@pytest.mark.parametrize("head", CELLS)
+def test_each_line_says_what_became_of_it(notebook: Notebook, head: str) -> None:
+    cell, line = CELLS[head], head.partition(" | ")[2]
+    expected = {
+        number: found.group(1).partition(": ")[::2]
+        for number, text in enumerate(cell.split("\n"), start=2)
+        if (found := _SAID.search(text))
+    }
+    statements = {node.lineno + 1 for node in ast.walk(ast.parse(cell)) if isinstance(node, ast.stmt)}
+    assert statements == set(expected), "the table says of each statement what is to become of it"
+    record = recorded(notebook, line, cell)
+    found = {fate.line: fate for fate in record.lines}
+    assert {number: fate.fate for number, fate in found.items()} == {
+        number: fate for number, (fate, _) in expected.items()
+    }, found
+    for number, (_, reason) in expected.items():
+        assert reason in found[number].reason
+    links = Links(record)
+    text, html = to_text(record), to_html(record)
+    for row in cell_lines(record, facts(record, links).calls, links):
+        if row.number in found:
+            assert row.fate and (row.chips or row.why), row
+        if row.fate == "eager":
+            assert f"\n ~ {row.number:>3}  " in text
+            assert " ".join(row.why.split()[:4]) in " ".join(text.split())
+            assert "ran eagerly" in html and row.why.split()[0] in html
+
+
+def test_there_are_sixty() -> None:
+    assert len(CELLS) >= 60
+
+
+def test_fullgraph_raises_at_the_line_that_breaks(notebook: Notebook) -> None:
+    notebook.fresh(SETUP)
+    outcome = notebook.run("%%compile --fullgraph\na = x + 1\nb = a * 2\ny = speaks(b)\nz = y + 1")
+    assert outcome.error.startswith(f"{CellError.__name__}: line 4: the graph breaks here: print() writes")
+    assert "Print after the compiled part" in outcome.error
+    assert [line for line, _ in outcome.frames] == [4]
+    assert "z" not in outcome.namespace and "hello" not in outcome.stdout
+    (found,) = notebook.records[-1].breaks
+    assert [span.line for span in found.spans] == [4]
+
+
+def test_the_rest_of_a_function_after_a_break_keeps_its_line(notebook: Notebook) -> None:
+    """Dynamo compiles it by itself: its traces begin in the function, not in the cell."""
+    notebook.fresh(SETUP)
+    notebook.run("%%compile --no-bench\na = x + 1\ny = speaks_between(a)\n")
+    record = notebook.records[-1]
+    links = Links(record)
+    rows = {row.number: row for row in cell_lines(record, facts(record, links).calls, links)}
+    assert [chip.label for chip in rows[3].chips][:1] == ["break"]
+    assert {chip.fate for chip in rows[3].chips[1:]} == {"fused"}
+    assert len(rows[3].chips) == 3, "a kernel before the break, one after it"
+
+
+def test_a_break_in_a_function_of_the_cell_is_marked_within_it(notebook: Notebook) -> None:
+    notebook.fresh(SETUP)
+    notebook.run("%%compile --no-bench\ndef f(t):\n    print('in f')\n    return t.sin() + 1\ny = f(x)\n")
+    record = notebook.records[-1]
+    links = Links(record)
+    rows = {row.number: row for row in cell_lines(record, facts(record, links).calls, links)}
+    assert rows[3].fate == "break" and rows[5].fate == "fused" and rows[4].fate == "fused"
