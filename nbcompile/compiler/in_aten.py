@@ -47,6 +47,12 @@ def as_traced(
     return restride(tensor if tensor.dtype is dtype else tensor.to(dtype), strides)
 
 
+def handed_on(tensor: torch.Tensor | None, strides: tuple[int, ...]) -> torch.Tensor | None:
+    """What a library call gives besides its result, for its own gradient alone: of whatever type and size it
+    is (the sums of an attention in float64 are traced as float32), with the strides it was traced with."""
+    return tensor if tensor is None or tensor.dim() != len(strides) else restride(tensor, strides)
+
+
 def restride(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     """``tensor`` with the strides its graph was compiled for; copied only if a library call laid it
     out otherwise (the stride of an extent of 1 does not matter)."""

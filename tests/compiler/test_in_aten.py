@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import nbcompile
-from nbcompile.compiler.in_aten import as_traced, in_aten
+from nbcompile.compiler.in_aten import as_traced, handed_on, in_aten
 from nbcompile.errors import LaunchError
 
 
@@ -64,3 +64,42 @@ def test_what_a_library_gives_is_as_it_was_traced() -> None:
     assert as_traced(None, (2, 3), (3, 1), torch.float32) is None
     with pytest.raises(LaunchError, match=r"gave \[2, 3\], and was traced as \[4, 3\]"):
         as_traced(x, (4, 3), (3, 1), torch.float32)
+
+
+def test_what_is_handed_on_stays_as_it_is() -> None:
+    """The sums of an attention in float64 are traced as float32 by torch 2.11, and its gradient wants them as
+    they are; an embedding bag's offsets are traced with elements that it does not give."""
+    sums = torch.randn(2, 3, dtype=torch.float64)
+    assert handed_on(sums, (3, 1)) is sums
+    turned = handed_on(sums, (1, 2))
+    assert turned is not None and turned.stride() == (1, 2) and torch.equal(turned, sums)
+    none = torch.empty(0, dtype=torch.int64)
+    assert handed_on(none, (1,)) is none
+    assert handed_on(None, (1,)) is None
+    assert handed_on(none, ()) is none
+
+
+def test_an_embedding_bag_gives_less_than_it_is_traced_with() -> None:
+    def bag(at: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.embedding_bag(at, table, mode="sum") * 2
+
+    at, table = torch.randint(0, 5, (6, 4)), torch.randn(5, 3, dtype=torch.bfloat16)
+    torch._dynamo.reset()
+    run = nbcompile.compile(bag, options={"cache": False})
+    torch.testing.assert_close(run(at, table), bag(at, table))
+    assert run.ran_compiled, run.eager_reason
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_attention_in_training(dtype: torch.dtype) -> None:
+    def attention(q: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(q * 2, q, q).sum()
+
+    q = torch.randn(1, 2, 5, 4, dtype=dtype, requires_grad=True)
+    attention(q).backward()
+    expected, q.grad = q.grad, None
+    torch._dynamo.reset()
+    run = nbcompile.compile(attention, options={"cache": False})
+    run(q).backward()
+    torch.testing.assert_close(q.grad, expected)
+    assert run.ran_compiled, run.eager_reason

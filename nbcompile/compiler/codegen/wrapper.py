@@ -19,7 +19,7 @@ OUT_VARIANTS = {
 """Products that write into memory of ours rather than allocate."""
 
 _TAKEN = frozenset(
-    "torch args empty as_traced view as_result aligned status check call constants".split()
+    "torch args empty as_traced handed_on view as_result aligned status check call constants".split()
 ) | frozenset(OUT_VARIANTS.values())
 
 
@@ -29,7 +29,8 @@ def print_wrapper(
     """Source of ``call(args)``, and for each kernel and library call its id and the line, from 1, where its
     part begins (the last one's ends before the line that returns). C kernels are given addresses, Triton's
     the tensors. It expects in its globals: the kernels by symbol, library functions by call id (dots as
-    underscores), ``constants``, ``empty``, ``view``, ``as_result``, ``as_traced``, ``aligned``, ``check``."""
+    underscores), ``constants``, ``empty``, ``view``, ``as_result``, ``as_traced``, ``handed_on``,
+    ``aligned``, ``check``."""
     wrapper = _Wrapper(program, kernels, language)
     return wrapper.print(), tuple(wrapper.steps)
 
@@ -50,6 +51,7 @@ class _Wrapper:
         self.shown = {item.buffer.name for item in self.loops.outputs if isinstance(item, View)}
         self.returned = self.shown | {self.memory.get(name, name) for name in self.shown}  # all their memory
         self.last_use = self._last_uses()
+        self.loaded = self._loaded()
         self.inputs = {item.name for item in self.loops.inputs if isinstance(item, Buffer)}
 
     def name(self, buffer: str) -> str:
@@ -97,6 +99,17 @@ class _Wrapper:
                 last[name] = place
         kept = self.returned.union(self.loops.constants)
         return {name: place for name, place in last.items() if name not in kept}
+
+    def _loaded(self) -> set[str]:
+        """What kernels read, and what library calls read a part of: by the traced types and strides."""
+        names: set[str] = set()
+        for item in self.program.items:
+            if isinstance(item, Group):
+                names |= {load.buffer for loop in item.loops for load in loop.reads()}
+                names |= {*item.in_place.values(), *(loop.base for loop in item.loops if loop.base)}
+            else:
+                names |= {view.buffer.name for view in item.views() if not view.is_whole()}
+        return names
 
     def _unpack(self) -> None:
         targets = []
@@ -181,12 +194,14 @@ class _Wrapper:
         names = [self.name(item.name) if item is not None else "_" for item in call.outputs]
         left = names[0] if call.single else f"{', '.join(names)}{',' if len(names) == 1 else ''}"
         self.lines.append(f"{left} = {function}({', '.join(args)})")
-        for item in call.outputs:
+        for place, item in enumerate(call.outputs):
             if item is None or not self._is_read(item.name):
                 continue
-            if item.shape or item.dtype.is_floating_point:  # an attention's seeds are only handed on
-                name = self.name(item.name)
+            name = self.name(item.name)
+            if place == 0 or item.name in self.loaded:
                 self.lines.append(f"{name} = as_traced({name}, {self._described(item)})")
+            elif item.shape:  # what a call gives besides is handed on to another: the call's own gradient
+                self.lines.append(f"{name} = handed_on({name}, {_tuple(map(python_index, item.strides))})")
 
     def _is_read(self, name: str) -> bool:
         """Whether anybody reads a value again: a later part, or the caller."""

@@ -20,7 +20,7 @@ from nbcompile.compiler.fuse.scans import counts_up, scanning
 from nbcompile.compiler.fuse.storage import why_not_in_place
 from nbcompile.compiler.loop_ir.expr import Load
 from nbcompile.compiler.loop_ir.fused import Binding, Group, Nest
-from nbcompile.compiler.loop_ir.index import Axis, IndexExpr
+from nbcompile.compiler.loop_ir.index import ZERO, Axis, IndexExpr
 from nbcompile.compiler.loop_ir.lanes import Access, heavy_lanes, strides_of
 from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, hint_product
 from nbcompile.compiler.loop_ir.substitution import substitute
@@ -265,7 +265,8 @@ def _schedules(
     # rows that lie along memory are walked once, in order; other reductions follow per thread
     row_like.sort(key=lambda way: bool(way[1]) and axes[-1:] != () and axes[-1] not in way[0])
     split_all = []
-    if unread == everything and uses.limits.split_alone:
+    empty = any(axis.extent == ZERO for axis in axes)  # partial sums would have no memory to be added up in
+    if unread == everything and uses.limits.split_alone and not empty:
         common = frozenset(axes).intersection(*reduced.values()) if reduced else frozenset()
         outer = _leading(axes, common)
         if outer:

@@ -356,10 +356,11 @@ class _Outputs:
         return b.view(made, value.shape, first)
 
     def _check_offset(self, item: fx.Node, value: View) -> None:
-        """A result that shows part of an overwritten input is made anew from that input by AOTAutograd, which
-        asks the graph's result where in the storage it lies: ATen's copy of a part of a storage lies as its
-        source. Where sizes are symbols, so may that place be, at the next call."""
-        if not self.builder.updates or value.buffer.role != "temporary":
+        """A result that shows part of an input is made anew from that input by AOTAutograd, which asks the
+        graph's result where in the storage it lies: ATen's copy of a part of a storage lies as its source.
+        Where sizes are symbols, so may that place be, at the next call."""
+        of_an_input = self.builder.updates or _storage(item) in self.inputs
+        if not of_an_input or value.buffer.role != "temporary":
             return
         if item in self.wholes:  # the input itself, which nobody makes anew
             return

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from nbcompile.compiler.in_aten import as_traced, in_aten
+from nbcompile.compiler.in_aten import as_traced, handed_on, in_aten
 from nbcompile.compiler.runtime.c.toolchain import Toolchain
 from nbcompile.compiler.runtime.layout import flat
 from nbcompile.compiler.runtime.pool import POOL
@@ -216,6 +216,7 @@ def _scope(
         "view": view,
         "as_result": as_result,
         "as_traced": as_traced,
+        "handed_on": handed_on,
         "aligned": aligned,
         "status": ctypes.addressof(flag),
         "check": check,

@@ -12,7 +12,7 @@ from nbcompile.view.facts.facts import Call, Fate, line_shares, short_op, stage_
 FATE_WORD = {
     "fused": "fused", "library": "library", "fallback": "fallback", "break": "graph break",
     "captured": "captured", "compiled": "compiled away", "eager": "ran eagerly", "python": "Python",
-    "unrun": "not reached",
+    "unrun": "not run",
 }  # fmt: skip
 
 Became = Literal[
