@@ -19,7 +19,7 @@ def flat_half(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("dynamic", [True, False])
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float32])
 def test_half_of_a_flattened_input(dtype: torch.dtype, dynamic: bool) -> None:
-    """AOTAutograd makes it anew from the input, by the place that the graph's result has in its memory: a copy
+    """AOTAutograd makes it anew from the input, by the place that the result of the graph has: a copy
     lies at 0."""
     torch._dynamo.reset()
     x = (torch.randn(4, 3, 4) * 3).to(dtype)
