@@ -4,15 +4,16 @@ around them: the cache, edited kernels, tuning, replay, and the second compile o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch
+from torch import fx
 
 from nbcompile import targets
-from nbcompile.compiler import pipeline
+from nbcompile.compiler import nested, pipeline
 from nbcompile.compiler.kernel_ir import integer_ranges
 from nbcompile.compiler.lower.registry import from_outside
 from nbcompile.compiler.passes import Pass, Setting, places, run
@@ -73,7 +74,7 @@ def _for_cpu(
     setting = Setting(options, recorder, vector_math=toolchain.vector_math)
     source = source_of(aten, pipeline.CPU, setting, compiler)
     recorder.progress(f"building {len(source.kernels)} kernels of {aten.id}")
-    constants = bind.graph_constants(aten, source.constants)
+    constants = _constants(aten, source, options, recorder)
     changed = edited.changes_of(source, changes)
     if changed:
         functions = edited.build_c(source, changed, toolchain, options, recorder)
@@ -107,7 +108,7 @@ def _for_gpu(
     compiler = (triton_version(), *products.fingerprint)
     source = source_of(aten, pipeline.GPU, Setting(options, recorder, chip, products), compiler)
     recorder.change_kernels(lambda kernel: gpu_module.predicted(kernel, aten.id, chip))
-    constants = bind.graph_constants(aten, source.constants)
+    constants = _constants(aten, source, options, recorder)
     changed = edited.changes_of(source, changes)
     if changed:
         return _changed_for_gpu(source, changed, chip, device if runs else None, aten, options, recorder)
@@ -140,7 +141,7 @@ def _changed_for_gpu(
 ) -> CompiledModule:  # fmt: skip
     """Triton with some kernels edited or watched: no search for configs, no CUDA graph, and no run in ATen
     where it fails. ``device`` is where the chip is, if it is here."""
-    constants = bind.graph_constants(aten, source.constants)
+    constants = _constants(aten, source, options, recorder)
     source = edited.replaced(source, changed)
     edited.note_edits(recorder, source, changed)
     around = edited.watched(source, changed)
@@ -177,6 +178,15 @@ def _measured(
         return first
 
 
+def _constants(
+    aten: AtenGraph, source: KernelSource, options: Options, recorder: Recorder
+) -> dict[str, torch.Tensor | Callable[..., Any]]:
+    """What the graph holds and its code reads, by name: tensors, and functions of the graphs within it."""
+    held = bind.graph_constants(aten, source.constants)
+    bodies = {name: item for name, item in held.items() if isinstance(item, fx.GraphModule)}
+    return held | nested.callables(aten, bodies, options, recorder, compile_graph)
+
+
 def source_of(aten: AtenGraph, passes: Passes, setting: Setting, compiler: Sequence[object]) -> KernelSource:
     """The generated code of a graph, from the cache if it has been seen before. ``compiler`` is whatever
     tells the one that builds it from another."""
@@ -193,9 +203,12 @@ def source_of(aten: AtenGraph, passes: Passes, setting: Setting, compiler: Seque
 
 
 def _made_outside(aten: AtenGraph, options: Options) -> bool:
-    """Whether code from outside, which no key of the cache knows, decides what becomes of a graph."""
+    """Whether code from outside, which no key of the cache knows, decides what becomes of a graph, or graphs
+    within it, which the key does not tell."""
     calls = (node.target for node in aten.module.graph.nodes if node.op == "call_function")
-    return bool(options.rules) or any(from_outside(target) for target in set(calls))
+    return bool(options.rules) or any(
+        from_outside(target) or isinstance(target, torch._ops.HigherOrderOperator) for target in set(calls)
+    )
 
 
 def generate(aten: AtenGraph, passes: Passes, setting: Setting) -> KernelSource:

@@ -27,6 +27,7 @@ from nbcompile.compiler.capture.graph_record import record_nodes
 from nbcompile.compiler.capture.lost_updates import updated_number
 from nbcompile.compiler.capture.origins import Origins
 from nbcompile.compiler.in_aten import in_aten
+from nbcompile.compiler.rewrite import flex_attention
 from nbcompile.compiler.rewrite.channels_last import run_channels_last
 from nbcompile.compiler.rewrite.devices import gather
 from nbcompile.compiler.rewrite.extremes import keep_compared
@@ -63,8 +64,16 @@ def _in_place(rewrite: Callable[[fx.GraphModule], object]) -> Callable[[fx.Graph
     return run
 
 
+def _flex_attention(module: fx.GraphModule, setting: passes.Setting) -> fx.GraphModule:
+    said = flex_attention.write_out(module)
+    setting.said.extend(said)
+    setting.recorder.extend(said)
+    return module
+
+
 # Where a graph's tensors lie, and how its images are laid out in memory.
 LAYOUT_PASSES = (
+    passes.Pass("flex_attention", _flex_attention),
     passes.Pass("devices", _in_place(gather)),
     passes.Pass("channels last", run_channels_last),
 )

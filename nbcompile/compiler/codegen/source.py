@@ -43,10 +43,16 @@ def source_of(
             for call in printed.calls
         ),
         libraries=library_targets(program),
-        constants=tuple(program.program.constants),
+        constants=(*program.program.constants, *bodies_of(program)),
         repeatable=is_repeatable(program),
         launches=tuple(launch for item in kernels.values() for launch in item.launches),
     )
+
+
+def bodies_of(program: FusedProgram) -> tuple[str, ...]:
+    """Names of the graphs within the graph that its calls are given."""
+    calls = (item for item in program.items if isinstance(item, LibraryCall))
+    return tuple(dict.fromkeys(body.name for call in calls for body in call.bodies()))
 
 
 def is_repeatable(program: FusedProgram) -> bool:

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from nbcompile.compiler.codegen.printed import Parameter, PrintedKernel
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
 from nbcompile.compiler.loop_ir.index import ZERO, Atom, FloorDiv, IndexExpr, Mod, Size
-from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, View
+from nbcompile.compiler.loop_ir.nodes import Body, Buffer, LibraryCall, View
 
 OUT_VARIANTS = {
     "aten.mm": "mm_out", "aten.bmm": "bmm_out", "aten.addmm": "addmm_out", "aten.baddbmm": "baddbmm_out",
@@ -222,8 +223,12 @@ class _Wrapper:
                 if value != value or value in (float("inf"), -float("inf"))
                 else repr(value)
             )
+        if isinstance(value, dict):
+            return f"{{{', '.join(f'{key!r}: {self._argument(item)}' for key, item in value.items())}}}"
         if isinstance(value, torch._ops.OpOverload):
             return operator_name(value)
+        if isinstance(value, Body):
+            return f"constants[{value.name!r}]"
         if type(value).__name__ == "device":
             return f"torch.device({str(value)!r})"
         return repr(value) if isinstance(value, str | int | bool | type(None) | complex) else str(value)
@@ -277,7 +282,8 @@ def library_targets(program: FusedProgram) -> dict[str, str]:
     for item in program.items:
         if isinstance(item, LibraryCall):
             found[library_name(item)] = str(item.target)
-            found |= {operator_name(a): str(a) for a in item.args if isinstance(a, torch._ops.OpOverload)}
+            given = tree_leaves([item.args, dict(item.kwargs)])
+            found |= {operator_name(a): str(a) for a in given if isinstance(a, torch._ops.OpOverload)}
     return found
 
 

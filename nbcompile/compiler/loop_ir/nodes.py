@@ -15,6 +15,7 @@ from math import prod
 from typing import Any, Literal
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from nbcompile.compiler.loop_ir.expr import Expr, Load, constant, walk_index
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, Axis, Index, IndexExpr, index, product
@@ -201,11 +202,18 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class LibraryCall:
-    """A call of an ATen operator as itself.
+class Body:
+    """A graph within the graph, by its name there: what a ``cond`` or a ``scan`` calls."""
 
-    ``args``/``kwargs`` hold plain Python values, :class:`View`, :class:`IndexExpr`, and lists of
-    these. ``outputs`` has one entry per returned value, ``None`` where it is not a tensor.
+    name: str
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """A call of an ATen operator as itself, or of a higher-order one.
+
+    ``args``/``kwargs`` hold plain Python values, :class:`View`, :class:`IndexExpr`, :class:`Body`, and lists
+    and dictionaries of these. ``outputs`` has one entry per returned value, ``None`` where it is no tensor.
     ``fallback`` says that we have no lowering for it (``reason``), rather than that calling the
     library is the right thing to do.
     """
@@ -223,20 +231,11 @@ class LibraryCall:
 
     def views(self) -> tuple[View, ...]:
         """Every tensor argument."""
-        found: list[View] = []
-        _collect([self.args, dict(self.kwargs)], found)
-        return tuple(found)
+        return tuple(item for item in tree_leaves([self.args, dict(self.kwargs)]) if isinstance(item, View))
 
-
-def _collect(value: Any, found: list[View]) -> None:
-    if isinstance(value, View):
-        found.append(value)
-    elif isinstance(value, dict):
-        for item in value.values():
-            _collect(item, found)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            _collect(item, found)
+    def bodies(self) -> tuple[Body, ...]:
+        """Every graph that it is given to call."""
+        return tuple(item for item in tree_leaves([self.args, dict(self.kwargs)]) if isinstance(item, Body))
 
 
 Statement = Loop | LibraryCall

@@ -16,6 +16,7 @@ from nbcompile.compiler.in_aten import shares_elements, shows_an_argument
 from nbcompile.compiler.loop_ir.expr import SizeNumber
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, Size, index
 from nbcompile.compiler.loop_ir.nodes import (
+    Body,
     Buffer,
     Loop,
     LoopProgram,
@@ -35,6 +36,7 @@ from nbcompile.errors import LoweringError, SymbolicSizeError
 from nbcompile.options import Options
 
 aten = torch.ops.aten
+_TORCHS = frozenset({"aten", "prims", "inductor", "quantized", "_c10d_functional"})
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -46,6 +48,7 @@ def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
     values: dict[fx.Node, Any] = {}
     inputs: list[Buffer | str | None] = []
     constants: dict[str, torch.Tensor] = {}
+    bodies: dict[str, str] = {}  # the graphs within it, each by the first node that stands for it
     outputs: tuple[Output, ...] = ()
 
     for node in graph.module.graph.nodes:
@@ -56,6 +59,9 @@ def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
             inputs.append(item)
         elif node.op == "get_attr":
             tensor = _attribute(graph.module, str(node.target))
+            if isinstance(tensor, fx.GraphModule):
+                values[node] = Body(bodies.setdefault(str(node.target), node.name))
+                continue
             if not isinstance(tensor, torch.Tensor):
                 raise LoweringError(f"the graph holds {type(tensor).__name__} {node.target}")
             builder.take_name(node.name)
@@ -131,6 +137,8 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
     if getattr(target, "__name__", "") == "with_effects":
         # torch keeps calls with side effects (the error checks of linalg) in order by threading a token
         return builder.call(target, args, kwargs, reason="torch orders its effects")
+    if isinstance(target, torch._ops.HigherOrderOperator) and fake is not None:
+        return builder.call(target, args, kwargs, reason="it calls graphs, each compiled by itself")
     if not isinstance(target, torch._ops.OpOverload):
         raise LoweringError(f"no lowering for {target}")
     if isinstance(fake, int | float | bool):
@@ -157,6 +165,8 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
             why = f"it is given a symbolic size where only numbers are lowered ({error})"
     else:
         why = "no lowering for this operator yet"
+        if target.namespace not in _TORCHS:
+            reason = "an operator from outside torch, called as it is"
     mutated = _mutated_arguments(target)
     if mutated:
         raise LoweringError(f"{target} changes its argument {mutated} in place, and {why}")

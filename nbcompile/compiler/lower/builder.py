@@ -410,6 +410,8 @@ class Builder:
             return value if value.strided() is not None else self._copied_in_order(value)
         if isinstance(value, list | tuple):
             return type(value)(self._viewable(item) for item in value)
+        if isinstance(value, dict):
+            return {key: self._viewable(item) for key, item in value.items()}
         if isinstance(value, SizeNumber):
             raise LoweringError("a library is called with a number that is computed of sizes")
         return value

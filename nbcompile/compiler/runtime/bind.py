@@ -108,14 +108,14 @@ def load(path: Path, entry_points: Iterable[EntryPoint]) -> dict[str, Callable[.
 def bind(
     source: KernelSource,
     functions: Callable[[], Mapping[str, Callable[..., None]]],
-    constants: Mapping[str, torch.Tensor],
+    constants: Mapping[str, Any],
     from_cache: bool,
     empty: Allocate | None = None,
     stopwatch: Stopwatch | None = None,
     around: Wrap | None = None,
 ) -> CompiledModule:
     """A module that resolves its kernels (waiting for the compiler) at its first call. ``constants``
-    are the tensors that the graph holds, by name (see :func:`graph_constants`); ``empty`` allocates
+    are what the graph holds, by name (see :func:`graph_constants`); ``empty`` allocates
     memory (shape, strides, dtype), by default from our pool on the CPU. While ``stopwatch`` runs, every
     step of a call is timed. ``around`` gives what the wrapper calls in place of its kernels."""
     filename = f"<nbcompile wrapper {source.graph}>"
@@ -160,9 +160,9 @@ def _operator(name: str, target: str) -> Any:
     return found
 
 
-def graph_constants(aten: AtenGraph, names: tuple[str, ...]) -> dict[str, torch.Tensor]:
-    """The tensors that the graph holds, by node name."""
-    found: dict[str, torch.Tensor] = {}
+def graph_constants(aten: AtenGraph, names: tuple[str, ...]) -> dict[str, Any]:
+    """The tensors and the graphs that the graph holds, by node name."""
+    found: dict[str, Any] = {}
     for node in aten.module.graph.nodes:
         if node.op == "get_attr" and node.name in names:
             value: Any = aten.module
@@ -199,7 +199,7 @@ def with_fallback(module: CompiledModule, aten: AtenGraph, recorder: Recorder) -
 def _scope(
     functions: Mapping[str, Callable[..., None]],
     libraries: Mapping[str, Any],
-    constants: Mapping[str, torch.Tensor],
+    constants: Mapping[str, Any],
     empty: Allocate | None,
 ) -> dict[str, Any]:
     """The globals of the wrapper."""

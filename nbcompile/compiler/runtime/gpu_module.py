@@ -33,7 +33,7 @@ Functions = Mapping[str, Callable[..., None]]
 
 def on_device(
     tuner: Tuner, binary: TritonBinary, device: torch.device, aten: AtenGraph,
-    constants: Mapping[str, torch.Tensor], stopwatch: Stopwatch | None = None, around: Wrap | None = None,
+    constants: Mapping[str, Any], stopwatch: Stopwatch | None = None, around: Wrap | None = None,
     empty: Allocate | None = None,
 ) -> CompiledModule:  # fmt: skip
     """The module that launches the source of ``tuner`` on ``device``, once its kernels are built; the tuner
@@ -49,7 +49,9 @@ def on_device(
         found: Functions = launchers(source, built, chip, device)
         return found
 
-    moved = {name: tensor.to(device) for name, tensor in constants.items()}
+    moved = {
+        name: item.to(device) if isinstance(item, torch.Tensor) else item for name, item in constants.items()
+    }
 
     def calling(launchers: Callable[[], Functions]) -> CompiledModule:
         there = empty or allocator(device)
@@ -82,7 +84,7 @@ def _that_fit(source: KernelSource, built: Builds, chip: Target, device: torch.d
 
 
 def interpreted(
-    source: KernelSource, constants: Mapping[str, torch.Tensor], around: Wrap | None = None,
+    source: KernelSource, constants: Mapping[str, Any], around: Wrap | None = None,
     empty: Allocate | None = None,
 ) -> CompiledModule:  # fmt: skip
     """The module that runs ``source`` in Triton's interpreter, on CPU tensors; the others as for ``bind``."""

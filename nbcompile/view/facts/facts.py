@@ -111,14 +111,15 @@ def short_op(op: str) -> str:
 
 
 def short_id(compilation: Compilation, id: str) -> str:
-    """``k0``; ``bw.k0`` where there is a backward graph too, ``g1.k0`` where there are several graphs."""
+    """``k0``; ``bw.k0`` where there is a backward graph too, ``g1.k0`` where there are several graphs;
+    ``true.k0`` of a graph within one."""
     parts = id.split(".")
     if len(parts) < 2:
         return clip(id, 24)
     fused = [graph.id.split(".") for graph in stage_graphs(compilation, "fused")]
     several = len({names[0] for names in fused}) > 1
     shown = [parts[0]] if several else []
-    shown += [part for part in parts[1:-1] if part == "bw"]
+    shown += [part for part in parts[1:-1] if part != "fw"]
     return clip(".".join([*shown, parts[-1]]), 24)
 
 

@@ -1,0 +1,117 @@
+"""Graphs within a graph, which ``cond``, ``while_loop``, ``scan`` and the like call: each compiled apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import fx
+
+from nbcompile.compiler.capture.graph_record import record_nodes
+from nbcompile.compiler.in_aten import in_aten, restride
+from nbcompile.compiler.stages import AtenGraph, CompiledModule
+from nbcompile.errors import NbcompileError
+from nbcompile.options import Options
+from nbcompile.record.compilation import Graph
+from nbcompile.record.recorder import Recorder
+
+TRACED_AGAIN = frozenset({"flex_attention", "flex_attention_backward"})
+"""Higher-order operators that go on to transform what they are given (vmap): that stays a graph."""
+
+
+class CompileOne(Protocol):
+    """What compiles an ATen graph to a module."""
+
+    def __call__(self, aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledModule: ...
+
+
+def callables(
+    aten: AtenGraph, bodies: Mapping[str, fx.GraphModule], options: Options, recorder: Recorder,
+    compile_one: CompileOne,
+) -> dict[str, Callable[..., Any]]:  # fmt: skip
+    """A function for each of the graphs that the nodes of ``aten`` named here are."""
+    return {
+        name: _callable(aten, name, body, options, recorder, compile_one) for name, body in bodies.items()
+    }
+
+
+def _callable(
+    aten: AtenGraph, name: str, body: fx.GraphModule, options: Options, recorder: Recorder,
+    compile_one: CompileOne,
+) -> Callable[..., Any]:  # fmt: skip
+    inputs = [node.meta.get("val") for node in body.graph.find_nodes(op="placeholder")]
+    why = _why_not(aten, name, inputs)
+    within = _recorded(aten, name, body, recorder)
+    if not why:
+        try:
+            compiled = compile_one(within, options, recorder)
+        except NbcompileError as error:
+            recorder.drop_part(within.id)
+            why = error.message.splitlines()[0]
+        else:
+            returned = body.graph.output_node().args[0]
+            single = not isinstance(returned, tuple | list)
+            return checked(compiled.call, in_aten(body), inputs, single=single)
+    recorder.add(f"graph {within.id} runs in ATen: {why}")
+    return body
+
+
+def _why_not(aten: AtenGraph, name: str, inputs: list[Any]) -> str:
+    callers = _callers(aten, name)
+    for caller in callers:
+        if str(caller.target) in TRACED_AGAIN:
+            return f"{caller.target} transforms it"
+    for value in inputs:
+        if not isinstance(value, torch.Tensor):
+            return "it is given numbers"
+        if not all(isinstance(n, int) for n in (*value.shape, *value.stride())):
+            return "its sizes are symbols"
+    return ""
+
+
+def _recorded(aten: AtenGraph, name: str, body: fx.GraphModule, recorder: Recorder) -> AtenGraph:
+    """The body as a graph of the record. Its nodes come from the node that calls it."""
+    id = f"{aten.id}.{re.sub(r'_graph_0$', '', name)}"  # g0.fw.true
+    callers = _callers(aten, name)
+    origins: tuple[str, ...] = tuple(o for caller in callers for o in aten.origins.get(caller.name, ()))
+    nodes = [node.name for node in body.graph.nodes if node.op == "call_function"]
+    spans = next((aten.spans[caller.name] for caller in callers if caller.name in aten.spans), ())
+    from_callers, at_callers = dict.fromkeys(nodes, origins), dict.fromkeys(nodes, spans)
+    ids, recorded, outputs = record_nodes(body.graph, id, at_callers, from_callers)
+    text = "\n".join(node.text for node in recorded)
+    title = f"ATen graph {name} of {aten.id}"
+    recorder.add(Graph(id, aten.stage, title, recorded, outputs, parent=aten.id, text=text))
+    return AtenGraph(id, aten.stage, body, ids, from_callers, at_callers)
+
+
+def _callers(aten: AtenGraph, name: str) -> list[fx.Node]:
+    """The nodes that call the graph which the node of this name is, and others with the same target are."""
+    nodes = [node for node in aten.module.graph.nodes if node.op == "get_attr"]
+    target = next(node.target for node in nodes if node.name == name)
+    return [user for node in nodes if node.target == target for user in node.users]
+
+
+def checked(
+    call: Callable[[list[Any]], Any],
+    instead: Callable[[list[Any]], Any],
+    inputs: list[torch.Tensor],
+    *,
+    single: bool,
+) -> Callable[..., Any]:
+    """``call`` with tensors as positional arguments, which whoever calls it may lay out otherwise than they
+    were traced: then they are copied; what has other sizes or another type goes to ``instead``. ``single``:
+    the graph returns its result alone, not in a tuple."""
+    expected = [(tuple(value.shape), value.stride(), value.dtype, value.device) for value in inputs]
+
+    def body(*given: Any) -> Any:
+        args = list(given)
+        for place, (item, (shape, strides, dtype, device)) in enumerate(zip(args, expected, strict=True)):
+            if item.shape != shape or item.dtype is not dtype or item.device != device:
+                return instead(list(given))
+            args[place] = restride(item, strides)
+        results = call(args)
+        return results[0] if single else results
+
+    return body
