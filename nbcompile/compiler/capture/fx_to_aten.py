@@ -29,6 +29,7 @@ from nbcompile.compiler.capture.origins import Origins
 from nbcompile.compiler.in_aten import in_aten
 from nbcompile.compiler.rewrite import flex_attention
 from nbcompile.compiler.rewrite.channels_last import run_channels_last
+from nbcompile.compiler.rewrite.complex_pairs import pairs_of_complex_numbers
 from nbcompile.compiler.rewrite.devices import gather
 from nbcompile.compiler.rewrite.extremes import keep_compared
 from nbcompile.compiler.rewrite.index_tensors import make_again, split
@@ -75,6 +76,7 @@ def _flex_attention(module: fx.GraphModule, setting: passes.Setting) -> fx.Graph
 LAYOUT_PASSES = (
     passes.Pass("flex_attention", _flex_attention),
     passes.Pass("devices", _in_place(gather)),
+    passes.Pass("complex numbers", _in_place(pairs_of_complex_numbers)),
     passes.Pass("channels last", run_channels_last),
 )
 # So that less has to be saved for backward, and what must be is.

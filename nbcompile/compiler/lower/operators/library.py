@@ -51,6 +51,10 @@ _declare(
     "linalg_lstsq linalg_tensorsolve",
 )
 _declare(
+    "complex numbers on their way to or from a library or a caller",
+    "view_as_real view_as_complex",
+)
+_declare(
     "Fourier transform: the FFT library's algorithm",
     "_fft_r2c _fft_c2r _fft_c2c stft istft",
 )

@@ -1,0 +1,374 @@
+"""Complex numbers as pairs: operators on them become operators on real tensors with a last dimension of two,
+as ``view_as_real`` shows them, which are lowered and fused like all others.
+
+Done for parts of a graph where that saves more memory traffic than it costs: a complex tensor that a library
+makes or takes (a Fourier transform), or that the graph is given or returns, is copied on its way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from nbcompile.compiler.rewrite.new_nodes import fake_mode, fake_tensors, insert
+from nbcompile.compiler.stages import STEP_OF
+
+aten = torch.ops.aten
+
+
+class _Steps:
+    """Makes the nodes that stand for one node."""
+
+    def __init__(self, node: fx.Node, pairs: dict[fx.Node, fx.Node]) -> None:
+        self.node, self.pairs = node, pairs
+        self.count = 0
+
+    def __call__(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+        made = insert(self.node, target, args, f"{self.node.name}_pair{self.count or ''}", **kwargs)
+        made.meta[STEP_OF] = _name(self.node)
+        self.count += 1
+        return made
+
+    def pair(self, item: fx.Node) -> fx.Node:
+        """The pair that stands for a complex node."""
+        if item not in self.pairs:
+            with item.graph.inserting_after(item if item.op != "placeholder" else _last_input(item.graph)):
+                shown = insert(item, aten.view_as_real.default, (item,), f"{item.name}_pair")
+            self.pairs[item] = shown
+        return self.pairs[item]
+
+    def parts(self, item: Any) -> tuple[Any, Any]:
+        """Real and imaginary part of an operand: nodes, or numbers; None where there is no imaginary one."""
+        if isinstance(item, complex):
+            return item.real, item.imag
+        if not isinstance(item, fx.Node) or not _is_complex(item):
+            return item, None
+        pair = self.pair(item)
+        last = _value(pair).dim() - 1
+        return self(aten.select.int, pair, last, 0), self(aten.select.int, pair, last, 1)
+
+    def negative(self, item: Any) -> Any:
+        """Minus a real node or number."""
+        return self(aten.neg.default, item) if isinstance(item, fx.Node) else -item
+
+    def joined(self, real: Any, imaginary: Any) -> fx.Node:
+        """A pair of two real tensors, or of one and a number, laid out as the complex result is."""
+        if not isinstance(imaginary, fx.Node):
+            imaginary = self(aten.full_like.default, real, imaginary)
+        if not isinstance(real, fx.Node):
+            real = self(aten.full_like.default, imaginary, real)
+        shape, rank = _value(self.node).shape, _value(self.node).dim()
+        columns = []
+        for part in (real, imaginary):
+            if _value(part).shape != shape:  # of symbolic sizes none has another
+                part = self(aten.expand.default, part, list(shape))
+            columns.append(self(aten.unsqueeze.default, part, rank))
+        made = self(aten.cat.default, columns, rank)
+        result = _value(self.node)
+        want = torch.view_as_real(result.conj() if result.is_conj() else result).stride()
+        if _value(made).stride() == want:
+            return made
+        memory = self(aten.new_empty_strided.default, made, list(_value(made).shape), list(want))
+        return self(aten.copy.default, memory, made)
+
+
+Rule = Callable[..., fx.Node]
+
+
+def pairs_of_complex_numbers(module: fx.GraphModule) -> int:
+    """Rewrite a graph, in place; returns how many operators became operators on pairs."""
+    graph = module.graph
+    _conjugate_numbers(graph)
+    chosen = _chosen(graph)
+    if not chosen:
+        return 0
+    pairs: dict[fx.Node, fx.Node] = {}
+    with fake_tensors(fake_mode(graph)):
+        for node in list(graph.nodes):
+            if node not in chosen:
+                continue
+            with graph.inserting_before(node):
+                steps = _Steps(node, pairs)
+                made = _RULES[node.target](steps, *node.args, **node.kwargs)
+                if _is_complex(node):
+                    pair, made = made, steps(aten.view_as_complex.default, made)
+                    pairs[made] = pair
+            node.replace_all_uses_with(made)
+    graph.eliminate_dead_code()
+    graph.lint()
+    module.recompile()
+    return len(chosen)
+
+
+# -- which operators -----------------------------------------------------------------------------------
+
+
+def _chosen(graph: fx.Graph) -> set[fx.Node]:
+    """The operators to rewrite: groups of them between which complex values go, if what is copied at their
+    edges is no more than what they themselves make."""
+    able: dict[fx.Node, None] = {}
+    for node in graph.nodes:
+        if _is_able(node, able):
+            able[node] = None
+    group = {node: node for node in able}
+
+    def root(node: fx.Node) -> fx.Node:
+        while group[node] is not node:
+            node = group[node]
+        return node
+
+    for node in able:
+        for other in node.all_input_nodes:
+            if other in group and _is_complex(other):
+                group[root(node)] = root(other)
+    gained: dict[fx.Node, float] = {}
+    for node in able:
+        own = 0.0 if node.target in _FREE else _elements(node)
+        edges = {i for i in node.all_input_nodes if _is_complex(i) and i not in group}
+        lost = sum(map(_elements, edges))
+        if _is_complex(node) and any(user not in group for user in node.users):
+            # what a library or the caller takes is made by a copy, which lies in order
+            lost += _elements(node) if _value(node).is_contiguous() else math.inf
+        gained[root(node)] = gained.get(root(node), 0.0) + own - lost
+    return {node for node in able if gained[root(node)] >= 0}
+
+
+def _conjugate_numbers(graph: fx.Graph) -> None:
+    """A gradient asks for the conjugate of a factor that is a number: take that number."""
+    for node in list(graph.nodes):
+        if node.target is _CONJ and not isinstance(node.args[0], fx.Node):
+            number = node.args[0].conjugate()
+            for user in list(node.users):
+                user.args = tuple(number if item is node else item for item in user.args)
+            if not node.users:
+                graph.erase_node(node)
+
+
+def _is_able(node: fx.Node, able: Mapping[fx.Node, None]) -> bool:
+    """Whether there is a rule for it, given which of the nodes before it are ``able``."""
+    if node.op != "call_function" or node.target not in _RULES:
+        return False
+    near = (node, *node.all_input_nodes)
+    tensors = [item for item in near if isinstance(item.meta.get("val"), torch.Tensor)]
+    if not any(map(_is_complex, tensors)):
+        return False
+    if any(_value(item).dtype == torch.complex32 for item in tensors):
+        return False
+    others = [item for item in tensors if item is not node and item not in able]
+    lazy = any(_value(item).is_conj() or _value(item).is_neg() for item in others)
+    shown = any(user.op == "output" for user in node.users)
+    if node.target not in _MAKERS and not isinstance(node.args[0], fx.Node):
+        return False
+    if node.target not in _FREE and not _is_static(node) and not _is_plain(node, tensors):
+        return False
+    if node.target in (aten.div.Tensor, aten.div.Scalar):  # by a complex number: with care for what overflows
+        by = node.args[1]
+        if isinstance(by, complex) or _is_complex(by):
+            return False
+    if node.target is aten._to_copy.default and not _is_complex(node):
+        return False
+    # A view that is returned shows what the caller knows; a conjugate of what is made here is a number.
+    source: Any = node.args[0] if node.target is _CONJ else None
+    made = source in able and source.target not in _FREE
+    return not lazy and not (shown and not made and (node.target in _FREE or _value(node).is_conj()))
+
+
+def _is_static(node: fx.Node) -> bool:
+    value = _value(node)
+    return all(isinstance(extent, int) for extent in (*value.shape, *value.stride()))
+
+
+def _is_plain(node: fx.Node, tensors: Sequence[fx.Node]) -> bool:
+    """Whether nothing is broadcast or laid out anew, for which symbolic sizes would have to be at hand."""
+    if node.target in (aten.sum.dim_IntList, aten.mean.dim):
+        return True
+    return _value(node).is_contiguous() and all(_value(item).shape == _value(node).shape for item in tensors)
+
+
+def _is_complex(node: Any) -> bool:
+    value = node.meta.get("val") if isinstance(node, fx.Node) else None
+    return isinstance(value, torch.Tensor) and value.is_complex()
+
+
+def _elements(node: fx.Node) -> float:
+    return float(math.prod(_hint(extent) for extent in _value(node).shape))
+
+
+def _hint(extent: Any) -> int:
+    hint = extent.node.hint if isinstance(extent, torch.SymInt) else extent
+    return 1 if hint is None else int(hint)
+
+
+def _value(node: fx.Node) -> torch.Tensor:
+    value: torch.Tensor = node.meta["val"]
+    return value
+
+
+def _name(node: fx.Node) -> str:
+    return str(node.target._schema.name).rpartition("::")[2]  # type: ignore[union-attr]
+
+
+def _last_input(graph: fx.Graph) -> fx.Node:
+    last: fx.Node = list(graph.find_nodes(op="placeholder"))[-1]
+    return last
+
+
+# -- one operator at a time ------------------------------------------------------------------------------
+
+
+def _mul(s: _Steps, a: Any, b: Any) -> fx.Node:
+    (ar, ai), (br, bi) = s.parts(a), s.parts(b)
+    if bi is None or ai is None:
+        real, imaginary, other = (ar, ai, br) if bi is None else (br, bi, ar)
+        return s.joined(_times(s, real, other), _times(s, imaginary, other))
+    real = s(aten.sub.Tensor, _times(s, ar, br), _times(s, ai, bi))
+    return s.joined(real, s(aten.add.Tensor, _times(s, ar, bi), _times(s, ai, br)))
+
+
+def _times(s: _Steps, a: Any, b: Any) -> Any:
+    """The product of real nodes or numbers."""
+    if not isinstance(a, fx.Node) and not isinstance(b, fx.Node):
+        return a * b
+    first, second = (a, b) if isinstance(a, fx.Node) else (b, a)
+    return s(aten.mul.Tensor, first, second)
+
+
+def _over(s: _Steps, a: Any, b: Any) -> fx.Node:
+    """A complex number divided by a real one."""
+    return s.joined(*(s(aten.div.Tensor, part, b) for part in s.parts(a)))
+
+
+def _sign(s: _Steps, x: fx.Node) -> fx.Node:
+    """``x / |x|``, and nothing of nothing."""
+    real, imaginary = s.parts(x)
+    size = s(aten.hypot.default, real, imaginary)
+    nothing = s(aten.eq.Scalar, size, 0)
+    none = s(aten.full_like.default, size, 0.0)
+    parts = (s(aten.div.Tensor, part, size) for part in (real, imaginary))
+    return s.joined(*(s(aten.where.self, nothing, none, part) for part in parts))
+
+
+def _converted(s: _Steps, x: fx.Node, **kwargs: Any) -> fx.Node:
+    dtype = _value(s.node).dtype.to_real()
+    if _is_complex(x):
+        return s(aten._to_copy.default, s.pair(x), dtype=dtype)
+    return s.joined(s(aten._to_copy.default, x, dtype=dtype), 0.0)
+
+
+def _cloned(s: _Steps, x: fx.Node, *, memory_format: Any = None) -> fx.Node:
+    kept = {"memory_format": memory_format} if memory_format is torch.contiguous_format else {}
+    return s(aten.clone.default, s.pair(x), **kept)
+
+
+def _sum(sign: Any) -> Rule:
+    def rule(s: _Steps, a: Any, b: Any, *, alpha: Any = 1) -> fx.Node:
+        (ar, ai), (br, bi) = s.parts(a), s.parts(b)
+        real = s(sign, ar, br, alpha=alpha)
+        if bi is None:
+            imaginary = ai
+        elif ai is None:
+            scaled = bi if alpha == 1 else _times(s, bi, alpha)
+            imaginary = s.negative(scaled) if sign is aten.sub.Tensor else scaled
+        else:
+            imaginary = s(sign, ai, bi, alpha=alpha)
+        return s.joined(real, imaginary)
+
+    return rule
+
+
+def _each(target: Any) -> Rule:
+    """An operator that does the same to both parts."""
+    return lambda s, x, *args, **kwargs: s(target, s.pair(x), *args, **kwargs)
+
+
+def _conjugate(s: _Steps, x: fx.Node) -> fx.Node:
+    real, imaginary = s.parts(x)
+    return s.joined(real, s.negative(imaginary))
+
+
+def _abs(s: _Steps, x: fx.Node) -> fx.Node:
+    return s(aten.hypot.default, *s.parts(x))
+
+
+def _angle(s: _Steps, x: fx.Node) -> fx.Node:
+    real, imaginary = s.parts(x)
+    return s(aten.atan2.default, imaginary, real)
+
+
+def _polar(s: _Steps, size: fx.Node, angle: fx.Node) -> fx.Node:
+    real = s(aten.mul.Tensor, size, s(aten.cos.default, angle))
+    return s.joined(real, s(aten.mul.Tensor, size, s(aten.sin.default, angle)))
+
+
+def _exp(s: _Steps, x: fx.Node) -> fx.Node:
+    real, imaginary = s.parts(x)
+    return _polar(s, s(aten.exp.default, real), imaginary)
+
+
+def _shape(*extra: int) -> Rule:
+    """Views by a list of extents: the pair's own comes last."""
+    return lambda s, x, shape, **kwargs: s(s.node.target, s.pair(x), [*shape, *extra], **kwargs)
+
+
+def _permute(s: _Steps, x: fx.Node, dims: Iterable[int]) -> fx.Node:
+    rank = _value(x).dim()
+    return s(aten.permute.default, s.pair(x), [*(dim % rank for dim in dims), rank])
+
+
+def _along(s: _Steps, x: fx.Node, dim: int = 0, *args: Any, **kwargs: Any) -> fx.Node:
+    """Views along one dimension, counted from the front."""
+    rank = _value(s.node).dim() if s.node.target is aten.unsqueeze.default else _value(x).dim()
+    return s(s.node.target, s.pair(x), dim % max(rank, 1), *args, **kwargs)
+
+
+def _reduced(s: _Steps, x: fx.Node, dims: Any = None, *args: Any, **kwargs: Any) -> fx.Node:
+    rank = _value(x).dim()
+    every = [dim % rank for dim in dims] if dims else list(range(rank))
+    return s(s.node.target, s.pair(x), every, *args, **kwargs)
+
+
+_CONJ = aten._conj.default
+_MAKERS = frozenset(
+    {aten.complex.default, aten.polar.default, aten.mul.Tensor, aten.add.Tensor, aten.sub.Tensor}
+)
+_RULES: dict[Any, Rule] = {
+    aten.view_as_complex.default: lambda s, x: s(aten.alias.default, x),
+    aten.view_as_real.default: lambda s, x: s(aten.alias.default, s.pair(x)),
+    aten.complex.default: lambda s, real, imaginary: s.joined(real, imaginary),
+    aten.polar.default: _polar,
+    aten.abs.default: _abs,
+    aten.angle.default: _angle,
+    aten.exp.default: _exp,
+    aten.mul.Tensor: _mul,
+    aten.add.Tensor: _sum(aten.add.Tensor),
+    aten.sub.Tensor: _sum(aten.sub.Tensor),
+    aten.neg.default: _each(aten.neg.default),
+    _CONJ: _conjugate,
+    aten.conj_physical.default: _conjugate,
+    aten.mul.Scalar: _mul,
+    aten.div.Tensor: _over,
+    aten.div.Scalar: _over,
+    aten.sgn.default: _sign,
+    aten._to_copy.default: _converted,
+    aten.clone.default: _cloned,
+    aten.view.default: _shape(2),
+    aten._unsafe_view.default: _shape(2),
+    aten.expand.default: _shape(2),
+    aten.permute.default: _permute,
+    aten.slice.Tensor: _along,
+    aten.select.int: _along,
+    aten.unsqueeze.default: _along,
+    aten.squeeze.dim: _along,
+    aten.alias.default: _each(aten.alias.default),
+    aten.sum.dim_IntList: _reduced,
+    aten.mean.dim: _reduced,
+}
+_FREE = frozenset({
+    aten.view_as_complex.default, aten.view_as_real.default, aten.view.default, aten._unsafe_view.default,
+    aten.expand.default, aten.permute.default, aten.slice.Tensor, aten.select.int, aten.unsqueeze.default,
+    aten.squeeze.dim, aten.alias.default,
+})  # fmt: skip

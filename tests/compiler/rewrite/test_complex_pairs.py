@@ -1,0 +1,120 @@
+"""Complex numbers as pairs: the numbers, gradients, strides and special values of eager mode, in kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import nbcompile
+
+Tensor = torch.Tensor
+Case = tuple[Callable[..., Tensor], tuple[Tensor, ...]]
+
+
+def c(*shape: int, dtype: torch.dtype = torch.complex64) -> Tensor:
+    return torch.randn(shape, dtype=dtype)
+
+
+def r(*shape: int) -> Tensor:
+    return torch.randn(shape)
+
+
+def rotary(x: Tensor, turns: Tensor) -> Tensor:
+    pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * turns).flatten(-2)
+
+
+WIDE = torch.complex128
+TWO = (r(4, 5), r(4, 5))
+NATIVE: dict[str, Case] = {
+    "rotary": (rotary, (r(2, 6, 4, 8), c(6, 1, 4))),
+    "times a real one": (lambda a, b: a * b + b, (c(4, 5), r(4, 5))),
+    "from a real one": (lambda a, b: (b - a).abs(), (c(4, 5), r(4, 5))),
+    "alpha": (lambda a, b: torch.sub(a, b, alpha=2).abs(), (c(4, 5), c(4, 5))),
+    "alpha of a real one": (lambda a, b: torch.sub(b, a, alpha=2).abs(), (c(4, 5), r(4, 5))),
+    "numbers": (lambda a: (a * (1 + 2j) + 3).abs() + (2 * a - 1j).real, (c(4, 5),)),
+    "conjugate": (lambda a, b: (a * b.conj()).sum().abs(), (c(4, 5), c(4, 5))),
+    "polar": (lambda a, b: torch.view_as_real(torch.polar(a.abs(), b) * torch.polar(b.abs(), a)), TWO),
+    "exp": (lambda a: (a * 1j).exp().abs() + (a + 2).angle(), (c(4, 5),)),
+    "views": (lambda a: (a.t()[1:3].reshape(-1) * 2).view(2, 4)[:, None].expand(2, 3, 4).abs(), (c(4, 5),)),
+    "sums": (lambda a: (a * a).sum(0).abs() + (a * 2).mean(1, keepdim=True).abs().sum(), (c(4, 4),)),
+    "parts": (lambda a: (-a * a).real - (a * a).imag, (c(4, 5),)),
+    "double": (lambda a, b: (a * b).abs(), (c(4, 5, dtype=WIDE), c(4, 5, dtype=WIDE))),
+    "mixed": (lambda a, b: (a * b).abs(), (c(4, 5), c(4, 5, dtype=WIDE))),
+    "whole numbers": (lambda a, b: (a * b).abs(), (c(4, 5), torch.randint(0, 5, (4, 5)))),
+    "empty": (lambda a, b: (a * b).abs(), (c(0, 5), c(0, 5))),
+    "no dimensions": (lambda a, b: (a * b).abs(), (c(), c())),
+}  # fmt: skip
+PARTLY = {"times a real one", "exp", "views"}  # in whose gradients products or slices are left to ATen
+OTHERS: dict[str, Case] = {
+    "one product": (lambda a, b: a * b, (c(4, 5), c(4, 5))),
+    "transposed": (lambda a, b: a * b, (c(4, 5).t(), c(4, 5).t())),
+    "permuted": (lambda a: (a * a).permute(2, 0, 1) * 2, (c(2, 3, 4),)),
+    "broadcast": (lambda a, b: torch.view_as_real(a * b), (c(4, 1), c(5))),
+    "conjugate given": (lambda a, b: (a * b).abs(), (c(4, 5).conj(), c(4, 5))),
+    "conjugate returned": (lambda a, b: (a * b).conj(), (c(4, 5), c(4, 5))),
+    "view returned": (lambda a: a.t(), (c(4, 5),)),
+    "quotient": (lambda a, b: (a / b * b).abs(), (c(4, 5), c(4, 5))),
+    "transform": (lambda x: torch.fft.ifft(torch.fft.fft(x) * torch.fft.fft(x)).real, (r(8, 16),)),
+}  # fmt: skip
+
+
+def outcome(
+    function: Callable[..., Tensor], given: tuple[Tensor, ...], *, grad: bool
+) -> tuple[Tensor, list[Any]]:
+    floating = [item.is_floating_point() or item.is_complex() for item in given]
+    leaves = [
+        item.detach().clone().requires_grad_(grad and f) for item, f in zip(given, floating, strict=True)
+    ]
+    result = function(*leaves)
+    if grad:
+        result.abs().sum().backward()
+    return result, [leaf.grad for leaf in leaves]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", [*NATIVE, *OTHERS])
+def test_as_eager(name: str, grad: bool, dynamic: bool) -> None:
+    function, given = (NATIVE | OTHERS)[name]
+    torch._dynamo.reset()
+    run = nbcompile.compile(function, dynamic=dynamic, options={"cache": False, "verify": True})
+    (expected, gradients), (found, own) = outcome(function, given, grad=grad), outcome(run, given, grad=grad)
+    torch.testing.assert_close(found, expected, check_stride=True)
+    for one, other in zip(own, gradients, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_nothing_falls_back(name: str) -> None:
+    function, given = NATIVE[name]
+    torch._dynamo.reset()
+    run = nbcompile.compile(function, options={"cache": False})
+    outcome(run, given, grad=name not in PARTLY)
+    assert run.ran_compiled, run.eager_reason
+    assert not [node.op for node in run.compilation.fused_nodes if node.kind == "fallback"]
+
+
+def test_special_numbers() -> None:
+    inf, nan = float("inf"), float("nan")
+    a = torch.tensor([complex(inf, 1), complex(nan, 0), complex(-0.0, -0.0), 1e30 + 1e30j, 1e-30 + 1e-30j])
+    b = torch.tensor([1j, 2 + 0j, complex(-1, 0.0), 3 - 1j, complex(inf, nan)])
+    program = lambda a, b: torch.view_as_real((a * b).conj() * b)
+    torch._dynamo.reset()
+    run = nbcompile.compile(program, options={"cache": False})
+    torch.testing.assert_close(run(a, b), program(a, b), equal_nan=True)
+    torch._dynamo.reset()
+    size = nbcompile.compile(lambda a: a.abs() * 2, options={"cache": False})
+    torch.testing.assert_close(size(a), a.abs() * 2, equal_nan=True)
+
+
+def test_a_product_between_transforms_is_left_to_aten() -> None:
+    """Copies on the way from and to the transforms would cost more than the product does."""
+    function, given = OTHERS["transform"]
+    torch._dynamo.reset()
+    run = nbcompile.compile(function, options={"cache": False})
+    run(*given)
+    assert [node.op for node in run.compilation.fused_nodes if node.kind == "fallback"] == ["aten.mul.Tensor"]
