@@ -133,7 +133,9 @@ SMALL: tuple[tuple[str, int], ...] = (
     (r"(\w*_)?(hidden_size|d_model|hidden_dim|n_embd|embed_dim|embedding_size|projection_dim|d_latents)(_.*)?"
      r"|dim|width|out_hidden_size|.*_hidden|.*_width|.*_dim|.*_embd|rnn_hidden.*|lru_width", WIDTH),
 )  # fmt: skip
-NOT_SMALL = re.compile(r"num_feat_extract_layers|num_channels|in_channels|.*(rotary|rope|conv|kernel|mel).*dim|expand.*|.*ratio|.*scale")
+NOT_SMALL = re.compile(
+    r"num_feat_extract_layers|num_channels|in_channels|.*(rotary|rope|conv|kernel|mel).*dim|expand.*|.*ratio|.*scale"
+)
 KEY_VALUE = re.compile(r".*(key_value|kv)_heads|num_kv.*|.*kv_groups|multi_query_group_num|n_kv_head")
 HEAD_COUNT = re.compile(r"(.*_)?(num_)?(attention_)?heads|.*n_heads?|n_head|.*num_heads?")
 TOKEN = re.compile(r".*(_token_id|_token_index|_token_ids|_idx|_id)")
@@ -149,12 +151,18 @@ class Shrinker:
 
     def shrink(self, config: dict[str, Any]) -> dict[str, Any]:
         layers = next(
-            (config[key] for key in ("num_hidden_layers", "num_layers", "n_layer") if isinstance(config.get(key), int)),
+            (
+                config[key]
+                for key in ("num_hidden_layers", "num_layers", "n_layer")
+                if isinstance(config.get(key), int)
+            ),
             0,
         )
         kinds = config.get("layer_types")
         keep = self._kept(kinds) if isinstance(kinds, list | tuple) and len(kinds) == layers else None
-        heads = max((v for k, v in config.items() if isinstance(v, int) and HEAD_COUNT.fullmatch(k)), default=0)
+        heads = max(
+            (v for k, v in config.items() if isinstance(v, int) and HEAD_COUNT.fullmatch(k)), default=0
+        )
         made: dict[str, Any] = {}
         for key, value in config.items():
             if isinstance(value, list | tuple) and layers > 2 and len(value) == layers:

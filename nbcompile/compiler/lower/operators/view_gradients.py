@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from nbcompile.compiler.loop_ir.expr import Expr, Guarded, compute_dtype, constant
-from nbcompile.compiler.loop_ir.index import IndexExpr, at_least, index
+from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, at_least, floordiv, index, mod
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder
+from nbcompile.compiler.lower.operators.joining import Bound
 from nbcompile.compiler.lower.operators.shape import first_index
 from nbcompile.compiler.lower.registry import lowering
 from nbcompile.compiler.lower.samples import call, calls
-from nbcompile.errors import LoweringError
 
 aten = torch.ops.aten
 
 
 def _inside(
-    b: Builder, grad: View, sizes: Sequence[Any], low: tuple[int, IndexExpr, IndexExpr], place: Any
+    b: Builder,
+    grad: View,
+    sizes: Sequence[Any],
+    bounds: Callable[[tuple[IndexExpr, ...]], Sequence[Bound]],
+    place: Callable[[tuple[IndexExpr, ...]], tuple[IndexExpr, ...]],
 ) -> View:
-    """``grad[place(...)]`` where axis ``low[0]`` is in ``[low[1], low[2])``, else 0."""
-    dim, start, end = low
+    """``grad[place(...)]`` where the bounds hold, else 0."""
     shape = tuple(b.size(size) for size in sizes)
     compute = compute_dtype(grad.dtype)
 
     def body(*where: IndexExpr) -> Expr:
         inside = b.element(grad, place(where), compute)
-        return Guarded(((where[dim], start, end),), inside, constant(0, compute))
+        return Guarded(tuple(bounds(where)), inside, constant(0, compute))
 
     return b.generate(shape, grad.dtype, body)
 
@@ -49,7 +52,10 @@ def select_backward(b: Builder, grad: View, sizes: Sequence[Any], dim: int, posi
     start = b.size(position)
     if not at_least(start, index(0)):
         start = start + b.size(sizes[dim])
-    return _inside(b, grad, sizes, (dim, start, start + 1), lambda where: (*where[:dim], *where[dim + 1 :]))
+    return _inside(
+        b, grad, sizes, lambda where: [(where[dim], start, start + 1)],
+        lambda where: (*where[:dim], *where[dim + 1 :]),
+    )  # fmt: skip
 
 
 @lowering(
@@ -63,17 +69,33 @@ def select_backward(b: Builder, grad: View, sizes: Sequence[Any], dim: int, posi
         before=lambda draw: call(draw(2, 7), [4, 7], 0, -100, 2, 1),
         all_before=lambda draw: call(draw(0, 7), [4, 7], 0, -100, -50, 1),
         behind=lambda draw: call(draw(4, 0), [4, 7], 1, 100, 200, 1),
+        steps=lambda draw: call(draw(4, 3), [4, 9], 1, 2, 9, 3),
+        steps_from_one=lambda draw: call(draw(4, 5), [9, 5], 0, 1, 9223372036854775807, 2),
+        steps_not_to_the_end=lambda draw: call(draw(3, 5), [11, 5], 0, 3, 10, 3),
+        steps_before_start=lambda draw: call(draw(2, 2), [9, 2], 0, 5, 9, 2),
+        steps_from_the_end=lambda draw: call(draw(4, 2, dtype=torch.bfloat16), [4, 9], -1, -4, -1, 2),
+        steps_to_none=lambda draw: call(draw(4, 0), [4, 9], 1, 9, 9, 2),
     ),
 )
 def slice_backward(
     b: Builder, grad: View, sizes: Sequence[Any], dim: int, start: Any, end: Any, step: Any
 ) -> View:
-    """``grad`` from ``start`` on along ``dim``, 0 elsewhere. LoweringError for a step other than 1."""
-    if step != 1:
-        raise LoweringError("a slice with a step: its gradient is strided")
+    """``grad`` at every ``step``-th place from ``start`` on along ``dim``, 0 elsewhere."""
     dim %= len(sizes)
     first = first_index(b, start, b.size(sizes[dim]))  # may be before the beginning: x[-100:]
-    return _inside(
-        b, grad, sizes, (dim, first, first + grad.shape[dim]),
-        lambda where: (*where[:dim], where[dim] - first, *where[dim + 1 :]),
-    )  # fmt: skip
+    pace, count = b.size(step), grad.shape[dim]
+    # so many steps fit before the start: with them no numerator is negative
+    earlier = floordiv(first + pace - 1, pace)
+
+    def place(where: tuple[IndexExpr, ...]) -> tuple[IndexExpr, ...]:
+        shifted = where[dim] - first + earlier * pace
+        return (*where[:dim], floordiv(shifted, pace) - earlier, *where[dim + 1 :])
+
+    def inside(where: tuple[IndexExpr, ...]) -> list[Bound]:
+        at = where[dim]
+        bounds: list[Bound] = [(at, first, first + (count - 1) * pace + 1)]
+        if pace != ONE:
+            bounds.append((mod(at - first + earlier * pace, pace), ZERO, ONE))
+        return bounds
+
+    return _inside(b, grad, sizes, inside, place)
