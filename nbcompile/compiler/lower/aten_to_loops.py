@@ -210,7 +210,10 @@ def _as_traced(builder: Builder, fake: Any, made: Any) -> Any:
 
 def _check_own_places(node: fx.Node, fake: Any) -> None:
     """LoweringError for a result that is no view, traced with strides by which its elements share memory:
-    torch 2.11 says so of a scatter into an expanded tensor, and its elements are not the same numbers."""
+    torch 2.11 says so of a scatter into an expanded tensor, and its elements are not the same numbers. (The
+    storage of a view need not be its argument's: of equal nodes one is kept, with the views of all.)"""
+    if node.target.is_view:  # type: ignore[union-attr]
+        return
     for item in fake if isinstance(fake, tuple | list) else (fake,):
         if not isinstance(item, torch.Tensor) or item.layout != torch.strided or not shares_elements(item):
             continue

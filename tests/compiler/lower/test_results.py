@@ -283,3 +283,19 @@ def test_why_an_input_cannot_be_overwritten_is_said() -> None:
     x = torch.ones(3, dtype=torch.complex64)
     assert torch.equal(run(x), torch.full((3,), 2, dtype=torch.complex64))
     assert "changes its argument self in place, and no native loops for complex64" in str(run.eager_reason)
+
+
+def test_equal_nodes_of_which_views_of_several_sizes_are_made() -> None:
+    """Of equal nodes AOTAutograd keeps one: the second view was traced as one of another storage."""
+
+    def masked(x: Tensor, w: Tensor) -> Tensor:
+        y = x * w
+        for many in (4, 1):
+            mask = x.new_ones(2, 3).tril().flip([0])[None, :, None, :].expand(2, 2, many, 3)
+            y = torch.where(mask.bool(), y, 0.0).sin()
+        return y
+
+    x, w = torch.randn(2, 2, 4, 3), torch.randn(2, 2, 4, 3, requires_grad=True)
+    compiled = nbcompile.compile(masked, options={"cache": False, "verify": True})
+    torch.testing.assert_close(compiled(x, w), masked(x, w))
+    assert compiled.ran_compiled, compiled.eager_reason
