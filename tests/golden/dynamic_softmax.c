@@ -20,17 +20,18 @@ void k0_mul_softmax(const float *x, float *_softmax, long s77, long s27) {
       const float t_2 = x[i*s27 + j] * t;
       max = t_2 > max || t_2 != t_2 ? t_2 : max;
     }
-    float sum = 0;
+    double sum = 0;
     #pragma omp simd reduction(+:sum)
     for (long j = 0; j < s27; j++) {
       const float mul = x[i*s27 + j] * t;
       sum += expf((mul - max));
     }
+    const float sum_row = (float)(sum);
     #pragma omp simd
     for (long j = 0; j < s27; j++) {
       const float mul_2 = x[i*s27 + j] * t;
       const float exp_ = expf((mul_2 - max));
-      _softmax[i*s27 + j] = exp_ / sum;
+      _softmax[i*s27 + j] = exp_ / sum_row;
     }
   }
 }

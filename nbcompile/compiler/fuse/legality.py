@@ -219,6 +219,11 @@ def _schedule(group: Group, uses: Uses) -> Group | Refusal:
     }
     refusal: Refusal | None = None
     for inner, split in _schedules(group, reduced, uses):
+        if uses.limits.split_alone and not _fit_a_stack(group, reduced, split):
+            refusal = refusal or Refusal(
+                "different-axes", "they reduce over different axes, and the results are too many to keep"
+            )
+            continue
         candidate = replace(group, nest=Nest(group.nest.axes, inner), split=split)
         problem = _check_roots(candidate, reduced, uses) or _check_edges(candidate, uses)
         if problem is None:
@@ -272,6 +277,17 @@ def _schedules(
         if outer:
             split_all.append((frozenset(axes) - outer, everything))
     yield from split_all + row_like if _prefer_split(group, reduced, uses.limits) else row_like + split_all
+
+
+def _fit_a_stack(group: Group, reduced: Mapping[str, frozenset[Axis]], split: frozenset[str]) -> bool:
+    """Whether each thread can have results of its own of these reductions: they are arrays on its stack."""
+    points = 0
+    for name in split:
+        kept = [axis for axis in group.nest.axes if axis not in reduced[name]]
+        if any(axis.extent.constant is None for axis in kept):
+            return False  # of any size, whatever it was when the graph was captured
+        points += _points(kept) if kept else 0
+    return points * 8 <= SPLIT_KEPT_BYTES
 
 
 def _leading(axes: tuple[Axis, ...], allowed: frozenset[Axis]) -> frozenset[Axis]:

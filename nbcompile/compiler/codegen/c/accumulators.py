@@ -10,7 +10,7 @@ import torch
 from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES, SHORT, constant
 from nbcompile.compiler.kernel_ir.values import Reduction
 
-LONG_ROW = 256  # float32 sums of more elements than this accumulate in double
+LONG_ROW = 256  # float32 sums of more elements than this, or of who knows how many, accumulate in double
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,13 @@ NAN_REDUCTIONS = {
 """Declarations of maximum and minimum that let NaN win, for OpenMP."""
 
 
-def accumulator(item: Reduction, name: str, count: int, output: torch.dtype) -> Accumulator:
-    """The accumulator of ``item``; ``count`` is how many values it folds (a hint)."""
+def accumulator(item: Reduction, name: str, count: int | None, output: torch.dtype) -> Accumulator:
+    """The accumulator of ``item``; ``count`` is how many values it folds; None: any number, however few they
+    were when the graph was captured."""
     dtype, kind = item.value.dtype, item.kind
     ctype = REGISTER_TYPES[dtype]
     if kind in ("sum", "mean", "prod"):
-        if dtype == torch.float32 and (count > LONG_ROW or item.split):
+        if dtype == torch.float32 and (count is None or count > LONG_ROW):
             ctype = "double"
         elif not dtype.is_floating_point and not output.is_floating_point and output != torch.bool:
             ctype = REGISTER_TYPES[output]

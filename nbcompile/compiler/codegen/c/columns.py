@@ -100,7 +100,7 @@ def _pass(nests: Nests, level: int, scope: Scope, tile: _Tile, count: IndexExpr)
     if not (stores or reductions or split):
         return scope
     scope = _per_column(nests, nests.pass_roots(level), scope, tile)
-    accumulators = [nests.accumulator(item, count.hint()) for item in reductions]
+    accumulators = [nests.accumulator(item, count.constant) for item in reductions]
     for acc in accumulators:
         tile.array(acc.type, acc.name, acc.item.loop.id)
         start = f"for (long {lane} = 0; {lane} < {tile.width}; {lane}++) {acc.name}[{lane}] = {acc.start};"

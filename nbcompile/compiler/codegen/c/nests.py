@@ -85,7 +85,7 @@ class Nests(KernelPrinter):
         for item in values.reductions:
             self.levels.setdefault(item.output, self.level(item.value))
         self.split = {
-            item.output: self.accumulator(item, 1 << 30) for item in values.reductions if item.split
+            item.output: self.accumulator(item, None) for item in values.reductions if item.split
         }
         self.split_kept = {output: self.buffers[output].numel() for output in self.split}
 
@@ -164,8 +164,8 @@ class Nests(KernelPrinter):
         target = REGISTER_TYPES[dtype]
         return Expression(text if acc.type == target else f"({target}){text}", dtype)
 
-    def accumulator(self, item: Reduction, count: int) -> Accumulator:
-        """The accumulator of a reduction of about ``count`` values, its C name taken."""
+    def accumulator(self, item: Reduction, count: int | None) -> Accumulator:
+        """The accumulator of a reduction of ``count`` values (None: not known here), its C name taken."""
         return accumulator(item, self.fresh(item.output), count, self.buffers[item.output].dtype)
 
     def is_array(self, acc: Accumulator) -> bool:

@@ -79,7 +79,7 @@ def _pass(nests: Nests, level: int, scope: Scope, buffers: RowBuffers) -> Scope:
     read = ((number, buffers.names[number]) for number in buffers.read.get(level, ()))
     reuse = {number: Expression(f"{row.text}[{lanes.element}]", row.dtype) for number, row in read}
     scope = nests.hoist(roots, frozenset(inner), {**scope, **reuse})
-    accumulators = [nests.accumulator(item, count.hint()) for item in reductions]
+    accumulators = [nests.accumulator(item, count.constant) for item in reductions]
     for acc in accumulators:
         nests.out.add(f"{acc.type} {acc.name} = {acc.start};", [acc.item.loop.id])
         if acc.result != acc.name:

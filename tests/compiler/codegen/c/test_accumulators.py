@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -55,4 +56,37 @@ def test_reductions(expression: str, interpret: bool) -> None:
     run = nbcompile.compile(reduced, options={"cache": False, "verify": True, "interpret": interpret})
     for kind, got, wanted in zip([kind for kind in kinds for _ in range(3)], run(x, y), reduced(x, y)):
         torch.testing.assert_close(got, wanted, msg=kind)
+    assert run.ran_compiled, run.eager_reason
+
+
+def sums_of_rows_and_columns(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    added = x.sin()
+    return added.sum(0), (added * w).sum((0, 1)), added * 2
+
+
+@pytest.mark.parametrize("dynamic", (False, True))
+def test_what_each_thread_sums_for_itself_has_room_on_its_stack(dynamic: bool) -> None:
+    """Sums that follow the rows of others are arrays on a thread's stack: never large ones, nor ones whose
+    size is known when they run only."""
+    run = nbcompile.compile(sums_of_rows_and_columns, dynamic=dynamic, options={"cache": False})
+    for rows in (8, 16, 9000) if dynamic else (9000,):
+        x, w = torch.randn(2, rows, 256), torch.randn(2, rows, 256)
+        wanted = sums_of_rows_and_columns(x.double(), w.double())
+        for got, value in zip(run(x, w), wanted):
+            torch.testing.assert_close(got.double(), value, rtol=1e-5, atol=1e-3)
+    assert run.ran_compiled, run.eager_reason
+    arrays = [
+        size for kernel in run.compilation.kernels
+        for size in re.findall(r"^  (?:double|float) \w+\[(.+)\];", kernel.sources["c"], re.MULTILINE)
+    ]  # fmt: skip
+    assert all(size.isdecimal() and int(size) <= 1 << 17 for size in arrays), arrays
+
+
+@pytest.mark.parametrize("dim", (0, 1, None))
+def test_a_sum_of_more_than_there_were_at_first_is_as_exact(dim: int | None) -> None:
+    run = nbcompile.compile(lambda x: x.sin().sum(dim), dynamic=True, options={"cache": False})
+    for many in (6, 500_000):
+        x = torch.rand((many, 4) if dim == 0 else (4, many))
+        exact = x.double().sin().sum(dim)
+        assert float(((run(x) - exact) / exact).abs().max()) < 3e-7
     assert run.ran_compiled, run.eager_reason
