@@ -15,6 +15,7 @@ from nbcompile.compiler.fuse.alignment import (
 )
 from nbcompile.compiler.fuse.cost import is_expensive, many_loads, touched
 from nbcompile.compiler.fuse.limits import CPU_LIMITS, Limits
+from nbcompile.compiler.fuse.own_sums import KEPT_BYTES, fit_a_stack
 from nbcompile.compiler.fuse.recompute import repeats, times_over
 from nbcompile.compiler.fuse.scans import counts_up, scanning
 from nbcompile.compiler.fuse.storage import why_not_in_place
@@ -25,7 +26,6 @@ from nbcompile.compiler.loop_ir.lanes import Access, heavy_lanes, strides_of
 from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, hint_product
 from nbcompile.compiler.loop_ir.substitution import substitute
 
-SPLIT_KEPT_BYTES = 1 << 20
 MANY_BUFFERS = 64
 MANY_LOOPS = 160  # a kernel nobody reads, and a merge that has to look at every loop again
 COST = frozenset({"recompute", "few-rows", "other-order", "too-many-loops", "overwritten"})
@@ -219,10 +219,7 @@ def _schedule(group: Group, uses: Uses) -> Group | Refusal:
     }
     refusal: Refusal | None = None
     for inner, split in _schedules(group, reduced, uses):
-        if uses.limits.split_alone and not _fit_a_stack(group, reduced, split):
-            refusal = refusal or Refusal(
-                "different-axes", "they reduce over different axes, and the results are too many to keep"
-            )
+        if uses.limits.split_alone and not fit_a_stack(group, reduced, split):
             continue
         candidate = replace(group, nest=Nest(group.nest.axes, inner), split=split)
         problem = _check_roots(candidate, reduced, uses) or _check_edges(candidate, uses)
@@ -279,17 +276,6 @@ def _schedules(
     yield from split_all + row_like if _prefer_split(group, reduced, uses.limits) else row_like + split_all
 
 
-def _fit_a_stack(group: Group, reduced: Mapping[str, frozenset[Axis]], split: frozenset[str]) -> bool:
-    """Whether each thread can have results of its own of these reductions: they are arrays on its stack."""
-    points = 0
-    for name in split:
-        kept = [axis for axis in group.nest.axes if axis not in reduced[name]]
-        if any(axis.extent.constant is None for axis in kept):
-            return False  # of any size, whatever it was when the graph was captured
-        points += _points(kept) if kept else 0
-    return points * 8 <= SPLIT_KEPT_BYTES
-
-
 def _leading(axes: tuple[Axis, ...], allowed: frozenset[Axis]) -> frozenset[Axis]:
     """The first axes that are all ``allowed``, as few as give enough rows."""
     chosen: list[Axis] = []
@@ -310,7 +296,7 @@ def _prefer_split(group: Group, reduced: Mapping[str, frozenset[Axis]], limits: 
         last = axes[-1] if axes else None
         if last not in reduced[name] and axes and axes[0] in reduced[name]:
             over = _points(reduced[name])
-            return _points(kept) * 8 <= SPLIT_KEPT_BYTES and over >= 64
+            return _points(kept) * 8 <= KEPT_BYTES and over >= 64
     return False
 
 
