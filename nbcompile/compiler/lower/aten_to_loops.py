@@ -326,7 +326,8 @@ class _Outputs:
             if value is None or isinstance(value, IndexExpr | int | float | bool):
                 return value
             raise LoweringError(f"the graph returns {value!r}")
-        if item.meta["val"].is_conj() or item.meta["val"].is_neg():
+        # ours is conjugated in its memory; backward's operators read numbers, not how they are kept
+        if item.meta["val"].is_neg() or (item.meta["val"].is_conj() and not saved):
             raise LoweringError(f"the memory of {item.name} is not what it holds (Tensor.resolve_conj)")
         if not saved:
             self._check_places(item, value)

@@ -299,3 +299,18 @@ def test_equal_nodes_of_which_views_of_several_sizes_are_made() -> None:
     compiled = nbcompile.compile(masked, options={"cache": False, "verify": True})
     torch.testing.assert_close(compiled(x, w), masked(x, w))
     assert compiled.ran_compiled, compiled.eager_reason
+
+
+def test_conjugates_that_backward_reads() -> None:
+    """Rotary embeddings by complex numbers."""
+
+    def rotated(x: Tensor, angles: Tensor) -> Tensor:
+        turns = torch.polar(torch.ones_like(angles), angles)
+        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+        return torch.view_as_real(pairs * turns).flatten(-2).sin()
+
+    x, angles = torch.randn(2, 4, 12, 8, requires_grad=True), torch.randn(12, 4, requires_grad=True)
+    compiled = nbcompile.compile(rotated, options={"cache": False, "verify": True})
+    found = [torch.autograd.grad(run(x, angles).square().sum(), (x, angles)) for run in (rotated, compiled)]
+    torch.testing.assert_close(*found)
+    assert compiled.ran_compiled, compiled.eager_reason
