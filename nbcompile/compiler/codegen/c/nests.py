@@ -84,9 +84,7 @@ class Nests(KernelPrinter):
         self.levels: dict[str, int] = {}
         for item in values.reductions:
             self.levels.setdefault(item.output, self.level(item.value))
-        self.split = {
-            item.output: self.accumulator(item, None) for item in values.reductions if item.split
-        }
+        self.split = {item.output: self.accumulator(item, None) for item in values.reductions if item.split}
         self.split_kept = {output: self.buffers[output].numel() for output in self.split}
 
     # -- the function ------------------------------------------------------------------------------
