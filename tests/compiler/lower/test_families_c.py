@@ -219,7 +219,6 @@ LEFT: dict[str, tuple[Any, tuple[Any, ...], str]] = {
     "mask-values": (aten.index_put.default, (X, [MASK], torch.zeros(12)), "mask"),
     "many-pieces": (aten.cat.default, ([X[:1] for _ in range(17)],), "17 tensors"),
     "bits": (aten.view.dtype, (X, torch.int32), "bits"),
-    "absolute-offset": (aten.as_strided.default, (X[1:], [3, 2], [6, 1], 8), "storage"),
     "gaps": (aten.as_strided.default, (X[:, ::2], [3, 2], [6, 2]), "gaps"),
     "beyond": (aten.as_strided.default, (X[:2], [3, 6], [6, 1]), "outside"),
     "frequency": (
@@ -227,7 +226,7 @@ LEFT: dict[str, tuple[Any, tuple[Any, ...], str]] = {
         (X, torch.tensor([1, 1, 0, 1]), 3, -1, True),
         "frequency",
     ),
-    "complex": (aten.view_as_real.default, (torch.complex(X, X),), "no lowering"),
+    "complex": (aten.polar.default, (X, X), "no lowering"),
 }
 
 

@@ -28,3 +28,12 @@ def test_half_of_a_flattened_input(dtype: torch.dtype, dynamic: bool) -> None:
     assert torch.equal(found, expected)
     assert found.storage_offset() == expected.storage_offset() == 24
     assert torch._C._is_alias_of(found, x)
+
+
+def test_a_place_in_the_storage_of_an_input() -> None:
+    torch._dynamo.reset()
+    x = torch.randn(4, 6)[1:]
+    run = nbcompile.compile(lambda x: x.as_strided([3, 2], [6, 1], 8), options={"cache": False})
+    found, expected = run(x), x.as_strided([3, 2], [6, 1], 8)
+    assert torch.equal(found, expected) and found.storage_offset() == 8
+    assert torch._C._is_alias_of(found, x)
