@@ -75,7 +75,12 @@ function Breaks({ state, breaks }: { state: State; breaks: readonly GraphBreak[]
   );
 }
 
-const eagerLines = (state: State) => state.data.record.lines.filter((line) => line.fate === 'eager');
+/** Those that are told as graph breaks are not told twice. */
+function eagerLines(state: State) {
+  const { lines, breaks } = state.data.record;
+  const told = new Set(breaks.map((each) => cellLine(each.spans)));
+  return lines.filter((line) => line.fate === 'eager' && !told.has(line.line));
+}
 
 /** Lines that Python ran although they may hold tensor work. */
 function Eagerly({ state }: { state: State }) {

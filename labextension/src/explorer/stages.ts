@@ -12,13 +12,14 @@ export function graphsOf(record: Compilation, stages: readonly Stage[]): Graph[]
   return record.graphs.filter((graph) => stages.includes(graph.stage));
 }
 
-/** What a tab calls a graph: its stage, with the capture and the direction where there are several. */
+/** What a tab calls a graph: its stage, with the capture and the direction where there are several, and which it is of the graphs within one. */
 export function graphTitle(record: Compilation, graph: Graph): string {
   const [capture, ...rest] = graph.id.split('.');
   const several = new Set(record.graphs.map((each) => each.id.split('.')[0])).size > 1;
   const trains = record.graphs.some((each) => each.stage === 'backward');
   const below = graph.stage === 'loops' || graph.stage === 'fused';
-  const direction = below && trains ? (rest.includes('bw') ? 'bw ' : 'fw ') : '';
+  const direction = below && trains ? (rest.includes('bw') ? 'bw' : 'fw') : '';
   const name = (below && rest[rest.length - 1]) || TITLES[graph.stage]; // two texts of one stage differ in their ids
-  return `${several ? `${capture} ` : ''}${direction}${name}`;
+  const within = rest.slice(1, below ? -1 : undefined).join('.');
+  return [several && capture, direction, within, name].filter(Boolean).join(' ');
 }

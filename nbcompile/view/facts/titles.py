@@ -12,7 +12,8 @@ STAGE_TITLE = {
 
 
 def graph_title(compilation: Compilation, graph: Graph) -> str:
-    """``Backward fused program``, or ``g1 FX graph`` where several graphs were captured."""
+    """``Backward fused program``, ``g1 FX graph`` where several were captured, ``true fused program`` of a
+    graph within one."""
     several = len({g.id.split(".")[0] for g in compilation.graphs}) > 1
     parent = ""
     if graph.stage in ("loops", "fused"):
@@ -21,6 +22,8 @@ def graph_title(compilation: Compilation, graph: Graph) -> str:
         parent = next((known[part] for part in parts if part in known), "")
         if parent and not any(part == "bw" for g in compilation.graphs for part in g.id.split(".")):
             parent = ""
-    words = [graph.id.split(".")[0] if several else "", parent, STAGE_TITLE.get(graph.stage, graph.stage)]
+    within = graph.id.split(".")[2 : -1 if graph.stage in ("loops", "fused") else None]
+    capture = graph.id.split(".")[0] if several else ""
+    words = [capture, parent, *within, STAGE_TITLE.get(graph.stage, graph.stage)]
     text = clip(" ".join(word for word in words if word), 60)
     return text[:1].upper() + text[1:] if not several else text
