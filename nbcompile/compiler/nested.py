@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -13,10 +14,11 @@ from nbcompile.compiler.capture.graph_record import record_nodes
 from nbcompile.compiler.in_aten import in_aten, restride
 from nbcompile.compiler.stages import AtenGraph, CompiledModule
 from nbcompile.errors import NbcompileError
-from nbcompile.options import Options
+from nbcompile.options import REPLAY_MODES, Options
 from nbcompile.record.compilation import Graph
 from nbcompile.record.recorder import Recorder
 
+AS_CALLED = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 TRACED_AGAIN = frozenset({"flex_attention", "flex_attention_backward"})
 """Higher-order operators that go on to transform what they are given (vmap): that stays a graph."""
 
@@ -43,6 +45,8 @@ def _callable(
 ) -> Callable[..., Any]:  # fmt: skip
     inputs = [node.meta.get("val") for node in body.graph.find_nodes(op="placeholder")]
     why = _why_not(aten, name, inputs)
+    if options.mode in REPLAY_MODES:  # what calls it decides what runs, and how often
+        options = replace(options, mode=AS_CALLED[options.mode])
     within = _recorded(aten, name, body, recorder)
     if not why:
         try:

@@ -95,6 +95,8 @@ def _obstacle(aten: AtenGraph, source: KernelSource, chip: Target) -> str:
                 if isinstance(value, torch.Tensor) and value.device.type == "cpu":
                     return f"its result {item.name} is on the CPU."
         elif node.op == "call_function":
+            if isinstance(node.target, torch._ops.HigherOrderOperator):
+                return f"{node.target} decides on the CPU what runs."
             tags = set(getattr(node.target, "tags", ()))
             if tags & {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}:
                 return f"what {node.target} returns depends on data, which the CPU waits for."

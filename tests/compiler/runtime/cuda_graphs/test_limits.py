@@ -226,6 +226,10 @@ def _data_dependent(graph: fx.Graph, nodes: list[fx.Node]) -> None:
     graph.call_function(torch.ops.aten.nonzero.default, (nodes[0],))
 
 
+def _branches(graph: fx.Graph, nodes: list[fx.Node]) -> None:
+    graph.call_function(torch.ops.higher_order.cond, (nodes[0], None, None, ()))
+
+
 def _item(graph: fx.Graph, nodes: list[fx.Node]) -> None:
     graph.call_function(torch.ops.aten._local_scalar_dense.default, (nodes[0],))
 
@@ -243,7 +247,8 @@ def _cpu_written(graph: fx.Graph, nodes: list[fx.Node]) -> None:
 
 @pytest.mark.parametrize(
     ("change", "word"),
-    [(_data_dependent, "depends on data"), (_item, "depends on data"), (_to_cpu, "on the CPU"),
+    [(_data_dependent, "depends on data"), (_item, "depends on data"),
+     (_branches, "decides on the CPU"), (_to_cpu, "on the CPU"),
      (_cpu_written, "overwritten")],
 )  # fmt: skip
 def test_what_is_never_replayed_says_why(change: Any, word: str) -> None:
