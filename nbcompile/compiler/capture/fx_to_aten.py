@@ -66,7 +66,7 @@ def _in_place(rewrite: Callable[[fx.GraphModule], object]) -> Callable[[fx.Graph
 
 
 def _flex_attention(module: fx.GraphModule, setting: passes.Setting) -> fx.GraphModule:
-    said = flex_attention.write_out(module)
+    said = flex_attention.write_out(module, decompositions(setting.options))
     setting.said.extend(said)
     setting.recorder.extend(said)
     return module

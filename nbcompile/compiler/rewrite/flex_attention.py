@@ -9,7 +9,7 @@ in memory then, as in eager mode.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -18,7 +18,6 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from nbcompile.compiler.capture.decompositions import core_table
 from nbcompile.compiler.rewrite.new_nodes import fake_mode, fake_tensors, set_result
 from nbcompile.compiler.stages import STEP_OF
 from nbcompile.units import bytes_text
@@ -26,13 +25,14 @@ from nbcompile.units import bytes_text
 NAMES = ("flex_attention", "flex_attention_backward")
 
 
-def write_out(module: fx.GraphModule) -> list[str]:
-    """Put the steps of each FlexAttention of a graph in its place. Returns a sentence for each."""
+def write_out(module: fx.GraphModule, table: Mapping[Any, Any]) -> list[str]:
+    """Put the steps of each FlexAttention of a graph in its place, in operators that the decompositions of
+    ``table`` leave. Returns a sentence for each."""
     nodes = [node for node in module.graph.nodes if _is_flex(node)]
     said = []
     for node in nodes:
         said.append(f"{node.name} is written out, {_size(node)} of scores in memory")
-        _write_out(module, node)
+        _write_out(module, node, table)
     if nodes:
         module.graph.eliminate_dead_code()
         module.graph.lint()
@@ -50,7 +50,7 @@ def _size(node: fx.Node) -> str:
     return bytes_text(math.prod(int(n) for n in (*query.shape[:3], key.shape[2])) * wide)
 
 
-def _write_out(module: fx.GraphModule, node: fx.Node) -> None:
+def _write_out(module: fx.GraphModule, node: fx.Node, table: Mapping[Any, Any]) -> None:
     graph = module.graph
     flat, spec = tree_flatten((node.args, node.kwargs))
     places = [n for n, item in enumerate(flat) if isinstance(item, fx.Node) and not _is_body(module, item)]
@@ -68,7 +68,7 @@ def _write_out(module: fx.GraphModule, node: fx.Node) -> None:
     given = [flat[place] for place in places]
     fakes = [item.meta["val"] for item in given]
     with fake_tensors(fake_mode(graph)):
-        traced = make_fx(torch.func.functionalize(steps), decomposition_table=core_table())(*fakes)
+        traced = make_fx(torch.func.functionalize(steps), decomposition_table=table)(*fakes)
     results = _spliced(module, traced, given, node)
     _, result_spec = tree_flatten(node.meta["val"])
     made = tree_unflatten(results, result_spec)
