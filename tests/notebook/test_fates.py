@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from nbcompile.errors import CellError
-from nbcompile.record.compilation import Compilation
+from nbcompile.record.compilation import Compilation, Graph
 from nbcompile.record.provenance import Links
 from nbcompile.view.facts.cell_lines import cell_lines
-from nbcompile.view.facts.facts import facts
+from nbcompile.view.facts.facts import facts, verdict
 from nbcompile.view.html.fragment import to_html
 from nbcompile.view.text import to_text
 from tests.notebook.conftest import Notebook
@@ -97,3 +97,19 @@ def test_a_break_in_a_function_of_the_cell_is_marked_within_it(notebook: Noteboo
     links = Links(record)
     rows = {row.number: row for row in cell_lines(record, facts(record, links).calls, links)}
     assert rows[3].fate == "break" and rows[5].fate == "fused" and rows[4].fate == "fused"
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_the_headline_says_that_nothing_was_compiled(notebook: Notebook) -> None:
+    """Without a C compiler there is nothing to say of how long it took to compile."""
+    record = recorded(notebook, "", "y = x * 2")
+    assert verdict(record).text.startswith("ran eager: our compiler could not compile it: ToolchainError")
+    assert verdict(record).tone == "bad"
+
+
+def test_the_headline_says_that_a_graph_was_left_out() -> None:
+    graphs = tuple(Graph(f"g{n}.fx", "fx", "") for n in range(2))
+    notes = ("line 3: graph g1.fw runs eagerly: our compiler could not compile it: LoweringError: no",)
+    record = Compilation("1", graphs=(*graphs, Graph("g0.fw.fused", "fused", "")), notes=notes)
+    assert verdict(record).text.endswith("not timed; 1 graph ran eagerly")
+    assert "LoweringError" in verdict(record).detail

@@ -6,6 +6,7 @@ Everything is computed from the record; strings in here are still untrusted and 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -271,6 +272,9 @@ def verdict(compilation: Compilation) -> Verdict:
     if not compilation.kernels and not compilation.graphs:
         why = compilation.notes[0] if compilation.notes else "nothing was captured"
         return Verdict(f"ran eager: {clip(why, 160)}", "bad" if compilation.notes else "none")
+    left = _left_to_eager(compilation)
+    if left and not compilation.of_stage("fused"):
+        return Verdict(clip(ran_eager(left[0]), 171), "bad")
     if compilation.execution != "compiled":
         return _elsewhere(compilation)
     mine, theirs = (ours.median if ours else None), (eager.median if eager else None)
@@ -280,10 +284,20 @@ def verdict(compilation: Compilation) -> Verdict:
         return _compare(ours, eager, theirs / mine)
     if mine:
         return Verdict(f"{seconds_text(mine)} a call; eager was not timed", "none")
-    if compilation.from_cache:
-        seconds = seconds_text(compilation.compile_seconds)
-        return Verdict(f"compiled in {seconds}, kernels from the cache, not timed", "none")
-    return Verdict(f"compiled in {seconds_text(compilation.compile_seconds)}, not timed", "none")
+    cached = ", kernels from the cache" if compilation.from_cache else ""
+    compiled = f"compiled in {seconds_text(compilation.compile_seconds)}{cached}, not timed"
+    if left:
+        return Verdict(f"{compiled}; {count_text(len(left), 'graph')} ran eagerly", "bad", clip(left[0], 160))
+    return Verdict(compiled, "none")
+
+
+_RUNS_EAGERLY = re.compile(r"graph g\d+(?:\.\w+)? runs eagerly: (.*)")
+
+
+def _left_to_eager(compilation: Compilation) -> list[str]:
+    """Why graphs that our compiler was given ran in eager mode, a reason each."""
+    found = (_RUNS_EAGERLY.search(note) for note in compilation.notes)
+    return [match[1] for match in found if match]
 
 
 def _elsewhere(compilation: Compilation) -> Verdict:
