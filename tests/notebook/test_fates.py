@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 from pathlib import Path
 
@@ -113,3 +114,5 @@ def test_the_headline_says_that_a_graph_was_left_out() -> None:
     record = Compilation("1", graphs=(*graphs, Graph("g0.fw.fused", "fused", "")), notes=notes)
     assert verdict(record).text.endswith("not timed; 1 graph ran eagerly")
     assert "LoweringError" in verdict(record).detail
+    failed = dataclasses.replace(record, execution="interpreted")
+    assert verdict(failed).text.startswith("ran eager: our compiler could not compile it")

@@ -273,7 +273,7 @@ def verdict(compilation: Compilation) -> Verdict:
         why = compilation.notes[0] if compilation.notes else "nothing was captured"
         return Verdict(f"ran eager: {clip(why, 160)}", "bad" if compilation.notes else "none")
     left = _left_to_eager(compilation)
-    if left and not compilation.of_stage("fused"):
+    if left and (compilation.execution == "interpreted" or not compilation.of_stage("fused")):
         return Verdict(clip(ran_eager(left[0]), 171), "bad")
     if compilation.execution != "compiled":
         return _elsewhere(compilation)
