@@ -183,3 +183,16 @@ def test_a_custom_operator_that_writes_to_an_input() -> None:
     y = x.clone()
     torch.testing.assert_close(compiled(program)(x), program(y))
     assert torch.equal(x, y)
+
+
+def test_a_check_of_values_is_made_and_raises() -> None:
+    def program(x: Tensor) -> Tensor:
+        torch._assert_async((x.sum() > 0).all(), "the sum is too small")
+        return x * 2
+
+    run = compiled(program)
+    x = torch.rand(6) + 0.1
+    assert torch.equal(run(x), x * 2)
+    assert run.ran_compiled and not operators(run)["fallback"]
+    with pytest.raises(RuntimeError, match="the sum is too small"):
+        run(-x)

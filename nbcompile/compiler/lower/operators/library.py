@@ -104,3 +104,7 @@ _declare(
     "fractional_max_pool2d fractional_max_pool2d_backward fractional_max_pool3d "
     "fractional_max_pool3d_backward",
 )
+_declare(
+    "a check that the program asks for: it raises, or nothing comes of it",
+    "_assert_async _assert_async.msg _functional_assert_async.msg _assert_scalar _functional_assert_scalar",
+)
