@@ -42,18 +42,16 @@ class _Steps:
         return self.pairs[item]
 
     def parts(self, item: Any) -> tuple[Any, Any]:
-        """Real and imaginary part of an operand: nodes, or numbers; None where there is no imaginary one."""
+        """Real and imaginary part of an operand: nodes, or numbers."""
         if isinstance(item, complex):
             return item.real, item.imag
-        if not isinstance(item, fx.Node) or not _is_complex(item):
-            return item, None
+        if not isinstance(item, fx.Node):
+            return float(item), 0.0
+        if not _is_complex(item):
+            return item, 0.0
         pair = self.pair(item)
         last = _value(pair).dim() - 1
         return self(aten.select.int, pair, last, 0), self(aten.select.int, pair, last, 1)
-
-    def negative(self, item: Any) -> Any:
-        """Minus a real node or number."""
-        return self(aten.neg.default, item) if isinstance(item, fx.Node) else -item
 
     def joined(self, real: Any, imaginary: Any) -> fx.Node:
         """A pair of two real tensors, or of one and a number, laid out as the complex result is."""
@@ -165,10 +163,8 @@ def _is_able(node: fx.Node, able: Mapping[fx.Node, None]) -> bool:
         return False
     if node.target not in _FREE and not _is_static(node) and not _is_plain(node, tensors):
         return False
-    if node.target in (aten.div.Tensor, aten.div.Scalar):  # by a complex number: with care for what overflows
-        by = node.args[1]
-        if isinstance(by, complex) or _is_complex(by):
-            return False
+    if isinstance(node.kwargs.get("alpha"), complex):
+        return False
     if node.target is aten._to_copy.default and not _is_complex(node):
         return False
     # A view that is returned shows what the caller knows; a conjugate of what is made here is a number.
@@ -184,7 +180,7 @@ def _is_static(node: fx.Node) -> bool:
 
 def _is_plain(node: fx.Node, tensors: Sequence[fx.Node]) -> bool:
     """Whether nothing is broadcast or laid out anew, for which symbolic sizes would have to be at hand."""
-    if node.target in (aten.sum.dim_IntList, aten.mean.dim):
+    if node.target is aten.sum.dim_IntList:
         return True
     return _value(node).is_contiguous() and all(_value(item).shape == _value(node).shape for item in tensors)
 
@@ -220,13 +216,27 @@ def _last_input(graph: fx.Graph) -> fx.Node:
 # -- one operator at a time ------------------------------------------------------------------------------
 
 
+# As in eager mode a real operand has an imaginary part of 0, also where that makes NaN of infinity; and a
+# difference is a sum with ``-alpha`` times the other, also in the sign of nothing.
+
+
 def _mul(s: _Steps, a: Any, b: Any) -> fx.Node:
-    (ar, ai), (br, bi) = s.parts(a), s.parts(b)
-    if bi is None or ai is None:
-        real, imaginary, other = (ar, ai, br) if bi is None else (br, bi, ar)
-        return s.joined(_times(s, real, other), _times(s, imaginary, other))
-    real = s(aten.sub.Tensor, _times(s, ar, br), _times(s, ai, bi))
-    return s.joined(real, s(aten.add.Tensor, _times(s, ar, bi), _times(s, ai, br)))
+    return s.joined(*_product(s, s.parts(a), s.parts(b)))
+
+
+def _product(s: _Steps, a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
+    (ar, ai), (br, bi) = a, b
+    real = _added(s, aten.sub.Tensor, _times(s, ar, br), _times(s, ai, bi))
+    return real, _added(s, aten.add.Tensor, _times(s, ar, bi), _times(s, ai, br))
+
+
+def _added(s: _Steps, sign: Any, a: Any, b: Any) -> Any:
+    """The sum or difference of real nodes or numbers."""
+    if isinstance(a, fx.Node):
+        return s(sign, a, b)
+    if isinstance(b, fx.Node):  # of addition either may come first
+        return s(sign, b, a) if sign is aten.add.Tensor else s(sign, s(aten.full_like.default, b, a), b)
+    return a + b if sign is aten.add.Tensor else a - b
 
 
 def _times(s: _Steps, a: Any, b: Any) -> Any:
@@ -235,11 +245,6 @@ def _times(s: _Steps, a: Any, b: Any) -> Any:
         return a * b
     first, second = (a, b) if isinstance(a, fx.Node) else (b, a)
     return s(aten.mul.Tensor, first, second)
-
-
-def _over(s: _Steps, a: Any, b: Any) -> fx.Node:
-    """A complex number divided by a real one."""
-    return s.joined(*(s(aten.div.Tensor, part, b) for part in s.parts(a)))
 
 
 def _sign(s: _Steps, x: fx.Node) -> fx.Node:
@@ -264,20 +269,18 @@ def _cloned(s: _Steps, x: fx.Node, *, memory_format: Any = None) -> fx.Node:
     return s(aten.clone.default, s.pair(x), **kept)
 
 
-def _sum(sign: Any) -> Rule:
+def _sum(sign: int) -> Rule:
     def rule(s: _Steps, a: Any, b: Any, *, alpha: Any = 1) -> fx.Node:
-        (ar, ai), (br, bi) = s.parts(a), s.parts(b)
-        real = s(sign, ar, br, alpha=alpha)
-        if bi is None:
-            imaginary = ai
-        elif ai is None:
-            scaled = bi if alpha == 1 else _times(s, bi, alpha)
-            imaginary = s.negative(scaled) if sign is aten.sub.Tensor else scaled
-        else:
-            imaginary = s(sign, ai, bi, alpha=alpha)
-        return s.joined(real, imaginary)
+        scaled = _product(s, (float(sign * alpha), 0.0), s.parts(b))
+        parts = zip(s.parts(a), scaled, strict=True)
+        return s.joined(*(_added(s, aten.add.Tensor, one, other) for one, other in parts))
 
     return rule
+
+
+def _negative(s: _Steps, x: fx.Node) -> fx.Node:
+    pair = s.pair(x)
+    return s(aten.sub.Tensor, s(aten.full_like.default, pair, 0.0), pair)
 
 
 def _each(target: Any) -> Rule:
@@ -287,7 +290,7 @@ def _each(target: Any) -> Rule:
 
 def _conjugate(s: _Steps, x: fx.Node) -> fx.Node:
     real, imaginary = s.parts(x)
-    return s.joined(real, s.negative(imaginary))
+    return s.joined(real, s(aten.neg.default, imaginary))
 
 
 def _abs(s: _Steps, x: fx.Node) -> fx.Node:
@@ -302,11 +305,6 @@ def _angle(s: _Steps, x: fx.Node) -> fx.Node:
 def _polar(s: _Steps, size: fx.Node, angle: fx.Node) -> fx.Node:
     real = s(aten.mul.Tensor, size, s(aten.cos.default, angle))
     return s.joined(real, s(aten.mul.Tensor, size, s(aten.sin.default, angle)))
-
-
-def _exp(s: _Steps, x: fx.Node) -> fx.Node:
-    real, imaginary = s.parts(x)
-    return _polar(s, s(aten.exp.default, real), imaginary)
 
 
 def _shape(*extra: int) -> Rule:
@@ -342,16 +340,13 @@ _RULES: dict[Any, Rule] = {
     aten.polar.default: _polar,
     aten.abs.default: _abs,
     aten.angle.default: _angle,
-    aten.exp.default: _exp,
     aten.mul.Tensor: _mul,
-    aten.add.Tensor: _sum(aten.add.Tensor),
-    aten.sub.Tensor: _sum(aten.sub.Tensor),
-    aten.neg.default: _each(aten.neg.default),
+    aten.add.Tensor: _sum(1),
+    aten.sub.Tensor: _sum(-1),
+    aten.neg.default: _negative,
     _CONJ: _conjugate,
     aten.conj_physical.default: _conjugate,
     aten.mul.Scalar: _mul,
-    aten.div.Tensor: _over,
-    aten.div.Scalar: _over,
     aten.sgn.default: _sign,
     aten._to_copy.default: _converted,
     aten.clone.default: _cloned,
@@ -365,7 +360,6 @@ _RULES: dict[Any, Rule] = {
     aten.squeeze.dim: _along,
     aten.alias.default: _each(aten.alias.default),
     aten.sum.dim_IntList: _reduced,
-    aten.mean.dim: _reduced,
 }
 _FREE = frozenset({
     aten.view_as_complex.default, aten.view_as_real.default, aten.view.default, aten._unsafe_view.default,

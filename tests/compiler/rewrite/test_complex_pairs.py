@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -38,9 +39,9 @@ NATIVE: dict[str, Case] = {
     "numbers": (lambda a: (a * (1 + 2j) + 3).abs() + (2 * a - 1j).real, (c(4, 5),)),
     "conjugate": (lambda a, b: (a * b.conj()).sum().abs(), (c(4, 5), c(4, 5))),
     "polar": (lambda a, b: torch.view_as_real(torch.polar(a.abs(), b) * torch.polar(b.abs(), a)), TWO),
-    "exp": (lambda a: (a * 1j).exp().abs() + (a + 2).angle(), (c(4, 5),)),
+    "angle": (lambda a: (a * 1j).abs() + (a + 2).angle(), (c(4, 5),)),
     "views": (lambda a: (a.t()[1:3].reshape(-1) * 2).view(2, 4)[:, None].expand(2, 3, 4).abs(), (c(4, 5),)),
-    "sums": (lambda a: (a * a).sum(0).abs() + (a * 2).mean(1, keepdim=True).abs().sum(), (c(4, 4),)),
+    "sums": (lambda a: (a * a).sum(0).abs() + (a * 2).sum(1, keepdim=True).abs().sum(), (c(4, 4),)),
     "parts": (lambda a: (-a * a).real - (a * a).imag, (c(4, 5),)),
     "double": (lambda a, b: (a * b).abs(), (c(4, 5, dtype=WIDE), c(4, 5, dtype=WIDE))),
     "mixed": (lambda a, b: (a * b).abs(), (c(4, 5), c(4, 5, dtype=WIDE))),
@@ -48,7 +49,7 @@ NATIVE: dict[str, Case] = {
     "empty": (lambda a, b: (a * b).abs(), (c(0, 5), c(0, 5))),
     "no dimensions": (lambda a, b: (a * b).abs(), (c(), c())),
 }  # fmt: skip
-PARTLY = {"times a real one", "exp", "views"}  # in whose gradients products or slices are left to ATen
+PARTLY = {"times a real one", "angle", "views"}  # in whose gradients products or slices are left to ATen
 OTHERS: dict[str, Case] = {
     "one product": (lambda a, b: a * b, (c(4, 5), c(4, 5))),
     "transposed": (lambda a, b: a * b, (c(4, 5).t(), c(4, 5).t())),
@@ -57,6 +58,7 @@ OTHERS: dict[str, Case] = {
     "conjugate given": (lambda a, b: (a * b).abs(), (c(4, 5).conj(), c(4, 5))),
     "conjugate returned": (lambda a, b: (a * b).conj(), (c(4, 5), c(4, 5))),
     "view returned": (lambda a: a.t(), (c(4, 5),)),
+    "mean": (lambda a: (a * 2).exp().mean(1).abs() / 2, (c(4, 4),)),
     "quotient": (lambda a, b: (a / b * b).abs(), (c(4, 5), c(4, 5))),
     "transform": (lambda x: torch.fft.ifft(torch.fft.fft(x) * torch.fft.fft(x)).real, (r(8, 16),)),
 }  # fmt: skip
@@ -98,17 +100,51 @@ def test_nothing_falls_back(name: str) -> None:
     assert not [node.op for node in run.compilation.fused_nodes if node.kind == "fallback"]
 
 
-def test_special_numbers() -> None:
-    inf, nan = float("inf"), float("nan")
-    a = torch.tensor([complex(inf, 1), complex(nan, 0), complex(-0.0, -0.0), 1e30 + 1e30j, 1e-30 + 1e-30j])
-    b = torch.tensor([1j, 2 + 0j, complex(-1, 0.0), 3 - 1j, complex(inf, nan)])
-    program = lambda a, b: torch.view_as_real((a * b).conj() * b)
+SPECIAL = [0.0, -0.0, 1.0, -2.5, float("inf"), -float("inf"), float("nan"), 1e38, 1e-30]
+BOTH = torch.tensor([complex(x, y) for x, y in itertools.product(SPECIAL, SPECIAL)])
+REAL = torch.tensor(SPECIAL)
+ON_SPECIAL: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "products": lambda a, b, x: a * b,
+    "by real": lambda a, b, x: a * x,
+    "of real": lambda a, b, x: x * a,
+    "by a number": lambda a, b, x: a * 2.0,
+    "by a complex number": lambda a, b, x: x * (1 + 2j) + a,
+    "sums": lambda a, b, x: a + b,
+    "with real": lambda a, b, x: x + a,
+    "differences": lambda a, b, x: a - b,
+    "from real": lambda a, b, x: x - a,
+    "less real": lambda a, b, x: torch.sub(a, x, alpha=2),
+    "from a number": lambda a, b, x: 2.0 - a,
+    "negative": lambda a, b, x: -a,
+    "conjugate": lambda a, b, x: a.conj().resolve_conj(),
+    "size": lambda a, b, x: a.abs(),
+    "angle": lambda a, b, x: a.angle(),
+    "sign": lambda a, b, x: a.sgn(),
+    "polar": lambda a, b, x: torch.polar(x, x.mT),
+    "sum": lambda a, b, x: (a + b).sum(1),
+    "made complex": lambda a, b, x: x.to(torch.complex64) + a,
+}
+
+
+@pytest.mark.parametrize("name", ON_SPECIAL)
+def test_special_numbers(name: str) -> None:
+    """Infinities, NaN and signs of nothing are those of eager mode, whose rules are its own."""
+
+    def program(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
+        made = ON_SPECIAL[name](torch.view_as_complex(a), torch.view_as_complex(b), x)
+        return torch.view_as_real(made) if made.is_complex() else made
+
+    shown = torch.view_as_real(BOTH)
+    given = shown[:, None].contiguous(), shown[None].contiguous(), REAL[None]
+    if name in ("sums", "differences", "products", "sum"):
+        given = given[0], given[1], REAL[None, :1]
     torch._dynamo.reset()
     run = nbcompile.compile(program, options={"cache": False})
-    torch.testing.assert_close(run(a, b), program(a, b), equal_nan=True)
-    torch._dynamo.reset()
-    size = nbcompile.compile(lambda a: a.abs() * 2, options={"cache": False})
-    torch.testing.assert_close(size(a), a.abs() * 2, equal_nan=True)
+    found, expected = run(*given), program(*given)
+    torch.testing.assert_close(found, expected, equal_nan=True)
+    nothing = expected == 0
+    assert torch.equal(torch.signbit(found[nothing]), torch.signbit(expected[nothing]))
+    assert run.ran_compiled and not [n for n in run.compilation.fused_nodes if n.kind == "fallback"]
 
 
 def test_a_product_between_transforms_is_left_to_aten() -> None:
