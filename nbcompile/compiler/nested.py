@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import fx
 
-from nbcompile.compiler.capture.graph_record import record_nodes
+from nbcompile.compiler.capture.graph_record import node_spans, record_nodes
 from nbcompile.compiler.in_aten import in_aten, restride
 from nbcompile.compiler.stages import AtenGraph, CompiledModule
 from nbcompile.errors import NbcompileError
@@ -80,14 +80,16 @@ def _recorded(aten: AtenGraph, name: str, body: fx.GraphModule, recorder: Record
     id = f"{aten.id}.{re.sub(r'_graph_0$', '', name)}"  # g0.fw.true
     callers = _callers(aten, name)
     origins: tuple[str, ...] = tuple(o for caller in callers for o in aten.origins.get(caller.name, ()))
-    nodes = [node.name for node in body.graph.nodes if node.op == "call_function"]
-    spans = next((aten.spans[caller.name] for caller in callers if caller.name in aten.spans), ())
-    from_callers, at_callers = dict.fromkeys(nodes, origins), dict.fromkeys(nodes, spans)
-    ids, recorded, outputs = record_nodes(body.graph, id, at_callers, from_callers)
+    nodes = [node for node in body.graph.nodes if node.op == "call_function"]
+    called = next((aten.spans[caller.name] for caller in callers if caller.name in aten.spans), ())
+    cell_file = recorder.cell.filename if recorder.cell is not None else ""
+    spans = {node.name: node_spans(node, cell_file) or called for node in nodes}
+    from_callers = dict.fromkeys((node.name for node in nodes), origins)
+    ids, recorded, outputs = record_nodes(body.graph, id, spans, from_callers)
     text = "\n".join(node.text for node in recorded)
     title = f"ATen graph {name} of {aten.id}"
     recorder.add(Graph(id, aten.stage, title, recorded, outputs, parent=aten.id, text=text))
-    return AtenGraph(id, aten.stage, body, ids, from_callers, at_callers)
+    return AtenGraph(id, aten.stage, body, ids, from_callers, spans)
 
 
 def _callers(aten: AtenGraph, name: str) -> list[fx.Node]:

@@ -13,7 +13,7 @@ import torch
 from nbcompile.errors import CellError
 from nbcompile.record.compilation import Compilation, Graph
 from nbcompile.record.provenance import Links
-from nbcompile.view.facts.cell_lines import cell_lines
+from nbcompile.view.facts.cell_lines import CellLine, cell_lines
 from nbcompile.view.facts.facts import facts, verdict
 from nbcompile.view.html.fragment import to_html
 from nbcompile.view.text import to_text
@@ -79,25 +79,38 @@ def test_fullgraph_raises_at_the_line_that_breaks(notebook: Notebook) -> None:
     assert [span.line for span in found.spans] == [4]
 
 
-def test_the_rest_of_a_function_after_a_break_keeps_its_line(notebook: Notebook) -> None:
-    """Dynamo compiles it by itself: its traces begin in the function, not in the cell."""
+def rows(notebook: Notebook, cell: str) -> dict[int, CellLine]:
+    """What is shown at each line."""
     notebook.fresh(SETUP)
-    notebook.run("%%compile --no-bench\na = x + 1\ny = speaks_between(a)\n")
+    notebook.run(f"%%compile --no-bench\n{cell}\n")
     record = notebook.records[-1]
     links = Links(record)
-    rows = {row.number: row for row in cell_lines(record, facts(record, links).calls, links)}
-    assert [chip.label for chip in rows[3].chips][:1] == ["break"]
-    assert {chip.fate for chip in rows[3].chips[1:]} == {"fused"}
-    assert len(rows[3].chips) == 3, "a kernel before the break, one after it"
+    return {row.number: row for row in cell_lines(record, facts(record, links).calls, links)}
+
+
+def test_the_rest_of_a_function_after_a_break_keeps_its_line(notebook: Notebook) -> None:
+    """Dynamo compiles it by itself: its traces begin in the function, not in the cell."""
+    found = rows(notebook, "a = x + 1\ny = speaks_between(a)")
+    assert [chip.label for chip in found[3].chips][:1] == ["break"]
+    assert {chip.fate for chip in found[3].chips[1:]} == {"fused"}
+    assert len(found[3].chips) == 3, "a kernel before the break, one after it"
 
 
 def test_a_break_in_a_function_of_the_cell_is_marked_within_it(notebook: Notebook) -> None:
-    notebook.fresh(SETUP)
-    notebook.run("%%compile --no-bench\ndef f(t):\n    print('in f')\n    return t.sin() + 1\ny = f(x)\n")
-    record = notebook.records[-1]
-    links = Links(record)
-    rows = {row.number: row for row in cell_lines(record, facts(record, links).calls, links)}
-    assert rows[3].fate == "break" and rows[5].fate == "fused" and rows[4].fate == "fused"
+    found = rows(notebook, "def f(t):\n    print('in f')\n    return t.sin() + 1\ny = f(x)")
+    assert found[3].fate == "break" and found[5].fate == "fused" and found[4].fate == "fused"
+
+
+def test_graphs_within_a_graph_have_their_own_lines(notebook: Notebook) -> None:
+    found = rows(
+        notebook,
+        "y = torch.cond(\n    x.sum() > 0,\n    lambda t: t.sin(),\n    lambda t: t.cos(),\n    (x,))",
+    )
+    assert [chip.label for number in (3, 4, 5) for chip in found[number].chips] == [
+        "k0",
+        "true.k0",
+        "false.k0",
+    ]
 
 
 @pytest.mark.usefixtures("no_compiler")
