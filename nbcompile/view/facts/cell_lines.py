@@ -80,7 +80,7 @@ def cell_lines(compilation: Compilation, calls: tuple[Call, ...], links: Links) 
 
 
 def _why(told: LineFate) -> str:
-    return told.reason or ("no operation of it is in a graph" if told.fate == "compiled" else "")
+    return told.reason or ("nothing of it is computed" if told.fate == "compiled" else "")
 
 
 def _chips(calls: list[Call]) -> tuple[Chip, ...]:
