@@ -18,6 +18,7 @@ FAMILIES = {
     "matmul": 1.5,
     "sorting": 1.0,
     "random": 0.5,
+    "control": 0.6,
 }
 
 
