@@ -1,4 +1,5 @@
-"""Symbolic sizes made numbers, where a compiler can say too little of the symbols."""
+"""Symbolic sizes made numbers, where a compiler can say too little of the symbols, and sizes that torch made
+numbers of without a guard."""
 
 from __future__ import annotations
 
@@ -8,6 +9,30 @@ from torch import fx
 
 from nbcompile.compiler.stages import hint_of, is_named
 from nbcompile.errors import LoweringError
+
+
+def check_guards_are_kept() -> None:
+    """LoweringError if the graph being compiled supposes something of sizes that no guard will hold a later
+    call to.
+
+    Of an input that another input shows a part of, AOTAutograd takes the sizes to be those of "the tensor that
+    is shown": symbols that Dynamo has no name for, so it drops their guards (seen with torch 2.13,
+    under dynamic sizes). The graph may then hold a size of this call as a number; Dynamo's own graph does not.
+    """
+    context = torch._guards.TracingContext.try_get()
+    env = context and context.fake_mode and context.fake_mode.shape_env
+    if not env:
+        return
+    supposed = [guard.expr for guard in env.guards]
+    supposed += [sympy.Eq(symbol, value) for symbol, value in env.replacements.items()]
+    for expr in supposed:
+        lost = sorted(str(symbol) for symbol in expr.free_symbols if not is_named(symbol, env))
+        if lost:
+            raise LoweringError(
+                f"it supposes {expr}, and no guard can name {lost[0]}, a size of the tensor that several inputs "
+                "show parts of",
+                advice="Pass that tensor alone, or copies of its parts.",
+            )
 
 
 def fix_sizes(module: fx.GraphModule) -> bool:

@@ -22,7 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from nbcompile.compiler import passes
 from nbcompile.compiler.capture import tangents
 from nbcompile.compiler.capture.decompositions import Table, decompositions
-from nbcompile.compiler.capture.fixed_sizes import fix_sizes
+from nbcompile.compiler.capture.fixed_sizes import check_guards_are_kept, fix_sizes
 from nbcompile.compiler.capture.graph_record import record_nodes
 from nbcompile.compiler.capture.lost_updates import updated_number
 from nbcompile.compiler.capture.origins import Origins
@@ -135,6 +135,12 @@ def compile_fx_graph(
             raise
         recorder.drop_part(graph.id)
         _give_up(recorder, f"{graph.id}.fw", error, None, "AOTAutograd could not trace it")
+        return graph.module.forward
+    try:
+        check_guards_are_kept()
+    except LoweringError as error:
+        recorder.drop_part(graph.id)
+        _give_up(recorder, f"{graph.id}.fw", error, None, "AOTAutograd's graph is right for this call alone")
         return graph.module.forward
     spent = (time.perf_counter() - start) * 1e3 - trace.below
     recorder.add(PassRecord("autograd", f"{graph.id}.fx", f"{graph.id}.fw", spent))

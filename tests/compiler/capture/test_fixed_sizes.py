@@ -113,3 +113,21 @@ def test_a_size_that_nothing_names_is_said() -> None:
         torch.testing.assert_close(run(x, x.t()), program(y, y.t()))
         assert torch.equal(x, y)
     assert not run.ran_compiled and "no guard can name" in run.eager_reason
+
+
+@pytest.mark.parametrize("sizes", [((6, 9), (6, 2), (6, 3), (6, 7)), ((12, 9), (24, 2), (6, 3), (5, 7))])
+def test_a_number_that_no_guard_holds_is_no_number(sizes: tuple[tuple[int, int], ...]) -> None:
+    """Of a tensor beside a view of it AOTAutograd takes sizes whose guards Dynamo drops: what it traced holds
+    the 2 of the second call, and stood for every call after."""
+
+    def inner(x: Tensor, turned: Tensor) -> tuple[Tensor, Tensor]:
+        return (x * 2)[:, 1:-1], torch.diagonal(turned, 0, 0, 1)
+
+    torch._dynamo.reset()
+    run = nbcompile.compile(inner)
+    for rows, columns in sizes:
+        x = torch.randn(rows, columns, 8)
+        for found, expected in zip(run(x, x.mT), inner(x, x.mT)):
+            torch.testing.assert_close(found, expected)
+            assert found.stride() == expected.stride()
+    assert "no guard can name" in run.eager_reason
