@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from tests.fuzz.plain_control import in_python
 from tests.fuzz.program import Input, Program, Step, function
 from tests.fuzz.rounding import Rounding
 
@@ -125,7 +126,7 @@ class Runner:
                 stack.enter_context(each)
             warnings.simplefilter("ignore")
             try:
-                with self.surroundings():
+                with self.surroundings(), in_python() if fn is None else contextlib.nullcontext():
                     outcome.results = tuple((fn or self.function)(*arguments))
             except torch.AcceleratorError:
                 raise  # nothing that this process does on its GPU works any more
@@ -291,7 +292,8 @@ def run_step(step: Step, scope: dict[str, Any], noise: Noise | None = None) -> N
     levels = noise is not None and noise.snaps and bool(_NORMS.search(step.code))
     # 2.9999 and 3.0 are other indices
     if noise is None or (step.exact and ".long()" not in step.code and not compares):
-        exec(step.line, scope)
+        with in_python():
+            exec(step.line, scope)
         return
     own, line = dict(scope), step.line
     for name in step.operands:
@@ -310,7 +312,8 @@ def run_step(step: Step, scope: dict[str, Any], noise: Noise | None = None) -> N
         for number, place in reversed(list(enumerate(places))[1:]):
             own[f"{name}_{number}"] = noise.near(scope[name])
             line = f"{line[: place.start()]}{name}_{number}{line[place.end() :]}"
-    exec(line, own)
+    with in_python():
+        exec(line, own)
     for name in step.results:
         scope[name] = noise.near(own[name])
     written = scope.get(step.writes)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from tests.fuzz.draw import Draw, Made, Value, operation
 
 BODIES = [
-    "a.sin()",
+    "a.sin() * b",
     "a * 0.5 + b",
     "a - b.tanh()",
     "(a * b).clamp(-2, 2)",
     "torch.where(a > b, a, b * 0.25)",
-    "a.clone()",
+    "torch.maximum(a, b)",
 ]
 REDUCING = ["a - b.mean()", "a / (1 + b.abs().sum())", "(a - a.amax()).exp() * b", "a.softmax(-1) + b"]
 
@@ -26,6 +26,7 @@ def operands(d: Draw, least: int = 0) -> tuple[Value, Value]:
 
 
 def body(d: Draw) -> str:
+    """Of both operands: a result of the operator needs a gradient if any operand does."""
     return str(d.choice(BODIES + REDUCING))
 
 
@@ -51,7 +52,7 @@ def while_loop(d: Draw) -> Made:
 def scan(d: Draw) -> str:
     x, _ = operands(d, least=2)
     carried = d.choice(["a * 0.5 + b", "torch.maximum(a, b)", "(a + b).tanh()", "a - b.mean()"])
-    given = d.choice(["a + b", "b * 2", "(a * b).sum(-1)", "a.clone()"])
+    given = d.choice(["a + b", "b * 2", "(a * b).sum(-1)", "a - b"])
     which = d.integer(0, 1)
     reverse = d.choice(["", ", reverse=True"])
     return (
