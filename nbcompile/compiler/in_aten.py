@@ -56,13 +56,9 @@ def handed_on(tensor: torch.Tensor | None, strides: tuple[int, ...]) -> torch.Te
 def restride(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     """``tensor`` with the strides its graph was compiled for; copied only if a library call laid it
     out otherwise (the stride of an extent of 1 does not matter)."""
-    if (
-        tensor.stride() == strides
-        or all(
-            have == want or extent <= 1
-            for extent, have, want in zip(tensor.shape, tensor.stride(), strides, strict=True)
-        )
-        or tensor.numel() == 0
+    if tensor.stride() == strides or all(
+        have == want or extent <= 1
+        for extent, have, want in zip(tensor.shape, tensor.stride(), strides, strict=True)
     ):
         return tensor
     out = torch.empty_strided(tuple(tensor.shape), strides, dtype=tensor.dtype, device=tensor.device)
@@ -105,6 +101,8 @@ def _laid_out_as_traced(module: fx.GraphModule) -> fx.GraphModule:
             continue
         if node.target is aten.view.default:
             made.target = aten.reshape.default
+        if node.target is aten.view_as_complex.default:
+            made.target = _as_complex
         values = value if isinstance(value, tuple | list) else [value]
         wanted = [_strides(item, sizes) for item in values]
         if shows_an_argument(node.target) or not any(wanted):
@@ -113,6 +111,13 @@ def _laid_out_as_traced(module: fx.GraphModule) -> fx.GraphModule:
         laid_out = _restriding(wanted, symbols)
         renamed[node] = graph.call_function(laid_out, (made, *(sizes[symbol] for symbol in symbols)))
     return fx.GraphModule(module, graph)
+
+
+def _as_complex(pair: torch.Tensor) -> torch.Tensor:
+    """``view_as_complex`` that is no view of ``pair`` to autograd: of an input that shows in a result,
+    AOTAutograd makes that result again by the views that lead to it, from their first tensor on."""
+    with torch._C._AutoDispatchBelowADInplaceOrView():
+        return torch.view_as_complex(pair)
 
 
 def _strides(fake: Any, sizes: dict[sympy.Symbol, fx.Node]) -> tuple[sympy.Expr, ...] | None:

@@ -1,5 +1,5 @@
 """Higher-order operators as the Python that they stand for: programs run with these where nothing compiles
-them. Torch's own compile their bodies at each call, and take no dispatch mode that puts rounding errors in."""
+them. Torch's own compile their bodies at each call, and take no dispatch mode that rounds otherwise."""
 
 from __future__ import annotations
 

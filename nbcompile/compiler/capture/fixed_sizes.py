@@ -15,9 +15,9 @@ def check_guards_are_kept() -> None:
     """LoweringError if the graph being compiled supposes something of sizes that no guard will hold a later
     call to.
 
-    Of an input that another input shows a part of, AOTAutograd takes the sizes to be those of "the tensor that
-    is shown": symbols that Dynamo has no name for, so it drops their guards (seen with torch 2.13,
-    under dynamic sizes). The graph may then hold a size of this call as a number; Dynamo's own graph does not.
+    Of an input that another input shows a part of, AOTAutograd takes the sizes to be those of "the tensor
+    that is shown": symbols that Dynamo has no name for, so it drops their guards (seen with torch 2.13, under
+    dynamic sizes). The graph may then hold a size of this call as a number; Dynamo's own graph does not.
     """
     context = torch._guards.TracingContext.try_get()
     env = context and context.fake_mode and context.fake_mode.shape_env
@@ -29,8 +29,8 @@ def check_guards_are_kept() -> None:
         lost = sorted(str(symbol) for symbol in expr.free_symbols if not is_named(symbol, env))
         if lost:
             raise LoweringError(
-                f"it supposes {expr}, and no guard can name {lost[0]}, a size of the tensor that several inputs "
-                "show parts of",
+                f"it supposes {expr}, and no guard can name {lost[0]}, a size of the tensor that several "
+                "inputs show parts of",
                 advice="Pass that tensor alone, or copies of its parts.",
             )
 

@@ -34,6 +34,7 @@ from nbcompile.compiler.rewrite.devices import gather
 from nbcompile.compiler.rewrite.extremes import keep_compared
 from nbcompile.compiler.rewrite.index_tensors import make_again, split
 from nbcompile.compiler.rewrite.log_softmax import write_out
+from nbcompile.compiler.rewrite.marked_results import mark_results
 from nbcompile.compiler.stages import AtenGraph, CompiledModule, FxGraph
 from nbcompile.errors import LoweringError, NbcompileError, SymbolicSizeError
 from nbcompile.options import Options
@@ -76,6 +77,7 @@ def _flex_attention(module: fx.GraphModule, setting: passes.Setting) -> fx.Graph
 LAYOUT_PASSES = (
     passes.Pass("flex_attention", _flex_attention),
     passes.Pass("devices", _in_place(gather)),
+    passes.Pass("marked results", _in_place(mark_results)),
     passes.Pass("complex numbers", _in_place(pairs_of_complex_numbers)),
     passes.Pass("channels last", run_channels_last),
 )
@@ -277,6 +279,8 @@ class _Trace:
         def compile_one(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
             if whole:
                 self.rewrite(LAYOUT_PASSES, module, suffix)
+            if suffix == "bw":
+                _keep_what_is_saved()
             start = time.perf_counter()
             try:
                 return self._compile(module, suffix)
@@ -311,6 +315,14 @@ class _Trace:
             alone = f"graph {aten.id} is compiled for the sizes of this call alone"
             self.recorder.add(f"{alone}: {error.message.splitlines()[0]}")
             return self.compile_aten(aten, self.options, self.recorder)
+
+
+def _keep_what_is_saved() -> None:
+    """Tell AOTAutograd that this backward overwrites nothing that forward saved: else, where it is compiled
+    before it runs (symbolic sizes), ``retain_graph=True`` is refused at run time."""
+    context = torch._guards.TracingContext.try_get()
+    if context is not None and context.fw_metadata is not None:
+        context.fw_metadata.bw_donated_idxs = []
 
 
 def _boxed(call: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:

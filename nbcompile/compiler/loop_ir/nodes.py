@@ -116,10 +116,11 @@ class View:
         if any(isinstance(atom, Axis) for atom in rest.atoms()) or rest.axes():
             return None
         step = ONE
+        nowhere = ZERO in self.shape and all(stride == ZERO for stride in strides)
         for n, extent in reversed(list(enumerate(self.shape))):
-            if extent == ONE:
-                strides[n] = step  # any would do: this one is what torch gives a new dimension
-            step = strides[n] * extent
+            if nowhere or extent == ONE:
+                strides[n] = step  # any would do: these are what torch gives them
+            step = strides[n] * (ONE if extent == ZERO and nowhere else extent)
         return tuple(strides), rest
 
     def is_whole(self) -> bool:

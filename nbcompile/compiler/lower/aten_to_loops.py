@@ -31,6 +31,7 @@ from nbcompile.compiler.lower.padded_products import padded_product
 from nbcompile.compiler.lower.registry import registry
 from nbcompile.compiler.lower.sizes import SizeTable
 from nbcompile.compiler.lower.strides import has_own_places
+from nbcompile.compiler.marked import marked
 from nbcompile.compiler.stages import STEP_OF, AtenGraph, device_of
 from nbcompile.errors import LoweringError, SymbolicSizeError
 from nbcompile.options import Options
@@ -327,7 +328,8 @@ class _Outputs:
                 return value
             raise LoweringError(f"the graph returns {value!r}")
         # ours is conjugated in its memory; backward's operators read numbers, not how they are kept
-        if item.meta["val"].is_neg() or (item.meta["val"].is_conj() and not saved):
+        fake = item.meta["val"]
+        if item.target is not marked() and (fake.is_neg() or (fake.is_conj() and not saved)):
             raise LoweringError(f"the memory of {item.name} is not what it holds (Tensor.resolve_conj)")
         if not saved:
             self._check_places(item, value)

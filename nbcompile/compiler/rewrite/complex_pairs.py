@@ -132,7 +132,8 @@ def _chosen(graph: fx.Graph) -> set[fx.Node]:
             # what a library or the caller takes is made by a copy, which lies in order
             lost += _elements(node) if _value(node).is_contiguous() else math.inf
         gained[root(node)] = gained.get(root(node), 0.0) + own - lost
-    return {node for node in able if gained[root(node)] >= 0}
+    working = {root(node) for node in able if node.target not in _FREE}
+    return {node for node in able if root(node) in working and gained[root(node)] >= 0}
 
 
 def _conjugate_numbers(graph: fx.Graph) -> None:

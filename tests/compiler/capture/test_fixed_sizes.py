@@ -131,3 +131,31 @@ def test_a_number_that_no_guard_holds_is_no_number(sizes: tuple[tuple[int, int],
             torch.testing.assert_close(found, expected)
             assert found.stride() == expected.stride()
     assert "no guard can name" in run.eager_reason
+
+
+def test_an_extent_that_guards_made_one_is_squeezed() -> None:
+    def inner(x: Tensor, w: Tensor) -> Tensor:
+        F.conv_transpose1d(x, w)
+        return torch.logsumexp(w.unflatten(0, (-1, 2)).squeeze(0), 0)
+
+    torch._dynamo.reset()
+    run = nbcompile.compile(inner, dynamic=True, options={"cache": False})
+    x, w = torch.randn(2, 1), torch.randn(2, 1, 2)
+    torch.testing.assert_close(run(x, w), inner(x, w))
+    assert run.ran_compiled, run.eager_reason
+
+
+def test_gradients_twice_of_symbolic_sizes() -> None:
+    """Backward is compiled before it runs then; torch would have it that what is saved may be overwritten."""
+
+    def inner(x: Tensor) -> Tensor:
+        return x / (x.abs() + 0)
+
+    torch._dynamo.reset()
+    run = nbcompile.compile(inner, options={"cache": False})
+    for size in (1, 2):
+        x = torch.randn(size, dtype=torch.complex64, requires_grad=True)
+        found, expected = run(x), inner(x)
+        for keep in (True, False):
+            one = torch.autograd.grad(found.abs().sum(), x, retain_graph=keep)
+            torch.testing.assert_close(one, torch.autograd.grad(expected.abs().sum(), x, retain_graph=keep))

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch._functorch import config as functorch_config
 
 import nbcompile
 from nbcompile.api import Compiled
@@ -327,7 +326,6 @@ def test_equal_losses_keep_their_own_gradients() -> None:
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
-@functorch_config.patch(donated_buffer=False)  # torch refuses it otherwise
 def test_backward_twice() -> None:
     x, w, b, t = _inputs()
     compiled = _compiled(_plain)

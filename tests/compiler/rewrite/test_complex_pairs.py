@@ -154,3 +154,37 @@ def test_a_product_between_transforms_is_left_to_aten() -> None:
     run = nbcompile.compile(function, options={"cache": False})
     run(*given)
     assert [node.op for node in run.compilation.fused_nodes if node.kind == "fallback"] == ["aten.mul.Tensor"]
+
+
+def test_views_alone_stay_as_they_are() -> None:
+    """Pairs gain nothing where nothing is computed; views of no elements have the strides that torch gives."""
+
+    def inner(x: Tensor) -> Tensor:
+        twice = torch.stack([x, x], 0)
+        return twice.index_put((torch.tensor([0, 0, 0]),), torch.ones_like(twice[:1]), accumulate=True)
+
+    run = nbcompile.compile(inner, options={"cache": False})
+    for length in (0, 3):
+        torch._dynamo.reset()
+        x = c(length)
+        torch.testing.assert_close(run(x), inner(x))
+        assert run.ran_compiled, run.eager_reason
+
+
+def test_an_overwritten_input_that_is_returned() -> None:
+    """AOTAutograd makes the result from the input by the views of what the graph gave, not by a pair's."""
+
+    def inner(x: Tensor) -> Tensor:
+        x.mul_(x)
+        x += x
+        return x.reshape(x.shape[0], x.shape[0])
+
+    torch._dynamo.reset()
+    run = nbcompile.compile(inner, options={"cache": False})
+    for size in (1, 2, 3):
+        x, own = c(size, size), c(size, size)
+        own.copy_(x)
+        found = run(x)
+        torch.testing.assert_close(found, inner(own))
+        torch.testing.assert_close(x, own)
+        assert found.data_ptr() == x.data_ptr()

@@ -7,6 +7,7 @@ factorizations), or have a size that only the data tell (nonzero, unique).
 from __future__ import annotations
 
 from nbcompile.compiler.lower.registry import library, overload
+from nbcompile.compiler.marked import marked
 
 
 def _declare(reason: str, names: str) -> None:
@@ -54,6 +55,7 @@ _declare(
     "complex numbers on their way to or from a library or a caller",
     "view_as_real view_as_complex",
 )
+library("what the caller sees marked as a conjugate or a negative, as in eager", marked())
 _declare(
     "Fourier transform: the FFT library's algorithm",
     "_fft_r2c _fft_c2r _fft_c2c stft istft",

@@ -151,18 +151,26 @@ def expand_to(b: Builder, x: View, shape: Sequence[IndexExpr]) -> View:
 @lowering(
     aten.unsqueeze.default, samples=of_view((same, 0), (same, -1), (same, 2), (lambda x: x[0, 0, 0], 0))
 )
+def unsqueeze(b: Builder, x: View, dim: int) -> View:
+    """An extent of 1 more, before dimension ``dim``."""
+    added = wrap_dim(dim, len(x.axes) + 1)
+    return b.view(x, b.result_shape(), lambda *where: where[:added] + where[added + 1 :])
+
+
 @lowering(
     aten.squeeze.dims,
     samples=of_view((lambda x: x[:1, :, :1], [0, 2]), (lambda x: x[:1], [0, 1]), (lambda x: x[:1, :0], [-3])),
 )
-def squeeze(b: Builder, x: View, dims: Any = None) -> View:
-    """Drop or add extents of 1: the others keep their order."""
+def squeeze(b: Builder, x: View, dims: Sequence[int]) -> View:
+    """Drop those of ``dims`` that are 1: of a symbolic extent that is, the rank of the result tells."""
     shape = b.result_shape()
-    kept = [n for n, extent in enumerate(shape) if extent != ONE]
+    asked = {wrap_dim(dim, len(x.axes)) for dim in dims}
+    all_are = len(asked) == len(x.axes) - len(shape)
+    dropped = {dim for dim in asked if all_are or x.shape[dim] == ONE}
 
     def place(*where: IndexExpr) -> Place:
-        others = iter(kept)
-        return tuple(ZERO if extent == ONE else where[next(others)] for extent in x.shape)
+        kept = iter(where)
+        return tuple(ZERO if dim in dropped else next(kept) for dim in range(len(x.axes)))
 
     return b.view(x, shape, place)
 

@@ -1,0 +1,28 @@
+"""Our own operator for results that are conjugates or negatives by a mark (``is_conj``, ``is_neg``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+_library: Any = torch.library.Library  # torch gives its methods no types
+LIBRARY = _library("nbcompile", "FRAGMENT")
+LIBRARY.define("marked(Tensor x, SymInt[] strides, bool conj, bool neg) -> Tensor")
+
+
+def _marked(x: torch.Tensor, strides: Sequence[int], conj: bool, neg: bool) -> torch.Tensor:
+    made = x.new_empty_strided(tuple(x.shape), strides)
+    if conj:
+        return made.copy_(x.conj()).conj()
+    return torch._neg_view(made.copy_(x.neg())) if neg else made.copy_(x)
+
+
+LIBRARY.impl("marked", _marked, "CompositeExplicitAutograd")
+
+
+def marked() -> Any:
+    """The overload ``nbcompile::marked``: a copy of a tensor, laid out by ``strides``, whose memory holds the
+    conjugate or the negative of what it shows."""
+    return torch.ops.nbcompile.marked.default
