@@ -378,7 +378,7 @@ class _Outputs:
         of_an_input = self.builder.updates or _storage(item) in self.inputs
         if not of_an_input or value.buffer.role != "temporary":
             return
-        if item in self.wholes:  # the input itself, which nobody makes anew
+        if item in self.wholes or ZERO in value.shape:  # what nobody makes anew, or where nothing lies
             return
         strided, offset = value.strided(), self.builder.size(item.meta["val"].storage_offset())
         moves = self.moving and _storage(item) in self.overwriting

@@ -36,7 +36,7 @@ class _Steps:
     def pair(self, item: fx.Node) -> fx.Node:
         """The pair that stands for a complex node."""
         if item not in self.pairs:
-            with item.graph.inserting_after(item if item.op != "placeholder" else _last_input(item.graph)):
+            with item.graph.inserting_after(_last_beside(item)):
                 shown = insert(item, aten.view_as_real.default, (item,), f"{item.name}_pair")
             self.pairs[item] = shown
         return self.pairs[item]
@@ -81,11 +81,10 @@ def pairs_of_complex_numbers(module: fx.GraphModule) -> int:
     """Rewrite a graph, in place; returns how many operators became operators on pairs."""
     graph = module.graph
     _conjugate_numbers(graph)
-    chosen = _chosen(graph)
-    if not chosen:
-        return 0
     pairs: dict[fx.Node, fx.Node] = {}
     with fake_tensors(fake_mode(graph)):
+        _norms_of_sizes(graph)
+        chosen = _chosen(graph)
         for node in list(graph.nodes):
             if node not in chosen:
                 continue
@@ -96,10 +95,31 @@ def pairs_of_complex_numbers(module: fx.GraphModule) -> int:
                     pair, made = made, steps(aten.view_as_complex.default, made)
                     pairs[made] = pair
             node.replace_all_uses_with(made)
-    graph.eliminate_dead_code()
-    graph.lint()
-    module.recompile()
+    if chosen:
+        graph.eliminate_dead_code()
+        graph.lint()
+        module.recompile()
     return len(chosen)
+
+
+def _norms_of_sizes(graph: fx.Graph) -> None:
+    """Take the norm of complex numbers of their sizes, which are computed once: the gradient of a largest one
+    goes where a size equals it, and sizes that another kernel computes may differ in the last bit."""
+    sizes: dict[fx.Node, fx.Node] = {}
+    for node in graph.find_nodes(op="call_function", target=aten.linalg_vector_norm.default):
+        of = node.args[0]
+        if not _is_complex(of):
+            continue
+        if of not in sizes:
+            with graph.inserting_before(node):
+                sizes[of] = insert(node, aten.abs.default, (of,), f"{node.name}_sizes")
+        node.update_arg(0, sizes[of])
+        if node.kwargs.get("dtype") is not None:
+            node.update_kwarg("dtype", node.kwargs["dtype"].to_real())
+    for node in graph.find_nodes(op="call_function", target=aten.abs.default):
+        first = sizes.get(node.args[0])
+        if first is not None and first is not node and first < node:
+            node.replace_all_uses_with(first)
 
 
 # -- which operators -----------------------------------------------------------------------------------
@@ -168,6 +188,8 @@ def _is_able(node: fx.Node, able: Mapping[fx.Node, None]) -> bool:
         return False
     if node.target is aten._to_copy.default and not _is_complex(node):
         return False
+    if node.target is aten.sum.dim_IntList and not _is_complex(node.args[0]):
+        return False
     # A view that is returned shows what the caller knows; a conjugate of what is made here is a number.
     source: Any = node.args[0] if node.target is _CONJ else None
     made = source in able and source.target not in _FREE
@@ -209,9 +231,12 @@ def _name(node: fx.Node) -> str:
     return str(node.target._schema.name).rpartition("::")[2]  # type: ignore[union-attr]
 
 
-def _last_input(graph: fx.Graph) -> fx.Node:
-    last: fx.Node = list(graph.find_nodes(op="placeholder"))[-1]
-    return last
+def _last_beside(node: fx.Node) -> fx.Node:
+    """The last of the inputs that stand beside this one; a node that is none itself. (Of a joint graph with
+    effects, an input follows much later.)"""
+    while node.op == "placeholder" and node.next.op == "placeholder":
+        node = node.next
+    return node
 
 
 # -- one operator at a time ------------------------------------------------------------------------------
@@ -327,6 +352,8 @@ def _along(s: _Steps, x: fx.Node, dim: int = 0, *args: Any, **kwargs: Any) -> fx
 def _reduced(s: _Steps, x: fx.Node, dims: Any = None, *args: Any, **kwargs: Any) -> fx.Node:
     rank = _value(x).dim()
     every = [dim % rank for dim in dims] if dims else list(range(rank))
+    if kwargs.get("dtype") is not None:
+        kwargs = kwargs | {"dtype": kwargs["dtype"].to_real()}
     return s(s.node.target, s.pair(x), every, *args, **kwargs)
 
 

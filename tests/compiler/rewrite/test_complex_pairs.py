@@ -157,7 +157,7 @@ def test_a_product_between_transforms_is_left_to_aten() -> None:
 
 
 def test_views_alone_stay_as_they_are() -> None:
-    """Pairs gain nothing where nothing is computed; views of no elements have the strides that torch gives."""
+    """Pairs gain nothing where nothing is computed; views of no elements have the strides of torch."""
 
     def inner(x: Tensor) -> Tensor:
         twice = torch.stack([x, x], 0)
@@ -188,3 +188,24 @@ def test_an_overwritten_input_that_is_returned() -> None:
         torch.testing.assert_close(found, inner(own))
         torch.testing.assert_close(x, own)
         assert found.data_ptr() == x.data_ptr()
+
+
+GRADIENTS: dict[str, Case] = {
+    # the largest size is found by the sizes that the gradient is compared with
+    "largest": (lambda a: torch.linalg.vector_norm(a, float("inf"), 1), (c(5, 5),)),
+    "sum of another type": (lambda a: (a * a.conj()).sum((0, 1), dtype=a.dtype).abs() + a.abs(), (c(5, 5),)),
+    # torch gives its joint graph one more input where an error is checked for
+    "eigenvalues": (lambda a: torch.linalg.eigvals(a), (r(4, 4),)),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_are_eagers(name: str) -> None:
+    function, (x,) = GRADIENTS[name]
+    torch._dynamo.reset()
+    run = nbcompile.compile(function, options={"cache": False})
+    own, other = x.clone().requires_grad_(), x.clone().requires_grad_()
+    run(own).abs().sum().backward()
+    function(other).abs().sum().backward()
+    assert run.ran_compiled, run.eager_reason
+    torch.testing.assert_close(own.grad, other.grad)
