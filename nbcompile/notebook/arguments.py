@@ -48,6 +48,7 @@ class CellOptions:
     backend: str = "nbcompile"
     mode: str = "default"
     fullgraph: bool = False
+    optimizer: bool = False
     dynamic: bool | None = None
     options: tuple[tuple[str, str], ...] = ()
     train: bool = False
@@ -95,6 +96,7 @@ def options_of_magic(function: F) -> F:
         argument("--mode-diff", metavar="MODE,MODE",
                  help="also compile in these modes, and show what each changes for this cell"),
         argument("--fullgraph", action="store_true", help="an error, not a graph break"),
+        argument("--optimizer", action="store_true", help="compile the step() of optimizers too"),
         argument("--dynamic", dest="dynamic", action="store_true", default=None, help="sizes are symbolic"),
         argument("--no-dynamic", dest="dynamic", action="store_false", help="sizes are constants"),
         argument("--disable", action="store_true", help="do not compile: torch.compile(disable=True)"),
@@ -180,6 +182,7 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         backend=backend,
         mode=mode,
         fullgraph=parsed.fullgraph or defaults.fullgraph,
+        optimizer=parsed.optimizer or defaults.optimizer,
         dynamic=defaults.dynamic if parsed.dynamic is None else parsed.dynamic,
         options=tuple(pairs),
         compare=compare,

@@ -61,6 +61,7 @@ class NbCompile(Magics):
     backend = Unicode("nbcompile", help="backend where --backend is not given").tag(config=True)
     mode = CaselessStrEnum(PEER_MODES, "default", help="mode where --mode is not given").tag(config=True)
     fullgraph = Bool(False, help="treat every graph break as an error").tag(config=True)
+    optimizer = Bool(False, help="compile the step() of optimizers too").tag(config=True)
     compare = List(
         Unicode(), ["eager", "nbcompile", "inductor"], help="contestants where --compare is not given"
     ).tag(config=True)
@@ -212,7 +213,12 @@ class NbCompile(Magics):
         self._abandon()
         self._count += 1
         hooks.hide_mark(line)
-        prepared = prepare(tree, first_id=self.board.next_id, interactivity=self._ip.ast_node_interactivity)
+        prepared = prepare(
+            tree,
+            first_id=self.board.next_id,
+            interactivity=self._ip.ast_node_interactivity,
+            optimizer=options.optimizer,
+        )
         self.board.next_id += 1 + max((s.inner for s in prepared.statements), default=0)
         place = OutputPlace(self._ip)
         source = self._raw if self._raw.lstrip().startswith("%%compile") else f"%%compile {line}\n"
@@ -315,6 +321,7 @@ class NbCompile(Magics):
             backend=self.backend,
             mode=self.mode,
             fullgraph=self.fullgraph,
+            optimizer=self.optimizer,
             compare=tuple(self.compare),
             bench=self.bench,
             bench_seconds=self.bench_seconds,

@@ -169,7 +169,7 @@ def test_a_cell_of_which_nothing_is_compiled_says_why(notebook: Notebook) -> Non
         "import numpy\ndef raising(gm, inputs):\n    raise ValueError('not today')"
     )
     for cell, why in {
-        "\nopt.step()": "line 2: .step() updates parameters or gradients",
+        "\nopt.step()": "line 2: .step() updates parameters (--optimizer compiles an optimizer's)",
         "\nnumpy.sin(3.0)\nopt.step()": "line 2: numpy.sin runs in Python (and 1 more)",
         "\na = 1 + 2": "nothing in it computes with tensors",
         " --backend raising\ny = x.exp()": "line 2: ValueError: not today",

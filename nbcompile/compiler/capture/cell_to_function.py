@@ -31,6 +31,7 @@ from typing import Any, Literal
 from nbcompile.compiler.capture.python_reasons import (
     expression_reason,
     head_reason,
+    is_step,
     python_reason,
     quiet_reason,
 )
@@ -124,16 +125,20 @@ class CellFunction:
 
 
 def prepare(
-    tree: ast.Module, *, first_id: int = 0, interactivity: Interactivity = "last_expr"
+    tree: ast.Module,
+    *,
+    first_id: int = 0,
+    interactivity: Interactivity = "last_expr",
+    optimizer: bool = False,
 ) -> PreparedCell:
     """Rewrite a parsed cell (see the module's docstring). ``tree`` is changed in place.
 
     ``first_id`` numbers the first statement; ``interactivity`` is IPython's ``ast_node_interactivity``,
-    which decides which expressions are displayed.
+    which decides which expressions are displayed; ``optimizer``: the step of an optimizer may be compiled.
     """
     if interactivity == "last_expr_or_assign":
         _show_last_assignment(tree)
-    rewriter = _Rewriter(first_id, interactivity)
+    rewriter = _Rewriter(first_id, interactivity, optimizer)
     tree.body = rewriter.block(tree.body, in_loop=False, top=True)
     ast.fix_missing_locations(tree)
     return PreparedCell(tree, rewriter.runs, rewriter.python)
@@ -212,8 +217,9 @@ def names_stored(node: ast.AST) -> set[str]:
 
 
 class _Rewriter:
-    def __init__(self, first_id: int, interactivity: Interactivity) -> None:
+    def __init__(self, first_id: int, interactivity: Interactivity, optimizer: bool) -> None:
         self.next_id = first_id
+        self.optimizer = optimizer
         self.interactivity = interactivity
         self.runs: dict[int, tuple[CellStatement, ...]] = {}
         self.python: list[PythonStatement] = []
@@ -263,6 +269,8 @@ class _Rewriter:
                 isinstance(part, ast.Expr) for part in ast.walk(node)
             )
             reason = None if not displays and _whole(node) else head_reason(node)
+        elif self.optimizer and is_step(node):
+            reason = None
         else:
             reason = head_reason(node) if _blocks(node) else python_reason(node)
         if reason is None:

@@ -12,9 +12,8 @@ from nbcompile.compiler import passes
 from nbcompile.compiler.capture.fx_to_aten import CompileAten, compile_fx_graph
 from nbcompile.compiler.capture.graph_breaks import break_of_subgraph_reason
 from nbcompile.compiler.capture.graph_record import (
-    called_from,
     cell_callers,
-    node_spans,
+    places_of,
     record_nodes,
     source_name,
 )
@@ -95,7 +94,7 @@ def record_fx_graph(module: fx.GraphModule, recorder: Recorder) -> FxGraph:
     recorder.progress(f"captured graph {graph_id}: {_count(module)} operations")
     cell_file = recorder.cell.filename if recorder.cell is not None else ""
     callers = cell_callers(cell_file)
-    spans = {node.name: called_from(callers, node_spans(node, cell_file)) for node in module.graph.nodes}
+    spans = {node.name: places_of(node, cell_file, callers) for node in module.graph.nodes}
     ids, nodes, outputs = record_nodes(module.graph, f"{graph_id}.fx", spans, {})
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     by_id = {node.id: node for node in nodes}

@@ -8,6 +8,7 @@ same exception becomes one :class:`GraphBreak`. The listening itself is in
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
@@ -103,8 +104,19 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
 _LOOP = "graph break in loop"
 
 
-def break_of_exception(error: BaseException, cell_file: str, after_graph: str = "") -> GraphBreak:
-    """The record of one of Dynamo's exceptions (Unsupported, UserError ...)."""
+_STEP = re.compile(r"function `\w+\.step` in file `.*[/\\]torch[/\\]optim[/\\]")
+
+
+def is_of_an_optimizer(frames: Sequence[Any], message: str) -> bool:
+    """Whether a break is torch's own, around the step of an optimizer (or a scheduler's watch over it), which
+    it compiles by itself."""
+    filename = str(getattr(frames[-1], "filename", "")) if frames else ""
+    return "/torch/optim/" in filename.replace("\\", "/") or _STEP.search(message) is not None
+
+
+def break_of_exception(error: BaseException, cell_file: str, after_graph: str = "") -> GraphBreak | None:
+    """The record of one of Dynamo's exceptions (Unsupported, UserError ...); None where nobody can mend it,
+    nor needs to (:func:`is_of_an_optimizer`)."""
     cause: BaseException = error
     kind = str(getattr(error, "gb_type", None) or type(error).__name__)
     in_loop = kind.startswith(_LOOP)
@@ -118,6 +130,8 @@ def break_of_exception(error: BaseException, cell_file: str, after_graph: str = 
         reason += "; as this is inside a loop, the whole function ran eagerly"
         hint = f"{hint} Or move the loop body into a function of its own.".strip()
     frames = getattr(cause, "real_stack", None) or getattr(error, "real_stack", None) or ()
+    if is_of_an_optimizer(frames, message):
+        return None
     spans = called_from(cell_callers(cell_file), spans_of_frames(frames, cell_file))
     return GraphBreak(reason=reason, hint=hint, kind=kind, after_graph=after_graph, spans=spans)
 
@@ -126,7 +140,11 @@ def break_of_subgraph_reason(module: fx.GraphModule, recorder: Recorder, graph: 
     """The break that ended this graph, as Dynamo notes it on the graph itself; None if there was none
     (the function returned)."""
     found: Any = getattr(module, "compile_subgraph_reason", None)
-    if found is None or not getattr(found, "graph_break", False):
+    if (
+        found is None
+        or not getattr(found, "graph_break", False)
+        or is_of_an_optimizer(found.user_stack or (), str(found.reason))
+    ):
         return None
     message = str(found.reason)
     kind = message.strip().splitlines()[0].strip() if message.strip() else "graph break"

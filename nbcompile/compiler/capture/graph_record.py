@@ -292,6 +292,15 @@ def _function_of(name: str) -> str:
     return resumed["name"] if resumed else name
 
 
+def places_of(node: fx.Node, cell_file: str, callers: tuple[Span, ...]) -> tuple[Span, ...]:
+    """Where a node comes from: the cell's call of what Dynamo compiles, if it began there, then the node's
+    own frames. Code of a package (an optimizer's step) has the call alone; an input has no place of its own.
+    """
+    own = node_spans(node, cell_file)
+    traced = node.op != "placeholder" and isinstance(node.meta.get("stack_trace"), str)
+    return (*callers, *own) if own or traced else ()
+
+
 def called_from(callers: tuple[Span, ...], spans: tuple[Span, ...]) -> tuple[Span, ...]:
     """``spans``, and before them where the cell calls what they are in."""
     return (*callers, *spans) if spans else ()

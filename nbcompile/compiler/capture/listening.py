@@ -99,6 +99,8 @@ class Session:
         if getattr(error, "gb_type", "") == LIMIT:
             return  # not a break: limit_hit() tells it better
         found = break_of_exception(error, self.cell_file)
+        if found is None:
+            return
         # A break inside a called function is met again when Dynamo traces that function by itself.
         key = (found.kind, found.spans[-1:] or found.reason)
         if key not in self._seen:

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import fx
 
-from nbcompile.compiler.capture.graph_record import called_from, node_spans
+from nbcompile.compiler.capture.graph_record import places_of
 from nbcompile.compiler.stages import FxGraph
 from nbcompile.record.compilation import Span
 
@@ -63,7 +63,7 @@ class Origins:
         place of their own: Dynamo gives them that of their first use."""
         spans = {}
         for node in graph.nodes:
-            own = called_from(self.graph.callers, node_spans(node, self.cell_file))
+            own = places_of(node, self.cell_file, self.graph.callers)
             if not own:
                 own = next((s for o in origins.get(node.name, ()) if (s := self.spans_by_id.get(o))), ())
             if own:

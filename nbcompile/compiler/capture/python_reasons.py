@@ -9,7 +9,8 @@ CALLS_BACKWARD = f".backward() {_BACKWARD}"
 _PYTHON_METHODS = {
     **dict.fromkeys(("item", "tolist", "numpy", "__bool__"), "reads a tensor's value into Python"),
     "backward": _BACKWARD,
-    **dict.fromkeys(("zero_grad", "step"), "updates parameters or gradients"),
+    "zero_grad": "clears gradients",
+    "step": "updates parameters (--optimizer compiles an optimizer's)",
     **dict.fromkeys(
         ("load_state_dict", "state_dict", "train", "eval", "requires_grad_", "retain_grad", "register_hook"),
         "changes a module's or tensor's settings",
@@ -39,6 +40,18 @@ _QUIET: tuple[tuple[type[ast.stmt] | tuple[type[ast.stmt], ...], str], ...] = (
     ((ast.For, ast.AsyncFor), "a loop, run step by step"),
     (ast.If, "a branch that Python takes"),
 )
+
+
+def is_step(node: ast.stmt) -> bool:
+    """Whether a statement is a call such as ``optimizer.step()``, of which nothing is asked back."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    return (
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and isinstance(call.func.value, ast.Name)
+        and call.func.attr == "step"
+        and not (call.args or call.keywords)
+    )
 
 
 def python_reason(node: ast.stmt) -> str | None:

@@ -32,6 +32,7 @@ from nbcompile.compiler.capture.cell_to_function import (
     make_function,
 )
 from nbcompile.compiler.capture.graph_breaks import explain
+from nbcompile.compiler.capture.python_reasons import is_step
 from nbcompile.errors import CellError
 from nbcompile.notebook.cell.interrupts import FinishFirst
 from nbcompile.notebook.cell.planning import CHANGED_GLOBAL, QUIET, compiled_within, plan, stays_global
@@ -211,7 +212,8 @@ class CellRun:
                 self.board[start.id] = True  # statements inside it are still asked about
                 return False
             try:
-                part = self._make(members, whole=self.fullgraph or not breaks)
+                # Around an optimizer's step torch itself breaks the graph.
+                part = self._make(members, whole=self.fullgraph or not (breaks or is_step(start.node)))
             except CellError as error:
                 return self._python(members, str(error))
             self.parts[start.id] = part

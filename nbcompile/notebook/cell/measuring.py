@@ -61,8 +61,11 @@ def measure_cell(
     as they are now. MeasureError is turned into a note; an interrupt leaves all state restored.
     """
     parts = repeatable(run, compilation)
-    left = len(run.parts) - len(parts)
-    notes = []
+    steps = [part.function.first_line for part in run.parts.values() if _has_no_gradients(part)]
+    left = len(run.parts) - len(parts) - len(steps)
+    notes = [
+        f"Not timed: the step of line {line}, whose gradients are gone by now." for line in sorted(steps)
+    ]
     if left:
         notes.append(
             f"Not timed: {left} part{'s' * (left > 1)} of the cell, which may act outside this process."
@@ -193,7 +196,16 @@ def has_backward(run: CellRun, options: CellOptions) -> bool:
     return options.train or any("backward" in left.reason for left in run.prepared.effects)
 
 
+def _has_no_gradients(part: CellPart) -> bool:
+    """Whether it is the step of an optimizer that has nothing to do, as after ``zero_grad()``."""
+    optimizers = [each for each in part.arguments if isinstance(each, torch.optim.Optimizer)]
+    groups = [group for each in optimizers for group in each.param_groups]
+    return bool(optimizers) and all(item.grad is None for group in groups for item in group["params"])
+
+
 def _can_repeat(part: CellPart, compilation: Compilation) -> bool:
+    if _has_no_gradients(part):
+        return False
     if part.whole:
         return True
     first, last = part.function.first_line, part.function.last_line

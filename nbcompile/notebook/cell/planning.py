@@ -14,6 +14,7 @@ import torch
 
 from nbcompile.bench.measure.code_objects import codes
 from nbcompile.compiler.capture.cell_to_function import CellStatement, names_read, names_stored
+from nbcompile.compiler.capture.python_reasons import is_step
 
 Namespace = Mapping[str, Any]
 
@@ -57,6 +58,8 @@ def plan(run: Sequence[CellStatement], namespace: Namespace, unroll: int) -> tup
     called = False
     why = ""
     for statement in run:
+        if is_step(statement.node) and taken:
+            break  # torch breaks the graph around it
         reason = _reason(statement, namespace, stored, unroll)
         calls = any(isinstance(part, ast.Call) for part in ast.walk(statement.node))
         if reason is None and (called or calls) and shared.writes & names_read(statement.node):
@@ -72,7 +75,7 @@ def plan(run: Sequence[CellStatement], namespace: Namespace, unroll: int) -> tup
         stored |= bound
         called = called or calls
         # A function that reads a global must see what the cell last bound there: end the part here.
-        if bound & (shared.reads | shared.writes):
+        if bound & (shared.reads | shared.writes) or is_step(statement.node):
             break
     first_why = why if not taken else _NAMES
     while taken and _is_trivial(taken[-1], namespace, stored):
@@ -147,6 +150,10 @@ def _call_reason(
     if target is not None:
         return _target_reason(target)
     owner = callee(call.func.value, namespace) if isinstance(call.func, ast.Attribute) else None
+    if is_step(statement.node):
+        if isinstance(owner, torch.optim.Optimizer):
+            return None
+        return f"{root.id} is no optimizer of torch's: its .step() runs in Python"
     if isinstance(owner, type):
         return None  # a class method, e.g. Function.apply
     method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
