@@ -185,6 +185,8 @@ class Compiled:
                     return f"graph {graph}.{part} ran eagerly: {failed}"
         if session.ran:
             return ""
+        if session.stance != "default":
+            return f"torch.compiler.set_stance asks for {session.stance}"
         if session.breaks:
             return f"nothing was compiled: {session.breaks[-1].reason}"
         return NO_OPERATIONS

@@ -46,6 +46,7 @@ class Session:
         self.frames: dict[str, str] = {}  # graph id → id of the Dynamo frame it belongs to
         self.limits: dict[str, str] = {}  # frame id → why Dynamo will not compile it again
         self.suppressed = ""  # an error that Dynamo swallowed in the last call
+        self.stance = "default"  # what torch.compiler.set_stance asked of Dynamo in the last call
         self.listening = False
         self.breaks: list[GraphBreak] = []  # all of this callable's, in order
         self._profile = _empty_profile()
@@ -64,6 +65,7 @@ class Session:
         _active.session = self
         self.ran.clear()
         self.suppressed = ""
+        self.stance = stance()
         return previous
 
     def end(self, previous: Session | None) -> None:
@@ -143,6 +145,11 @@ class Session:
     def _stop(self) -> None:
         self.listening = False
         _unlisten()
+
+
+def stance() -> str:
+    """What ``torch.compiler.set_stance`` asks of Dynamo now: "default", "force_eager" ..."""
+    return str(getattr(getattr(torch._dynamo.eval_frame, "_stance", None), "stance", "default"))
 
 
 def active_session() -> Session | None:

@@ -77,11 +77,14 @@ def measure_cell(
 
 def left_to_python(run: CellRun, compilation: Compilation, options: CellOptions) -> Compilation:
     """The record of a cell of which no part was compiled: why not, where its times would be."""
-    left = sorted(run.prepared.effects, key=lambda statement: statement.line)
-    python = [f"line {statement.line}: {statement.reason}" for statement in left]
+    left = {statement.line: statement.reason for statement in run.prepared.effects}
+    first = {number: members[0].line for number, members in run.prepared.runs.items()}
+    left |= {first[number]: reason for number, reason in run.left.items() if number in first}
+    told = "\n".join(compilation.notes)
+    python = [f"line {line}: {reason}" for line, reason in sorted(left.items()) if reason not in told]
     notes = [*compilation.notes, *python] or ["nothing in it computes with tensors"]
-    first = notes[0].replace(" ran eagerly", "", 1)
-    reason = first if len(notes) == 1 else f"{first} (and {len(notes) - 1} more)"
+    shown = notes[0].replace(" ran eagerly", "", 1)
+    reason = shown if len(notes) == 1 else f"{shown} (and {len(notes) - 1} more)"
     nothing = Measurement("cell", options.backend, options.mode, ran_compiled=False, reason=reason)
     return dataclasses.replace(compilation, notes=tuple(notes), measurements=(nothing,))
 

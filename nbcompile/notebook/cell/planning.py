@@ -179,6 +179,9 @@ def _target_reason(target: Any) -> str | None:
         return None
     if package in _PYTHON_MODULES:
         return f"{package}.{name} runs in Python"
+    module = getattr(target, "__module__", None) or ""
+    if isinstance(target, types.FunctionType) and module.startswith(("torch.compiler", "torch._dynamo")):
+        return f"{name} tells the compiler something, from Python"
     if package == "torch" and (name in _PYTHON_TORCH or name.startswith(("set_", "use_deterministic"))):
         return f"torch.{name} runs in Python"
     # random.random is a method of a hidden generator: ask whose

@@ -270,8 +270,11 @@ def verdict(compilation: Compilation) -> Verdict:
         how = "in Triton's interpreter, " if compilation.execution == "interpreted" else ""
         return Verdict(f"{how}differs from eager in {where}", "bad", clip(bad[0].reason, 160))
     if not compilation.kernels and not compilation.graphs:
-        why = compilation.notes[0] if compilation.notes else "nothing was captured"
-        return Verdict(f"ran eager: {clip(why, 160)}", "bad" if compilation.notes else "none")
+        left_out = [f"line {line.line}: {line.reason}" for line in compilation.lines if line.fate == "eager"]
+        told = [*compilation.notes, *left_out[::-1]]
+        return Verdict(
+            clip(ran_eager(told[0] if told else "nothing was captured"), 171), "bad" if told else "none"
+        )
     left = _left_to_eager(compilation)
     if left and (compilation.execution == "interpreted" or not compilation.of_stage("fused")):
         return Verdict(clip(ran_eager(left[0]), 171), "bad")
