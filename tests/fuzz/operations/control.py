@@ -41,9 +41,10 @@ def cond(d: Draw) -> str:
 def while_loop(d: Draw) -> Made:
     x, y = operands(d, least=1)
     times = d.integer(0, 4)
+    carried = f"(torch.zeros((), dtype=torch.int64), {x}.detach().clone(), {y}.detach().clone())"
     code = (
         f"torch._higher_order_ops.while_loop(lambda i, a, b: i < {times}, lambda i, a, b: "
-        f"(i + 1, {body(d)}, b.clone()), (torch.zeros((), dtype=torch.int64), {x}.detach(), {y}.detach()))[1]"
+        f"(i + 1, {body(d)}, b.clone()), {carried})[1]"
     )
     return Made(code)
 
