@@ -107,7 +107,10 @@ def compile_fx_graph(
         error = LoweringError(f"it would lose what is written to {user_name(lost)}, a number as a tensor")
         _give_up(recorder, f"{graph.id}.fw", error, None, "AOTAutograd was not asked")
         return graph.module.forward
-    differentiable = any(isinstance(item, torch.Tensor) and item.requires_grad for item in example_inputs)
+    tensors = [item for item in example_inputs if isinstance(item, torch.Tensor)]
+    differentiable = any(item.requires_grad for item in tensors)
+    # Loops do not write complex numbers: AOTAutograd then writes to inputs itself, after the graph.
+    has_complex = form.ours and any(item.is_complex() for item in tensors)
     trace = _Trace(graph, options, recorder, compile_aten, form.ours, differentiable)
 
     def partition(joint: fx.GraphModule, inputs: Any, **keywords: Any) -> Any:
@@ -130,7 +133,7 @@ def compile_fx_graph(
                 inference_compiler=trace.compiler("fw", whole=True),
                 decompositions=form.decompositions(options),
                 partition_fn=partition,
-                keep_inference_input_mutations=True,
+                keep_inference_input_mutations=not has_complex,
             )(graph.module, list(example_inputs))
     except Exception as error:
         if belongs_to_dynamo(error):

@@ -209,3 +209,34 @@ def test_gradients_are_eagers(name: str) -> None:
     function(other).abs().sum().backward()
     assert run.ran_compiled, run.eager_reason
     torch.testing.assert_close(own.grad, other.grad)
+
+
+def step(x: Tensor, w: Tensor) -> Tensor:
+    x.mul_(w)
+    x += w * 2
+    return x.abs()
+
+
+def part(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    row = x[1:]
+    row.copy_(w[1:] * 2)
+    return row, x.sum()
+
+
+@pytest.mark.parametrize("function", [step, part])
+@pytest.mark.parametrize("grad", [False, True])
+def test_overwritten_inputs(function: Callable[..., Any], grad: bool) -> None:
+    torch._dynamo.reset()
+    run = nbcompile.compile(function, options={"cache": False})
+    for size in (3, 4):
+        x, w = c(size, size), c(size, size).requires_grad_(grad)
+        own, other = x.clone(), w.detach().clone().requires_grad_(grad)
+        found, expected = run(x, w), function(own, other)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(x, own)
+        if grad:
+            one, two = (r[0] if isinstance(r, tuple) else r for r in (found, expected))
+            one.abs().sum().backward()
+            two.abs().sum().backward()
+            torch.testing.assert_close(w.grad, other.grad)
+        assert run.ran_compiled, run.eager_reason
