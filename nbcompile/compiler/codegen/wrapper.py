@@ -223,6 +223,8 @@ class _Wrapper:
                 if value != value or value in (float("inf"), -float("inf"))
                 else repr(value)
             )
+        if isinstance(value, complex):  # its repr names nan and inf, and loses the sign of 0
+            return f"complex({self._argument(value.real)}, {self._argument(value.imag)})"
         if isinstance(value, dict):
             return f"{{{', '.join(f'{key!r}: {self._argument(item)}' for key, item in value.items())}}}"
         if isinstance(value, torch._ops.OpOverload):
@@ -231,7 +233,7 @@ class _Wrapper:
             return f"constants[{value.name!r}]"
         if type(value).__name__ == "device":
             return f"torch.device({str(value)!r})"
-        return repr(value) if isinstance(value, str | int | bool | type(None) | complex) else str(value)
+        return repr(value) if isinstance(value, str | int | bool | type(None)) else str(value)
 
     def _view(self, value: View, how: str = "view") -> str:
         buffer = value.buffer.name
@@ -255,7 +257,7 @@ class _Wrapper:
         found = []
         for value in self.loops.outputs:
             if not isinstance(value, View):
-                found.append(python_index(value) if isinstance(value, IndexExpr) else repr(value))
+                found.append(self._argument(value))
                 continue
             buffer = value.buffer.name
             if buffer in given or value.is_whole():

@@ -159,11 +159,13 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
             reason = None
             why = error.message
         except TypeError as error:
-            if not any(isinstance(each, IndexExpr | SizeNumber) for each in tree_leaves((args, kwargs))):
+            given = tree_leaves((args, kwargs))
+            if not any(isinstance(each, IndexExpr | SizeNumber | complex) for each in given):
                 raise
             del builder.statements[before:]
             reason = None
-            why = f"it is given a symbolic size where only numbers are lowered ({error})"
+            what = "complex number" if any(isinstance(each, complex) for each in given) else "symbolic size"
+            why = f"it is given a {what} where only numbers are lowered ({error})"
     else:
         why = "no lowering for this operator yet"
         if target.namespace not in _TORCHS:

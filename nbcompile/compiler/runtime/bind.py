@@ -179,10 +179,11 @@ def with_fallback(module: CompiledModule, aten: AtenGraph, recorder: Recorder) -
     instead = in_aten(aten.module)
 
     def first(args: list[Any]) -> Any:
-        kept = list(args)
+        kept, as_before = list(args), _generators()
         try:
             result = module.call(args)
         except Exception as error:
+            as_before()  # what a graph within the graph has drawn is drawn again
             result = instead(kept)
             reason = f"{type(error).__name__}: {error}"
             recorder.leave_to_eager(aten.id, f"our code failed when run: {reason}")
@@ -194,6 +195,19 @@ def with_fallback(module: CompiledModule, aten: AtenGraph, recorder: Recorder) -
 
     state[0] = first
     return replace(module, call=lambda args: state[0](args))
+
+
+def _generators() -> Callable[[], None]:
+    """What puts torch's generators back to where they are now."""
+    cpu, cuda = torch.get_rng_state(), torch.cuda
+    on_gpus = cuda.is_initialized() and not cuda.is_current_stream_capturing()  # type: ignore[no-untyped-call]
+    gpus = cuda.get_rng_state_all() if on_gpus else []
+
+    def put_back() -> None:
+        torch.set_rng_state(cpu)
+        cuda.set_rng_state_all(gpus)
+
+    return put_back
 
 
 def _scope(

@@ -240,3 +240,20 @@ def test_overwritten_inputs(function: Callable[..., Any], grad: bool) -> None:
             two.abs().sum().backward()
             torch.testing.assert_close(w.grad, other.grad)
         assert run.ran_compiled, run.eager_reason
+
+
+INF, NAN = float("inf"), float("nan")
+
+
+@pytest.mark.parametrize("number", [complex(NAN, 1), complex(-0.0, 1), complex(-INF, -0.0), complex(2, 1)])
+def test_complex_numbers_that_a_library_is_given(number: complex) -> None:
+    def inner(x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.full((3,), number), torch.pow(torch.complex(x, x), number)
+
+    torch._dynamo.reset()
+    run = nbcompile.compile(inner, options={"cache": False})
+    x = torch.ones(3)
+    for one, other in zip(run(x), inner(x)):
+        torch.testing.assert_close(one, other, equal_nan=True)
+        assert torch.equal(one.real.signbit(), other.real.signbit())
+    assert run.ran_compiled, run.eager_reason

@@ -9,7 +9,10 @@ import torch
 from nbcompile.api import compile as nbcompile_compile
 from nbcompile.compiler.runtime import bind
 from nbcompile.compiler.runtime.c.toolchain import find_toolchain
-from nbcompile.compiler.stages import EntryPoint, KernelSource, KernelText
+from nbcompile.compiler.stages import CompiledModule, EntryPoint, KernelSource, KernelText
+from nbcompile.options import Options
+from nbcompile.record.recorder import Recorder
+from tests.compiler.codegen.triton_running import aten_of_fake
 
 
 def _source(count: int) -> KernelSource:
@@ -65,3 +68,17 @@ def test_a_graph_of_many_kernels_agrees_with_eager() -> None:
     for mine, theirs in zip(compiled(x), many(x), strict=True):
         torch.testing.assert_close(mine, theirs)
     assert compiled.ran_compiled
+
+
+def test_a_run_that_is_done_again_draws_the_same_numbers() -> None:
+    graph = aten_of_fake(lambda x: x + torch.rand(3), lambda: (torch.ones(3),))
+
+    def call(_: list[torch.Tensor]) -> None:
+        torch.rand(7)  # as a graph within the graph may
+        raise RuntimeError("broken")
+
+    module = bind.with_fallback(CompiledModule("g0.fw", call, False), graph, Recorder(Options()))
+    torch.manual_seed(3)
+    (found,) = module.call([torch.ones(3)])
+    torch.manual_seed(3)
+    assert torch.equal(found, torch.ones(3) + torch.rand(3))

@@ -10,10 +10,13 @@ import torch
 
 from nbcompile import targets
 from nbcompile.compiler.fuse.loops_to_groups import loops_to_groups
+from nbcompile.compiler.loop_ir.fused import Group
+from nbcompile.compiler.loop_ir.nodes import Buffer
 from nbcompile.compiler.lower.aten_to_loops import aten_to_loops
 from nbcompile.compiler.schedule import choose
 from nbcompile.compiler.schedule.schedule import Schedule, Work
 from nbcompile.targets import Target
+from tests.compiler.codegen.c.by_hand import buffers
 from tests.compiler.codegen.triton_running import H100, aten_of_fake
 
 CHIP = targets.CHIPS["cuda:90"]
@@ -23,6 +26,17 @@ F32, BF16 = torch.float32, torch.bfloat16
 def empty(*shape: int, dtype: torch.dtype = F32) -> Callable[[], torch.Tensor]:
     """What makes a tensor of this shape, once fake tensors are made."""
     return lambda: torch.empty(shape, dtype=dtype)
+
+
+ADD = lambda x, i, v: x.index_add(0, i, v)
+
+
+def added(
+    rows: int, length: int, points: int, dtype: torch.dtype = F32
+) -> tuple[Callable[[], torch.Tensor], ...]:
+    """What :data:`ADD` takes: ``points`` rows added into a table."""
+    table, values = empty(rows, length, dtype=dtype), empty(points, length, dtype=dtype)
+    return table, empty(points, dtype=torch.int64), values
 
 
 def cut_all(
@@ -45,6 +59,11 @@ def work_of(fn: Callable[..., Any], *inputs: Callable[[], torch.Tensor]) -> Work
     """What the one kernel of a function computes."""
     ((work, _),) = cut_all(fn, *inputs)
     return work
+
+
+def work_by_hand(made: Group, *inputs: Buffer, chip: Target = CHIP) -> Work:
+    """What a group made by hand computes."""
+    return Work.of(made, buffers(made, *inputs), chip)
 
 
 def axes(found: tuple[Any, ...]) -> list[int | None]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nbcompile import targets
-from nbcompile.compiler.schedule.points import Points
 from nbcompile.compiler.schedule.tiling import distinct, power, warps_of
 from nbcompile.compiler.stages import Config
-from tests.compiler.schedule.cut import CHIP, axes, cut, empty
+from tests.compiler.schedule.cut import axes, cut, empty
 
 
 @pytest.mark.parametrize(("value", "expected"), [(0, 1), (1, 1), (2, 2), (3, 4), (1024, 1024), (1025, 2048)])
@@ -26,15 +24,6 @@ def test_warps_hold_a_tile(tile: int, each: int, warps: int) -> None:
 def test_configs_come_once_in_their_order() -> None:
     one, other = Config({"XBLOCK": 1}), Config({"XBLOCK": 2})
     assert distinct([other, one, other]) == (other, one)
-
-
-def test_wider_warps_are_fewer() -> None:
-    """An AMD chip has warps of 64: the same threads, and configs that become one are one."""
-    configs = Config({"XBLOCK": 256}, 4), Config({"XBLOCK": 64}, 2), Config({"XBLOCK": 64}, 1)
-    schedule = Points(x=(), configs=configs)
-    wide = targets.CHIPS["hip:gfx942"]
-    assert [config.warps for config in schedule.on(wide).configs] == [2, 1]
-    assert schedule.on(CHIP) is schedule
 
 
 def test_axes_are_put_in_the_order_of_memory_and_those_it_walks_as_one_are_one() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -13,20 +13,20 @@ from nbcompile.compiler.codegen.c.nests import Nests
 from nbcompile.compiler.codegen.printed import PrintedKernel
 from nbcompile.compiler.kernel_ir.group_to_values import kernel_values
 from nbcompile.compiler.loop_ir.expr import Expr, Load
-from nbcompile.compiler.loop_ir.fused import Group, Nest
-from nbcompile.compiler.loop_ir.index import Axis, index
-from nbcompile.compiler.loop_ir.nodes import Buffer, Loop
+from nbcompile.compiler.loop_ir.fused import FusedProgram, Group, Nest
+from nbcompile.compiler.loop_ir.index import Axis, Index, index, product
+from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, Output, View
 
 
-def buffer(name: str, *shape: int, dtype: torch.dtype = torch.float32) -> Buffer:
+def buffer(name: str, *shape: Index, dtype: torch.dtype = torch.float32) -> Buffer:
     """A contiguous buffer; one called ``x`` or so is an input, others are made."""
-    strides = [math.prod(shape[n + 1 :]) for n in range(len(shape))]
     role = "input" if len(name) == 1 else "temporary"
-    sizes, steps = tuple(map(index, shape)), tuple(map(index, strides))
+    sizes = tuple(map(index, shape))
+    steps = tuple(product(sizes[n + 1 :]) for n in range(len(sizes)))
     return Buffer(name, sizes, steps, dtype, role)  # type: ignore[arg-type]
 
 
-def read(memory: Buffer, *axes: Axis) -> Load:
+def read(memory: Buffer, *axes: Index) -> Load:
     """``memory[axes]``."""
     return Load(memory.name, tuple(map(index, axes)), memory.dtype)
 
@@ -45,6 +45,28 @@ def group(
     across = frozenset(f"g0.{name}" for name in split.split())
     nest = Nest(tuple(axes), frozenset(inner))
     return Group(loops, nest, bindings, across, frozenset(names), id="g0.fw.k0", name="test")
+
+
+def program(
+    *items: Group | LibraryCall, inputs: Sequence[Buffer | str | None], outputs: Sequence[Output] = (),
+    **more: object,
+) -> FusedProgram:  # fmt: skip
+    """What runs ``items`` one after the other."""
+    statements = [loop for item in items for loop in (item.loops if isinstance(item, Group) else (item,))]
+    facts = {"constants": {}, "spans": {}, **more}
+    made = LoopProgram("g0.fw", tuple(inputs), tuple(statements), tuple(outputs), **facts)  # type: ignore[arg-type]
+    return FusedProgram(made, items)
+
+
+def fused(*groups: Group, inputs: Sequence[Buffer], lines: Sequence[int] = ()) -> FusedProgram:
+    """The program of some groups, which returns all that they store. Its loops come from these ``lines`` of a
+    cell."""
+    numbered = [replace(made, id=f"g0.fw.k{n}") for n, made in enumerate(groups)]
+    stored = {name for made in numbered for name in made.stored}
+    outputs = [out for made in numbered for each in made.loops for out in each.outputs]
+    results = [View.whole(out) for out in outputs if out.name in stored]
+    spans = {each.id: tuple(lines) for made in numbered for each in made.loops}
+    return program(*numbered, inputs=inputs, outputs=results, spans=spans)
 
 
 def buffers(made: Group, *inputs: Buffer) -> dict[str, Buffer]:
