@@ -1,4 +1,4 @@
-"""``--optimizer``: the step of an optimizer is compiled where the cell calls it, and does what eager's does."""
+"""``--optimizer``: an optimizer's step is compiled where the cell calls it, and does what eager's does."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_it_trains_as_eager_does(notebook: Notebook, kind: str) -> None:
     assert fates[5] == "compiled" and fates[6] == "eager"
     links = Links(compilation)
     assert any(5 in links.lines(kernel.id) for kernel in compilation.kernels)
-    assert not [found for found in compilation.breaks if found.spans[0].line == 5]  # torch breaks there itself
+    assert not [found for found in compilation.breaks if found.spans[0].line == 5]  # but torch's own
 
 
 def test_a_step_without_gradients_is_not_timed(notebook: Notebook) -> None:

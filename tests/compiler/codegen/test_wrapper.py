@@ -117,8 +117,8 @@ def test_products_write_into_our_memory_and_other_calls_are_held_to_what_was_tra
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (nan, "float('nan')"), (-inf, "float('-inf')"), (-0.0, "-0.0"), (True, "True"), (1 + 2j, "complex(1.0, 2.0)"),
-        (complex(nan, -0.0), "complex(float('nan'), -0.0)"),
+        (nan, "float('nan')"), (-inf, "float('-inf')"), (-0.0, "-0.0"), (True, "True"),
+        (1 + 2j, "complex(1.0, 2.0)"), (complex(nan, -0.0), "complex(float('nan'), -0.0)"),
         ([1, (2,), ()], "[1, (2,), ()]"), ({"a": N}, "{'a': s0}"), ("it's", '"it\'s"'), (None, "None"),
         (torch.bfloat16, "torch.bfloat16"), (torch.device("cuda", 1), "torch.device('cuda:1')"),
         (torch.ops.aten.add.Tensor, "op_aten_add_Tensor"), (Body("true.0"), "constants['true.0']"),
