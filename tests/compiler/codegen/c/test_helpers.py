@@ -1,0 +1,112 @@
+"""Small functions that C lacks, each called with the numbers where torch and C disagree."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import pytest
+import torch
+
+from nbcompile.compiler.codegen.c.expressions import CWriter
+from nbcompile.compiler.codegen.c.helpers import HELPERS
+from tests.compiler.codegen.c.exported import Exported
+
+F32, F64, I64, I32, I8, U8 = (
+    torch.float32, torch.float64, torch.int64, torch.int32, torch.int8, torch.uint8,
+)  # fmt: skip
+NAN, INF = math.nan, math.inf
+LEAST = {I64: -(2**63), I32: -(2**31), I8: -128}
+
+
+@functools.cache
+def helpers() -> Exported:
+    """All of them, in float and in five kinds of integers."""
+    writer = CWriter()
+    for name, entry in HELPERS.items():
+        floats = "float" in name or name in ("maximum", "minimum", "fmax", "fmin")
+        for dtype in (F32, F64) if floats else (I64, I32, I8, U8):
+            writer.helper(name, dtype if "TYPE" in entry.text else None)
+    return Exported(writer)
+
+
+def bf16(value: float) -> int:
+    return int(helpers().call("float_to_bf16", F32, value, out=torch.uint16))
+
+
+def bits_to_float(bits: int) -> float:
+    return float(torch.tensor(bits, dtype=torch.int32).view(F32))
+
+
+@pytest.mark.parametrize("pair", [(NAN, -2.0), (-2.0, NAN), (NAN, NAN), (-INF, NAN)])
+def test_nan_wins_a_maximum_and_loses_an_fmax(pair: tuple[float, float]) -> None:
+    for name in ("maximum", "minimum"):
+        assert math.isnan(helpers().call(f"{name}_f32", F32, *pair))
+    number = next((each for each in pair if not math.isnan(each)), NAN)
+    for name in ("fmax", "fmin"):
+        assert str(helpers().call(f"{name}_f64", F64, *pair)) == str(number)
+
+
+def test_a_bfloat16_is_the_nearest_one_and_of_two_the_even() -> None:
+    assert [bf16(1 + n * 2**-8) for n in (1, 3)] == [0x3F80, 0x3F82]  # each is halfway between two
+    assert bf16(1 + 2**-8 + 2**-20) == 0x3F81
+    assert bf16(3.4e38) == 0x7F80 and bf16(-INF) == 0xFF80
+    assert bf16(-0.0) == 0x8000 and bf16(1e-45) == 0
+
+
+def test_no_nan_is_rounded_to_a_number() -> None:
+    """This one has all bits set but the sign, and the next number up would be minus zero."""
+    assert bf16(bits_to_float(0x7FFFFFFF)) == 0x7FC0
+    assert helpers().call("bf16_to_float", torch.uint16, 0x3F81, out=F32) == 1 + 2**-7
+
+
+def test_an_index_outside_of_a_buffer_becomes_its_first() -> None:
+    places = [-(2**63), -1, 0, 4, 5, 2**63 - 1]
+    assert [helpers().call("in_range", I64, place, 5) for place in places] == [0, 0, 0, 4, 0, 0]
+    assert helpers().call("in_range", I64, 3, 0) == 0
+
+
+@pytest.mark.parametrize(("dtype", "short"), [(I64, "i64"), (I32, "i32"), (I8, "i8")])
+def test_no_integer_division_traps(dtype: torch.dtype, short: str) -> None:
+    """By 0 they are 0; the least number divided by -1 has no room and stays what it is."""
+    for name in ("floordiv", "truncdiv", "remainder", "fmod"):
+        assert helpers().call(f"{name}_{short}", dtype, 7, 0) == 0
+        least = helpers().call(f"{name}_{short}", dtype, LEAST[dtype], -1)
+        assert least == (LEAST[dtype] if "div" in name else 0)
+        assert helpers().call(f"{name}_u8", U8, 7, 255) == (0 if "div" in name else 7)  # no -1
+
+
+@pytest.mark.parametrize(("a", "b"), [(7, 2), (-7, 2), (7, -2), (-7, -2), (6, -3), (-6, 3)])
+def test_two_divisions_round_down_and_two_toward_zero(a: int, b: int) -> None:
+    found = [helpers().call(f"{name}_i32", I32, a, b) for name in ("floordiv", "remainder")]
+    assert found == [a // b, a % b]
+    found = [helpers().call(f"{name}_i32", I32, a, b) for name in ("truncdiv", "fmod")]
+    assert found == [int(a / b), int(math.fmod(a, b))]
+
+
+def test_floats_are_divided_as_python_does() -> None:
+    floordiv, remainder = (functools.partial(helpers().call, f"{name}_f64", F64)
+                           for name in ("floordiv", "remainder"))  # fmt: skip
+    for a, b in ((7.5, 2.0), (-7.5, 2.0), (7.5, -2.0), (1.0, 0.1), (-1e-300, 3.0)):
+        assert (floordiv(a, b), remainder(a, b)) == (a // b, a % b)
+    assert math.copysign(1, floordiv(-0.0, 2.0)) == -1
+    assert floordiv(1.0, 0.0) == INF and math.isnan(remainder(1.0, 0.0))
+
+
+def test_shifts_by_more_than_the_width_leave_nothing_but_the_sign() -> None:
+    assert [helpers().call("shl_i8", I8, 3, by) for by in (1, 7, 8, -1)] == [6, -128, 0, 0]
+    assert [helpers().call("shr_i64", I64, -8, by) for by in (1, 63, 64, -1)] == [-4, -1, -1, -1]
+    assert helpers().call("shr_i64", I64, 8, 64) == 0
+
+
+def test_of_a_negative_power_the_whole_part_is_left() -> None:
+    power = functools.partial(helpers().call, "pow_i32", I32)
+    assert [power(base, -3) for base in (1, -1, 2, 0, 3)] == [1, -1, 0, 0, 0] and power(-1, -2) == 1
+    assert (power(3, 4), power(7, 0), power(2, 33)) == (81, 1, 0)
+
+
+def test_random_numbers_are_the_words_of_philox() -> None:
+    """Those that its authors publish for the counter 0 under the key 0."""
+    words = [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
+    drawn = [helpers().call("philox_uniform", I64, 0, offset, out=F32) for offset in range(4)]
+    assert drawn == [(word >> 8) / 2**24 for word in words]

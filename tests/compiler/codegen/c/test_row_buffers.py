@@ -1,0 +1,126 @@
+"""What of a row is kept for the next walk: what is costly, was surely made before, and has room."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from nbcompile.compiler.codegen.c.row_buffers import ROW_BUFFER_BYTES, RowBuffers, plan_row_buffers
+from nbcompile.compiler.loop_ir.expr import Constant, Expr, Guarded, Load, op
+from nbcompile.compiler.loop_ir.index import Axis, Size, index
+from nbcompile.compiler.loop_ir.nodes import Buffer
+from tests.compiler.codegen.c.by_hand import buffer, group, loop, nests, read
+
+ROW, COL = Axis("i", index(6)), Axis("j", index(40))
+X = buffer("x", 6, 40)
+F32, F64 = torch.float32, torch.float64
+
+
+def read_x(memory: Buffer = X, along: Axis = COL) -> Load:
+    return read(memory, ROW, along)
+
+
+def planned(
+    body: Expr, *inputs: Buffer, again: Expr | None = None, along: Axis = COL, times: int = 2
+) -> RowBuffers:
+    """The plan of rows whose sum is taken of ``body`` in one walk, and ``again`` (the same) in each other."""
+    bodies = [body, *([again or body] * (times - 1))]
+    sums = [
+        loop(buffer(f"total{n}", 6, dtype=each.dtype), (ROW, along), each, reduced=(along,), reduction=kind)
+        for n, (each, kind) in enumerate(zip(bodies, ("sum", "max", "min"), strict=False))
+    ]
+    names = " ".join(each.outputs[0].name for each in sums)
+    made = nests(group(*sums, axes=(ROW, along), inner=(along,), stored=names), *(inputs or (X,)))
+    walks = [[item.value] for item in made.values.reductions]
+    return plan_row_buffers(made, walks, made.nest.inner_axes)
+
+
+def kept(plan: RowBuffers) -> list[tuple[str, str, int]]:
+    return [declared[:3] for declared in plan.declarations]
+
+
+def chain(length: int) -> Expr:
+    made: Expr = read_x()
+    for n in range(length):
+        made = made + float(n)
+    return made
+
+
+def test_what_one_walk_makes_and_others_need_is_written_once() -> None:
+    plan = planned(op("exp", read_x()), times=3)
+    ((number, row),) = plan.names.items()
+    assert (row.text, row.dtype) == ("t_kept", F32) and kept(plan) == [("t_kept", "float", 40)]
+    assert plan.written == {0: [number]} and plan.read == {1: [number], 2: [number]}
+
+
+def test_only_the_topmost_of_costly_values_is_kept() -> None:
+    inner = op("exp", read_x())
+    assert len(planned(op("sin", inner)).names) == 1
+    plan = planned(op("sin", inner), again=inner + 1.0)  # the second walk starts from another one
+    (number,) = plan.names
+    assert plan.written == {0: [number]} and plan.read == {1: [number]}
+
+
+@pytest.mark.parametrize(
+    ("body", "costly"),
+    [
+        (read_x(), False), (chain(7), False), (chain(8), True), (op("erf", read_x()), True),
+        (read_x() + read_x(buffer("y", 6, 40)), False),
+        (read_x() + read_x(buffer("y", 6, 40)) + read_x(buffer("z", 6, 40)), True),
+    ],
+    ids=["a load", "7 operations", "8 operations", "a transcendental one", "2 loads", "3 loads"],
+)  # fmt: skip
+def test_what_is_cheap_is_made_again(body: Expr, costly: bool) -> None:
+    plan = planned(body, X, buffer("y", 6, 40), buffer("z", 6, 40))
+    assert bool(plan.names) is costly
+
+
+def test_what_is_the_same_all_along_a_row_takes_no_array() -> None:
+    weight = buffer("w", 6)
+    assert not planned(
+        op("exp", read(weight, ROW)) * read_x(), X, weight, again=op("exp", read(weight, ROW))
+    ).names
+
+
+@pytest.mark.parametrize(("dtype", "most"), [(F32, 1 << 15), (F64, 1 << 14)])
+def test_a_row_that_a_cache_does_not_hold_is_not_kept(dtype: torch.dtype, most: int) -> None:
+    assert most * dtype.itemsize == ROW_BUFFER_BYTES
+    for length, fits in ((most, True), (most + 1, False)):
+        along = Axis("j", index(length))
+        memory = buffer("x", 6, length, dtype=dtype)
+        assert bool(planned(op("exp", read_x(memory, along)), memory, along=along).names) is fits
+
+
+def test_two_values_share_the_room() -> None:
+    along = Axis("j", index(20_000))
+    memory = buffer("x", 6, 20_000)
+    x = read_x(memory, along)
+    plan = planned(op("exp", x) + op("sin", x), memory, again=op("exp", x) - op("sin", x), along=along)
+    assert kept(plan) == [("t_kept", "float", 20_000)]
+
+
+def test_an_array_has_one_axis() -> None:
+    out = loop(buffer("out", 6, 40), (ROW, COL), op("exp", read_x()))
+    made = nests(group(out, axes=(ROW, COL), inner=(COL,)), X)
+    walks, other = [made.values.roots] * 2, Axis("k", index(4))
+    assert plan_row_buffers(made, walks, (COL,)).names
+    for inner in ((other, COL), (COL, other)):
+        assert not plan_row_buffers(made, walks, inner).names
+
+
+@pytest.mark.parametrize("length", [Size("s0", 40), 0])
+def test_an_array_has_a_length_that_is_known_and_not_0(length: Size | int) -> None:
+    along, memory = Axis("j", length), buffer("x", 6, length)
+    assert not planned(op("exp", read_x(memory, along)), memory, along=along).names
+
+
+def test_what_a_guard_may_have_left_out_is_made_again() -> None:
+    power = op("exp", read_x())
+    half = Guarded(((index(COL), index(0), index(20)),), power, Constant(0.0, F32))
+    assert not planned(half, again=power).names
+    assert planned(power, again=half + 1.0).names
+
+
+def test_half_types_are_kept_as_the_floats_they_are_worked_with() -> None:
+    memory = buffer("x", 6, 40, dtype=torch.bfloat16)
+    assert kept(planned(op("exp", read_x(memory)), memory)) == [("t_kept", "float", 40)]
