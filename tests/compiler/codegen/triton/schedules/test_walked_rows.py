@@ -1,78 +1,119 @@
-"""A few kernels line by line: what each printer makes of a schedule that is given by hand."""
+"""Rows walked in blocks: how often and in which direction, and what is combined after a walk."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
+from torch.nn import functional as F
 
 from nbcompile.compiler.codegen.printed import PrintedKernel
-from nbcompile.compiler.codegen.triton.expressions import TritonWriter
-from nbcompile.compiler.codegen.triton.schedules import PRINTERS
-from nbcompile.compiler.schedule.rows import HeldRows
-from nbcompile.compiler.schedule.schedule import Schedule, Work
-from nbcompile.compiler.schedule.walked_rows import SplitRows, WalkedRows
-from nbcompile.compiler.stages import Config
-from tests.compiler.schedule.cut import cut, empty, work_of
+from nbcompile.compiler.schedule.summed_rows import WalkedSums
+from nbcompile.compiler.schedule.walked_rows import SteppedColumns, WalkedRows
+from tests.compiler.codegen.triton.schedules.printing import lines, nest, printed, rows_by_hand
+from tests.compiler.schedule.cut import BF16, F32, empty
+
+SUM = lambda x: x.sum(-1)
+SOFTMAX = lambda x: torch.softmax(x, -1)
+NORMED = lambda x: F.layer_norm(x, x.shape[-1:])
+OVER_SUM = lambda x: x / x.sum(-1, keepdim=True)
 
 
-def printed(work: Work, schedule: Schedule) -> PrintedKernel:
-    return PRINTERS[type(schedule)](work, schedule, TritonWriter()).print(["a comment"])
-
-
-def lines(kernel: PrintedKernel, start: str) -> list[str]:
-    return [line.strip() for line in kernel.text.splitlines() if line.strip().startswith(start)]
-
-
-def test_a_run_of_points() -> None:
-    program: tuple[Callable[..., Any], Any] = (lambda x: x * 2, empty(1000))
-    kernel = printed(work_of(*program), cut(*program))
-    assert kernel.text.splitlines() == [
-        "# a comment",
-        "@triton.jit",
-        "def k0_mul(x_ptr, mul_ptr, XBLOCK: tl.constexpr):",
-        "    start = tl.program_id(0) * XBLOCK",
-        "    i = start + tl.arange(0, XBLOCK)",
-        "    i_in = i < 1000",
-        "    x = tl.load(x_ptr + i, mask=i_in)",
-        "    tl.store(mul_ptr + i, x * 2.0, mask=i_in)",
-    ]
-    (launch,) = kernel.launches
-    assert launch.grid == ("cdiv(1000, XBLOCK)",) and kernel.writes == ("mul",)
-
-
-SUM = work_of(lambda x: x.sum(-1), empty(8, 1024))
-ROWS, WITHIN = SUM.values.nest.rows, SUM.values.nest.inner_axes
-
-
-def test_a_row_held_whole_is_read_once_and_needs_no_loop() -> None:
-    schedule = HeldRows(x=ROWS, r=WITHIN, one_row=True, configs=(Config({"XBLOCK": 1}, 4),))
-    kernel = printed(SUM, schedule)
-    assert not lines(kernel, "for") and len(lines(kernel, "sum_")) == 1
-    (launch,) = kernel.launches
-    assert launch.grid == ("8",) and launch.configs == (Config({"RBLOCK": 1024}, 4),)
+def walked(fn: Callable[..., Any], *shape: int, dtype: torch.dtype = F32, **more: Any) -> PrintedKernel:
+    return printed(*rows_by_hand(WalkedRows, fn, empty(*shape, dtype=dtype), **more))
 
 
 def test_a_row_walked_is_summed_lane_by_lane_and_combined_at_the_end() -> None:
-    config = Config({"XBLOCK": 1, "RBLOCK": 256, "STAGES": 3}, 4)
-    kernel = printed(SUM, WalkedRows(x=ROWS, r=WITHIN, one_row=True, configs=(config,)))
-    assert lines(kernel, "for") == ["for start in tl.range(0, 1024, RBLOCK, num_stages=STAGES):"]
-    assert not kernel.workspaces
-
-
-def test_slabs_leave_parts_that_a_second_function_combines() -> None:
-    config = Config({"XBLOCK": 1, "RBLOCK": 128}, 4)
-    kernel = printed(SUM, SplitRows(x=ROWS, r=WITHIN, one_row=True, slabs=4, configs=(config,)))
-    first, second = kernel.launches
-    assert first.grid == ("8", "4") and second.function.endswith("_finish")
-    (parts,) = kernel.workspaces
-    assert parts.shape == (8 * 4,) and parts.dtype == torch.float32
+    made = walked(SUM, 8, 1024)
+    assert lines(made)[3:] == [
+        "i = tl.program_id(0)",
+        "sum_1 = tl.full([RBLOCK], 0.0, tl.float32)",
+        "for start in range(0, 1024, RBLOCK):",
+        "j = start + tl.arange(0, RBLOCK)",
+        "x = tl.load(x_ptr + i*1024 + j)",
+        "sum_1 = sum_1 + x",
+        "sum_1 = tl.sum(sum_1, axis=0)",
+        "tl.store(sum_1_ptr + i, sum_1)",
+    ]
+    assert made.launches[0].grid == ("8",) and not made.workspaces
 
 
 def test_a_block_that_does_not_divide_the_row_is_masked() -> None:
-    config = Config({"XBLOCK": 1, "RBLOCK": 256}, 4)
-    whole = WalkedRows(x=ROWS, r=WITHIN, one_row=True, configs=(config,))
-    cut_short = replace(whole, configs=(replace(config, constants={"XBLOCK": 1, "RBLOCK": 384}),))
-    assert "mask=" not in printed(SUM, whole).text and "mask=" in printed(SUM, cut_short).text
+    assert "mask=" not in walked(SUM, 8, 1024).text
+    made = walked(SUM, 8, 1024, r=384)
+    assert lines(made, "x =") == ["x = tl.load(x_ptr + i*1024 + j, mask=j_in)"]
+    assert "sum_1 = sum_1 + tl.where(j_in, x, 0.0)" in lines(made)
+
+
+@pytest.mark.parametrize(
+    ("fn", "levels"),
+    [
+        (SOFTMAX, {"max": 0, "sum": 0}),  # the sum is scaled as the maximum grows
+        (NORMED, {"native_layer_norm_mean": 0, "native_layer_norm_m2": 0}),
+        (lambda x: (x - x.amax(-1, keepdim=True)).square().sum(-1), {"amax": 0, "sum_1": 1}),
+    ],
+    ids=["softmax", "layer norm", "below the largest"],
+)
+def test_a_walk_finds_all_results_that_need_no_other_ones_first(fn: Any, levels: dict[str, int]) -> None:
+    work, schedule = rows_by_hand(WalkedRows, fn, empty(8, 1024))
+    assert nest(work, schedule).levels == levels
+    stored = 1 if any(len(item.place.axes()) == 2 for item in work.values.stores) else 0
+    assert len(lines(printed(work, schedule), "for")) == 1 + max(levels.values()) + stored
+
+
+def test_the_second_walk_goes_back_through_what_the_cache_still_holds() -> None:
+    made = walked(SOFTMAX, 8, 1024)
+    assert lines(made, "j =") == [
+        "j = start + tl.arange(0, RBLOCK)",
+        "j = (tl.cdiv(1024, RBLOCK) - 1) * RBLOCK - start + tl.arange(0, RBLOCK)",
+    ]
+    first, second = lines(made, "x")
+    assert first.endswith('eviction_policy="evict_last")')
+    assert second.endswith('eviction_policy="evict_first")')
+
+
+def test_a_mean_counts_blocks_so_the_one_that_is_not_whole_comes_last() -> None:
+    twice = lambda x: torch.var(x - x.amax(-1, keepdim=True), -1)
+    ahead = "j = start + tl.arange(0, RBLOCK)"
+    assert lines(walked(twice, 8, 1000), "j =") == [ahead, ahead]
+    assert lines(walked(twice, 8, 1024), "j =")[1] != ahead
+    assert lines(walked(NORMED, 8, 1000), "step =") == ["step = 1.0 / (start // RBLOCK + 1)"]
+
+
+@pytest.mark.parametrize(("dtype", "line"), [(F32, 32), (BF16, 64)], ids=["float32", "bfloat16"])
+def test_rows_off_groups_of_16_bytes_are_walked_from_their_first_line_on(
+    dtype: torch.dtype, line: int
+) -> None:
+    made = walked(OVER_SUM, 8, 1031, dtype=dtype)
+    assert lines(made, "line =") == [f"line = (i*1031 + {line - 1}) // {line} * {line}"]
+    assert lines(made, "whole =") == [f"whole = {1031 - line + 1} // RBLOCK * RBLOCK"]
+    whole, rest = "for start in range(0, whole, RBLOCK):", "for start in range(whole, 1031, RBLOCK):"
+    assert lines(made, "for") == [whole, rest, rest, whole]
+    assert not lines(walked(OVER_SUM, 8, 1032), "line =")
+
+
+def test_a_row_of_a_few_steps_is_written_out() -> None:
+    made = printed(*rows_by_hand(SteppedColumns, lambda x: x.sum(0), empty(8, 1031), x=16, r=1))
+    assert lines(made, "for") == ["for start in tl.static_range(0, 8, RBLOCK):"]
+    assert lines(made, "x =") == ["x = tl.load(x_ptr + i*1031 + j, mask=j_in)"]
+
+
+def test_sums_over_the_rows_leave_a_part_for_each_block_or_one_number() -> None:
+    def both(g: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = g * w
+        return y.sum(0), y.sum(1), y.sum()
+
+    inputs = empty(64, 1000), empty(64, 1)
+    made = printed(*rows_by_hand(WalkedSums, both, *inputs, x=8, slabs=8))
+    assert lines(made, "tl.store(sum_1_parts") == [
+        "tl.store(sum_1_parts_ptr + tl.program_id(0) * 1000 + j, sum_1, mask=j_in)"
+    ]
+    place = "sum_3_parts_ptr + tl.program_id(0) + tl.zeros([1, 1], tl.int32)"
+    assert lines(made, "tl.store(sum_3_parts") == [f"tl.store({place}, tl.sum(sum_3, axis=1)[:, None])"]
+    assert {item.name: item.shape for item in made.workspaces} == {
+        "sum_1_parts": (8000,),
+        "sum_3_parts": (8,),
+    }
+    assert lines(made, "w =") == ["w = tl.load(w_ptr + i)"]  # before the loop
