@@ -142,6 +142,21 @@ def circles(graph: dict[str, set[str]]) -> list[set[str]]:
     return found
 
 
+READ_BY_THEIR_TESTS = ("schedule", "kernel_ir", "codegen")  # rooms of the compiler
+
+
+def without_tests(files: dict[Path, ast.Module]) -> set[str]:
+    """Files of those rooms that have no test file of their own name, in the same place below ``tests``."""
+    rooms = [PACKAGE / "compiler" / room for room in READ_BY_THEIR_TESTS]
+    own = [path for path in files if path.name != "__init__.py" and any(r in path.parents for r in rooms)]
+    places = {path.relative_to(PACKAGE): f"test_{path.name}" for path in own}
+    return {
+        place.as_posix()
+        for place, test in places.items()
+        if not (ROOT / "tests" / place.parent / test).exists()
+    }
+
+
 def test_functions_are_seen_at_once() -> None:
     assert too_long(FILES) == set()
 
@@ -160,6 +175,13 @@ def test_one_name_for_one_thing() -> None:
 
 def test_public_functions_say_what_they_do() -> None:
     assert undescribed(FILES) == []
+
+
+def test_printers_and_schedules_have_tests_of_their_own() -> None:
+    assert without_tests(FILES) == set()
+    assert without_tests({PACKAGE / "compiler" / "codegen" / "x.py": ast.parse("")}) == {
+        "compiler/codegen/x.py"
+    }
 
 
 def test_no_circle_of_files() -> None:

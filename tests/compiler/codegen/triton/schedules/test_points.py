@@ -1,0 +1,123 @@
+"""Points: how the place of a program becomes the places of its lanes, in runs, squares, bands and lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nbcompile.compiler.loop_ir.index import Axis, Size, index
+from nbcompile.compiler.stages import Config
+from tests.compiler.codegen.c.by_hand import buffer, group, loop, read
+from tests.compiler.codegen.triton.schedules.printing import chosen, functions, kernel, lines, nest, printed
+from tests.compiler.schedule.cut import cut, cut_all, empty, work_by_hand, work_of
+
+SCALED = lambda x, a, b: (x * a + b, a * 2)  # of which the second is the same in all rows
+PLANES = (empty(8, 8, 512, 128), empty(8, 8, 1, 128), empty(8, 8, 1, 128))
+TURNED = lambda x: x.transpose(1, 2).contiguous() + 1
+BY_ROW = lambda x, w: x * w.exp()[:, None].sin()
+
+
+def test_a_run_of_points() -> None:
+    made = kernel(lambda x: x * 2, empty(1000))
+    assert made.text.splitlines() == [
+        "# a comment",
+        "@triton.jit",
+        "def k0_mul(x_ptr, mul_ptr, XBLOCK: tl.constexpr):",
+        "    start = tl.program_id(0) * XBLOCK",
+        "    i = start + tl.arange(0, XBLOCK)",
+        "    i_in = i < 1000",
+        "    x = tl.load(x_ptr + i, mask=i_in)",
+        "    tl.store(mul_ptr + i, x * 2.0, mask=i_in)",
+    ]
+    (launch,) = made.launches
+    assert launch.grid == ("cdiv(1000, XBLOCK)",) and made.writes == ("mul",)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)], ids=str)
+def test_one_number_is_a_program_without_lanes(shape: tuple[int, ...]) -> None:
+    made = kernel(lambda x: x * 2, empty(*shape))
+    assert functions(made) == [["x = tl.load(x_ptr + 0)", "tl.store(mul_ptr + 0, x * 2.0)"]]
+    (launch,) = made.launches
+    assert (launch.grid, launch.configs) == (("1",), (Config({}, 1),))
+
+
+def test_a_size_that_is_known_later_is_asked_in_the_grid_and_in_the_mask() -> None:
+    size = index(Size("n", 4096))
+    axis, x = Axis("i", size), buffer("x", size)  # type: ignore[arg-type]
+    out = buffer("copy", size)  # type: ignore[arg-type]
+    made = chosen(work_by_hand(group(loop(out, (axis,), read(x, axis)), axes=(axis,)), x))
+    assert made.launches[0].grid == ("cdiv(n, XBLOCK)",) and "i_in = i < n" in lines(made)
+
+
+def test_a_square_has_a_place_along_each_of_the_grids_axes() -> None:
+    made = kernel(TURNED, empty(3, 4096, 2000))
+    assert made.launches[0].grid == ("cdiv(6000, YBLOCK)", "cdiv(4096, XBLOCK)")
+    assert functions(made)[0] == [
+        "other = tl.program_id(0) * YBLOCK + tl.arange(0, YBLOCK)[:, None]",
+        "other_in = other < 6000",
+        "i = other // 2000",
+        "j = other % 2000",
+        "start = tl.program_id(1) * XBLOCK",
+        "k = start + tl.arange(0, XBLOCK)[None, :]",  # no mask: all blocks divide 4096
+        "clone = tl.load(x_ptr + i*8192000 + j + k*2000, mask=other_in)",
+        "tl.store(add_ptr + i*8192000 + j*4096 + k, clone + 1.0, mask=other_in)",
+    ]
+
+
+def test_bands_side_by_side_are_neighbouring_programs_and_planes_come_last() -> None:
+    made = kernel(SCALED, *PLANES)
+    assert made.launches[0].grid == ("64 * cdiv(512, YBLOCK) * cdiv(128, XBLOCK)",)
+    assert functions(made)[0][:3] == [
+        "i = tl.program_id(0) // tl.cdiv(128, XBLOCK) // tl.cdiv(512, YBLOCK)",
+        "j = tl.program_id(0) // tl.cdiv(128, XBLOCK) % tl.cdiv(512, YBLOCK) * YBLOCK"
+        " + tl.arange(0, YBLOCK)[:, None]",
+        "start = tl.program_id(0) % tl.cdiv(128, XBLOCK) * XBLOCK",
+    ]
+
+
+def test_what_does_not_vary_from_row_to_row_is_loaded_once_and_stored_by_the_first_band() -> None:
+    made = kernel(SCALED, *PLANES)
+    assert lines(made, "a =") == ["a = tl.load(a_ptr + i*128 + k)"]
+    (every, first) = lines(made, "tl.store")
+    band = "tl.program_id(0) // tl.cdiv(128, XBLOCK) % tl.cdiv(512, YBLOCK)"
+    assert "mask" not in every and first == f"tl.store(mul_1_ptr + i*128 + k, a * 2.0, mask=({band} == 0))"
+
+
+@pytest.mark.parametrize(("length", "fn", "mask"), [
+    (4096, lambda x, b: (x.t().contiguous() + b, b * 2), "(tl.program_id(0) == 0)"),
+    (2048, lambda x, b: (x.t().contiguous() + b[:, None], b * 2), "(tl.program_id(1) == 0)"),
+], ids=["across", "down"])  # fmt: skip
+def test_of_squares_the_first_one_along_an_axis_stores_what_does_not_vary_along_it(
+    length: int, fn: Callable[..., Any], mask: str
+) -> None:
+    assert lines(kernel(fn, empty(4096, 2048), empty(length)), "tl.store(mul")[0].endswith(f", mask={mask})")
+
+
+def test_parts_of_a_row_are_neighbouring_programs_and_its_own_value_is_one_number() -> None:
+    made = kernel(BY_ROW, empty(8192, 4096), empty(8192))
+    assert made.launches[0].grid == ("8192 * cdiv(4096, RBLOCK)",)
+    assert functions(made)[0][:2] == [
+        "i = tl.program_id(0) // tl.cdiv(4096, RBLOCK)",
+        "start = tl.program_id(0) % tl.cdiv(4096, RBLOCK) * RBLOCK",
+    ]
+    assert lines(made, "w =") == ["w = tl.load(w_ptr + i)"]  # of i no lanes, so it is made once a program
+
+
+def test_a_part_that_is_longer_than_the_row_is_cut() -> None:
+    program = BY_ROW, empty(8192, 4096), empty(8192)
+    schedule = replace(cut(*program), configs=(Config({"RBLOCK": 8192}, 4),))
+    made = printed(work_of(*program), schedule)
+    assert lines(made, "x =") == ["x = tl.load(x_ptr + i*4096 + j, mask=j_in)"]
+
+
+def test_random_numbers_are_told_where_bands_of_whole_fours_start() -> None:
+    ((work, schedule),) = cut_all(SCALED, *PLANES)
+    printer, _, _ = nest(work, schedule).head()
+    band = "tl.program_id(0) // tl.cdiv(128, XBLOCK) % tl.cdiv(512, YBLOCK)"
+    assert printer.starts == {"YBLOCK": f"({band} * YBLOCK)"}
+    twos = (*schedule.configs, Config({"YBLOCK": 2, "XBLOCK": 128}, 1))
+    printer, _, _ = nest(work, replace(schedule, configs=twos)).head()
+    assert printer.starts == {}
