@@ -8,6 +8,8 @@ import pytest
 import torch
 
 import nbcompile
+from tests.compiler.codegen.running import aten_of
+from tests.compiler.codegen.triton_running import generated, run_interpreted, small_chip
 from tests.nightly import few
 
 Tensor = torch.Tensor
@@ -34,3 +36,23 @@ def test_the_first_of_equals(name: str, dtype: torch.dtype, interpret: bool) -> 
     for x in (torch.randint(0, 3, (4, 8, 5)), torch.randint(0, 2, (40, 6)).t()):
         torch._dynamo.reset()
         assert torch.equal(nbcompile.compile(function, options=options)(x.to(dtype)), function(x.to(dtype)))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.softmax(x, -1).argmax(-1),
+        lambda x: (x - x.mean(-1, keepdim=True)).argmin(-1),
+        lambda x: torch.softmax(x, -1).max(-1)[1],
+    ],
+    ids=["argmax", "argmin", "max"],
+)
+def test_the_first_of_equals_in_a_row_that_is_walked_twice(function: Callable[[Tensor], Tensor]) -> None:
+    """A second walk goes backwards elsewhere."""
+    pytest.importorskip("triton")
+    x = torch.zeros(9, 1024)
+    x[1, 100] = x[1, 900] = 1
+    graph = aten_of(function, x)
+    with small_chip(LONGEST_ROW=64, WALK_BLOCK=64, SMALL_DATA=1 << 30):
+        _, source = generated(graph)
+        assert torch.equal(run_interpreted(source, graph, [x])[0], function(x))

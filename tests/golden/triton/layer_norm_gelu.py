@@ -14,7 +14,7 @@ from triton.language.extra.cuda import gdc_wait  # until the kernels before have
 @triton.jit
 def erf(x):
     """x P(x * x) up to 3.7, from where it is 1: off by 3e-7 at most, and never over 1. P is the polynomial of
-    degree 15 nearest to erf(sqrt(v)) / sqrt(v), in u = v / 7.6832 - 1. Half as much work as exact rounding."""
+    degree 15 nearest to erf(sqrt(v)) / sqrt(v), in u = v / 7.6832 - 1. Half the work of exact rounding."""
     u = x * x * 0.13015411 - 1.0
     p = -0.00084393396
     p = p * u + 0.0020987578

@@ -142,7 +142,9 @@ class WalkedRowsNest(SumsNest):
         moments = any(item.kind == "mean" for item in plain)
         whole = self._whole_slabs() if self.split else self.divides(r, self.configs)
         # for a mean, lanes count blocks from the first on: the one that is not whole must come last
-        backwards = bool(number % 2) and not self.split and (whole or not moments)
+        # and of equal numbers argmax and argmin keep the one that is met first
+        ordered = (moments and not whole) or any(item.kind in ("argmax", "argmin") for item in plain)
+        backwards = bool(number % 2) and not self.split and not ordered
         pieces = self._pieces(bounds, whole)
         for piece in reversed(pieces) if backwards else pieces:
             self._enter(number, piece, backwards)

@@ -82,6 +82,13 @@ def test_a_mean_counts_blocks_so_the_one_that_is_not_whole_comes_last() -> None:
     assert lines(walked(NORMED, 8, 1000), "step =") == ["step = 1.0 / (start // RBLOCK + 1)"]
 
 
+@pytest.mark.parametrize("kind", ["argmax", "argmin"])
+def test_of_equal_numbers_the_first_is_found_so_no_walk_for_one_goes_backwards(kind: str) -> None:
+    placed = lambda x: getattr(x - x.mean(-1, keepdim=True), kind)(-1)
+    ahead = "j = start + tl.arange(0, RBLOCK)"
+    assert lines(walked(placed, 8, 1024), "j =") == [ahead, ahead]
+
+
 @pytest.mark.parametrize(("dtype", "line"), [(F32, 32), (BF16, 64)], ids=["float32", "bfloat16"])
 def test_rows_off_groups_of_16_bytes_are_walked_from_their_first_line_on(
     dtype: torch.dtype, line: int
