@@ -279,10 +279,10 @@ def test_an_input_that_is_overwritten_and_returned_is_compiled_for_all_sizes() -
 
 
 def test_why_an_input_cannot_be_overwritten_is_said() -> None:
-    run = nbcompile.compile(lambda x: x.mul_(2), options={"cache": False})
-    x = torch.ones(3, dtype=torch.complex64)
-    assert torch.equal(run(x), torch.full((3,), 2, dtype=torch.complex64))
-    assert "changes its argument self in place, and no native loops for complex64" in str(run.eager_reason)
+    run = nbcompile.compile(lambda x, y: x.copy_(y), options={"cache": False})
+    x, y = torch.zeros(3, dtype=torch.float8_e4m3fn), torch.tensor([1.0, 2.0, 3.0])
+    assert torch.equal(run(x, y).float(), y) and torch.equal(x.float(), y)
+    assert "changes its argument self in place, and no native loops for float8" in str(run.eager_reason)
 
 
 def test_equal_nodes_of_which_views_of_several_sizes_are_made() -> None:

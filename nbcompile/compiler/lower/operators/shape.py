@@ -163,9 +163,9 @@ def unsqueeze(b: Builder, x: View, dim: int) -> View:
 )
 def squeeze(b: Builder, x: View, dims: Sequence[int]) -> View:
     """Drop those of ``dims`` that are 1: of a symbolic extent that is, the rank of the result tells."""
-    shape = b.result_shape()
-    asked = {wrap_dim(dim, len(x.axes)) for dim in dims}
-    all_are = len(asked) == len(x.axes) - len(shape)
+    shape, rank = b.result_shape(), len(x.axes)
+    asked = {wrap_dim(dim, rank) for dim in dims} if rank else set()
+    all_are = len(asked) == rank - len(shape)
     dropped = {dim for dim in asked if all_are or x.shape[dim] == ONE}
 
     def place(*where: IndexExpr) -> Place:
