@@ -9,14 +9,14 @@ import torch
 
 _library: Any = torch.library.Library  # torch gives its methods no types
 LIBRARY = _library("nbcompile", "FRAGMENT")
-LIBRARY.define("marked(Tensor x, SymInt[] strides, bool conj, bool neg) -> Tensor")
+LIBRARY.define("marked(Tensor x, SymInt[] strides, bool conj) -> Tensor")
 
 
-def _marked(x: torch.Tensor, strides: Sequence[int], conj: bool, neg: bool) -> torch.Tensor:
+def _marked(x: torch.Tensor, strides: Sequence[int], conj: bool) -> torch.Tensor:
     made = x.new_empty_strided(tuple(x.shape), strides)
     if conj:
         return made.copy_(x.conj()).conj()
-    return torch._neg_view(made.copy_(x.neg())) if neg else made.copy_(x)
+    return torch._neg_view(made.copy_(x.neg()))
 
 
 LIBRARY.impl("marked", _marked, "CompositeExplicitAutograd")
@@ -24,5 +24,5 @@ LIBRARY.impl("marked", _marked, "CompositeExplicitAutograd")
 
 def marked() -> Any:
     """The overload ``nbcompile::marked``: a copy of a tensor, laid out by ``strides``, whose memory holds the
-    conjugate or the negative of what it shows."""
+    conjugate (``conj``) or the negative of what it shows."""
     return torch.ops.nbcompile.marked.default

@@ -83,7 +83,7 @@ def pairs_of_complex_numbers(module: fx.GraphModule) -> int:
     _conjugate_numbers(graph)
     pairs: dict[fx.Node, fx.Node] = {}
     with fake_tensors(fake_mode(graph)):
-        _norms_of_sizes(graph)
+        changed = _norms_of_sizes(graph)
         chosen = _chosen(graph)
         for node in list(graph.nodes):
             if node not in chosen:
@@ -95,16 +95,17 @@ def pairs_of_complex_numbers(module: fx.GraphModule) -> int:
                     pair, made = made, steps(aten.view_as_complex.default, made)
                     pairs[made] = pair
             node.replace_all_uses_with(made)
-    if chosen:
+    if chosen or changed:
         graph.eliminate_dead_code()
         graph.lint()
         module.recompile()
     return len(chosen)
 
 
-def _norms_of_sizes(graph: fx.Graph) -> None:
+def _norms_of_sizes(graph: fx.Graph) -> bool:
     """Take the norm of complex numbers of their sizes, which are computed once: the gradient of a largest one
-    goes where a size equals it, and sizes that another kernel computes may differ in the last bit."""
+    goes where a size equals it, and sizes that another kernel computes may differ in the last bit. Whether
+    there was any."""
     sizes: dict[fx.Node, fx.Node] = {}
     for node in graph.find_nodes(op="call_function", target=aten.linalg_vector_norm.default):
         of = node.args[0]
@@ -120,6 +121,7 @@ def _norms_of_sizes(graph: fx.Graph) -> None:
         first = sizes.get(node.args[0])
         if first is not None and first is not node and first < node:
             node.replace_all_uses_with(first)
+    return bool(sizes)
 
 
 # -- which operators -----------------------------------------------------------------------------------

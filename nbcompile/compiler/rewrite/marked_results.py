@@ -30,7 +30,7 @@ def mark_results(module: fx.GraphModule) -> int:
     for node in shown:
         value = node.meta["val"]
         with graph.inserting_after(node), fake_tensors(fake_mode(graph)):
-            args = (node, list(value.stride()), value.is_conj(), value.is_neg())
+            args = (node, list(value.stride()), value.is_conj())
             made = insert(node, marked(), args, f"{node.name}_marked")
         output.replace_input_with(node, made)
     if shown:
