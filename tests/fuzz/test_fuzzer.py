@@ -217,7 +217,7 @@ def test_a_shape_that_only_fake_tensors_have_is_torchs() -> None:
 
 
 def test_a_draw_that_nothing_reads_is_left_out_by_torch() -> None:
-    """Seen also where the gradient is taken twice, which AOTAutograd alone refuses: its buffers are donated."""
+    """Seen also where the gradient is taken twice, which AOTAutograd alone refuses (donated buffers)."""
     steps = (
         Step("variance", "torch.std_mean(v0, (3, 2, 1, 0), correction=0)", ("v1", "v2")),
         Step("random_like", "torch.bernoulli(torch.sigmoid(v0.detach()))", ("v3",)),
