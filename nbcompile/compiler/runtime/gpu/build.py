@@ -25,7 +25,7 @@ from nbcompile.compiler.runtime.cache import DiskCache, Entry, from_plain, key
 from nbcompile.compiler.runtime.gpu.compile import ASSUMED_DIVISOR, Built, compile_function, read_function
 from nbcompile.compiler.runtime.gpu.grid import grid_of, is_pointer
 from nbcompile.compiler.runtime.gpu.native import native_launcher
-from nbcompile.compiler.runtime.gpu.text import canonical
+from nbcompile.compiler.runtime.gpu.text import canonical, kept
 from nbcompile.compiler.runtime.gpu.tools import sass, triton_version
 from nbcompile.compiler.stages import Argument, Config, KernelSource, Launch
 from nbcompile.errors import NbcompileError
@@ -160,7 +160,8 @@ def assumptions(launch: Launch) -> tuple[int, ...]:
 
 def artifacts(built: Built, target: Target) -> dict[str, str]:
     """Every text of a function by kind: ``ttir``, ``ttgir``, ``llir``, ``ptx`` and (where a disassembler
-    is found) ``sass``, or ``amdgcn``. Disassembling takes 0.02 to 0.5 s, once: it is cached."""
+    is found) ``sass``, or ``amdgcn``; what :func:`kept` leaves of them. Disassembling takes 0.02 to 0.5 s,
+    once: it is cached."""
     texts = dict(built.texts)
     if target.kind == "cuda":
         cache = DiskCache.shared()
@@ -173,7 +174,7 @@ def artifacts(built: Built, target: Target) -> dict[str, str]:
                 cache.put(name, {"sass": text.encode()})
         if text:
             texts["sass"] = text
-    return texts
+    return {kind: kept(kind, text) for kind, text in texts.items()}
 
 
 def launched(launch: Launch, built: Built, sizes: Mapping[str, int]) -> Launched:

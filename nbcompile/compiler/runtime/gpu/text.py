@@ -1,4 +1,5 @@
-"""The text of generated Triton files: what they define, and when two functions are the same but for names.
+"""The text of generated Triton files: what they define, and when two functions are the same but for names;
+and what of Triton's texts is worth keeping.
 
 The same kernel in another layer, or in another graph, is compiled and searched for once.
 """
@@ -7,11 +8,25 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Sequence
 
 from nbcompile.compiler.runtime.gpu.grid import is_pointer
 from nbcompile.compiler.stages import Launch
 from nbcompile.errors import CodegenError
+
+
+_FOLDER = re.compile(r'"/[^"\n]*/([^"/\n]+\.py")|(?<=directory: )"[^"\n]*"')
+_DWARF = re.compile(r"\n\s*\.section\s+\.debug_.*", re.DOTALL)
+
+
+def kept(kind: str, text: str) -> str:
+    """What a record keeps of a text of the compiler's: no folders (they are those of a cache in somebody's
+    home) and, of PTX, no sections of debug information, which list bytes and are half of a small kernel. The
+    lines that instructions are of stay."""
+    if kind == "ptx":
+        text = _DWARF.sub("\n", text)
+    return _FOLDER.sub(lambda found: f'"{found[1]}' if found[1] else '""', text)
 
 
 @functools.lru_cache(maxsize=16)
