@@ -21,7 +21,7 @@ from nbcompile.errors import RecordError
 MAX_UNPACKED = 256_000_000
 """Bytes of JSON: a small file must not unfold into more than that. The explorer has the same bound."""
 _LEVEL = 9
-"""Of zlib: twice the time of 7 for a record with machine code (a tenth of a second), and a thirtieth smaller."""
+"""Of zlib: twice the time of 7 for a record with machine code (0.1 s), and a thirtieth smaller."""
 _AS_THEY_ARE = frozenset({str, int, bool, type(None)})
 
 

@@ -216,19 +216,6 @@ def test_a_shape_that_only_fake_tensors_have_is_torchs() -> None:
     assert [item.kind for item in check(_program("v0 + 1"), grown).failures] == ["shape"]
 
 
-def test_a_draw_that_nothing_reads_is_left_out_by_torch() -> None:
-    """Seen also where the gradient is taken twice, which AOTAutograd alone refuses (donated buffers)."""
-    steps = (
-        Step("variance", "torch.std_mean(v0, (3, 2, 1, 0), correction=0)", ("v1", "v2")),
-        Step("random_like", "torch.bernoulli(torch.sigmoid(v0.detach()))", ("v3",)),
-        Step("leaky_relu", "F.leaky_relu(v2, 0.1)", ("v4",)),
-    )
-    inputs = (Input("v0", "(B, B, A, 1)", "float32", grad=True),)
-    program = Program(0, inputs, steps, ("v4",), ({"A": 2, "B": 1},), mode="twice", dynamic=True)
-    verdict = check(program, Target("cpu"))
-    assert not verdict.failures and [item.kind for item in verdict.torch] == ["generator"]
-
-
 def test_an_input_saved_and_overwritten_after_a_graph_break_is_refused_by_torch_too() -> None:
     inputs = (
         Input("v0", "(26,)", "float32", view="b.as_strided((2, 3, 2), (12, 3, 1), 2)"),

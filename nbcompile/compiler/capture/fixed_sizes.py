@@ -11,9 +11,9 @@ from nbcompile.compiler.stages import hint_of, is_named
 from nbcompile.errors import LoweringError
 
 
-def check_guards_are_kept() -> None:
-    """LoweringError if the graph being compiled supposes something of sizes that no guard will hold a later
-    call to.
+def guards_lost() -> LoweringError | None:
+    """What is wrong if the graph being compiled supposes something of sizes that no guard will hold a later
+    call to; None if all that it supposes is held.
 
     Of an input that another input shows a part of, AOTAutograd takes the sizes to be those of "the tensor
     that is shown": symbols that Dynamo has no name for, so it drops their guards (seen with torch 2.13, under
@@ -22,17 +22,18 @@ def check_guards_are_kept() -> None:
     context = torch._guards.TracingContext.try_get()
     env = context and context.fake_mode and context.fake_mode.shape_env
     if not env:
-        return
+        return None
     supposed = [guard.expr for guard in env.guards]
     supposed += [sympy.Eq(symbol, value) for symbol, value in env.replacements.items()]
     for expr in supposed:
         lost = sorted(str(symbol) for symbol in expr.free_symbols if not is_named(symbol, env))
         if lost:
-            raise LoweringError(
+            return LoweringError(
                 f"it supposes {expr}, and no guard can name {lost[0]}, a size of the tensor that several "
                 "inputs show parts of",
                 advice="Pass that tensor alone, or copies of its parts.",
             )
+    return None
 
 
 def fix_sizes(module: fx.GraphModule) -> bool:

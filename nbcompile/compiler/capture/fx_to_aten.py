@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import keyword
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,9 +22,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from nbcompile.compiler import passes
 from nbcompile.compiler.capture import tangents
 from nbcompile.compiler.capture.decompositions import Table, decompositions
-from nbcompile.compiler.capture.fixed_sizes import check_guards_are_kept, fix_sizes
+from nbcompile.compiler.capture.fixed_sizes import fix_sizes, guards_lost
 from nbcompile.compiler.capture.graph_record import record_nodes
-from nbcompile.compiler.capture.lost_updates import updated_number
+from nbcompile.compiler.capture.lost_updates import subtracts_bools, updated_number
 from nbcompile.compiler.capture.origins import Origins
 from nbcompile.compiler.in_aten import in_aten
 from nbcompile.compiler.rewrite import flex_attention
@@ -35,6 +35,7 @@ from nbcompile.compiler.rewrite.extremes import keep_compared
 from nbcompile.compiler.rewrite.index_tensors import make_again, split
 from nbcompile.compiler.rewrite.log_softmax import write_out
 from nbcompile.compiler.rewrite.marked_results import mark_results
+from nbcompile.compiler.rewrite.random_states import tell_repeated_draws
 from nbcompile.compiler.stages import AtenGraph, CompiledModule, FxGraph
 from nbcompile.errors import LoweringError, NbcompileError, SymbolicSizeError
 from nbcompile.options import Options
@@ -126,7 +127,8 @@ def compile_fx_graph(
 
     start = time.perf_counter()
     try:
-        with contextlib.nullcontext() if form.ours else sdpa_kernel(SDPBackend.MATH):
+        plain = contextlib.nullcontext() if form.ours else sdpa_kernel(SDPBackend.MATH)
+        with _as_eager_draws(graph.module, options), plain:
             compiled = aot_autograd(
                 fw_compiler=trace.compiler("fw"),
                 bw_compiler=trace.compiler("bw"),
@@ -141,15 +143,34 @@ def compile_fx_graph(
         recorder.drop_part(graph.id)
         _give_up(recorder, f"{graph.id}.fw", error, None, "AOTAutograd could not trace it")
         return graph.module.forward
-    try:
-        check_guards_are_kept()
-    except LoweringError as error:
+    if lost_guards := guards_lost():
         recorder.drop_part(graph.id)
-        _give_up(recorder, f"{graph.id}.fw", error, None, "AOTAutograd's graph is right for this call alone")
+        _give_up(
+            recorder, f"{graph.id}.fw", lost_guards, None, "AOTAutograd's graph is right for this call alone"
+        )
         return graph.module.forward
     spent = (time.perf_counter() - start) * 1e3 - trace.below
     recorder.add(PassRecord("autograd", f"{graph.id}.fx", f"{graph.id}.fw", spent))
     return compiled
+
+
+@contextlib.contextmanager
+def _as_eager_draws(graph: fx.GraphModule, options: Options) -> Iterator[None]:
+    """Within it AOTAutograd keeps random numbers that nothing reads, so that the next ones are eager's (it
+    removes such draws as dead code, but where Inductor is told to draw what eager draws), and traces
+    checkpoints with random numbers in them where no gradient is taken: a pass of torch 2.13 for gradients
+    taken within a graph refuses these, whether there are any or not."""
+    from torch._functorch import config as aot
+    from torch._inductor import config as inductor
+
+    remat = "remat_using_tags_for_fwd_loss_bwd_graph"
+    within = any(node.target is torch.autograd.grad for node in graph.graph.nodes)
+    with contextlib.ExitStack() as stack:
+        if options.eager_random:
+            stack.enter_context(inductor.patch(fallback_random=True))
+        if hasattr(aot, remat) and not within:
+            stack.enter_context(aot.patch({remat: False}))
+        yield
 
 
 def belongs_to_dynamo(error: BaseException) -> bool:
@@ -284,6 +305,10 @@ class _Trace:
                 self.rewrite(LAYOUT_PASSES, module, suffix)
             if suffix == "bw":
                 _keep_what_is_saved()
+            elif self.ours and subtracts_bools(module):
+                raise LoweringError("it writes a change through an expand as a difference of bools")
+            if self.ours:
+                tell_repeated_draws(module)
             start = time.perf_counter()
             try:
                 return self._compile(module, suffix)

@@ -1,10 +1,13 @@
-"""Updates that torch loses on the way to AOTAutograd.
+"""Updates that torch loses on the way to AOTAutograd, or that AOTAutograd writes as what torch refuses.
 
 A tensor without axes, of float64 and on the CPU, is what Dynamo wraps a Python number in. The pass that takes
 such numbers out of graphs again (``torch.fx.passes._tensorify_python_scalars``) meets the user's own tensors
 too, restarts Dynamo, and the graph that comes then has lost what the user's program writes into one:
 ``torch.compile(lambda x: x.mul_(2).sin(), backend="aot_eager")`` leaves ``x = torch.tensor(1.0).double()`` as
 it is (torch 2.11 to 2.13).
+
+What is written through an ``expand`` AOTAutograd adds to the tensor as the difference to what it held, and
+torch subtracts no bools: of fixed sizes it fails then, of symbolic ones it makes a graph that cannot run.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import operator
 import torch
 from torch import fx
 
+_SUB = torch.ops.aten.sub.Tensor
 _IN_PLACE = {
     operator.iadd, operator.iand, operator.ifloordiv, operator.imod, operator.imul, operator.ior,
     operator.ipow, operator.isub, operator.itruediv, operator.ixor, operator.setitem,
@@ -33,6 +37,18 @@ def updated_number(module: fx.GraphModule) -> str:
         elif node.args and node.args[0] in held:
             held[node] = held[node.args[0]]
     return ""
+
+
+def subtracts_bools(module: fx.GraphModule) -> bool:
+    """Whether an ATen graph holds a subtraction that torch refuses to run."""
+    return any(
+        all(_is_bool(item) for item in node.args) for node in module.graph.nodes if node.target is _SUB
+    )
+
+
+def _is_bool(item: object) -> bool:
+    value = item.meta.get("val") if isinstance(item, fx.Node) else item
+    return isinstance(value, bool) or (isinstance(value, torch.Tensor) and value.dtype == torch.bool)
 
 
 def _is_number(value: object) -> bool:

@@ -242,13 +242,19 @@ class LibraryCall:
 Statement = Loop | LibraryCall
 
 
+SAVED_DRAW, REPEATED_DRAW = "run_and_save_rng_state", "run_with_rng_state"
+"""torch's operators for a draw that backward repeats (``torch/_prims/rng_prims.py``): the first gives the
+generator's state beside it, the second draws from that state and leaves the generator as it was."""
+
+
 def has_effect(statement: Statement) -> bool:
     """Whether a statement does more than make its outputs: random numbers move torch's generator, so the call
     must happen even if nothing reads it, and after those before it."""
     if isinstance(statement, Loop):
         return False
     tags = getattr(statement.target, "tags", ())
-    return torch.Tag.nondeterministic_seeded in tags or not any(statement.outputs)
+    draws = torch.Tag.nondeterministic_seeded in tags or statement.name == SAVED_DRAW
+    return draws or not any(statement.outputs)
 
 
 Output = View | IndexExpr | int | float | bool | None

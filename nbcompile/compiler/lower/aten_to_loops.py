@@ -16,6 +16,8 @@ from nbcompile.compiler.in_aten import shares_elements, shows_an_argument
 from nbcompile.compiler.loop_ir.expr import SizeNumber
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, Size, index
 from nbcompile.compiler.loop_ir.nodes import (
+    REPEATED_DRAW,
+    SAVED_DRAW,
     Body,
     Buffer,
     Loop,
@@ -139,7 +141,9 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
         # torch keeps calls with side effects (the error checks of linalg) in order by threading a token
         return builder.call(target, args, kwargs, reason="torch orders its effects")
     if isinstance(target, torch._ops.HigherOrderOperator) and fake is not None:
-        return builder.call(target, args, kwargs, reason="it calls graphs, each compiled by itself")
+        repeated = str(target) in (SAVED_DRAW, REPEATED_DRAW)
+        what = "a draw that backward repeats" if repeated else "it calls graphs, each compiled by itself"
+        return builder.call(target, args, kwargs, reason=what)
     if not isinstance(target, torch._ops.OpOverload):
         raise LoweringError(f"no lowering for {target}")
     if isinstance(fake, int | float | bool):

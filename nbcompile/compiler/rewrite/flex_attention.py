@@ -18,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from nbcompile.compiler.rewrite.new_nodes import fake_mode, fake_tensors, set_result
+from nbcompile.compiler.rewrite.new_nodes import fake_mode, fake_tensors, replace, set_result
 from nbcompile.compiler.stages import STEP_OF
 from nbcompile.units import bytes_text
 
@@ -108,7 +108,7 @@ def _hand_out(node: fx.Node, made: Any) -> None:
         place: Any = user.args[1]
         item = made[place]
         if isinstance(item, fx.Node):
-            user.replace_all_uses_with(item)
+            replace(user, item)
             user.graph.erase_node(user)
         else:
             _hand_out(user, item)

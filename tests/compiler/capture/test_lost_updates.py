@@ -53,3 +53,18 @@ def test_what_only_reads_one_is_compiled() -> None:
         torch.testing.assert_close(run(x, s, rate), y.mul_(s).add_(rate))
         torch.testing.assert_close(x, y)
     assert run.ran_compiled, run.eager_reason
+
+
+@pytest.mark.parametrize("sizes", [(4,), (1, 2), (4, 5, 6)])
+def test_bools_that_are_written_through_an_expand(sizes: tuple[int, ...]) -> None:
+    def function(x: Tensor) -> Tensor:
+        shown = x.expand(x.shape)
+        shown.mul_(shown)
+        return shown.sum()
+
+    torch._dynamo.reset()
+    run = nbcompile.compile(function, options={"cache": False})
+    for size in sizes:
+        found, expected = torch.ones(size) > 0, torch.ones(size) > 0
+        assert torch.equal(run(found), function(expected)) and torch.equal(found, expected)
+    assert "AOTAutograd could not trace it" in run.eager_reason

@@ -40,6 +40,7 @@ def with_sums(q: Tensor, k: Tensor, v: Tensor) -> Any:
 @pytest.mark.parametrize("function", [biased, soft_capped, grouped, with_sums])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_scores_are_fused(function: Callable[..., Any], dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
     q, k, v = (torch.randn(2, 4, 64, 16).to(dtype) for _ in range(3))
     torch._dynamo.reset()
     run = nbcompile.compile(function, options={"cache": False})
@@ -51,3 +52,16 @@ def test_scores_are_fused(function: Callable[..., Any], dtype: torch.dtype) -> N
     assert calls.count("aten.bmm") == 2
     assert not any("flex" in call for call in calls)
     assert any("of scores in memory" in note for note in run.compilation.notes)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_a_view_of_the_result_is_one() -> None:
+    def both(q: Tensor) -> tuple[Tensor, Tensor]:
+        made = flex_attention(q, q, q)
+        return made, made.view(1, 8, 8)  # type: ignore[union-attr]
+
+    torch._dynamo.reset()
+    run = nbcompile.compile(both, options={"cache": False})
+    made, shown = run(torch.randn(1, 1, 8, 8))
+    assert run.ran_compiled, run.eager_reason
+    assert shown.untyped_storage().data_ptr() == made.untyped_storage().data_ptr()

@@ -15,7 +15,6 @@ from nbcompile.compiler.runtime.gpu.grid import is_pointer
 from nbcompile.compiler.stages import Launch
 from nbcompile.errors import CodegenError
 
-
 _FOLDER = re.compile(r'"/[^"\n]*/([^"/\n]+\.py")|(?<=directory: )"[^"\n]*"')
 _DWARF = re.compile(r"\n\s*\.section\s+\.debug_.*", re.DOTALL)
 
