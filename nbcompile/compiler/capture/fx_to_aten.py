@@ -24,7 +24,7 @@ from nbcompile.compiler.capture import tangents
 from nbcompile.compiler.capture.decompositions import Table, decompositions
 from nbcompile.compiler.capture.fixed_sizes import fix_sizes, guards_lost
 from nbcompile.compiler.capture.graph_record import record_nodes
-from nbcompile.compiler.capture.lost_updates import subtracts_bools, updated_number
+from nbcompile.compiler.capture.lost_updates import expanded_lost, subtracts_bools, updated_number
 from nbcompile.compiler.capture.origins import Origins
 from nbcompile.compiler.in_aten import in_aten
 from nbcompile.compiler.rewrite import flex_attention
@@ -143,11 +143,9 @@ def compile_fx_graph(
         recorder.drop_part(graph.id)
         _give_up(recorder, f"{graph.id}.fw", error, None, "AOTAutograd could not trace it")
         return graph.module.forward
-    if lost_guards := guards_lost():
+    if fault := guards_lost() or expanded_lost(example_inputs):
         recorder.drop_part(graph.id)
-        _give_up(
-            recorder, f"{graph.id}.fw", lost_guards, None, "AOTAutograd's graph is right for this call alone"
-        )
+        _give_up(recorder, f"{graph.id}.fw", fault, None, "AOTAutograd's graph is not to be trusted")
         return graph.module.forward
     spent = (time.perf_counter() - start) * 1e3 - trace.below
     recorder.add(PassRecord("autograd", f"{graph.id}.fx", f"{graph.id}.fw", spent))

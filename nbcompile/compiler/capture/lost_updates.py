@@ -8,15 +8,25 @@ it is (torch 2.11 to 2.13).
 
 What is written through an ``expand`` AOTAutograd adds to the tensor as the difference to what it held, and
 torch subtracts no bools: of fixed sizes it fails then, of symbolic ones it makes a graph that cannot run.
+
+Of inputs that show one tensor, one of them overwritten, AOTAutograd makes views of an expanded one anew from
+the tensor itself, as if that were expanded: it raises an AssertionError, or the process dies (torch 2.13,
+Inductor too).
 """
 
 from __future__ import annotations
 
 import operator
+from collections import Counter
+from collections.abc import Sequence
 
 import torch
 from torch import fx
+from torch._functorch._aot_autograd.schemas import OutputType
 
+from nbcompile.errors import LoweringError
+
+_VIEWS = (OutputType.alias_of_input, OutputType.is_input)
 _SUB = torch.ops.aten.sub.Tensor
 _IN_PLACE = {
     operator.iadd, operator.iand, operator.ifloordiv, operator.imod, operator.imul, operator.ior,
@@ -37,6 +47,28 @@ def updated_number(module: fx.GraphModule) -> str:
         elif node.args and node.args[0] in held:
             held[node] = held[node.args[0]]
     return ""
+
+
+def expanded_lost(inputs: Sequence[object]) -> LoweringError | None:
+    """What is wrong if the graph that AOTAutograd has just compiled returns a view of an input, overwrites
+    one, and is given one that is expanded from a tensor which another shows; None if all is well."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    if metadata is None or not any(each.mutates_data for each in metadata.input_info):
+        return None
+    if not any(each.output_type in _VIEWS for each in metadata.output_info):
+        return None
+    tensors = [each for each in inputs if isinstance(each, torch.Tensor) and each.layout == torch.strided]
+    shown = Counter(each.untyped_storage()._cdata for each in tensors)
+    for each in tensors:
+        expanded = any(st == 0 and n != 1 for n, st in zip(each.shape, each.stride(), strict=True))
+        if expanded and shown[each.untyped_storage()._cdata] > 1:
+            return LoweringError(
+                "it returns a view of an input and overwrites one, and one is expanded from a tensor that "
+                "another shows",
+                advice="Pass that tensor alone, and expand it within.",
+            )
+    return None
 
 
 def subtracts_bools(module: fx.GraphModule) -> bool:

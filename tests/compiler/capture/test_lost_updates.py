@@ -68,3 +68,25 @@ def test_bools_that_are_written_through_an_expand(sizes: tuple[int, ...]) -> Non
         found, expected = torch.ones(size) > 0, torch.ones(size) > 0
         assert torch.equal(run(found), function(expected)) and torch.equal(found, expected)
     assert "AOTAutograd could not trace it" in run.eager_reason
+
+
+def shown(wide: Tensor, tensor: Tensor) -> Tensor:
+    tensor.add_(1)
+    return wide.permute(0, 1, 2)
+
+
+def half(wide: Tensor, tensor: Tensor) -> Tensor:
+    tensor.add_(1)
+    return torch.chunk(wide, 2, 1)[1].permute(0, 1, 2)
+
+
+@pytest.mark.parametrize("function", [shown, half])
+def test_views_of_an_expanded_input(function: Callable[..., Tensor]) -> None:
+    """The process died of the second, with torch's own backends as well."""
+    torch._dynamo.reset()
+    run = nbcompile.compile(function, options={"cache": False})
+    one, other = torch.ones(2, 1, 2), torch.ones(2, 1, 2)
+    found, expected = (each(x.expand(2, 2, 2), x[None]) for each, x in ((run, one), (function, other)))
+    assert torch.equal(found, expected) and torch.equal(one, other)
+    assert found.untyped_storage().data_ptr() == one.untyped_storage().data_ptr()
+    assert "expanded from a tensor that another shows" in run.eager_reason
