@@ -80,6 +80,10 @@ def device_of(module: fx.GraphModule, inputs: Sequence[Any] = ()) -> torch.devic
     return torch.device("cpu")
 
 
+GUESS = 8192
+"""What a size that depends on data is taken to be, within its bounds, as Inductor takes it."""
+
+
 def least_of(symbol: Any, env: Any) -> int | None:
     """The least value of a symbolic integer that the guards of its graph let by; None: there is none."""
     known = getattr(env, "var_to_range", {}).get(symbol)
@@ -116,8 +120,20 @@ def hint_of(symbol: Any, env: Any) -> int | None:
     return None if value is None else int(value)
 
 
+def guess_of(symbol: Any, env: Any) -> int | None:
+    """The value that a size is taken to have whose number depends on data (what ``nonzero`` finds); None for
+    what is no such size."""
+    from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+    if not symbol_is_type(symbol, SymT.UNBACKED_INT):
+        return None
+    least, most = least_of(symbol, env), most_of(symbol, env)
+    return max(least or 0, min(GUESS, GUESS if most is None else most))
+
+
 def _hints(env: Any) -> Any:
-    return getattr(env, "backed_var_to_val", None) or getattr(env, "var_to_val", {})
+    known = getattr(env, "backed_var_to_val", None)
+    return known if known is not None else getattr(env, "var_to_val", {})
 
 
 def guards_of(env: Any, names: Collection[str]) -> list[Any]:

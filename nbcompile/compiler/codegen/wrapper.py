@@ -11,8 +11,8 @@ from torch.utils._pytree import tree_leaves
 
 from nbcompile.compiler.codegen.printed import Parameter, PrintedKernel
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
-from nbcompile.compiler.loop_ir.index import ZERO, Atom, FloorDiv, IndexExpr, Mod, Size
-from nbcompile.compiler.loop_ir.nodes import Body, Buffer, LibraryCall, View
+from nbcompile.compiler.loop_ir.index import ZERO, Atom, FloorDiv, IndexExpr, Mod
+from nbcompile.compiler.loop_ir.nodes import Body, Buffer, LibraryCall, SizeComparison, View, only_size
 
 OUT_VARIANTS = {
     "aten.mm": "mm_out", "aten.bmm": "bmm_out", "aten.addmm": "addmm_out", "aten.baddbmm": "baddbmm_out",
@@ -47,6 +47,7 @@ class _Wrapper:
         self.names: dict[str, str] = {}
         self.lines: list[str] = []
         self.starts: dict[str, IndexExpr] = {}  # memory that goes by the name of its part that begins here
+        self.sizes: set[str] = set()  # those that are known by now
         self.steps: list[tuple[str, int]] = []
         self.memory = {name: old for group in program.groups for name, old in group.in_place.items()}
         self.shown = {item.buffer.name for item in self.loops.outputs if isinstance(item, View)}
@@ -114,13 +115,12 @@ class _Wrapper:
 
     def _unpack(self) -> None:
         targets = []
-        sizes: dict[str, str] = {}
         for place, item in enumerate(self.loops.inputs):
             if isinstance(item, Buffer):
                 targets.append(self.name(item.name))
             elif isinstance(item, str) and item.isidentifier():
                 targets.append(item)
-                sizes[item] = item
+                self.sizes.add(item)
             else:
                 targets.append(f"_{place}")
         if targets:
@@ -128,15 +128,7 @@ class _Wrapper:
         self.lines.append("args.clear()")
         for item in self.loops.inputs:
             if isinstance(item, Buffer):
-                for dim, extent in enumerate(item.shape):
-                    atom = next(iter(extent.atoms()), None)
-                    if (
-                        isinstance(atom, Size)
-                        and extent == IndexExpr({(atom,): 1})
-                        and atom.text not in sizes
-                    ):
-                        sizes[atom.text] = atom.text
-                        self.lines.append(f"{atom.text} = {self.name(item.name)}.shape[{dim}]")
+                self._learn([item])
         unused = [
             self.name(item.name) for item in self.loops.inputs
             if isinstance(item, Buffer) and item.name not in self.last_use
@@ -146,6 +138,15 @@ class _Wrapper:
             self.lines.append(f"del {', '.join(unused)}")
         for name in self.loops.constants:
             self.lines.append(f"{self.name(name)} = constants[{name!r}]")
+
+    def _learn(self, buffers: Iterable[Buffer]) -> None:
+        """Sizes that the extents of these tell, and nothing before has told."""
+        for item in buffers:
+            for dim, extent in enumerate(item.shape):
+                size = only_size(extent)
+                if size is not None and size.text not in self.sizes:
+                    self.sizes.add(size.text)
+                    self.lines.append(f"{size.text} = {self.name(item.name)}.shape[{dim}]")
 
     def _allocate(self, buffer: Buffer) -> None:
         self.lines.append(f"{self.name(buffer.name)} = empty({self._described(buffer)})")
@@ -194,7 +195,9 @@ class _Wrapper:
             return
         names = [self.name(item.name) if item is not None else "_" for item in call.outputs]
         left = names[0] if call.single else f"{', '.join(names)}{',' if len(names) == 1 else ''}"
-        self.lines.append(f"{left} = {function}({', '.join(args)})")
+        left = call.number or left
+        self.lines.append(f"{f'{left} = ' if left else ''}{function}({', '.join(args)})")
+        self._learn(item for item in call.outputs if item is not None)
         for place, item in enumerate(call.outputs):
             if item is None or not self._is_read(item.name):
                 continue
@@ -213,6 +216,8 @@ class _Wrapper:
             return self._view(value)
         if isinstance(value, IndexExpr):
             return python_index(value)
+        if isinstance(value, SizeComparison):
+            return f"{python_index(value.left)} {value.sign} {python_index(value.right)}"
         if isinstance(value, list):
             return f"[{', '.join(self._argument(item) for item in value)}]"
         if isinstance(value, tuple):

@@ -14,7 +14,15 @@ import torch
 
 from nbcompile.compiler.loop_ir.expr import Constant, Expr, Guarded, IndexValue, Indirect, Load, Op
 from nbcompile.compiler.loop_ir.index import Axis, FloorDiv, IndexExpr, Mod, Size
-from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, View
+from nbcompile.compiler.loop_ir.nodes import (
+    Buffer,
+    LibraryCall,
+    Loop,
+    LoopProgram,
+    SizeComparison,
+    View,
+    only_size,
+)
 from nbcompile.errors import VerifyError
 
 Grid = Mapping[Axis, torch.Tensor]
@@ -40,10 +48,9 @@ class Interpreter:
                 self.sizes[item] = int(arg)
 
     def _bind(self, extent: IndexExpr, size: int) -> None:
-        if len(extent.terms) == 1 and extent.terms[0][1] == 1 and len(extent.terms[0][0]) == 1:
-            atom = extent.terms[0][0][0]
-            if isinstance(atom, Size):
-                self.sizes.setdefault(atom.text, size)
+        only = only_size(extent)
+        if only is not None:
+            self.sizes.setdefault(only.text, size)
 
     def run(self) -> tuple[Any, ...]:
         for statement in self.program.statements:
@@ -65,6 +72,8 @@ class Interpreter:
             return self.tensor(value)
         if isinstance(value, IndexExpr):
             return self.number(value)
+        if isinstance(value, SizeComparison):
+            return value.holds(self.number)
         if isinstance(value, list | tuple):
             return type(value)(self._value(item) for item in value)
         return value
@@ -87,9 +96,15 @@ class Interpreter:
     def _call(self, call: LibraryCall) -> None:
         kwargs = {key: self._value(item) for key, item in call.kwargs.items()}
         result = call.target(*self._value(list(call.args)), **kwargs)
+        if call.number:
+            self.sizes[call.number] = int(result)
+        if not call.outputs:
+            return
         for buffer, value in zip(call.outputs, [result] if call.single else result, strict=True):
             if buffer is not None:
                 self.memory[buffer.name] = value
+                for extent, size in zip(buffer.shape, value.shape, strict=True):
+                    self._bind(extent, int(size))
 
     def empty(self, buffer: Buffer) -> torch.Tensor:
         shape = [self.number(extent) for extent in buffer.shape]

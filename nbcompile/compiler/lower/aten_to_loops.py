@@ -11,15 +11,13 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_leaves
 
-from nbcompile.compiler.fx_values import hint
 from nbcompile.compiler.in_aten import shares_elements, shows_an_argument
 from nbcompile.compiler.loop_ir.expr import SizeNumber
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, Size, index
 from nbcompile.compiler.loop_ir.nodes import (
-    REPEATED_DRAW,
-    SAVED_DRAW,
     Body,
     Buffer,
+    LibraryCall,
     Loop,
     LoopProgram,
     Output,
@@ -27,11 +25,13 @@ from nbcompile.compiler.loop_ir.nodes import (
     View,
     buffer_like,
     has_effect,
+    sizes_given,
 )
 from nbcompile.compiler.lower.builder import NATIVE_DTYPES, Builder
 from nbcompile.compiler.lower.padded_products import padded_product
 from nbcompile.compiler.lower.registry import registry
 from nbcompile.compiler.lower.sizes import SizeTable
+from nbcompile.compiler.lower.sizes_of_data import called_as_it_is, checked, number_of
 from nbcompile.compiler.lower.strides import has_own_places
 from nbcompile.compiler.marked import marked
 from nbcompile.compiler.stages import STEP_OF, AtenGraph, device_of
@@ -46,7 +46,7 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
     """Lower every node. LoweringError if the graph holds what no program can (data-dependent sizes,
     higher-order operators, tensor subclasses): the graph is then run as it is."""
-    sizes = SizeTable()
+    sizes = SizeTable(refuses_data=options.chip.is_gpu)
     builder = Builder(graph.id, sizes, options, device_of(graph.module))
     values: dict[fx.Node, Any] = {}
     inputs: list[Buffer | str | None] = []
@@ -85,8 +85,9 @@ def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
 
     spans = {statement.id: _cell_lines(graph, statement) for statement in builder.statements}
     statements = tuple(builder.statements)
+    facts = (*sizes.facts(), *checked(statements))
     program = LoopProgram(
-        graph.id, tuple(inputs), statements, outputs, constants, spans, builder.updates, sizes.facts()
+        graph.id, tuple(inputs), statements, outputs, constants, spans, builder.updates, facts
     )
     live = without_dead_statements(program)
     _check_sizes(live)
@@ -96,9 +97,8 @@ def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
 def _check_sizes(program: LoopProgram) -> None:
     """SymbolicSizeError for a size that nothing tells when the program is called: what a backward graph is
     given may be a sum of sizes, and not each of them."""
-    told = {item for item in program.inputs if isinstance(item, str)}
-    given = (item for item in program.inputs if isinstance(item, Buffer))
-    told |= {str(extent) for buffer in given for extent in buffer.shape}
+    told = sizes_given(program)
+    told |= {name for item in program.statements if isinstance(item, LibraryCall) for name in item.tells()}
     made = program.buffers().values()
     atoms = {atom for item in made for extent in (*item.shape, *item.strides) for atom in extent.atoms()}
     for atom in atoms:
@@ -134,16 +134,11 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
         source, place = node.args
         return _resolve(source, values)[place]
     if isinstance(fake, _SYMBOLIC):
-        return builder.number(fake)
+        return number_of(builder, target, _resolve(node.args, values), fake)
     args = _resolve(node.args, values)
     kwargs = _resolve(dict(node.kwargs), values)
-    if getattr(target, "__name__", "") == "with_effects":
-        # torch keeps calls with side effects (the error checks of linalg) in order by threading a token
-        return builder.call(target, args, kwargs, reason="torch orders its effects")
-    if isinstance(target, torch._ops.HigherOrderOperator) and fake is not None:
-        repeated = str(target) in (SAVED_DRAW, REPEATED_DRAW)
-        what = "a draw that backward repeats" if repeated else "it calls graphs, each compiled by itself"
-        return builder.call(target, args, kwargs, reason=what)
+    if called := called_as_it_is(target, fake):
+        return builder.call(target, args, kwargs, result=() if fake is None else None, reason=called)
     if not isinstance(target, torch._ops.OpOverload):
         raise LoweringError(f"no lowering for {target}")
     if isinstance(fake, int | float | bool):
@@ -156,7 +151,7 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
         try:
             lowered = entry.lower(builder, *args, **kwargs)
             _check_scatters(builder.statements[before:], builder.options)
-            _check_shapes(fake, lowered)
+            _check_shapes(builder, fake, lowered)
             return _as_traced(builder, fake, lowered)
         except LoweringError as error:
             del builder.statements[before:]
@@ -190,12 +185,12 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
     return builder.call(target, args, kwargs, fallback=reason is None, reason=reason or why)
 
 
-def _check_shapes(fake: Any, made: Any) -> None:
+def _check_shapes(builder: Builder, fake: Any, made: Any) -> None:
     """SymbolicSizeError where a result has not the extents that it was traced with: an extent that was 1 and
     may be more, say, where nothing told that it is broadcast."""
     for wanted, item in zip(_flat(fake), _flat(made), strict=False):
         if isinstance(wanted, torch.Tensor) and isinstance(item, View):
-            were = tuple(map(hint, wanted.shape))
+            were = tuple(extent.hint() for extent in builder.shape(wanted))
             if were != tuple(extent.hint() for extent in item.shape):
                 raise SymbolicSizeError(f"a result of the sizes {item.shape} was traced with {were}")
 

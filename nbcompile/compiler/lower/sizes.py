@@ -13,7 +13,7 @@ import torch
 from nbcompile.compiler.loop_ir.expr import Expr, SizeNumber, constant, index_value, op
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, Size, at_least, floordiv, index, mod
 from nbcompile.compiler.loop_ir.proofs import well_defined
-from nbcompile.compiler.stages import guards_of, hint_of, least_of, most_of
+from nbcompile.compiler.stages import guards_of, guess_of, hint_of, least_of, most_of
 from nbcompile.errors import LoweringError, SymbolicSizeError
 
 _EXACT = 1 << 12
@@ -33,9 +33,10 @@ _FUNCTIONS = {
 
 
 class SizeTable:
-    """The symbolic sizes of one graph by name."""
+    """The symbolic sizes of one graph by name. ``refuses_data``: those that depend on data are an error."""
 
-    def __init__(self) -> None:
+    def __init__(self, refuses_data: bool = False) -> None:
+        self.refuses_data = refuses_data
         self.sizes: dict[str, Size] = {}
         self._env: Any = None
         self._symbols: list[Any] = []
@@ -169,6 +170,8 @@ class SizeTable:
         name = str(symbol)
         if name not in self.sizes:
             hint = hint_of(symbol, env)
+            if hint is None and not self.refuses_data:
+                hint = guess_of(symbol, env)
             if hint is None:
                 raise LoweringError(f"the size {name} depends on data")
             self._symbols.append(symbol)

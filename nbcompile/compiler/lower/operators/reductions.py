@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 
 from nbcompile.compiler.loop_ir.expr import Expr, Number, compute_dtype, constant, index_value, op
-from nbcompile.compiler.loop_ir.index import ZERO, IndexExpr, product
+from nbcompile.compiler.loop_ir.index import ZERO, IndexExpr, Size, product
 from nbcompile.compiler.loop_ir.nodes import ReductionKind, View
 from nbcompile.compiler.lower.builder import Builder, normalize_dims, unsqueeze_dims
 from nbcompile.compiler.lower.registry import Sample, lowering, overload
@@ -202,6 +202,13 @@ _TIES = [Sample("ties", lambda g: ((torch.randint(0, 3, (4, 30), generator=g).fl
 _PLACES = [*_DIM, ((), {}), ((None, True), {})]
 
 
+def _check_not_empty(x: View, dims: Dims) -> None:
+    """LoweringError where there may be no elements, as data decide: eager raises an error then."""
+    for place in normalize_dims(dims, len(x.axes)):
+        if any(isinstance(atom, Size) and not atom.least for atom in x.shape[place].atoms()):
+            raise LoweringError("there may be no elements, and eager refuses an extreme of none")
+
+
 def _extremes(kind: Literal["max", "min"], of_bool: ReductionKind, place: ReductionKind) -> None:
     """The reductions of one ``kind``: its values, their places (``place``), and both."""
 
@@ -211,6 +218,7 @@ def _extremes(kind: Literal["max", "min"], of_bool: ReductionKind, place: Reduct
     )
     @lowering(overload(kind), samples=_samples([((), {})], _EXTREME_TYPES))
     def values(b: Builder, x: View, dims: Dims = (), keepdim: bool = False) -> View:
+        _check_not_empty(x, dims)
         return fold(b, of_bool if x.dtype == torch.bool else kind, x, dims, keepdim=keepdim)
 
     @lowering(overload(f"arg{kind}"), samples=[*_samples(_PLACES, _EXTREME_TYPES[:-1], empty=[(0,)]), *_TIES])
@@ -218,6 +226,7 @@ def _extremes(kind: Literal["max", "min"], of_bool: ReductionKind, place: Reduct
         def body(value: Expr, *where: IndexExpr) -> Expr:
             return value.cast(torch.uint8) if value.dtype == torch.bool else value
 
+        _check_not_empty(x, dim)
         name = f"{b.op}_place"
         return fold(b, place, x, dim, keepdim=keepdim, dtype=torch.int64, body=body, name=name, output=output)
 
