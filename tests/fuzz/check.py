@@ -255,7 +255,8 @@ def aot_of_copies(graph: Any, inputs: Any) -> Any:
 def compiled_outcomes(program: Program, runner: Runner, backend: Backend) -> list[Outcome]:
     """Each call of the program, compiled once by ``backend``."""
     torch._dynamo.reset()
-    with warnings.catch_warnings():
+    kept = {"capture_scalar_outputs": program.captures, "capture_dynamic_output_shape_ops": program.captures}
+    with warnings.catch_warnings(), torch._dynamo.config.patch(kept):
         warnings.simplefilter("ignore")
         compiled = torch.compile(runner.function, backend=backend, dynamic=program.dynamic)
         found = [runner.run(call, compiled) for call in range(len(program.sizes))]

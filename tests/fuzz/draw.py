@@ -295,6 +295,7 @@ class Draw:
             self.autocast,
             self.inside,
             self.dynamic,
+            captures=self.seed % 2 == 1,
         )
 
     def begin(self) -> None:

@@ -74,6 +74,7 @@ class Program:
               ``"no_grad"`` and ``"inference"``: the function runs in these.
     autocast: ``""`` or the dtype of an autocast region. ``inside``: the regions are within the function.
     dynamic:  torch.compile's argument.
+    captures: torch keeps sizes and numbers that depend on data in the graph.
     """
 
     seed: int
@@ -85,6 +86,7 @@ class Program:
     autocast: str = ""
     inside: bool = False
     dynamic: bool | None = None
+    captures: bool = False
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), sort_keys=True)

@@ -263,6 +263,8 @@ def _plainer_circumstances(program: Program) -> Iterator[Program]:
         yield replace(program, mode="train")
     if program.inside:
         yield replace(program, inside=False)
+    if program.captures:
+        yield replace(program, captures=False)
 
 
 def _plainer_inputs(program: Program) -> Iterator[Program]:

@@ -410,6 +410,7 @@ class Tally:
 def described(program: Program) -> str:
     """A program as it is read: what makes its arguments, itself, and how it is called."""
     facts = {"mode": program.mode, "dynamic": program.dynamic}
+    facts |= {"captures": True} if program.captures else {}
     facts |= {"autocast": program.autocast} if program.autocast else {}
     text = program.inputs_source() + program.source() + f"# {facts}, sizes {list(program.sizes)}"
     return "\n".join("    " + line for line in text.splitlines())

@@ -12,7 +12,14 @@ from torch.utils._pytree import tree_leaves
 from nbcompile.compiler.codegen.printed import Parameter, PrintedKernel
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
 from nbcompile.compiler.loop_ir.index import ZERO, Atom, FloorDiv, IndexExpr, Mod
-from nbcompile.compiler.loop_ir.nodes import Body, Buffer, LibraryCall, SizeComparison, View, only_size
+from nbcompile.compiler.loop_ir.known_sizes import SizeComparison
+from nbcompile.compiler.loop_ir.nodes import (
+    Body,
+    Buffer,
+    LibraryCall,
+    View,
+    only_size,
+)
 
 OUT_VARIANTS = {
     "aten.mm": "mm_out", "aten.bmm": "bmm_out", "aten.addmm": "addmm_out", "aten.baddbmm": "baddbmm_out",

@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 
+from nbcompile.compiler.loop_ir.known_sizes import sizes_given, sizes_in
 from nbcompile.compiler.loop_ir.nodes import (
     LibraryCall,
     LoopProgram,
     Statement,
     has_effect,
-    sizes_given,
-    sizes_in,
 )
 
 

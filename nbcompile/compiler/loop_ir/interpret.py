@@ -14,12 +14,12 @@ import torch
 
 from nbcompile.compiler.loop_ir.expr import Constant, Expr, Guarded, IndexValue, Indirect, Load, Op
 from nbcompile.compiler.loop_ir.index import Axis, FloorDiv, IndexExpr, Mod, Size
+from nbcompile.compiler.loop_ir.known_sizes import SizeComparison
 from nbcompile.compiler.loop_ir.nodes import (
     Buffer,
     LibraryCall,
     Loop,
     LoopProgram,
-    SizeComparison,
     View,
     only_size,
 )

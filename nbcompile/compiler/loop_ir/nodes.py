@@ -8,8 +8,7 @@ value each of them holds then (``LoopProgram.updates``).
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -210,39 +209,6 @@ class Body:
     name: str
 
 
-_SIGNS: dict[str, Callable[[int, int], bool]] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
-    ">=": operator.ge,
-}  # fmt: skip
-_OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-
-
-@dataclass(frozen=True)
-class SizeComparison:
-    """A comparison of sizes that a graph checks when it runs (``_assert_scalar``); ``sign`` as Python
-    writes it."""
-
-    left: IndexExpr
-    sign: str
-    right: IndexExpr
-
-    def __str__(self) -> str:
-        return f"{self.left} {self.sign} {self.right}"
-
-    def negated(self) -> SizeComparison:
-        return SizeComparison(self.left, _OPPOSITE[self.sign], self.right)
-
-    def holds(self, number: Callable[[IndexExpr], int]) -> bool:
-        """Whether it is so, of the numbers that sizes are."""
-        return bool(_SIGNS[self.sign](number(self.left), number(self.right)))
-
-    def facts(self) -> tuple[IndexExpr, ...]:
-        """Expressions that are not negative where it holds."""
-        less, more = self.right - self.left, self.left - self.right
-        known = {"<": (less - 1,), "<=": (less,), ">": (more - 1,), ">=": (more,), "==": (less, more)}
-        return known.get(self.sign, ())
-
-
 @dataclass(frozen=True)
 class LibraryCall:
     """A call of an ATen operator as itself, or of a higher-order one.
@@ -288,23 +254,6 @@ def only_size(extent: IndexExpr) -> Size | None:
     """The size that an extent is, and nothing else."""
     atom = next(iter(extent.atoms()), None)
     return atom if isinstance(atom, Size) and extent == IndexExpr({(atom,): 1}) else None
-
-
-def sizes_in(statement: Statement) -> set[str]:
-    """The symbolic sizes that have to be known for a statement to run."""
-    found = [extent for out in statement.outputs if out is not None for extent in (*out.shape, *out.strides)]
-    if isinstance(statement, Loop):
-        found += [axis.extent for axis in statement.axes] + list(statement.target or ())
-        found += [place for node in statement.body.walk() for place in node.indices()]
-    else:
-        for item in tree_leaves([statement.args, dict(statement.kwargs)]):
-            if isinstance(item, View):
-                found += [*item.index, *(axis.extent for axis in item.axes)]
-            elif isinstance(item, SizeComparison):
-                found += [item.left, item.right]
-            elif isinstance(item, IndexExpr):
-                found.append(item)
-    return {atom.text for place in found for atom in place.atoms() if isinstance(atom, Size)}
 
 
 SAVED_DRAW, REPEATED_DRAW = "run_and_save_rng_state", "run_with_rng_state"
@@ -480,11 +429,3 @@ def _output_text(output: Any) -> str:
     if isinstance(output, View | IndexExpr):
         return _argument_text(output)
     return repr(output)
-
-
-def sizes_given(program: LoopProgram) -> set[str]:
-    """The symbolic sizes that the arguments of a program tell."""
-    told = {item for item in program.inputs if isinstance(item, str)}
-    given = (item for item in program.inputs if isinstance(item, Buffer))
-    sizes = (only_size(extent) for buffer in given for extent in buffer.shape)
-    return told | {size.text for size in sizes if size is not None}

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 from nbcompile.compiler.in_aten import shares_elements, shows_an_argument
 from nbcompile.compiler.loop_ir.expr import SizeNumber
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, Size, index
+from nbcompile.compiler.loop_ir.known_sizes import sizes_given, sizes_in, sizes_returned
 from nbcompile.compiler.loop_ir.nodes import (
     Body,
     Buffer,
@@ -25,7 +26,6 @@ from nbcompile.compiler.loop_ir.nodes import (
     View,
     buffer_like,
     has_effect,
-    sizes_given,
 )
 from nbcompile.compiler.lower.builder import NATIVE_DTYPES, Builder
 from nbcompile.compiler.lower.padded_products import padded_product
@@ -107,8 +107,9 @@ def _check_sizes(program: LoopProgram) -> None:
 
 
 def without_dead_statements(program: LoopProgram) -> LoopProgram:
-    """The program less what nothing reads."""
+    """The program less what nothing reads, and what finds no size that is needed."""
     live = set(program.results)
+    sizes = sizes_returned(program)
     kept: list[Statement] = []
     for statement in reversed(program.statements):
         names = {buffer.name for buffer in statement.outputs if buffer is not None}
@@ -119,9 +120,10 @@ def without_dead_statements(program: LoopProgram) -> LoopProgram:
             if statement.base:
                 live.add(statement.base)
         else:
-            if not (names & live) and not has_effect(statement):
+            if not (names & live or statement.tells() & sizes or has_effect(statement)):
                 continue
             live |= {view.buffer.name for view in statement.views()}
+        sizes |= sizes_in(statement)
         kept.append(statement)
     statements = tuple(reversed(kept))
     spans = {item.id: program.spans[item.id] for item in statements if item.id in program.spans}

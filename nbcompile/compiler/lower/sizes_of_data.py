@@ -15,11 +15,11 @@ from typing import Any
 import torch
 
 from nbcompile.compiler.loop_ir.index import IndexExpr
+from nbcompile.compiler.loop_ir.known_sizes import SizeComparison
 from nbcompile.compiler.loop_ir.nodes import (
     REPEATED_DRAW,
     SAVED_DRAW,
     LibraryCall,
-    SizeComparison,
     Statement,
     only_size,
 )

@@ -19,6 +19,7 @@ FAMILIES = {
     "sorting": 1.0,
     "random": 0.5,
     "control": 0.6,
+    "data": 0.5,
 }
 
 

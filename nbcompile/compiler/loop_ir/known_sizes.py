@@ -1,0 +1,80 @@
+"""Symbolic sizes by who needs them and who tells them; comparisons of them that a graph checks."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from torch.utils._pytree import tree_leaves
+
+from nbcompile.compiler.loop_ir.index import IndexExpr, Size
+from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, LoopProgram, Statement, View, only_size
+
+_SIGNS: dict[str, Callable[[int, int], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
+    ">=": operator.ge,
+}  # fmt: skip
+_OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+
+
+@dataclass(frozen=True)
+class SizeComparison:
+    """A comparison of sizes that a graph checks when it runs (``_assert_scalar``); ``sign`` as Python
+    writes it."""
+
+    left: IndexExpr
+    sign: str
+    right: IndexExpr
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.sign} {self.right}"
+
+    def negated(self) -> SizeComparison:
+        return SizeComparison(self.left, _OPPOSITE[self.sign], self.right)
+
+    def holds(self, number: Callable[[IndexExpr], int]) -> bool:
+        """Whether it is so, of the numbers that sizes are."""
+        return bool(_SIGNS[self.sign](number(self.left), number(self.right)))
+
+    def facts(self) -> tuple[IndexExpr, ...]:
+        """Expressions that are not negative where it holds."""
+        less, more = self.right - self.left, self.left - self.right
+        known = {"<": (less - 1,), "<=": (less,), ">": (more - 1,), ">=": (more,), "==": (less, more)}
+        return known.get(self.sign, ())
+
+
+def sizes_in(statement: Statement) -> set[str]:
+    """The symbolic sizes that have to be known for a statement to run."""
+    found = [extent for out in statement.outputs if out is not None for extent in (*out.shape, *out.strides)]
+    if isinstance(statement, Loop):
+        found += [axis.extent for axis in statement.axes] + list(statement.target or ())
+        found += [place for node in statement.body.walk() for place in node.indices()]
+    else:
+        for item in tree_leaves([statement.args, dict(statement.kwargs)]):
+            if isinstance(item, View):
+                found += [*item.index, *(axis.extent for axis in item.axes)]
+            elif isinstance(item, SizeComparison):
+                found += [item.left, item.right]
+            elif isinstance(item, IndexExpr):
+                found.append(item)
+    return _sizes(found)
+
+
+def _sizes(places: Iterable[IndexExpr]) -> set[str]:
+    return {atom.text for place in places for atom in place.atoms() if isinstance(atom, Size)}
+
+
+def sizes_given(program: LoopProgram) -> set[str]:
+    """The symbolic sizes that the arguments of a program tell."""
+    told = {item for item in program.inputs if isinstance(item, str)}
+    given = (item for item in program.inputs if isinstance(item, Buffer))
+    sizes = (only_size(extent) for buffer in given for extent in buffer.shape)
+    return told | {size.text for size in sizes if size is not None}
+
+
+def sizes_returned(program: LoopProgram) -> set[str]:
+    """The symbolic sizes that the results of a program are, or have."""
+    shown = [item for item in program.outputs if isinstance(item, View)]
+    places = [place for item in shown for place in (*item.index, *(axis.extent for axis in item.axes))]
+    return _sizes([*places, *(item for item in program.outputs if isinstance(item, IndexExpr))])
