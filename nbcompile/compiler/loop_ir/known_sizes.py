@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 from nbcompile.compiler.loop_ir.index import IndexExpr, Size
 from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, LoopProgram, Statement, View, only_size
 
-_SIGNS: dict[str, Callable[[int, int], bool]] = {
+SIGNS: dict[str, Callable[[int, int], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
     ">=": operator.ge,
 }  # fmt: skip
@@ -35,7 +35,7 @@ class SizeComparison:
 
     def holds(self, number: Callable[[IndexExpr], int]) -> bool:
         """Whether it is so, of the numbers that sizes are."""
-        return bool(_SIGNS[self.sign](number(self.left), number(self.right)))
+        return bool(SIGNS[self.sign](number(self.left), number(self.right)))
 
     def facts(self) -> tuple[IndexExpr, ...]:
         """Expressions that are not negative where it holds."""

@@ -44,8 +44,8 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
-    """Lower every node. LoweringError if the graph holds what no program can (data-dependent sizes,
-    higher-order operators, tensor subclasses): the graph is then run as it is."""
+    """Lower every node. LoweringError if the graph holds what no program can (tensor subclasses; on a GPU,
+    sizes that depend on data): the graph is then run as it is."""
     sizes = SizeTable(refuses_data=options.chip.is_gpu)
     builder = Builder(graph.id, sizes, options, device_of(graph.module))
     values: dict[fx.Node, Any] = {}
@@ -85,10 +85,10 @@ def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
 
     spans = {statement.id: _cell_lines(graph, statement) for statement in builder.statements}
     statements = tuple(builder.statements)
-    facts = (*sizes.facts(), *checked(statements))
     program = LoopProgram(
-        graph.id, tuple(inputs), statements, outputs, constants, spans, builder.updates, facts
+        graph.id, tuple(inputs), statements, outputs, constants, spans, builder.updates, sizes.facts()
     )
+    program = replace(program, facts=(*program.facts, *checked(program)))
     live = without_dead_statements(program)
     _check_sizes(live)
     return live

@@ -7,7 +7,6 @@ graph, which raise an error when it runs.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,12 +14,12 @@ from typing import Any
 import torch
 
 from nbcompile.compiler.loop_ir.index import IndexExpr
-from nbcompile.compiler.loop_ir.known_sizes import SizeComparison
+from nbcompile.compiler.loop_ir.known_sizes import SIGNS, SizeComparison, sizes_given, sizes_in
 from nbcompile.compiler.loop_ir.nodes import (
     REPEATED_DRAW,
     SAVED_DRAW,
     LibraryCall,
-    Statement,
+    LoopProgram,
     only_size,
 )
 from nbcompile.compiler.loop_ir.proofs import well_defined
@@ -28,10 +27,7 @@ from nbcompile.compiler.lower.builder import Builder
 from nbcompile.errors import LoweringError
 
 aten = torch.ops.aten
-_COMPARISONS: dict[Any, str] = {
-    operator.eq: "==", operator.ne: "!=", operator.lt: "<", operator.le: "<=", operator.gt: ">",
-    operator.ge: ">=",
-}  # fmt: skip
+_COMPARISONS: dict[Any, str] = {function: sign for sign, function in SIGNS.items()}
 
 
 def called_as_it_is(target: Any, fake: Any) -> str:
@@ -71,8 +67,21 @@ def _ask(builder: Builder, target: Any, args: Sequence[Any], number: IndexExpr) 
     builder.statements.append(replace(call, number=size.text))
 
 
-def checked(statements: Sequence[Statement]) -> tuple[IndexExpr, ...]:
-    """What the checks of a program keep from being negative."""
-    calls = [item for item in statements if isinstance(item, LibraryCall)]
-    made = [arg for item in calls for arg in item.args if isinstance(arg, SizeComparison)]
-    return well_defined(fact for item in made for fact in item.facts() if fact.constant is None)
+def checked(program: LoopProgram) -> tuple[IndexExpr, ...]:
+    """What the checks of a program keep from being negative: those of a size that a call finds, before
+    anything else needs it, for only then do they run before whatever relies on them."""
+    given = sizes_given(program)
+    found: set[str] = set()
+    used: set[str] = set()
+    facts: list[IndexExpr] = []
+    for item in program.statements:
+        needed = sizes_in(item) & found
+        if isinstance(item, LibraryCall):
+            found |= item.tells() - given
+            if not any(item.outputs):
+                if needed and not needed & used:
+                    made = (arg for arg in item.args if isinstance(arg, SizeComparison))
+                    facts += [fact for each in made for fact in each.facts() if fact.constant is None]
+                continue
+        used |= needed
+    return well_defined(facts)

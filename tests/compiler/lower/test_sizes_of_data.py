@@ -10,6 +10,12 @@ import torch
 import torch._dynamo.config as dynamo
 
 import nbcompile
+from nbcompile.compiler.fuse.dependencies import dependencies
+from nbcompile.compiler.loop_ir.expr import constant
+from nbcompile.compiler.loop_ir.index import ONE, Axis, Size, index
+from nbcompile.compiler.loop_ir.known_sizes import SizeComparison
+from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, View
+from nbcompile.compiler.lower.sizes_of_data import checked
 
 Tensor = torch.Tensor
 
@@ -131,3 +137,20 @@ def test_the_wrapper_learns_the_size_from_the_call() -> None:
     assert any(
         "u0" in str(source) for kernel in run.compilation.kernels for source in kernel.sources.values()
     )
+
+
+def test_a_check_is_relied_on_where_nothing_needs_its_size_before() -> None:
+    x, size = Buffer("x", (index(4),), (ONE,), torch.int64, "input"), index(Size("u0", 3, 0))
+    found = Buffer("found", (size,), (ONE,), torch.int64)
+    call = LibraryCall("c0", "unique", torch.unique, (View.whole(x),), {}, (found,))
+    comparison = SizeComparison(size, "<=", index(4))
+    check = LibraryCall("c1", "check", torch.ops.aten._assert_scalar.default, (comparison, "few"), {}, ())
+    axis = Axis("i", size)
+    made = Buffer("made", (size,), (ONE,), torch.int64)
+    loop = Loop("l0", (made,), (axis,), constant(1, torch.int64))
+    early, late = (
+        LoopProgram("g0.fw", (x,), statements, (View.whole(made),), {}, {}, {}, ())
+        for statements in ((call, check, loop), (call, loop, check))
+    )
+    assert checked(early) == (index(4) - size,) and checked(late) == ()
+    assert dependencies(early, {})["l0"] == {"c0", "c1"}
