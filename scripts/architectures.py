@@ -1,6 +1,8 @@
 """Every architecture of the ``transformers`` package, small and with random weights, through this compiler.
 
     python scripts/architectures.py [--half 0] [--seconds 3600] [--out rows.jsonl] [--only bert t5] [--both]
+    python scripts/architectures.py --device cuda --share 3/24 …    # one of many side by side
+    python scripts/architectures.py --summary rows*.jsonl           # what they found together
 
 For each model type of the package, a class with a head and a loss where there is one that runs (else the
 base model; with ``--both`` each): its config made small by the names of its fields, weights drawn at random,
@@ -114,16 +116,18 @@ def classes() -> dict[str, list[str]]:
 # -- compiling and comparing ---------------------------------------------------------------------
 
 
-def check(row: Row, found: Found) -> None:
+def check(row: Row, found: Found, device: str) -> None:
     """Compile, compare, and fill the row."""
     import torch
+    from torch.utils import _pytree
 
     import nbcompile
     from nbcompile.bench.measure.accuracy import check as accuracy_of
     from nbcompile.bench.measure.state import Snapshot
     from nbcompile.bench.measure.timing import Step
 
-    model, inputs = found.model, found.inputs
+    model = found.model.to(device)
+    inputs = _pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), found.inputs)
     row.parameters = sum(p.numel() for p in model.parameters())
     torch.manual_seed(SEED)
     snapshot = Snapshot({"model": model, "inputs": inputs})
@@ -198,7 +202,7 @@ def record(row: Row, compiled: Any) -> None:
     row.library, row.fallbacks = dict(+library), dict(+fallbacks)
 
 
-def work(kind: str, names: list[str], both: bool, answers: Any, errors: str) -> None:
+def work(kind: str, names: list[str], both: bool, device: str, answers: Any, errors: str) -> None:
     """In a process of its own: send the rows of a model type."""
     os.setsid()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -207,6 +211,7 @@ def work(kind: str, names: list[str], both: bool, answers: Any, errors: str) -> 
     import torch
 
     torch.set_num_threads(1)
+    torch.backends.cudnn.allow_tf32 = False
     reasons: list[str] = []
     for name in names:
         start = time.perf_counter()
@@ -220,7 +225,7 @@ def work(kind: str, names: list[str], both: bool, answers: Any, errors: str) -> 
         else:
             answers.send(("compiling", asdict(row)))
             try:
-                check(row, found)
+                check(row, found, device)
             except Exception as error:
                 row.status, row.reason = "raises", f"the check itself: {said(error)}"
         row.seconds = time.perf_counter() - start
@@ -236,7 +241,7 @@ def work(kind: str, names: list[str], both: bool, answers: Any, errors: str) -> 
 # -- the parent ----------------------------------------------------------------------------------
 
 
-def rows_of(kind: str, names: list[str], both: bool, timeout: float) -> list[Row]:
+def rows_of(kind: str, names: list[str], both: bool, device: str, timeout: float) -> list[Row]:
     """Rows of one model type, tried in a process of its own."""
     fork = multiprocessing.get_context("fork")
     ours, theirs = fork.Pipe(duplex=False)
@@ -244,7 +249,7 @@ def rows_of(kind: str, names: list[str], both: bool, timeout: float) -> list[Row
     at, stage, hung = Row(kind), "", False
     start = time.monotonic()
     with tempfile.NamedTemporaryFile("r", prefix="nbcompile-architectures-", errors="replace") as errors:
-        process = fork.Process(target=work, args=(kind, names, both, theirs, errors.name))
+        process = fork.Process(target=work, args=(kind, names, both, device, theirs, errors.name))
         process.start()
         theirs.close()
         while True:
@@ -314,11 +319,20 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these model types")
     parser.add_argument("--half", type=int, choices=(0, 1), help="half of the model types")
     parser.add_argument("--both", action="store_true", help="every class of a model type, not only the first")
+    parser.add_argument("--share", default="0/1", metavar="K/N", help="every Nth of them, from the Kth on")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="where they run")
+    parser.add_argument("--summary", type=Path, nargs="+", help="of rows written before, and nothing else")
     parser.add_argument("--skip", type=int, default=0, help="leave out so many of the first")
     parser.add_argument("--seconds", type=float, help="start none after so many seconds")
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds a model type may take")
     parser.add_argument("--out", type=Path, help="also write every row to this file, as JSON lines")
     arguments = parser.parse_args(argv)
+    if arguments.summary:
+        lines = [line for path in arguments.summary for line in path.read_text().splitlines()]
+        rows = [Row(**json.loads(line)) for line in lines]
+        print("\n".join(row.line() for row in rows if row.status not in ("agrees", "skipped")))
+        print(summary(rows, 0))
+        return 0
     for name in ("OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM", "HF_HUB_OFFLINE"):
         os.environ.setdefault(name, "1" if name != "TOKENIZERS_PARALLELISM" else "false")
     sys.path.insert(0, str(ROOT))
@@ -337,13 +351,14 @@ def main(argv: list[str]) -> int:
         kinds = [kind for kind in kinds if digest(kind) // 2 % 2 == arguments.half]
     if arguments.only:
         kinds = [kind for kind in arguments.only if kind in every]
-    kinds = kinds[arguments.skip :]
+    place, shares = (int(number) for number in arguments.share.split("/"))
+    kinds = kinds[arguments.skip :][place::shares]
     start, rows, reached = time.monotonic(), [], 0
     for kind in kinds:
         if arguments.seconds and time.monotonic() - start > arguments.seconds:
             break
         reached += 1
-        for row in rows_of(kind, every[kind], arguments.both, arguments.timeout):
+        for row in rows_of(kind, every[kind], arguments.both, arguments.device, arguments.timeout):
             rows.append(row)
             print(row.line(), flush=True)
             if arguments.out:

@@ -1,16 +1,18 @@
-"""Every operator torch knows, through a backend: which agree with eager, and which are native loops.
+"""Every operator and module torch knows, through a backend: which agree with eager, which are native loops.
 
-    python scripts/opdb.py [--backend nbcompile] [--limit N] [--only TEXT] [--json FILE]
+    python scripts/opdb.py [--dtypes float32 …] [--gradients] [--every] [--database module_db] [--device cuda]
+        [--backend nbcompile] [--limit N] [--only TEXT] [--json FILE]
 
-Takes each float32 entry of torch's own operator database (``op_db``), its first sample on the CPU,
-compiles a function that calls it, and compares with eager under the same seed (dtype, shape, and values
-by ``torch.testing.assert_close`` with its default tolerances). Workers run the operators in separate
-processes, so a crash or a hang loses one operator and no more. Every entry ends as one of:
+Takes each entry of torch's own database of operators (or modules), its first sample (or every one), compiles
+a function that calls it, and compares results, what is left in the inputs, and gradients with eager under
+the same seed: by ``torch.testing.assert_close`` with its default tolerances, and where that fails by the
+errors of both against float64. Workers run the entries in separate processes, so a crash or a hang loses
+one entry and no more. Every sample ends as one of the following, and an entry as the worst of its samples:
 
     agree         same results; said apart where no compiled code ran, as Dynamo captures no graph of it
     disagree      other values, shapes or dtypes
     error         compiling or running it raised, crashed or hung
-    no sample     torch gives no float32 CPU sample
+    no sample     torch gives no sample of that dtype on that device
     both raise    eager raises, and so does the compiled function: there is nothing to compare
     uninitialised an op that returns whatever the memory holds: right dtype, shape and strides
 
@@ -29,19 +31,22 @@ import sys
 import tempfile
 import time
 import warnings
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from opdb_cases import Asked, Entry, describe, entries, results, verdict
+
 ROOT = Path(__file__).resolve().parent.parent
-SEED = 1234
-UNINITIALISED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
 BATCH = 40  # entries a worker is given at a time: memory and Dynamo's state stay small
+WORST = ("error", "disagree", "both raise", "uninitialised", "agree", "no sample")
 
 
 @dataclass
 class Outcome:
-    """What became of one entry. ``nodes`` counts forward graph nodes by kind: compute, library..."""
+    """What became of one entry. ``nodes`` counts forward graph nodes by kind: compute, library...;
+    ``samples`` counts its samples by status."""
 
     name: str
     status: str
@@ -50,27 +55,14 @@ class Outcome:
     foreign: list[str] = field(default_factory=list)  # ops that are not native loops, with the note
     seconds: float = 0.0
     ran_compiled: bool = True
+    samples: dict[str, int] = field(default_factory=dict)
 
 
 # -- in a worker -------------------------------------------------------------------------------
 
 
-def entries(bare_random: bool = False) -> list[Any]:
-    import torch
-    from torch.testing._internal import common_methods_invocations as database
-    from torch.testing._internal.common_methods_invocations import op_db
-
-    if bare_random:
-        database.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
-    return [op for op in op_db if torch.float32 in op.dtypes]
-
-
-def entry_name(op: Any) -> str:
-    return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else str(op.name)
-
-
-def work(backend: str, places: list[int], answers: Path, bare_random: bool) -> None:
-    """Test the entries at ``places``; one JSON line before and one after each."""
+def work(backend: str, asked: Asked, places: list[int], answers: Path) -> None:
+    """Test the entries at ``places``; JSON lines before each, while it goes on, and after it."""
     warnings.simplefilter("ignore")
     import logging
 
@@ -78,122 +70,86 @@ def work(backend: str, places: list[int], answers: Path, bare_random: bool) -> N
 
     logging.getLogger("torch").setLevel(logging.CRITICAL)
     torch.set_num_threads(1)
-    table = entries(bare_random)
+    table = entries(asked)
     with answers.open("a", buffering=1) as out:
         parent = os.getppid()
         for place in places:
             if os.getppid() != parent:
                 return  # nobody reads the answers any more
-            print(json.dumps({"start": place, "name": entry_name(table[place])}), file=out)
             started = time.perf_counter()
-            outcome = test(table[place], backend)
+
+            def say(so_far: Outcome, place: int = place) -> None:
+                print(json.dumps({"at": place, "outcome": asdict(so_far)}), file=out)
+
+            outcome = test(table[place], backend, asked, say)
             outcome.seconds = time.perf_counter() - started
             print(json.dumps({"done": place, "outcome": asdict(outcome)}), file=out)
 
 
-def test(op: Any, backend: str) -> Outcome:
+def test(entry: Entry, backend: str, asked: Asked, say: Callable[[Outcome], None]) -> Outcome:
     import torch
 
-    name = entry_name(op)
+    outcome = Outcome(f"{entry.name} {asked.dtype}", "no sample")
     try:
-        torch.manual_seed(SEED)
-        sample = next(iter(op.sample_inputs("cpu", torch.float32, requires_grad=False)))
-    except Exception as error:  # StopIteration too: there is no sample
-        return Outcome(name, "no sample", describe(error))
-
-    def program(given: Any, args: Any, kwargs: Any) -> Any:
-        return op.op(given, *args, **kwargs)
-
-    expected = call(program, sample)
-    torch._dynamo.reset()
-    compiled, record = compiled_with(backend, program)
-    got = call(compiled, sample)
-    outcome = Outcome(name, *verdict(name, expected, got))
-    graphs, ran, why = record()
-    outcome.ran_compiled = ran
-    if not ran:
-        outcome.reason = "; ".join(filter(None, [outcome.reason, why]))
-    count_nodes(outcome, graphs)
+        say(outcome)
+        for number, case in enumerate(entry.cases()):
+            if number and not asked.every:
+                break
+            torch._dynamo.reset()
+            compile_it, record = compiler(backend)
+            expected = results(case, lambda program: program)
+            got = results(case, compile_it)
+            status, reason = verdict(
+                entry.name,
+                got,
+                expected,
+                lambda case=case: results(case, lambda program: program, torch.float64),
+            )
+            note(outcome, number, status, reason, record())
+            say(outcome)
+    except Exception as error:  # the database's own: there is no sample, or no more of them
+        outcome.reason = outcome.reason or describe(error)
     return outcome
 
 
-def call(program: Any, sample: Any) -> Any:
-    """The results on copies of the sample, under the seed; or the exception."""
+def note(outcome: Outcome, number: int, status: str, reason: str, record: tuple[Any, bool, str]) -> None:
+    """Add what became of one more sample."""
+    graphs, ran, why = record
+    outcome.samples[status] = outcome.samples.get(status, 0) + 1
+    if number == 0 or WORST.index(status) < WORST.index(outcome.status):
+        outcome.status, outcome.reason = status, f"sample {number}: {reason}" if number and reason else reason
+    if not ran:
+        outcome.ran_compiled = False
+        outcome.reason = "; ".join(filter(None, dict.fromkeys([outcome.reason, why])))
+    count_nodes(outcome, graphs)
+
+
+def compiler(backend: str) -> tuple[Callable[[Any], Any], Callable[[], tuple[Any, bool, str]]]:
+    """What compiles a program, and a function that gives (graphs of the record, ran compiled, why not)."""
     import torch
 
-    given, args, kwargs = copied((sample.input, sample.args, sample.kwargs))
-    torch.manual_seed(SEED)
-    try:
-        return program(given, args, kwargs)
-    except Exception as error:
-        return error
-
-
-def copied(value: Any) -> Any:
-    import torch
-    from torch.utils import _pytree
-
-    def copy(leaf: Any) -> Any:
-        return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
-
-    return _pytree.tree_map(copy, value)
-
-
-def compiled_with(backend: str, program: Any) -> tuple[Any, Any]:
-    """The compiled function, and a function that gives (graphs of the record, ran compiled, why not)."""
-    import torch
-
+    made: list[Any] = []
     if backend == "nbcompile":
         import nbcompile
 
-        compiled: Any = nbcompile.compile(program, backend=backend)
-        return compiled, lambda: (
-            compiled.compilation.graphs,
-            compiled.ran_compiled,
-            compiled.eager_reason or "",
-        )
+        def ours(program: Any) -> Any:
+            made.append(nbcompile.compile(program, backend=backend))
+            return made[-1]
+
+        def record() -> tuple[Any, bool, str]:
+            if not made:
+                return (), True, ""
+            return made[-1].compilation.graphs, made[-1].ran_compiled, made[-1].eager_reason or ""
+
+        return ours, record
     from torch._dynamo.utils import counters
 
     counters.clear()
-    return torch.compile(program, backend=backend), lambda: (
+    return lambda program: torch.compile(program, backend=backend), lambda: (
         (),
         counters["stats"]["unique_graphs"] > 0,
         "no graph was captured",
     )
-
-
-def verdict(name: str, expected: Any, got: Any) -> tuple[str, str]:
-    if isinstance(expected, Exception):
-        if isinstance(got, Exception):
-            return "both raise", describe(expected)
-        return "disagree", f"eager raises {describe(expected)}"
-    if isinstance(got, Exception):
-        return "error", describe(got)
-    if name in UNINITIALISED:
-        same = (got.dtype, got.shape, got.stride()) == (expected.dtype, expected.shape, expected.stride())
-        return ("uninitialised", "") if same else ("disagree", "dtype, shape or strides")
-    found = difference(got, expected)
-    return ("disagree", found) if found else ("agree", "")
-
-
-def difference(got: Any, expected: Any) -> str:
-    """Empty if equal within torch's default tolerances, else the reason in one line."""
-    import torch
-    from torch.utils import _pytree
-
-    ours, shape = _pytree.tree_flatten(got)
-    theirs, wanted = _pytree.tree_flatten(expected)
-    if shape != wanted and len(ours) != len(theirs):
-        return f"{len(ours)} results, eager has {len(theirs)}"
-    for one, two in zip(ours, theirs):
-        if isinstance(two, torch.Tensor):
-            try:
-                torch.testing.assert_close(one, two, equal_nan=True)
-            except (AssertionError, TypeError, ValueError, RuntimeError) as error:
-                return describe(error)
-        elif type(one) is not type(two) or (one != two and one == one):
-            return f"{one!r}, eager has {two!r}"
-    return ""
 
 
 def count_nodes(outcome: Outcome, graphs: Any) -> None:
@@ -203,17 +159,12 @@ def count_nodes(outcome: Outcome, graphs: Any) -> None:
         if graph.stage != "forward":
             continue
         for node in graph.nodes:
-            kind, note = node.kind, node.note
+            kind, why = node.kind, node.note
             if graph.id not in lowered and kind in ("compute", "library"):
-                kind, note = "fallback", "its graph was not lowered"
+                kind, why = "fallback", "its graph was not lowered"
             outcome.nodes[kind] = outcome.nodes.get(kind, 0) + 1
             if kind in ("library", "fallback"):
-                outcome.foreign.append(f"{node.op} ({kind}{': ' + note if note else ''})")
-
-
-def describe(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {' '.join(lines[:3])}"[:240]
+                outcome.foreign.append(f"{node.op} ({kind}{': ' + why if why else ''})")
 
 
 # -- the parent --------------------------------------------------------------------------------
@@ -227,7 +178,7 @@ class Worker:
         self.answers = folder / f"answers-{number}.jsonl"
         self.answers.touch()
         self.done: dict[int, Outcome] = {}
-        self.current: tuple[int, str] | None = None
+        self.current: tuple[int, Outcome] | None = None
         self.since = time.monotonic()
         self._read = 0
         self.errors = (folder / f"errors-{number}.txt").open("w")
@@ -247,18 +198,19 @@ class Worker:
         for line in complete.splitlines():
             message = json.loads(line)
             self.since = time.monotonic()
-            if "start" in message:
-                self.current = (message["start"], message["name"])
+            outcome = Outcome(**message["outcome"])
+            if "at" in message:
+                self.current = (message["at"], outcome)
             else:
-                self.done[message["done"]] = Outcome(**message["outcome"])
-                self.current = None
+                self.done[message["done"]], self.current = outcome, None
 
     def left(self) -> list[int]:
         return [place for place in self.places if place not in self.done]
 
 
 def run_all(how: dict[str, Any], places: list[int], workers: int, timeout: float) -> dict[int, Outcome]:
-    batches = [places[i : i + BATCH] for i in range(0, len(places), BATCH)]
+    size = min(BATCH, max(1, len(places) // (8 * workers)))
+    batches = [places[i : i + size] for i in range(0, len(places), size)]
     outcomes: dict[int, Outcome] = {}
     running: list[Worker] = []
     started = 0
@@ -298,10 +250,11 @@ def retire(
     left = worker.left()
     if not left:
         return
-    place, name = worker.current or (left[0], f"entry {left[0]}")
+    place, outcome = worker.current or (left[0], Outcome(f"entry {left[0]}", "error"))
     why = f"no answer in {timeout:.0f} s" if hung else f"the process died ({worker.process.returncode})"
     tail = Path(worker.errors.name).read_text(errors="replace").strip().splitlines()[-1:]
-    outcomes[place] = Outcome(name, "error", " ".join([why, *tail])[:240])
+    outcome.samples["error"] = outcome.samples.get("error", 0) + 1
+    outcomes[place] = replace(outcome, status="error", reason=" ".join([why, *tail])[:240])
     rest = [p for p in left if p != place]
     if rest:
         batches.insert(0, rest)
@@ -319,6 +272,14 @@ def report(backend: str, outcomes: list[Outcome]) -> str:
         f"{backend}: {counts['agree']} of {len(outcomes)} agree with eager ({eager} ran no compiled code)"
     ]
     lines.append("  " + ", ".join(f"{count} {status}" for status, count in counts.most_common()))
+    samples: collections.Counter[str] = collections.Counter()
+    for outcome in outcomes:
+        samples.update(outcome.samples)
+    good, ran = samples["agree"] + samples["uninitialised"], sum(samples.values()) - samples["both raise"]
+    lines.append(
+        f"samples: {good} of {ran} that eager runs: "
+        + ", ".join(f"{count} {status}" for status, count in samples.most_common())
+    )
     nodes: collections.Counter[str] = collections.Counter()
     for outcome in outcomes:
         nodes.update(outcome.nodes)
@@ -334,7 +295,8 @@ def report(backend: str, outcomes: list[Outcome]) -> str:
         lines.append("not native: " + "; ".join(f"{op} ×{count}" for op, count in ops.most_common()))
     for outcome in outcomes:
         if outcome.status != "agree":
-            lines.append(f"  {outcome.status:10} {outcome.name}: {outcome.reason}")
+            many = f" ({outcome.samples.get(outcome.status, 0)} of {sum(outcome.samples.values())} samples)"
+            lines.append(f"  {outcome.status:10} {outcome.name}{many}: {outcome.reason}")
         elif not outcome.ran_compiled:
             lines.append(f"  ran eager  {outcome.name}: {outcome.reason}")
     return "\n".join(lines)
@@ -344,10 +306,15 @@ def main(argv: list[str]) -> int:
     if argv[:1] == ["--worker"]:
         request = json.loads(argv[1])
         sys.path.insert(0, str(ROOT))
-        work(request["backend"], request["places"], Path(request["answers"]), request["bare_random"])
+        work(request["backend"], Asked(**request["asked"]), request["places"], Path(request["answers"]))
         return 0
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--backend", default="nbcompile")
+    parser.add_argument("--database", default="op_db", choices=("op_db", "module_db"))
+    parser.add_argument("--dtypes", nargs="+", default=["float32"], metavar="NAME")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--gradients", action="store_true", help="compare gradients too")
+    parser.add_argument("--every", action="store_true", help="every sample, not only the first")
     parser.add_argument("--limit", type=int, help="every k-th entry, so that this many remain")
     parser.add_argument("--only", action="append", default=[], help="entries whose name contains this")
     parser.add_argument("--json", type=Path, help="also write every outcome to this file")
@@ -356,18 +323,27 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds an entry may take")
     arguments = parser.parse_args(argv)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    table = entries()
-    places = [
-        place
-        for place, op in enumerate(table)
-        if not arguments.only or any(text in entry_name(op) for text in arguments.only)
-    ]
-    if arguments.limit and arguments.limit < len(places):
-        places = [places[i * len(places) // arguments.limit] for i in range(arguments.limit)]
-    start = time.monotonic()
-    how = {"backend": arguments.backend, "bare_random": arguments.bare_random}
-    found = run_all(how, places, arguments.workers, arguments.timeout)
-    outcomes = [found[place] for place in sorted(found)]
+    start, outcomes = time.monotonic(), []
+    for dtype in arguments.dtypes:
+        asked = Asked(
+            arguments.database,
+            dtype,
+            arguments.device,
+            arguments.gradients,
+            arguments.every,
+            arguments.bare_random,
+        )
+        names = [entry.name for entry in entries(asked)]
+        places = [
+            place
+            for place, name in enumerate(names)
+            if not arguments.only or any(text in name for text in arguments.only)
+        ]
+        if arguments.limit and arguments.limit < len(places):
+            places = [places[i * len(places) // arguments.limit] for i in range(arguments.limit)]
+        how = {"backend": arguments.backend, "asked": asdict(asked)}
+        found = run_all(how, places, arguments.workers, arguments.timeout)
+        outcomes += [found[place] for place in sorted(found)]
     print(report(arguments.backend, outcomes))
     print(f"{time.monotonic() - start:.0f} s")
     if arguments.json:

@@ -1,19 +1,25 @@
 """Whole models in bf16, forward and training step: times beside Inductor and eager, compile times, errors.
 
-    python scripts/gpu/models.py [--only NAMES] [--contestants NAMES] [--budget SECONDS] [--quick]
+    python scripts/gpu/models.py [--unseen] [--only NAMES] [--contestants NAMES] [--budget SECONDS] [--quick]
+    bash scripts/gpu/models.sh JOBS SECONDS …      # many side by side
 
 The host's launches count here, as they do for whoever runs a model. A training step is the loss and all
 gradients. The small net is for launch overhead: default mode and CUDA graphs, against eager. Compile
 times are of the first call, with cache folders that are empty and Inductor's memory cleared, in this one
-process, after a first compile of something else.
+process, after a first compile of something else. Several of these may run side by side (``--together``): each
+takes an item that nobody has, and the GPU is one's alone while samples are taken and float64 is run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import fcntl
+import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import cold
@@ -23,12 +29,14 @@ from contestants import OURS, PEER, Contestant, compile_with, empty_caches, rese
 from gpu_timing import interleaved, summary, synchronize
 from runner import Run, say
 from torch import nn
-from zoo import BY_NAME, MODELS, Model
+from unseen import UNSEEN
+from zoo import MODELS, Model
 
 CONTESTANTS = ("eager", OURS, PEER)
 SMALL = ("nbcompile-graphs", "inductor-graphs")
 FORWARD, TRAIN = "forward", "training step"
 DRAWS_NUMBERS = 0.03
+BY_NAME = {model.name: model for model in (*MODELS, *UNSEEN)}
 
 
 class Step:
@@ -96,7 +104,9 @@ def measure(model: Model, item: str, run: Run) -> None:
     module, args, train = build(item, run.device, tiny)
     reference = None
     if not run.arguments.no_errors:
-        reference = run.attempt(item, "float64", lambda: reference_of(module, args, train))
+        with alone(run.arguments.together):
+            reference = run.attempt(item, "float64", lambda: reference_of(module, args, train))
+            torch.cuda.empty_cache()
     calls: dict[str, Step] = {}
     compiled: dict[str, float] = {}
     errors: dict[str, float] = {}
@@ -121,7 +131,8 @@ def measure(model: Model, item: str, run: Run) -> None:
             run.write("cold", item=item, contestant=name, seconds=seconds, process="warm")
         del made, results
     budget = 0.4 if run.arguments.quick else 1.2
-    samples = interleaved(dict(calls), run.device, budget=budget)
+    with alone(run.arguments.together):
+        samples = interleaved(dict(calls), run.device, budget=budget)
     times = {name: summary(values) for name, values in samples.items()}
     run.write(
         "steady", item=item, times=times, compile=compiled, errors=errors, small=model.small, notes=notes,
@@ -134,6 +145,28 @@ def measure(model: Model, item: str, run: Run) -> None:
         for name, each in times.items()
     ]
     say(f"{item}: {'; '.join(said)}")
+
+
+@contextlib.contextmanager
+def alone(folder: Path | None) -> Iterator[None]:
+    """While nobody else of those that share the folder is alone with this GPU."""
+    if folder is None:
+        yield
+        return
+    with (folder / f"gpu{os.environ.get('CUDA_VISIBLE_DEVICES', '0')}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def taken(folder: Path | None, item: str) -> bool:
+    """Whether somebody has the item; from here on this process has, if not."""
+    if folder is None:
+        return False
+    try:
+        (folder / f"{item.replace('/', '-')}.taken").touch(exist_ok=False)
+    except FileExistsError:
+        return True
+    return False
 
 
 def prepared(name: str, module: nn.Module, args: tuple[Any, ...], train: bool) -> tuple[Contestant, Step]:
@@ -156,16 +189,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     def extra(parser: Any) -> None:
         parser.add_argument("--no-errors", action="store_true", help="no comparison with float64")
         parser.add_argument("--cold", action="store_true", help="also compile each in a fresh process (slow)")
+        parser.add_argument("--unseen", action="store_true", help="the models that nothing was tuned on")
+        parser.add_argument("--together", type=Path, help="the folder of those that run side by side")
 
     run = runner.start("models", __doc__ or "", argv, CONTESTANTS, extra=extra)
-    items = [f"{model.name}, {part}" for part in (TRAIN, FORWARD) for model in MODELS if not model.small]
-    items[2:2] = [f"{model.name}, {FORWARD}" for model in MODELS if model.small]
+    models = UNSEEN if run.arguments.unseen else MODELS
+    items = [f"{model.name}, {part}" for part in (TRAIN, FORWARD) for model in models if not model.small]
+    items[2:2] = [f"{model.name}, {FORWARD}" for model in models if model.small]
     if run.arguments.list:
         say("\n".join(items))
         return 0
     runner.describe_machine(run)
     warm_up([name for name in run.arguments.contestants if name != "eager"], run.device)
     for item in run.items(items):
+        if taken(run.arguments.together, item):
+            continue
         model = BY_NAME[split(item)[0]]
         run.attempt(item, "all", lambda item=item, model=model: measure(model, item, run))
         reset()

@@ -26,6 +26,9 @@ def _load(name: str) -> Any:
     return module
 
 
+sys.path.append(str(SCRIPTS))  # where a script finds those beside it
+import opdb_cases  # noqa: E402
+
 bench, opdb, backends_table = _load("bench"), _load("opdb"), _load("backends_table")
 
 
@@ -61,16 +64,48 @@ def test_bench_figures_are_rows_as_long_as_their_header() -> None:
 
 def test_opdb_verdicts() -> None:
     one = torch.ones(3)
-    assert opdb.verdict("sin", one, one.clone()) == ("agree", "")
-    assert opdb.verdict("sin", [one, 2], (one, 2))[0] == "agree"
-    assert opdb.verdict("sin", one, one + 1e-3)[0] == "disagree"
-    assert opdb.verdict("sin", one, one.double())[0] == "disagree"
-    assert opdb.verdict("sin", one, [one, one])[0] == "disagree"
-    assert opdb.verdict("sin", one, ValueError("no"))[0] == "error"
-    assert opdb.verdict("sin", ValueError("no"), one)[0] == "disagree"
-    assert opdb.verdict("sin", ValueError("no"), ValueError("no"))[0] == "both raise"
-    assert opdb.verdict("empty", one, one * 7)[0] == "uninitialised"
-    assert opdb.verdict("empty", one, torch.ones(4))[0] == "disagree"
+
+    def verdict(got: object, expected: object, name: str = "sin", exact: object = None) -> str:
+        named = [value if isinstance(value, Exception) else {"result 0": value} for value in (got, expected)]
+        return str(opdb.verdict(name, *named, lambda: {"result 0": exact})[0])
+
+    assert verdict(one.clone(), one) == "agree"
+    assert verdict(one + 1e-3, one) == verdict(one.double(), one) == verdict(torch.ones(4), one) == "disagree"
+    assert verdict(one + 1e-3, one, exact=one.double()) == "disagree"
+    assert verdict(one + 1e-3, one, exact=one.double() + 1e-3) == "agree"  # eager is the one that is off
+    assert verdict(one + float("nan"), one, exact=one.double()) == "disagree"
+    assert verdict(2, 3) == "disagree"
+    assert verdict(ValueError("no"), one) == "error"
+    assert verdict(one, ValueError("no")) == "disagree"
+    assert verdict(ValueError("no"), ValueError("no")) == "both raise"
+    assert verdict(one * 7, one, "empty") == "uninitialised"
+    assert verdict(torch.ones(4), one, "empty") == "disagree"
+    more = {"result 0": one, "gradient of input 0": one}
+    assert opdb.verdict("sin", {"result 0": one}, more, dict)[0] == "disagree"
+
+
+def test_opdb_compares_gradients_and_inputs_that_change() -> None:
+    def case(program: object) -> object:
+        def make(to: object) -> object:
+            return program, opdb_cases.copied((torch.arange(3.0, requires_grad=True), torch.ones(3)), to), {}
+
+        return opdb_cases.Case(make)
+
+    def right(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        y.add_(1)
+        return x * x
+
+    def wrong_gradient(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        y.add_(1)
+        return x.detach() * x
+
+    def wrong_input(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x * x
+
+    found = [opdb_cases.results(case(f), lambda f: f) for f in (right, wrong_gradient, wrong_input)]
+    assert found[0].keys() == {"result 0", "input 0", "input 1", "gradient of input 0"}
+    reasons = [opdb.verdict("f", each, found[0], lambda: found[0])[1].partition(":")[0] for each in found]
+    assert reasons == ["", "gradient of input 0", "input 1"]
 
 
 def test_opdb_counts_graphs_that_were_not_lowered_as_fallbacks() -> None:
@@ -95,13 +130,14 @@ def test_opdb_loses_one_operator_to_a_crash_and_goes_on_with_the_rest(tmp_path: 
     errors.write("some output\nSegmentation fault\n")
     done = {3: opdb.Outcome("three", "agree")}
     worker = SimpleNamespace(
-        done=done, errors=errors, current=(4, "four"), left=lambda: [4, 5, 6],
+        done=done, errors=errors, current=(4, opdb.Outcome("four", "agree", samples={"agree": 2})), left=lambda: [4, 5, 6],
         process=SimpleNamespace(returncode=-11),
     )  # fmt: skip
     outcomes: dict[int, Any] = {}
     batches = [[9]]
     opdb.retire(worker, hung, 30.0, outcomes, batches)
     assert outcomes[3].status == "agree" and outcomes[4].status == "error"
+    assert outcomes[4].samples == {"agree": 2, "error": 1}
     assert ("no answer in 30 s" if hung else "died (-11)") in outcomes[4].reason
     assert "Segmentation fault" in outcomes[4].reason and batches == [[5, 6], [9]]
 

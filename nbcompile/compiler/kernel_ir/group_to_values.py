@@ -40,7 +40,6 @@ from nbcompile.compiler.loop_ir.index import (
     IndexExpr,
     Mod,
     index,
-    product,
 )
 from nbcompile.compiler.loop_ir.nodes import Buffer, Loop
 from nbcompile.compiler.loop_ir.substitution import substitute
@@ -382,7 +381,7 @@ def _collapse(values: KernelValues) -> tuple[Nest, dict[Axis, IndexExpr]]:
     for run in runs:
         axis = run[0]
         if len(run) > 1:
-            axis = Axis("_".join(item.name for item in run), product(item.extent for item in run))
+            axis = Axis.joined(run)
             step = axis.extent
             for item in run:
                 inner = step // item.extent

@@ -8,7 +8,7 @@ and remainders are simplified with the ranges of the axes: ``(16*i + j) // 16`` 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from math import gcd, prod
 from typing import Any, Union
 
@@ -47,18 +47,30 @@ class Atom:
 
 
 class Axis(Atom):
-    """A loop variable with ``0 <= axis < extent``."""
+    """A loop variable with ``0 <= axis < extent``. One that is walked instead of several has them as its
+    ``parts``, outermost first; any other is its own and only part."""
 
-    __slots__ = ("extent",)
+    __slots__ = ("_parts", "extent")
 
-    def __init__(self, name: str, extent: Index) -> None:
+    def __init__(self, name: str, extent: Index, parts: Sequence[Axis] = ()) -> None:
         self.extent = index(extent)
+        self._parts = tuple(parts)
         super().__init__(name)
         self._hash = hash(("Axis", name, self.extent))
 
     @property
     def name(self) -> str:
         return self.text
+
+    @staticmethod
+    def joined(axes: Sequence[Axis]) -> Axis:
+        """One axis that walks the points of ``axes``, the last of them fastest."""
+        parts = [part for axis in axes for part in axis.parts]
+        return Axis("_".join(axis.name for axis in axes), product(axis.extent for axis in axes), parts)
+
+    @property
+    def parts(self) -> tuple[Axis, ...]:
+        return self._parts or (self,)
 
     def axes(self) -> set[Axis]:
         return {self}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from nbcompile.compiler.kernel_ir.group_to_values import kernel_values
@@ -19,20 +19,12 @@ def reordered(
     """The values with the nest's own axes in memory order (so that more of them become one)."""
     rank: dict[str, int] = {}
     for n, axis in enumerate(order):
-        for part in _parts_of(axis, group.nest.axes):
+        for part in axis.parts:
             rank[part.name] = n
     axes = tuple(
         sorted(group.nest.axes, key=lambda axis: rank.get(axis.name, len(order)))
     )  # stable: parts of one axis stay in order
     return kernel_values(replace(group, nest=Nest(axes, group.nest.inner)), buffers, narrow=True)
-
-
-def _parts_of(axis: Axis, axes: Sequence[Axis]) -> list[Axis]:
-    """The group's axes that a collapsed axis stands for: ``kernel_values`` joins their names."""
-    if axis in axes:
-        return [axis]
-    joined = f"_{axis.name}_"
-    return [part for part in axes if f"_{part.name}_" in joined]
 
 
 def power(value: int) -> int:

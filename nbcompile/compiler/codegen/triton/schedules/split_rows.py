@@ -54,7 +54,7 @@ class SplitRowsNest(WalkedRowsNest):
         p, x = self.p, self.x
         self.declare(p, x, f"{self.program(p, 0)} * XBLOCK", self.configs, axes=False)
         row, lane = x.axes[-2:]
-        both = Axis(f"{row.text}_{lane.text}", row.extent * lane.extent)
+        both = Axis.joined((row, lane))
         p.joined, p.letters[both.text] = (row, lane, both), x.name
         if len(x.axes) > 2:
             name = p.letters[both.text] = p.fresh("lane")
