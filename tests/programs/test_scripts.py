@@ -130,7 +130,8 @@ def test_opdb_loses_one_operator_to_a_crash_and_goes_on_with_the_rest(tmp_path: 
     errors.write("some output\nSegmentation fault\n")
     done = {3: opdb.Outcome("three", "agree")}
     worker = SimpleNamespace(
-        done=done, errors=errors, current=(4, opdb.Outcome("four", "agree", samples={"agree": 2})), left=lambda: [4, 5, 6],
+        done=done, errors=errors, current=(4, opdb.Outcome("four", "agree", samples={"agree": 2})),
+        left=lambda: [4, 5, 6],
         process=SimpleNamespace(returncode=-11),
     )  # fmt: skip
     outcomes: dict[int, Any] = {}
