@@ -25,7 +25,9 @@ from __future__ import annotations
 import argparse
 import collections
 import json
+import math
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -208,7 +210,10 @@ class Worker:
         return [place for place in self.places if place not in self.done]
 
 
-def run_all(how: dict[str, Any], places: list[int], workers: int, timeout: float) -> dict[int, Outcome]:
+def run_all(
+    how: dict[str, Any], places: list[int], workers: int, timeout: float, until: float = math.inf
+) -> dict[int, Outcome]:
+    """The outcomes by place; no worker starts or goes on after ``until``, by the monotonic clock."""
     size = min(BATCH, max(1, len(places) // (8 * workers)))
     batches = [places[i : i + size] for i in range(0, len(places), size)]
     outcomes: dict[int, Outcome] = {}
@@ -219,6 +224,11 @@ def run_all(how: dict[str, Any], places: list[int], workers: int, timeout: float
             os.environ[name] = str(Path(folder) / name.lower())
         try:
             while batches or running:
+                if time.monotonic() > until:
+                    for worker in running:
+                        worker.poll()
+                        outcomes.update(worker.done)
+                    break
                 while batches and len(running) < workers:
                     running.append(Worker(how, batches.pop(0), Path(folder), started))
                     started += 1
@@ -320,10 +330,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", type=Path, help="also write every outcome to this file")
     parser.add_argument("--bare-random", action="store_true", help="see above")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="stop after so many seconds")
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds an entry may take")
     arguments = parser.parse_args(argv)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    start, outcomes = time.monotonic(), []
+    start, left = time.monotonic(), 0
+    outcomes: list[Outcome] = []
     for dtype in arguments.dtypes:
         asked = Asked(
             arguments.database,
@@ -341,11 +353,13 @@ def main(argv: list[str]) -> int:
         ]
         if arguments.limit and arguments.limit < len(places):
             places = [places[i * len(places) // arguments.limit] for i in range(arguments.limit)]
+        random.Random(0).shuffle(places)  # what is not reached in time is any of them
         how = {"backend": arguments.backend, "asked": asdict(asked)}
-        found = run_all(how, places, arguments.workers, arguments.timeout)
+        found = run_all(how, places, arguments.workers, arguments.timeout, start + arguments.seconds)
+        left += len(places) - len(found)
         outcomes += [found[place] for place in sorted(found)]
     print(report(arguments.backend, outcomes))
-    print(f"{time.monotonic() - start:.0f} s")
+    print(f"{time.monotonic() - start:.0f} s" + (f"; {left} entries not reached" if left else ""))
     if arguments.json:
         arguments.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -91,3 +92,71 @@ def test_a_pinned_number_is_read_when_the_call_is_made() -> None:
     got = run(x, number)
     number.fill_(3.0)
     torch.testing.assert_close(got, wanted)
+
+
+def _to_cpu(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = x.sin() * 2
+    return y.cpu() + torch.arange(33), y.exp()
+
+
+def _made_on_the_cpu(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    noise = torch.rand(33, device="cpu")
+    return x.cos() + noise.to(x.device), noise, torch.arange(3)
+
+
+def _product_on_the_cpu(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = x.cpu()
+    return (y.t() @ y).to(x.device).tanh() + 1, x * 3
+
+
+MIXED = (_to_cpu, _made_on_the_cpu, _product_on_the_cpu)
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+@pytest.mark.parametrize("function", MIXED)
+def test_what_is_on_the_cpu_is_done_there_and_the_rest_is_compiled(function: Any, mode: str) -> None:
+    run = nbcompile.compile(function, mode=mode, options={"cache": False, "verify": True})
+    for seed in range(4):
+        x = torch.randn(64, 33, device="cuda", generator=torch.Generator("cuda").manual_seed(seed))
+        x.requires_grad_()
+        found = []
+        for each in (run, function):
+            torch.manual_seed(seed)
+            results = each(x)
+            loss = sum(item.float().square().sum().cpu() for item in results)
+            found.append((*results, *torch.autograd.grad(loss, x)))
+        torch.testing.assert_close(*found)
+        assert [item.device for item in found[0]] == [item.device for item in found[1]]
+    assert run.ran_compiled and not run.eager_reason, run.eager_reason
+    assert not run.recorder.ran_eagerly
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_a_graph_of_two_gpus() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        there = y.exp() * 2
+        return x.sin() + there.to(x.device).cos(), there, (x * 2).to(y.device) + y
+
+    run = nbcompile.compile(function, options={"cache": False, "verify": True})
+    for _ in range(3):
+        x = torch.randn(64, 33, device="cuda:0", requires_grad=True)
+        y = torch.randn(64, 33, device="cuda:1", requires_grad=True)
+        got, wanted = run(x, y), function(x, y)
+        torch.testing.assert_close(got, wanted)
+        assert [item.device for item in got] == [item.device for item in wanted]
+        grads = [
+            torch.autograd.grad(sum(item.cpu().sum() for item in each), (x, y)) for each in (got, wanted)
+        ]
+        torch.testing.assert_close(*grads)
+    assert run.ran_compiled and not run.recorder.ran_eagerly, run.recorder.ran_eagerly
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_one_function_on_either_gpu() -> None:
+    run = nbcompile.compile(lambda x: (x.sin() * 2).sum(1), options={"cache": False})
+    for device in ("cuda:1", "cuda:0", "cuda:1"):
+        x = torch.randn(64, 33, device=device)
+        got = run(x)
+        assert got.device == x.device
+        torch.testing.assert_close(got, (x.sin() * 2).sum(1))
+    assert run.ran_compiled and not run.recorder.ran_eagerly

@@ -287,7 +287,7 @@ class _Wrapper:
 
 def uses_out_variant(call: LibraryCall) -> bool:
     """Whether a library call writes into memory from our pool."""
-    return call.name in OUT_VARIANTS and not call.kwargs.get("out")
+    return call.name in OUT_VARIANTS and not call.kwargs.get("out") and not call.elsewhere
 
 
 def library_targets(program: FusedProgram) -> dict[str, str]:

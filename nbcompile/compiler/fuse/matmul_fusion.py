@@ -223,6 +223,8 @@ def _parts(call: LibraryCall, precision: Precision) -> _Parts | None:
     first = _FORMS.get(call.target)
     if first is None or len(call.args) != first + 2 or not set(call.kwargs) <= {"alpha", "beta"}:
         return None
+    if call.elsewhere:
+        return None
     left, right = call.args[first], call.args[first + 1]
     result = call.outputs[0]
     if result is None or not isinstance(left, View) or not isinstance(right, View):

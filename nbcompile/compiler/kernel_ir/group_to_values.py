@@ -42,7 +42,7 @@ from nbcompile.compiler.loop_ir.index import (
     index,
 )
 from nbcompile.compiler.loop_ir.nodes import Buffer, Loop
-from nbcompile.compiler.loop_ir.substitution import substitute
+from nbcompile.compiler.loop_ir.substitution import joined, substitute
 
 _ROUND = {torch.float16: "round_f16", torch.bfloat16: "round_bf16"}
 
@@ -381,7 +381,7 @@ def _collapse(values: KernelValues) -> tuple[Nest, dict[Axis, IndexExpr]]:
     for run in runs:
         axis = run[0]
         if len(run) > 1:
-            axis = Axis.joined(run)
+            axis = joined(run)
             step = axis.extent
             for item in run:
                 inner = step // item.extent

@@ -47,30 +47,19 @@ class Atom:
 
 
 class Axis(Atom):
-    """A loop variable with ``0 <= axis < extent``. One that is walked instead of several has them as its
-    ``parts``, outermost first; any other is its own and only part."""
+    """A loop variable with ``0 <= axis < extent``; ``parts``: those that it was joined of, if it was."""
 
-    __slots__ = ("_parts", "extent")
+    __slots__ = ("extent", "parts")
 
     def __init__(self, name: str, extent: Index, parts: Sequence[Axis] = ()) -> None:
         self.extent = index(extent)
-        self._parts = tuple(parts)
+        self.parts = tuple(parts)
         super().__init__(name)
         self._hash = hash(("Axis", name, self.extent))
 
     @property
     def name(self) -> str:
         return self.text
-
-    @staticmethod
-    def joined(axes: Sequence[Axis]) -> Axis:
-        """One axis that walks the points of ``axes``, the last of them fastest."""
-        parts = [part for axis in axes for part in axis.parts]
-        return Axis("_".join(axis.name for axis in axes), product(axis.extent for axis in axes), parts)
-
-    @property
-    def parts(self) -> tuple[Axis, ...]:
-        return self._parts or (self,)
 
     def axes(self) -> set[Axis]:
         return {self}

@@ -217,7 +217,7 @@ class LibraryCall:
     :class:`SizeComparison`, and lists and dictionaries of these. ``outputs`` has one entry per returned
     value, ``None`` where it is no tensor. ``fallback`` says that we have no lowering for it (``reason``),
     rather than that calling the library is the right thing to do. ``number``: the size that it returns, if
-    that is what it does.
+    that is what it does. ``elsewhere``: some of its tensors are not on the device that kernels work on.
     """
 
     id: str
@@ -230,6 +230,7 @@ class LibraryCall:
     reason: str = ""
     single: bool = True  # returns one tensor rather than a tuple
     number: str = ""
+    elsewhere: bool = False
     origins: tuple[str, ...] = ()
 
     def views(self) -> tuple[View, ...]:

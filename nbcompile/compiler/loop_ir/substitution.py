@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from nbcompile.compiler.loop_ir.index import (
     ZERO,
@@ -14,7 +14,14 @@ from nbcompile.compiler.loop_ir.index import (
     floordiv,
     index,
     mod,
+    product,
 )
+
+
+def joined(axes: Sequence[Axis]) -> Axis:
+    """One axis that walks the points of ``axes``, the last of them fastest."""
+    parts = [part for axis in axes for part in axis.parts or (axis,)]
+    return Axis("_".join(axis.name for axis in axes), product(axis.extent for axis in axes), parts)
 
 
 def substitute(expr: IndexExpr, mapping: Mapping[Axis, IndexExpr]) -> IndexExpr:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,8 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_leaves
 
-from nbcompile.compiler.in_aten import shares_elements, shows_an_argument
+from nbcompile.compiler import other_devices
+from nbcompile.compiler.in_aten import shares_elements
 from nbcompile.compiler.loop_ir.expr import SizeNumber
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, Size, index
 from nbcompile.compiler.loop_ir.known_sizes import sizes_given, sizes_in, sizes_returned
@@ -27,8 +28,8 @@ from nbcompile.compiler.loop_ir.nodes import (
     buffer_like,
     has_effect,
 )
+from nbcompile.compiler.lower import as_itself
 from nbcompile.compiler.lower.builder import NATIVE_DTYPES, Builder
-from nbcompile.compiler.lower.padded_products import padded_product
 from nbcompile.compiler.lower.registry import registry
 from nbcompile.compiler.lower.sizes import SizeTable
 from nbcompile.compiler.lower.sizes_of_data import called_as_it_is, checked, number_of
@@ -48,6 +49,7 @@ def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
     sizes that depend on data): the graph is then run as it is."""
     sizes = SizeTable(refuses_data=options.chip.is_gpu)
     builder = Builder(graph.id, sizes, options, device_of(graph.module))
+    away = other_devices.away(graph.module, builder.device)
     values: dict[fx.Node, Any] = {}
     inputs: list[Buffer | str | None] = []
     constants: dict[str, torch.Tensor] = {}
@@ -72,7 +74,7 @@ def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
             values[node] = View.whole(buffer_like(node.name, tensor, "constant"))
         elif node.op == "call_function":
             builder.begin(node.name, node.meta.get(STEP_OF) or _op_name(node.target), origins, fake)
-            values[node] = _lower_node(builder, node, fake, values)
+            values[node] = _lower_node(builder, node, fake, values, away)
             builder.folded.made(node, values[node])
             if node.target is aten.copy_.default:
                 values[node.args[0]] = values[
@@ -85,6 +87,7 @@ def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
 
     spans = {statement.id: _cell_lines(graph, statement) for statement in builder.statements}
     statements = tuple(builder.statements)
+    as_itself.check_memory(statements, away, values)
     program = LoopProgram(
         graph.id, tuple(inputs), statements, outputs, constants, spans, builder.updates, sizes.facts()
     )
@@ -130,7 +133,9 @@ def without_dead_statements(program: LoopProgram) -> LoopProgram:
     return replace(program, statements=statements, spans=spans)
 
 
-def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.Node, Any]) -> Any:
+def _lower_node(
+    builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.Node, Any], away: Set[fx.Node]
+) -> Any:
     target = node.target
     if target is operator.getitem:
         source, place = node.args
@@ -146,6 +151,9 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
     if isinstance(fake, int | float | bool):
         raise LoweringError(f"{target} returns a number that depends on data")
     _check_own_places(node, fake)
+    if node in away or any(item in away for item in node.all_input_nodes):
+        why = as_itself.ELSEWHERE
+        return as_itself.called(builder, target, args, kwargs, fallback=True, reason=why, elsewhere=True)
     entry = registry().find(target)
     reason = registry().library.get(target)
     if entry is not None:
@@ -171,20 +179,7 @@ def _lower_node(builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.N
         why = "no lowering for this operator yet"
         if target.namespace not in _TORCHS:
             reason = "an operator from outside torch, called as it is"
-    mutated = _mutated_arguments(target)
-    if mutated:
-        raise LoweringError(f"{target} changes its argument {mutated} in place, and {why}")
-    copying = _copying_form(target)
-    if copying is not None:
-        copies = [item.contiguous() for item in fake] if isinstance(fake, list | tuple) else fake.contiguous()
-        made = builder.call(
-            copying, args, kwargs, result=copies, fallback=reason is None, reason=reason or why
-        )
-        return _laid_out_as_traced(builder, fake, made)
-    padded = padded_product(builder, target, args, kwargs)
-    if padded is not None:
-        return padded
-    return builder.call(target, args, kwargs, fallback=reason is None, reason=reason or why)
+    return as_itself.called(builder, target, args, kwargs, fallback=reason is None, reason=reason or why)
 
 
 def _check_shapes(builder: Builder, fake: Any, made: Any) -> None:
@@ -223,19 +218,6 @@ def _check_own_places(node: fx.Node, fake: Any) -> None:
             continue
         if item.untyped_storage()._cdata not in {_storage(each) for each in node.all_input_nodes}:
             raise LoweringError(f"{node.target} was traced with a result whose elements share memory")
-
-
-def _laid_out_as_traced(builder: Builder, fake: Any, made: Any) -> Any:
-    """The contiguous copy of a view that is no view of ours, in the order of that view's memory: random
-    numbers are drawn for elements in that order."""
-    if (
-        not isinstance(fake, torch.Tensor)
-        or fake.dtype not in NATIVE_DTYPES
-        or not builder.options.eager_random
-    ):
-        return made
-    strides = builder.result_strides(made.shape)
-    return made if strides in (None, made.buffer.strides) else builder.copy(made)
 
 
 def _check_scatters(statements: Sequence[Statement], options: Options) -> None:
@@ -459,24 +441,6 @@ def _attribute(module: Any, path: str) -> Any:
 
 def _op_name(target: Any) -> str:
     return target._schema.name.split("::")[-1] if hasattr(target, "_schema") else str(target)
-
-
-def _mutated_arguments(target: Any) -> str:
-    names = [
-        argument.name
-        for argument in target._schema.arguments
-        if argument.alias_info is not None and argument.alias_info.is_write
-    ]
-    return ", ".join(names)
-
-
-def _copying_form(target: Any) -> Any:
-    """The overload that copies where ``target`` returns a view: each buffer has memory of its own.
-    None if ``target`` returns no view."""
-    if not shows_an_argument(target):
-        return None
-    packet = getattr(torch.ops.aten, target._schema.name.removeprefix("aten::") + "_copy", None)
-    return getattr(packet, target._overloadname, None)
 
 
 def _cell_lines(graph: AtenGraph, statement: Statement) -> tuple[int, ...]:

@@ -356,6 +356,7 @@ class Builder:
         fallback: bool = False,
         reason: str = "",
         name: str = "",
+        elsewhere: bool = False,
     ) -> Any:
         """Call an ATen overload as itself. ``result`` is its fake result (default: the node's)."""
         result = self.result if result is None else result
@@ -378,6 +379,7 @@ class Builder:
                 fallback=fallback,
                 reason=reason,
                 single=single,
+                elsewhere=elsewhere,
                 origins=self.origins,
             )
         )

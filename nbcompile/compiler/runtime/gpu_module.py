@@ -6,13 +6,15 @@ A chip that is not here gets its code built and shown; the graph then runs in AT
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
+from torch import fx
 
+from nbcompile.compiler import other_devices
 from nbcompile.compiler.in_aten import in_aten
 from nbcompile.compiler.runtime.autotune.tuner import Tuner
 from nbcompile.compiler.runtime.bind import Allocate, Wrap, bind
@@ -20,14 +22,13 @@ from nbcompile.compiler.runtime.gpu import build as triton_build
 from nbcompile.compiler.runtime.gpu.build import Builds, TritonBinary
 from nbcompile.compiler.runtime.gpu.grid import grid_of, hints_of
 from nbcompile.compiler.runtime.stopwatch import Stopwatch
-from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelSource, is_named, is_plain
+from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelSource, is_named
 from nbcompile.errors import LaunchError, LoweringError
 from nbcompile.record import roofline
 from nbcompile.record.compilation import Kernel, Launched
 from nbcompile.record.recorder import Recorder
 from nbcompile.targets import Target
 
-_COPY = torch.ops.aten._to_copy.default
 Functions = Mapping[str, Callable[..., None]]
 
 
@@ -49,8 +50,11 @@ def on_device(
         found: Functions = launchers(source, built, chip, device)
         return found
 
+    away = other_devices.away(aten.module, device)
+    stay = {node.name for node in away}
     moved = {
-        name: item.to(device) if isinstance(item, torch.Tensor) else item for name, item in constants.items()
+        name: item.to(device) if isinstance(item, torch.Tensor) and name not in stay else item
+        for name, item in constants.items()
     }
 
     def calling(launchers: Callable[[], Functions]) -> CompiledModule:
@@ -58,7 +62,7 @@ def on_device(
         return bind(source, launchers, moved, binary.from_cache, there, stopwatch, around)
 
     module = tuner.module(calling, functions, device)
-    return replace(module, call=_with_scalars_there(module.call, _scalars(aten), device))
+    return replace(module, call=_with_scalars_there(module.call, _scalars(aten, away), device))
 
 
 def _that_fit(source: KernelSource, built: Builds, chip: Target, device: torch.device) -> Builds:
@@ -141,18 +145,9 @@ def allocator(device: torch.device) -> Callable[..., torch.Tensor]:
 
 
 def check_devices(aten: AtenGraph, device: torch.device) -> None:
-    """LoweringError if the graph works on two devices (numbers that come in on the CPU are moved, and so is
-    what is only read as a copy there), or on one that has no memory that kernels could be given."""
+    """LoweringError if the graph works on a device that has no memory that kernels could be given."""
     if device.type not in ("cpu", "cuda"):
         raise LoweringError(f"the graph works on {device}")
-    for node in aten.module.graph.nodes:
-        for item in _tensors(node.meta.get("val")):
-            if item.device == device or (node.op in ("placeholder", "get_attr") and item.dim() == 0):
-                continue
-            copied = node.op == "placeholder" and all(user.target is _COPY for user in node.users)
-            if copied and is_plain(item):
-                continue
-            raise LoweringError(f"{node.name} is on {item.device}, and the graph works on {device}")
 
 
 def guard_index_width(aten: AtenGraph, limit: int) -> None:
@@ -180,12 +175,13 @@ def _tensors(value: Any) -> Iterable[torch.Tensor]:
             yield item
 
 
-def _scalars(aten: AtenGraph) -> tuple[int, ...]:
-    """Positions of the inputs that are numbers on the CPU."""
+def _scalars(aten: AtenGraph, away: Set[fx.Node]) -> tuple[int, ...]:
+    """Positions of the inputs on the CPU that are moved: numbers, and what is only read as a copy."""
     inputs = [node for node in aten.module.graph.nodes if node.op == "placeholder"]
     return tuple(
         place for place, node in enumerate(inputs)
         if isinstance(value := node.meta.get("val"), torch.Tensor) and value.device.type == "cpu"
+        and node not in away
     )  # fmt: skip
 
 

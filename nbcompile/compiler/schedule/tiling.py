@@ -19,7 +19,7 @@ def reordered(
     """The values with the nest's own axes in memory order (so that more of them become one)."""
     rank: dict[str, int] = {}
     for n, axis in enumerate(order):
-        for part in axis.parts:
+        for part in axis.parts or (axis,):
             rank[part.name] = n
     axes = tuple(
         sorted(group.nest.axes, key=lambda axis: rank.get(axis.name, len(order)))

@@ -11,10 +11,13 @@ from torch import fx
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from nbcompile.compiler.codegen.wrapper import uses_out_variant
+from nbcompile.compiler.loop_ir.nodes import LibraryCall, Loop, LoopProgram
+from nbcompile.compiler.lower.aten_to_loops import aten_to_loops
 from nbcompile.compiler.rewrite import devices
-from nbcompile.compiler.runtime.gpu_module import check_devices
 from nbcompile.compiler.stages import AtenGraph
 from nbcompile.errors import LoweringError
+from nbcompile.options import Options
 
 GPU = torch.device("cuda:0")
 aten = torch.ops.aten
@@ -45,8 +48,13 @@ def places(module: fx.GraphModule) -> dict[str, str]:
     }
 
 
-def checked(module: fx.GraphModule) -> None:
-    check_devices(AtenGraph("g0.fw", "forward", module, {}), GPU)
+def lowered(module: fx.GraphModule) -> LoopProgram:
+    return aten_to_loops(AtenGraph("g0.fw", "forward", module, {}), Options(target="cuda:90"))
+
+
+def called(program: LoopProgram) -> list[str]:
+    """What is called as itself for the devices of its tensors."""
+    return [item.name for item in program.statements if isinstance(item, LibraryCall) and item.elsewhere]
 
 
 def rows(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
@@ -65,13 +73,17 @@ GOING: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "of a number": (lambda x, n: x * (torch.arange(3) > n).to(x.device), (X, ((), torch.int64, "cpu"))),
     "number": (lambda x, n: x * n, (X, ((), torch.float32, "cpu"))),
 }
-STAYING: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
-    "returned": (lambda x: (x + 1, torch.arange(3)), (X,)),
-    "random": (lambda x: x + torch.rand(3, device="cpu").to(x.device), (X,)),
-    "from the GPU": (lambda x: x.cpu() + torch.arange(3), (X,)),
-    "input returned": (lambda x, at: (rows(x, at), at + 1), (X, ((2,), torch.int64, "cpu"))),
-    "overwritten": (lambda x, at: (at.add_(1), rows(x, at))[1], (X, ((2,), torch.int64, "cpu"))),
-}
+STAYING: dict[str, tuple[Callable[..., Any], tuple[Any, ...], list[str]]] = {
+    "returned": (lambda x: (x + 1, torch.arange(3)), (X,), ["aten.arange"]),
+    "random": (lambda x: x + torch.rand(3, device="cpu").to(x.device), (X,), ["aten.rand", "aten._to_copy"]),
+    "from the GPU": (
+        lambda x: x.sin().cpu() + torch.arange(3), (X,), ["aten._to_copy", "aten.arange", "aten.add.Tensor"],
+    ),
+    "input returned": (
+        lambda x, at: (rows(x, at).exp(), at + 1), (X, ((2,), torch.int64, "cpu")),
+        ["aten.index.Tensor", "aten.add.Tensor"],
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", GOING)
@@ -81,17 +93,46 @@ def test_what_goes_to_the_gpu(name: str) -> None:
     module.graph.lint()
     left = {key for key, place in places(module).items() if place == "cpu"}
     assert all(node.op == "placeholder" for node in module.graph.nodes if node.name in left), module.code
-    checked(module)
+    assert not called(lowered(module))
 
 
 @pytest.mark.parametrize("name", STAYING)
-def test_what_stays(name: str) -> None:
-    module = graph(*_spread(STAYING[name]))
+def test_what_stays_is_called_as_itself(name: str) -> None:
+    function, inputs, calls = STAYING[name]
+    module = graph(function, *inputs)
     results = [node.meta["val"].device for node in _returned(module)]
     devices.gather(module)
     assert [node.meta["val"].device for node in _returned(module)] == results
-    with pytest.raises(LoweringError, match="is on cpu"):
-        checked(module)
+    program = lowered(module)
+    assert called(program) == calls
+    assert any(isinstance(item, Loop) for item in program.statements), "the GPU's part has loops"
+
+
+def test_what_is_overwritten_elsewhere_leaves_the_graph_to_eager() -> None:
+    module = graph(lambda x, at: (at.add_(1), rows(x, at))[1], X, ((2,), torch.int64, "cpu"))
+    devices.gather(module)
+    with pytest.raises(
+        LoweringError, match="changes its argument self in place, and works with tensors of two"
+    ):
+        lowered(module)
+
+
+def test_another_gpu_is_elsewhere_too() -> None:
+    module = graph(
+        lambda x, y: (x.sin() + y.to(x.device).cos(), y.exp()), X, ((4, 3), torch.float32, "cuda:1")
+    )
+    program = lowered(module)
+    assert called(program) == ["aten._to_copy", "aten.exp"]
+    assert [item.op for item in program.statements if isinstance(item, Loop)] == ["sin", "cos", "add"]
+
+
+def test_products_elsewhere_are_no_kernels_and_have_memory_of_their_own() -> None:
+    module = graph(lambda x: ((x.cpu() @ x.cpu().t()), x + 1), ((64, 64), torch.float16, "cuda:0"))
+    program = lowered(module)
+    call = next(
+        item for item in program.statements if isinstance(item, LibraryCall) and item.name == "aten.mm"
+    )
+    assert call.elsewhere and not uses_out_variant(call)
 
 
 def test_an_input_with_gaps_stays() -> None:
@@ -101,8 +142,7 @@ def test_an_input_with_gaps_stays() -> None:
     with node.meta["val"].fake_mode:
         node.meta["val"] = torch.empty_strided((4, 3), (6, 1))
     devices.gather(module)
-    with pytest.raises(LoweringError, match="is on cpu"):
-        checked(module)
+    assert called(lowered(module)) == ["aten._to_copy"]
 
 
 def test_a_graph_of_the_cpu_is_left_alone() -> None:

@@ -41,10 +41,11 @@ from typing import Any
 
 import torch
 
+from nbcompile.compiler import other_devices
 from nbcompile.compiler.runtime.cuda_graphs.driver import CudaDevice, Device
 from nbcompile.compiler.runtime.cuda_graphs.pointers import OUR_ALIGNMENT, Address, extent
 from nbcompile.compiler.runtime.cuda_graphs.slots import Addresses, Slot, cost, learn, liveness_is_known
-from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelSource
+from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelSource, device_of
 from nbcompile.errors import LaunchError
 from nbcompile.record.recorder import Recorder
 from nbcompile.targets import Target
@@ -88,13 +89,11 @@ def _obstacle(aten: AtenGraph, source: KernelSource, chip: Target) -> str:
         return f"graphs are captured on NVIDIA GPUs, not on {chip.name}."
     if not liveness_is_known():
         return "this version of torch does not tell which results are still in use."
+    away = other_devices.away(aten.module, device_of(aten.module))
     for node in aten.module.graph.nodes:
-        if node.op == "output":
-            for item in node.all_input_nodes:
-                value = item.meta.get("val")
-                if isinstance(value, torch.Tensor) and value.device.type == "cpu":
-                    return f"its result {item.name} is on the CPU."
-        elif node.op == "call_function":
+        if node in away:
+            return f"{node.name} is on another device."
+        if node.op == "call_function":
             if isinstance(node.target, torch._ops.HigherOrderOperator):
                 return f"{node.target} decides on the CPU what runs."
             tags = set(getattr(node.target, "tags", ()))

@@ -248,7 +248,7 @@ def _cpu_written(graph: fx.Graph, nodes: list[fx.Node]) -> None:
 @pytest.mark.parametrize(
     ("change", "word"),
     [(_data_dependent, "depends on data"), (_item, "depends on data"),
-     (_branches, "decides on the CPU"), (_to_cpu, "on the CPU"),
+     (_branches, "decides on the CPU"), (_to_cpu, "on another device"),
      (_cpu_written, "overwritten")],
 )  # fmt: skip
 def test_what_is_never_replayed_says_why(change: Any, word: str) -> None:

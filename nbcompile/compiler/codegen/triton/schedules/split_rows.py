@@ -16,6 +16,7 @@ from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.kernel_ir.values import Reduction, Store
 from nbcompile.compiler.loop_ir.index import Axis, index
 from nbcompile.compiler.loop_ir.nodes import hint_product
+from nbcompile.compiler.loop_ir.substitution import joined
 from nbcompile.compiler.schedule.tiling import extent_of
 from nbcompile.compiler.schedule.walked_rows import SplitRows
 from nbcompile.compiler.stages import Config
@@ -54,7 +55,7 @@ class SplitRowsNest(WalkedRowsNest):
         p, x = self.p, self.x
         self.declare(p, x, f"{self.program(p, 0)} * XBLOCK", self.configs, axes=False)
         row, lane = x.axes[-2:]
-        both = Axis.joined((row, lane))
+        both = joined((row, lane))
         p.joined, p.letters[both.text] = (row, lane, both), x.name
         if len(x.axes) > 2:
             name = p.letters[both.text] = p.fresh("lane")
@@ -133,10 +134,10 @@ class SplitRowsNest(WalkedRowsNest):
             dtype = accumulate_dtype(item, self.buffers[item.output].dtype)
             pointer = p.pointer(f"{item.output}_parts")
             literal = self.writer.identity(item.kind if item.kind != "mean" else "sum", dtype)
-            joined = f", mask={' & '.join(masks)}, other={literal}" if masks else ""
+            mask = f", mask={' & '.join(masks)}, other={literal}" if masks else ""
             name = loaded[item.output] = p.fresh(f"{item.output}_parts")
             cast = ".to(tl.int1)" if dtype == torch.bool else ""
-            p.out.add(f"{name} = tl.load({pointer} + slab * {each} + {within}{joined}){cast}", [item.loop.id])
+            p.out.add(f"{name} = tl.load({pointer} + slab * {each} + {within}{mask}){cast}", [item.loop.id])
         counts = ""
         for item in parts:
             dtype = accumulate_dtype(item, self.buffers[item.output].dtype)

@@ -1,0 +1,79 @@
+"""Operators that are called as themselves: for want of a lowering, or since their tensors are elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from nbcompile.compiler.in_aten import shows_an_argument
+from nbcompile.compiler.loop_ir.nodes import Loop, Statement, View
+from nbcompile.compiler.lower.builder import NATIVE_DTYPES, Builder
+from nbcompile.compiler.lower.padded_products import padded_product
+from nbcompile.errors import LoweringError
+
+ELSEWHERE = "works with tensors of two devices"
+
+
+def called(
+    b: Builder, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], *,
+    fallback: bool, reason: str, elsewhere: bool = False,
+) -> Any:  # fmt: skip
+    """What the overload returns, the copying one of it where it returns a view: each buffer has memory of its
+    own. LoweringError if it writes to an argument."""
+    if mutated := _mutated_arguments(target):
+        raise LoweringError(f"{target} changes its argument {mutated} in place, and {reason}")
+    copying = _copying_form(target)
+    if copying is not None:
+        fake = b.result
+        copies = [item.contiguous() for item in fake] if isinstance(fake, list | tuple) else fake.contiguous()
+        made = b.call(
+            copying, args, kwargs, result=copies, fallback=fallback, reason=reason, elsewhere=elsewhere
+        )
+        return made if elsewhere else _laid_out_as_traced(b, fake, made)
+    if not elsewhere and (padded := padded_product(b, target, args, kwargs)) is not None:
+        return padded
+    return b.call(target, args, kwargs, fallback=fallback, reason=reason, elsewhere=elsewhere)
+
+
+def check_memory(statements: Iterable[Statement], away: Iterable[fx.Node], values: Mapping[Any, Any]) -> None:
+    """LoweringError if a loop reads or makes what is not on the device of the graph's kernels."""
+    names = {value.buffer.name: node for node in away if isinstance(value := values.get(node), View)}
+    for item in statements if names else ():
+        if not isinstance(item, Loop):
+            continue
+        for name in (*(load.buffer for load in item.reads()), *(out.name for out in item.outputs)):
+            if name in names:
+                raise LoweringError(f"{names[name].name} is on another device than the kernels that take it")
+
+
+def _mutated_arguments(target: Any) -> str:
+    names = [
+        argument.name
+        for argument in target._schema.arguments
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    return ", ".join(names)
+
+
+def _copying_form(target: Any) -> Any:
+    """The overload that copies where ``target`` returns a view; None if it returns none."""
+    if not shows_an_argument(target):
+        return None
+    packet = getattr(torch.ops.aten, target._schema.name.removeprefix("aten::") + "_copy", None)
+    return getattr(packet, target._overloadname, None)
+
+
+def _laid_out_as_traced(builder: Builder, fake: Any, made: Any) -> Any:
+    """The contiguous copy of a view that is no view of ours, in the order of that view's memory: random
+    numbers are drawn for elements in that order."""
+    if (
+        not isinstance(fake, torch.Tensor)
+        or fake.dtype not in NATIVE_DTYPES
+        or not builder.options.eager_random
+    ):
+        return made
+    strides = builder.result_strides(made.shape)
+    return made if strides in (None, made.buffer.strides) else builder.copy(made)
