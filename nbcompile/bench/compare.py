@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, overload
 
-from nbcompile.bench.measure.compare import DEFAULT_CONTESTANTS, Contestant, Measuring
+from nbcompile.bench.measure.compare import DEFAULT_CONTESTANTS, Measuring
 from nbcompile.bench.measure.compare import compare as compare_once
+from nbcompile.bench.measure.contestant import Contestant
 from nbcompile.bench.sweep.result import Sweep
 from nbcompile.bench.sweep.running import sweep
 from nbcompile.record.compilation import Compilation

@@ -41,7 +41,7 @@ with_arguments: Callable[[F], F] = cast(Any, magic_arguments.magic_arguments)()
 @dataclass(frozen=True)
 class CellOptions:
     """What one ``%%compile`` line asks for, defaults filled in. ``dynamic`` is torch.compile's;
-    ``options`` are ``-o`` pairs as typed; ``bench_seconds`` is a budget per contestant,
+    ``options`` are ``-o`` pairs as typed; ``bench_seconds`` is what timing may take in all,
     ``cold`` also times a compile with empty caches. ``modes``, ``dtypes`` and ``sizes`` are those of a
     sweep, as given: ``mode`` is the first of ``modes``."""
 
@@ -54,7 +54,7 @@ class CellOptions:
     train: bool = False
     compare: tuple[str, ...] = ("eager", "nbcompile", "inductor")
     bench: bool = True
-    bench_seconds: float = 2.0
+    bench_seconds: float = 5.0
     cold: bool = True
     show: tuple[str, ...] = ()
     save: str = ""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from nbcompile.errors import ExplorerError
@@ -10,16 +12,56 @@ from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.play.exploring import explore
 from nbcompile.notebook.progress import OutputPlace
 from nbcompile.record.compilation import Compilation
-from nbcompile.view import MIME, mime_bundle, payload, to_page
+from nbcompile.view import MIME, Pending, mime_bundle, payload, to_page
+
+_SHARE, _EVERY = 0.1, 0.5
 
 
-def show(compilation: Compilation, options: CellOptions, place: OutputPlace) -> None:
-    """Replace the progress line at ``place`` by the record, all of it or the parts asked for.
+class Growing:
+    """A record on screen while it is measured: there as soon as the cell has run, again whenever a stage is
+    over, and in between so often that showing it takes a tenth of the time. Nothing is shown where a place
+    cannot be updated, or where the record is to be a widget."""
+
+    def __init__(self, compilation: Compilation, options: CellOptions, place: OutputPlace) -> None:
+        self._options, self._place = options, place
+        self._make: Callable[[], Compilation] = lambda: compilation
+        self._live = place.live and not options.live
+        self._since, self._due, self._doing, self._shown = time.time(), 0.0, "about to be timed", ""
+        self._show()
+
+    def compilation(self) -> Compilation:
+        """All that is known now."""
+        return self._make()
+
+    def progress(self, text: str) -> None:
+        self._doing = text
+        if text != self._shown and time.monotonic() > self._due:
+            self._show()
+
+    def grown(self, make: Callable[[], Compilation], over: bool) -> None:
+        self._make = make
+        if over or time.monotonic() > self._due:
+            self._show()
+
+    def _show(self) -> None:
+        if not self._live:
+            return
+        begun = time.monotonic()
+        show(self._make(), self._options, self._place, Pending(self._doing, self._since))
+        self._shown, took = self._doing, time.monotonic() - begun
+        self._due = begun + took + max(_EVERY, took / _SHARE)
+
+
+def show(
+    compilation: Compilation, options: CellOptions, place: OutputPlace, pending: Pending | None = None
+) -> None:
+    """Replace the progress line at ``place`` by the record, all of it or the parts asked for. ``pending``:
+    what is still to come of it.
 
     The record stored in the notebook is whole in any case, but for ``--live``: then it is a widget, with the
     HTML and text of the record for where there are none.
     """
-    bundle = mime_bundle(compilation, options.show)
+    bundle = mime_bundle(compilation, options.show, pending)
     metadata = None
     if options.live and place.live:
         try:

@@ -7,7 +7,7 @@ import ast
 import dataclasses
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -20,6 +20,7 @@ from traitlets import Bool, CaselessStrEnum, Float, Int, List, Unicode
 from nbcompile.api import Compiled
 from nbcompile.backends import registry
 from nbcompile.backends.browse import OptionTable, list_options
+from nbcompile.bench.measure.contestant import Kept
 from nbcompile.compiler.capture.cell_to_function import prepare
 from nbcompile.errors import OptionError
 from nbcompile.notebook.arguments import (
@@ -38,11 +39,12 @@ from nbcompile.notebook.cell.measuring import (
     measure_cell,
     measure_parts,
     modes_of_parts,
+    peers_key,
     repeatable,
     wanted,
 )
 from nbcompile.notebook.completion import matcher
-from nbcompile.notebook.display import save, show
+from nbcompile.notebook.display import Growing, save, show
 from nbcompile.notebook.exports import export_call
 from nbcompile.notebook.play import comm
 from nbcompile.notebook.play.play import SESSION
@@ -52,6 +54,8 @@ from nbcompile.notebook.sweeping import pieces_of_parts, sweep_pieces
 from nbcompile.options import PEER_MODES
 from nbcompile.record.compilation import Cell, Compilation
 from nbcompile.record.mode_diff import ModeDiff
+
+_CELLS = 4  # whose peers are kept
 
 
 @magics_class
@@ -66,7 +70,7 @@ class NbCompile(Magics):
         Unicode(), ["eager", "nbcompile", "inductor"], help="contestants where --compare is not given"
     ).tag(config=True)
     bench = Bool(True, help="time each cell after it has run").tag(config=True)
-    bench_seconds = Float(2.0, min=0.05, help="time budget per contestant, in seconds").tag(config=True)
+    bench_seconds = Float(5.0, min=0.05, help="seconds that timing a cell may take").tag(config=True)
     cold = Bool(True, help="also time a compile with empty caches (Inductor: many seconds)").tag(config=True)
     show = List(Unicode(), [], help="parts to show where --show is not given; empty: all").tag(config=True)
     ranks_timeout = Float(600.0, min=1.0, help="seconds a cell may take with --ranks").tag(config=True)
@@ -86,6 +90,7 @@ class NbCompile(Magics):
         self._run: _Current | None = None
         self._count = 0
         self._raw = ""
+        self._peers: dict[str, Kept] = {}
 
     # -- the magics ---------------------------------------------------------------------------------
 
@@ -151,10 +156,12 @@ class NbCompile(Magics):
         result = call()
         compilation, parts = call.compilation, [call.part]
         if wanted(compilation, options):
-            with self._interruptible():
-                compilation = measure_parts(
-                    parts, compilation, options, place.progress, train=options.train, what="forward"
-                )
+            compilation = self._measured(
+                compilation, options, place,
+                lambda record, watching: measure_parts(
+                    parts, record, options, watching, train=options.train, what="forward"
+                ),
+            )  # fmt: skip
         modes = None
         if options.mode_diff:
             with self._interruptible():
@@ -187,6 +194,27 @@ class NbCompile(Magics):
         show_ranks(result, place)
         show(result.compilation, options, OutputPlace(self._ip))
         return None if cell.rstrip().endswith(";") else result.shown
+
+    def _measured(
+        self, compilation: Compilation, options: CellOptions, place: OutputPlace,
+        measure: Callable[[Compilation, Growing], Compilation],
+    ) -> Compilation:  # fmt: skip
+        """The record with its times; of measuring that was interrupted, with those taken until then."""
+        growing = Growing(compilation, options, place)
+        try:
+            return measure(compilation, growing)
+        except KeyboardInterrupt:
+            print("nbcompile: interrupted while measuring; the code itself had finished.")
+        return _noted(growing.compilation(), "Timing was stopped: what had been timed by then stands here.")
+
+    def _peers_of(self, name: str) -> Kept:
+        """The peers of a cell, by :func:`peers_key`, as far as they have been compiled; those of the last few
+        cells are kept."""
+        kept = self._peers.pop(name, {})
+        self._peers[name] = kept
+        while len(self._peers) > _CELLS:
+            del self._peers[next(iter(self._peers))]
+        return kept
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
@@ -257,8 +285,11 @@ class NbCompile(Magics):
             if result.success and not run.parts:
                 compilation = left_to_python(run, compilation, options)
             elif wanted(compilation, options) and result.success:
-                with self._interruptible():
-                    compilation = measure_cell(run, compilation, options, place.progress)
+                kept = self._peers_of(peers_key(run, compilation, options))
+                compilation = self._measured(
+                    compilation, options, place,
+                    lambda record, watching: measure_cell(run, record, options, watching, kept),
+                )  # fmt: skip
             if options.mode_diff and result.success and parts:
                 with self._interruptible():
                     modes = modes_of_parts(parts, options, place.progress, train=train)

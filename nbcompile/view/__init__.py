@@ -8,43 +8,57 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from nbcompile.view.pending import Pending
+
 if TYPE_CHECKING:
     from nbcompile.record.compilation import Compilation
 
 MIME = "application/vnd.nbcompile.v1+json"
 
-__all__ = ["MIME", "mime_bundle", "payload", "scene_schema", "to_html", "to_page", "to_text", "whole"]
+__all__ = [
+    "MIME",
+    "Pending",
+    "mime_bundle",
+    "payload",
+    "scene_schema",
+    "to_html",
+    "to_page",
+    "to_text",
+    "whole",
+]
 
 
-def mime_bundle(compilation: Compilation, show: Sequence[str] = ()) -> dict[str, Any]:
+def mime_bundle(
+    compilation: Compilation, show: Sequence[str] = (), pending: Pending | None = None
+) -> dict[str, Any]:
     """The three forms a notebook stores side by side: the payload (the record, packed), HTML and plain text.
 
     ``show`` names the parts that HTML and text are to have (see :mod:`nbcompile.view.facts.parts`).
     """
     return {
-        MIME: payload(compilation),
-        "text/html": to_html(compilation, show),
-        "text/plain": to_text(compilation, show),
+        MIME: payload(compilation, pending),
+        "text/html": to_html(compilation, show, pending),
+        "text/plain": to_text(compilation, show, pending),
     }
 
 
-def payload(compilation: Compilation) -> dict[str, Any]:
+def payload(compilation: Compilation, pending: Pending | None = None) -> dict[str, Any]:
     """What the explorer opens: :func:`whole`, packed. :meth:`Compilation.from_dict` reads it as it reads a
     record."""
     from nbcompile.record.packed import pack
 
-    values = whole(compilation)
+    values = whole(compilation, pending)
     return pack(values, f"{values['view']['title']} · {compilation.backend} · {compilation.mode}")
 
 
-def whole(compilation: Compilation) -> dict[str, Any]:
+def whole(compilation: Compilation, pending: Pending | None = None) -> dict[str, Any]:
     """The record as JSON values, and under ``view`` what Python derives from it; its peers likewise."""
     from nbcompile.view.scene import scene_dict
 
     record = compilation.to_dict()
     for row, peer in zip(record.get("peers", ()), compilation.peers, strict=True):
         row["view"] = scene_dict(peer)
-    return {**record, "view": scene_dict(compilation)}
+    return {**record, "view": scene_dict(compilation, pending)}
 
 
 def scene_schema() -> dict[str, Any]:
@@ -55,11 +69,11 @@ def scene_schema() -> dict[str, Any]:
     return scene_schema()
 
 
-def to_html(compilation: Compilation, show: Sequence[str] = ()) -> str:
+def to_html(compilation: Compilation, show: Sequence[str] = (), pending: Pending | None = None) -> str:
     """An HTML fragment for a notebook output: no script, inline styles, at most 1 MB."""
     from nbcompile.view.html.fragment import to_html
 
-    return to_html(compilation, show)
+    return to_html(compilation, show, pending)
 
 
 def to_page(
@@ -74,8 +88,8 @@ def to_page(
     return to_page(compilations, title, payload if script else None)
 
 
-def to_text(compilation: Compilation, show: Sequence[str] = ()) -> str:
+def to_text(compilation: Compilation, show: Sequence[str] = (), pending: Pending | None = None) -> str:
     """Plain text of at most 100 columns; the first line is the verdict."""
     from nbcompile.view.text import to_text
 
-    return to_text(compilation, show)
+    return to_text(compilation, show, pending)

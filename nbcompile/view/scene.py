@@ -25,6 +25,7 @@ from nbcompile.view.facts.facts import Call, ShareOf, Verdict
 from nbcompile.view.facts.kernel_code import KernelCode, kernel_codes
 from nbcompile.view.facts.schedules import explained
 from nbcompile.view.facts.timings import Timing, timings
+from nbcompile.view.pending import Pending
 
 SCHEMA = "nbcompile.scene/1"
 
@@ -112,13 +113,14 @@ class Scene:
     roofline: SceneRoofline | None = None
     share_of: ShareOf = "bytes"
     file: str = ""
+    pending: Pending | None = None
     schema: str = SCHEMA
 
 
-def scene(compilation: Compilation) -> Scene:
-    """The scene of a record, from the record alone."""
+def scene(compilation: Compilation, pending: Pending | None = None) -> Scene:
+    """The scene of a record, from the record alone; ``pending``: what is still being measured of it."""
     links = Links(compilation)
-    facts = fact.facts(compilation, links)
+    facts = fact.facts(compilation, links, pending)
     roof = roofline(compilation)
     return Scene(
         title=_title(compilation),
@@ -138,13 +140,14 @@ def scene(compilation: Compilation) -> Scene:
         roofline=_roofline(roof) if roof else None,
         share_of=facts.share_of,
         file=fact.main_file(compilation),
+        pending=pending,
     )
 
 
-def scene_dict(compilation: Compilation) -> dict[str, Any]:
+def scene_dict(compilation: Compilation, pending: Pending | None = None) -> dict[str, Any]:
     """:func:`scene` as JSON values, in the form of :func:`scene_schema`: defaults are left out, but for the
     schema's name."""
-    return {"schema": SCHEMA, **plain(scene(compilation))}
+    return {"schema": SCHEMA, **plain(scene(compilation, pending))}
 
 
 def scene_schema() -> dict[str, Any]:

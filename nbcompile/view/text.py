@@ -15,6 +15,7 @@ from nbcompile.view.facts.kernels import launch_facts
 from nbcompile.view.facts.parts import selected
 from nbcompile.view.facts.search import searches
 from nbcompile.view.facts.timings import timing_table, timings
+from nbcompile.view.pending import Pending
 from nbcompile.view.reports.report import table_text
 
 COLUMNS = 100
@@ -27,11 +28,12 @@ _SHORT = 12
 """Characters of a schedule's name that fit beside the kernel's figures; a longer one has its own line."""
 
 
-def to_text(compilation: Compilation, show: Sequence[str] = ()) -> str:
+def to_text(compilation: Compilation, show: Sequence[str] = (), pending: Pending | None = None) -> str:
     """The record in brief, or the parts of it that ``show`` names. Every line fits in 100 columns."""
     links = Links(compilation)
-    facts = fact.facts(compilation, links)
+    facts = fact.facts(compilation, links, pending)
     out = [facts.verdict.text, *([facts.verdict.detail] if facts.verdict.detail else [])]
+    out += [f"  {pending.text}…"] if pending is not None else []
     out += _flow([facts.subtitle], "  ")
     out += _flow(facts.lines, "  ")
     steps = [f"{step.name} {step.note}".strip() for step in strip(compilation)]

@@ -1,5 +1,6 @@
 import type { Scene } from '../record/generated/scene';
 import type { State } from './state';
+import { Waiting } from './Waiting';
 
 /** Figures in a sentence of facts. */
 const FIGURE = /((?<!\w)\d(?:[\d,.]*\d)?(?:×| [kMGT]?B\b| (?:s|ms|µs|ns)\b)?)/;
@@ -15,6 +16,7 @@ export function Head({ state }: { state: State }) {
         </div>
         {scene && <Verdict verdict={scene.verdict} />}
       </div>
+      {scene?.pending && <Waiting state={state} pending={scene.pending} />}
       {scene && <p class="nbc-facts">{scene.facts.map((fact) => <><Fact text={fact} /> </>)}</p>}
       {lacking && (
         <p class="nbc-note" role="note">Less is shown of this record: {lacking}. Run the cell again for the rest.</p>

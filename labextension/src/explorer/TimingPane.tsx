@@ -38,7 +38,7 @@ export function TimingPane({ state }: { state: State }) {
       {drawn && !charts.value && (
         <p class="nbc-empty" role="status">{failed.value ? `The charts could not be loaded (${failed.value}); the tables have their numbers.` : 'loading the charts …'}</p>
       )}
-      {timing ? <Timed key={timing.what} state={state} timing={timing} charts={charts.value} /> : <p class="nbc-empty">No call was timed.</p>}
+      {timing ? <Timed key={timing.what} state={state} timing={timing} charts={charts.value} /> : <p class="nbc-empty">{scene.pending ? 'The first times are on their way.' : 'No call was timed.'}</p>}
       <Timeline state={state} />
       <div class="nbc-chart-row">
         <div class="nbc-timing-calls">

@@ -25,8 +25,10 @@ export interface Kernel {
   request<T>(method: string, params: object, progress?: (step: Progress) => void): Promise<T>;
   /** Whether {@link cancel} can do anything: else the kernel's own interrupt button has to. */
   readonly cancellable: boolean;
-  /** Interrupts what is under way. */
+  /** Interrupts what was asked for by {@link request} and is under way. */
   cancel(): void;
+  /** Interrupts whatever the kernel does; where that can be done from here. */
+  stopAll?(): void;
 }
 
 /** What a kernel answered instead of a result. `line`: of the cell, or of the kernel that was edited. */

@@ -73,7 +73,8 @@ class Mounted implements Explorer {
   private show(data: Unpacked, play: Play): void {
     this.stopFocus();
     const state = new State(data, this.host, play);
-    if (this.state?.play === play) state.takeOver(this.state);
+    // The same record again is one that has grown: what was chosen in it stays chosen.
+    if (this.state && (this.state.play === play || this.state.data.record.id === data.record.id)) state.takeOver(this.state);
     this.enter(state);
     this.element.dataset['record'] = state.data.record.id;
     // A record of another id is another explorer: nothing of the old one's choices holds for it.

@@ -67,6 +67,7 @@ export class State {
     this.panel.value = from.panel.value;
     if (this.peers.some((peer) => peer.data.record.id === from.compiler.value)) this.compiler.value = from.compiler.value;
     this.wide.value = from.wide.value;
+    if (this.data.record.id === from.data.record.id) this.pinned.value = from.pinned.value;
     if (this.data.record.graphs.some((graph) => graph.id === from.graph.value)) this.graph.value = from.graph.value;
     const kernel = this.links.kernels.get(from.kernel.value);
     if (kernel && kernel.name === from.links.kernels.get(kernel.id)?.name) this.kernel.value = kernel.id;

@@ -29,6 +29,10 @@ class CommKernel implements Kernel {
     this.requests.cancel();
   }
 
+  stopAll(): void {
+    void this.connection.interrupt();
+  }
+
   /** Nobody will answer any more. */
   close(): void {
     if (this.comm && !this.comm.isDisposed) this.comm.dispose();

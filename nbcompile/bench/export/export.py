@@ -16,7 +16,8 @@ from nbcompile.bench.export.fresh import Inputs, Package, Run, loader, run_fresh
 from nbcompile.bench.export.program import DynamicDim, ExportedFunction
 from nbcompile.bench.export.report import Check, ExportReport, contestant_of
 from nbcompile.bench.measure.accuracy import check
-from nbcompile.bench.measure.compare import CompiledFunction, Measuring, arguments_of, compare_with
+from nbcompile.bench.measure.compare import Measuring, arguments_of, compare_with
+from nbcompile.bench.measure.contestant import CompiledFunction
 from nbcompile.bench.measure.state import Snapshot
 from nbcompile.bench.measure.timing import Step, quiet, timed
 from nbcompile.errors import ExportError, OptionError, in_one_line

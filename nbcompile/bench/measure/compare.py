@@ -9,66 +9,36 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import torch
 
-from nbcompile.backends import registry
 from nbcompile.bench.measure.accuracy import RUN, check
 from nbcompile.bench.measure.call_times import call_times, with_call_times
 from nbcompile.bench.measure.cold import fresh_caches
+from nbcompile.bench.measure.contestant import (
+    Compile,
+    CompiledFunction,
+    Contestant,
+    Entry,
+    Kept,
+    Made,
+    note_if_eager,
+)
 from nbcompile.bench.measure.memory import held, most_held
 from nbcompile.bench.measure.state import Snapshot
 from nbcompile.bench.measure.timing import Step, interleaved, quiet, timed
 from nbcompile.errors import MeasureError, in_one_line
 from nbcompile.record.compilation import Accuracy, Compilation, Measurement
 from nbcompile.record.environment import detect
-from nbcompile.record.recorder import KernelStopwatch
 from nbcompile.settings import CompileSettings, keywords_of, made_of
 
 Progress = Callable[[str], None]
+Grown = Callable[[Callable[[], Compilation], bool], object]
+"""Given what makes the record of all that is measured so far, and whether a stage of measuring is over."""
 DEFAULT_CONTESTANTS = ("eager", "nbcompile", "inductor")
-
-
-class CompiledFunction(Protocol):
-    """What :func:`nbcompile.compile` returns, as far as measuring needs it."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
-    @property
-    def compilation(self) -> Compilation: ...
-    @property
-    def ran_compiled(self) -> bool: ...
-    @property
-    def eager_reason(self) -> str | None: ...
-    @property
-    def stopwatches(self) -> Mapping[str, KernelStopwatch]: ...
-
-
-Compile = Callable[..., CompiledFunction]
-
-
-@dataclass(frozen=True)
-class Contestant:
-    """A compiler, written ``backend`` or ``backend:mode``; ``eager`` is the program as it stands."""
-
-    name: str
-    backend: str
-    mode: str | None = None
-    options: Mapping[str, Any] | None = None
-
-    @classmethod
-    def parse(
-        cls, text: str, mode: str | None = None, options: Mapping[str, Any] | None = None
-    ) -> Contestant:
-        """``mode`` holds where the text names none and the backend has it, ``options`` for nbcompile only
-        (they are its own)."""
-        backend, _, own_mode = text.strip().partition(":")
-        if not backend:
-            raise MeasureError(f"{text!r} names no backend.", advice="Write backend or backend:mode.")
-        known = registry.backends().get(backend)
-        chosen = own_mode or (mode if known is not None and mode in known.modes else None)
-        return cls(text.strip(), backend, chosen, options if backend == "nbcompile" else None)
 
 
 @dataclass(frozen=True)
@@ -85,48 +55,6 @@ class Measuring:
     timing: bool = True
     memory: bool = False
     what: str = ""
-
-
-@dataclass
-class _Entry:
-    """A contestant under way: its compiled function, its step, its times."""
-
-    contestant: Contestant
-    settings: CompileSettings
-    step: Step | None = None
-    compiled: CompiledFunction | None = None
-    cold: float | None = None
-    warm: float | None = None
-    first: float | None = None
-    peak_bytes: int | None = None
-    reason: str = ""
-
-    @classmethod
-    def of(cls, given: str | Contestant, shared: CompileSettings) -> _Entry:
-        """``shared`` holds for all contestants, but for what each says of itself."""
-        own = Contestant.parse(given, shared.mode, shared.options) if isinstance(given, str) else given
-        return cls(own, replace(shared, backend=own.backend, mode=own.mode, options=own.options))
-
-    def measurement(self, what: str, steady: tuple[float, ...], threads: int) -> Measurement:
-        record = self.compiled.compilation if self.compiled is not None else None
-        ran = not self.reason
-        return Measurement(
-            what=what,
-            contestant=self.contestant.name,
-            mode=self.contestant.mode or "default",
-            cold=self.cold if ran else None,
-            warm=self.warm if ran else None,
-            first=self.first if ran else None,
-            steady=tuple(float(f"{seconds:.4g}") for seconds in steady) if ran else (),
-            ran_compiled=ran and self.contestant.backend != "eager",
-            reason=self.reason,
-            threads=threads,
-            graphs=len(record.of_stage("fx")) if record else 0,
-            breaks=len(record.breaks) if record else 0,
-            kernels=(len(record.kernels) or None) if record else None,
-            recompiles=len(record.recompiles) if record else 0,
-            peak_bytes=self.peak_bytes if ran else None,
-        )
 
 
 @keywords_of(CompileSettings, Measuring, without=("backend",))
@@ -174,9 +102,13 @@ def compare_with(
     roots: Mapping[str, Any] | None = None,
     compile: Compile | None = None,
     progress: Progress | None = None,
+    grown: Grown | None = None,
+    kept: Kept | None = None,
 ) -> Compilation:
     """:func:`compare`, with what it asks of a compile and of measuring as values. The backend is that of each
-    contestant, and so are mode and options, where it names its own."""
+    contestant, and so are mode and options, where it names its own. ``grown`` is called whenever there is
+    more to show. ``kept`` is what an earlier comparison of the same program compiled; it is filled by this
+    one."""
     args, kwargs = arguments_of(inputs)
     snapshot = Snapshot({"fn": fn, "inputs": inputs, **(roots or {})})
     if snapshot.unrestorable:
@@ -186,22 +118,35 @@ def compare_with(
         )
     leaves = tuple(t for t in snapshot.tensors.values() if t.is_leaf and t.requires_grad)
     eager = Step(fn, args, kwargs, train=how.train, leaves=leaves)
-    entries = [_Entry.of(given, settings) for given in contestants]
+    entries = [Entry.of(given, settings) for given in contestants]
     if len({entry.contestant.name for entry in entries}) < len(entries):
         raise MeasureError("a contestant is named twice.")
-    comparison = _Comparison(eager, entries, snapshot, how, compile or default_compile(), _aloud(progress))
+    label = how.what or ("forward+backward" if how.train else "forward")
+
+    def record(taken: _Taken, notes: tuple[str, ...] = ()) -> Compilation:
+        done = [entry for entry in entries if entry.contestant.name in taken.entered]
+        measurements = tuple(
+            entry.measurement(label, taken.samples.get(entry.contestant.name, ()), used) for entry in done
+        )
+        return with_call_times(_record(done, measurements, taken.accuracy, notes, used), taken.calls)
+
+    comparison = _Comparison(
+        eager, entries, snapshot, how, compile or default_compile(), _aloud(progress),
+        _aloud(None if grown is None else lambda shown: grown(partial(record, shown[0]), shown[1])),
+        {} if kept is None else kept, watched=grown is not None,
+    )  # fmt: skip
     try:
         with quiet(how.threads, silent=True) as used:
-            found, samples, seconds_of = comparison.run()
-            label = how.what or ("forward+backward" if how.train else "forward")
-            measurements = tuple(
-                entry.measurement(label, samples.get(entry.contestant.name, ()), used) for entry in entries
-            )
+            taken = comparison.run()
     finally:
         lost = snapshot.restore()
-    notes = tuple(f"the autograd history of {name} could not be put back" for name in lost)
-    return with_call_times(_record(entries, measurements, found, notes, used), seconds_of)
+    return record(taken, tuple(f"the autograd history of {name} could not be put back" for name in lost))
 
+
+_QUICK = ("eager", "nbcompile")
+"""Backends whose compile is not worth waiting for before anything is shown."""
+_FIRST = 0.3
+"""Their part of the time for samples, before the others are there."""
 
 _WARM: set[tuple[str, str, bool]] = set()
 """Backends whose imports and toolchain checks this process has behind it, on which device, and whether for
@@ -209,57 +154,115 @@ training too."""
 
 
 @dataclass(frozen=True)
+class _Taken:
+    """What is measured so far, of the contestants that have ``entered``: how the answers agree, steady times
+    by contestant, and those of our kernels by id."""
+
+    entered: tuple[str, ...] = ()
+    accuracy: tuple[Accuracy, ...] = ()
+    samples: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    calls: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class _Comparison:
-    """A comparison under way."""
+    """A comparison under way. Eager and our compiler are measured first, and shown: others may take a hundred
+    times as long to compile. Then all are timed in turns."""
 
     eager: Step
-    entries: list[_Entry]
+    entries: list[Entry]
     snapshot: Snapshot
     how: Measuring
     make: Compile
     tell: Progress
+    show: Callable[[tuple[_Taken, bool]], object]
+    kept: Kept
+    watched: bool = False
 
-    def run(self) -> tuple[tuple[Accuracy, ...], Mapping[str, tuple[float, ...]], dict[str, float]]:
-        """How the answers agree, the steady times of each contestant, and those of our kernels by id."""
+    def run(self) -> _Taken:
         # What eager raises is the program's own affair: let it out before compiling.
         seconds, _ = timed(self.eager)
         slow = seconds > self.how.budget  # then every run counts: as few as possible
         reset = self.snapshot.restore if self.snapshot.changed() else None
         self.snapshot.restore()
+        quick = [entry for entry in self.entries if entry.contestant.backend in _QUICK]
+        later = [entry for entry in self.entries if entry not in quick]
+        apart = any(entry.contestant.name not in self.kept for entry in later) and any(
+            entry.contestant.backend != "eager" for entry in quick
+        )
+        taken = _Taken()
+        for entries in (quick, later) if apart else (self.entries,):
+            for entry in entries:
+                if entry.contestant.backend == "eager":
+                    entry.first = seconds
+                self._enter(entry, slow)
+            taken = replace(taken, entered=(*taken.entered, *(each.contestant.name for each in entries)))
+            if self.how.accuracy:
+                taken = replace(taken, accuracy=(*taken.accuracy, *self._check(entries)))
+            if self.how.timing:
+                taken = self._time(entries, taken, slow, reset)
+            self.snapshot.restore()
+            for entry in entries:
+                note_if_eager(entry)
+            self._cool(entries, taken, slow)
+            if entries is quick:
+                self.tell(f"compiling with {later[0].contestant.name}")
+                self.show((taken, True))
         for entry in self.entries:
-            if entry.contestant.backend == "eager":
-                entry.first = seconds
-            self.tell(f"compiling with {entry.contestant.name}…")
-            before = self._held_before(entry.contestant.backend) if self.how.memory else None
-            self._prepare(entry, slow)
-            if before is not None and entry.step is not None and not entry.reason:
-                most = most_held(entry.step)
-                entry.peak_bytes = max(0, most - before) if most is not None else None
-                self.snapshot.restore()
-        found = self._check() if self.how.accuracy else ()
-        times = self._time(slow, reset) if self.how.timing else ({}, {})
-        for entry in self.entries:
-            _note_if_eager(entry)
-        return found, *times
+            if entry.compiled is not None and not entry.reason:
+                self.kept[entry.contestant.name] = Made(entry.compiled, entry.cold, entry.warm)
+        return taken
 
-    def _prepare(self, entry: _Entry, slow: bool) -> None:
+    def _cool(self, entries: Sequence[Entry], taken: _Taken, slow: bool) -> None:
+        """The compiles with empty caches that were put off until there are times to look at."""
+        for entry in entries:
+            if not self._is_soon(entry) or entry.cold is not None or entry.reason:
+                continue
+            self.tell(f"compiling with {entry.contestant.name}, its caches empty")
+            self.show((taken, True))
+            try:
+                self._warm_process(entry.contestant.backend)
+                self.snapshot.restore()
+                with fresh_caches():
+                    entry.cold, _ = timed(partial(self._compiled_and_run, entry))
+                    if entry.warm is None and not slow and entry.cold < self.how.budget:
+                        self.snapshot.restore()
+                        entry.warm, _ = timed(partial(self._compiled_and_run, entry))
+            except Exception as error:  # it compiled a moment ago
+                entry.reason = in_one_line(error)
+            finally:
+                self.snapshot.restore()
+
+    def _is_soon(self, entry: Entry) -> bool:
+        """Whether somebody waits for its times, who sees how long it compiles only after them."""
+        cold = self.how.cold and self.how.timing
+        return self.watched and cold and entry.contestant.backend in _QUICK and entry.step is not self.eager
+
+    def _enter(self, entry: Entry, slow: bool) -> None:
+        if entry.contestant.backend != "eager" and entry.contestant.name not in self.kept:
+            self.tell(f"compiling with {entry.contestant.name}")
+        before = self._held_before(entry.contestant.backend) if self.how.memory else None
+        self._prepare(entry, slow)
+        if before is not None and entry.step is not None and not entry.reason:
+            most = most_held(entry.step)
+            entry.peak_bytes = max(0, most - before) if most is not None else None
+            self.snapshot.restore()
+
+    def _prepare(self, entry: Entry, slow: bool) -> None:
         """Compile one contestant: with empty caches, again with full ones, then its first plain call."""
         if entry.contestant.backend == "eager":
             entry.step = self.eager
             return
-        cold = self.how.cold and self.how.timing
+        cold = self.how.cold and self.how.timing and not self._is_soon(entry)
         warm = self.how.timing and not (cold and slow)
-
-        def compiled_step() -> tuple[CompiledFunction, Step]:
-            compiled = self.make(self.eager.fn, **entry.settings.keywords)
-            return compiled, self.eager.with_function(compiled)
-
-        def compile_and_run() -> tuple[CompiledFunction, Step]:
-            compiled, step = compiled_step()
-            step()
-            return compiled, step
-
+        known = self.kept.get(entry.contestant.name)
+        compile_and_run = partial(self._compiled_and_run, entry)
         try:
+            if known is not None:  # the same program, compiled before: its code is there
+                entry.cold, entry.warm, entry.compiled = known.cold, known.warm, known.compiled
+                entry.step = self.eager.with_function(known.compiled)
+                entry.first, _ = timed(entry.step)
+                return
             if cold:
                 self._warm_process(entry.contestant.backend)
                 self.snapshot.restore()
@@ -270,16 +273,27 @@ class _Comparison:
                 if warm:
                     entry.warm, (entry.compiled, entry.step) = timed(compile_and_run)
                     self.snapshot.restore()
+                    if self._is_soon(entry) and not entry.compiled.compilation.from_cache:
+                        entry.warm = None  # not all of it was there
                 if entry.step is not None:
                     entry.first, _ = timed(entry.step)
                 if not (cold or warm):  # it runs when it is checked
-                    entry.compiled, entry.step = compiled_step()
+                    entry.compiled, entry.step = self._compiled_step(entry)
                     return
         except Exception as error:  # a backend's failure is what the comparison is there to show
             entry.reason = in_one_line(error)
         finally:
             self.snapshot.restore()
-        _note_if_eager(entry)
+        note_if_eager(entry)
+
+    def _compiled_step(self, entry: Entry) -> tuple[CompiledFunction, Step]:
+        compiled = self.make(self.eager.fn, **entry.settings.keywords)
+        return compiled, self.eager.with_function(compiled)
+
+    def _compiled_and_run(self, entry: Entry) -> tuple[CompiledFunction, Step]:
+        compiled, step = self._compiled_step(entry)
+        step()
+        return compiled, step
 
     def _warm_process(self, backend: str) -> None:
         """A first compile of something tiny: imports, and Inductor's precompiled header, are no part of
@@ -301,40 +315,48 @@ class _Comparison:
                 self._warm_process(backend)
         return held()
 
-    def _check(self) -> tuple[Accuracy, ...]:
-        self.tell("checking against float64…")
-        others = {name: step for name, step in self._running().items() if step is not self.eager}
-        found = check(self.eager, others, self.snapshot)
+    def _check(self, entries: Sequence[Entry]) -> tuple[Accuracy, ...]:
+        self.tell("checking against float64")
+        others = {name: step for name, step in self._running(entries).items() if step is not self.eager}
+        found = check(self.eager, others, self.snapshot) if others else ()
         raised = {item.contestant: item.reason for item in found if item.output == RUN}
-        for entry in self.entries:
+        for entry in entries:
             entry.reason = entry.reason or raised.get(entry.contestant.name, "")
         return found
 
     def _time(
-        self, slow: bool, reset: Callable[[], object] | None
-    ) -> tuple[Mapping[str, tuple[float, ...]], dict[str, float]]:
-        self.tell("timing…")
-        warm_up = 0 if slow else 2
-        samples = interleaved(self._running(), budget=self.how.budget, warm_up=warm_up, reset=reset)
+        self, entries: Sequence[Entry], taken: _Taken, slow: bool, reset: Callable[[], object] | None
+    ) -> _Taken:
+        """With the times of ``entries``, and new ones of those before them, which share the machine's moods
+        with these; of a slow program the old ones have to do."""
+        running = self._running(entries if slow else self.entries)
+        self.tell(f"timing {', '.join(running)}")
+        known = taken.samples
+
+        def so_far(samples: Mapping[str, tuple[float, ...]]) -> _Taken:
+            return replace(taken, samples={**known, **samples})
+
+        share = 1.0 if len(entries) == len(self.entries) else _FIRST if not known else 1.0 - _FIRST
+        budget = self.how.budget * share
+        samples = interleaved(
+            running, budget=budget, warm_up=0 if slow else 2, reset=reset,
+            look=lambda samples: self.show((so_far(samples), False)),
+        )  # fmt: skip
+        taken = so_far(samples)
         own = _ours(self.entries)
-        if own is None or own.compiled is None or own.step is None or own.reason:
-            return samples, {}
-        self.tell("timing each kernel…")
-        budget = self.how.budget / 8
-        return samples, call_times(own.step, own.compiled.stopwatches, budget=budget, reset=reset)
+        if own is None or own.compiled is None or own.step is None or own.reason or taken.calls:
+            return taken
+        self.tell("timing each kernel")
+        calls = call_times(own.step, own.compiled.stopwatches, budget=self.how.budget / 8, reset=reset)
+        return replace(taken, calls=calls)
 
-    def _running(self) -> dict[str, Step]:
+    def _running(self, entries: Sequence[Entry]) -> dict[str, Step]:
         """What can be called: the steps of the contestants that nothing speaks against, by name."""
-        return {e.contestant.name: e.step for e in self.entries if e.step is not None and not e.reason}
-
-
-def _note_if_eager(entry: _Entry) -> None:
-    if entry.compiled is not None and not entry.reason and not entry.compiled.ran_compiled:
-        entry.reason = f"ran eager: {entry.compiled.eager_reason or 'no graph was captured'}"
+        return {e.contestant.name: e.step for e in entries if e.step is not None and not e.reason}
 
 
 def _record(
-    entries: list[_Entry],
+    entries: list[Entry],
     measurements: tuple[Measurement, ...],
     found: tuple[Accuracy, ...],
     notes: tuple[str, ...],
@@ -368,12 +390,12 @@ def _record(
     )
 
 
-def _compilation(entry: _Entry) -> Compilation:
+def _compilation(entry: Entry) -> Compilation:
     assert entry.compiled is not None
     return entry.compiled.compilation
 
 
-def _ours(entries: list[_Entry]) -> _Entry | None:
+def _ours(entries: list[Entry]) -> Entry | None:
     """The first contestant that is nbcompile and could be compiled."""
     return next((e for e in entries if e.contestant.backend == "nbcompile" and e.compiled is not None), None)
 
@@ -394,13 +416,13 @@ def default_compile() -> Compile:
     return api.compile
 
 
-def _aloud(progress: Progress | None) -> Progress:
-    """``progress`` with today's stdout and stderr, also while the programs' own output is off."""
+def _aloud(function: Callable[[Any], object] | None) -> Callable[[Any], None]:
+    """``function`` with today's stdout and stderr, also while the programs' own output is off."""
     out, err = sys.stdout, sys.stderr
 
-    def tell(text: str) -> None:
-        if progress is not None:
+    def tell(value: Any) -> None:
+        if function is not None:
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-                progress(text)
+                function(value)
 
     return tell

@@ -10,15 +10,8 @@ from typing import Any
 import torch
 
 from nbcompile.backends.browse import list_mode_options
-from nbcompile.bench.measure.compare import (
-    Compile,
-    CompiledFunction,
-    Contestant,
-    Measuring,
-    Progress,
-    compare_with,
-    default_compile,
-)
+from nbcompile.bench.measure.compare import Measuring, Progress, compare_with, default_compile
+from nbcompile.bench.measure.contestant import Compile, CompiledFunction, Contestant
 from nbcompile.errors import MeasureError
 from nbcompile.options import REPLAY_MODES
 from nbcompile.record.compilation import Compilation

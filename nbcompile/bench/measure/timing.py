@@ -12,9 +12,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
+import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +25,9 @@ Call = Callable[[], object]
 
 SAMPLE_SECONDS = 1e-3
 _MAX_ROUNDS = 200
+_ENOUGH = 25  # rounds, before it is asked whether there are enough: they must have seen the machine's moods
+_NARROW = 0.01
+_LOOK = 0.5  # seconds
 _PATIENCE = 4.0
 
 
@@ -129,6 +133,7 @@ def interleaved(
     sample_seconds: float = SAMPLE_SECONDS,
     reset: Callable[[], object] | None = None,
     clock: Callable[[], float] = time.perf_counter,
+    look: Callable[[dict[str, tuple[float, ...]]], object] | None = None,
 ) -> dict[str, tuple[float, ...]]:
     """Steady-state samples, in seconds a call, of every contestant, taken in turns.
 
@@ -136,10 +141,12 @@ def interleaved(
     felt by the next ones, and must not always be the same one's gain or loss.
 
     ``budget`` bounds the timed part in seconds, for all contestants together; at least ``min_rounds``
-    rounds are taken, unless all of it, resets included, takes four times the budget. Each contestant's
+    rounds are taken, unless all of it, resets included, takes four times the budget; none is taken once every
+    median is known well enough (:func:`is_narrow`). Each contestant's
     call is repeated within a sample until the sample lasts ``sample_seconds``. ``reset`` runs untimed
     before each sample, for programs that change their inputs. ``warm_up`` calls go before, untimed (0:
-    the calls are known to be warm and slow). ``clock`` gives seconds. Call within :func:`quiet`.
+    the calls are known to be warm and slow). ``clock`` gives seconds. ``look`` is given the samples so far,
+    twice a second. Call within :func:`quiet`.
     """
     repeats: dict[str, int] = {}
     begun = time.perf_counter()
@@ -156,16 +163,37 @@ def interleaved(
             )
     samples: dict[str, list[float]] = {name: [] for name in calls}
     order = random.Random(0)
-    spent, rounds = 0.0, 0
+    spent, rounds, looked = 0.0, 0, begun
     while rounds < _MAX_ROUNDS and (rounds < min_rounds or spent < budget):
         if rounds and time.perf_counter() - begun > _PATIENCE * budget:
             break  # resets, or calls longer than the budget
+        if rounds >= _ENOUGH and all(map(is_narrow, samples.values())):
+            break
+        if look is not None and rounds and time.perf_counter() - looked > _LOOK:
+            look({name: tuple(values) for name, values in samples.items()})
+            for call in calls.values():  # what was done meanwhile has the caches
+                if reset is not None:
+                    reset()
+                call()
+            looked = time.perf_counter()
         for name, call in order.sample(list(calls.items()), len(calls)):
             seconds = _sample(call, repeats[name], reset, clock)
             samples[name].append(seconds)
             spent += seconds * repeats[name]
         rounds += 1
     return {name: tuple(values) for name, values in samples.items()}
+
+
+def is_narrow(samples: Sequence[float]) -> bool:
+    """Whether the median of these is known to 1%: half the width of its 95% confidence interval, from the
+    order of the samples, so that no distribution is assumed (e.g. Conover, Practical Nonparametric
+    Statistics, 3.2)."""
+    ordered, count = sorted(samples), len(samples)
+    away = 0.98 * count**0.5
+    low, high = int(count / 2 - away), math.ceil(count / 2 + away)
+    if low < 0 or high >= count:
+        return False
+    return bool(ordered[high] - ordered[low] <= 2 * _NARROW * ordered[count // 2])
 
 
 def _sample(

@@ -15,7 +15,8 @@ from typing import Any, Literal
 import torch
 from torch.utils import _pytree
 
-from nbcompile.bench.measure.compare import Contestant, Measuring, compare_with
+from nbcompile.bench.measure.compare import Measuring, compare_with
+from nbcompile.bench.measure.contestant import Contestant
 from nbcompile.bench.sweep.grid import Point
 from nbcompile.errors import MeasureError, OptionError, in_one_line
 from nbcompile.record.compilation import Compilation

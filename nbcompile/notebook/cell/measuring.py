@@ -9,10 +9,12 @@ from typing import Any, Protocol
 
 import torch
 import torch._dynamo
+from torch.utils._pytree import tree_leaves
 
 from nbcompile.api import Compiled
 from nbcompile.bench.measure.call_times import same_calls, with_call_times
-from nbcompile.bench.measure.compare import Contestant, Measuring, compare_with
+from nbcompile.bench.measure.compare import Grown, Measuring, compare_with
+from nbcompile.bench.measure.contestant import Contestant, Kept
 from nbcompile.bench.measure.modes import mode_diff
 from nbcompile.bench.measure.roofline import measure_ceilings
 from nbcompile.errors import MeasureError, in_one_line
@@ -24,7 +26,23 @@ from nbcompile.record.mode_diff import ModeDiff
 from nbcompile.settings import CompileSettings
 from nbcompile.targets import parse
 
-Progress = Callable[[str], None]
+
+class Watching(Protocol):
+    """Who is told how measuring goes on: what is being done, and of each record that says more than the last
+    (what makes it, and whether a stage is over)."""
+
+    def progress(self, text: str) -> None: ...
+    def grown(self, make: Callable[[], Compilation], over: bool) -> object: ...
+
+
+class Told:
+    """Tells ``progress`` what is being done, and nobody of records."""
+
+    def __init__(self, progress: Callable[[str], None]) -> None:
+        self.progress = progress
+
+    def grown(self, make: Callable[[], Compilation], over: bool) -> None:
+        pass
 
 
 class Runnable(Protocol):
@@ -52,13 +70,14 @@ def wanted(compilation: Compilation, options: CellOptions) -> bool:
 
 
 def measure_cell(
-    run: CellRun, compilation: Compilation, options: CellOptions, progress: Progress
+    run: CellRun, compilation: Compilation, options: CellOptions, watching: Watching, kept: Kept | None = None
 ) -> Compilation:
     """Time the parts of a cell, one after the other as one program, and add the times to its record.
 
     Statements that Python ran between the parts are not in it: their effects (prints, files, optimizer
     steps) are not ours to repeat. Each part is called with the arguments of its first call, on values
-    as they are now. MeasureError is turned into a note; an interrupt leaves all state restored.
+    as they are now. MeasureError is turned into a note; an interrupt leaves all state restored. ``kept``: the
+    peers of this cell, as they were compiled when it ran before (see :func:`peers_key`).
     """
     parts = repeatable(run, compilation)
     steps = [part.function.first_line for part in run.parts.values() if _has_no_gradients(part)]
@@ -71,8 +90,25 @@ def measure_cell(
             f"Not timed: {left} part{'s' * (left > 1)} of the cell, which may act outside this process."
         )
     return measure_parts(
-        parts, _with_notes(compilation, notes), options, progress, train=has_backward(run, options)
-    )
+        parts, _with_notes(compilation, notes), options, watching, train=has_backward(run, options),
+        kept=kept,
+    )  # fmt: skip
+
+
+def peers_key(run: CellRun, compilation: Compilation, options: CellOptions) -> str:
+    """What tells a cell from another: its text, what it is compiled with, and the shapes, dtypes and devices
+    of its tensors. A cell that is the same again need not be compiled by its peers again."""
+    source = compilation.cell.source if compilation.cell is not None else ""
+    given = [_kind_of(leaf) for part in run.parts.values() for leaf in tree_leaves(part.arguments)]
+    return repr((source, options, given))
+
+
+def _kind_of(value: Any) -> object:
+    if isinstance(value, torch.Tensor):
+        return str(value.dtype), tuple(value.shape), value.stride(), str(value.device), value.requires_grad
+    if isinstance(value, torch.nn.Module):
+        return id(value), value.training
+    return value if isinstance(value, int | float | str | bool | None) else id(value)
 
 
 def left_to_python(run: CellRun, compilation: Compilation, options: CellOptions) -> Compilation:
@@ -98,10 +134,11 @@ def measure_parts(
     parts: Sequence[Runnable],
     compilation: Compilation,
     options: CellOptions,
-    progress: Progress,
+    watching: Watching,
     *,
     train: bool,
     what: str = "cell",
+    kept: Kept | None = None,
 ) -> Compilation:
     """Time these, one after the other as one program, which is ``what`` unless backward runs too, and add the
     times to the record; without ``options.bench`` only compare the results with eager's."""
@@ -109,8 +146,12 @@ def measure_parts(
         return compilation
     fn, arguments = as_program(parts)
     what = "forward+backward" if train else what
+
+    def grown(make: Callable[[], Compilation], over: bool) -> None:
+        watching.grown(lambda: _joined(compilation, make(), options), over)
+
     try:
-        timed = _compare(fn, arguments, compilation, options, train, what, progress)
+        timed = _compare(fn, arguments, compilation, options, train, what, watching.progress, grown, kept)
     except MeasureError as error:
         return _with_notes(compilation, [str(error)])
     except Exception as error:
@@ -126,7 +167,9 @@ def _compare(
     options: CellOptions,
     train: bool,
     what: str,
-    progress: Progress,
+    progress: Callable[[str], None],
+    grown: Grown,
+    kept: Kept | None,
 ) -> Compilation:
     timing = compilation.execution == "compiled" and options.bench
     return compare_with(
@@ -136,13 +179,15 @@ def _compare(
         dataclasses.replace(settings_of(options, "nbcompile"), fullgraph=False),
         Measuring(
             train,
-            options.bench_seconds * len(options.compare),
+            options.bench_seconds,
             cold=options.cold,
             timing=timing,
             what=what,
         ),
         compile=functools.partial(_compile, cell=compilation.cell),
         progress=progress,
+        grown=grown,
+        kept=kept,
     )
 
 
@@ -178,7 +223,7 @@ def _compile(fn: Callable[..., Any], *, cell: Cell | None, **asked: Any) -> Comp
 
 
 def modes_of_parts(
-    parts: Sequence[Runnable], options: CellOptions, progress: Progress, *, train: bool
+    parts: Sequence[Runnable], options: CellOptions, progress: Callable[[str], None], *, train: bool
 ) -> ModeDiff:
     """What ran, as one program, in the cell's mode and in those of ``--mode-diff``."""
     return mode_diff(
@@ -189,7 +234,7 @@ def modes_of_parts(
         train=train,
         dynamic=options.dynamic,
         timing=options.bench,
-        budget=options.bench_seconds * (1 + len(options.mode_diff)),
+        budget=options.bench_seconds,
         progress=progress,
     )
 

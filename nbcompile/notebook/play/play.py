@@ -36,7 +36,7 @@ from nbcompile.backends import registry
 from nbcompile.errors import OptionError, PlayError, in_one_line
 from nbcompile.notebook.arguments import DTYPES, CellOptions
 from nbcompile.notebook.cell.compiling import settings_of
-from nbcompile.notebook.cell.measuring import measure_parts
+from nbcompile.notebook.cell.measuring import Told, measure_parts
 from nbcompile.notebook.play.programs import AGAIN, PlayedProgram, ProgramPiece
 from nbcompile.notebook.play.running import (
     PlaySettings,
@@ -54,7 +54,7 @@ from nbcompile.view import payload
 
 PROGRAMS = 8
 _VARIANTS = 64
-_BENCH_SECONDS = 0.25  # a contestant
+_BENCH_SECONDS = 0.5  # of timing
 
 
 class Plays:
@@ -154,7 +154,7 @@ class Plays:
                     pieces,
                     compilation,
                     options,
-                    lambda text: tell(text.rstrip("…"), 2, 4),
+                    Told(lambda text: tell(text, 2, 4)),
                     train=variant.program.train,
                 )
         compilation = self.keep(variant.program, settings, compilation)

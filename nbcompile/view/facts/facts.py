@@ -17,6 +17,7 @@ from nbcompile.record.provenance import Links
 from nbcompile.record.roofline import main_ceilings, points
 from nbcompile.targets import parse
 from nbcompile.units import bytes_text, clip, count_text, error_text, finite, ratio_text, seconds_text
+from nbcompile.view.pending import Pending
 
 Fate = Literal["fused", "library", "fallback", "break", "captured"]
 """What became of an op. ``captured`` where the record says no more than that (other backends)."""
@@ -69,8 +70,8 @@ class Facts:
     share_of: ShareOf
 
 
-def facts(compilation: Compilation, links: Links) -> Facts:
-    """All figures of the head, from the record alone."""
+def facts(compilation: Compilation, links: Links, pending: Pending | None = None) -> Facts:
+    """All figures of the head, from the record alone, which may be ``pending``."""
     calls = calls_of(compilation, links)
     moved, unfused = sum(call.bytes for call in calls), _unfused_bytes(compilation)
     lines = [*_count_lines(compilation, calls)]
@@ -79,7 +80,7 @@ def facts(compilation: Compilation, links: Links) -> Facts:
         lines.append(f"{bytes_text(moved)} moved{before}")
     lines += _time_lines(compilation)
     return Facts(
-        verdict=verdict(compilation),
+        verdict=verdict(compilation, pending),
         subtitle=_subtitle(compilation),
         lines=tuple(lines),
         calls=calls,
@@ -255,7 +256,7 @@ def ran_eager(reason: str) -> str:
     return f"ran eager: {reason.removeprefix('ran eager: ')}"
 
 
-def verdict(compilation: Compilation) -> Verdict:
+def verdict(compilation: Compilation, pending: Pending | None = None) -> Verdict:
     """Was it worth it? Says "faster" only if the compiled code ran and the quartiles do not overlap."""
     bad = [
         entry
@@ -287,8 +288,9 @@ def verdict(compilation: Compilation) -> Verdict:
         return _compare(ours, eager, theirs / mine)
     if mine:
         return Verdict(f"{seconds_text(mine)} a call; eager was not timed", "none")
+    untimed = ", not timed" if pending is None else ""
     cached = ", kernels from the cache" if compilation.from_cache else ""
-    compiled = f"compiled in {seconds_text(compilation.compile_seconds)}{cached}, not timed"
+    compiled = f"compiled in {seconds_text(compilation.compile_seconds)}{cached}{untimed}"
     if left:
         return Verdict(f"{compiled}; {count_text(len(left), 'graph')} ran eagerly", "bad", clip(left[0], 160))
     return Verdict(compiled, "none")

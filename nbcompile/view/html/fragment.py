@@ -18,6 +18,7 @@ from nbcompile.record.compilation import Compilation
 from nbcompile.view.html.model import Model
 from nbcompile.view.html.rows import Caps, first_line_kept, printable
 from nbcompile.view.html.styles import Styler
+from nbcompile.view.pending import Pending
 from nbcompile.view.reports.report import section_html
 
 MAX_BYTES = 1_000_000
@@ -26,9 +27,9 @@ _RUNGS = (1.0, 0.5, 0.25, 0.1, 0.0)
 _FIGURE = re.compile(r"(?<!\w)\d(?:[\d,.]*\d)?(?:×| [kMGT]?B\b| (?:s|ms|µs|ns)\b)?")
 
 
-def to_html(compilation: Compilation, show: Sequence[str] = ()) -> str:
+def to_html(compilation: Compilation, show: Sequence[str] = (), pending: Pending | None = None) -> str:
     """An HTML fragment for a notebook output: inline styles only, at most 1 MB, legible in any theme."""
-    return str(_fragment(compilation, Styler(page=False), show))
+    return str(_fragment(compilation, Styler(page=False), show, pending))
 
 
 def page_fragment(compilation: Compilation) -> Markup:
@@ -36,13 +37,15 @@ def page_fragment(compilation: Compilation) -> Markup:
     return _fragment(compilation, Styler(page=True))
 
 
-def _fragment(compilation: Compilation, css: Styler, show: Sequence[str] = ()) -> Markup:
+def _fragment(
+    compilation: Compilation, css: Styler, show: Sequence[str] = (), pending: Pending | None = None
+) -> Markup:
     """The largest version that fits: huge records are shown with tighter caps, and say so."""
     template = environment().get_template("fragment.html")
     text = ""
     for rung in _RUNGS:
         caps = Caps() if rung == 1.0 else Caps().shrunk(rung)
-        text = printable(template.render(m=Model(compilation, css, caps, show), css=css))
+        text = printable(template.render(m=Model(compilation, css, caps, show, pending), css=css))
         if len(text.encode()) <= MAX_BYTES:
             break
     return Markup(text)

@@ -37,18 +37,22 @@ from nbcompile.view.facts.titles import STAGE_TITLE, graph_title
 from nbcompile.view.html.highlight import highlight_lines
 from nbcompile.view.html.rows import Caps, Excerpt, NumberedText, clip_line, lines_label, take
 from nbcompile.view.html.styles import Styler
+from nbcompile.view.pending import Pending
 from nbcompile.view.reports.report import Section, Styled, Value
 
 
 class Model:
     """Everything the template asks for, computed once. All strings are plain unless typed Markup."""
 
-    def __init__(self, compilation: Compilation, css: Styler, caps: Caps, show: Sequence[str] = ()) -> None:
-        self.record, self.css, self.caps = compilation, css, caps
+    def __init__(
+        self, compilation: Compilation, css: Styler, caps: Caps, show: Sequence[str] = (),
+        pending: Pending | None = None,
+    ) -> None:  # fmt: skip
+        self.record, self.css, self.caps, self.pending = compilation, css, caps, pending
         self.links = Links(compilation)
         self.file = fact.main_file(compilation)
         self.line_word = "cell line" if compilation.cell else f"{clip(self.file.rsplit('/', 1)[-1], 30)} line"
-        self.facts = fact.facts(compilation, self.links)
+        self.facts = fact.facts(compilation, self.links, pending)
         self.strip = strip(compilation)
         self.kernels_by_id = {kernel.id: kernel for kernel in compilation.kernels}
         self._roof: Roofline | None = roofline(compilation)

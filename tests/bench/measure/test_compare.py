@@ -8,10 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from nbcompile.bench.measure.compare import Contestant, compare
+from nbcompile.bench.measure.compare import Measuring, compare, compare_with
+from nbcompile.bench.measure.contestant import Contestant, Kept
 from nbcompile.errors import MeasureError
 from nbcompile.record.compilation import Compilation
 from nbcompile.record.provenance import Links
+from nbcompile.settings import CompileSettings
 
 FAST = {"budget": 0.02, "cold": False}
 
@@ -43,11 +45,42 @@ def test_times_and_errors_of_every_contestant_are_in_the_record() -> None:
     assert {item.output for item in record.accuracy} >= {"output", "fn.0.weight.grad", "fn.1.running_mean"}
     assert all(item.agrees for item in record.accuracy)
     assert Compilation.from_json(record.to_json()) == record
-    assert heard == [
-        "compiling with eager…",
-        "compiling with aot_eager…",
-        "checking against float64…",
-        "timing…",
+    assert heard == ["compiling with aot_eager", "checking against float64", "timing eager, aot_eager"]
+
+
+def test_what_is_quick_is_shown_before_others_compile_and_then_all_are_timed_together() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.mul_(1.5).sin()
+
+    shown: list[tuple[Compilation, bool]] = []
+    heard: list[str] = []
+    x, settings = torch.ones(64), CompileSettings()
+    kept: Kept = {}
+    for number in range(2):
+        once = tuple(heard)
+        record = compare_with(
+            program, (x,), ("eager", "nbcompile", "aot_eager"), settings, Measuring(budget=0.2),
+            progress=heard.append, grown=lambda make, over: shown.append((make(), over)), kept=kept,
+        )  # fmt: skip
+        assert torch.equal(x, torch.ones(64)), "also between the stages"
+        assert all(item.agrees for item in record.accuracy)
+        assert {item.contestant for item in record.accuracy} == {"nbcompile", "aot_eager"}
+        if number:
+            break
+        early = next(found for found, over in shown if over)
+        assert [item.contestant for item in early.measurements] == ["eager", "nbcompile"]
+        assert all(item.median for item in (*early.measurements, *record.measurements))
+        assert {item.contestant for item in early.accuracy} == {"nbcompile"}
+        lengths = {len(item.steady) for item in record.measurements}
+        assert len(lengths) == 1, "in turns"
+    first = heard.index("compiling with aot_eager")
+    assert (
+        heard[first - 1] == "compiling with nbcompile, its caches empty"
+        and heard[:first].count("timing eager, nbcompile") == 1
+    )
+    assert not any(text.startswith("compiling") for text in heard[len(once) :]), "nothing is compiled again"
+    assert [item.cold for item in record.measurements[1:]] == [
+        kept[name].cold for name in ("nbcompile", "aot_eager")
     ]
 
 
@@ -86,7 +119,9 @@ def test_the_programs_prints_are_silent_and_progress_is_not(capsys: pytest.Captu
         return x * 2
 
     compare(program, torch.ones(3), ("eager", "aot_eager"), progress=print, **FAST)
-    assert capsys.readouterr().out.splitlines()[-2:] == ["checking against float64…", "timing…"]
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "checking against float64", "timing eager, aot_eager",
+    ]  # fmt: skip
 
 
 def test_in_place_programs_are_timed_on_restored_state() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
 import time
 
 import pytest
 import torch
 
-from nbcompile.bench.measure.timing import Step, break_even, interleaved, quiet, timed
+from nbcompile.bench.measure.timing import Step, break_even, interleaved, is_narrow, quiet, timed
 
 
 def test_contestants_take_turns_and_are_reset_before_each_sample() -> None:
@@ -48,6 +49,39 @@ def test_short_calls_are_repeated_until_a_sample_is_long_enough() -> None:
 def test_budget_bounds_the_rounds() -> None:
     samples = interleaved({"a": lambda: time.sleep(0.01)}, budget=0.05, min_rounds=1)
     assert 2 <= len(samples["a"]) <= 6
+
+
+def test_a_median_that_is_known_well_enough_is_not_sampled_further() -> None:
+    now = 0.0
+
+    def steady() -> None:
+        nonlocal now
+        now += 0.002
+
+    calls = 0
+
+    def restless() -> None:
+        nonlocal now, calls
+        calls += 1
+        now += 0.002 * (1 + calls % 2)
+
+    samples = interleaved({"steady": steady}, budget=60.0, clock=lambda: now)
+    assert 20 < len(samples["steady"]) < 60
+    samples = interleaved({"restless": restless}, budget=60.0, clock=lambda: now)
+    assert len(samples["restless"]) == 200, "as many rounds as there may be"
+    assert is_narrow([1.0] * 30) and is_narrow([1.0, 1.005, 1.01] * 12)
+    assert not is_narrow([1.0] * 5) and not is_narrow([1.0, 1.1] * 15)
+
+
+def test_samples_are_looked_at_while_they_are_taken() -> None:
+    seen: list[int] = []
+    seconds = itertools.cycle((0.01, 0.03))
+    samples = interleaved(
+        {"a": lambda: time.sleep(next(seconds))},
+        budget=1.6,
+        look=lambda so_far: seen.append(len(so_far["a"])),
+    )
+    assert 2 <= len(seen) <= 3 and seen == sorted(set(seen)) and seen[-1] < len(samples["a"])
 
 
 def test_quiet_puts_everything_back_on_an_interrupt(capsys: pytest.CaptureFixture[str]) -> None:

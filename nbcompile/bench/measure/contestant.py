@@ -1,0 +1,115 @@
+"""Who takes part in a comparison, and how far each has come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from nbcompile.backends import registry
+from nbcompile.bench.measure.timing import Step
+from nbcompile.errors import MeasureError
+from nbcompile.record.compilation import Compilation, Measurement
+from nbcompile.record.recorder import KernelStopwatch
+from nbcompile.settings import CompileSettings
+
+
+class CompiledFunction(Protocol):
+    """What :func:`nbcompile.compile` returns, as far as measuring needs it."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    @property
+    def compilation(self) -> Compilation: ...
+    @property
+    def ran_compiled(self) -> bool: ...
+    @property
+    def eager_reason(self) -> str | None: ...
+    @property
+    def stopwatches(self) -> Mapping[str, KernelStopwatch]: ...
+
+
+Compile = Callable[..., CompiledFunction]
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A compiler, written ``backend`` or ``backend:mode``; ``eager`` is the program as it stands."""
+
+    name: str
+    backend: str
+    mode: str | None = None
+    options: Mapping[str, Any] | None = None
+
+    @classmethod
+    def parse(
+        cls, text: str, mode: str | None = None, options: Mapping[str, Any] | None = None
+    ) -> Contestant:
+        """``mode`` holds where the text names none and the backend has it, ``options`` for nbcompile only
+        (they are its own)."""
+        backend, _, own_mode = text.strip().partition(":")
+        if not backend:
+            raise MeasureError(f"{text!r} names no backend.", advice="Write backend or backend:mode.")
+        known = registry.backends().get(backend)
+        chosen = own_mode or (mode if known is not None and mode in known.modes else None)
+        return cls(text.strip(), backend, chosen, options if backend == "nbcompile" else None)
+
+
+@dataclass
+class Entry:
+    """A contestant under way: its compiled function, its step, its times."""
+
+    contestant: Contestant
+    settings: CompileSettings
+    step: Step | None = None
+    compiled: CompiledFunction | None = None
+    cold: float | None = None
+    warm: float | None = None
+    first: float | None = None
+    peak_bytes: int | None = None
+    reason: str = ""
+
+    @classmethod
+    def of(cls, given: str | Contestant, shared: CompileSettings) -> Entry:
+        """``shared`` holds for all contestants, but for what each says of itself."""
+        own = Contestant.parse(given, shared.mode, shared.options) if isinstance(given, str) else given
+        return cls(own, replace(shared, backend=own.backend, mode=own.mode, options=own.options))
+
+    def measurement(self, what: str, steady: tuple[float, ...], threads: int) -> Measurement:
+        record = self.compiled.compilation if self.compiled is not None else None
+        ran = not self.reason
+        return Measurement(
+            what=what,
+            contestant=self.contestant.name,
+            mode=self.contestant.mode or "default",
+            cold=self.cold if ran else None,
+            warm=self.warm if ran else None,
+            first=self.first if ran else None,
+            steady=tuple(float(f"{seconds:.4g}") for seconds in steady) if ran else (),
+            ran_compiled=ran and self.contestant.backend != "eager",
+            reason=self.reason,
+            threads=threads,
+            graphs=len(record.of_stage("fx")) if record else 0,
+            breaks=len(record.breaks) if record else 0,
+            kernels=(len(record.kernels) or None) if record else None,
+            recompiles=len(record.recompiles) if record else 0,
+            peak_bytes=self.peak_bytes if ran else None,
+        )
+
+
+@dataclass(frozen=True)
+class Made:
+    """A contestant as it was compiled once, with what that took."""
+
+    compiled: CompiledFunction
+    cold: float | None
+    warm: float | None
+
+
+Kept = dict[str, Made]
+"""What was compiled, by the names of the contestants."""
+
+
+def note_if_eager(entry: Entry) -> None:
+    """Give a contestant that ran nothing of its own the reason."""
+    if entry.compiled is not None and not entry.reason and not entry.compiled.ran_compiled:
+        entry.reason = f"ran eager: {entry.compiled.eager_reason or 'no graph was captured'}"
