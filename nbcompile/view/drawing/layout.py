@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 
 Edge = tuple[str, str]
@@ -62,6 +63,30 @@ def layered(
     in a layer of their own above and below all boxes. All in pixels; crossings are reduced as by Sugiyama,
     Tagawa and Toda (1981).
     """
+    given = (tuple(widths.items()), tuple(edges), tuple(top), tuple(bottom), gap_x, bend_gap, max_width)
+    return _copied(_laid_out(*given))
+
+
+def _copied(laid: Layered) -> Layered:
+    """One of the caller's own."""
+    own = {
+        id(item): Item(item.name, item.width, item.layer, item.x, bend=item.bend)
+        for layer in laid.layers
+        for item in layer
+    }
+    return Layered(
+        {name: own[id(item)] for name, item in laid.items.items()},
+        [[own[id(item)] for item in layer] for layer in laid.layers],
+        {edge: [own[id(item)] for item in chain] for edge, chain in laid.chains.items()},
+    )
+
+
+@lru_cache(maxsize=256)  # a model's layers are alike
+def _laid_out(
+    given: tuple[tuple[str, float], ...], edges: tuple[Edge, ...], top: tuple[str, ...],
+    bottom: tuple[str, ...], gap_x: float, bend_gap: float, max_width: float,
+) -> Layered:  # fmt: skip
+    widths = dict(given)
     whole = {**dict.fromkeys(top), **dict.fromkeys(widths), **dict.fromkeys(bottom)}
     forward = _forward_edges(whole, edges)
     boxes = {name: Item(name, width) for name, width in widths.items()}
