@@ -68,6 +68,11 @@ def count_text(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else (many or one + 's')}"
 
 
+def share_text(share: float, of: str = " of the limit") -> str:
+    """``86% of the limit``: nothing is over a limit, so more than all of memory's is a cache's."""
+    return "faster than memory: cached" if share > 1.05 else f"{percent_text(min(1.0, share))}{of}"
+
+
 def ratio_text(ratio: float) -> str:
     """``2.3×``, ``0.8×``, ``12×``, ``1,200×``: two significant digits are what a timing supports."""
     if not math.isfinite(ratio):

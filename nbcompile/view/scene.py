@@ -25,6 +25,7 @@ from nbcompile.view.facts.facts import Call, ShareOf, Verdict
 from nbcompile.view.facts.kernel_code import KernelCode, kernel_codes
 from nbcompile.view.facts.schedules import explained
 from nbcompile.view.facts.timings import Timing, timings
+from nbcompile.view.facts.why import why
 from nbcompile.view.pending import Pending
 
 SCHEMA = "nbcompile.scene/1"
@@ -94,9 +95,10 @@ class Meaning:
 class Scene:
     """Everything derived from one record. See the module's docstring for units.
 
-    ``facts`` are the sentences of the head. ``calls`` are the kernels, library calls and fallbacks in the
-    order of the record. ``schedules`` explains each kernel's schedule by its text. ``share_of`` says what
-    shares are parts of, ``file`` which source lines are of: the cell's where it is empty.
+    ``why`` says in one sentence why a call takes its time, ``facts`` are the figures of the head. ``calls``
+    are the kernels, library calls and fallbacks in the order of the record. ``schedules`` explains each
+    kernel's schedule by its text. ``share_of`` says what shares are parts of, ``file`` which source lines
+    are of: the cell's where it is empty. ``pending`` says what is still being measured.
     """
 
     title: str
@@ -113,6 +115,7 @@ class Scene:
     roofline: SceneRoofline | None = None
     share_of: ShareOf = "bytes"
     file: str = ""
+    why: str = ""
     pending: Pending | None = None
     schema: str = SCHEMA
 
@@ -126,6 +129,7 @@ def scene(compilation: Compilation, pending: Pending | None = None) -> Scene:
         title=_title(compilation),
         verdict=facts.verdict,
         subtitle=facts.subtitle,
+        why=why(compilation, facts).text,
         facts=facts.lines,
         strip=strip(compilation),
         lines=_lines(compilation, facts.calls, links),

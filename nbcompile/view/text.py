@@ -15,6 +15,7 @@ from nbcompile.view.facts.kernels import launch_facts
 from nbcompile.view.facts.parts import selected
 from nbcompile.view.facts.search import searches
 from nbcompile.view.facts.timings import timing_table, timings
+from nbcompile.view.facts.why import why
 from nbcompile.view.pending import Pending
 from nbcompile.view.reports.report import table_text
 
@@ -34,6 +35,7 @@ def to_text(compilation: Compilation, show: Sequence[str] = (), pending: Pending
     facts = fact.facts(compilation, links, pending)
     out = [facts.verdict.text, *([facts.verdict.detail] if facts.verdict.detail else [])]
     out += [f"  {pending.text}…"] if pending is not None else []
+    out += wrap(f"{told}.", COLUMNS, 2) if (told := why(compilation, facts).text) else []
     out += _flow([facts.subtitle], "  ")
     out += _flow(facts.lines, "  ")
     steps = [f"{step.name} {step.note}".strip() for step in strip(compilation)]

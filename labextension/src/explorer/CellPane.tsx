@@ -42,13 +42,17 @@ export function CellPane({ state }: { state: State }) {
               <code class="nbc-source" {...(line ? pointing(state, { ids: [], line: number }) : {})} aria-label={line && label(number, line, of)}>
                 {code.length ? code : '\u00a0'}
               </code>
-              {line && line.share > 0 && (
-                <span class="nbc-share" title={`${percent(line.share)} of ${of}`}>
-                  <i style={{ width: `${(100 * line.share) / heaviest}%` }} />
+              {line && (
+                <span class="nbc-served">
+                  {line.share > 0 && (
+                    <span class="nbc-share" title={`${percent(line.share)} of ${of}`}>
+                      <i style={{ width: `${(100 * line.share) / heaviest}%` }} />
+                    </span>
+                  )}
+                  <Chips state={state} line={line} open={unfolded} toggle={() => toggle(number)} />
+                  <Quietly line={line} />
                 </span>
               )}
-              {line && <Chips state={state} line={line} open={unfolded} toggle={() => toggle(number)} />}
-              {line && <Quietly line={line} />}
             </div>
             {line && <Eagerly line={line} />}
             {line && unfolded && <Unfolded state={state} line={line} />}

@@ -17,6 +17,7 @@ export function Head({ state }: { state: State }) {
         {scene && <Verdict verdict={scene.verdict} />}
       </div>
       {scene?.pending && <Waiting state={state} pending={scene.pending} />}
+      {scene?.why && <p class="nbc-because"><Fact text={`${scene.why}.`} /></p>}
       {scene && <p class="nbc-facts">{scene.facts.map((fact) => <><Fact text={fact} /> </>)}</p>}
       {lacking && (
         <p class="nbc-note" role="note">Less is shown of this record: {lacking}. Run the cell again for the rest.</p>

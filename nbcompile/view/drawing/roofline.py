@@ -14,7 +14,7 @@ from typing import Literal
 
 from nbcompile.record.compilation import Ceilings, Compilation
 from nbcompile.record.roofline import LAUNCH_SECONDS, RooflinePoint, main_ceilings, points
-from nbcompile.units import bytes_text, clip, count_text, percent_text, seconds_text, significant
+from nbcompile.units import bytes_text, clip, count_text, seconds_text, share_text, significant
 from nbcompile.view.drawing.svg import CHARACTER, Picture, Tone, document, px, text_at
 from nbcompile.view.facts.facts import chip_text, short_id
 from nbcompile.view.reports.report import Section
@@ -63,7 +63,7 @@ class Roofline:
         if timed and len(timed) == len(self.points):
             spent = sum(seconds for _, seconds in timed)
             return f"{words}; all together at least {seconds_text(limit)}, measured {seconds_text(spent)}: " \
-                   f"{percent_text(limit / spent)} of the limit"  # fmt: skip
+                   f"{share_text(limit / spent)}"  # fmt: skip
         words += f"; all together at least {seconds_text(limit)}"
         predicted = sum(point.predicted for point in self.points)
         return f"{words}, predicted {seconds_text(predicted)}" if predicted > limit else words
@@ -117,7 +117,7 @@ def table(roof: Roofline, most: int, name_width: int = 40) -> Section:
             seconds_text(point.limit_seconds),
             seconds_text(point.predicted if point.predicted != point.limit_seconds else None),
             seconds_text(point.seconds),
-            percent_text(point.share) if point.share is not None else "–",
+            share_text(point.share, "") if point.share is not None else "–",
         )
         for point, label in roof.longest_first
     ]

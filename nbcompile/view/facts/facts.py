@@ -335,17 +335,28 @@ def chip_text(name: str) -> str:
     return f"{part} ({name})" if part else clip(name, 40)
 
 
-def _compare(ours: Measurement, eager: Measurement, ratio: float) -> Verdict:
+def difference(ours: Measurement, eager: Measurement) -> Literal["faster", "slower", "same", "unclear"]:
+    """What may be said of two contestants: nothing clear where their quartiles overlap."""
+    mine, theirs = ours.median or 0.0, eager.median or 0.0
+    if theirs * 0.97 < mine < theirs / 0.97:
+        return "same"
     ours_low, ours_high = ours.quantile(0.25) or 0.0, ours.quantile(0.75) or math.inf
     eager_low, eager_high = eager.quantile(0.25) or 0.0, eager.quantile(0.75) or math.inf
-    detail = f"{ours.what}: {seconds_text(ours.median)} a call, eager {seconds_text(eager.median)}"
-    if 0.97 < ratio < 1.03:
-        return Verdict(f"as fast as eager ({ratio:.2f}×)", "even", detail)
     if ours_low <= eager_high and eager_low <= ours_high:
+        return "unclear"
+    return "faster" if mine < theirs else "slower"
+
+
+def _compare(ours: Measurement, eager: Measurement, ratio: float) -> Verdict:
+    detail = f"{ours.what}: {seconds_text(ours.median)} a call, eager {seconds_text(eager.median)}"
+    found = difference(ours, eager)
+    if found == "same":
+        return Verdict(f"as fast as eager ({ratio:.2f}×)", "even", detail)
+    if found == "unclear":
         return Verdict(
             f"no clear difference from eager ({ratio:.2f}×, but the spreads overlap)", "even", detail
         )
-    if ratio > 1:
+    if found == "faster":
         text = ratio_text(ratio) if ratio >= 1.15 else f"{ratio:.2f}×"
         return Verdict(f"{text} faster than eager", "good", detail)
     text = ratio_text(ratio) if ratio < 0.85 else f"{ratio:.2f}×"
@@ -357,9 +368,12 @@ def _is_ours(compilation: Compilation, name: str) -> bool:
 
 
 def break_even(cost: float | None, ours: Measurement | None, eager: Measurement | None) -> int | None:
-    """Calls until a compile of ``cost`` seconds has paid for itself; None if never or unknown."""
+    """Calls until a compile of ``cost`` seconds has paid for itself; None if never, or if it is not clear
+    that anything is gained by it."""
     mine, theirs = (ours.median if ours else None), (eager.median if eager else None)
     if cost is None or mine is None or theirs is None or not ours or not ours.counts or theirs <= mine:
+        return None
+    if eager is None or difference(ours, eager) != "faster":
         return None
     calls = cost / (theirs - mine)
     return max(1, math.ceil(calls)) if math.isfinite(calls) else None
@@ -407,7 +421,7 @@ def _time_lines(compilation: Compilation) -> list[str]:
         if calls is not None:
             text += f" · pays off after {count_text(calls, 'call')}"
         elif ours and eager and ours.median and eager.median and ours.counts:
-            text += " · never pays off"
+            text += " · never pays off" if difference(ours, eager) == "slower" else ""
         out.append(text)
     if line := error_line(compilation):
         out.append(line)

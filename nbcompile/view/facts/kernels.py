@@ -7,7 +7,7 @@ from typing import Any
 
 from nbcompile.record.compilation import Compilation, Kernel, Launched
 from nbcompile.record.roofline import RooflinePoint
-from nbcompile.units import bytes_text, clip, count_text, percent_text, seconds_text
+from nbcompile.units import bytes_text, clip, count_text, seconds_text, share_text
 from nbcompile.view.facts.assembly import TITLES, listing, source_lines
 from nbcompile.view.html.highlight import highlight_lines
 from nbcompile.view.html.rows import Caps, NumberedText, clip_line, lines_label, take
@@ -47,7 +47,7 @@ def time_facts(point: RooflinePoint | None) -> str:
     if point is None:
         return ""
     if point.seconds is not None and point.share is not None:
-        return f"measured {seconds_text(point.seconds)}, {percent_text(point.share)} of the limit"
+        return f"measured {seconds_text(point.seconds)}, {share_text(point.share)}"
     if point.predicted == point.limit_seconds:
         return f"at least {seconds_text(point.limit_seconds)}"
     return f"predicted {seconds_text(point.predicted)}"

@@ -34,6 +34,7 @@ from nbcompile.view.facts.schedules import explained
 from nbcompile.view.facts.search import searches
 from nbcompile.view.facts.timings import TimingRow, note, timing_table, timings
 from nbcompile.view.facts.titles import STAGE_TITLE, graph_title
+from nbcompile.view.facts.why import why
 from nbcompile.view.html.highlight import highlight_lines
 from nbcompile.view.html.rows import Caps, Excerpt, NumberedText, clip_line, lines_label, take
 from nbcompile.view.html.styles import Styler
@@ -53,6 +54,7 @@ class Model:
         self.file = fact.main_file(compilation)
         self.line_word = "cell line" if compilation.cell else f"{clip(self.file.rsplit('/', 1)[-1], 30)} line"
         self.facts = fact.facts(compilation, self.links, pending)
+        self.why = why(compilation, self.facts).text
         self.strip = strip(compilation)
         self.kernels_by_id = {kernel.id: kernel for kernel in compilation.kernels}
         self._roof: Roofline | None = roofline(compilation)

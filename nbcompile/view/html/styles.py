@@ -57,6 +57,7 @@ RULES: dict[str, str] = {
     "even": "color: $library",
     "bad": "color: $break",
     "none": "color: inherit",
+    "because": "font-size: 13px; margin: 2px 0",
     "meta": "color: $dim; font-size: 12px",
     "facts": "font-size: 12px; margin-top: 4px",
     "fact": "display: inline-block; margin-right: 18px; white-space: nowrap",

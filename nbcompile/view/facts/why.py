@@ -1,0 +1,138 @@
+"""One sentence on why a call takes the time that it takes: from what was measured of its parts.
+
+The first of these that holds is said, so that nothing small hides what matters: times that cannot be
+trusted, Python between graphs, compiles that are repeated, library calls, the call itself (guards and
+launches), and at last the heaviest kernel against what bounds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from nbcompile.record.compilation import Compilation, Measurement
+from nbcompile.record.roofline import RooflinePoint, main_ceilings, points
+from nbcompile.units import bytes_text, clip, count_text, percent_text, seconds_text
+from nbcompile.view.facts.cell_lines import break_line
+from nbcompile.view.facts.facts import Call, Facts, own_measurement
+
+Cause = Literal[
+    "busy", "breaks", "recompiles", "library", "overhead", "cache", "memory", "compute", "kernel", ""
+]
+SPREAD = 0.6
+"""Of a median, between the 10th and the 90th percentile, beyond which nothing is read off it."""
+FEW = 8  # samples
+LARGE = 0.4
+"""Part of a call's time that is worth a sentence."""
+NEAR = 0.6
+"""Of a limit, from which on it is what bounds a kernel."""
+CACHED = 1.1
+"""Times the memory's rate: faster than that is a cache, and no error of measuring."""
+
+
+@dataclass(frozen=True)
+class Why:
+    """A cause, and the sentence that says so; both are empty where nothing was measured that tells."""
+
+    cause: Cause = ""
+    text: str = ""
+
+
+def why(compilation: Compilation, facts: Facts) -> Why:
+    """Why a call of what was compiled takes the time that it does."""
+    ours, eager = own_measurement(compilation)
+    if ours is None or not ours.counts or not ours.median:
+        return Why()
+    spent = ours.median
+    for each in (ours, eager):
+        if each is not None and _spread(each) > SPREAD:
+            return Why("busy", _busy(each))
+    known = [call for call in facts.calls if call.seconds is not None]
+    inside = sum(call.seconds or 0.0 for call in known)
+    rest = max(0.0, spent - inside) if known and len(known) == len(facts.calls) else None
+    if compilation.breaks and (rest is None or rest > LARGE * spent):
+        return Why("breaks", _breaks(compilation, rest, spent))
+    if compilation.recompiles:
+        count = count_text(len(compilation.recompiles), "time")
+        reason = clip(compilation.recompiles[0].reason, 90)
+        return Why("recompiles", f"It was compiled again {count}: {reason}")
+    if rest is None:
+        return Why()
+    library = [call for call in known if call.fate != "fused"]
+    others = sum(call.seconds or 0.0 for call in library)
+    if others > LARGE * spent and others >= rest and others >= inside - others:
+        return Why("library", _library(library, others, spent))
+    if rest > LARGE * spent:
+        return Why("overhead", _overhead(known, rest, spent))
+    return _heaviest(compilation, known, spent, facts)
+
+
+def _spread(measurement: Measurement) -> float:
+    low, middle, high = (measurement.quantile(q) for q in (0.1, 0.5, 0.9))
+    if len(measurement.steady) < FEW or low is None or not middle or high is None:
+        return 0.0
+    return (high - low) / middle
+
+
+def _busy(measurement: Measurement) -> str:
+    low, high = measurement.quantile(0.1), measurement.quantile(0.9)
+    return (
+        f"The machine is busy: one call of {measurement.contestant} took {seconds_text(low)} to "
+        f"{seconds_text(high)}. Do not trust these times"
+    )
+
+
+def _breaks(compilation: Compilation, rest: float | None, spent: float) -> str:
+    count = count_text(len(compilation.breaks), "graph break")
+    first = compilation.breaks[0]
+    where = break_line(first.spans)
+    told = f"{count} ({f'{where}: ' if where else ''}{clip(first.reason, 70)})"
+    if rest is None:
+        return f"{told}: Python runs between the graphs, and nothing is fused across"
+    return f"{told}: {seconds_text(rest)} of {seconds_text(spent)} a call are Python between the graphs"
+
+
+def _library(library: Sequence[Call], others: float, spent: float) -> str:
+    names = list(dict.fromkeys(call.name for call in sorted(library, key=lambda call: -(call.seconds or 0))))
+    shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    count = count_text(len(library), "library call")
+    share = percent_text(min(1.0, others / spent))
+    return f"{share} of the time is {count} ({shown}); fusion touches the rest"
+
+
+def _overhead(known: Sequence[Call], rest: float, spent: float) -> str:
+    count = count_text(len(known), "kernel or call", "kernels and calls")
+    return (
+        f"{seconds_text(rest)} of {seconds_text(spent)} go to guards, Python and launching {count}: "
+        "the tensors are too small for kernels to matter"
+    )
+
+
+def _heaviest(compilation: Compilation, known: Sequence[Call], spent: float, facts: Facts) -> Why:
+    call = max(known, key=lambda call: call.seconds or 0.0)
+    share = percent_text(min(1.0, (call.seconds or 0.0) / spent))
+    point = _point_of(compilation, call.id)
+    head = f"{call.label} takes {share} of the time"
+    fusion = ""
+    if facts.unfused > 1.5 * facts.moved > 0:
+        fusion = f"; without fusion {bytes_text(facts.unfused)} would be moved, not {bytes_text(facts.moved)}"
+    if point is None or point.share is None:
+        return Why("kernel", head + fusion)
+    if point.bound == "memory" and point.share > CACHED:
+        return Why(
+            "cache", f"{head}; its {bytes_text(point.bytes)} come from a cache, not from memory{fusion}"
+        )
+    if point.share >= NEAR:
+        limit = "memory" if point.bound == "memory" else "arithmetic"
+        near = percent_text(min(1.0, point.share))
+        kind: Cause = "memory" if point.bound == "memory" else "compute"
+        what = f" for its {bytes_text(point.bytes)}" if point.bound == "memory" else ""
+        return Why(kind, f"{head}, at {near} of what {limit} allows{what}{fusion}")
+    return Why("kernel", f"{head}, at {percent_text(point.share)} of what bounds it ({point.bound}){fusion}")
+
+
+def _point_of(compilation: Compilation, kernel: str) -> RooflinePoint | None:
+    ceilings = main_ceilings(compilation)
+    found = points(compilation, ceilings) if ceilings is not None else ()
+    return next((point for point in found if point.kernel == kernel), None)
