@@ -20,15 +20,17 @@ from nbcompile.view.facts.facts import Call, Facts, own_measurement
 Cause = Literal[
     "busy", "breaks", "recompiles", "library", "overhead", "cache", "memory", "compute", "kernel", ""
 ]
-SPREAD = 0.6
-"""Of a median, between the 10th and the 90th percentile, beyond which nothing is read off it."""
+SPREAD = 0.5
+"""Of a median, between the quartiles, beyond which nothing is read off it."""
 FEW = 8  # samples
 LARGE = 0.4
 """Part of a call's time that is worth a sentence."""
 NEAR = 0.6
 """Of a limit, from which on it is what bounds a kernel."""
 CACHED = 1.1
-"""Times the memory's rate: faster than that is a cache, and no error of measuring."""
+"""Times the memory's rate: faster than that is a cache, and no error of measuring..."""
+LARGEST_CACHE = 1 << 28
+"""...where one is that large, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -69,17 +71,17 @@ def why(compilation: Compilation, facts: Facts) -> Why:
 
 
 def _spread(measurement: Measurement) -> float:
-    low, middle, high = (measurement.quantile(q) for q in (0.1, 0.5, 0.9))
+    low, middle, high = (measurement.quantile(q) for q in (0.25, 0.5, 0.75))
     if len(measurement.steady) < FEW or low is None or not middle or high is None:
         return 0.0
     return (high - low) / middle
 
 
 def _busy(measurement: Measurement) -> str:
-    low, high = measurement.quantile(0.1), measurement.quantile(0.9)
+    low, high = measurement.quantile(0.25), measurement.quantile(0.75)
     return (
-        f"The machine is busy: one call of {measurement.contestant} took {seconds_text(low)} to "
-        f"{seconds_text(high)}. Do not trust these times"
+        f"The machine is busy: half of the calls of {measurement.contestant} took less than "
+        f"{seconds_text(low)} or more than {seconds_text(high)}. Do not trust these times"
     )
 
 
@@ -119,7 +121,7 @@ def _heaviest(compilation: Compilation, known: Sequence[Call], spent: float, fac
         fusion = f"; without fusion {bytes_text(facts.unfused)} would be moved, not {bytes_text(facts.moved)}"
     if point is None or point.share is None:
         return Why("kernel", head + fusion)
-    if point.bound == "memory" and point.share > CACHED:
+    if point.bound == "memory" and point.share > CACHED and point.bytes <= LARGEST_CACHE:
         return Why(
             "cache", f"{head}; its {bytes_text(point.bytes)} come from a cache, not from memory{fusion}"
         )

@@ -1,0 +1,95 @@
+"""A record is on screen as soon as its cell has run, and grows while it is measured."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from nbcompile.bench.measure import compare
+from nbcompile.notebook import display, magics, progress
+from nbcompile.record.compilation import Compilation
+from nbcompile.view import MIME
+from tests.notebook.conftest import Notebook
+
+CELL = "y = torch.softmax(x, -1)\nz = y.sum()"
+
+
+@pytest.fixture
+def shown(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
+    """What is put in the place of the record, one after the other; progress lines are left out."""
+    found: list[dict[str, Any]] = []
+
+    def put(bundle: dict[str, Any], **_: Any) -> None:
+        if MIME in bundle:
+            found.append(bundle)
+
+    monkeypatch.setattr(magics, "show", display.show)
+    monkeypatch.setattr(notebook.shell, "kernel", types.SimpleNamespace(), raising=False)
+    monkeypatch.setattr(progress, "_display", put)
+    monkeypatch.setattr(progress, "_update", put)
+    notebook.fresh("x = torch.randn(64, 64)")
+    notebook.run("%config NbCompile.bench_seconds = 0.3")
+    yield found
+
+
+def names(bundle: dict[str, Any]) -> list[str]:
+    return [item.contestant for item in Compilation.from_dict(bundle[MIME]).measurements if item.median]
+
+
+def test_it_is_there_at_once_then_with_our_times_then_with_all(
+    notebook: Notebook, shown: list[dict[str, Any]]
+) -> None:
+    notebook.run(f"%%compile --compare eager,nbcompile,aot_eager\n{CELL}")
+    first, *_, last = shown
+    assert names(first) == [] and "about to be timed…" in first["text/plain"]
+    assert "not timed" not in first["text/plain"] and "…" not in last["text/plain"].splitlines()[1]
+    assert names(last) == ["eager", "nbcompile", "aot_eager"]
+    assert ["eager", "nbcompile"] in [names(each) for each in shown], "before others have compiled"
+    assert len({each[MIME]["id"] for each in shown}) == 1, "one record, so that what is chosen in it stays"
+
+
+def test_the_same_cell_again_compiles_nothing_for_its_peers(
+    notebook: Notebook, shown: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = f"%%compile --compare eager,nbcompile,aot_eager\n{CELL}"
+    notebook.run(line)
+    del shown[:]
+    made: list[str] = []
+    compiled = compare._Comparison._compiled_step
+
+    def counted(self: Any, entry: Any) -> Any:
+        made.append(entry.contestant.name)
+        return compiled(self, entry)
+
+    monkeypatch.setattr(compare._Comparison, "_compiled_step", counted)
+    notebook.run(line)
+    assert made == [] and names(shown[-1]) == ["eager", "nbcompile", "aot_eager"]
+    times = Compilation.from_dict(shown[-1][MIME]).measurements
+    assert all(item.cold for item in times[1:]), "the times of its first compile are kept"
+    notebook.run(line.replace("z = y.sum()", "z = y.mean()"))
+    assert set(made) == {"nbcompile", "aot_eager"}, "another cell"
+    del made[:]
+    notebook.run("x = torch.randn(8, 8)")
+    notebook.run(line)
+    assert set(made) == {"nbcompile", "aot_eager"}, "other shapes"
+
+
+def test_what_was_timed_before_an_interrupt_stays(
+    notebook: Notebook, shown: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enter = compare._Comparison._enter
+
+    def interrupted(self: Any, entry: Any, slow: bool) -> None:
+        if entry.contestant.name == "aot_eager":
+            raise KeyboardInterrupt
+        enter(self, entry, slow)
+
+    monkeypatch.setattr(compare._Comparison, "_enter", interrupted)
+    outcome = notebook.run(f"%%compile --compare eager,nbcompile,aot_eager\n{CELL}")
+    assert "interrupted while measuring" in outcome.stdout
+    assert names(shown[-1]) == ["eager", "nbcompile"]
+    assert "Timing was stopped" in shown[-1]["text/plain"]
+    assert not outcome.error

@@ -1,0 +1,113 @@
+"""The sentence that says why a call takes its time, for records whose cause is known."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from nbcompile.record.compilation import (
+    Ceilings,
+    Compilation,
+    Graph,
+    GraphBreak,
+    Kernel,
+    Measurement,
+    Node,
+    Recompile,
+    Span,
+)
+from nbcompile.record.provenance import Links
+from nbcompile.view import mime_bundle, to_text, whole
+from nbcompile.view.facts.facts import facts
+from nbcompile.view.facts.why import why
+from nbcompile.view.pending import Pending
+
+MB = 1_000_000
+
+
+def record(
+    kernel: float, library: float, call: float, *, moved: int = 8 * MB, spread: float = 0.02, **more: Any
+) -> Compilation:
+    """One kernel and one library call of these seconds, in a call of so many; memory gives 10 GB/s."""
+    steady = tuple(call * (1 + spread * (n % 11 - 5) / 5) for n in range(22))
+    nodes = (
+        Node("g0.fw.k0", "k0", "k0", "kernel", bytes=moved // 2, seconds=kernel),
+        Node("g0.fw.c0", "mm", "aten.mm", "library", bytes=moved // 2, seconds=library),
+    )
+    made = Kernel(
+        "g0.fw.k0", "add_relu", "g0.fw.fused", (), "pointwise", {"c": "void k0(void) {}"},
+        bytes_read=moved // 2, bytes_written=moved // 2, seconds=kernel,
+    )  # fmt: skip
+    return Compilation(
+        id="r", backend="nbcompile", graphs=(Graph("g0.fw.fused", "fused", "fused", nodes),), kernels=(made,),
+        measurements=(
+            Measurement("cell", "eager", steady=tuple(2 * each for each in steady), ran_compiled=False),
+            Measurement("cell", "nbcompile", steady=steady),
+        ),
+        ceilings=(Ceilings("cpu", 1e10, 1e11, 1e11, "measured"),), **more,
+    )  # fmt: skip
+
+
+BREAK = GraphBreak("print() writes to the screen", kind="data-dependent", spans=(Span(4),))
+CASES: dict[str, tuple[Compilation, str, str]] = {
+    "library": (record(1e-3, 2e-3, 3.1e-3), "library", "65% of the time is 1 library call (mm)"),
+    "overhead": (record(1e-6, 2e-6, 20e-6), "overhead", "17 µs of 20 µs go to guards"),
+    "breaks": (
+        record(1e-4, 1e-4, 1e-3, breaks=(BREAK,)), "breaks",
+        "1 graph break (cell line 4: print() writes to the screen): 800 µs of 1 ms a call are Python",
+    ),
+    "breaks that cost nothing": (record(1e-3, 1e-6, 1.01e-3, breaks=(BREAK,)), "memory", "k0 takes 99%"),
+    "recompiles": (
+        record(1e-3, 1e-3, 3e-3, recompiles=(Recompile("x.shape[0] == 3"),)), "recompiles",
+        "compiled again 1 time: x.shape[0] == 3",
+    ),
+    "memory": (record(1e-3, 1e-6, 1.1e-3), "memory", "at 80% of what memory allows for its 8 MB"),
+    "cache": (record(1e-4, 1e-6, 1.1e-4), "cache", "its 8 MB come from a cache"),
+    "too large for a cache": (record(0.05, 1e-6, 0.051, moved=1000 * MB), "memory", "at 100% of what memory"),
+    "kernel": (record(1e-2, 1e-6, 1.1e-2), "kernel", "at 8% of what bounds it (memory)"),
+    "busy": (record(1e-3, 2e-3, 3e-3, spread=0.9), "busy", "The machine is busy"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_cause_is_named(name: str) -> None:
+    compilation, cause, text = CASES[name]
+    found = why(compilation, facts(compilation, Links(compilation)))
+    assert (found.cause, text in found.text) == (cause, True), found.text
+    assert whole(compilation)["view"]["why"] == found.text
+    bundle = mime_bundle(compilation)
+    assert found.text.split(" (")[0][:40] in to_text(compilation).replace("\n", " ")
+    assert found.cause == "busy" or "because" not in bundle["text/html"]  # styles are inline
+
+
+def test_nothing_is_said_of_what_was_not_measured() -> None:
+    compilation = dataclasses.replace(record(1e-3, 1e-3, 2e-3), measurements=())
+    assert why(compilation, facts(compilation, Links(compilation))).cause == ""
+    eagerly = Measurement("cell", "nbcompile", ran_compiled=False, reason="no graph")
+    compilation = dataclasses.replace(compilation, measurements=(eagerly,))
+    assert why(compilation, facts(compilation, Links(compilation))).cause == ""
+
+
+def test_what_is_pending_is_said_in_every_form_and_nothing_is_called_untimed() -> None:
+    compilation = dataclasses.replace(record(1e-3, 1e-3, 2e-3), measurements=(), compile_seconds=0.25)
+    done, pending = mime_bundle(compilation), mime_bundle(compilation, (), Pending("timing eager", 12.5))
+    assert "not timed" in done["text/plain"] and "not timed" in done["text/html"]
+    for form in ("text/plain", "text/html"):
+        assert "timing eager…" in pending[form] and "not timed" not in pending[form]
+    assert whole(compilation, Pending("timing eager", 12.5))["view"]["pending"] == {
+        "text": "timing eager", "since": 12.5,
+    }  # fmt: skip
+    assert "pending" not in whole(compilation)["view"]
+
+
+def test_no_gain_is_counted_where_none_is_clear() -> None:
+    unclear = record(1e-3, 1e-3, 2e-3, spread=0.9)
+    near = tuple(1.2 * each for each in unclear.measurements[1].steady)
+    eager = dataclasses.replace(unclear.measurements[0], steady=near)
+    unclear = dataclasses.replace(unclear, measurements=(eager, unclear.measurements[1]), compile_seconds=1.0)
+    said = facts(unclear, Links(unclear))
+    assert "no clear difference" in said.verdict.text and not any("pays off" in line for line in said.lines)
+    clear = dataclasses.replace(record(1e-3, 1e-3, 2e-3), compile_seconds=1.0)
+    assert any("pays off after 500 calls" in line for line in facts(clear, Links(clear)).lines)
