@@ -132,3 +132,28 @@ def test_the_widget_plays_too(application: str, page: Page, request: pytest.Fixt
     place.get_by_role("tab", name="Timing").click()
     # The chart library comes from the kernel, when the first chart is shown.
     expect(place.locator(".js-plotly-plot").first).to_be_visible(timeout=SECONDS)
+
+
+def test_the_explorer_is_there_while_its_cell_is_timed_and_timing_can_be_stopped(
+    lab: Server, page: Page
+) -> None:
+    """What is chosen in it meanwhile stays chosen when the times come."""
+    endless = "import nbcompile.bench.measure.timing as timing\ntiming._MAX_ROUNDS = 10**9"
+    setup = f"{SETUP}\n%config NbCompile.bench_seconds = 60\n{endless}\ntiming._NARROW = 0"
+    path = lab.write(
+        "timed.ipynb", setup, "%%compile --compare eager,nbcompile\ny = torch.softmax(x, -1) * 2"
+    )
+    lab.open(page, path.name)
+    lab.run_all(page)
+    place = page.locator(".jp-Notebook .jp-CodeCell").nth(1).locator(".nbc")
+    waiting = place.locator(".nbc-waiting")
+    expect(waiting).to_contain_text(re.compile(r"(timed|compiling|checking|timing).* \d+ s"), timeout=SECONDS)
+    place.get_by_role("tab", name="Timing").click()
+    expect(waiting).to_contain_text("timing eager, nbcompile", timeout=SECONDS)
+    expect(place.locator(".nbc-verdict")).to_contain_text(re.compile("eager"), timeout=SECONDS)
+    expect(place.get_by_role("tab", name="Timing")).to_have_attribute("aria-selected", "true")
+    waiting.get_by_role("button", name="Stop timing").click()
+    expect(waiting).to_have_count(0, timeout=SECONDS)
+    expect(place.locator(".nbc-note").first).to_contain_text("Timing was stopped")
+    expect(place.locator(".nbc-verdict")).to_contain_text(re.compile("eager"))
+    lab.idle(page)
