@@ -16,7 +16,7 @@ from nbcompile.bench.export.fresh import Inputs, Package, Run, loader, run_fresh
 from nbcompile.bench.export.program import DynamicDim, ExportedFunction
 from nbcompile.bench.export.report import Check, ExportReport, contestant_of
 from nbcompile.bench.measure.accuracy import check
-from nbcompile.bench.measure.compare import Measuring, arguments_of, compare_with
+from nbcompile.bench.measure.compare import Audience, Measuring, arguments_of, compare_with
 from nbcompile.bench.measure.contestant import CompiledFunction
 from nbcompile.bench.measure.state import Snapshot
 from nbcompile.bench.measure.timing import Step, quiet, timed
@@ -125,7 +125,7 @@ def _beside(
     called = fn if not (args and named) else lambda *args: fn(*args, **named)
     make = _or_loaded(called, file, lambda: loader(package)(str(target)), named if args else {})
     return compare_with(
-        called, args or named, contestants, CompileSettings(), how, compile=make, progress=progress
+        called, args or named, contestants, CompileSettings(), how, compile=make, audience=Audience(progress)
     )
 
 

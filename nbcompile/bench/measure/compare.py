@@ -22,7 +22,7 @@ from nbcompile.bench.measure.contestant import (
     Compile,
     CompiledFunction,
     Contestant,
-    Entry,
+    Entrant,
     Kept,
     Made,
     note_if_eager,
@@ -38,6 +38,18 @@ from nbcompile.settings import CompileSettings, keywords_of, made_of
 Progress = Callable[[str], None]
 Grown = Callable[[Callable[[], Compilation], bool], object]
 """Given what makes the record of all that is measured so far, and whether a stage of measuring is over."""
+
+
+@dataclass(frozen=True)
+class Audience:
+    """Who is told how a comparison goes on: ``progress`` what is being done, ``grown`` whenever there is more
+    to show. ``kept`` is what an earlier comparison of the same program compiled; it is filled by this one."""
+
+    progress: Progress | None = None
+    grown: Grown | None = None
+    kept: Kept = field(default_factory=dict)
+
+
 DEFAULT_CONTESTANTS = ("eager", "nbcompile", "inductor")
 
 
@@ -89,7 +101,9 @@ def compare(
     run would use up what cannot be put back (a generator, an open file).
     """
     asked, how = made_of(settings, CompileSettings, Measuring, without=("backend",))
-    return compare_with(fn, inputs, contestants, asked, how, roots=roots, compile=compile, progress=progress)
+    return compare_with(
+        fn, inputs, contestants, asked, how, roots=roots, compile=compile, audience=Audience(progress)
+    )
 
 
 def compare_with(
@@ -101,14 +115,11 @@ def compare_with(
     *,
     roots: Mapping[str, Any] | None = None,
     compile: Compile | None = None,
-    progress: Progress | None = None,
-    grown: Grown | None = None,
-    kept: Kept | None = None,
+    audience: Audience | None = None,
 ) -> Compilation:
     """:func:`compare`, with what it asks of a compile and of measuring as values. The backend is that of each
-    contestant, and so are mode and options, where it names its own. ``grown`` is called whenever there is
-    more to show. ``kept`` is what an earlier comparison of the same program compiled; it is filled by this
-    one."""
+    contestant, and so are mode and options, where it names its own. ``audience``
+    is told how it goes on."""
     args, kwargs = arguments_of(inputs)
     snapshot = Snapshot({"fn": fn, "inputs": inputs, **(roots or {})})
     if snapshot.unrestorable:
@@ -118,9 +129,11 @@ def compare_with(
         )
     leaves = tuple(t for t in snapshot.tensors.values() if t.is_leaf and t.requires_grad)
     eager = Step(fn, args, kwargs, train=how.train, leaves=leaves)
-    entries = [Entry.of(given, settings) for given in contestants]
+    entries = [Entrant.of(given, settings) for given in contestants]
     if len({entry.contestant.name for entry in entries}) < len(entries):
         raise MeasureError("a contestant is named twice.")
+    audience = audience or Audience()
+    grown = audience.grown
     label = how.what or ("forward+backward" if how.train else "forward")
 
     def record(taken: _Taken, notes: tuple[str, ...] = ()) -> Compilation:
@@ -131,9 +144,9 @@ def compare_with(
         return with_call_times(_record(done, measurements, taken.accuracy, notes, used), taken.calls)
 
     comparison = _Comparison(
-        eager, entries, snapshot, how, compile or default_compile(), _aloud(progress),
+        eager, entries, snapshot, how, compile or default_compile(), _aloud(audience.progress),
         _aloud(None if grown is None else lambda shown: grown(partial(record, shown[0]), shown[1])),
-        {} if kept is None else kept, watched=grown is not None,
+        audience.kept, watched=grown is not None,
     )  # fmt: skip
     try:
         with quiet(how.threads, silent=True) as used:
@@ -170,7 +183,7 @@ class _Comparison:
     times as long to compile. Then all are timed in turns."""
 
     eager: Step
-    entries: list[Entry]
+    entries: list[Entrant]
     snapshot: Snapshot
     how: Measuring
     make: Compile
@@ -213,7 +226,7 @@ class _Comparison:
                 self.kept[entry.contestant.name] = Made(entry.compiled, entry.cold, entry.warm)
         return taken
 
-    def _cool(self, entries: Sequence[Entry], taken: _Taken, slow: bool) -> None:
+    def _cool(self, entries: Sequence[Entrant], taken: _Taken, slow: bool) -> None:
         """The compiles with empty caches that were put off until there are times to look at."""
         for entry in entries:
             if not self._is_soon(entry) or entry.cold is not None or entry.reason:
@@ -233,12 +246,12 @@ class _Comparison:
             finally:
                 self.snapshot.restore()
 
-    def _is_soon(self, entry: Entry) -> bool:
+    def _is_soon(self, entry: Entrant) -> bool:
         """Whether somebody waits for its times, who sees how long it compiles only after them."""
         cold = self.how.cold and self.how.timing
         return self.watched and cold and entry.contestant.backend in _QUICK and entry.step is not self.eager
 
-    def _enter(self, entry: Entry, slow: bool) -> None:
+    def _enter(self, entry: Entrant, slow: bool) -> None:
         if entry.contestant.backend != "eager" and entry.contestant.name not in self.kept:
             self.tell(f"compiling with {entry.contestant.name}")
         before = self._held_before(entry.contestant.backend) if self.how.memory else None
@@ -248,7 +261,7 @@ class _Comparison:
             entry.peak_bytes = max(0, most - before) if most is not None else None
             self.snapshot.restore()
 
-    def _prepare(self, entry: Entry, slow: bool) -> None:
+    def _prepare(self, entry: Entrant, slow: bool) -> None:
         """Compile one contestant: with empty caches, again with full ones, then its first plain call."""
         if entry.contestant.backend == "eager":
             entry.step = self.eager
@@ -286,11 +299,11 @@ class _Comparison:
             self.snapshot.restore()
         note_if_eager(entry)
 
-    def _compiled_step(self, entry: Entry) -> tuple[CompiledFunction, Step]:
+    def _compiled_step(self, entry: Entrant) -> tuple[CompiledFunction, Step]:
         compiled = self.make(self.eager.fn, **entry.settings.keywords)
         return compiled, self.eager.with_function(compiled)
 
-    def _compiled_and_run(self, entry: Entry) -> tuple[CompiledFunction, Step]:
+    def _compiled_and_run(self, entry: Entrant) -> tuple[CompiledFunction, Step]:
         compiled, step = self._compiled_step(entry)
         step()
         return compiled, step
@@ -315,7 +328,7 @@ class _Comparison:
                 self._warm_process(backend)
         return held()
 
-    def _check(self, entries: Sequence[Entry]) -> tuple[Accuracy, ...]:
+    def _check(self, entries: Sequence[Entrant]) -> tuple[Accuracy, ...]:
         self.tell("checking against float64")
         others = {name: step for name, step in self._running(entries).items() if step is not self.eager}
         found = check(self.eager, others, self.snapshot) if others else ()
@@ -325,7 +338,7 @@ class _Comparison:
         return found
 
     def _time(
-        self, entries: Sequence[Entry], taken: _Taken, slow: bool, reset: Callable[[], object] | None
+        self, entries: Sequence[Entrant], taken: _Taken, slow: bool, reset: Callable[[], object] | None
     ) -> _Taken:
         """With the times of ``entries``, and new ones of those before them, which share the machine's moods
         with these; of a slow program the old ones have to do."""
@@ -350,13 +363,13 @@ class _Comparison:
         calls = call_times(own.step, own.compiled.stopwatches, budget=self.how.budget / 8, reset=reset)
         return replace(taken, calls=calls)
 
-    def _running(self, entries: Sequence[Entry]) -> dict[str, Step]:
+    def _running(self, entries: Sequence[Entrant]) -> dict[str, Step]:
         """What can be called: the steps of the contestants that nothing speaks against, by name."""
         return {e.contestant.name: e.step for e in entries if e.step is not None and not e.reason}
 
 
 def _record(
-    entries: list[Entry],
+    entries: list[Entrant],
     measurements: tuple[Measurement, ...],
     found: tuple[Accuracy, ...],
     notes: tuple[str, ...],
@@ -390,12 +403,12 @@ def _record(
     )
 
 
-def _compilation(entry: Entry) -> Compilation:
+def _compilation(entry: Entrant) -> Compilation:
     assert entry.compiled is not None
     return entry.compiled.compilation
 
 
-def _ours(entries: list[Entry]) -> Entry | None:
+def _ours(entries: list[Entrant]) -> Entrant | None:
     """The first contestant that is nbcompile and could be compiled."""
     return next((e for e in entries if e.contestant.backend == "nbcompile" and e.compiled is not None), None)
 

@@ -55,7 +55,7 @@ class Contestant:
 
 
 @dataclass
-class Entry:
+class Entrant:
     """A contestant under way: its compiled function, its step, its times."""
 
     contestant: Contestant
@@ -69,7 +69,7 @@ class Entry:
     reason: str = ""
 
     @classmethod
-    def of(cls, given: str | Contestant, shared: CompileSettings) -> Entry:
+    def of(cls, given: str | Contestant, shared: CompileSettings) -> Entrant:
         """``shared`` holds for all contestants, but for what each says of itself."""
         own = Contestant.parse(given, shared.mode, shared.options) if isinstance(given, str) else given
         return cls(own, replace(shared, backend=own.backend, mode=own.mode, options=own.options))
@@ -109,7 +109,7 @@ Kept = dict[str, Made]
 """What was compiled, by the names of the contestants."""
 
 
-def note_if_eager(entry: Entry) -> None:
+def note_if_eager(entry: Entrant) -> None:
     """Give a contestant that ran nothing of its own the reason."""
     if entry.compiled is not None and not entry.reason and not entry.compiled.ran_compiled:
         entry.reason = f"ran eager: {entry.compiled.eager_reason or 'no graph was captured'}"

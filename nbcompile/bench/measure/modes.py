@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from nbcompile.backends.browse import list_mode_options
-from nbcompile.bench.measure.compare import Measuring, Progress, compare_with, default_compile
+from nbcompile.bench.measure.compare import Audience, Measuring, Progress, compare_with, default_compile
 from nbcompile.bench.measure.contestant import Compile, CompiledFunction, Contestant
 from nbcompile.errors import MeasureError
 from nbcompile.options import REPLAY_MODES
@@ -59,7 +59,7 @@ def mode_diff(
         asked,
         replace(how, cold=False),
         compile=kept,
-        progress=progress,
+        audience=Audience(progress),
     )
     skipped = _skips() - skipped
     results = []

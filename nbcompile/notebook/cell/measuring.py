@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from nbcompile.api import Compiled
 from nbcompile.bench.measure.call_times import same_calls, with_call_times
-from nbcompile.bench.measure.compare import Grown, Measuring, compare_with
+from nbcompile.bench.measure.compare import Audience, Measuring, compare_with
 from nbcompile.bench.measure.contestant import Contestant, Kept
 from nbcompile.bench.measure.modes import mode_diff
 from nbcompile.bench.measure.roofline import measure_ceilings
@@ -151,7 +151,8 @@ def measure_parts(
         watching.grown(lambda: _joined(compilation, make(), options), over)
 
     try:
-        timed = _compare(fn, arguments, compilation, options, train, what, watching.progress, grown, kept)
+        audience = Audience(watching.progress, grown, {} if kept is None else kept)
+        timed = _compare(fn, arguments, compilation, options, train, what, audience)
     except MeasureError as error:
         return _with_notes(compilation, [str(error)])
     except Exception as error:
@@ -167,9 +168,7 @@ def _compare(
     options: CellOptions,
     train: bool,
     what: str,
-    progress: Callable[[str], None],
-    grown: Grown,
-    kept: Kept | None,
+    audience: Audience,
 ) -> Compilation:
     timing = compilation.execution == "compiled" and options.bench
     return compare_with(
@@ -185,9 +184,7 @@ def _compare(
             what=what,
         ),
         compile=functools.partial(_compile, cell=compilation.cell),
-        progress=progress,
-        grown=grown,
-        kept=kept,
+        audience=audience,
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from nbcompile.bench.measure.compare import Measuring, compare, compare_with
+from nbcompile.bench.measure.compare import Audience, Measuring, compare, compare_with
 from nbcompile.bench.measure.contestant import Contestant, Kept
 from nbcompile.errors import MeasureError
 from nbcompile.record.compilation import Compilation
@@ -60,7 +60,7 @@ def test_what_is_quick_is_shown_before_others_compile_and_then_all_are_timed_tog
         once = tuple(heard)
         record = compare_with(
             program, (x,), ("eager", "nbcompile", "aot_eager"), settings, Measuring(budget=0.2),
-            progress=heard.append, grown=lambda make, over: shown.append((make(), over)), kept=kept,
+            audience=Audience(heard.append, lambda make, over: shown.append((make(), over)), kept),
         )  # fmt: skip
         assert torch.equal(x, torch.ones(64)), "also between the stages"
         assert all(item.agrees for item in record.accuracy)
