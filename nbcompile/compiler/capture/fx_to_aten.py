@@ -22,6 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from nbcompile.compiler import passes
 from nbcompile.compiler.capture import tangents
 from nbcompile.compiler.capture.decompositions import Table, decompositions
+from nbcompile.compiler.capture.first_call import outside_checks
 from nbcompile.compiler.capture.fixed_sizes import fix_sizes, guards_lost
 from nbcompile.compiler.capture.graph_record import record_nodes
 from nbcompile.compiler.capture.lost_updates import expanded_lost, subtracts_bools, updated_number
@@ -326,10 +327,11 @@ class _Trace:
             self.recorder.drop_part(aten.id)
             who = "our compiler" if self.recorder.backend == "nbcompile" else self.recorder.backend
             _give_up(self.recorder, aten.id, error, aten, f"{who} could not compile it")
-            return _boxed(in_aten(module))
+            return _boxed(outside_checks(in_aten(module), module))
         if compiled.from_cache:
             self.recorder.from_cache.add(aten.id)
-        return _boxed(tangents.as_traced(compiled.call, module) if suffix == "bw" else compiled.call)
+        call = outside_checks(compiled.call, module)
+        return _boxed(tangents.as_traced(call, module) if suffix == "bw" else call)
 
     def _compiled(self, aten: AtenGraph) -> CompiledModule:
         try:
