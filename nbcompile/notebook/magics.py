@@ -7,7 +7,7 @@ import ast
 import dataclasses
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -90,7 +90,7 @@ class NbCompile(Magics):
         self._run: _Current | None = None
         self._count = 0
         self._raw = ""
-        self._peers: dict[str, Kept] = {}
+        self._peers: dict[Hashable, Kept] = {}
 
     # -- the magics ---------------------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ class NbCompile(Magics):
             print("nbcompile: interrupted while measuring; the code itself had finished.")
         return _noted(growing.compilation(), "Timing was stopped: what had been timed by then stands here.")
 
-    def _peers_of(self, name: str) -> Kept:
+    def _peers_of(self, name: Hashable) -> Kept:
         """The peers of a cell, by :func:`peers_key`, as far as they have been compiled; those of the last few
         cells are kept."""
         kept = self._peers.pop(name, {})

@@ -93,3 +93,23 @@ def test_what_was_timed_before_an_interrupt_stays(
     assert names(shown[-1]) == ["eager", "nbcompile"]
     assert "Timing was stopped" in shown[-1]["text/plain"]
     assert not outcome.error
+
+
+def test_what_a_cell_calls_is_part_of_what_it_is(notebook: Notebook, shown: list[dict[str, Any]]) -> None:
+    """A function that is defined anew often lies where the old one did."""
+    line = "%%compile --compare eager,nbcompile,aot_eager\ny = g(x).sin()"
+    for change in ("x * 2", "x * 3 + 1", "x * 5 - 2", "x.exp()"):
+        notebook.run(f"def g(x):\n    return {change}")
+        notebook.run(line)
+        found = Compilation.from_dict(shown[-1][MIME]).accuracy
+        assert {item.contestant for item in found if item.agrees} == {"nbcompile", "aot_eager"}, change
+
+
+def test_what_those_call_may_change_too(notebook: Notebook, shown: list[dict[str, Any]]) -> None:
+    notebook.run("scale = 2.0\ndef h(x):\n    return x * scale\ndef g(x):\n    return h(x) + 1")
+    line = "%%compile --compare eager,nbcompile,aot_eager\ny = g(x).sin()"
+    for change in ("", "scale = 3.0", "def h(x):\n    return x.cos() * scale", "x = x * 7"):
+        notebook.run(change)
+        notebook.run(line)
+        found = Compilation.from_dict(shown[-1][MIME]).accuracy
+        assert {item.contestant for item in found if item.agrees} == {"nbcompile", "aot_eager"}, change

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from types import FunctionType
 from typing import Any, Protocol
 
 import torch
@@ -95,20 +96,36 @@ def measure_cell(
     )  # fmt: skip
 
 
-def peers_key(run: CellRun, compilation: Compilation, options: CellOptions) -> str:
-    """What tells a cell from another: its text, what it is compiled with, and the shapes, dtypes and devices
-    of its tensors. A cell that is the same again need not be compiled by its peers again."""
+def peers_key(run: CellRun, compilation: Compilation, options: CellOptions) -> Hashable:
+    """What tells a cell from another: its text, what it is compiled with, the shapes, dtypes and devices of
+    its tensors, and by identity all else that it is given and every function and class of the session, which
+    it may call. A cell that is the same again need not be compiled again to be timed. The key keeps what it
+    names: else another object might come to lie at its address, and Dynamo's guards go by addresses too."""
     source = compilation.cell.source if compilation.cell is not None else ""
     given = [_kind_of(leaf) for part in run.parts.values() for leaf in tree_leaves(part.arguments)]
-    return repr((source, options, given))
+    called = [_Same(each) for each in run.namespace.values() if isinstance(each, FunctionType | type)]
+    return source, options, tuple(given), tuple(called)
 
 
-def _kind_of(value: Any) -> object:
+class _Same:
+    """An object, equal to itself alone."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+
+def _kind_of(value: Any) -> Hashable:
     if isinstance(value, torch.Tensor):
         return str(value.dtype), tuple(value.shape), value.stride(), str(value.device), value.requires_grad
     if isinstance(value, torch.nn.Module):
-        return id(value), value.training
-    return value if isinstance(value, int | float | str | bool | None) else id(value)
+        return _Same(value), value.training
+    return (type(value), value) if isinstance(value, int | float | str | bool | None) else _Same(value)
 
 
 def left_to_python(run: CellRun, compilation: Compilation, options: CellOptions) -> Compilation:

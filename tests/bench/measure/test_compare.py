@@ -84,6 +84,18 @@ def test_what_is_quick_is_shown_before_others_compile_and_then_all_are_timed_tog
     ]
 
 
+def test_what_was_kept_of_another_program_is_compiled_again() -> None:
+    kept: Kept = {}
+    x, how = torch.randn(8), Measuring(budget=0.05, cold=False)
+    for function in (torch.sin, torch.cos):  # under one name
+        record = compare_with(
+            function, (x,), ("eager", "nbcompile", "aot_eager"), CompileSettings(), how,
+            audience=Audience(kept=kept),
+        )  # fmt: skip
+        assert all(item.agrees for item in record.accuracy), record.accuracy
+        assert all(item.median for item in record.measurements)
+
+
 def test_a_contestant_that_runs_eager_has_a_reason_and_no_times() -> None:
     @torch._dynamo.disable
     def program(x: torch.Tensor) -> torch.Tensor:
