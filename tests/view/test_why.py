@@ -83,6 +83,9 @@ def test_the_cause_is_named(name: str) -> None:
 
 
 def test_nothing_is_said_of_what_was_not_measured() -> None:
+    broken = dataclasses.replace(record(1e-3, 1e-3, 2e-3, breaks=(BREAK,)), measurements=())
+    found = why(broken, facts(broken, Links(broken)))
+    assert found.cause == "breaks" and "nothing is fused across" in found.text
     compilation = dataclasses.replace(record(1e-3, 1e-3, 2e-3), measurements=())
     assert why(compilation, facts(compilation, Links(compilation))).cause == ""
     eagerly = Measurement("cell", "nbcompile", ran_compiled=False, reason="no graph")

@@ -59,7 +59,16 @@ class Runnable(Protocol):
 
 # A part with breaks runs code that is not in any graph. Where all that broke it is one of these, running
 # it again cannot reach anything outside the process (what it prints is swallowed).
-_HARMLESS = ("data-dependent", "Data-dependent", "item()", "print", "Tensor.backward", "logging", "warnings")
+_HARMLESS = (
+    "data-dependent",
+    "Data-dependent",
+    "item()",
+    "tolist()",
+    "print",
+    "Tensor.backward",
+    "logging",
+    "warnings",
+)
 
 
 def wanted(compilation: Compilation, options: CellOptions) -> bool:

@@ -44,6 +44,8 @@ class Why:
 def why(compilation: Compilation, facts: Facts) -> Why:
     """Why a call of what was compiled takes the time that it does."""
     ours, eager = own_measurement(compilation)
+    if ours is None and compilation.breaks and compilation.kernels:
+        return Why("breaks", _breaks(compilation, None, 0.0))
     if ours is None or not ours.counts or not ours.median:
         return Why()
     spent = ours.median
