@@ -69,8 +69,8 @@ def count_text(count: int, one: str, many: str = "") -> str:
 
 
 def share_text(share: float, of: str = " of the limit") -> str:
-    """``86% of the limit``: nothing is over a limit, so more than all of memory's is a cache's."""
-    return "faster than memory: cached" if share > 1.05 else f"{percent_text(min(1.0, share))}{of}"
+    """``86% of the limit``. Nothing is over a limit: what seems so is at it, or reads a cache."""
+    return "at its limit, or cached" if share > 1.05 else f"{percent_text(min(1.0, share))}{of}"
 
 
 def ratio_text(ratio: float) -> str:

@@ -1,6 +1,6 @@
 """Cells of known cause: does the sentence under the verdict name it?
 
-    python scripts/causes.py [--only TEXT] [--repeats N]
+    python scripts/causes.py [--only TEXT]
 
 The causes were written down before the first run, from what a cell does. Run it on a machine with nothing
 else to do: on a busy one the sentence says so, and nothing else. Sizes are for a CPU with some 30 MB of

@@ -200,11 +200,11 @@ class NbCompile(Magics):
         measure: Callable[[Compilation, Growing], Compilation],
     ) -> Compilation:  # fmt: skip
         """The record with its times; of measuring that was interrupted, with those taken until then."""
-        growing = Growing(compilation, options, place)
-        try:
-            return measure(compilation, growing)
-        except KeyboardInterrupt:
-            print("nbcompile: interrupted while measuring; the code itself had finished.")
+        growing, found = Growing(compilation, options, place), []
+        with self._interruptible():
+            found.append(measure(compilation, growing))
+        if found:
+            return found[0]
         return _noted(growing.compilation(), "Timing was stopped: what had been timed by then stands here.")
 
     def _peers_of(self, name: Hashable) -> Kept:

@@ -1,4 +1,4 @@
-"""Whole models that no issue named and nothing was tuned on: ``UNSEEN``, of transformers and torchvision.
+"""Whole models that nothing was tuned on: ``UNSEEN``, of transformers and torchvision.
 
 In bf16 with random weights and, unless the name says otherwise, the sizes of the published models; those
 whose compile time is a matter of how many layers there are have fewer. Each has the loss that users train it

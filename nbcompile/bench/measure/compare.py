@@ -118,8 +118,8 @@ def compare_with(
     audience: Audience | None = None,
 ) -> Compilation:
     """:func:`compare`, with what it asks of a compile and of measuring as values. The backend is that of each
-    contestant, and so are mode and options, where it names its own. ``audience``
-    is told how it goes on."""
+    contestant, and so are mode and options, where it names its own. ``audience`` is told how
+    it goes on."""
     args, kwargs = arguments_of(inputs)
     snapshot = Snapshot({"fn": fn, "inputs": inputs, **(roots or {})})
     if snapshot.unrestorable:

@@ -141,12 +141,11 @@ def interleaved(
     felt by the next ones, and must not always be the same one's gain or loss.
 
     ``budget`` bounds the timed part in seconds, for all contestants together; at least ``min_rounds``
-    rounds are taken, unless all of it, resets included, takes four times the budget; none is taken once every
-    median is known well enough (:func:`is_narrow`). Each contestant's
-    call is repeated within a sample until the sample lasts ``sample_seconds``. ``reset`` runs untimed
-    before each sample, for programs that change their inputs. ``warm_up`` calls go before, untimed (0:
-    the calls are known to be warm and slow). ``clock`` gives seconds. ``look`` is given the samples so far,
-    twice a second. Call within :func:`quiet`.
+    rounds are taken, unless all of it, resets included, takes four times the budget; none is taken once
+    every median is known well enough (:func:`is_narrow`). Each contestant's call is repeated within a sample
+    until the sample lasts ``sample_seconds``. ``reset`` runs untimed before each sample, for programs that
+    change their inputs. ``warm_up`` calls go before, untimed (0: the calls are known to be warm and slow).
+    ``clock`` gives seconds. ``look`` is given the samples so far, twice a second. Call within :func:`quiet`.
     """
     repeats: dict[str, int] = {}
     begun = time.perf_counter()

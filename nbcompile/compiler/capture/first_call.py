@@ -3,7 +3,7 @@
 AOTAutograd makes the first call of every graph within a dispatch mode that looks for custom operators whose
 results alias their arguments. Within it, an operator that is composed of others reads conjugates that nobody
 resolves: ``torch.linalg.pinv`` of complex numbers then gives other numbers, that once, under every backend
-(seen with torch 2.11 and 2.13, ``aot_eager`` and Inductor too). A graph without custom operators has nothing
+(seen with torch 2.13, ``aot_eager`` and Inductor too). A graph without custom operators has nothing
 for it to find.
 """
 
