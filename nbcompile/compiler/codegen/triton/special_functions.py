@@ -119,7 +119,9 @@ def ndtri(p):
 def digamma(x):
     """Reflection below 0, steps up to 10, then the asymptotic series (Abramowitz and Stegun 6.3.5, 7, 18)."""
     fraction = x - libdevice.trunc(x)
-    reflected = -3.141592653589793 / libdevice.tan(3.141592653589793 * fraction)
+    # Nearest to the pole where pi times it is rounded least: the sum is exact.
+    near = tl.where(fraction < -0.5, fraction + 1.0, fraction)
+    reflected = -3.141592653589793 / libdevice.tan(3.141592653589793 * near)
     reflected = tl.where(fraction < 0.0, reflected, float("nan"))  # a pole
     result = tl.where(x < 0.0, reflected, 0.0)
     y = tl.where(x < 0.0, 1.0 - x, x)

@@ -201,6 +201,7 @@ def trigamma(x: Expr) -> Expr:
 
 @lowering(aten.polygamma.default, samples=calls(
     zero=lambda draw: call(0, draw(7, 34, low=0.1, high=9)),
+    poles=lambda draw: call(0, draw(7, 34, low=-4, high=0)),
     one=lambda draw: call(1, draw(7, 34, low=0.1, high=9)),
     below=lambda draw: call(1, draw(7, 34, low=-3)),
     whole=lambda draw: call(1, draw(9, dtype=torch.int64).abs() + 1),
