@@ -7,9 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from decimal import Decimal
 
 _BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+
+
+def fixed(value: float, places: int) -> str:
+    """``value`` with ``places`` decimals. A number as it is read, 1.145, is rounded, not the binary one
+    behind it: so does a browser, and the two must not show different digits."""
+    return f"{Decimal(repr(float(value))):,.{places}f}"
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -19,7 +26,7 @@ def significant(value: float, digits: int = 3) -> str:
     if value == 0:
         return "0"
     places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    text = f"{value:,.{min(places, 12)}f}"
+    text = fixed(value, min(places, 12))
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
@@ -74,17 +81,22 @@ def share_text(share: float, of: str = " of the limit") -> str:
 
 
 def ratio_text(ratio: float) -> str:
-    """``2.3×``, ``0.8×``, ``12×``, ``1,200×``: two significant digits are what a timing supports."""
+    """``2.3×``, ``0.83×``, ``12×``, ``1,200×``: two significant digits are what a timing supports."""
     if not math.isfinite(ratio):
         return "?×"
-    if ratio >= 100:
-        return f"{significant(ratio, 2)}×"
-    return f"{ratio:.0f}×" if ratio >= 10 else (f"{ratio:.1f}×" if ratio >= 0.1 else f"{ratio:.2g}×")
+    if ratio >= 9.95 or ratio < 1:
+        return f"{significant(float(f'{Decimal(repr(float(ratio))):.2g}'), 2)}×"
+    return f"{fixed(ratio, 1)}×"
+
+
+def speed_text(ratio: float) -> str:
+    """How many times as fast: two decimals near one, where they decide, else as :func:`ratio_text`."""
+    return f"{fixed(ratio, 2)}×" if 0.85 <= ratio < 1.195 else ratio_text(ratio)
 
 
 def percent_text(share: float) -> str:
     """A share of 0 to 1 as ``12%``; ``<1%`` for a little, so that it does not read as nothing."""
-    return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
+    return "<1%" if 0 < share <= 0.005 else f"{fixed(share * 100, 0)}%"
 
 
 def error_text(error: float | None) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -69,3 +71,14 @@ def test_wrap_keeps_the_width(text: str) -> None:
     lines = units.wrap(text, 20, 3)
     assert 1 <= len(lines) <= 3
     assert all(len(line) <= 20 for line in lines)
+
+
+SHARED = Path(__file__).parents[1] / "labextension" / "tests" / "units.json"
+WORDS = {"seconds": units.seconds_text, "speed": units.speed_text, "percent": units.percent_text,
+         "bytes": units.bytes_text}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", WORDS)
+def test_the_explorer_words_numbers_alike(kind: str) -> None:
+    rows = json.loads(SHARED.read_text("utf-8"))[kind]
+    assert [WORDS[kind](value) for value, _ in rows] == [text for _, text in rows]

@@ -26,7 +26,7 @@ test('bars: a bar a time with its spread; what did not run compiled has none', (
   expect(bar?.marker?.color).toEqual(['#8', '#1']);
   expect(bar?.error_x?.array[1]).toBeCloseTo(0.0002);
   expect(bar?.error_x?.arrayminus[0]).toBeCloseTo(0.0002);
-  expect(layout.annotations?.map((each) => each.text)).toEqual(['2 ms', '1 ms · 2× · compile 500 ms', 'did not run compiled']);
+  expect(layout.annotations?.map((each) => each.text)).toEqual(['2 ms', '1 ms · 2.0× · compile 0.5 s', 'did not run compiled']);
   expect(inWords(rows)).toContain('<i>tvm did not run compiled: not installed');
   expect((layout.yaxis as { ticktext: string[] }).ticktext[2]).toBe('&lt;i&gt;tvm');
   expect(plain('a & <b>')).toBe('a &amp; &lt;b&gt;');

@@ -93,7 +93,7 @@ test('an edit runs, says how it compares, and is kept or undone', async () => {
   button(element, 'Run').click();
   await until(() => element.querySelector('.nbc-edit-result'));
   expect(asked).toEqual([{ method: 'edit', record: payload.id, kernel, language: 'c', source: text }]);
-  expect(element.querySelector('.nbc-edit-result')?.textContent).toContain('2× faster');
+  expect(element.querySelector('.nbc-edit-result')?.textContent).toContain('2.0× faster');
   button(element, 'Keep').click();
   await until(() => now().data.record.id === 'edited');
   await until(() => element.querySelector('.nbc-edited'));

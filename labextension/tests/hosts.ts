@@ -39,6 +39,7 @@ export async function opened(payload: unknown, answer: Answer | null): Promise<O
     theme: signal('light' as const),
     kernel: signal(kernel),
     needs: 'Open the notebook.',
+    open: signal(true),
     charts: () => Promise.reject(new Error('no charts')),
   };
   const element = document.createElement('div');

@@ -58,7 +58,7 @@ test('timing: without charts the tables hold the numbers, and what ran eagerly h
   await settled();
   expect(element.textContent).toContain('The charts could not be loaded (no charts here)');
   const told = [...element.querySelectorAll('.nbc-timings tbody tr')].map((row) => row.textContent ?? '');
-  expect(told[1]).toContain('2×');
+  expect(told[1]).toContain('2.0×');
   expect(told[1]).toContain('500 calls');
   expect(told[2]).toContain('did not run compiled: the recompile limit was reached');
   expect(told[2]).not.toContain('1.7 ms');

@@ -78,9 +78,9 @@ test('an answer for a record that has been replaced meanwhile is not shown', asy
 
 test('a difference is put in words with its spread', () => {
   const slow = { p10: 0.9, median: 1, p90: 1.1 };
-  expect(compared(slow, { p10: 0.4, median: 0.5, p90: 0.6 })).toEqual({ text: '2× faster', tone: 'good' });
+  expect(compared(slow, { p10: 0.4, median: 0.5, p90: 0.6 })).toEqual({ text: '2.0× faster', tone: 'good' });
   expect(compared(slow, { p10: 0.85, median: 0.95, p90: 1 }).text).toBe('1.05× faster, spreads overlap');
-  expect(compared({ p10: 0.4, median: 0.5, p90: 0.6 }, slow)).toEqual({ text: '2× slower', tone: 'bad' });
+  expect(compared({ p10: 0.4, median: 0.5, p90: 0.6 }, slow)).toEqual({ text: '2.0× slower', tone: 'bad' });
   expect(compared(slow, slow).tone).toBe('even');
   expect(spreadOf([3, 1, 2])).toEqual({ p10: 1.2, median: 2, p90: 2.8 });
   expect(spreadOf([])).toBeNull();

@@ -35,6 +35,7 @@ export function hostOf(kernel: Kernel | null): Host {
     theme: signal('light' as const),
     kernel: signal(kernel),
     needs: 'Open the notebook.',
+    open: signal(true),
     charts: () => Promise.reject(new Error('no charts here')),
   };
 }

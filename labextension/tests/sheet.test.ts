@@ -48,7 +48,7 @@ async function sheet(): Promise<Sheet> {
       calls: [call('g0.fw.k0', 300, 4e-6), call('g0.fw.k1', 100, 1e-6)],
     },
   };
-  const host = { theme: signal('light' as const), kernel: signal(null), needs: '', charts: () => Promise.reject(new Error('none')) };
+  const host = { theme: signal('light' as const), kernel: signal(null), needs: '', open: signal(true), charts: () => Promise.reject(new Error('none')) };
   const state = new State(await read(payload), host);
   const graph = state.data.record.graphs[2];
   const shown = state.data.scene?.drawings[0];

@@ -106,6 +106,7 @@ def options_of_magic(function: F) -> F:
                  help="an option of the backend; may be repeated"),
         argument("--list-options", nargs="?", const="", metavar="PATTERN",
                  help="of %%compile: the options of --backend, those like PATTERN; compiles nothing"),
+        argument("--runs", action="store_true", help="of %%compile: a table of what was compiled here"),
         argument("--train", action="store_true", help="measure forward and backward together"),
         argument("--compare", metavar="A,B",
                  help="whom to time beside the cell's own backend, e.g. eager,inductor"),
@@ -297,6 +298,8 @@ def _other_modes(parsed: argparse.Namespace, mode: str) -> tuple[str, ...]:
     """``--mode-diff``, and the checks of what has no other place."""
     if parsed.list_options is not None:
         raise UsageError("--list-options is for %compile, with one %, and takes no expression")
+    if parsed.runs:
+        raise UsageError("--runs is for %compile, with one %, and takes no expression")
     if parsed.recompile_limit is not None and parsed.recompile_limit < 1:
         raise UsageError("--recompile-limit wants a number from 1 on")
     modes = _names(parsed.mode_diff) if parsed.mode_diff else ()

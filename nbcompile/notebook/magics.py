@@ -89,7 +89,7 @@ class NbCompile(Magics):
         self._matcher = matcher(self._parser._option_string_actions, registry.names)
         self._run: _Current | None = None
         self._count = 0
-        self._raw = ""
+        self._raw, self._cell = "", ""
         self._peers: dict[Hashable, Kept] = {}
 
     # -- the magics ---------------------------------------------------------------------------------
@@ -131,6 +131,8 @@ class NbCompile(Magics):
         if parsed.help:
             print(self._parser.format_help())
             return None
+        if parsed.runs:
+            return self.plays.runs.index()
         if parsed.ranks_stop:
             from nbcompile.notebook.ranks import stop
 
@@ -269,7 +271,7 @@ class NbCompile(Magics):
         print(f"nbcompile: this cell runs eagerly: {type(error).__name__}: {error}")
 
     def _before_cell(self, info: Any) -> None:
-        self._raw = info.raw_cell or ""
+        self._raw, self._cell = info.raw_cell or "", getattr(info, "cell_id", None) or ""
 
     def _after_cell(self, result: Any) -> None:
         """Measure and show. Called by IPython when the cell is over, however it ended."""
@@ -280,7 +282,7 @@ class NbCompile(Magics):
         run.finish(result.error_in_exec)
         modes = None
         try:
-            compilation = current.compiler.record(run)
+            compilation = self.plays.runs.since(self._cell, current.compiler.record(run))
             parts, train = repeatable(run, compilation), has_backward(run, options)
             if result.success and not run.parts:
                 compilation = left_to_python(run, compilation, options)
@@ -296,7 +298,9 @@ class NbCompile(Magics):
             if not result.success:
                 compilation = _noted(compilation, "The cell raised an error, so nothing was measured.")
             if result.success and parts:
+                compilation = self.plays.runs.since(self._cell, compilation)
                 self._remember(parts, run.namespace, compilation, options, train)
+                self.plays.runs.remember(self._cell, compilation)
             self._deliver(compilation, options, place, modes)
             if options.sweeps and result.success and parts:
                 self._sweep(pieces_of_parts(parts), options, train=train)

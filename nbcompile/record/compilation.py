@@ -330,6 +330,16 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Since:
+    """What has changed since the run of the cell before this one: ``record`` is that one's id, ``title`` what
+    it was called, ``changes`` a few words each."""
+
+    record: str
+    title: str
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Environment:
     """Where the compile happened."""
 
@@ -371,6 +381,7 @@ class Compilation:
     compile_seconds: float = 0.0
     from_cache: bool = False
     execution: Execution = "compiled"
+    since: Since | None = None
     peers: tuple[Compilation, ...] = ()  # other backends' records of the same program, without peers
     schema: str = SCHEMA
 

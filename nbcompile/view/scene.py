@@ -24,6 +24,7 @@ from nbcompile.view.facts.cell_lines import Became, Chip, cell_lines
 from nbcompile.view.facts.facts import Call, ShareOf, Verdict
 from nbcompile.view.facts.kernel_code import KernelCode, kernel_codes
 from nbcompile.view.facts.schedules import explained
+from nbcompile.view.facts.since import since_text
 from nbcompile.view.facts.timings import Timing, timings
 from nbcompile.view.facts.why import why
 from nbcompile.view.pending import Pending
@@ -95,7 +96,8 @@ class Meaning:
 class Scene:
     """Everything derived from one record. See the module's docstring for units.
 
-    ``why`` says in one sentence why a call takes its time, ``facts`` are the figures of the head. ``calls``
+    ``why`` says in one sentence why a call takes its time, ``since`` what has changed since the
+    last run of the cell, ``facts`` are the figures of the head. ``calls``
     are the kernels, library calls and fallbacks in the order of the record. ``schedules`` explains each
     kernel's schedule by its text. ``share_of`` says what shares are parts of, ``file`` which source lines
     are of: the cell's where it is empty. ``pending`` says what is still being measured.
@@ -116,6 +118,7 @@ class Scene:
     share_of: ShareOf = "bytes"
     file: str = ""
     why: str = ""
+    since: str = ""
     pending: Pending | None = None
     schema: str = SCHEMA
 
@@ -144,6 +147,7 @@ def scene(compilation: Compilation, pending: Pending | None = None) -> Scene:
         roofline=_roofline(roof) if roof else None,
         share_of=facts.share_of,
         file=fact.main_file(compilation),
+        since=since_text(compilation),
         pending=pending,
     )
 

@@ -14,6 +14,7 @@ from nbcompile.view.facts.cell_lines import break_line, cell_lines
 from nbcompile.view.facts.kernels import launch_facts
 from nbcompile.view.facts.parts import selected
 from nbcompile.view.facts.search import searches
+from nbcompile.view.facts.since import since_text
 from nbcompile.view.facts.timings import timing_table, timings
 from nbcompile.view.facts.why import why
 from nbcompile.view.pending import Pending
@@ -36,6 +37,7 @@ def to_text(compilation: Compilation, show: Sequence[str] = (), pending: Pending
     out = [facts.verdict.text, *([facts.verdict.detail] if facts.verdict.detail else [])]
     out += [f"  {pending.text}…"] if pending is not None else []
     out += wrap(f"{told}.", COLUMNS, 2) if (told := why(compilation, facts).text) else []
+    out += wrap(f"{told}.", COLUMNS, 3) if (told := since_text(compilation)) else []
     out += _flow([facts.subtitle], "  ")
     out += _flow(facts.lines, "  ")
     steps = [f"{step.name} {step.note}".strip() for step in strip(compilation)]

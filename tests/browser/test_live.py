@@ -25,6 +25,9 @@ def explorer(server: Server, page: Page, flags: str = "") -> Locator:
     found = page.locator(".jp-Notebook .jp-CodeCell").nth(1).locator(".nbc")
     expect(found.locator(".nbc-facts")).to_contain_text("1 kernel", timeout=SECONDS)
     server.idle(page)
+    opener = found.locator(".nbc-open")
+    if opener.get_attribute("aria-expanded") == "false":  # a widget is open from the start
+        opener.click()
     return found
 
 

@@ -215,7 +215,8 @@ def test_settings_that_cannot_be_meant(player: Player, params: dict[str, Any]) -
         player.change(**params)
 
 
-def test_only_the_last_programs_are_kept(player: Player) -> None:
+def test_only_the_last_programs_are_kept(player: Player, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nbcompile.notebook.play.play.PROGRAMS", 8)
     plays = Plays()
 
     def live(record: str) -> bool:

@@ -28,7 +28,7 @@ def timed(eager: float, ours: float, **own: object) -> Compilation:
         (2.3e-3, 1e-3, "good", "2.3× faster than eager"),
         (1.04e-3, 1e-3, "even", "no clear difference from eager (1.0"),
         (1e-3, 1e-3, "even", "as fast as eager"),
-        (0.8e-3, 1e-3, "bad", "0.8× — slower than eager"),
+        (0.8e-3, 1e-3, "bad", "0.79× — slower than eager"),
     ],
 )
 def test_verdict_of_times(eager: float, ours: float, tone: str, text: str) -> None:

@@ -206,7 +206,7 @@ def test_every_section_of_a_full_record_is_there() -> None:
         "In [7]",
         "71.3 MB moved",
         "pays off after",
-        "error 0.8× eager's",
+        "error 0.81× eager's",
         "Capture",
         "AOTAutograd",
         "Lower",

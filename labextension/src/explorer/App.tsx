@@ -1,6 +1,6 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
-import { CellPane } from './CellPane';
+import { Answer, isBare } from './Answer';
 import { CodePane } from './CodePane';
 import { ComparePane } from './ComparePane';
 import { FusionPane } from './FusionPane';
@@ -25,19 +25,27 @@ const PANELS: Record<Panel, (props: { state: State }) => preact.ComponentChild> 
   text: TextPane,
 };
 
-/** The whole explorer of one record. */
+/** The whole explorer of one record: the answer first, and all else one click further. */
 export function App({ state }: { state: State }) {
-  const Shown = PANELS[state.panel.value];
+  const open = state.open.value;
   return (
     <div class="nbc-app" onKeyDown={(event) => event.key === 'Escape' && state.pin(null)} onClick={() => state.pin(null)}>
       <Head state={state} />
-      <Strip state={state} />
+      <Answer state={state} />
       <PlayBar state={state} />
+      {open && <Workbench state={state} />}
+      {(open || !isBare(state)) && <Drawer state={state} />}
+      <Announcer state={state} />
+    </div>
+  );
+}
+
+/** What the stages made, side by side: the graph and the code. */
+function Workbench({ state }: { state: State }) {
+  return (
+    <>
+      <Strip state={state} />
       <div class={`nbc-panes ${state.wide.value ? 'nbc-wide' : ''}`}>
-        <section class="nbc-pane nbc-pane-cell" aria-label="cell">
-          <h3 class="nbc-pane-title">Your cell</h3>
-          <CellPane state={state} />
-        </section>
         <section class="nbc-pane nbc-pane-graph" aria-label="graph">
           <GraphPane state={state} />
         </section>
@@ -45,14 +53,27 @@ export function App({ state }: { state: State }) {
           <CodePane state={state} />
         </section>
       </div>
-      <section class="nbc-drawer" aria-label={state.panel.value} onClick={(event) => event.stopPropagation()}>
-        <Tabs label="details" tabs={panels(state)} chosen={state.panel.value} choose={(id) => (state.panel.value = id)} />
+    </>
+  );
+}
+
+/** The tabs of all details; while the explorer is closed they are its doors. */
+function Drawer({ state }: { state: State }) {
+  const open = state.open.value;
+  const Shown = PANELS[state.panel.value];
+  return (
+    <section class="nbc-drawer" aria-label={open ? state.panel.value : 'details'} onClick={(event) => event.stopPropagation()}>
+      <Tabs label="details" tabs={panels(state)} chosen={open ? state.panel.value : null} choose={(id) => state.enter(id)}>
+        <button type="button" class="nbc-open" aria-expanded={open} onClick={() => (state.open.value = !open)}>
+          {open ? 'Close ▴' : 'Graph and kernels ▾'}
+        </button>
+      </Tabs>
+      {open && (
         <div class="nbc-panel" role="tabpanel" aria-label={state.panel.value}>
           <Shown state={state} />
         </div>
-      </section>
-      <Announcer state={state} />
-    </div>
+      )}
+    </section>
   );
 }
 

@@ -6,16 +6,16 @@ export interface Tab<T extends string> {
   title?: string;
 }
 
-/** A row of tabs that arrow keys move through, as the ARIA pattern says. */
+/** A row of tabs that arrow keys move through, as the ARIA pattern says; `chosen` is null while none is open. */
 export function Tabs<T extends string>(props: {
   label: string;
   tabs: readonly Tab<T>[];
-  chosen: T;
+  chosen: T | null;
   choose: (id: T) => void;
   children?: ComponentChildren;
 }) {
   const step = (event: KeyboardEvent, by: number): void => {
-    const place = props.tabs.findIndex((tab) => tab.id === props.chosen);
+    const place = Math.max(0, props.tabs.findIndex((tab) => tab.id === props.chosen));
     const next = props.tabs[(place + by + props.tabs.length) % props.tabs.length];
     if (!next) return;
     event.preventDefault();
@@ -34,14 +34,14 @@ export function Tabs<T extends string>(props: {
           if (event.key === 'ArrowLeft') step(event, -1);
         }}
       >
-        {props.tabs.map((tab) => (
+        {props.tabs.map((tab, place) => (
           <button
             type="button"
             role="tab"
             class="nbc-tab"
             title={tab.title}
             aria-selected={tab.id === props.chosen}
-            tabIndex={tab.id === props.chosen ? 0 : -1}
+            tabIndex={tab.id === props.chosen || (props.chosen === null && !place) ? 0 : -1}
             onClick={() => props.choose(tab.id)}
           >
             {tab.label}

@@ -1,5 +1,5 @@
 /** What the explorer needs from the place it stands in: JupyterLab, a widget, a file. */
-import type { ReadonlySignal } from '@preact/signals';
+import type { ReadonlySignal, Signal } from '@preact/signals';
 import type Plotly from 'plotly.js-basic-dist-min';
 
 export type Theme = 'light' | 'dark';
@@ -51,6 +51,8 @@ export interface Host {
   readonly kernel: ReadonlySignal<Kernel | null>;
   /** Why there is no kernel and what to do about it, for the controls that need one. */
   readonly needs: string;
+  /** Whether more than the answer is shown: as the place begins, and as its user leaves it. */
+  readonly open: Signal<boolean>;
   /** Loads the chart library: called when the first chart is shown. */
   charts(): Promise<Charts>;
 }

@@ -30,6 +30,8 @@ export class State {
   /** Chosen by a click or Enter: stays when the pointer leaves, until Escape or another click. */
   readonly pinned = signal<Focus | null>(null);
   readonly panel = signal<Panel>('fusion');
+  /** Whether more than the answer is shown; the host keeps it. */
+  readonly open: Signal<boolean>;
   /** Id of the graph that is drawn; empty: the one the view likes best. */
   readonly graph = signal('');
   /** Id of the kernel whose code is shown; empty: the heaviest. */
@@ -55,6 +57,7 @@ export class State {
     private readonly beside: State | null = null,
   ) {
     this.wide = beside?.wide ?? signal(false);
+    this.open = host.open;
     const still = { ...host, kernel: signal(null), needs: 'What other compilers made is shown as it is.' };
     this.peers = data.peers.map((peer) => new State(peer, still, undefined, this));
     this.links = new Links(data.record, data.scene?.file);
@@ -92,6 +95,14 @@ export class State {
     return { ids, lines };
   }
 
+  /** Opens the explorer at this panel. */
+  enter(panel: Panel): void {
+    batch(() => {
+      this.panel.value = panel;
+      this.open.value = true;
+    });
+  }
+
   hover(focus: Focus | null): void {
     batch(() => {
       this.hovered.value = focus;
@@ -120,6 +131,8 @@ export class State {
       const same = focus && this.pinned.value && sameFocus(focus, this.pinned.value);
       this.pinned.value = same ? null : focus;
       if (same || !focus) return;
+      // What a chip stands for is seen in the graph and the code only.
+      if (focus.ids.length) this.open.value = true;
       this.follow(focus);
       for (const peer of this.peers) peer.follow(this.byLines(focus));
     });

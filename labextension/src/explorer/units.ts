@@ -1,7 +1,15 @@
 /** Numbers as people read them, worded as nbcompile/units.py words them. */
 
-const three = new Intl.NumberFormat('en', { maximumSignificantDigits: 3 });
-const two = new Intl.NumberFormat('en', { maximumSignificantDigits: 2 });
+/** Rounded as Python rounds: two views of one number must not differ in its last digit. */
+function digits(options: Intl.NumberFormatOptions): Intl.NumberFormat {
+  return new Intl.NumberFormat('en', { ...options, roundingMode: 'halfEven' } as Intl.NumberFormatOptions);
+}
+
+const three = digits({ maximumSignificantDigits: 3 });
+const two = digits({ maximumSignificantDigits: 2 });
+const whole = digits({ maximumFractionDigits: 0 });
+const tenths = digits({ minimumFractionDigits: 1, maximumFractionDigits: 1 });
+const hundredths = digits({ minimumFractionDigits: 2, maximumFractionDigits: 2 });
 const BYTES = ['B', 'kB', 'MB', 'GB', 'TB', 'PB'];
 const SECONDS: [number, string][] = [
   [1, 's'],
@@ -24,8 +32,9 @@ const DTYPES: Record<string, string> = {
 export function seconds(value: number | null | undefined): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return '–';
   if (value === 0) return '0 s';
+  if (Math.abs(value) < 0.5e-9) return '<1 ns';
   for (const [size, unit] of SECONDS) {
-    if (Math.abs(value) >= size * 0.9995) return `${three.format(value / size)} ${unit}`;
+    if (Math.abs(value) >= size * 0.9995 || (unit === 's' && Math.abs(value) >= 0.0995)) return `${three.format(value / size)} ${unit}`;
   }
   return `${three.format(value / 1e-9)} ns`;
 }
@@ -34,7 +43,7 @@ export function seconds(value: number | null | undefined): string {
 export function bytes(count: number): string {
   let [value, unit] = [count, 0];
   while (Math.abs(value) >= 999.5 && unit < BYTES.length - 1) [value, unit] = [value / 1000, unit + 1];
-  return `${unit ? three.format(value) : Math.round(value)} ${BYTES[unit]}`;
+  return `${unit ? three.format(value) : whole.format(value)} ${BYTES[unit]}`;
 }
 
 /** A number with a prefix and its unit: `66.9 Tflop/s`. */
@@ -45,12 +54,13 @@ export function quantity(value: number, unit: string): string {
 
 /** A share of 0 to 1: `12%`; `<1%` for a little, so that it does not read as nothing. */
 export function percent(share: number): string {
-  return share > 0 && share < 0.005 ? '<1%' : `${Math.round(share * 100)}%`;
+  return share > 0 && share <= 0.005 ? '<1%' : `${whole.format(share * 100)}%`;
 }
 
 /** `2.3×`: two significant digits are what a timing supports; near one, two decimals. */
 export function times(ratio: number): string {
-  return `${ratio > 0.85 && ratio < 1.15 ? ratio.toFixed(2) : two.format(ratio)}×`;
+  if (ratio >= 0.85 && ratio < 1.195) return `${hundredths.format(ratio)}×`;
+  return `${(ratio >= 9.95 || ratio < 1 ? two : tenths).format(ratio)}×`;
 }
 
 /** `1 graph`, `2 graphs`. */

@@ -1,18 +1,25 @@
 /** JupyterLab's and Notebook 7's renderer of records: outputs of cells, and files that end in `.nbcompile.json`. */
-import { computed, signal } from '@preact/signals';
+import { computed, effect, signal } from '@preact/signals';
 import type { Message } from '@lumino/messaging';
 import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
 import { findKernel, MIME } from '../lab/attach';
 import { ExplorerWidget } from '../lab/explorer';
 import { compileIcon } from '../lab/icons';
 
+/** Whether the explorer of a cell was left open: running it again gives another output, and so another one. */
+const left = new WeakMap<Element, boolean>();
+
 class Renderer extends ExplorerWidget implements IRenderMime.IRenderer {
   private readonly place;
+  private readonly open;
+  private keep: () => void = () => undefined;
 
   constructor() {
     const place = signal<HTMLElement | null>(null);
-    super(computed(() => (place.value && findKernel.value?.(place.value).value) ?? null));
+    const open = signal(false);
+    super(computed(() => (place.value && findKernel.value?.(place.value).value) ?? null), open);
     this.place = place;
+    this.open = open;
   }
 
   renderModel(model: IRenderMime.IMimeModel): Promise<void> {
@@ -22,10 +29,19 @@ class Renderer extends ExplorerWidget implements IRenderMime.IRenderer {
   protected override onAfterAttach(message: Message): void {
     super.onAfterAttach(message);
     this.place.value = this.node;
+    const cell = this.node.closest('.jp-Cell');
+    // A document has no cell that the explorer stands below: it is all there is.
+    if (!cell || left.get(cell)) this.open.value = true;
+    this.keep();
+    this.keep = effect(() => {
+      const open = this.open.value;
+      if (cell) left.set(cell, open);
+    });
   }
 
   protected override onBeforeDetach(message: Message): void {
     this.place.value = null;
+    this.keep();
     super.onBeforeDetach(message);
   }
 }

@@ -13,6 +13,7 @@ const host: Host = {
   theme: watchTheme(),
   kernel: signal(null),
   needs: 'This is a file: to play with the compilation, open the notebook it came from and run the cell.',
+  open: signal(true),
   charts,
 };
 

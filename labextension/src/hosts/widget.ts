@@ -22,6 +22,7 @@ export default {
       theme: watchTheme(),
       kernel: signal<Kernel | null>(requests),
       needs: 'The kernel of this widget is gone: run the cell again.',
+      open: signal(true),
       charts: () => charts(requests),
     };
     const explorer = mount(el, model.get('payload'), host);

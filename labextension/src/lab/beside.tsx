@@ -143,7 +143,7 @@ export class Beside extends Widget {
     this.toggleClass('nbc-beside-compared', others.length > 0);
     untracked(() => {
       if (last && others.length) void this.explorer.compare(last.payload, others.reverse().map((each) => each.payload));
-      else if (payload) void this.explorer.draw(payload);
+      else if (payload) void this.explorer.draw(payload).then(() => this.explorer.closeOthers());
       else this.explorer.say('Run a %%compile cell: its explorer stands here while you work in the notebook.');
     });
   }

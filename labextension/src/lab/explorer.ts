@@ -1,5 +1,5 @@
 /** The explorer as a Lumino widget: an output of a cell, the side panel, a document. */
-import type { ReadonlySignal } from '@preact/signals';
+import { signal, type ReadonlySignal, type Signal } from '@preact/signals';
 import { Widget } from '@lumino/widgets';
 import type { Charts, Host, Kernel, Theme } from '../explorer/host';
 import type { Explorer } from '../explorer/mount';
@@ -11,9 +11,11 @@ let theme: ReadonlySignal<Theme> | null = null;
 export class ExplorerWidget extends Widget {
   private explorer: Explorer | null = null;
   private shown: unknown = null;
+  private alone = '';
   private readonly host: Host;
 
-  constructor(kernel: ReadonlySignal<Kernel | null>) {
+  /** `open`: whether more than the answer is shown, kept by whoever makes this. */
+  constructor(kernel: ReadonlySignal<Kernel | null>, open: Signal<boolean> = signal(true)) {
     super();
     this.addClass('nbc-widget');
     keepKeys();
@@ -21,6 +23,7 @@ export class ExplorerWidget extends Widget {
       theme: (theme ??= watchTheme()),
       kernel,
       needs: "no kernel: run the notebook's kernel and this cell again",
+      open,
       charts,
     };
   }
@@ -46,6 +49,16 @@ export class ExplorerWidget extends Widget {
     await this.draw(payload);
     const { compare } = await import('../explorer/compare/sources');
     if (this.shown === payload && this.explorer?.state) await compare(this.explorer.state, others);
+  }
+
+  /** Closes the other explorers of what is shown here, once a record: one that is open is enough. */
+  async closeOthers(): Promise<void> {
+    const { mounted } = await import('../explorer/compare/sources');
+    const own = this.explorer?.state;
+    if (!own || own.data.record.id === this.alone) return;
+    this.alone = own.data.record.id;
+    const alike = mounted.peek().filter((each) => each !== own && each.data.record.id === this.alone);
+    for (const each of alike) each.open.value = false;
   }
 
   /** Shows a sentence instead. */

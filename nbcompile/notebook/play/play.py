@@ -15,6 +15,7 @@ JSON)::
                                {agrees, outputs: [{name, error, eager_error, max_difference, agrees,
                                 reason}], original, edited: seconds a call of the kernel alone, message,
                                 payload}
+    earlier {record}           {payload}: this record, of a run before, as it was
     script {record, kernel}    {name, text}
     assembly {record, kernel}  {text, lines: [[line of text, line of the kernel's C text], ...], compiler}
     charts {}                  {script}
@@ -48,12 +49,14 @@ from nbcompile.notebook.play.running import (
     untouched,
 )
 from nbcompile.notebook.play.variations import dtype_of, sizes_of
+from nbcompile.notebook.runs import SessionRuns
 from nbcompile.options import MODES, Options
 from nbcompile.record.compilation import Compilation
 from nbcompile.view import payload
 
-PROGRAMS = 8
-_VARIANTS = 64
+PROGRAMS = 512
+"""Kept of a session, the last used: code and names, some kilobytes each."""
+_VARIANTS = 2048
 _BENCH_SECONDS = 0.5  # of timing
 
 
@@ -61,10 +64,11 @@ class Plays:
     """The last programs compiled in this session, by the id of each of their records."""
 
     def __init__(self) -> None:
+        self.runs = SessionRuns()
         self._variants: OrderedDict[str, Variant] = OrderedDict()
 
     def remember(self, record: str, program: PlayedProgram, settings: PlaySettings | None = None) -> None:
-        """Make the record with this id live. The eight programs used last are kept."""
+        """Make the record with this id live. The :data:`PROGRAMS` used last are kept."""
         self._variants[record] = Variant(program, settings or PlaySettings(program.options))
         self._variants.move_to_end(record)
         recent = list(dict.fromkeys(id(item.program) for item in reversed(self._variants.values())))
@@ -89,6 +93,7 @@ class Plays:
             "controls": self.controls,
             "change": self.change,
             "edit": self.edit,
+            "earlier": self.earlier,
             "script": self.script,
             "assembly": self.assembly,
         }
@@ -178,6 +183,10 @@ class Plays:
             "message": found.message,
             "payload": payload(compilation),
         }
+
+    def earlier(self, params: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+        """A record of this session as it was; nothing is compiled."""
+        return {"payload": payload(self.runs.record(str(params.get("record"))))}
 
     def script(self, params: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         """A stand-alone script that runs one kernel."""

@@ -16,7 +16,16 @@ from nbcompile.record.compilation import Compilation, Graph, Kernel, Measurement
 from nbcompile.record.provenance import Links
 from nbcompile.record.roofline import main_ceilings, points
 from nbcompile.targets import parse
-from nbcompile.units import bytes_text, clip, count_text, error_text, finite, ratio_text, seconds_text
+from nbcompile.units import (
+    bytes_text,
+    clip,
+    count_text,
+    error_text,
+    finite,
+    ratio_text,
+    seconds_text,
+    speed_text,
+)
 from nbcompile.view.pending import Pending
 
 Fate = Literal["fused", "library", "fallback", "break", "captured"]
@@ -351,16 +360,14 @@ def _compare(ours: Measurement, eager: Measurement, ratio: float) -> Verdict:
     detail = f"{ours.what}: {seconds_text(ours.median)} a call, eager {seconds_text(eager.median)}"
     found = difference(ours, eager)
     if found == "same":
-        return Verdict(f"as fast as eager ({ratio:.2f}×)", "even", detail)
+        return Verdict(f"as fast as eager ({speed_text(ratio)})", "even", detail)
     if found == "unclear":
         return Verdict(
-            f"no clear difference from eager ({ratio:.2f}×, but the spreads overlap)", "even", detail
+            f"no clear difference from eager ({speed_text(ratio)}, but the spreads overlap)", "even", detail
         )
     if found == "faster":
-        text = ratio_text(ratio) if ratio >= 1.15 else f"{ratio:.2f}×"
-        return Verdict(f"{text} faster than eager", "good", detail)
-    text = ratio_text(ratio) if ratio < 0.85 else f"{ratio:.2f}×"
-    return Verdict(f"{text} — slower than eager", "bad", detail)
+        return Verdict(f"{speed_text(ratio)} faster than eager", "good", detail)
+    return Verdict(f"{speed_text(ratio)} — slower than eager", "bad", detail)
 
 
 def _is_ours(compilation: Compilation, name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nbcompile.record.compilation import Compilation, Measurement
-from nbcompile.units import clip, count_text, finite, seconds_text
+from nbcompile.units import clip, count_text, finite, seconds_text, speed_text
 from nbcompile.view.facts import facts as fact
 from nbcompile.view.reports.report import Section, Styled, Value
 
@@ -78,7 +78,7 @@ def timing_table(timing: Timing, most: int, name_width: int = 40) -> Section:
             Styled(clip(row.name, name_width), "strong" if row.own else ""),
             seconds_text(row.median) if row.counts else "–",
             spread,
-            f"{row.ratio:.2f}×" if row.ratio else "–",
+            speed_text(row.ratio) if row.ratio else "–",
             *(seconds_text(value) for value in (row.cold, row.warm, row.first)),
             "never" if row.never else pays,
             Styled(note(row), "dim"),

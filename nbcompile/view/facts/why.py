@@ -25,6 +25,8 @@ SPREAD = 0.5
 FEW = 8  # samples
 LARGE = 0.4
 """Part of a call's time that is worth a sentence."""
+ALL = 0.98
+"""From which part on the rest is not worth a word."""
 NEAR = 0.6
 """Of a limit, from which on it is what bounds a kernel."""
 CACHED = 1.1
@@ -101,8 +103,10 @@ def _library(library: Sequence[Call], others: float, spent: float) -> str:
     names = list(dict.fromkeys(call.name for call in sorted(library, key=lambda call: -(call.seconds or 0))))
     shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
     count = count_text(len(library), "library call")
-    share = percent_text(min(1.0, others / spent))
-    return f"{share} of the time is {count} ({shown}); fusion touches the rest"
+    share = others / spent
+    if share > ALL:
+        return f"Nearly all of the time is {count} ({shown}), which fusion does not touch"
+    return f"{percent_text(share)} of the time is {count} ({shown}); fusion touches the rest"
 
 
 def _overhead(known: Sequence[Call], rest: float, spent: float) -> str:

@@ -24,7 +24,7 @@ from nbcompile.view.reports.report import section_html
 MAX_BYTES = 1_000_000
 """Upper limit of a fragment, in bytes of UTF-8."""
 _RUNGS = (1.0, 0.5, 0.25, 0.1, 0.0)
-_FIGURE = re.compile(r"(?<!\w)\d(?:[\d,.]*\d)?(?:×| [kMGT]?B\b| (?:s|ms|µs|ns)\b)?")
+_FIGURE = re.compile(r"(?<!\w)\d(?:[\d,.]*\d)?(?:×|%| [kMGT]?B\b| (?:s|ms|µs|ns)\b)?")
 
 
 def to_html(compilation: Compilation, show: Sequence[str] = (), pending: Pending | None = None) -> str:

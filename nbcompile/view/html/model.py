@@ -32,6 +32,7 @@ from nbcompile.view.facts.kernels import Sources, artifact_lines, launch_facts, 
 from nbcompile.view.facts.parts import selected
 from nbcompile.view.facts.schedules import explained
 from nbcompile.view.facts.search import searches
+from nbcompile.view.facts.since import since_text
 from nbcompile.view.facts.timings import TimingRow, note, timing_table, timings
 from nbcompile.view.facts.titles import STAGE_TITLE, graph_title
 from nbcompile.view.facts.why import why
@@ -55,11 +56,24 @@ class Model:
         self.line_word = "cell line" if compilation.cell else f"{clip(self.file.rsplit('/', 1)[-1], 30)} line"
         self.facts = fact.facts(compilation, self.links, pending)
         self.why = why(compilation, self.facts).text
+        self.since = since_text(compilation)
         self.strip = strip(compilation)
         self.kernels_by_id = {kernel.id: kernel for kernel in compilation.kernels}
         self._roof: Roofline | None = roofline(compilation)
         self._points = {point.kernel: point for point in self._roof.points} if self._roof else {}
+        self.unfolded = css.page or bool(show)
         self.record = selected(compilation, show)  # from here on: the head above tells of all of it
+
+    @property
+    def folds(self) -> str:
+        """What stands below the answer, in a few words; empty where that is nothing to fold away."""
+        record = self.record
+        counts = (
+            "graphs" if record.graphs else "",
+            count_text(len(record.decisions), "fusion decision") if record.decisions else "",
+            count_text(len(record.kernels), "kernel"),
+        )
+        return ", ".join(each for each in counts if each) if record.graphs or record.kernels else ""
 
     # The cell
 
