@@ -13,7 +13,7 @@ from nbcompile.errors import LoweringError
 
 def guards_lost() -> LoweringError | None:
     """What is wrong if the graph being compiled supposes something of sizes that no guard will hold a later
-    call to; None if all that it supposes is held.
+    call to; None if all that it supposes is held. What it supposes is forgotten with it.
 
     Of an input that another input shows a part of, AOTAutograd takes the sizes to be those of "the tensor
     that is shown": symbols that Dynamo has no name for, so it drops their guards (seen with torch 2.13, under
@@ -23,17 +23,22 @@ def guards_lost() -> LoweringError | None:
     env = context and context.fake_mode and context.fake_mode.shape_env
     if not env:
         return None
+
+    def unnamed(expr: sympy.Basic) -> list[str]:
+        return sorted(str(symbol) for symbol in expr.free_symbols if not is_named(symbol, env))
+
     supposed = [guard.expr for guard in env.guards]
     supposed += [sympy.Eq(symbol, value) for symbol, value in env.replacements.items()]
-    for expr in supposed:
-        lost = sorted(str(symbol) for symbol in expr.free_symbols if not is_named(symbol, env))
-        if lost:
-            return LoweringError(
-                f"it supposes {expr}, and no guard can name {lost[0]}, a size of the tensor that several "
-                "inputs show parts of",
-                advice="Pass that tensor alone, or copies of its parts.",
-            )
-    return None
+    wrong = next((expr for expr in supposed if unnamed(expr)), None)
+    if wrong is None:
+        return None
+    # They go with the graph that supposed them: Dynamo would fail to write them, in some of its paths.
+    env.guards[:] = [guard for guard in env.guards if not unnamed(guard.expr)]
+    return LoweringError(
+        f"it supposes {wrong}, and no guard can name {unnamed(wrong)[0]}, a size of the tensor that several "
+        "inputs show parts of.",
+        advice="Pass that tensor alone, or copies of its parts.",
+    )
 
 
 def fix_sizes(module: fx.GraphModule) -> bool:

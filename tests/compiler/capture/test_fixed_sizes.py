@@ -133,6 +133,23 @@ def test_a_number_that_no_guard_holds_is_no_number(sizes: tuple[tuple[int, int],
     assert "no guard can name" in run.eager_reason
 
 
+def test_what_a_dropped_graph_supposed_is_no_guard() -> None:
+    """It named a size that has no name, and Dynamo failed to write the guard: the call raised."""
+
+    def program(x: Tensor, part: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        _, places = torch.sort(x, dim=1)
+        return part.select(0, 0), torch.diag(torch.index_add(places, 0, rows, places), 1)
+
+    torch._dynamo.reset()
+    run = torch.compile(program, backend="nbcompile", dynamic=True)
+    rows = torch.tensor([2, 0, 0])
+    for columns in (4, 3, 5):
+        x = torch.randn(3, columns)
+        part = x.flatten()[1:]
+        for found, expected in zip(run(x, part, rows), program(x, part, rows)):
+            assert torch.equal(found, expected)
+
+
 def test_an_extent_that_guards_made_one_is_squeezed() -> None:
     def inner(x: Tensor, w: Tensor) -> Tensor:
         F.conv_transpose1d(x, w)
