@@ -67,7 +67,8 @@ class _Making:
 def record_of(traced: TracedCompile, index: TraceIndex, read: Read) -> Compilation:
     """``read`` gives the text of an artifact. What is no graph in it is counted in the record's notes."""
     making = _Making(traced, read)
-    for text in _how_it_went(traced):
+    whose = f"rank {index.rank}" if index.rank is not None else "a trace"
+    for text in _how_it_went(traced, whose):
         making.note(text)
     last = max((each.attempt for each in traced.artifacts), default=0)
     of_last = [each for each in traced.artifacts if each.attempt == last]
@@ -98,7 +99,7 @@ def record_of(traced: TracedCompile, index: TraceIndex, read: Read) -> Compilati
     )
 
 
-def _how_it_went(traced: TracedCompile) -> list[str]:
+def _how_it_went(traced: TracedCompile, whose: str) -> list[str]:
     """Sentences: which function, how it ended, and where the time went."""
     where = f"{traced.file}:{traced.line}" if traced.file else "an unknown place"
     said = []
@@ -109,7 +110,7 @@ def _how_it_went(traced: TracedCompile) -> list[str]:
         said.append("There was nothing in it to compile: its graph is empty.")
     elif traced.status == "unfinished":
         said.append("The trace has no metrics of it: nobody knows how it ended.")
-    said.append(f"Compilation {traced.id} of a trace: {traced.function or 'a frame'} at {where}.")
+    said.append(f"Compilation {traced.id} of {whose}: {traced.function or 'a frame'} at {where}.")
     caller = traced.caller
     if caller is not None and (caller.file, caller.line) != (traced.file, traced.line):
         said.append(f"Called from {caller}{': ' + caller.code if caller.code else ''}")
