@@ -1,13 +1,14 @@
 """Traces measured: tlparse beside ours, a thousand ranks, and a large file.
 
-    python scripts/traces.py --tlparse /tmp/v/bin/tlparse    # three traces, what tlparse lists and what ours does
+    python scripts/traces.py --tlparse /tmp/v/bin/tlparse    # what tlparse lists of three traces, and ours
     python scripts/traces.py --ranks 1000                    # one trace as 1,000 ranks, one of which diverges
     python scripts/traces.py --ranks 200 --dask 2            # the same read by two Dask workers
     python scripts/traces.py --large 300                     # MB of one trace again and again, in one file
     python scripts/traces.py --tlparse … --write docs/traces.md
 
-tlparse is no dependency: `python -m venv /tmp/v && /tmp/v/bin/pip install tlparse`. Traces are made by running the
-programs of tests/traces/programs.py. Exit status 1 where ours lacks what tlparse lists, or a limit is passed.
+tlparse is no dependency: `python -m venv /tmp/v && /tmp/v/bin/pip install tlparse`. Traces are made by
+running the programs of tests/traces/programs.py. Exit status 1 where ours lacks what tlparse lists, or a limit is
+passed.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def _statuses(trace: Trace, index: str) -> Compared:
 
 
 def _frames(trace: Trace, index: str) -> Compared:
-    part = index[index.index("class='stack-trie'") : index.index("Failures and Restarts")]
+    part = index[index.index("class='stack-trie'") : index.index("IR dumps")]
     text = html.unescape(re.sub(r"<[^>]*>", "\n", part.replace("&nbsp;", " ")))
     theirs = set(re.findall(r"^ ?(\S.*:\d+ in .*?)\s*$", text, re.MULTILINE))
     ours = {str(frame) for each in trace for frame in each.stack}
@@ -132,7 +133,8 @@ def _frames(trace: Trace, index: str) -> Compared:
 
 
 def _failures(trace: Trace, page: Path) -> Compared:
-    rows = re.findall(r"<tr>(.*?)</tr>", page.read_text(), re.DOTALL)[1:]
+    text = page.read_text() if page.exists() else ""
+    rows = re.findall(r"<tr>(.*?)</tr>", text, re.DOTALL)[1:]
     cells = [[html.unescape(re.sub(r"<[^>]*>", "", cell)).strip()
               for cell in re.findall(r"<td>(.*?)</td>", row, re.DOTALL)] for row in rows]  # fmt: skip
     theirs = Counter(
@@ -196,8 +198,8 @@ def compare(tlparse: str, folder: Path) -> tuple[str, bool]:
         file = traced(program, place, backend)
         rows = beside(tlparse, file, place / "out")
         size = file.stat().st_size / 1e6
-        lines += ["", f"**{name}**, {size:.1f} MB", "", f"| what | {version} | ours | of theirs not in ours |",
-                  "| --- | --: | --: | --- |"]  # fmt: skip
+        heads = f"| what | {version} | ours | of theirs not in ours |"
+        lines += ["", f"**{name}**, {size:.1f} MB", "", heads, "| --- | --: | --: | --- |"]
         for row in rows:
             complete = complete and not row.missing
             left = ", ".join(row.missing[:5]) or "none"
@@ -243,8 +245,8 @@ def measure_ranks(count: int, folder: Path, workers: int) -> bool:
     shown = traces._repr_html_()
     report = time.perf_counter() - begun
     compiles = sum(len(each.compiles) for each in traces.ranks.values())
-    print(f"{count:,} ranks, {compiles:,} compilations, {size / 1e9:.2f} GB, by {how}: indexed in {seconds:.1f} s, "
-          f"compared and shown in {report:.1f} s ({len(shown) / 1e3:.0f} kB of HTML)")  # fmt: skip
+    print(f"{count:,} ranks, {compiles:,} compilations, {size / 1e9:.2f} GB, by {how}")
+    print(f"indexed in {seconds:.1f} s, compared and shown in {report:.1f} s ({len(shown) / 1e3:.0f} kB)")
     print(f"most memory: {_peak():.0f} MB here, {_peak(resource.RUSAGE_CHILDREN):.0f} MB in a process")
     print(f"diverging: {traces.diverging}, made so: {odd}; notes: {traces.notes}")
     print("\n".join(map(str, traces.divergences[:4])))
@@ -280,9 +282,7 @@ def measure_large(megabytes: int, folder: Path) -> bool:
     path = folder / "large.log"
     with path.open("w") as stream:
         for number in _until(path, megabytes):
-            stream.write(
-                re.sub(r'"frame_id": (\d+)', lambda m: f'"frame_id": {int(m[1]) + 10 * number}', source)
-            )
+            stream.write(_elsewhere(source, 10 * number))
             stream.flush()
         stream.write(artifact("long", "0123456789" * 10_000_000))
     print(f"{path.stat().st_size / 1e6:.0f} MB, one payload of 100 MB")
@@ -291,6 +291,10 @@ def measure_large(megabytes: int, folder: Path) -> bool:
     )
     print(run.stdout + run.stderr, end="")
     return run.returncode == 0
+
+
+def _elsewhere(source: str, more: int) -> str:
+    return re.sub(r'"frame_id": (\d+)', lambda found: f'"frame_id": {int(found[1]) + more}', source)
 
 
 def _until(path: Path, megabytes: int) -> Iterator[int]:
