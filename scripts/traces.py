@@ -7,8 +7,8 @@
     python scripts/traces.py --tlparse … --write docs/traces.md
 
 tlparse is no dependency: `python -m venv /tmp/v && /tmp/v/bin/pip install tlparse`. Traces are made by
-running the programs of tests/traces/programs.py. Exit status 1 where ours lacks what tlparse lists, or a limit is
-passed.
+running the programs of tests/traces/programs.py. Exit status 1 where ours lacks what tlparse lists,
+or a limit is passed.
 """
 
 from __future__ import annotations
@@ -247,19 +247,16 @@ def measure_ranks(count: int, folder: Path, workers: int) -> bool:
     compiles = sum(len(each.compiles) for each in traces.ranks.values())
     print(f"{count:,} ranks, {compiles:,} compilations, {size / 1e9:.2f} GB, by {how}")
     print(f"indexed in {seconds:.1f} s, compared and shown in {report:.1f} s ({len(shown) / 1e3:.0f} kB)")
-    print(f"most memory: {_peak():.0f} MB here, {_peak(resource.RUSAGE_CHILDREN):.0f} MB in a process")
+    print(f"most memory of this process: {_peak():.0f} MB")
     print(f"diverging: {traces.diverging}, made so: {odd}; notes: {traces.notes}")
     print("\n".join(map(str, traces.divergences[:4])))
     print(traces.diff(traces.divergences[0]))
     return traces.diverging == (str(odd),) and seconds <= MOST_SECONDS
 
 
-def _peak(who: int = resource.RUSAGE_SELF) -> float:
-    return (
-        resource.getrusage(who).ru_maxrss / 1024
-        if sys.platform != "darwin"
-        else resource.getrusage(who).ru_maxrss / 1e6
-    )
+def _peak() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return used / 1e6 if sys.platform == "darwin" else used / 1024
 
 
 _OPEN = """

@@ -17,9 +17,10 @@ MOST_BARS = 3_000
 _KINDS = (
     ("Dynamo", "#0072b2", ("dynamo", "bytecode", "compile_attempt", "entire_frame", "build_guards",
                            "insert_")),
-    ("AOTAutograd", "#009e73", ("aot", "AOT", "backend_compile", "joint", "partition", "additional_fake")),
-    ("Inductor", "#d55e00", ("inductor", "GraphLowering", "Scheduler", "codegen", "code_gen", "fx_codegen",
-                             "pass.", "_recursive_", "PythonWrapper", "FxGraph")),
+    ("AOTAutograd", "#009e73", ("aot", "AOT", "create_aot", "backend_compile", "joint", "partition",
+                                "additional_fake", "trace_joint", "min_cut", "entire_backward")),
+    ("Inductor", "#d55e00", ("inductor", "compile_fx", "GraphLowering", "Scheduler", "codegen", "code_gen",
+                             "fx_codegen", "pass.", "_recursive_", "PythonWrapper", "FxGraph")),
     ("kernels compiled", "#cc79a7", ("compile_file", "async_compile", "PyCodeCache", "Triton", "triton",
                                      "CachingAutotuner", "cpp")),
 )  # fmt: skip
@@ -38,6 +39,8 @@ def flame(parts: Sequence[TimedPart], id: str, name: str) -> plotly.graph_object
     shown = sorted(wanted, key=lambda part: part.begins - part.ends)[:MOST_BARS]
     begin = min((part.begins for part in shown), default=0.0)
     threads = {thread: number for number, thread in enumerate(sorted({part.thread for part in shown}))}
+    # A name wants room: below an eighth of the width none is written, and the pointer shows it.
+    shortest = (max((part.ends for part in shown), default=0.0) - begin) / 8
     rows = _rows(shown, threads)
     figure = go.Figure()
     for kind, color, of_kind in _kinds(shown):
@@ -50,7 +53,8 @@ def flame(parts: Sequence[TimedPart], id: str, name: str) -> plotly.graph_object
                 name=kind,
                 width=0.94,
                 marker={"color": color, "line": {"width": 0.5, "color": "rgba(255,255,255,0.6)"}},
-                text=[part.name for part in of_kind],
+                text=[part.name if part.ends - part.begins > shortest else "" for part in of_kind],
+                textangle=0,
                 textposition="inside",
                 insidetextanchor="start",
                 constraintext="none",
@@ -69,7 +73,7 @@ def flame(parts: Sequence[TimedPart], id: str, name: str) -> plotly.graph_object
         xaxis={"title": {"text": "seconds"}},
         yaxis={"autorange": "reversed", "showticklabels": False, "zeroline": False, "showgrid": False},
         margin={"t": 50, "l": 20, "r": 20},
-        legend={"orientation": "h", "y": -0.2},
+        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 1.0, "xanchor": "right"},
         uniformtext={"minsize": 8, "mode": "hide"},
         paper_bgcolor="rgba(0,0,0,0)",
     )

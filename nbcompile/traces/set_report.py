@@ -21,7 +21,7 @@ def set_text(
     ranks: Ranks, found: Sequence[Divergence], diff: Callable[[Divergence], str], about: Sequence[str]
 ) -> str:
     """The ranks, and where they diverge, as plain text."""
-    sections = [section for section in _sections(ranks, found, diff) if not section.folded]
+    sections = [section for section in _sections(ranks, found, diff, html=False) if not section.folded]
     return report.to_text(_title(ranks, found), [Section(lines=tuple(_about(ranks, about))), *sections])
 
 
@@ -29,7 +29,9 @@ def set_html(
     ranks: Ranks, found: Sequence[Divergence], diff: Callable[[Divergence], str], about: Sequence[str]
 ) -> str:
     """An HTML fragment with inline styles only, everything from the traces escaped."""
-    return report.to_html(_title(ranks, found), _sections(ranks, found, diff), _about(ranks, about))
+    return report.to_html(
+        _title(ranks, found), _sections(ranks, found, diff, html=True), _about(ranks, about)
+    )
 
 
 def _title(ranks: Ranks, found: Sequence[Divergence]) -> str:
@@ -64,9 +66,11 @@ def _about(ranks: Ranks, notes: Sequence[str]) -> list[str]:
     return lines
 
 
-def _sections(ranks: Ranks, found: Sequence[Divergence], diff: Callable[[Divergence], str]) -> list[Section]:
+def _sections(
+    ranks: Ranks, found: Sequence[Divergence], diff: Callable[[Divergence], str], html: bool
+) -> list[Section]:
     sections = [_divergences(found)] if found else []
-    return [*sections, *_diffs(found, diff), _compile_table(ranks), _rank_table(ranks)]
+    return [*sections, *_diffs(found, diff, html), _compile_table(ranks), _rank_table(ranks)]
 
 
 def _divergences(found: Sequence[Divergence]) -> Section:
@@ -82,13 +86,16 @@ def _lines(found: Sequence[Divergence]) -> tuple[str, ...]:
     return tuple(map(str, found[:MOST_LINES]))
 
 
-def _diffs(found: Sequence[Divergence], diff: Callable[[Divergence], str]) -> list[Section]:
+def _diffs(found: Sequence[Divergence], diff: Callable[[Divergence], str], html: bool) -> list[Section]:
+    """The first few differences of text. HTML folds a listing away, and these are what one looks for."""
     sections: list[Section] = []
     for each in [each for each in found if not each.explained][: 4 * MOST_DIFFS]:
         text = diff(each) if len(sections) < MOST_DIFFS else ""
         if text:
             title = f"{ranks_text(each.ranks)}, {each.what} of {each.compile}"
-            sections.append(Section(title, listing=text))
+            lines = tuple((line,) for line in text.splitlines())
+            shown = Section(title, rows=lines, dense=True) if html else Section(title, listing=text)
+            sections.append(shown)
     return sections
 
 
