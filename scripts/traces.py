@@ -260,7 +260,7 @@ def _peak() -> float:
 
 
 _OPEN = """
-import resource, sys, time, nbcompile
+import pathlib, re, sys, time, nbcompile
 begun = time.perf_counter()
 trace = nbcompile.open(sys.argv[1])
 seconds = time.perf_counter() - begun
@@ -268,7 +268,9 @@ text = trace._repr_html_()
 record = trace.compilation(trace.compilations[-1].id)
 print(f"opened in {seconds:.1f} s: {len(trace):,} compilations, {trace.index.records:,} records, "
       f"{trace.index.damaged} damaged, unread {trace.index.unread}")
-print(f"most memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB; "
+# Of this program alone: getrusage counts what its parent had when it was started.
+most = int(re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1])
+print(f"most memory: {most / 1024:.0f} MB; "
       f"{len(text) / 1e3:.0f} kB of HTML, the last record has {len(record.graphs)} graphs")
 """
 

@@ -11,7 +11,7 @@ from nbcompile.units import bytes_text, clip, clip_middle, count_text, seconds_t
 from nbcompile.view.reports import report
 from nbcompile.view.reports.report import Section, Styled, Value
 
-MOST_ROWS = 300
+MOST_ROWS, MOST_DETAILS = 300, 60
 _STYLES = {"ok": "", "restarted": "", "empty": "dim", "failed": "no", "unfinished": "no"}
 _HEADS = ("id", "function", "", "seconds", "Inductor", "ops", "guards", "caches", "what happened")
 _METRICS = (
@@ -191,8 +191,9 @@ def _times(index: TraceIndex) -> list[Section]:
 
 
 def _details(compiles: Sequence[TracedCompile]) -> list[Section]:
-    inner = tuple(_detail(each) for each in compiles[:MOST_ROWS])
-    return [Section("Everything of each compilation", inner=inner, folded=True)] if inner else []
+    inner = tuple(_detail(each) for each in compiles[:MOST_DETAILS])
+    more = len(compiles) - len(inner)
+    return [Section("Everything of each compilation", inner=inner, folded=True, more=more)] if inner else []
 
 
 def _detail(each: TracedCompile) -> Section:

@@ -154,6 +154,8 @@ class _Sorting:
             digest(kind, record.payload) if kind in COMPARED and record.payload is not None else "",
         )
         self.number += 1
+        if kind in COMPARED and record.payload is None and record.place is not None:
+            self.reader.unread[f"{kind} too long to be compared"] += 1
         if building is None:
             self._alone(name, made, record)
             return

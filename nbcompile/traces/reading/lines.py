@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 BLOCK = 1 << 22
-MOST_HELD = 1 << 26
+MOST_HELD = 1 << 24
 """Bytes of one record that are held at a time. A longer payload is hashed as it passes, and not looked at."""
 MOST_HEADER = 1 << 24
 """Bytes of the line before the payload; torch's compilation metrics take 40 kB."""

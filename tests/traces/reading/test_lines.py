@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nbcompile.traces.reading import lines
+from nbcompile.traces.reading.index import index_of
 from nbcompile.traces.reading.lines import TraceReader, text_at
 from tests.traces.programs import artifact, record, written
 
@@ -65,6 +66,9 @@ def test_a_payload_too_long_to_be_held_is_hashed_as_it_passes(
     assert most < 2_000_000 < len(payload)
     assert reader.damaged == 0 and [each.payload for each in found] == [None, b"x"]
     assert found[0].place is not None and found[0].place.length > len(payload)
+    graph = record({"dynamo_output_graph": {}}, payload, frame_id=0, frame_compile_id=0)
+    unread = index_of(written(tmp_path / "long.log", [graph])).unread
+    assert unread == {"dynamo_output_graph too long to be compared": 1}
     monkeypatch.setattr(lines, "MOST_SHOWN", 100)
     assert (
         text_at(path, found[0].place) == "0123456789" * 8 + "\n" + "01234567890123456"
