@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from nbcompile.options import Options
     from nbcompile.record.compilation import Compilation
     from nbcompile.record.recorder import Recorder
+    from nbcompile.traces.opening import open as open
 
     __version__: str
 
-__all__ = [
+__all__ = [  # without `open`: who imports * keeps Python's own
     "Compilation",
     "Compiled",
     "Options",
@@ -60,6 +61,7 @@ _HOMES = {
     "list_mode_options": "nbcompile.backends.browse",
     "list_options": "nbcompile.backends.browse",
     "mode_diff": "nbcompile.bench.measure.modes",
+    "open": "nbcompile.traces.opening",
 }
 
 

@@ -1,5 +1,5 @@
 """The ``nbcompile`` command: ``nbcompile bench`` compiles and times a suite, ``nbcompile diff`` holds two of
-its files against each other."""
+its files against each other, ``nbcompile open`` shows what TORCH_TRACE wrote."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ run."""
 _DIFF = """Say what got worse from one file of `nbcompile bench` to a later one (or from one saved record to
 another): new breaks and recompiles, more kernels, lost fusions, fallbacks, larger errors, longer times. Exit
 status: 1 if there is a regression to fail on, 2 if a file cannot be read."""
+_OPEN = """Say what torch.compile did on a job that ran with TORCH_TRACE=FOLDER in its environment: each
+compilation, how it ended and why, and which ranks compiled something else. torch need not be installed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_bench(commands)
     _add_diff(commands)
+    _add_open(commands)
     return parser
 
 
@@ -118,6 +121,32 @@ def _add_diff(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="the same of compiling (default: 0.25)",
     )
     diff.set_defaults(command=_diff)
+
+
+def _add_open(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    opens = commands.add_parser("open", help="what TORCH_TRACE wrote on a job", description=_OPEN)
+    opens.add_argument("path", help="the folder, or one of its files")
+    opens.add_argument("--rank", metavar="N", help="of many ranks this one")
+    opens.add_argument("--only", default="", metavar="IDS", help="compilations in the page, e.g. 0/0,2/1")
+    opens.add_argument("--html", metavar="FILE", help="write a page with the explorer of each compilation")
+    opens.set_defaults(command=_open)
+
+
+def _open(parsed: argparse.Namespace) -> int:
+    from nbcompile.traces.opening import open as open_trace
+    from nbcompile.traces.page import to_page
+    from nbcompile.traces.trace_set import TraceSet
+
+    traces = open_trace(parsed.path, progress=lambda text: print(text, file=sys.stderr))
+    if parsed.rank is not None:
+        if not isinstance(traces, TraceSet):
+            raise OptionError(f"--rank {parsed.rank}: there is one file only.")
+        traces = traces[parsed.rank]
+    print(traces, end="")
+    if parsed.html:
+        page = to_page(traces, [name for name in parsed.only.split(",") if name])
+        Path(parsed.html).write_text(page, encoding="utf-8")
+    return 0
 
 
 def _bench(parsed: argparse.Namespace) -> int:

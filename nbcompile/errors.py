@@ -147,3 +147,7 @@ def in_one_line(error: BaseException) -> str:
     """``ValueError: the first line of what it says``, of any error."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+class TraceError(NbcompileError):
+    """What ``TORCH_TRACE`` wrote is not where it was said to be, or has nothing of this name in it."""

@@ -20,6 +20,7 @@ FLOORS = (
     ("api", "backends", "settings"),
     ("view",),
     ("bench",),
+    ("traces",),
     ("workshop", "notebook", "cli", "testing", "__main__"),
 )
 # Rooms of the compiler: what each may import of the others. SHARED is open to all.
@@ -139,7 +140,7 @@ def test_only_the_notebook_package_knows_jupyter(path: Path) -> None:
     assert not used or _name(path).startswith("notebook"), f"{path}: {used}"
 
 
-@pytest.mark.parametrize("name", ["view", "record", "errors", "units"])
+@pytest.mark.parametrize("name", ["view", "record", "traces", "errors", "units"])
 def test_a_record_is_read_without_torch(name: str) -> None:
     live = {"recorder.py", "environment.py"}  # what makes a record, and what it says of this machine
     found = [PACKAGE / f"{name}.py"] if (PACKAGE / f"{name}.py").exists() else (PACKAGE / name).rglob("*.py")

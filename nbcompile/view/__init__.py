@@ -77,15 +77,20 @@ def to_html(compilation: Compilation, show: Sequence[str] = (), pending: Pending
 
 
 def to_page(
-    compilations: Compilation | Sequence[Compilation], title: str = "", *, script: bool = True
+    compilations: Compilation | Sequence[Compilation],
+    title: str = "",
+    *,
+    script: bool = True,
+    above: str = "",
 ) -> str:
     """A complete HTML file that can be mailed: the explorer, no outside resource, light and dark.
 
-    ``script=False``: the same in plain HTML, for places that let no script through.
+    ``script=False``: the same in plain HTML, for places that let no script through. ``above``: a fragment of
+    HTML between title and records, as reports make them (escaped, inline styles).
     """
     from nbcompile.view.html.page import to_page
 
-    return to_page(compilations, title, payload if script else None)
+    return to_page(compilations, title, payload if script else None, above)
 
 
 def to_text(compilation: Compilation, show: Sequence[str] = (), pending: Pending | None = None) -> str:

@@ -13,21 +13,13 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from typing import Any
 
+from nbcompile.bench.executors import Capacity, capacity, is_loss, usable
 from nbcompile.bench.measure.compare import Measuring
 from nbcompile.bench.sweep.grid import Grid, Point, no_sense
 from nbcompile.bench.sweep.point import Heap, Outcome, SweepProgram, run_point
 from nbcompile.bench.sweep.result import Sweep
 from nbcompile.bench.sweep.store import PointStore, keys_of, outcome_from
-from nbcompile.bench.sweep.workers import (
-    Capacity,
-    PointTask,
-    capacity,
-    is_loss,
-    packed,
-    run_isolated,
-    run_task,
-    usable,
-)
+from nbcompile.bench.sweep.workers import PointTask, packed, run_isolated, run_task
 from nbcompile.errors import OptionError, in_one_line
 from nbcompile.settings import CompileSettings, keywords_of
 from nbcompile.units import seconds_text

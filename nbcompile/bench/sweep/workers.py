@@ -11,8 +11,7 @@ import sys
 import sysconfig
 import time
 import types
-from collections.abc import Callable, Iterator
-from concurrent.futures import BrokenExecutor, Executor
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,8 +24,6 @@ from nbcompile.errors import MeasureError
 from nbcompile.settings import CompileSettings
 
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-_LOSSES = frozenset({"KilledWorker", "EngineError", "CancelledError", "CommClosedError", "KeyboardInterrupt"})
-"""What executors raise for a worker that is gone: Dask, ipyparallel, either."""
 
 
 @dataclass(frozen=True)
@@ -128,62 +125,6 @@ def unpacked(data: bytes) -> SweepProgram:
     import cloudpickle
 
     return SweepProgram(*cloudpickle.loads(data))
-
-
-@dataclass(frozen=True)
-class Capacity:
-    """How many points an executor runs at a time, and how many of them share the cores of this machine."""
-
-    points: int
-    sharing: int
-
-    @property
-    def threads(self) -> int:
-        """Torch's threads of each, so that all of them together have one a core."""
-        return max(1, _cores() // max(1, self.sharing))
-
-    @property
-    def note(self) -> str:
-        cores = _cores()
-        if self.sharing > cores:
-            return f"{self.sharing} workers shared {cores} cores: steady times include waiting for one."
-        if self.sharing > 1:
-            return f"{self.sharing} workers shared one machine, {self.threads} of {cores} cores each."
-        return ""
-
-
-def usable(executor: Executor) -> Executor:
-    """``executor``; of ipyparallel's direct view, which runs a call on every engine, its balanced one."""
-    view = getattr(executor, "view", None)
-    if view is None or type(view).__name__ != "DirectView":
-        return executor
-    everyone = set(view.targets) == set(view.client.ids)  # then also without those that are lost on the way
-    balanced: Executor = view.client.executor(None if everyone else view.targets)
-    return balanced
-
-
-def capacity(executor: Executor) -> Capacity:
-    """Asked of the executor itself, where it is of a known kind; else two."""
-    client = getattr(executor, "_client", None)
-    if client is not None and hasattr(client, "scheduler_info"):  # Dask's
-        workers = client.scheduler_info(n_workers=-1)["workers"].values()
-        hosts = [worker["host"] for worker in workers]
-        return Capacity(max(1, len(hosts)), max((hosts.count(host) for host in hosts), default=1))
-    # A pool's, and ipyparallel's.
-    count = getattr(executor, "_max_workers", None)
-    return Capacity(count, count) if isinstance(count, int) and count > 0 else Capacity(2, 2)
-
-
-def is_loss(error: BaseException) -> bool:
-    """Whether an executor raised this because a worker went, rather than the task."""
-    names = {kind.__name__ for kind in type(error).__mro__}
-    remote = getattr(error, "ename", "")  # ipyparallel's RemoteError: the name of what an engine raised
-    return isinstance(error, BrokenExecutor) or bool(names & _LOSSES) or remote in _LOSSES
-
-
-def _cores() -> int:
-    counted: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
-    return len(counted(0)) if counted is not None else os.cpu_count() or 1
 
 
 def _is_users(module: types.ModuleType) -> bool:

@@ -20,6 +20,7 @@ from torch import fx
 
 from nbcompile.compiler.fx_values import dim, nbytes, node_value, short_dtype
 from nbcompile.record.compilation import Node, NodeKind, Span
+from nbcompile.record.op_kinds import FX_LIBRARY, FX_VIEWS, LIBRARY_OPS, LIBRARY_PREFIXES
 
 _TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _PYTHON_FOLDER = os.path.join(sysconfig.get_path("stdlib"), "")
@@ -27,26 +28,6 @@ _OWN_FOLDER = str(Path(__file__).resolve().parents[2]) + os.sep
 _MADE_UP = ("<frozen", "<string>", "<eval_with_key>", "<torch_package")
 _NOT_THE_USERS = (_TORCH_FOLDER, _OWN_FOLDER, _PYTHON_FOLDER, *_MADE_UP)
 _LIBRARY_FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-
-# ATen ops that are a call into a library whatever the compiler: a first guess, lowering decides.
-_LIBRARY_OPS = frozenset(
-    "mm addmm bmm baddbmm addbmm addmv mv dot vdot convolution convolution_backward _convolution sort "
-    "topk kthvalue median nanmedian mode unique _unique2 cumsum cumprod cummax cummin logcumsumexp "
-    "nonzero masked_select bincount histc searchsorted bucketize multinomial cholesky triangular_solve "
-    "_grid_sampler_2d_cpu_fallback mkldnn_rnn_layer _cdist_forward _embedding_bag "
-    "_embedding_bag_forward_only linear_cross_entropy scale_gradient".split()
-)
-_LIBRARY_PREFIXES = ("linalg_", "_linalg_", "_fft_", "_scaled_dot_product", "_flash", "_efficient")
-
-_FX_VIEWS = frozenset(
-    "view reshape permute transpose t T mT squeeze unsqueeze expand expand_as narrow select flatten "
-    "unflatten swapaxes movedim getitem chunk split unbind diagonal view_as contiguous getattr".split()
-)
-_FX_LIBRARY = frozenset(
-    "linear matmul mm bmm addmm baddbmm einsum bilinear conv1d conv2d conv3d conv_transpose1d "
-    "conv_transpose2d conv_transpose3d scaled_dot_product_attention multi_head_attention_forward sort "
-    "argsort topk cumsum".split()
-)
 
 
 def _describe(value: Any) -> str:
@@ -93,15 +74,15 @@ def node_kind(node: fx.Node) -> NodeKind:
     target = node.target
     if isinstance(target, torch._ops.OpOverload):
         name = target._schema.name.rpartition("::")[2]
-        if name in _LIBRARY_OPS or name.startswith(_LIBRARY_PREFIXES):
+        if name in LIBRARY_OPS or name.startswith(LIBRARY_PREFIXES):
             return "library"
         return "view" if _is_view(target) else "compute"
     if target is operator.getitem:
         return "view"
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    if name in _FX_LIBRARY:
+    if name in FX_LIBRARY:
         return "library"
-    return "view" if name in _FX_VIEWS else "compute"
+    return "view" if name in FX_VIEWS else "compute"
 
 
 @functools.cache

@@ -39,11 +39,12 @@ def to_page(
     compilations: Compilation | Sequence[Compilation],
     title: str,
     payload: Callable[[Compilation], dict[str, Any]] | None,
+    above: str = "",
 ) -> str:
     """A complete HTML file with no outside resource, light and dark by the reader's setting.
 
     ``payload`` makes what the explorer opens; without it there is no explorer, for places that let no script
-    through.
+    through. ``above`` is HTML, shown before the records.
     """
     many = [compilations] if isinstance(compilations, Compilation) else list(compilations)
     shown = many[:MAX_RECORDS]
@@ -59,6 +60,7 @@ def to_page(
             policy=Markup(explorer.policy if explorer else _POLICY),
             style=Markup(page_style_sheet() + (explorer.style if explorer else "")),
             note=NO_EXPLORER if payload and explorer is None else "",
+            above=Markup(above),
             fragments=[page_fragment(compilation) for compilation in shown],
             payloads=[inert_json(payload(compilation)) for compilation in shown]
             if payload and explorer
