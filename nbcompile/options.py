@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from nbcompile import targets
 from nbcompile.errors import OptionError
+from nbcompile.near import did_you_mean
 
 if TYPE_CHECKING:
     import torch
@@ -148,8 +148,7 @@ _FEW = 20  # options that an error can list
 
 def unknown_option(backend: str, name: str, known: Collection[str]) -> OptionError:
     """What to say of an option that a backend does not have: the names nearest to it, and where all are."""
-    near = difflib.get_close_matches(name.replace("-", "_"), known, 3, 0.6)
-    meant = f"Did you mean {', '.join(near)}? " if near else ""
+    meant = did_you_mean(name.replace("-", "_"), known)
     every = (
         f"Options: {', '.join(known)}."
         if len(known) <= _FEW

@@ -13,6 +13,7 @@ import nbcompile.backends
 import nbcompile.backends.engines
 from nbcompile.backends.base import Backend, BackendArgument, BackendSettings, GraphCompiler, Inner, of_inner
 from nbcompile.errors import OptionError
+from nbcompile.near import did_you_mean
 
 
 def resolve(
@@ -100,5 +101,5 @@ def _dotted(name: str) -> Backend | Inner:
 def _unknown(name: str) -> OptionError:
     return OptionError(
         f"backend {name!r} is unknown.",
-        advice=f"There are {', '.join(names())}, and any function by its name.",
+        advice=f"{did_you_mean(name, names())}There are {', '.join(names())}, and any function by its name.",
     )

@@ -14,6 +14,7 @@ from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.play.exploring import explore
 from nbcompile.notebook.progress import OutputPlace
 from nbcompile.record.compilation import Compilation
+from nbcompile.units import bytes_text
 from nbcompile.view import MIME, Pending, mime_bundle, payload, to_page
 
 _SHARE, _EVERY = 0.1, 0.5
@@ -91,10 +92,13 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def save(compilation: Compilation, file: str) -> None:
-    """Write the payload, which any explorer opens (``.json``), or a page that stands alone (``.html``)."""
+def save(compilation: Compilation, file: str) -> str:
+    """Write the payload, which any explorer opens (``.json``), or a page that stands alone (``.html``). What
+    was written, in a few words."""
     if file.endswith(".html"):
         text = to_page(compilation)
     else:
         text = json.dumps(payload(compilation), ensure_ascii=False, separators=(",", ":"))
-    Path(file).expanduser().write_text(text, encoding="utf-8")
+    path = Path(file).expanduser()
+    path.write_text(text, encoding="utf-8")
+    return f"saved {path} ({bytes_text(path.stat().st_size)})"

@@ -51,6 +51,7 @@ from nbcompile.notebook.play.play import SESSION
 from nbcompile.notebook.play.programs import CellProgram, ProgramPiece
 from nbcompile.notebook.progress import OutputPlace
 from nbcompile.notebook.sweeping import pieces_of_parts, sweep_pieces
+from nbcompile.notebook.usage import check_callable, helpful
 from nbcompile.options import PEER_MODES
 from nbcompile.record.compilation import Cell, Compilation
 from nbcompile.record.mode_diff import ModeDiff
@@ -84,6 +85,7 @@ class NbCompile(Magics):
         self.board = Switchboard()
         self.plays = SESSION
         self._parser = cast(Any, type(self).compile).parser
+        self._parser.error = helpful(self._parser)
         self._marker = hooks.CellMarker(self._accepts)
         self._transformer = hooks.CellTransformer(self._start, self._failed)
         self._matcher = matcher(self._parser._option_string_actions, registry.names)
@@ -150,6 +152,7 @@ class NbCompile(Magics):
             target = self._ip.ev(expression)
             if not callable(target):
                 raise UsageError(f"{expression} is not callable")
+            check_callable(parsed, expression)
             if options.sweeps:
                 raise UsageError(f"a sweep wants a call, e.g. %compile {expression}(x)")
             return Compiled(target, settings_of(options))
@@ -332,7 +335,7 @@ class NbCompile(Magics):
             if modes is not None:
                 self._ip.user_ns[f"{options.into}_modes"] = modes
         if options.save:
-            save(compilation, options.save)
+            print(f"nbcompile: {save(compilation, options.save)}")
         show(compilation, options, place)
         if modes is not None:
             display(modes)  # type: ignore[no-untyped-call]

@@ -37,6 +37,7 @@ from nbcompile.record.compilation import (
     Recompile,
     Span,
 )
+from nbcompile.record.pairs import pairs_not_there
 
 Part = (
     Graph
@@ -234,6 +235,8 @@ class Recorder:
             "from_cache": bool(compiled) and self.from_cache.issuperset(compiled),
             **{field: tuple(rows) for field, rows in self._parts.items()},
         }
+        if self.backend == "nbcompile" and self.options.fuse:
+            fields["notes"] += tuple(pairs_not_there(self.options, fields["graphs"]))
         fields["passes"] = tuple(sorted(self._parts["passes"], key=_place))
         return Compilation(**{**fields, **extra})
 

@@ -38,6 +38,8 @@ class CellMarker:
             return lines
         body = next((line for line in lines[1:] if line.strip()), "")
         line = found.group(1).strip()
+        if not body and {"-h", "--help"} & set(line.split()):
+            return ["%compile --help\n"]  # IPython refuses a cell magic without a cell
         if body.startswith("%%") or not self._accepts(line):
             return lines
         return [f"{MARK}({line!r})\n", *lines[1:]]
