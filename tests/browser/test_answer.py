@@ -1,0 +1,85 @@
+"""The answer first, in a real JupyterLab: small, whole, one click from all else, and with a memory."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.jupyter import Server
+
+SETUP = "%load_ext nbcompile\nimport torch\nx = torch.randn(256, 512)"
+CELL = "%%compile --no-bench\ny = torch.softmax(x, -1) * 2\nz = (y.sin() + 1).sum(0)\nz"
+SECONDS = 60_000
+"""What a step may take on a busy machine, in milliseconds."""
+ANSWER = {1900: 260, 1400: 260, 700: 360}
+"""Pixels of height for a cell of four lines, by the window's width: "about 200", more where text wraps."""
+
+
+def ran(server: Server, page: Page, cell: str, width: int = 1400) -> Locator:
+    """The explorer of a cell that has just run."""
+    path = server.write("answer.ipynb", SETUP, cell)
+    page.set_viewport_size({"width": width, "height": 1200})
+    server.open(page, path.name)
+    server.run_all(page)
+    found = page.locator(".jp-Notebook .jp-CodeCell").nth(1).locator(".nbc")
+    expect(found.locator(".nbc-verdict")).to_be_visible(timeout=SECONDS)
+    server.idle(page)
+    return found
+
+
+@pytest.mark.parametrize("width", [1400, pytest.param(700, marks=pytest.mark.nightly), 1900])
+def test_it_is_small_and_the_cell_is_whole(lab: Server, page: Page, width: int) -> None:
+    place = ran(lab, page, CELL, width)
+    expect(place.locator(".nbc-panes")).to_have_count(0)
+    box = place.bounding_box()
+    assert box and box["height"] < ANSWER[width], box
+    for line in CELL.splitlines():
+        source = place.locator(".nbc-source", has_text=line).first
+        cut = source.evaluate("element => element.scrollWidth - element.clientWidth")
+        assert cut <= 1, f"{line!r} is cut by {cut} px"
+    # A chip leads to its kernel.
+    place.locator(".nbc-chip").first.click()
+    expect(place.locator(".nbc-pane-code")).to_contain_text("softmax")
+
+
+def test_a_cell_without_tensors_takes_two_lines(lab: Server, page: Page) -> None:
+    place = ran(lab, page, "%%compile\na = 1 + 1\nprint(a)")
+    box = place.bounding_box()
+    assert box and box["height"] < 80, box
+    expect(place.locator(".nbc-verdict")).to_contain_text("print runs in Python")
+
+
+def test_it_stays_open_says_what_changed_and_steps_back(lab: Server, page: Page) -> None:
+    place = ran(lab, page, CELL)
+    expect(place.locator(".nbc-because")).to_have_count(0)
+    place.get_by_role("button", name="Graph and kernels").click()
+    expect(place.locator(".nbc-panes")).to_be_visible()
+    page.locator(".jp-Notebook .jp-CodeCell").nth(1).locator(".cm-line").first.click()
+    page.keyboard.press("End")
+    page.keyboard.type(" --no-fuse max:exp")
+    page.keyboard.press("Control+Enter")
+    because = place.locator(".nbc-because")
+    expect(because).to_contain_text("1 → 2 kernels", timeout=SECONDS)
+    expect(because).to_contain_text("are no longer one kernel")
+    expect(place.locator(".nbc-panes")).to_be_visible()
+    lab.idle(page)
+    because.get_by_role("button", name="show it").click()
+    expect(place.locator(".nbc-facts")).to_contain_text(re.compile(r"\b1 kernel\b"), timeout=SECONDS)
+    expect(place.locator(".nbc-changed")).to_contain_text("the run before")
+    place.get_by_role("button", name="Undo").click()
+    expect(place.locator(".nbc-facts")).to_contain_text(re.compile(r"\b2 kernels\b"))
+
+
+def test_one_beside_closes_the_one_in_the_output(lab: Server, page: Page) -> None:
+    place = ran(lab, page, CELL)
+    place.get_by_role("tab", name="Guards").click()
+    expect(place.locator(".nbc-panes")).to_be_visible()
+    lab.execute(page, "nbcompile:show-beside")
+    beside = page.locator(".nbc-beside .nbc")
+    expect(beside.locator(".nbc-panes")).to_be_visible(timeout=SECONDS)
+    expect(place.locator(".nbc-panes")).to_have_count(0)
+    # It may be opened again, and is left so.
+    place.get_by_role("button", name="Graph and kernels").click()
+    expect(place.locator(".nbc-panes")).to_be_visible()
