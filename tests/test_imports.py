@@ -20,6 +20,7 @@ FLOORS = (
     ("api", "backends", "settings"),
     ("view",),
     ("bench",),
+    ("coach",),
     ("workshop", "notebook", "cli", "testing", "__main__"),
 )
 # Rooms of the compiler: what each may import of the others. SHARED is open to all.
