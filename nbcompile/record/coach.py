@@ -26,7 +26,10 @@ class Mend:
     diff: str = ""
     after: str = ""
     note: str = ""
-    graphs: tuple[int, int] = (0, 0)  # before, after
-    kernels: tuple[int, int] = (0, 0)
-    milliseconds: tuple[float, float] | None = None
+    graphs_before: int = 0
+    graphs_after: int = 0
+    kernels_before: int = 0
+    kernels_after: int = 0
+    milliseconds_before: float | None = None
+    milliseconds_after: float | None = None
     error: float | None = None  # the largest, against float64 where that could be run

@@ -65,14 +65,15 @@ def coach_cell(
 def _price(mend: Mend, compilation: Compilation) -> Price | None:
     share = len(compilation.breaks)
     if mend.after:
-        spent = mend.milliseconds
-        together = "" if share == 1 else f" of {share} breaks mended together"
+        before, after = mend.milliseconds_before, mend.milliseconds_after
+        together = "" if share == 1 else f", {share} breaks together"
+        timed = before is not None and after is not None
         return Price(
-            None if spent is None else spent[0] - spent[1],
-            mend.kernels[0] - mend.kernels[1],
-            mend.graphs[0] - mend.graphs[1],
-            measured=spent is not None and not together,
-            how=f"measured with and without all{together}" if together else "counted",
+            before - after if before is not None and after is not None else None,
+            mend.kernels_before - mend.kernels_after,
+            mend.graphs_before - mend.graphs_after,
+            measured=timed and not together,
+            how=f"measured with and without{together}" if timed else f"counted{together}",
         )
     own = [m for m in compilation.measurements if m.contestant == compilation.backend and m.median]
     inside = [node.seconds for node in compilation.fused_nodes if node.seconds is not None]
@@ -205,9 +206,12 @@ class _Trials:
             unified(self.cell.source, text),
             text,
             "; ".join(dict.fromkeys(note for note in notes if note)),
-            (len(own.of_stage("fx")), len(record.of_stage("fx"))),
-            (len(own.kernels), len(record.kernels)),
-            None if before is None or after is None else (before * 1e3, after * 1e3),
+            len(own.of_stage("fx")),
+            len(record.of_stage("fx")),
+            len(own.kernels),
+            len(record.kernels),
+            None if before is None else before * 1e3,
+            None if after is None else after * 1e3,
             max((row.error for row in rows if row.error is not None), default=None),
         )
 

@@ -46,11 +46,11 @@ def mend_text(mend: Mend) -> str:
     if not mend.after:
         return f"not mended here: {mend.note}"
     figures = [
-        f"graphs {mend.graphs[0]} → {mend.graphs[1]}",
-        f"kernels {mend.kernels[0]} → {mend.kernels[1]}",
+        f"graphs {mend.graphs_before} → {mend.graphs_after}",
+        f"kernels {mend.kernels_before} → {mend.kernels_after}",
     ]
-    if mend.milliseconds is not None:
-        figures.append(f"{mend.milliseconds[0]:.3g} → {mend.milliseconds[1]:.3g} ms")
+    if mend.milliseconds_before is not None and mend.milliseconds_after is not None:
+        figures.append(f"{mend.milliseconds_before:.3g} → {mend.milliseconds_after:.3g} ms")
     note = f"; {mend.note}" if mend.note else ""
     return f"mend: {mend.title} ({', '.join(figures)}; agrees with eager{note})"
 
