@@ -21,6 +21,7 @@ FLOORS = (
     ("view",),
     ("bench",),
     ("traces",),
+    ("coach",),
     ("workshop", "notebook", "cli", "testing", "__main__"),
 )
 # Rooms of the compiler: what each may import of the others. SHARED is open to all.

@@ -32,6 +32,7 @@ from nbcompile.notebook.arguments import (
 )
 from nbcompile.notebook.cell import hooks
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun, Switchboard
+from nbcompile.notebook.cell.coaching import coach_cell
 from nbcompile.notebook.cell.compiling import CellCompiler, CompiledCall, settings_of
 from nbcompile.notebook.cell.measuring import (
     has_backward,
@@ -295,6 +296,9 @@ class NbCompile(Magics):
                     compilation, options, place,
                     lambda record, watching: measure_cell(run, record, options, watching, kept),
                 )  # fmt: skip
+            if wanted(compilation, options) and result.success and options.bench:
+                with self._interruptible():
+                    compilation = coach_cell(run, compilation, options, place.progress)
             if options.mode_diff and result.success and parts:
                 with self._interruptible():
                     modes = modes_of_parts(parts, options, place.progress, train=train)

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from nbcompile.errors import RecordError
+from nbcompile.record.coach import Mend, Price
 from nbcompile.record.packed import plain, unpack
 from nbcompile.record.shown import explorer_of
 
@@ -121,6 +122,8 @@ class GraphBreak:
     kind: str = ""  # Dynamo's graph-break type
     after_graph: str = ""
     spans: tuple[Span, ...] = ()
+    price: Price | None = None
+    mend: Mend | None = None
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,7 @@ class Recompile:
     function: str = ""
     graph: str = ""
     spans: tuple[Span, ...] = ()
+    price: Price | None = None
 
 
 @dataclass(frozen=True)

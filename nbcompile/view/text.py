@@ -11,6 +11,7 @@ from nbcompile.view.drawing.pipeline_strip import strip
 from nbcompile.view.drawing.roofline import roofline, table
 from nbcompile.view.facts import facts as fact
 from nbcompile.view.facts.cell_lines import break_line, cell_lines
+from nbcompile.view.facts.coaching import coached, loop_of_recompiles
 from nbcompile.view.facts.kernels import launch_facts
 from nbcompile.view.facts.parts import selected
 from nbcompile.view.facts.search import searches
@@ -82,7 +83,10 @@ def _breaks(compilation: Compilation) -> list[str]:
         out += _hung(f"x {where}: " if where else "x ", f"graph break: {item.reason}")
         if item.hint:
             out += _hung("  → ", item.hint)
+        out += coached(item)
     out += _more(len(compilation.breaks) - _ROWS)
+    for told in loop_of_recompiles(compilation):
+        out += _hung("↻ ", told)
     for note in compilation.notes[:_ROWS]:
         out += _hung("! ", note)
     out += _more(len(compilation.notes) - _ROWS)

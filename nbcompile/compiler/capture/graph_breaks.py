@@ -101,6 +101,160 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
     ),
 )
 
+# What the rest of Dynamo's registry is about, and what to do: (pattern of its type, subject, what to change).
+# The first match wins; tests/coach/test_registry.py holds that every type has one.
+_FAMILIES: tuple[tuple[str, str, str], ...] = (
+    (
+        r"[Rr]ecompile limit|cache limit|RestartAnalysis",
+        "compiled again too often",
+        "See what changes from call to call; mark sizes dynamic, hand numbers in as tensors.",
+    ),
+    (
+        r"higher.?order|HigherOrder|HOP|torch\.(cond|while_loop|scan|map|associative_scan)"
+        r"|invoke_subgraph|hints_wrapper"
+        r"|out_dtype|[Ss]trict.mode|executorch|wrap_with|SDPAParams|FlexAttention|nonstrict_trace|leaf.function"
+        r"|rewrite_signature|set_subgraph|non-single Tensor return",
+        "a function handed to an operator such as torch.cond",
+        "Let it take and return tensors only, alike on every path, and change nothing outside of it.",
+    ),
+    (
+        r"autograd|backward|grad_fn|[Hh]ook|vjp|jvp|requires_grad|retain_grad|RemovableHandle|ImperativeEngine|sparse_grad"
+        r"|tensor and its gradient",
+        "the autograd graph is used or changed inside",
+        "Compile the forward computation only, and differentiate outside of it.",
+    ),
+    (
+        r"NestedTensor|nested_tensor|[Ss]parse",
+        "a nested or sparse tensor",
+        "Convert it to a strided tensor, or keep this part outside of the compiled function.",
+    ),
+    (
+        r"subclass|__torch_function__|torch function mode",
+        "a tensor subclass",
+        "Use a plain tensor inside, or give the subclass __tensor_flatten__ and __torch_dispatch__.",
+    ),
+    (r"numpy|ndarray", "NumPy is used", "Stay in torch, or convert before or after the compiled part."),
+    (
+        r"P2P|isend|distributed|collectives|FSDP|Placement",
+        "a distributed call",
+        "Use the functional collectives, or call it outside of the compiled part.",
+    ),
+    (
+        r"functorch|functional_call",
+        "torch.func around or inside",
+        "Put torch.compile outside of torch.func's transforms.",
+    ),
+    (
+        r"[Tt]riton|tma|wrap_jit",
+        "a Triton kernel's call",
+        "Wrap the kernel with torch.library.triton_op, with a grid and arguments that are plain.",
+    ),
+    (
+        r"TorchScript|jit\.script|ScriptModules|FakeScript",
+        "TorchScript inside",
+        "Use the module as it was before torch.jit.",
+    ),
+    (r"[Oo]paque|pytree", "an opaque object", "Make it before the compiled part, and hand it in."),
+    (
+        r"[Gg]enerator|StopIteration|next\(\)|iter\(|itertools|tp_iter|SEND|CLEANUP|cycle",
+        "a generator or iterator",
+        "Make a list of what it yields, or a loop.",
+    ),
+    (
+        r"[Cc]ontext|contextlib|record_function|profiler|annotate",
+        "a context manager",
+        "Enter the context outside of the compiled part.",
+    ),
+    (
+        r"fake|Fake|real value|meta|Operator|op packet|placeholder|PT2|fx\.Node|call_method node|proxy"
+        r"|Backend|[Cc]onstant fold|constant_result|dependent operator|elementwise",
+        "an operator that cannot be traced without data",
+        "Give the operator a fake implementation (torch.library.register_fake), or call it outside.",
+    ),
+    (
+        r"SymInt|SymNode|symbolic|one_hot|[Dd]ynamic|data-dependent|guard_scalar|[Ss]hape",
+        "a size that is not known",
+        "Give the size as a number, or mark it dynamic before the call.",
+    ),
+    (
+        r"nn\.Module|nn\.Parameter|Module|Parameter|_ntuple",
+        "a module or parameter used in an uncommon way",
+        "Make and change modules and parameters before the compiled part.",
+    ),
+    (
+        r"[Hh]ash|id\(|identity|weakref|richcompare|pointer|compar",
+        "objects are told apart by hash, id or comparison",
+        "Compare plain values (numbers, text), or decide before the compiled part.",
+    ),
+    (
+        r"repr|str\(|str_impl|BUILD_STRING|__repr__",
+        "text is made of a value",
+        "Make text outside of the compiled part.",
+    ),
+    (
+        r"[Rr]econstruct|escaped|closure|leaked|side.effect|[Mm]utat|immutable|materialized|deque",
+        "something made or changed inside has to outlive the graph",
+        "Return tensors, and build other objects from them after the compiled part.",
+    ),
+    (
+        r"[Ee]xception|raise|traceback|TypeError|assert|Assertion|_check|unittest",
+        "an exception or assertion",
+        "Check before the compiled part, or with torch._check and torch._assert_async.",
+    ),
+    (
+        r"[Bb]ytecode|intrinsic|INTRINSIC|LOAD_|BUILD_|UNPACK|Comprehension|STORE_ATTR|uninitialized|undefined|deleted"
+        r"|NullVariable|step_unsupported|skip.frame|skip_frame|partial graph|inlined function|ComptimeContext"
+        r"|__build_class__|in loop|frame builtins|Variadic|vectorcall|_gb_type",
+        "Python that Dynamo does not follow",
+        "Write it more plainly, or move it out of the compiled function.",
+    ),
+    (
+        r"dict|mapping|\bset\b|list|slice|range|namedtuple|NamedTuple|unpack|Enum|dataclass|typing|TypedDict|subscript|item"
+        r"|key|sq_|len|mp_|concat|contains|sort|partial|cast",
+        "a container or value of Python used in an uncommon way",
+        "Use lists, tuples and dicts of plain keys, or prepare it before the compiled part.",
+    ),
+    (
+        r"super|__dict__|attr|descriptor|__class__|mro|isinstance|issubclass|metaclass|user.defined|__func__|__get__|wraps"
+        r"|object|self|inspect|_source|SourceType|type\b|construct",
+        "a class or attribute used in an uncommon way",
+        "Read what is needed of the object before the compiled part, and hand it in.",
+    ),
+    (
+        r"[Rr]andom|uniform_|Generator|deterministic",
+        "random numbers of their own",
+        "Draw them with torch.rand, or before.",
+    ),
+    (
+        r"out=|resize|set_\(|[Tt]ensor|as_subclass|share_memory|inference",
+        "a tensor operation that graphs do not have",
+        "Use one that makes a new tensor, or do it outside of the compiled part.",
+    ),
+    (
+        r"stream|event|device|accelerator|allocator",
+        "a device's streams or events",
+        "Use them outside of the compiled part.",
+    ),
+    (r"[Ii]mport", "a module is imported", "Import it at the top."),
+    (
+        r"nb_|tp_|slot|builtin|not implemented|handler|method|call|function|argument"
+        r"|deepcopy|args|kwargs|Python constant|bind",
+        "a call or method that Dynamo does not know",
+        "Call it before or after the compiled part, or write it with torch operations.",
+    ),
+)
+
+
+def family(kind: str) -> tuple[str, str]:
+    """(what a graph-break type of Dynamo's registry is about, what to change), in our words; empty for a type
+    that none of ours knows."""
+    for pattern, reason, hint in _KNOWN:
+        if re.search(pattern, kind) and hint:
+            return reason.replace("{0}", "this call") or "a function that is not traced", hint
+    found = (line[1:] for line in _FAMILIES if re.search(line[0], kind))
+    return next(found, ("", ""))
+
+
 _LOOP = "graph break in loop"
 
 
@@ -165,7 +319,11 @@ def explain(kind: str, message: str) -> tuple[str, str]:
             return (reason.replace("{0}", named) if reason else _sentence(explanation)), hint
     hints = re.findall(r"^\s*Hint: (.*)$", message, re.MULTILINE)
     useful = [h for h in hints if "report an issue" not in h and "It may be possible" not in h]
-    return _sentence(explanation), _sentence(useful[0]) if useful else ""
+    subject, ours = family(kind)
+    said = _sentence(explanation)
+    return said if said != kind or not subject else f"{subject}: {said}", _sentence(
+        useful[0]
+    ) if useful else ours
 
 
 def _section(message: str, name: str) -> str:

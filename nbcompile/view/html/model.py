@@ -28,6 +28,7 @@ from nbcompile.view.drawing.roofline import Roofline, quantity, roofline, roofli
 from nbcompile.view.drawing.svg import Picture, timing_picture
 from nbcompile.view.facts import facts as fact
 from nbcompile.view.facts.cell_lines import FATE_WORD, break_line, cell_lines
+from nbcompile.view.facts.coaching import coached
 from nbcompile.view.facts.kernels import Sources, artifact_lines, launch_facts, spilled_bytes, time_facts
 from nbcompile.view.facts.parts import selected
 from nbcompile.view.facts.schedules import explained
@@ -330,7 +331,10 @@ class Model:
 
     def breaks(self) -> Excerpt:
         return take(
-            ((break_line(b.spans), clip(b.reason, 240), clip(b.hint, 240)) for b in self.record.breaks),
+            (
+                (break_line(b.spans), clip(b.reason, 240), clip(b.hint, 240), "\n".join(coached(b)))
+                for b in self.record.breaks
+            ),
             self.caps.rows // 4,
         )
 

@@ -1,0 +1,281 @@
+"""Mends of a cell's graph breaks, tried on copies after the cell has run: compiled, checked, timed."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import itertools
+import linecache
+import statistics
+import time
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import torch
+from IPython.utils.capture import capture_output
+from torch.utils._pytree import tree_leaves
+
+from nbcompile.bench.measure.accuracy import check
+from nbcompile.bench.measure.code_objects import names_in
+from nbcompile.bench.measure.state import Snapshot
+from nbcompile.bench.measure.timing import Step
+from nbcompile.coach.source import Rewrite, names, unified
+from nbcompile.coach.table import rewrites
+from nbcompile.compiler.capture.cell_to_function import prepare
+from nbcompile.errors import in_one_line
+from nbcompile.notebook.arguments import CellOptions
+from nbcompile.notebook.cell.cell_run import CellRun
+from nbcompile.notebook.cell.compiling import CellCompiler
+from nbcompile.notebook.cell.interrupts import FinishFirst
+from nbcompile.notebook.cell.surroundings import quiet_compile
+from nbcompile.record.coach import Mend, Price
+from nbcompile.record.compilation import Cell, Compilation, GraphBreak
+
+_SECONDS = 10.0  # for all mends of a cell: each compiles it once or twice
+_CHAIN = 3  # breaks of a cell that are mended together
+_CALLS, _TIMED = 30, 0.3
+# A cell that names one of these may act outside of the process: it is not run again.
+_ACTS = frozenset(
+    "open input system popen Popen check_call check_output run_cell write writelines write_text write_bytes "
+    "save savefig to_csv to_parquet unlink rmtree mkdir makedirs rename replace urlopen urlretrieve exec "
+    "eval send request post getpass display run_line_magic get_ipython kill".split()
+)
+_SHOWN = "_nbcompile_shown"
+_numbers = itertools.count(1)
+
+
+def coach_cell(
+    run: CellRun, compilation: Compilation, options: CellOptions, progress: Callable[[str], None]
+) -> Compilation:
+    """The record with a price and a mend at each break, as far as these were found in time."""
+    cell = compilation.cell
+    if not compilation.breaks or cell is None:
+        return compilation
+    trials = _Trials(run, compilation, cell, options, time.monotonic() + _SECONDS)
+    refused = trials.refusal()
+    found = []
+    for number, item in enumerate(compilation.breaks, start=1):
+        progress(f"trying mends, break {number} of {len(compilation.breaks)}")
+        mend = Mend(note=refused) if refused else trials.mend(item)
+        found.append(dataclasses.replace(item, mend=mend, price=_price(mend, compilation)))
+    return dataclasses.replace(compilation, breaks=tuple(found))
+
+
+def _price(mend: Mend, compilation: Compilation) -> Price | None:
+    share = len(compilation.breaks)
+    if mend.after:
+        before, after = mend.milliseconds_before, mend.milliseconds_after
+        together = "" if share == 1 else f", {share} breaks together"
+        timed = before is not None and after is not None
+        return Price(
+            before - after if before is not None and after is not None else None,
+            mend.kernels_before - mend.kernels_after,
+            mend.graphs_before - mend.graphs_after,
+            measured=timed and not together,
+            how=f"measured with and without{together}" if timed else f"counted{together}",
+        )
+    own = [m for m in compilation.measurements if m.contestant == compilation.backend and m.median]
+    inside = [node.seconds for node in compilation.fused_nodes if node.seconds is not None]
+    if not own or not inside:
+        return None
+    rest = max(0.0, (own[0].median or 0.0) - sum(inside)) / share
+    return Price(rest * 1e3, graphs=1, how="estimated: an equal part of the time outside kernels")
+
+
+@dataclasses.dataclass
+class _Trial:
+    """An edited cell that ran compiled."""
+
+    record: Compilation
+    run: CellRun
+
+
+class _Trials:
+    def __init__(
+        self, run: CellRun, compilation: Compilation, cell: Cell, options: CellOptions, until: float
+    ) -> None:
+        self.run, self.compilation, self.cell, self.until = run, compilation, cell, until
+        self.options = dataclasses.replace(options, fullgraph=False, save="", into="", live=False)
+        self.tried: dict[str, Mend] = {}
+
+    def refusal(self) -> str:
+        """Why the cell is not run again."""
+        try:
+            code = compile(self._tree(self.cell.source), "<cell>", "exec")
+        except SyntaxError:
+            return "the cell is not all Python"
+        used = set(names_in(code))
+        for name in list(used):
+            value = self.run.namespace.get(name)
+            used |= set(names_in(value.__code__)) if isinstance(value, FunctionType) else set()
+        acts = sorted(used & _ACTS)
+        return f"not tried, for {acts[0]} may act outside of this process" if acts else ""
+
+    def mend(self, item: GraphBreak) -> Mend:
+        """The first rewrite that holds, of this break and of those that it leaves; or why none did."""
+        why = "no rewrite is known for it"
+        if item.spans and item.spans[-1].file:
+            why = "it breaks in other text than this cell's"
+        for first in rewrites(self.cell.source, self.cell.body_starts, item):
+            if time.monotonic() > self.until:
+                return Mend(note="no time was left to try it")
+            if first.text not in self.tried:
+                self.tried[first.text] = self._chained(first)
+            made = self.tried[first.text]
+            if made.after:
+                return made
+            why = f"{first.title}: {made.note}"
+        return Mend(note=why)
+
+    def _chained(self, rewrite: Rewrite) -> Mend:
+        title, notes = rewrite.title, [rewrite.note]
+        for _ in range(_CHAIN):
+            tried = self._compiled(rewrite.text)
+            if isinstance(tried, str):
+                return Mend(note=tried)
+            left = tried.record.breaks
+            if not left:
+                return self._checked(rewrite.text, title, notes, tried)
+            following = next(rewrites(rewrite.text, self.cell.body_starts, left[0]), None)
+            if following is None or time.monotonic() > self.until:
+                return Mend(note=f"it still breaks: {left[0].reason}")
+            rewrite, title = following, f"{title}, {following.title}"
+            notes.append(following.note)
+        return Mend(note="it breaks at more places than are mended together")
+
+    def _compiled(self, text: str) -> _Trial | str:
+        """The edited cell, run once; or why it did not compile."""
+        scope = dict(self.run.namespace)
+        with self._copies(), capture_output(), quiet_compile():
+            try:
+                run, compiler = self._run(text, scope)
+            except Exception as error:
+                return f"it raises {in_one_line(error)}"
+            record = compiler.record(run)
+        if run.notes or not record.of_stage("fx"):
+            return run.notes[0] if run.notes else "nothing was compiled"
+        return _Trial(record, run)
+
+    def _run(self, text: str, scope: dict[str, Any]) -> tuple[CellRun, CellCompiler]:
+        filename = f"<nbcompile mend {next(_numbers)}>"
+        linecache.cache[filename] = (len(text), None, [f"{line}\n" for line in text.split("\n")], filename)
+        board = self.run.board
+        prepared = prepare(self._tree(text), first_id=board.next_id, interactivity="none")
+        board.next_id += 1 + max((s.inner for s in prepared.statements), default=0)
+        cell = dataclasses.replace(self.cell, source=text, filename=filename)
+        compiler = CellCompiler(self.options, cell, lambda _: None)
+        run = CellRun(prepared, next(_numbers) + 10**6, board, compiler, unroll=self.run.unroll)
+        board.open(run)
+        try:
+            exec(compile(prepared.tree, filename, "exec"), scope)
+            run.finish()
+        finally:
+            board.close(run)
+        return run, compiler
+
+    def _checked(self, text: str, title: str, notes: list[str], tried: _Trial) -> Mend:
+        plain = compile(self._tree(self.cell.source), "<cell>", "exec")
+        bound = [name for each in self._tree(self.cell.source).body for name in names(each, ast.Store)]
+
+        def eager() -> dict[str, Any]:
+            scope = dict(self.run.namespace)
+            exec(plain, scope)
+            return _results(scope, bound)
+
+        def mended() -> dict[str, Any]:
+            scope = dict(self.run.namespace)
+            self._run(text, scope)
+            return _results(scope, bound)
+
+        with self._copies() as snapshot, capture_output(), quiet_compile():
+            try:
+                rows = check(Step(eager), {"mend": Step(mended)}, snapshot)
+            except Exception as error:
+                return Mend(note=f"run again, the cell raises {in_one_line(error)}")
+        wrong = next((row for row in rows if not row.agrees), None)
+        if wrong is not None:
+            return Mend(note=f"{wrong.output} differs from eager: {wrong.reason}")
+        if not rows:
+            return Mend(note="it leaves nothing that could be compared with eager")
+        with self._copies():
+            before, after = _seconds(self.run), _seconds(tried.run)
+        record, own = tried.record, self.compilation
+        return Mend(
+            title,
+            unified(self.cell.source, text),
+            text,
+            "; ".join(dict.fromkeys(note for note in notes if note)),
+            len(own.of_stage("fx")),
+            len(record.of_stage("fx")),
+            len(own.kernels),
+            len(record.kernels),
+            None if before is None else before * 1e3,
+            None if after is None else after * 1e3,
+            max((row.error for row in rows if row.error is not None), default=None),
+        )
+
+    def _tree(self, text: str) -> ast.Module:
+        """The text as Python; what its last line displays is bound to a name, to be compared too."""
+        lines = text.split("\n")
+        starts = self.cell.body_starts - 1
+        tree = ast.parse("\n".join([""] * starts + lines[starts:]))
+        if tree.body and isinstance(last := tree.body[-1], ast.Expr):
+            target = ast.copy_location(ast.Name(_SHOWN, ast.Store()), last)
+            tree.body[-1] = ast.copy_location(ast.Assign([target], last.value), last)
+        return tree
+
+    def _copies(self) -> _Restored:
+        used = names_in(compile(self._tree(self.cell.source), "<cell>", "exec"))
+        return _Restored({name: self.run.namespace[name] for name in used if name in self.run.namespace})
+
+
+class _Restored:
+    """All state that these lead to is as it was, once this is left."""
+
+    def __init__(self, roots: dict[str, Any]) -> None:
+        self.snapshot = Snapshot(roots)
+
+    def __enter__(self) -> Snapshot:
+        return self.snapshot
+
+    def __exit__(self, *_: object) -> None:
+        with FinishFirst():
+            self.snapshot.restore()
+
+
+def _results(scope: dict[str, Any], bound: list[str]) -> dict[str, Any]:
+    """The tensors and numbers that the cell left in names of its own. Numbers become tensors: a mend may keep
+    one where a number was."""
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys(bound):
+        for place, leaf in enumerate(tree_leaves(scope.get(name))):
+            if isinstance(leaf, int | float) and not isinstance(leaf, bool):
+                leaf = torch.tensor(leaf)
+            if isinstance(leaf, torch.Tensor):
+                found[f"{name}.{place}"] = leaf.detach()
+    return found
+
+
+def _seconds(run: CellRun) -> float | None:
+    """A call of all parts, in the median; None where one cannot be called again."""
+    parts = [part for _, part in sorted(run.parts.items())]
+    if not parts:
+        return None
+    snapshot = Snapshot({f"part {number}": part.arguments for number, part in enumerate(parts)})
+    times: list[float] = []
+    try:
+        with capture_output(), quiet_compile():
+            for part in parts:  # it may compile once more: the cell was not run with these very objects
+                part.call(*part.arguments)
+            begun = time.perf_counter()
+            while len(times) < _CALLS and time.perf_counter() - begun < _TIMED:
+                start = time.perf_counter()
+                for part in parts:
+                    part.call(*part.arguments)
+                times.append(time.perf_counter() - start)
+    except Exception:  # its values have moved on: no time, and none is claimed
+        return None
+    finally:
+        snapshot.restore()
+    return statistics.median(times)

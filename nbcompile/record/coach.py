@@ -1,0 +1,35 @@
+"""What a finding costs, and the rewrite that mends it, as part of the record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Price:
+    """What something costs a call. ``measured``: with and without it, timed; else ``how`` says from what it
+    is estimated. ``milliseconds`` below zero: the call is faster with what is priced."""
+
+    milliseconds: float | None = None
+    kernels: int | None = None
+    graphs: int | None = None
+    measured: bool = False
+    how: str = ""
+
+
+@dataclass(frozen=True)
+class Mend:
+    """A rewrite of the cell, tried on copies: it compiled whole and agreed with eager. ``after`` is the whole
+    new text, ``diff`` what changes. Where none held (``after`` empty), ``note`` says why."""
+
+    title: str = ""
+    diff: str = ""
+    after: str = ""
+    note: str = ""
+    graphs_before: int = 0
+    graphs_after: int = 0
+    kernels_before: int = 0
+    kernels_after: int = 0
+    milliseconds_before: float | None = None
+    milliseconds_after: float | None = None
+    error: float | None = None  # the largest, against float64 where that could be run

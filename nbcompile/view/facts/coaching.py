@@ -1,0 +1,81 @@
+"""What the coach says of a break, and of a loop of recompiles, in words."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from nbcompile.record.coach import Mend, Price
+from nbcompile.record.compilation import Compilation, GraphBreak
+from nbcompile.units import wrap
+
+_WIDTH = 90
+_LOOP = 2
+"""So many recompiles of one function are a loop of them."""
+_CURES = (
+    (r"size mismatch|\.size\(\)|shape", "sizes change: torch._dynamo.mark_dynamic(x, dim) before the "
+     "loop, or %%compile --dynamic"),
+    (r"len\(|SEQUENCE_LENGTH", "a list or text grows: take what is read of it (its length) out "
+     "of the function"),
+    (r"requires_grad|GRAD_MODE|grad_mode", "gradients are on at times and off at others: use one of the two"),
+    (r"dtype|device|stride", "tensors of different type, device or strides come in: convert before the call"),
+    (r"self|_modules|\.__dict__", "a module's attribute counts: count outside of forward(), or set "
+     "torch._dynamo.config.allow_unspec_int_on_nn_module = True"),
+    (r"==|EQUALS|\bis\b", "a Python value changes: hand it in as a tensor, torch.tensor(value)"),
+)  # fmt: skip
+
+
+def coached(item: GraphBreak) -> list[str]:
+    """The price of a break and its mend, as lines."""
+    return [*_priced(item.price), *_mended(item.mend)]
+
+
+def price_text(price: Price) -> str:
+    """``costs 0.31 ms, 1 kernel and 1 graph a call, measured``."""
+    parts = [] if price.milliseconds is None else [f"{price.milliseconds:.3g} ms"]
+    for count, noun in ((price.kernels, "kernel"), (price.graphs, "graph")):
+        if count:
+            parts.append(f"{count} {noun}{'s' * (abs(count) != 1)}")
+    how = "measured with and without it" if price.measured else price.how
+    return f"costs {', '.join(parts)} a call ({how})" if parts else ""
+
+
+def mend_text(mend: Mend) -> str:
+    """What became of a call with the mend, in one line."""
+    if not mend.after:
+        return f"not mended here: {mend.note}"
+    figures = [
+        f"graphs {mend.graphs_before} → {mend.graphs_after}",
+        f"kernels {mend.kernels_before} → {mend.kernels_after}",
+    ]
+    if mend.milliseconds_before is not None and mend.milliseconds_after is not None:
+        figures.append(f"{mend.milliseconds_before:.3g} → {mend.milliseconds_after:.3g} ms")
+    note = f"; {mend.note}" if mend.note else ""
+    return f"mend: {mend.title} ({', '.join(figures)}; agrees with eager{note})"
+
+
+def _priced(price: Price | None) -> Iterator[str]:
+    if price is not None and (text := price_text(price)):
+        yield f"      {text}"
+
+
+def _mended(mend: Mend | None) -> Iterator[str]:
+    if mend is None:
+        return
+    yield from (f"      {line}" for line in wrap(mend_text(mend), _WIDTH, 4))
+    yield from (f"      {line}" for line in mend.diff.split("\n")[2:] if line)
+
+
+def loop_of_recompiles(compilation: Compilation) -> list[str]:
+    """A sentence for each function that was compiled again and again, with what ends it."""
+    counts = Counter(each.function for each in compilation.recompiles)
+    told = []
+    for function, count in counts.items():
+        if count < _LOOP:
+            continue
+        reason = [each.reason for each in compilation.recompiles if each.function == function][-1]
+        cure = next((cure for pattern, cure in _CURES if re.search(pattern, reason)), "")
+        told.append(f"{function or 'a function'} was compiled again {count} times: {reason}"
+                    + (f". Cure: {cure}" if cure else ""))  # fmt: skip
+    return told

@@ -1,0 +1,128 @@
+"""Cells that break: each has a mend, in words or as a rewrite that compiles whole and agrees with eager."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from nbcompile.bench.measure.accuracy import compare_values
+from nbcompile.coach.source import Source, unified
+from nbcompile.notebook import magics
+from nbcompile.notebook.cell import coaching
+from nbcompile.record.compilation import Compilation
+from nbcompile.view.text import to_text
+from tests.nightly import few
+from tests.notebook.conftest import Notebook, notebook, session_shell
+
+__all__ = ["notebook", "session_shell"]
+
+_SETUP = (
+    "import copy, gc, logging, math, random, time, warnings\nimport numpy as np\nfrom torch import nn\n"
+    "x = torch.randn(64, 64)\n"
+)
+_BLOCKS = re.findall(
+    r"^=== (.+) \| (\w+)\n((?:(?!===).*\n?)*)",
+    (Path(__file__).parent / "cells_that_break.txt").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
+REWRITTEN = {head: body for head, kind, body in _BLOCKS if kind == "rewritten"}
+WORDS = {head: body for head, kind, body in _BLOCKS if kind == "words"}
+
+
+def coached(notebook: Notebook, body: str, monkeypatch: pytest.MonkeyPatch) -> Compilation:
+    # Times are not what is held here: without them a cell takes a second.
+    monkeypatch.setattr(magics, "measure_cell", lambda run, record, *_: record)
+    torch._dynamo.reset()
+    before, _, cell = body.rpartition("---\n")
+    notebook.fresh(_SETUP + before)
+    notebook.run(f"%%compile --compare eager\n{cell}")
+    return notebook.records[-1]
+
+
+def tensors(found: dict[str, object]) -> dict[str, torch.Tensor]:
+    return {
+        name: torch.as_tensor(value).detach()
+        for name, value in found.items()
+        if isinstance(value, torch.Tensor | float | int)
+    }
+
+
+def test_the_corpus_is_as_large_as_it_says() -> None:
+    assert len(REWRITTEN) >= 25 and len(REWRITTEN) + len(WORDS) >= 40
+
+
+@few(12)
+@pytest.mark.parametrize("head", REWRITTEN)
+def test_the_diff_applied_compiles_whole_and_agrees(
+    notebook: Notebook, head: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = coached(notebook, REWRITTEN[head], monkeypatch)
+    assert record.breaks and record.cell is not None
+    mend = next(item.mend for item in record.breaks if item.mend is not None and item.mend.after)
+    assert mend.diff == unified(record.cell.source, mend.after) and mend.diff
+    assert mend.title in to_text(record)
+
+    before = REWRITTEN[head].rpartition("---\n")[0]
+    plain = record.cell.source.split("\n", 1)[1]
+    notebook.fresh(_SETUP + before)
+    eager = notebook.run(plain)
+    torch._dynamo.reset()
+    notebook.fresh(_SETUP + before)
+    applied = notebook.run(mend.after.replace("%%compile", "%%compile --no-bench", 1))
+    again = notebook.records[-1]
+    assert not applied.error and not again.breaks
+    assert len(again.of_stage("fx")) == 1
+    names = set(re.findall(r"^(\w+) =", plain, re.MULTILINE)) & set(tensors(eager.namespace))
+    got = {**tensors(applied.namespace), "shown": applied.result}
+    want = {**tensors(eager.namespace), "shown": eager.result}
+    checked = names | ({"shown"} if isinstance(eager.result, torch.Tensor) else set())
+    assert checked
+    for name in checked:
+        assert compare_values("mend", name, got, want, None).agrees, name
+
+
+@few(4)
+@pytest.mark.parametrize("head", WORDS)
+def test_what_cannot_be_rewritten_has_words(
+    notebook: Notebook, head: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = coached(notebook, WORDS[head], monkeypatch)
+    assert record.breaks
+    for item in record.breaks:
+        assert item.mend is not None and not item.mend.after and item.mend.note
+        assert item.hint
+
+
+def test_what_differs_from_eager_is_not_offered(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nbcompile.coach.source import Rewrite
+
+    def wrong(text: str, starts: int, found: object) -> list[Rewrite]:
+        return [Rewrite("wrong", text.replace("print(1)", "y = y + 1"))]
+
+    monkeypatch.setattr(coaching, "rewrites", wrong)
+    cell = "def f(x):\n    y = x.sin()\n    print(1)\n    return y * 2\nout = f(x)\n"
+    (item,) = coached(notebook, cell, monkeypatch).breaks
+    assert item.mend is not None and not item.mend.after and "out" in item.mend.note
+
+
+def test_a_cell_that_acts_outside_is_not_run_again(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "written"
+    cell = f"def f(x):\n    y = x.sin()\n    open({str(path)!r}, 'a').write('x')\n    return y\nout = f(x)\n"
+    coached(notebook, cell, monkeypatch)
+    assert path.read_text() == "x"
+
+
+def test_edits_keep_comments_and_other_lines() -> None:
+    source = Source("%%compile\ny = x  # é\nz = y.item() + 1  # kept\n", 2)
+    statement = source.statement(3)
+    assert statement is not None
+    assert source.without([statement]).endswith("# z = y.item() + 1  # kept\n")
+    from nbcompile.coach.values import keep_tensor
+
+    made = keep_tensor(source, statement)
+    assert made is not None and made.text == "%%compile\ny = x  # é\nz = y + 1  # kept\n"
