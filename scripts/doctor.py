@@ -31,7 +31,6 @@ from torch.nn import functional as F
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-import nbcompile
 from nbcompile.bench.doctor.candidates import compilers, suggestions
 from nbcompile.bench.doctor.examination import SAMPLES, Examination
 from nbcompile.bench.doctor.examine import examined
@@ -148,11 +147,6 @@ PROGRAMS: dict[str, Callable[[], Patient]] = {
 }
 
 
-def precompile_header() -> None:
-    """What Inductor compiles once a machine is not of a program's compile."""
-    nbcompile.compile(tiny, backend="inductor")(torch.ones(64))
-
-
 @contextmanager
 def empty_caches() -> Iterator[None]:
     """New folders for all caches, of what is started meanwhile too."""
@@ -161,7 +155,10 @@ def empty_caches() -> Iterator[None]:
         os.environ.update(cache_environment(Path(folder)))
         try:
             with Ward() as ward:
-                ward.run(precompile_header, timeout=300.0)
+                # What Inductor compiles once a machine is not of a program's compile.
+                data = Patient(tiny, (torch.ones(64),)).packed()
+                task = TrialTask(data, CompileSettings("inductor"), Surroundings.here(), (), 0.01)
+                ward.run(run_trial, task, timeout=300.0)
             yield
         finally:
             for name, value in before.items():

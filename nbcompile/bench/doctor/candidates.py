@@ -65,9 +65,9 @@ def suggestions(
     batches, no_batch = _batches(patient)
     found = [
         *_threads(device, here),
-        *_layouts(device, record, tensors),
+        *_layouts(patient, device, record, tensors),
         *(switch for switch in known.switches if not _is_late(switch)),
-        *_precisions(device, here, {tensor.dtype for tensor in tensors}),
+        *_precisions(patient, device, here, {tensor.dtype for tensor in tensors}),
         *_optimizers(patient),
         *_fusions(record),
         *_dynamic(present),
@@ -122,11 +122,13 @@ def _fx_nodes(record: Compilation) -> Iterator[Node]:
     return (node for graph in record.of_stage("fx") for node in graph.nodes)
 
 
-def _precisions(device: str, here: Surroundings, kinds: set[torch.dtype]) -> Iterator[Switch]:
+def _precisions(
+    patient: Patient, device: str, here: Surroundings, kinds: set[torch.dtype]
+) -> Iterator[Switch]:
     if torch.float32 not in kinds:
         return
     for dtype in ("bfloat16", "float16") if device != "cpu" else ("bfloat16",):
-        diff = (f"+ convert parameters and inputs: .to(torch.{dtype})",)
+        diff = patient.with_each(f".to(torch.{dtype})")
         yield Switch(dtype, "precision", diff=diff, effect="precision", dtype=dtype)
     products = "medium" if device == "cpu" else "high"
     if here.products == "highest":
@@ -140,11 +142,13 @@ def _threads(device: str, here: Surroundings) -> Iterator[Switch]:
         yield Switch("1 thread", "threads", diff=("+ torch.set_num_threads(1)",), threads=1)
 
 
-def _layouts(device: str, record: Compilation, tensors: Sequence[torch.Tensor]) -> Iterator[Switch]:
+def _layouts(
+    patient: Patient, device: str, record: Compilation, tensors: Sequence[torch.Tensor]
+) -> Iterator[Switch]:
     images = any(tensor.dim() == 4 for tensor in tensors)
     if not images or not any(word in node.op for node in _fx_nodes(record) for word in _CONVOLUTIONS):
         return
-    diff = ("+ convert model and images: .to(memory_format=torch.channels_last)",)
+    diff = patient.with_each(".to(memory_format=torch.channels_last)", images=True)
     yield Switch("channels last", "layout", diff=diff, channels_last=True)
     if device == "cpu":  # on a GPU it is ours to choose already
         options = (("channels_last", "always"),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from nbcompile.api import plain
 from nbcompile.bench.doctor.candidates import compilers, suggestions
 from nbcompile.bench.doctor.examination import Examination
 from nbcompile.bench.doctor.patient import Patient, Surroundings
-from nbcompile.bench.doctor.switches import Switch
+from nbcompile.bench.doctor.switches import BUDGET, Switch
 from nbcompile.bench.doctor.ward import Ward
 from nbcompile.record.doctor import DoctorReport, DoctorRow, NotTried, RowStatus
 from nbcompile.record.provenance import Links
@@ -19,7 +20,6 @@ from nbcompile.settings import CompileSettings, keywords_of
 from nbcompile.view.facts.facts import facts
 from nbcompile.view.facts.why import why
 
-BUDGET = 60.0
 _ORDER: tuple[RowStatus, ...] = ("pays", "level", "slower", "differs", "failed", "crashed", "timeout")
 
 
@@ -52,7 +52,8 @@ def doctor(
 
     Raises MeasureError where the program cannot be sent to another process or does not run there.
     """
-    patient = Patient(plain(fn), args, {}, train or optimizer is not None, optimizer)
+    target = plain(fn)
+    patient = Patient(target, args, {}, train or optimizer is not None, optimizer, _names(target))
     asked = CompileSettings(**settings)
     return examined(patient, asked, budget, progress or (lambda text: None), edits, without=without)
 
@@ -101,6 +102,14 @@ def examined(
         budget=budget,
         interrupted=interrupted,
     )
+
+
+def _names(fn: Callable[..., Any]) -> tuple[str, ...]:
+    """What the arguments are called, as far as it can be told."""
+    try:
+        return tuple(inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn).parameters)
+    except (TypeError, ValueError):  # a builtin
+        return ()
 
 
 def _is_without(switch: Switch, without: Collection[str]) -> bool:

@@ -42,13 +42,15 @@ class Surroundings:
 @dataclass(frozen=True)
 class Patient:
     """A call, ``fn(*args, **kwargs)``, with its backward pass if ``train``, and the step of ``optimizer``
-    after that, if there is one."""
+    after that, if there is one. ``names`` are those of ``args`` in the program, as
+    far as they are known."""
 
     fn: Callable[..., Any]
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     train: bool = False
     optimizer: torch.optim.Optimizer | None = None
+    names: tuple[str, ...] = ()
 
     def packed(self) -> bytes:
         """As bytes, by value. MeasureError for what cannot be pickled."""
@@ -65,6 +67,17 @@ class Patient:
         """Where everything starts that a run may reach, by name."""
         found: dict[str, Any] = {"fn": self.fn, "inputs": self.args, "keywords": dict(self.kwargs)}
         return found | ({"optimizer": self.optimizer} if self.optimizer is not None else {})
+
+    def with_each(self, call: str, images: bool = False) -> tuple[str, ...]:
+        """Lines that convert the modules and floating tensors that it is given, those of images alone if
+        asked, by their names: ``+ x = x.to(...)``."""
+        own = [("model", self.fn)] if isinstance(self.fn, torch.nn.Module) else []
+        lines = []
+        for name, value in (*own, *zip(self.names, self.args, strict=False)):
+            floating = isinstance(value, torch.Tensor) and value.is_floating_point()
+            if isinstance(value, torch.nn.Module) or (floating and (value.dim() == 4 or not images)):
+                lines.append(f"+ {name} = {name}{call}")
+        return tuple(lines) or (f"+ convert modules and inputs: {call}",)
 
     def changed(self, on: Combination) -> Patient:
         """This one, as the switches have the program; its tensors are converted where they are, so it must be

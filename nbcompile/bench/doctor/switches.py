@@ -10,6 +10,9 @@ from typing import Literal
 from nbcompile.record.doctor import Effect
 from nbcompile.settings import CompileSettings
 
+BUDGET = 60.0
+"""Seconds that the doctor has where nobody says otherwise."""
+
 Axis = Literal[
     "compiler", "fusion", "layout", "precision", "dynamic", "threads", "optimizer", "source", "batch"
 ]
