@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import gc
 import pickle
+import sys
+import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,6 +64,7 @@ class Patient:
     def unpacked(cls, data: bytes) -> Patient:
         """Another copy of what was packed: no two share anything."""
         fn, given = pickle.loads(data)
+        _own_globals()
         return cls(fn, *given())
 
     def roots(self) -> dict[str, Any]:
@@ -146,6 +150,16 @@ def batch_of(patient: Patient) -> int:
     )
     # Weights that are plain arguments look like inputs: then one tensor is as much as can be told apart.
     return fronts.pop() if len(fronts) == 1 and (has_module or len(tensors) == 1) else 0
+
+
+def _own_globals() -> None:
+    """Have Dynamo read the globals of the user's own functions where they are. By the name ``__main__`` it
+    would look for them in the program that this process is."""
+    main = vars(sys.modules["__main__"])
+    for each in gc.get_objects():
+        if type(each) is types.FunctionType and each.__globals__ is not main:
+            if each.__globals__.get("__name__") == "__main__":
+                del each.__globals__["__name__"]
 
 
 def _same(given: Any) -> Any:
