@@ -32,11 +32,12 @@ _LONGEST = 0.4
 """Part of the budget that one trial may take."""
 _NEAR = 0.75
 """Of the best compiler's speed, from which on another is tried with what pays beside the best."""
-_WORTH = {"threads": 0.97, "dynamic": 1.02, "fusion": 1.02}
+_WORTH = {"threads": 0.8, "dynamic": 1.02, "fusion": 1.02}
 """Speed alone, from which on a switch is tried beside other compilers too. The others', which these may take
 otherwise, always are."""
 _GAINS = 1.02
-_FINALISTS = 5
+_FINALISTS = 6
+_OPEN = 1.05
 
 
 @dataclass
@@ -88,7 +89,7 @@ class Examination:
             for switch in self._promising(switches, "same"):
                 base = self._added(base, switch)
         best = self._best("same")
-        bases = list(dict.fromkeys([best, *compilers[:1], *near]))[:2]
+        bases = list(dict.fromkeys([best, *compilers[:2], *near]))[:3]
         for switch in self._promising(switches, "precision"):
             for base in bases:
                 if base.with_switch(switch).fits(self.present):
@@ -97,7 +98,8 @@ class Examination:
     def verify(self) -> None:
         """The best of each kind, and what pays alone, again: all in one process, by turns."""
         finalists = [self._best(effect) for effect in ("same", "precision", "work")]
-        alone = [on for on in self._fastest(self.rows) if self.rows[on].status == "pays"]
+        # What few samples left open is asked again too: a first trial can meet a busy moment.
+        alone = [on for on in self._fastest(self.rows) if (self.rows[on].high or 0.0) > _OPEN]
         chosen = [on for on in dict.fromkeys([*finalists, *alone]) if on.switches][:_FINALISTS]
         if not chosen:
             return
