@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from nbcompile.backends.browse import list_mode_options, list_options
     from nbcompile.bench.captures.captures import captures
     from nbcompile.bench.compare import compare
+    from nbcompile.bench.doctor.examine import doctor
     from nbcompile.bench.export.export import export
     from nbcompile.bench.measure.modes import mode_diff
     from nbcompile.bench.ranks.ranks import Ranks
@@ -36,6 +37,7 @@ __all__ = [  # without `open`: who imports * keeps Python's own
     "clear_cache",
     "compare",
     "compile",
+    "doctor",
     "explore",
     "export",
     "list_mode_options",
@@ -56,6 +58,7 @@ _HOMES = {
     "clear_cache": "nbcompile.compiler.runtime.cache",
     "compare": "nbcompile.bench.compare",
     "compile": "nbcompile.api",
+    "doctor": "nbcompile.bench.doctor.examine",
     "explore": "nbcompile.notebook.play.exploring",
     "export": "nbcompile.bench.export.export",
     "list_mode_options": "nbcompile.backends.browse",

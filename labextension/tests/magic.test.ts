@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { cellLanguage } from '../src/lab/magic';
-import { compared, magicLine, withCompare, withMagic } from '../src/lab/source';
+import { compared, magicLine, withCompare, withLine, withMagic } from '../src/lab/source';
 
 /** Names of the nodes that cover each word of the text, outermost left out. */
 function names(source: string): [string, string][] {
@@ -62,5 +62,15 @@ describe('the magic line of a source', () => {
     expect(withCompare('%%compile --compare=a\n$&', ['eager'])).toBe('%%compile --compare eager\n$&');
     expect(compared('%%compile --train --compare eager,nbcompile:default')).toEqual(['eager', 'nbcompile:default']);
     expect(compared('%%compile')).toEqual([]);
+  });
+});
+
+describe('the line that the doctor writes', () => {
+  it('takes the place of the magic line, and nothing else does', () => {
+    expect(withLine('%%compile --doctor\ny = x', '%%compile --backend a')).toBe('%%compile --backend a\ny = x');
+    expect(withLine('%%time\n%%compile\ny', '%%compile $&')).toBe('%%time\n%%compile $&\ny');
+    expect(withLine('y = x', '%%compile')).toBe('y = x');
+    expect(withLine('%%compile\ny', '%%compile\nimport os')).toBe('%%compile\ny');
+    expect(withLine('%%compile\ny', 'import os')).toBe('%%compile\ny');
   });
 });

@@ -47,8 +47,7 @@ def in_process(
     with tempfile.TemporaryDirectory(prefix="nbcompile-process-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / "request").write_bytes(pickle.dumps((function, arguments)))
-        paths = [ROOT, *path, os.environ.get("PYTHONPATH", "")]
-        variables = {**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        variables = variables_of(environment or {}, path)
         with open(folder / "stderr", "wb") as stderr:
             # A session of its own: an interrupt of the notebook is ours to pass on, to all it started.
             process = subprocess.Popen(
@@ -72,7 +71,13 @@ def in_process(
             result: T = pickle.loads(answer.read_bytes())
             return result
         said = (folder / "stderr").read_text(errors="replace").strip().splitlines()
-        raise ProcessEndedError(_how(code, said[-1] if said else ""))
+        raise ProcessEndedError(how_ended(code, said[-1] if said else ""))
+
+
+def variables_of(environment: Mapping[str, str], path: Iterable[str] = ()) -> dict[str, str]:
+    """The environment of a process: this one's, these, and folders to import from, this nbcompile's first."""
+    paths = [ROOT, *path, os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, **environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -82,7 +87,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _how(code: int, last: str) -> str:
+def how_ended(code: int, last: str) -> str:
     """How a process ended, from its exit status and the last line that it printed to stderr."""
     if code >= 0:
         return last or f"exit status {code}"

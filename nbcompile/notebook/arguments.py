@@ -17,6 +17,7 @@ from IPython.core.error import UsageError
 
 from nbcompile.backends import registry
 from nbcompile.backends.browse import list_mode_options, list_options
+from nbcompile.bench.doctor.switches import BUDGET
 from nbcompile.bench.export.fresh import Package
 from nbcompile.bench.export.program import DynamicDim, parse_dim
 from nbcompile.errors import OptionError
@@ -40,10 +41,10 @@ with_arguments: Callable[[F], F] = cast(Any, magic_arguments.magic_arguments)()
 
 @dataclass(frozen=True)
 class CellOptions:
-    """What one ``%%compile`` line asks for, defaults filled in. ``dynamic`` is torch.compile's;
-    ``options`` are ``-o`` pairs as typed; ``bench_seconds`` is what timing may take in all,
-    ``cold`` also times a compile with empty caches. ``modes``, ``dtypes`` and ``sizes`` are those of a
-    sweep, as given: ``mode`` is the first of ``modes``."""
+    """What one ``%%compile`` line asks for, defaults filled in. ``dynamic`` is torch.compile's; ``options``
+    are ``-o`` pairs as typed; ``bench_seconds`` is what timing may take in all, ``cold`` also times a compile
+    with empty caches. ``modes``, ``dtypes`` and ``sizes`` are those of a sweep, as given: ``mode`` is the
+    first of ``modes``. ``doctor``: seconds that it has; 0: it is not asked."""
 
     backend: str = "nbcompile"
     mode: str = "default"
@@ -74,6 +75,7 @@ class CellOptions:
     dtypes: tuple[str, ...] = ()
     sizes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     sweep_into: str = ""
+    doctor: float = 0.0
 
     @property
     def sweeps(self) -> bool:
@@ -115,6 +117,8 @@ def options_of_magic(function: F) -> F:
         argument("--size", action="append", type=_size, default=[], metavar="NAME=1,8,64",
                  help="a sweep over an extent of the arguments, on copies; NAME is a variable that holds it, "
                       "x[0], or the extent itself; may be repeated"),
+        argument("--doctor", nargs="?", type=float, const=BUDGET, metavar="SECONDS",
+                 help=f"try what could make this faster, each in a process of its own ({BUDGET:.0f} s)"),
         argument("--no-bench", action="store_true", help="do not time anything"),
         argument("--show", metavar="PART,PART", help=f"which parts to show: {', '.join(PARTS)}"),
         argument("--no-fuse", action="append", nargs="?", const="", metavar="A:B",
@@ -187,7 +191,8 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         dynamic=defaults.dynamic if parsed.dynamic is None else parsed.dynamic,
         options=tuple(pairs),
         compare=compare,
-        bench=defaults.bench and not (parsed.no_bench or parsed.disable),
+        bench=defaults.bench and not (parsed.no_bench or parsed.disable or parsed.doctor),
+        doctor=_doctor(parsed),
         show=show,
         mode_diff=others,
         ranks=_ranks(parsed),
@@ -200,6 +205,18 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
     )
     _check_sweep(made)
     return made
+
+
+def _doctor(parsed: argparse.Namespace) -> float:
+    """Its seconds; it times all there is to time itself, so the cell is not timed before."""
+    if parsed.doctor is None:
+        return 0.0
+    if not parsed.doctor > 0:
+        raise UsageError(f"--doctor wants a number of seconds, got {parsed.doctor:g}")
+    if parsed.disable or parsed.ranks or parsed.target or parsed.interpret or parsed.export:
+        others = "--disable, --ranks, --target, --interpret or --export"
+        raise UsageError(f"--doctor measures compiled code on this machine: not with {others}")
+    return float(parsed.doctor)
 
 
 def _with_own(backend: str, contestants: tuple[str, ...]) -> tuple[str, ...]:

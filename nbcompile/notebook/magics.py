@@ -46,6 +46,7 @@ from nbcompile.notebook.cell.measuring import (
 )
 from nbcompile.notebook.completion import matcher
 from nbcompile.notebook.display import Growing, save, show
+from nbcompile.notebook.doctoring import doctor_parts
 from nbcompile.notebook.exports import export_call
 from nbcompile.notebook.play import comm
 from nbcompile.notebook.play.play import SESSION
@@ -176,6 +177,8 @@ class NbCompile(Magics):
         self._deliver(compilation, options, place, modes)
         if options.sweeps:
             self._sweep(pieces_of_parts(parts), options, train=options.train)
+        if options.doctor:
+            doctor_parts(self._ip, parts, options, train=options.train)
         return result
 
     def _options(self, line: str) -> OptionTable:
@@ -311,6 +314,8 @@ class NbCompile(Magics):
             self._deliver(compilation, options, place, modes)
             if options.sweeps and result.success and parts:
                 self._sweep(pieces_of_parts(parts), options, train=train)
+            if options.doctor and result.success:
+                doctor_parts(self._ip, parts, options, train=train, cell=compilation.cell)
         except UsageError as error:
             print(f"nbcompile: {error}")
         except Exception as error:

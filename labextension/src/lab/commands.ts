@@ -10,13 +10,15 @@ import { compileIcon, pinIcon } from './icons';
 import { payloadOf } from './outputs';
 import { pin } from './pins';
 import { clearCache, contestants, load } from './session';
-import { compared, magicLine, withCompare, withMagic } from './source';
+import { compared, magicLine, withCompare, withLine, withMagic } from './source';
 
 export const COMPILE = 'nbcompile:compile-cell';
 const COMPARE = 'nbcompile:compare';
 const CLEAR = 'nbcompile:clear-cache';
 const BESIDE = 'nbcompile:show-beside';
 const PIN = 'nbcompile:pin';
+/** Of the doctor's button (`nbcompile/notebook/doctoring.py`), which JupyterLab's command linker presses. */
+const WRITE = 'nbcompile:write-line';
 
 /** `main`: whether the shell has a main area that more than the notebook can be put into. */
 export function addCommands(app: JupyterFrontEnd, tracker: INotebookTracker, palette: ICommandPalette | null, main: boolean): void {
@@ -67,6 +69,14 @@ export function addCommands(app: JupyterFrontEnd, tracker: INotebookTracker, pal
       const payload = payloadHere(tracker);
       if (payload) pin(payload);
       return commands.execute(BESIDE);
+    },
+  });
+  commands.addCommand(WRITE, {
+    label: 'Write this line into the cell',
+    isEnabled: isCode,
+    execute: (given) => {
+      const shared = here(tracker)?.cell.model.sharedModel;
+      if (shared && typeof given.line === 'string') shared.setSource(withLine(shared.getSource(), given.line));
     },
   });
   // Whether they are enabled depends on the cell.

@@ -29,3 +29,10 @@ export function withCompare(source: string, names: readonly string[]): string {
   const rest = line.replace(/\s--compare(?:\s+|=)\S+/g, '').replace(/\s--no-bench(?=\s|$)/g, '');
   return whole.replace(line, () => `${rest.trimEnd()} --compare ${names.join(',')}`);
 }
+
+/** The source with another `%%compile` line, if it has one and the new one is no more than such a line. */
+export function withLine(source: string, line: string): string {
+  const known = magicLine(source);
+  if (known === null || !/^%%compile(?: [^\n\r]*)?$/.test(line)) return source;
+  return source.replace(known, () => line);
+}

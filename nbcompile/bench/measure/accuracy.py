@@ -31,7 +31,7 @@ FACTOR = 2.0
 ULPS = 4
 RUN = "(run)"  # stands for the output of a contestant that raised
 _TRIES = 4  # runs with inputs disturbed, where a contestant seems to differ
-_NOISE = 0.5  # a relative error above this: eager itself has no correct digit
+NOISE = 0.5  # a relative error above this: eager itself has no correct digit
 _LOW = (torch.float32, torch.float16, torch.bfloat16)
 _WIDE = {
     torch.float32: torch.float64,
@@ -52,13 +52,13 @@ def check(eager: Step, contestants: Mapping[str, Step], snapshot: Snapshot) -> t
     ``RUN``, that says so.
     """
     try:
-        expected = _run(eager, snapshot)
+        expected = results_of(eager, snapshot)
         uses_random = "random" in snapshot.changed()
-        reference, why_not = _reference(eager, snapshot)
+        reference, why_not = float64_results(eager, snapshot)
         found: list[Accuracy] = []
         for name, step in contestants.items():
             try:
-                got = _run(step, snapshot)
+                got = results_of(step, snapshot)
             except Exception as error:  # whatever a backend raises is the finding, not our failure
                 found.append(Accuracy(name, RUN, None, None, agrees=False, reason=in_one_line(error)))
                 continue
@@ -67,7 +67,7 @@ def check(eager: Step, contestants: Mapping[str, Step], snapshot: Snapshot) -> t
                 for output in [*expected, *(extra for extra in got if extra not in expected)]
             ]
         doubtful = [
-            item for item in found if not item.agrees and item.error is not None and item.error < _NOISE
+            item for item in found if not item.agrees and item.error is not None and item.error < NOISE
         ]
         if doubtful and reference is not None:
             moves = _sensitivity(eager, snapshot, reference, {item.output for item in doubtful})
@@ -82,7 +82,7 @@ def _sensitivity(eager: Step, snapshot: Snapshot, reference: Results, outputs: s
     generator = torch.Generator().manual_seed(0)
     worst = dict.fromkeys(outputs, 0.0)
     for _ in range(_TRIES):
-        got = _run(eager, snapshot, generator)
+        got = results_of(eager, snapshot, generator)
         for output in outputs:
             one, wide = got.get(output), reference.get(output)
             if isinstance(one, torch.Tensor) and isinstance(wide, torch.Tensor) and one.shape == wide.shape:
@@ -111,7 +111,7 @@ def _disturb(snapshot: Snapshot, generator: torch.Generator) -> None:
         tensor.data.copy_(wide)
 
 
-def _run(step: Step, snapshot: Snapshot, disturbed: torch.Generator | None = None) -> Results:
+def results_of(step: Step, snapshot: Snapshot, disturbed: torch.Generator | None = None) -> Results:
     """Outputs, gradients and changed tensors of one run from the saved state; copies, detached."""
     snapshot.restore()
     if disturbed is not None:
@@ -139,7 +139,7 @@ def _copy(leaf: Any) -> Any:
 # -- the float64 reference ---------------------------------------------------------------------
 
 
-def _reference(eager: Step, snapshot: Snapshot) -> tuple[Results | None, str]:
+def float64_results(eager: Step, snapshot: Snapshot) -> tuple[Results | None, str]:
     """The float64 results, or ``None`` and the reason there are none."""
     snapshot.restore()
     floats = {t.dtype for t in snapshot.tensors.values() if t.is_floating_point() or t.is_complex()}
@@ -297,7 +297,7 @@ def compare_values(
         return Accuracy(contestant, output, None, None, difference, agrees, reason)
     error, eager_error = relative_error(one, wide), relative_error(two, wide)
     limit = FACTOR * eager_error + ULPS * eps
-    if eager_error > _NOISE:  # nothing but rounding noise, e.g. a gradient that is zero on paper
+    if eager_error > NOISE:  # nothing but rounding noise, e.g. a gradient that is zero on paper
         limit = 10 * eager_error
     agrees = error <= limit
     reason = ""

@@ -55,8 +55,12 @@ class Step:
     def with_function(self, fn: Callable[..., Any]) -> Step:
         """The same call of another function, e.g. of a compiled one, with the same cotangents."""
         other = Step(fn, self.args, self.kwargs, train=self.train, leaves=self.leaves)
-        other._cotangents = self._cotangents
+        other.share_cotangents(self)
         return other
+
+    def share_cotangents(self, other: Step) -> None:
+        """Give outputs the cotangents that ``other`` gives them."""
+        self._cotangents = other._cotangents
 
     def __call__(self) -> Any:
         if not self.train:

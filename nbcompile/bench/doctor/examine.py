@@ -1,0 +1,149 @@
+"""``nbcompile.doctor``: what could make a call faster here, measured, checked and ranked."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from nbcompile.api import plain
+from nbcompile.bench.doctor.candidates import compilers, suggestions
+from nbcompile.bench.doctor.examination import Examination
+from nbcompile.bench.doctor.patient import Patient, Surroundings
+from nbcompile.bench.doctor.switches import BUDGET, Switch
+from nbcompile.bench.doctor.ward import Ward
+from nbcompile.record.doctor import DoctorReport, DoctorRow, NotTried, RowStatus
+from nbcompile.record.provenance import Links
+from nbcompile.settings import CompileSettings, keywords_of
+from nbcompile.view.facts.facts import facts
+from nbcompile.view.facts.why import why
+
+_ORDER: tuple[RowStatus, ...] = ("pays", "level", "slower", "differs", "failed", "crashed", "timeout")
+
+
+@keywords_of(CompileSettings, without=("name", "disable", "shapes_spec"))
+def doctor(
+    fn: Callable[..., Any],
+    *args: Any,
+    budget: float = BUDGET,
+    train: bool = False,
+    optimizer: torch.optim.Optimizer | None = None,
+    edits: Sequence[Switch] = (),
+    without: Collection[str] = (),
+    progress: Callable[[str], None] | None = None,
+    **settings: Any,
+) -> DoctorReport:
+    """Try what could make ``fn(*args)`` faster, and rank what pays.
+
+    Backends and their modes, bfloat16, channels last, one thread, overruled fusion decisions, symbolic sizes,
+    a compiled optimizer, a larger batch: each alone, then those that pay together. Each is measured by turns
+    with the present state, which the settings say (``backend``, ``mode``, ...: as for
+    :func:`nbcompile.compile`), in a process of its own, on a copy, and is checked against float64. What does
+    not pay, fails, crashes or hangs is listed as that. Only what is measured faster, with a 99 % interval
+    above 1, is recommended.
+
+    ``budget``: seconds for all of it; what there is no time for is listed too. ``train`` adds the backward
+    pass, ``optimizer`` its step after that. ``edits``: other sources to try, made by
+    :func:`nbcompile.bench.doctor.candidates.edited`. ``without``: names of switches, axes (``"threads"``),
+    backends or modes that are not tried. ``progress`` is called with what is being done. An interrupt does
+    not raise: what was found by then comes back.
+
+    Raises MeasureError where the program cannot be sent to another process or does not run there.
+    """
+    target = plain(fn)
+    patient = Patient(target, args, {}, train or optimizer is not None, optimizer, _names(target))
+    asked = CompileSettings(**settings)
+    return examined(patient, asked, budget, progress or (lambda text: None), edits, without=without)
+
+
+def examined(
+    patient: Patient,
+    present: CompileSettings,
+    budget: float,
+    progress: Callable[[str], None],
+    edits: Sequence[Switch] = (),
+    name: str = "",
+    without: Collection[str] = (),
+) -> DoctorReport:
+    """:func:`doctor` of a program that is a value, held against ``present``."""
+    here = Surroundings.here()
+    present.check()
+    data = patient.packed()
+    name = name or str(getattr(patient.fn, "__qualname__", type(patient.fn).__qualname__))
+    interrupted, reason = False, ""
+    wanted: tuple[Switch, ...] = ()
+    with Ward() as ward:
+        exam = Examination(data, present, here, ward, budget, progress)
+        try:
+            known = compilers(present, "cpu", patient.train).switches
+            eager = next((switch for switch in known if switch.backend == "eager"), None)
+            record = exam.describe(eager)
+            reason = why(record, facts(record, Links(record))).text
+            found = suggestions(patient, present, here, record)
+            wanted = (*edits, *(switch for switch in found.switches if not _is_without(switch, without)))
+            exam.left += found.left
+            exam.left += [NotTried(each, "it was not to be tried") for each in without]
+            exam.alone(wanted)
+            exam.together(wanted)
+            exam.verify()
+        except KeyboardInterrupt:
+            interrupted = True
+        seconds = exam.spent
+    return DoctorReport(
+        function=name,
+        present=_described(present),
+        present_seconds=_present_seconds(exam.rows.values()),
+        rows=_ranked(exam.rows.values()),
+        left=_left(exam, wanted, interrupted),
+        why=reason,
+        seconds=seconds,
+        budget=budget,
+        interrupted=interrupted,
+    )
+
+
+def _names(fn: Callable[..., Any]) -> tuple[str, ...]:
+    """What the arguments are called, as far as it can be told."""
+    try:
+        return tuple(inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn).parameters)
+    except (TypeError, ValueError):  # a builtin
+        return ()
+
+
+def _is_without(switch: Switch, without: Collection[str]) -> bool:
+    return bool({switch.name, switch.axis, switch.backend, switch.mode} & set(without))
+
+
+def _described(present: CompileSettings) -> str:
+    told = present.backend_name
+    if present.mode not in (None, "default"):
+        told += f", {present.mode}"
+    more = [f"{name}={value}" for name, value in (present.options or {}).items() if name != "fallback_random"]
+    if present.dynamic is not None:
+        more.append(f"dynamic={present.dynamic}")
+    return f"{told} ({', '.join(more)})" if more else told
+
+
+def _ranked(rows: Iterable[DoctorRow]) -> tuple[DoctorRow, ...]:
+    return tuple(sorted(rows, key=lambda row: (_ORDER.index(row.status), -(row.speedup or 0.0))))
+
+
+def _present_seconds(rows: Iterable[DoctorRow]) -> float | None:
+    """As it was measured last, and longest."""
+    known = [row for row in rows if row.present_seconds is not None]
+    return next((row.present_seconds for row in sorted(known, key=lambda row: not row.verified)), None)
+
+
+def _left(exam: Examination, wanted: Sequence[Switch], interrupted: bool) -> tuple[NotTried, ...]:
+    """What was put aside, and which of those wanted never had a turn."""
+    left = list(exam.left)
+    tried = {switch for on in exam.rows for switch in on.switches}
+    told = {each.name for each in left}
+    for switch in wanted:
+        if switch in tried or switch.name in told:
+            continue
+        why = "it was stopped before that" if interrupted else f"it is an option of {switch.only}"
+        left.append(NotTried(switch.name, why if interrupted else f"{why}, which did not pay here"))
+    return tuple(dict.fromkeys(left))

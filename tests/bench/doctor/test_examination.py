@@ -1,0 +1,196 @@
+"""What is tried, in which order, and what is made of it: a ward of invented times, where all is known."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from nbcompile.bench.doctor import examination
+from nbcompile.bench.doctor.examination import Examination
+from nbcompile.bench.doctor.patient import Surroundings
+from nbcompile.bench.doctor.switches import Combination, Switch
+from nbcompile.bench.doctor.trial import TrialResult, TrialTask
+from nbcompile.bench.processes import ProcessEndedError
+from nbcompile.record.doctor import DoctorRow
+from nbcompile.settings import CompileSettings
+
+EAGER = Switch("eager", "compiler", "--backend eager", backend="eager")
+FAST = Switch("fast", "compiler", "--backend fast", backend="fast")
+NEAR = Switch("near", "compiler", "--backend near", backend="near")
+LAYOUT = Switch("layout", "layout", diff=("+ layout",), channels_last=True)
+ONE = Switch("1 thread", "threads", threads=1)
+HALF = Switch("half", "precision", dtype="bfloat16", effect="precision")
+OURS = Switch("a:b apart", "fusion", "--no-fuse a:b", options=(("no_fuse", "a:b"),), only="nbcompile")
+ALL = (EAGER, FAST, NEAR, LAYOUT, ONE, HALF, OURS)
+
+Speed = Callable[[frozenset[str]], float]
+
+
+class InventedWard:
+    """Answers at once; a second a trial goes by on ``clock``."""
+
+    def __init__(self, speed: Speed) -> None:
+        self.speed, self.asked, self.clock = speed, [], 0.0
+
+    def run(self, function: Any, task: TrialTask, *, timeout: float) -> TrialResult:
+        self.clock += 1.0
+        self.asked.append(task)
+        return TrialResult(tuple(self.row(on, not task.race) for on in task.combinations))
+
+    def row(self, on: Combination, verified: bool) -> DoctorRow:
+        speed = self.speed(frozenset(switch.name for switch in on.switches))
+        status = "pays" if speed > 1.03 else "slower" if speed < 0.98 else "level"
+        return DoctorRow(
+            on.name, on.effect, status, "", speed, speed * 0.99, speed * 1.01, 1 / speed, 1.0,
+            verified=verified,
+        )  # fmt: skip
+
+
+def examined(
+    speed: Speed, monkeypatch: pytest.MonkeyPatch, switches: tuple[Switch, ...] = ALL, budget: float = 100.0
+) -> tuple[Examination, InventedWard]:
+    ward = InventedWard(speed)
+    monkeypatch.setattr(examination.time, "monotonic", lambda: ward.clock)
+    exam = Examination(
+        b"", CompileSettings(), Surroundings(2, "highest", True), ward, budget, lambda text: None
+    )
+    exam.alone(switches)
+    exam.together(switches)
+    exam.verify()
+    return exam, ward
+
+
+def best(exam: Examination, effect: str) -> frozenset[str]:
+    paying = [on for on, row in exam.rows.items() if row.status == "pays" and on.effect == effect]
+    found = max(paying, key=lambda on: exam.rows[on].speedup, default=Combination())
+    return frozenset(switch.name for switch in found.switches)
+
+
+def product(**factors: float) -> Speed:
+    return lambda on: math.prod(factors.get(name.replace(" ", "_"), 1.0) for name in on)
+
+
+def test_what_pays_alone_is_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    exam, ward = examined(product(fast=2.0, near=1.5, layout=1.2, half=1.5), monkeypatch)
+    assert best(exam, "same") == {"fast", "layout"}
+    assert best(exam, "precision") == {"fast", "layout", "half"}
+    last = ward.asked[-1]
+    assert not last.race and {on.name for on in last.combinations} >= {"fast, layout", "fast, layout, half"}
+    assert all(len(task.combinations) == 1 for task in ward.asked[:-1]), "each trial has its process"
+
+
+def test_a_switch_that_pays_only_beside_the_best_compiler_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def speed(on: frozenset[str]) -> float:
+        return (2.0 if "fast" in on else 1.0) * (
+            {True: 1.5, False: 0.9}["fast" in on] if "layout" in on else 1
+        )
+
+    assert best(examined(speed, monkeypatch)[0], "same") == {"fast", "layout"}
+
+
+def test_the_second_best_compiler_wins_with_what_suits_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def speed(on: frozenset[str]) -> float:
+        compiler = 2.0 if "fast" in on else 1.8 if "near" in on else 1.0
+        return compiler * ((1.5 if "near" in on else 1.1) if "layout" in on else 1.0)
+
+    assert best(examined(speed, monkeypatch)[0], "same") == {"near", "layout"}
+
+
+def test_nothing_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    exam, ward = examined(lambda on: 1.0 if not on else 0.9, monkeypatch)
+    assert best(exam, "same") == frozenset() == best(exam, "precision")
+    assert all(task.race for task in ward.asked), "there is nothing to measure again"
+
+
+def test_what_does_not_hold_when_measured_again_is_not_recommended(monkeypatch: pytest.MonkeyPatch) -> None:
+    ward = InventedWard(product(fast=1.2))
+    true_row = ward.row
+    ward.row = lambda on, verified: (  # type: ignore[method-assign]
+        DoctorRow(on.name, on.effect, "level", "", 1.0, 0.9, 1.1, verified=True)
+        if verified
+        else true_row(on, False)
+    )
+    monkeypatch.setattr(examination.time, "monotonic", lambda: ward.clock)
+    exam = Examination(b"", CompileSettings(), Surroundings(2, "highest", True), ward, 100.0, lambda t: None)
+    exam.alone((FAST,))
+    assert exam.rows[Combination((FAST,))].status == "pays"
+    exam.together((FAST,))
+    exam.verify()
+    assert exam.rows[Combination((FAST,))].status == "level"
+
+
+def test_the_budget_is_kept_and_what_it_leaves_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    exam, ward = examined(product(fast=2.0), monkeypatch, budget=5.0)
+    assert ward.clock <= 5.0 and not ward.asked[-1].race
+    assert len(exam.rows) < len(ALL)
+    assert {each.name for each in exam.left} & {"1 thread", "half"}
+    assert all("budget of 5 s" in each.why for each in exam.left)
+
+
+def test_far_less_than_every_combination_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, ward = examined(product(fast=2.0, layout=1.2, half=1.5), monkeypatch)
+    whole = 4 * 2 * 2 * 2 * 2  # compilers, layout, threads, precision, fusion
+    assert len(ward.asked) <= whole / 3
+
+
+def test_options_of_another_compiler_are_tried_beside_that_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, ward = examined(product(fast=2.0), monkeypatch)
+    mixed = [
+        on for task in ward.asked for on in task.combinations if OURS in on.switches and FAST in on.switches
+    ]
+    assert not mixed
+
+
+def test_a_crash_and_a_hang_cost_one_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    ward = InventedWard(product(near=1.5))
+    run = ward.run
+
+    def running(function: Any, task: TrialTask, *, timeout: float) -> TrialResult:
+        (first, *_) = task.combinations
+        if FAST in first.switches:
+            raise ProcessEndedError("killed by SIGSEGV")
+        if EAGER in first.switches:
+            ward.clock += timeout
+            error = ProcessEndedError(f"took more than {timeout:.0f} s")
+            error.timed_out = True
+            raise error
+        return run(function, task, timeout=timeout)
+
+    ward.run = running  # type: ignore[method-assign]
+    monkeypatch.setattr(examination.time, "monotonic", lambda: ward.clock)
+    exam = Examination(b"", CompileSettings(), Surroundings(2, "highest", True), ward, 100.0, lambda t: None)
+    exam.alone((EAGER, FAST, NEAR))
+    assert [exam.rows[Combination((each,))].status for each in (EAGER, FAST, NEAR)] == [
+        "timeout", "crashed", "pays",
+    ]  # fmt: skip
+    assert exam.rows[Combination((FAST,))].reason == "killed by SIGSEGV"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_best_of_every_combination_is_found(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of random speeds, each switch's depending somewhat on the compiler: never far from the best."""
+    import random
+
+    draw = random.Random(seed)
+    compilers = {
+        "": 1.0,
+        "eager": draw.uniform(0.5, 1.5),
+        "fast": draw.uniform(0.5, 3),
+        "near": draw.uniform(0.5, 3),
+    }
+    gains = {(name, c): draw.uniform(0.8, 1.3) for name in ("layout", "1 thread") for c in compilers}
+
+    def speed(on: frozenset[str]) -> float:
+        compiler = next((name for name in compilers if name in on and name), "")
+        return compilers[compiler] * math.prod(
+            gains[name, compiler] for name in on if (name, compiler) in gains
+        )
+
+    exam, _ = examined(speed, monkeypatch, (EAGER, FAST, NEAR, LAYOUT, ONE))
+    choices = itertools.product(["", "eager", "fast", "near"], ["", "layout"], ["", "1 thread"])
+    whole = max(speed(frozenset(filter(None, chosen))) for chosen in choices)
+    assert speed(best(exam, "same")) >= 0.9 * whole

@@ -1,0 +1,77 @@
+"""``--doctor``: what it is given, and what it shows below the record."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("IPython")
+
+from nbcompile.notebook.doctoring import bundle_of, optimizer_of, with_option
+from nbcompile.record.compilation import Cell
+from nbcompile.record.doctor import DoctorReport, DoctorRow
+from tests.notebook.conftest import Notebook
+
+SETUP = "x = torch.randn(64, 64)\ndef f(x): return torch.softmax(x * 2, -1)"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("--doctor 0", "wants a number of seconds, got 0"),
+        ("--doctor soon", "--doctor"),
+        ("--doctor --disable", "not with --disable"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line(notebook: Notebook, line: str, says: str) -> None:
+    notebook.fresh(SETUP)
+    outcome = notebook.run(f"%%compile {line}\nran = True")
+    assert outcome.error.startswith("UsageError: ") and says in outcome.error
+    assert "ran" not in outcome.namespace
+
+
+def test_a_cell_and_a_call_are_examined_and_nothing_of_the_session_changes(notebook: Notebook) -> None:
+    notebook.fresh(SETUP)
+    outcome = notebook.run("%%compile --doctor 12 --backend aot_eager --into R\ny = f(x)")
+    assert outcome.error == "" and outcome.stdout == ""
+    report = outcome.namespace["R_doctor"]
+    assert isinstance(report, DoctorReport) and report.present == "aot_eager"
+    assert any(row.name == "eager" for row in report.rows) and report.seconds < 60
+    assert report.function in outcome.displays[-1]["text/plain"]
+    outcome = notebook.run("z = %compile --doctor 6 f(x)")
+    assert outcome.error == "" and outcome.namespace["z"].shape == (64, 64)
+
+
+@pytest.mark.parametrize(
+    ("line", "option", "made"),
+    [
+        ("%%compile --doctor", "--backend inductor", "%%compile --backend inductor"),
+        ("%%compile --doctor 30 --train", "--backend onnxrt", "%%compile --train --backend onnxrt"),
+        ("%%compile --backend a --mode b -o c=d", "--backend e", "%%compile --backend e"),
+        ("%%compile --dynamic --into r", "--no-dynamic", "%%compile --into r --no-dynamic"),
+        ("%%compile --no-fuse a:b", "--no-fuse c:d", "%%compile --no-fuse a:b --no-fuse c:d"),
+        ("%%compile -o channels_last=never", "-o channels_last=always", "%%compile -o channels_last=always"),
+    ],
+)
+def test_the_line_has_the_option_in_place_of_what_it_said(line: str, option: str, made: str) -> None:
+    assert with_option(line, option) == made
+
+
+def test_the_button_has_the_line_escaped() -> None:
+    row = DoctorRow("fast", "same", "pays", speedup=2.0, low=1.9, high=2.1, option="--backend <b>'\"")
+    report = DoctorReport("this cell", "nbcompile", rows=(row,))
+    shown = bundle_of(report, Cell("%%compile --doctor\ny = x"))
+    assert "%%compile --backend <b>" in shown["text/plain"]
+    assert "<b>" not in shown["text/html"] and "nbcompile:write-line" in shown["text/html"]
+    assert (
+        "button" not in bundle_of(DoctorReport("this cell", "nbcompile"), Cell("%%compile\ny"))["text/html"]
+    )
+
+
+def test_the_optimizer_that_a_cell_steps() -> None:
+    import torch
+
+    one = torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1)
+    names = {"opt": one, "other": one, "scheduler": 3}
+    assert optimizer_of("%%compile\nloss.backward()\nopt.step()", names) is one
+    assert optimizer_of("opt.step(); other.step()", names) is None
+    assert optimizer_of("scheduler.step()", names) is None and optimizer_of("%magic", names) is None

@@ -1,0 +1,55 @@
+"""The doctor's report: the answer first, what pays with what to write, everything escaped."""
+
+from __future__ import annotations
+
+from nbcompile.record.doctor import DoctorReport, DoctorRow, NotTried
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def row(name: str, status: str, effect: str = "same", **more: object) -> DoctorRow:
+    return DoctorRow(name, effect, status, **more)
+
+
+def test_the_best_is_the_title_and_each_kind_has_its_table() -> None:
+    report = DoctorReport(
+        "f", "nbcompile", 2e-3,
+        rows=(
+            row("inductor", "pays", speedup=2.0, low=1.9, high=2.1, seconds=1e-3, option="--backend inductor",
+                verified=True),
+            row("bfloat16", "pays", "precision", speedup=3.0, low=2.9, high=3.1, error=2e-3, eager_error=1e-7,
+                diff=("+ x = x.to(torch.bfloat16)",)),
+            row("openvino", "differs", reason="output: error 1"),
+            row("xla", "crashed", reason="killed by SIGSEGV"),
+        ),
+        left=(NotTried("tvm", "no time"),), why="66% is library calls", seconds=30.0, budget=60.0,
+    )  # fmt: skip
+    text = str(report)
+    assert text.startswith("f, now nbcompile (2 ms a call): inductor makes it 2.0× as fast")
+    for part in (
+        "--backend inductor",
+        "1.9 to 2.1",
+        "2.0e-03 (1.0e-07)",
+        "+ x = x.to(torch.bfloat16)",
+        "wrong numbers",
+        "killed by SIGSEGV",
+        "no time",
+        "66% is library calls.",
+        "30 s of 60 s",
+    ):
+        assert part in text  # fmt: skip
+    assert report.best is report.rows[0] and report.less_precise == (report.rows[1],)
+    assert "2.00×" in repr(report)
+
+
+def test_nothing_pays_is_an_answer() -> None:
+    report = DoctorReport("f", "nbcompile", rows=(row("eager", "slower", speedup=0.5, low=0.4, high=0.6),))
+    assert "nothing pays here" in str(report) and report.best is None
+
+
+def test_hostile_names_stay_text() -> None:
+    report = DoctorReport(
+        HOSTILE, HOSTILE, rows=(row(HOSTILE, "failed", reason=HOSTILE), row(HOSTILE, "pays", option=HOSTILE)),
+        left=(NotTried(HOSTILE, HOSTILE),), why=HOSTILE,
+    )  # fmt: skip
+    assert "<script" not in report._repr_html_()
