@@ -9,7 +9,6 @@ import linecache
 import statistics
 import time
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any
 
 import torch
@@ -27,6 +26,7 @@ from nbcompile.errors import in_one_line
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellRun
 from nbcompile.notebook.cell.compiling import CellCompiler
+from nbcompile.notebook.cell.harmless import what_may_act
 from nbcompile.notebook.cell.interrupts import FinishFirst
 from nbcompile.notebook.cell.surroundings import quiet_compile
 from nbcompile.record.coach import Mend, Price
@@ -35,12 +35,6 @@ from nbcompile.record.compilation import Cell, Compilation, GraphBreak
 _SECONDS = 10.0  # for all mends of a cell: each compiles it once or twice
 _CHAIN = 3  # breaks of a cell that are mended together
 _CALLS, _TIMED = 30, 0.3
-# A cell that names one of these may act outside of the process: it is not run again.
-_ACTS = frozenset(
-    "open input system popen Popen check_call check_output run_cell write writelines write_text write_bytes "
-    "save savefig to_csv to_parquet unlink rmtree mkdir makedirs rename replace urlopen urlretrieve exec "
-    "eval send request post getpass display run_line_magic get_ipython kill".split()
-)
 _SHOWN = "_nbcompile_shown"
 _numbers = itertools.count(1)
 
@@ -105,12 +99,11 @@ class _Trials:
             code = compile(self._tree(self.cell.source), "<cell>", "exec")
         except SyntaxError:
             return "the cell is not all Python"
-        used = set(names_in(code))
-        for name in list(used):
-            value = self.run.namespace.get(name)
-            used |= set(names_in(value.__code__)) if isinstance(value, FunctionType) else set()
-        acts = sorted(used & _ACTS)
-        return f"not tried, for {acts[0]} may act outside of this process" if acts else ""
+        if acts := what_may_act(code, self.run.namespace):
+            return f"not tried: what {acts} does may not be put back"
+        with self._copies() as snapshot:
+            held = snapshot.unrestorable
+        return f"not tried: {held[0]} cannot be put back" if held else ""
 
     def mend(self, item: GraphBreak) -> Mend:
         """The first rewrite that holds, of this break and of those that it leaves; or why none did."""

@@ -1,0 +1,90 @@
+"""Whether a cell may be run once more, on copies: nothing that it names acts outside of what is put back.
+
+:class:`nbcompile.bench.measure.state.Snapshot` puts tensors, containers, objects and random generators back.
+It cannot take back a file that was written, a message that was sent, or a step of an iterator. So every name
+of the cell, and of the functions of the session that it calls, has to be one known to do none of that.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import math
+from collections.abc import Mapping
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from nbcompile.bench.measure.code_objects import names_in
+
+_BUILTINS = frozenset(
+    "abs all any bool complex dict divmod enumerate filter float frozenset getattr hasattr int isinstance "
+    "issubclass len list map max min object pow print range repr reversed round set slice sorted str sum "
+    "super tuple type zip ArithmeticError AssertionError Exception IndexError KeyError NotImplementedError "
+    "RuntimeError TypeError ValueError staticmethod property".split()
+)
+_MODULES = frozenset(
+    "torch math numpy functools operator itertools logging warnings time copy random typing dataclasses "
+    "collections string gc".split()
+)
+# Of these modules and of containers and text: what their attributes are called.
+_ATTRIBUTES = frozenset(
+    "append extend items keys values get update insert clear add discard join split strip format lower "
+    "upper startswith endswith replace count index deepcopy copy info debug warning error critical log "
+    "warn getLogger collect perf_counter perf_counter_ns monotonic process_time time sleep strftime "
+    "localtime gauss random randint uniform choice shuffle seed default_rng array asarray zeros ones "
+    "dtype shape partial reduce wraps nn functional special linalg fft compiler utils checkpoint "
+    "graph_break disable forward training _dynamo ndarray astype ctypes".split()
+)
+_NEVER = frozenset(
+    "open input exec eval compile save load hub distributed multiprocessing tofile fromfile from_file "
+    "share_memory_ storage set_ memmap savez savetxt loadtxt".split()
+)
+_DEPTH = 4  # of functions that call functions
+_PLAIN = (torch.Tensor, torch.nn.Module, torch.dtype, torch.device, int, float, complex, str, bytes, tuple,
+          list, dict, set, type(None), torch.Size, BuiltinFunctionType)  # fmt: skip
+
+
+def what_may_act(code: CodeType, namespace: Mapping[str, Any]) -> str:
+    """The first name of ``code`` that may do what cannot be put back; empty if there is none."""
+    return _first(code, namespace, frozenset(_bound(code)), _DEPTH)
+
+
+def _first(code: CodeType, namespace: Mapping[str, Any], bound: frozenset[str], depth: int) -> str:
+    for name in sorted(set(names_in(code)) - bound):
+        if name in _NEVER or not (_known(name) or _of_session(name, namespace, depth)):
+            return name
+    return ""
+
+
+def _bound(code: CodeType) -> set[str]:
+    """What the code gives a value itself, at its own level or in functions that it defines."""
+    stores = ("STORE_NAME", "STORE_FAST", "STORE_GLOBAL", "STORE_DEREF")
+    found = {str(each.argval) for each in dis.get_instructions(code) if each.opname in stores}
+    found |= set(code.co_varnames)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found |= _bound(constant)
+    return found
+
+
+def _known(name: str) -> bool:
+    if name in _BUILTINS or name in _ATTRIBUTES or (name.startswith("__") and name.endswith("__")):
+        return True
+    if hasattr(builtins, name):
+        return False
+    return any(hasattr(owner, name) for owner in (torch.Tensor, torch, F, torch.nn, math))
+
+
+def _of_session(name: str, namespace: Mapping[str, Any], depth: int) -> bool:
+    if name not in namespace:
+        return any(hasattr(value, name) for value in namespace.values() if isinstance(value, torch.nn.Module))
+    value = namespace[name]
+    if isinstance(value, ModuleType):
+        return value.__name__.partition(".")[0] in _MODULES
+    if isinstance(value, FunctionType):
+        own = frozenset(_bound(value.__code__))
+        return depth > 0 and not _first(value.__code__, value.__globals__, own, depth - 1)
+    return isinstance(value, _PLAIN) or (isinstance(value, type) and issubclass(value, torch.nn.Module))
