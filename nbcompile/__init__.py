@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nbcompile.api import Compiled, compile
     from nbcompile.backends.browse import list_mode_options, list_options
+    from nbcompile.bench.bisect.check import check
     from nbcompile.bench.captures.captures import captures
     from nbcompile.bench.compare import compare
     from nbcompile.bench.export.export import export
@@ -32,6 +33,7 @@ __all__ = [
     "Recorder",
     "captures",
     "case",
+    "check",
     "clear_cache",
     "compare",
     "compile",
@@ -52,6 +54,7 @@ _HOMES = {
     "Recorder": "nbcompile.record.recorder",
     "captures": "nbcompile.bench.captures.captures",
     "case": "nbcompile.bench.regressions.suite",
+    "check": "nbcompile.bench.bisect.check",
     "clear_cache": "nbcompile.compiler.runtime.cache",
     "compare": "nbcompile.bench.compare",
     "compile": "nbcompile.api",

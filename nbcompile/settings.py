@@ -130,7 +130,7 @@ def keywords_of(*kinds: type, without: Collection[str] = ()) -> Callable[[F], F]
             for f in fields
             if f.name not in own.parameters and f.name not in without
         ]
-        first = next(n for n, each in enumerate(listed) if each.kind > each.POSITIONAL_OR_KEYWORD)
+        first = next(n for n, each in enumerate(listed) if each.kind > each.VAR_POSITIONAL)
         function.__signature__ = own.replace(  # type: ignore[attr-defined]
             parameters=[*listed[:first], *more, *(p for p in listed[first:] if p.kind is not p.VAR_KEYWORD)]
         )

@@ -74,6 +74,7 @@ class CellOptions:
     dtypes: tuple[str, ...] = ()
     sizes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     sweep_into: str = ""
+    check: bool = False
 
     @property
     def sweeps(self) -> bool:
@@ -114,6 +115,8 @@ def options_of_magic(function: F) -> F:
         argument("--size", action="append", type=_size, default=[], metavar="NAME=1,8,64",
                  help="a sweep over an extent of the arguments, on copies; NAME is a variable that holds it, "
                       "x[0], or the extent itself; may be repeated"),
+        argument("--check", action="store_true",
+                 help="find the first stage, operator and smallest cell whose numbers differ, or that raises"),
         argument("--no-bench", action="store_true", help="do not time anything"),
         argument("--show", metavar="PART,PART", help=f"which parts to show: {', '.join(PARTS)}"),
         argument("--no-fuse", action="append", nargs="?", const="", metavar="A:B",
@@ -186,7 +189,8 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         dynamic=defaults.dynamic if parsed.dynamic is None else parsed.dynamic,
         options=tuple(pairs),
         compare=compare,
-        bench=defaults.bench and not (parsed.no_bench or parsed.disable),
+        bench=defaults.bench and not (parsed.no_bench or parsed.disable or parsed.check),
+        check=parsed.check,
         show=show,
         mode_diff=others,
         ranks=_ranks(parsed),

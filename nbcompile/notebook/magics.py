@@ -43,6 +43,7 @@ from nbcompile.notebook.cell.measuring import (
     repeatable,
     wanted,
 )
+from nbcompile.notebook.checking import check_call, show_check
 from nbcompile.notebook.completion import matcher
 from nbcompile.notebook.display import Growing, save, show
 from nbcompile.notebook.exports import export_call
@@ -143,6 +144,8 @@ class NbCompile(Magics):
             report = export_call(expression, self._ip.user_ns, options, place.progress)
             place.clear()
             return report
+        if options.check:
+            return check_call(expression, self._ip.user_ns, options, OutputPlace(self._ip))
         tree = ast.parse(expression, mode="eval").body
         if isinstance(tree, ast.Name | ast.Attribute | ast.Subscript | ast.Lambda):
             target = self._ip.ev(expression)
@@ -298,6 +301,9 @@ class NbCompile(Magics):
             if result.success and parts:
                 self._remember(parts, run.namespace, compilation, options, train)
             self._deliver(compilation, options, place, modes)
+            if options.check and result.success:
+                with self._interruptible():
+                    show_check(run, compilation, options, OutputPlace(self._ip))
             if options.sweeps and result.success and parts:
                 self._sweep(pieces_of_parts(parts), options, train=train)
         except UsageError as error:

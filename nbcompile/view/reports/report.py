@@ -106,14 +106,16 @@ def _plain(value: Value) -> str:
     return value.text if isinstance(value, Styled) else value
 
 
-def to_html(title: str, sections: Sequence[Section], about: Sequence[str] = ()) -> str:
+def to_html(
+    title: str, sections: Sequence[Section], about: Sequence[str] = (), below: Markup = Markup("")
+) -> str:
     """A fragment for a notebook output: inline styles, no script, everything escaped. ``about`` has lines
-    below the title."""
+    below the title, ``below`` stands at the end."""
     css = Styler(page=False)
     head = _tag("p", css("verdict", "none"), title)
     head += Markup("").join(_tag("div", css("meta"), line) for line in about)
     body = Markup("").join(section_html(section, css) for section in sections)
-    return printable(str(_tag("div", css("root"), _tag("div", css("head"), head) + body)))
+    return printable(str(_tag("div", css("root"), _tag("div", css("head"), head) + body + below)))
 
 
 def section_html(section: Section, css: Styler) -> Markup:
