@@ -116,7 +116,7 @@ def options_of_magic(function: F) -> F:
                  help="a sweep over an extent of the arguments, on copies; NAME is a variable that holds it, "
                       "x[0], or the extent itself; may be repeated"),
         argument("--check", action="store_true",
-                 help="find the first stage, operator and smallest cell whose numbers differ, or that raises"),
+                 help="find the first stage and operator that is wrong or raises, and its smallest cell"),
         argument("--no-bench", action="store_true", help="do not time anything"),
         argument("--show", metavar="PART,PART", help=f"which parts to show: {', '.join(PARTS)}"),
         argument("--no-fuse", action="append", nargs="?", const="", metavar="A:B",

@@ -1,4 +1,4 @@
-"""``%compile --check f(x)`` and ``%%compile --check``: where numbers start to differ, or an error comes from."""
+"""``%compile --check f(x)`` and ``%%compile --check``: where numbers, or an error, come from."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def check_call(
 
 
 def show_check(run: CellRun, compilation: Compilation, options: CellOptions, place: OutputPlace) -> None:
-    """Check the parts of a cell that can be run again, those that raised too, as one program, and show what was
-    found; ``--into NAME`` binds it to NAME_check."""
+    """Check the parts of a cell that can be run again, those that raised too, as one program, and show what
+    was found; ``--into NAME`` binds it to NAME_check."""
     failed = [part for _, part in sorted(run.failed.items())]
     parts = sorted([*repeatable(run, compilation), *failed], key=lambda part: part.function.first_line)
     if not parts:

@@ -1,5 +1,4 @@
-"""What a check of a backend found: which stage is wrong first, which operator, and the smallest cell that shows
-it."""
+"""What a check of a backend found: the first stage that is wrong, the operator, the smallest cell of it."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ class NodeError:
 
 @dataclass(frozen=True)
 class MinimalCell:
-    """The smallest program that shows it: ``inputs`` is run first, as it stands, then ``text``, a compiled cell.
+    """The smallest program that shows it: ``inputs`` is run first, as it stands, then ``text``, a cell.
 
     ``chosen`` says how the inputs were chosen. ``shows``: it was run as printed, and shows the same; else
     ``said`` has why not.
@@ -71,9 +70,9 @@ class CheckReport(Shown):
     """How a backend's results compare with eager's, stage by stage and node by node.
 
     ``stage`` is the first that is wrong, ``went`` how; ``operator`` the operator that is (several, joined by
-    `` + ``, where only together), ``within`` the operator of the program that it is part of, ``part`` whether it
-    is wrong in forward or backward. ``line`` is that of the user's cell (or of ``spans[0].file``). ``record`` is
-    of the captured program, its nodes with their errors.
+    `` + ``, where only together), ``within`` the operator of the program that it is part of, ``part`` whether
+    it is wrong in forward or backward. ``line`` is that of the user's cell (or of ``spans[0].file``).
+    ``record`` is of the captured program, its nodes with their errors.
     """
 
     report: ClassVar[str] = "check"

@@ -39,8 +39,8 @@ def check(
 
     ``fn(*args, **kwargs)`` runs eagerly, in float64, and in each stage on the way to the backend. The first
     that is further from float64 than twice eager's error, or raises, is bisected: to the node of its graph,
-    to the ATen operator in it, and to the smallest cell that shows it, which is run as it is printed. All state
-    and random numbers are put back.
+    to the ATen operator in it, and to the smallest cell that shows it, which is run as printed. All state and
+    random numbers are put back.
 
     backend, mode, options, dynamic: as for :func:`nbcompile.compile`.
     kwargs:     keyword arguments of ``fn``.
@@ -160,7 +160,7 @@ class _Search:
                 stage = next(iter(record.of_stage("fx")[place : place + 1]), None)
                 return self._named(report, culprit, record, stage)
         self.notes.append(
-            "no captured graph shows it by itself: it is in what joins them, in Dynamo's own code or in eager's state"
+            "no captured graph shows it by itself: it is in what joins them, or in what is outside of them"
         )
         return dataclasses.replace(report, record=record, notes=tuple(self.notes))
 

@@ -22,8 +22,8 @@ from nbcompile.settings import CompileSettings
 
 @dataclass(frozen=True)
 class TakenGraph:
-    """A captured graph with copies of its inputs at its first call, and ``values``: what eager makes each node,
-    by name, copied when it was made; ``views`` are those that are memory of what they read."""
+    """A captured graph with copies of its inputs at its first call, and ``values``: what eager makes each
+    node, by name, copied when it was made; ``views`` are those that are memory of what they read."""
 
     module: fx.GraphModule
     inputs: tuple[Any, ...]
@@ -59,8 +59,8 @@ def take_graphs(
     cell: Cell | None,
     dynamic: bool | None,
 ) -> tuple[list[TakenGraph], Compilation]:
-    """The graphs that Dynamo captures of one call, with their values, and the record of them. The state of the
-    program is put back."""
+    """The graphs that Dynamo captures of one call, with their values, and the record of them. The state of
+    the program is put back."""
     calls: dict[int, tuple[fx.GraphModule, tuple[Any, ...]]] = {}
     count = 0
 
@@ -155,7 +155,7 @@ def _memory(value: Any) -> int:
 
 
 def copied(value: Any) -> Any:
-    """A tensor's copy with its strides, a leaf that wants a gradient if the tensor does; anything else as it is."""
+    """A tensor's copy with its strides, a leaf that wants a gradient if it does; all else as it is."""
     if not isinstance(value, torch.Tensor):
         return value
     plain = value.detach()

@@ -72,8 +72,8 @@ def judge(
     kwargs: Mapping[str, Any] | None = None,
     train: bool = False,
 ) -> Judged:
-    """Run ``fn`` eagerly, in float64 and compiled, all from the same state, which is put back. ``train``: with
-    the gradients, for fixed random ones of the outputs."""
+    """Run ``fn`` eagerly, in float64 and compiled, all from the same state, which is put back. ``train``:
+    with the gradients, for fixed random ones of the outputs."""
     snapshot = Snapshot({"fn": fn, "inputs": args, **dict(kwargs or {})})
     leaves = tuple(t for t in snapshot.tensors.values() if t.is_leaf and t.requires_grad)
     eager = Step(fn, args, kwargs, train=train, leaves=leaves)

@@ -1,4 +1,4 @@
-"""Which node of a captured graph is wrong: all values at once, then one node alone, then ever fewer of many."""
+"""Which node of a captured graph is wrong: all values at once, then one node alone, then fewer of many."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class Bisection:
         return self.symptom.shown_by(self.judged(cut, train))
 
     def run(self, train: bool) -> Culprit | None:
-        """The culprit; ``train``: gradients are looked at too, if the values are right. None where the graph, cut
-        out and run by itself, does not show it."""
+        """The culprit; ``train``: gradients are looked at too, if the values are right. None where the graph,
+        cut out and run by itself, does not show it."""
         if self.symptom.like is not None:
             found = self._first_prefix(False) or (self._first_prefix(True) if train else None)
         else:

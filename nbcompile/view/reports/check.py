@@ -92,8 +92,9 @@ def _stages(found: CheckReport) -> list[tuple[Value, ...]]:
 
 
 def _told(found: CheckReport) -> tuple[tuple[Value, ...], ...]:
-    rows = [("operator", found.operator), ("within", found.within), ("in", f"{found.part} of stage {found.stage}"),
-            ("node", clip(found.source, 200)), ("because", found.reason)]  # fmt: skip
+    rows = [("operator", found.operator), ("within", found.within),
+            ("in", f"{found.part} of stage {found.stage}"), ("node", clip(found.source, 200)),
+            ("because", found.reason)]  # fmt: skip
     if found.line is not None:
         rows.insert(3, ("line", f"{found.line}{_file(found)}"))
     return tuple((name, value) for name, value in rows if value)
@@ -130,7 +131,7 @@ def _error(error: float | None) -> str:
 
 
 def coloured(found: CheckReport) -> Picture | None:
-    """The captured graph: green where values agree, red where they differ, grey where nothing was compared."""
+    """The captured graph: green where values agree, red where they differ, else grey."""
     graph = _graph(found)
     if found.record is None or graph is None:
         return None

@@ -107,7 +107,7 @@ def _plain(value: Value) -> str:
 
 
 def to_html(
-    title: str, sections: Sequence[Section], about: Sequence[str] = (), below: Markup = Markup("")
+    title: str, sections: Sequence[Section], about: Sequence[str] = (), below: Markup | None = None
 ) -> str:
     """A fragment for a notebook output: inline styles, no script, everything escaped. ``about`` has lines
     below the title, ``below`` stands at the end."""
@@ -115,7 +115,9 @@ def to_html(
     head = _tag("p", css("verdict", "none"), title)
     head += Markup("").join(_tag("div", css("meta"), line) for line in about)
     body = Markup("").join(section_html(section, css) for section in sections)
-    return printable(str(_tag("div", css("root"), _tag("div", css("head"), head) + body + below)))
+    return printable(
+        str(_tag("div", css("root"), _tag("div", css("head"), head) + body + (below or Markup(""))))
+    )
 
 
 def section_html(section: Section, css: Styler) -> Markup:

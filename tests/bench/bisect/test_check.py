@@ -1,4 +1,4 @@
-"""A check of what is right, of what raises, of what only several operators show; cells that are what they say."""
+"""A check of what is right, of what raises, of what only several operators show; cells that say so."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from nbcompile.bench.bisect.judging import judge, same_error
 from nbcompile.errors import CheckError, OptionError
 from nbcompile.record.compilation import Compilation
 from nbcompile.view.html.styles import mid
+from nbcompile.view.reports.check import coloured
 from tests.bench.bisect.wrong_backends import Wrong, aten, slightly
 
 
@@ -42,8 +43,8 @@ def wrong_together(module: fx.GraphModule, _: Sequence[Any]) -> Callable[..., An
     made: dict[fx.Node, fx.Node] = {}
     for node in module.graph.nodes:
         copy = made[node] = graph.node_copy(node, lambda each: made[each])
-        read = [each for each in node.all_input_nodes if "exp" in each.name and each.op != "placeholder"]
-        if "sum" in node.name and node.op != "placeholder" and read and len(read[0].users) == 1:
+        read = [each for each in node.all_input_nodes if each.target is torch.exp]
+        if node.target == "sum" and read and len(read[0].users) == 1:
             made[node] = graph.call_function(slightly, (copy,))
     return fx.GraphModule(module, graph).forward
 
@@ -152,8 +153,6 @@ def test_the_graph_is_coloured_by_error_and_all_is_escaped() -> None:
     assert Compilation.from_json(report.record.to_json()) == report.record
     html = report._repr_html_()
     assert "<img" in html and "<script" not in html and "data:image/svg+xml" in html
-    from nbcompile.view.reports.check import coloured
-
     picture = coloured(report)
     assert picture is not None and mid("break") in picture.svg and mid("fused") in picture.svg
 
@@ -187,7 +186,7 @@ def test_inputs_are_as_they_were_but_for_their_values() -> None:
             assert made.requires_grad == value.requires_grad
             if recipe in ("written", "saved"):
                 assert torch.equal(made, value)
-        assert 3 <= int(scope["v1"].min()) and int(scope["v1"].max()) < 9
+        assert int(scope["v1"].min()) >= 3 and int(scope["v1"].max()) < 9
         assert scope["v6"] == 3
 
 

@@ -1,4 +1,4 @@
-"""Backends of which one operator is wrong: the check names it, in at most half a minute, and its cell shows it."""
+"""Backends of which one operator is wrong: the check names it within half a minute, and its cell shows it."""
 
 from __future__ import annotations
 
