@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -83,17 +84,25 @@ def check_program(
             f"eager itself raises {in_one_line(error)}.",
             advice="Mend that first: there is nothing to compare with.",
         ) from error
+    try:
+        found = _checked(program, asked, train, start + seconds, tell)
+    finally:
+        gc.collect()  # some twenty compiles' graphs and code, in circles
+    return dataclasses.replace(found, seconds=time.monotonic() - start)
+
+
+def _checked(
+    program: Program, asked: CompileSettings, train: bool, deadline: float, tell: Tell
+) -> CheckReport:
     tried = _tried(program, asked, train, tell)
     name = program.name or str(getattr(program.fn, "__qualname__", type(program.fn).__qualname__))
     report = CheckReport(name, asked.backend_name, tuple(row for _, _, row in tried))
     wrong = next(((s, j) for s, j, _ in tried if j.went != "agrees"), None)
     if tried[-1][1].went == "agrees" or wrong is None:
-        notes = _right_in_the_end(tried)
-        return dataclasses.replace(report, notes=notes, seconds=time.monotonic() - start)
+        return dataclasses.replace(report, notes=_right_in_the_end(tried))
     stage, judged = wrong
     report = dataclasses.replace(report, stage=stage.name, went=judged.went, reason=judged.reason)
-    found = _Search(program, stage, judged, train, start + seconds, tell).add_to(report)
-    return dataclasses.replace(found, seconds=time.monotonic() - start)
+    return _Search(program, stage, judged, train, deadline, tell).add_to(report)
 
 
 _Tried = tuple[StageCompiler, Judged, CheckedStage]
