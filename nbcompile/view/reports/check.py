@@ -109,8 +109,8 @@ def _cell(found: CheckReport) -> list[Section]:
     lines = (f"Inputs: {cell.chosen}.", Styled(state, "" if cell.shows else "no"), *more)
     return [
         Section("The smallest cell", lines=lines),
-        Section("First its inputs", listing=cell.inputs),
-        Section("Then the cell", listing=cell.text),
+        Section("First its inputs", listing=cell.inputs, shown=True),
+        Section("Then the cell", listing=cell.text, shown=True),
     ]
 
 
