@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nbcompile.api import Compiled, compile
     from nbcompile.backends.browse import list_mode_options, list_options
+    from nbcompile.bench.bisect.check import check
     from nbcompile.bench.captures.captures import captures
     from nbcompile.bench.compare import compare
     from nbcompile.bench.doctor.examine import doctor
@@ -34,6 +35,7 @@ __all__ = [  # without `open`: who imports * keeps Python's own
     "Recorder",
     "captures",
     "case",
+    "check",
     "clear_cache",
     "compare",
     "compile",
@@ -55,6 +57,7 @@ _HOMES = {
     "Recorder": "nbcompile.record.recorder",
     "captures": "nbcompile.bench.captures.captures",
     "case": "nbcompile.bench.regressions.suite",
+    "check": "nbcompile.bench.bisect.check",
     "clear_cache": "nbcompile.compiler.runtime.cache",
     "compare": "nbcompile.bench.compare",
     "compile": "nbcompile.api",

@@ -93,6 +93,10 @@ class MeasureError(NbcompileError):
     """A measurement cannot be made, or state cannot be put back after one."""
 
 
+class CheckError(NbcompileError):
+    """A program cannot be checked stage by stage, or what was found cannot be written as a cell."""
+
+
 class RanksError(NbcompileError):
     """A cell cannot be run on several ranks, or failed on one of them: ``rank`` is which, where known."""
 

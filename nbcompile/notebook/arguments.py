@@ -76,6 +76,7 @@ class CellOptions:
     sizes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     sweep_into: str = ""
     doctor: float = 0.0
+    check: bool = False
 
     @property
     def sweeps(self) -> bool:
@@ -119,6 +120,8 @@ def options_of_magic(function: F) -> F:
                       "x[0], or the extent itself; may be repeated"),
         argument("--doctor", nargs="?", type=float, const=BUDGET, metavar="SECONDS",
                  help=f"try what could make this faster, each in a process of its own ({BUDGET:.0f} s)"),
+        argument("--check", action="store_true",
+                 help="find the first stage and operator that is wrong or raises, and its smallest cell"),
         argument("--no-bench", action="store_true", help="do not time anything"),
         argument("--show", metavar="PART,PART", help=f"which parts to show: {', '.join(PARTS)}"),
         argument("--no-fuse", action="append", nargs="?", const="", metavar="A:B",
@@ -191,8 +194,10 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         dynamic=defaults.dynamic if parsed.dynamic is None else parsed.dynamic,
         options=tuple(pairs),
         compare=compare,
-        bench=defaults.bench and not (parsed.no_bench or parsed.disable or parsed.doctor),
+        bench=defaults.bench
+        and not (parsed.no_bench or parsed.disable or parsed.doctor or parsed.check),
         doctor=_doctor(parsed),
+        check=parsed.check,
         show=show,
         mode_diff=others,
         ranks=_ranks(parsed),

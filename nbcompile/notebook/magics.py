@@ -44,6 +44,7 @@ from nbcompile.notebook.cell.measuring import (
     repeatable,
     wanted,
 )
+from nbcompile.notebook.checking import check_call, show_check
 from nbcompile.notebook.completion import matcher
 from nbcompile.notebook.display import Growing, save, show
 from nbcompile.notebook.doctoring import doctor_parts
@@ -149,6 +150,8 @@ class NbCompile(Magics):
             report = export_call(expression, self._ip.user_ns, options, place.progress)
             place.clear()
             return report
+        if options.check:
+            return check_call(expression, self._ip.user_ns, options, OutputPlace(self._ip))
         tree = ast.parse(expression, mode="eval").body
         if isinstance(tree, ast.Name | ast.Attribute | ast.Subscript | ast.Lambda):
             target = self._ip.ev(expression)
@@ -312,6 +315,9 @@ class NbCompile(Magics):
                 self._remember(parts, run.namespace, compilation, options, train)
                 self.plays.runs.remember(self._cell, compilation)
             self._deliver(compilation, options, place, modes)
+            if options.check and result.success:
+                with self._interruptible():
+                    show_check(run, compilation, options, OutputPlace(self._ip))
             if options.sweeps and result.success and parts:
                 self._sweep(pieces_of_parts(parts), options, train=train)
             if options.doctor and result.success:

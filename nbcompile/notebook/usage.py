@@ -13,7 +13,7 @@ from nbcompile.near import did_you_mean
 
 _FLAG = re.compile(r"unrecognized arguments: (--?[\w-]+)")
 _CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
-OF_A_RECORD = ("compare", "save", "into", "show", "mode_diff", "train", "live", "doctor")
+OF_A_RECORD = ("compare", "save", "into", "show", "mode_diff", "train", "live", "doctor", "check")
 """Flags that say what to do with the record of a call: a callable has none before it is called."""
 
 

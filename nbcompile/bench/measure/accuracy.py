@@ -86,8 +86,15 @@ def _sensitivity(eager: Step, snapshot: Snapshot, reference: Results, outputs: s
         for output in outputs:
             one, wide = got.get(output), reference.get(output)
             if isinstance(one, torch.Tensor) and isinstance(wide, torch.Tensor) and one.shape == wide.shape:
-                worst[output] = max(worst[output], relative_error(_plain(one), _plain(wide)))
+                worst[output] = max(worst[output], _moved(_plain(one), _plain(wide)))
     return worst
+
+
+def _moved(one: torch.Tensor, wide: torch.Tensor) -> float:
+    """The error of a result; of integers and booleans, the share that differs."""
+    if one.is_floating_point() or one.is_complex():
+        return relative_error(one, wide)
+    return float((one != wide).double().mean()) if one.numel() else 0.0
 
 
 def _excused(item: Accuracy, moves: float) -> Accuracy:

@@ -147,7 +147,7 @@ class CellPart:
 @dataclass
 class CellRun:
     """One run of one cell. ``parts`` are what was compiled, ``notes`` and ``breaks`` what was not; ``left``
-    says why of each statement that was asked about and left to Python."""
+    says why of each statement that was asked about and left to Python, ``failed`` are parts that raised."""
 
     prepared: PreparedCell
     number: int
@@ -162,6 +162,7 @@ class CellRun:
     breaks: list[GraphBreak] = field(default_factory=list)
     disabled: str = ""
     left: dict[int, str] = field(default_factory=dict)
+    failed: dict[int, CellPart] = field(default_factory=dict)
     raised: tuple[int, str] | None = None  # the line where the cell ended, and by what
     _breaking: set[int] = field(default_factory=set)  # break the graph: alone, or
     _pythons: set[int] = field(default_factory=set)  # of those, the ones that Python runs
@@ -228,6 +229,7 @@ class CellRun:
                     raise
                 broken = self._broken(error, members)
                 if broken is None:
+                    self.failed[start.id] = part
                     return self._python(members, _first_line(error))
                 if self.fullgraph and broken == 0:
                     raise self._refused(start, *_explained(error)) from None

@@ -29,7 +29,8 @@ MARGIN = 14.0
 GUTTER = 44.0
 """Between columns."""
 MAX_COLUMNS = 6
-_FATE = {"f": "fused", "l": "library", "b": "fallback", "c": "captured"}
+_FATE = {"f": "fused", "l": "library", "b": "fallback", "c": "captured", "x": "break"}
+"""What a letter of a drawing's fates stands for; ``x``, of a check alone: its value differs from eager's."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ _LOOKS = {
     "library": _Look("", "", 1.6, 4),
     "fallback": _Look("tint-fallback", "", 1.6, 4, True),
     "captured": _Look("", "", 1.6, 4),
+    "break": _Look("tint-break", "", 2.2, 4),
     "input": _Look("soft", "line", 1, 10),
 }
 _GROUP = _Look("", "dim", 1, 10, True)

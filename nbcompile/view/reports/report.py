@@ -36,7 +36,8 @@ class Section:
     """``rows`` under ``heads``, then ``lines``, then ``listing``, a preformatted text that HTML folds away,
     then the sections in it. Columns whose numbers are in ``right`` hold figures; HTML draws a line above the
     rows whose numbers are in ``ruled``, and folds all away if ``folded``. ``more`` rows are left out.
-    A table that may be long is ``dense``: a style for every cell would be most of its bytes in HTML."""
+    A table that may be long is ``dense``: a style for every cell would be most of its bytes in HTML. A
+    ``shown`` listing is not folded away."""
 
     title: str = ""
     heads: tuple[Value, ...] = ()
@@ -49,6 +50,7 @@ class Section:
     folded: bool = False
     dense: bool = False
     more: int = 0
+    shown: bool = False
 
 
 def to_text(title: str, sections: Sequence[Section], width: int = 120) -> str:
@@ -106,14 +108,18 @@ def _plain(value: Value) -> str:
     return value.text if isinstance(value, Styled) else value
 
 
-def to_html(title: str, sections: Sequence[Section], about: Sequence[str] = ()) -> str:
+def to_html(
+    title: str, sections: Sequence[Section], about: Sequence[str] = (), below: Markup | None = None
+) -> str:
     """A fragment for a notebook output: inline styles, no script, everything escaped. ``about`` has lines
-    below the title."""
+    below the title, ``below`` stands at the end."""
     css = Styler(page=False)
     head = _tag("p", css("verdict", "none"), title)
     head += Markup("").join(_tag("div", css("meta"), line) for line in about)
     body = Markup("").join(section_html(section, css) for section in sections)
-    return printable(str(_tag("div", css("root"), _tag("div", css("head"), head) + body)))
+    return printable(
+        str(_tag("div", css("root"), _tag("div", css("head"), head) + body + (below or Markup(""))))
+    )
 
 
 def section_html(section: Section, css: Styler) -> Markup:
@@ -132,7 +138,7 @@ def section_html(section: Section, css: Styler) -> Markup:
         text, more = section.listing[:_LISTING], len(section.listing) - _LISTING
         text += f"\n… {more:,} more characters" if more > 0 else ""
         shown = _tag("div", css("scroll"), _tag("pre", css("pre"), text))
-        out += _fold(css, f"{len(text.splitlines())} lines", shown)
+        out += shown if section.shown else _fold(css, f"{len(text.splitlines())} lines", shown)
     for each in section.inner:
         out += section_html(each, css)
     return _fold(css, section.title, out) if section.folded else out

@@ -186,3 +186,16 @@ def test_a_gradient_that_no_rounding_explains_differs() -> None:
     args = (torch.randn(8, 16, requires_grad=True), torch.randn(16, 4, requires_grad=True))
     found, _ = verdicts(tipped(0.0), wrong, args, train=True)
     assert found["output"].agrees and not found["args[0].grad"].agrees
+
+
+def test_booleans_that_differ_are_compared_with_those_of_disturbed_inputs() -> None:
+    """A comparison that is right is no error of the check's own, and one that is wrong is still named."""
+
+    def eager(x: torch.Tensor) -> torch.Tensor:
+        return x > 0.5
+
+    def other(x: torch.Tensor) -> torch.Tensor:
+        return x > 0.6
+
+    found, _ = verdicts(eager, other, (torch.linspace(0, 1, 101),))
+    assert not found["output"].agrees and "of 101 differ" in found["output"].reason

@@ -1,0 +1,72 @@
+"""``%compile --check f(x)`` and ``%%compile --check``: what is said, and that the cell it prints shows it."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("IPython")
+
+from nbcompile.record.check import CheckReport
+from tests.notebook.conftest import Notebook
+
+SETUP = """
+from tests.bench.bisect.wrong_backends import Wrong, aten
+
+off = Wrong(aten.tanh.default, None).backend
+
+def refuses(module, inputs):
+    if any("tanh" in str(node.target) for node in module.graph.nodes):
+        raise NotImplementedError("no tanh here")
+    return module.forward
+
+def f(x):
+    return torch.tanh(x @ x.T).sum()
+
+x = torch.randn(4, 8)
+"""
+
+
+def test_a_call_gives_the_report(notebook: Notebook) -> None:
+    notebook.fresh(SETUP)
+    outcome = notebook.run("%compile --check --backend off f(x)")
+    assert outcome.error == ""
+    report = outcome.result
+    assert isinstance(report, CheckReport) and report.function == "f(x)"
+    assert (report.stage, report.went, report.operator) == ("off", "differs", "aten.tanh.default")
+    assert report.cell is not None and report.cell.shows and report.cell.said == ""
+
+
+@pytest.mark.parametrize(("backend", "went"), [("off", "differs"), ("refuses", "raises")])
+def test_a_cell_has_the_report_below_its_record(notebook: Notebook, backend: str, went: str) -> None:
+    notebook.fresh(SETUP)
+    outcome = notebook.run(f"%%compile --check --backend {backend} --into R\nh = x * 2\ny = torch.tanh(h)")
+    assert outcome.error == ""
+    assert outcome.namespace["y"].shape == (4, 8), "the cell ran"
+    report = outcome.namespace["R_check"]
+    assert (report.stage, report.went, report.line) == (backend, went, 3)
+    assert "tanh" in report.operator
+    assert outcome.displays[-1] == {"text/plain": str(report)}  # a terminal: in a notebook HTML beside it
+    shown = notebook.run(f"{report.cell.inputs}\nbefore = 1")
+    assert shown.error == ""
+    again = notebook.run(report.cell.text.replace("%%compile", "%%compile --check --into S", 1))
+    assert again.error == "" and again.namespace["S_check"].went == went
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("%compile --check f", "--check wants a call"),
+        ("%compile --check 1 + f(x)", "--check wants a call"),
+        ("%compile --check f(x, 1)", "eager itself raises TypeError"),
+    ],
+)
+def test_what_cannot_be_checked_is_one_line(notebook: Notebook, line: str, says: str) -> None:
+    notebook.fresh(SETUP)
+    outcome = notebook.run(line)
+    assert outcome.error.startswith("UsageError: ") and says in outcome.error
+
+
+def test_a_cell_of_which_nothing_was_compiled(notebook: Notebook) -> None:
+    notebook.fresh(SETUP)
+    outcome = notebook.run("%%compile --check\nn = 3")
+    assert outcome.error == "" and "no part of the cell was compiled" in outcome.stdout
