@@ -54,6 +54,9 @@ def compile_graph(
         recorder.add(missing)
     device = device_of(aten.module)
     options = options.for_device(device)
+    if options.cache and torch.compiler.config.force_disable_caches:
+        recorder.add("torch.compiler.config.force_disable_caches is set: our cache was not read")
+        options = replace(options, cache=False)
     gpu_module.check_devices(aten, device)
     with torch.device("cpu"):  # what is computed on the way, whatever device is the default around the call
         if options.chip.is_gpu:

@@ -1,8 +1,8 @@
 """Our cache in torch's artifacts: what ``torch.compiler.save_cache_artifacts()`` gives holds every entry that
 this process has used, and a process that loads it compiles none of these again.
 
-Torch keeps an artifact of each type in a list until they are saved, with its bytes. Ours is a key: the bytes
-are read from the disk when they are asked for, so a long session holds no kernels in memory. What is loaded is
+Torch keeps a list of artifacts until they are saved, with the bytes of each. Ours is a key: its bytes are
+read from the disk when they are asked for, so a long session holds no kernels in memory. What is loaded is
 checked against the sums that it was saved with, and goes into the cache as any entry does.
 
 All that is private to torch is in :func:`_torchs`. Torch refuses artifacts of a type that it does not know,
@@ -70,15 +70,15 @@ def load(key: str, content: bytes) -> bool:
 
 @functools.cache
 def register() -> str:
-    """Make torch know our type of artifact, and hand it the keys of what the cache gives and takes from now on.
-    Why not, in a sentence, where this torch has no place for it; empty if it has. Imports torch."""
+    """Make torch know our type of artifact, and hand it the keys of what the cache gives and takes from now
+    on. Why not, in a sentence, where this torch has no place for it; empty if it has. Imports torch."""
     try:
         record = _torchs()
     except Exception as error:  # whatever another torch has there, compiling does without
         _log.debug("cache artifacts", exc_info=True)
         return (
-            "torch.compiler.save_cache_artifacts() leaves out what nbcompile compiled: this torch has no place "
-            f"for it ({type(error).__name__}: {error})"
+            "torch.compiler.save_cache_artifacts() leaves out what nbcompile compiled: this torch has no "
+            f"place for it ({type(error).__name__}: {error})"
         )
 
     def used(cache: DiskCache, key: str) -> None:
@@ -106,16 +106,17 @@ def _read(key: str) -> bytes:
 
 
 def _torchs() -> Callable[[str], None]:
-    """Register our type; what records that an entry was used. All that is torch's own, and private, is here."""
+    """Register our type; what records that an entry was used. All that is private to torch is here."""
     from torch.compiler._cache import CacheArtifact, CacheArtifactFactory, CacheArtifactManager
 
     class Entry(CacheArtifact):
-        """An entry of our cache: its key, and either the bytes that were loaded or none, and they are read."""
+        """An entry of our cache: its key, and the bytes that were loaded, if it was; else they are read."""
 
         def __init__(self, key: str, content: bytes) -> None:
             object.__setattr__(self, "key", key)  # the base class is frozen
             object.__setattr__(self, "loaded", content)
 
+        loaded: bytes
         content: Any = property(lambda self: self.loaded or _read(self.key))
 
         def __eq__(self, other: object) -> bool:

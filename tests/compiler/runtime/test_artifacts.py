@@ -129,9 +129,7 @@ def test_what_was_removed_meanwhile_is_said(ours: DiskCache, caplog: pytest.LogC
     assert entry is not None and {name: entry.read(name) for name in entry.names} == FILES
 
 
-def test_nothing_is_loaded_that_fails_its_checksum(
-    ours: DiskCache, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_nothing_is_loaded_that_fails_its_checksum(ours: DiskCache, caplog: pytest.LogCaptureFixture) -> None:
     ours.put(key("good"), FILES)
     ours.put(key("bad"), {"kernel.so": b"right"})
     read = _cache.CacheArtifactManager.deserialize(saved()[0])  # torch has a sum of its own over all of it
@@ -200,8 +198,5 @@ def test_torch_finds_them_by_itself() -> None:
         "ours = [name for name in sys.modules if name.startswith('nbcompile')]\n"
         "print(__import__('json').dumps(sorted(ours)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert len(json.loads(done.stdout)) <= 6, "what every process that imports torch would import"
-
