@@ -109,7 +109,7 @@ def _torchs() -> Callable[[str], None]:
     """Register our type; what records that an entry was used. All that is private to torch is here."""
     from torch.compiler._cache import CacheArtifact, CacheArtifactFactory, CacheArtifactManager
 
-    class Entry(CacheArtifact):
+    class _Kept(CacheArtifact):
         """An entry of our cache: its key, and the bytes that were loaded, if it was; else they are read."""
 
         def __init__(self, key: str, content: bytes) -> None:
@@ -120,7 +120,7 @@ def _torchs() -> Callable[[str], None]:
         content: Any = property(lambda self: self.loaded or _read(self.key))
 
         def __eq__(self, other: object) -> bool:
-            return isinstance(other, Entry) and other.key == self.key
+            return isinstance(other, _Kept) and other.key == self.key
 
         def __hash__(self) -> int:
             return hash((TYPE, self.key))
@@ -133,5 +133,5 @@ def _torchs() -> Callable[[str], None]:
         def type() -> str:
             return TYPE
 
-    CacheArtifactFactory.register(Entry)
+    CacheArtifactFactory.register(_Kept)
     return lambda key: CacheArtifactManager.record_artifact(TYPE, key, b"")
