@@ -5,6 +5,7 @@ Importing this package imports neither torch nor IPython; both come with the fir
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -102,3 +103,14 @@ def unload_ipython_extension(shell: Any) -> None:
     from nbcompile.notebook import magics
 
     magics.unload_ipython_extension(shell)
+
+
+def _register_artifacts() -> None:
+    """torch.compiler.load_cache_artifacts() refuses all artifacts if it does not know the type of one."""
+    if "torch" in sys.modules:  # else torch does it by the entry point when it is imported
+        from nbcompile.compiler.runtime import artifacts
+
+        artifacts.register()
+
+
+_register_artifacts()

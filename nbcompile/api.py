@@ -121,7 +121,7 @@ class Compiled:
         own["_session"] = session
         own["_tracker"] = tracker
         own["_called"] = False
-        own["_disabled"] = settings.disable
+        own["_disabled"] = _disabled(settings)
         own["recorder"] = recorder
         own["dynamic"] = settings.dynamic
         own["_run"] = (
@@ -169,7 +169,7 @@ class Compiled:
         """Why the last call did not (wholly) run compiled code, in one sentence; empty if it did."""
         session: Session = self._session
         if self._disabled:
-            return "disable=True was asked for"
+            return str(self._disabled)
         if not self._called:
             return "not called yet"
         if session.suppressed:
@@ -185,6 +185,8 @@ class Compiled:
                     return f"graph {graph}.{part} ran eagerly: {failed}"
         if session.ran:
             return ""
+        if session.forbidden:
+            return session.forbidden
         if session.stance != "default":
             return f"torch.compiler.set_stance asks for {session.stance}"
         if session.breaks:
@@ -210,6 +212,14 @@ class Compiled:
 
     def __repr__(self) -> str:
         return f"<compiled by {self.recorder.backend}: {self._target!r}>"
+
+
+def _disabled(settings: CompileSettings) -> str:
+    """Why nothing will ever be compiled; empty if it will. Dynamo asks for its setting when it is given a
+    function, and not again."""
+    if settings.disable:
+        return "disable=True was asked for"
+    return "torch._dynamo.config.disable was set when it was made" if torch._dynamo.config.disable else ""
 
 
 class _Tracker:

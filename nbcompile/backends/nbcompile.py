@@ -14,6 +14,7 @@ from torch import fx
 
 from nbcompile.backends.base import Backend, of_inner
 from nbcompile.compiler.capture.function_to_fx import make_backend
+from nbcompile.compiler.runtime import artifacts
 from nbcompile.compiler.stages import AtenGraph, CompiledModule
 from nbcompile.errors import OptionError
 from nbcompile.options import MODES, Options
@@ -56,6 +57,8 @@ def register() -> None:
     if "nbcompile" not in registry.list_backends(exclude_tags=()):
         registry.register_backend(compiler_fn=nbcompile_backend, name="nbcompile")
 
+
+artifacts.register()
 
 BACKEND = Backend(
     name="nbcompile",

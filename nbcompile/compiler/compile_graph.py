@@ -18,7 +18,7 @@ from nbcompile.compiler.kernel_ir import integer_ranges
 from nbcompile.compiler.lower.registry import from_outside
 from nbcompile.compiler.passes import Pass, Setting, places, run
 from nbcompile.compiler.products import Products, in_two_steps
-from nbcompile.compiler.runtime import bind, gpu_module, graph_cache
+from nbcompile.compiler.runtime import artifacts, bind, gpu_module, graph_cache
 from nbcompile.compiler.runtime.autotune.tuner import Tuner
 from nbcompile.compiler.runtime.c import binary
 from nbcompile.compiler.runtime.c.toolchain import find_toolchain
@@ -50,8 +50,13 @@ def compile_graph(
     Raises LoweringError for a graph that no program can express, ToolchainError without a working C
     compiler (or Triton, for a GPU); the caller then runs the graph as it is.
     """
+    if missing := artifacts.register():
+        recorder.add(missing)
     device = device_of(aten.module)
     options = options.for_device(device)
+    if options.cache and torch.compiler.config.force_disable_caches:
+        recorder.add("torch.compiler.config.force_disable_caches is set: our cache was not read")
+        options = replace(options, cache=False)
     gpu_module.check_devices(aten, device)
     with torch.device("cpu"):  # what is computed on the way, whatever device is the default around the call
         if options.chip.is_gpu:

@@ -194,8 +194,7 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         dynamic=defaults.dynamic if parsed.dynamic is None else parsed.dynamic,
         options=tuple(pairs),
         compare=compare,
-        bench=defaults.bench
-        and not (parsed.no_bench or parsed.disable or parsed.doctor or parsed.check),
+        bench=defaults.bench and not (parsed.no_bench or parsed.disable or parsed.doctor or parsed.check),
         doctor=_doctor(parsed),
         check=parsed.check,
         show=show,

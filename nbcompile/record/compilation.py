@@ -140,6 +140,10 @@ class LineFate:
     reason: str = ""
 
 
+OWN_COMPILE = "compiled by its own torch.compile"
+"""How the reason of a line begins that calls what torch.compile has made: it runs as the user asked there."""
+
+
 @dataclass(frozen=True)
 class Recompile:
     """A guard that failed and so caused another graph for the same code."""

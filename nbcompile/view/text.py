@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nbcompile.record.compilation import Compilation, Kernel
+from nbcompile.record.compilation import Compilation, Guard, Kernel, Recompile
 from nbcompile.record.provenance import Links
 from nbcompile.units import bytes_text, clip, clip_middle, percent_text, wrap
 from nbcompile.view.drawing.pipeline_strip import strip
@@ -85,12 +85,23 @@ def _breaks(compilation: Compilation) -> list[str]:
             out += _hung("  → ", item.hint)
         out += coached(item)
     out += _more(len(compilation.breaks) - _ROWS)
+    for again in compilation.recompiles[:_ROWS]:
+        where = break_line(again.spans)
+        sizes = "; ".join(code for g in compilation.guards if _is_of_sizes(g, again) for code in g.code)
+        then = f"; now for {sizes}" if sizes else ""
+        out += _hung(f"↻ {where}: " if where else "↻ ", f"compiled again: {again.reason}{then}")
+    out += _more(len(compilation.recompiles) - _ROWS, "recompiles")
     for told in loop_of_recompiles(compilation):
         out += _hung("↻ ", told)
     for note in compilation.notes[:_ROWS]:
         out += _hung("! ", note)
     out += _more(len(compilation.notes) - _ROWS)
     return ["", *out] if out else []
+
+
+def _is_of_sizes(guard: Guard, again: Recompile) -> bool:
+    """Whether it says what the symbolic sizes of the graph that was compiled again may be."""
+    return guard.kind == "SHAPE_ENV" and guard.graph == again.graph
 
 
 def _cell(compilation: Compilation, facts: fact.Facts, links: Links) -> list[str]:

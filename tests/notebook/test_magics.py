@@ -160,7 +160,8 @@ def test_a_function_that_is_compiled_already_is_told_of(notebook: Notebook) -> N
     setup += "layer = torch.compile(torch.nn.Linear(3, 3), backend='aot_eager')"
     found = record(notebook, EAGER, "y = x + 1\nz = inner(y)\nlayer(z)", setup)
     inner, layer = found.notes
-    assert inner.startswith("line 3: inner was made by torch.compile") and layer.startswith("line 4: layer")
+    own = "compiled by its own torch.compile (backend aot_eager)"
+    assert (inner, layer) == (f"line 3: {own}", f"line 4: {own}")
 
 
 def test_a_cell_of_which_nothing_is_compiled_says_why(notebook: Notebook) -> None:

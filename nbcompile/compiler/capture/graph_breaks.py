@@ -70,6 +70,11 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
         "Remove the call of torch._dynamo.graph_break().",
     ),
     (
+        r"`torch\.compiler\.disable` \(reason: (?!None\))(.+)\)",
+        "a function that is marked torch.compiler.disable is called ({0})",
+        "Remove the mark, or call it before or after the compiled part.",
+    ),
+    (
         r"torch\.compiler\.disable|torch\._dynamo\.disable",
         "a function that is marked torch.compiler.disable is called",
         "Remove the mark, or call it before or after the compiled part.",

@@ -34,6 +34,9 @@ _active = threading.local()
 _lock = threading.Lock()
 
 LIMIT = "Dynamo recompile limit exceeded"
+_LEFT = (
+    "torch._dynamo.config.disable was set at an earlier call, after which Dynamo does not look at it again"
+)
 
 
 class Session:
@@ -46,6 +49,8 @@ class Session:
         self.frames: dict[str, str] = {}  # graph id → id of the Dynamo frame it belongs to
         self.limits: dict[str, str] = {}  # frame id → why Dynamo will not compile it again
         self.suppressed = ""  # an error that Dynamo swallowed in the last call
+        self.forbidden = ""  # the setting by which Dynamo compiled nothing in the last call
+        self.turned_off = False  # in a call before any graph: Dynamo skips the function from then on
         self.stance = "default"  # what torch.compiler.set_stance asked of Dynamo in the last call
         self.listening = False
         self.breaks: list[GraphBreak] = []  # all of this callable's, in order
@@ -66,6 +71,8 @@ class Session:
         self.ran.clear()
         self.suppressed = ""
         self.stance = stance()
+        self.forbidden = kept_from_compiling() or (_LEFT if self.turned_off else "")
+        self.turned_off = self.turned_off or (not self.frames and torch._dynamo.config.disable)
         return previous
 
     def end(self, previous: Session | None) -> None:
@@ -150,6 +157,13 @@ class Session:
 def stance() -> str:
     """What ``torch.compiler.set_stance`` asks of Dynamo now: "default", "force_eager" ..."""
     return str(getattr(getattr(torch._dynamo.eval_frame, "_stance", None), "stance", "default"))
+
+
+def kept_from_compiling() -> str:
+    """Why Dynamo would compile nothing new now, where a setting forbids it; empty if none does."""
+    if torch._dynamo.config.disable:
+        return "torch._dynamo.config.disable is set"
+    return f"torch.compiler.set_stance asks for {stance()}" if stance() == "fail_on_recompile" else ""
 
 
 def active_session() -> Session | None:

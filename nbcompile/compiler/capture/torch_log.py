@@ -8,8 +8,9 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def unprinted() -> Iterator[None]:
-    """Nothing of these logs is printed meanwhile.
+def unprinted(asked_for: bool = False) -> Iterator[None]:
+    """Nothing of these logs is printed meanwhile, but, with ``asked_for``, what ``TORCH_LOGS`` or
+    ``torch._logging.set_logs`` asks for.
 
     Only what prints is stopped. Others who listen to torch's log, as our recorder does, still hear it.
     """
@@ -20,14 +21,28 @@ def unprinted() -> Iterator[None]:
         for handler in logger.handlers
         if isinstance(handler, logging.StreamHandler)
     ]
+    hidden = _only_asked_for if asked_for else _nothing
     for handler in printing:
-        handler.addFilter(_nothing)
+        handler.addFilter(hidden)
     try:
         yield
     finally:
         for handler in printing:
-            handler.removeFilter(_nothing)
+            handler.removeFilter(hidden)
 
 
 def _nothing(record: logging.LogRecord) -> bool:
     return False
+
+
+def _only_asked_for(record: logging.LogRecord) -> bool:
+    """Whether torch was asked to log this: by an artifact's name ("recompiles") or that of a part ("dynamo").
+    The logger "torch" is always among those parts. Where torch keeps this is private."""
+    import torch
+
+    state = getattr(getattr(getattr(torch, "_logging", None), "_internal", None), "log_state", None)
+    artifact = record.name.rpartition(".__")[2]
+    if artifact in getattr(state, "artifact_names", ()):
+        return True
+    parts = set(getattr(state, "log_qname_to_level", ())) - {"torch"}
+    return "__" not in record.name and any(f"{record.name}.".startswith(f"{part}.") for part in parts)

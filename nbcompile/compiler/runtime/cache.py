@@ -41,6 +41,9 @@ DEFAULT_LIMIT = 2 << 30
 """Bytes the cache may fill before the entries used longest ago are removed."""
 
 MANIFEST = "manifest.json"
+WATCHERS: list[Callable[[DiskCache, str], None]] = []
+"""Each is told the key of every entry that is found or stored, with the cache it is in."""
+
 _PARTIAL = ".partial-"  # prefix of folders being written or being removed
 _STALE_SECONDS = 3600.0  # older partial folders belong to processes that died
 
@@ -167,6 +170,13 @@ class DiskCache:
 
     def get(self, key: str) -> Entry | None:
         """The entry of this key if it is there and whole. One that is damaged is removed."""
+        entry = self.peek(key)
+        if entry is not None:
+            self._used(key)
+        return entry
+
+    def peek(self, key: str) -> Entry | None:
+        """As :meth:`get`, but nobody is told that the entry was used."""
         for root in self._roots():
             entry = _verified(_folder(root, key), key)
             if entry is not None:
@@ -197,9 +207,13 @@ class DiskCache:
         try:
             entry = self._put_retrying(key, files)
         except OSError as error:
-            return self._put_privately(key, files, error)
+            private = self._put_privately(key, files, error)
+            if private is not None:
+                self._used(key)
+            return private
         self._written += sum(map(len, files.values()))
         self._make_room(keep=entry.folder)
+        self._used(key)
         return entry
 
     def remove(self, key: str) -> None:
@@ -253,6 +267,10 @@ class DiskCache:
             self._private = (os.getpid(), folder)
             atexit.register(_remove_own, os.getpid(), folder)
         return self._private[1]
+
+    def _used(self, key: str) -> None:
+        for watcher in WATCHERS:
+            watcher(self, key)
 
     def _note(self, text: str) -> None:
         if text not in self._said:

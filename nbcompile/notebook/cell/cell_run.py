@@ -32,13 +32,20 @@ from nbcompile.compiler.capture.cell_to_function import (
     make_function,
 )
 from nbcompile.compiler.capture.graph_breaks import explain
+from nbcompile.compiler.capture.listening import kept_from_compiling
 from nbcompile.compiler.capture.python_reasons import is_step
 from nbcompile.errors import CellError
 from nbcompile.notebook.cell.interrupts import FinishFirst
-from nbcompile.notebook.cell.planning import CHANGED_GLOBAL, QUIET, compiled_within, plan, stays_global
+from nbcompile.notebook.cell.planning import (
+    CHANGED_GLOBAL,
+    is_quiet,
+    plan,
+    stays_global,
+    told_of_functions,
+)
 from nbcompile.notebook.cell.surroundings import DYNAMO, RandomState, changing, quiet_compile
 from nbcompile.notebook.cell.tracebacks import without_resumes
-from nbcompile.record.compilation import GraphBreak, Span
+from nbcompile.record.compilation import OWN_COMPILE, GraphBreak, Span
 
 _MAX_FAILURES = 3
 
@@ -190,19 +197,13 @@ class CellRun:
         start = run[0]
         members, why = plan(run, self.namespace, self.unroll)
         if not members:
-            if why == CHANGED_GLOBAL:
-                self.notes.append(f"line {start.line} ran eagerly: {why}")
-                self.left[start.id] = why
-            else:
-                end = head_end(start.node)
-                left = PythonStatement(start.line, why, start.block, why in QUIET, end)
-                self.prepared.python.append(left)
-            self.board[start.id] = True
-            return False
+            return self._left_out(start, why)
         for place, member in enumerate(members):
             if member.id in self._breaking:
                 members = members[: max(place, 1)]
                 break
+        if why := kept_from_compiling():
+            return self._python(members, why, only_now=True)  # a setting may be another at the next step
         while True:
             breaks = start.id in self._breaking
             if start.id in self._pythons:
@@ -236,16 +237,26 @@ class CellRun:
                 self._breaking.add(members[broken].id)
                 members = members[: max(broken, 1)]
                 continue
-            self._tell_of_inner_compiles(members)
+            self._tell_of_functions(members)
             return True
 
-    def _tell_of_inner_compiles(self, members: Sequence[CellStatement]) -> None:
+    def _tell_of_functions(self, members: Sequence[CellStatement]) -> None:
         for member in members:
-            for name in compiled_within(member.node, self.namespace):
-                own = "its own backend, mode and options do not hold, the cell's do"
-                note = f"line {member.line}: {name} was made by torch.compile: in this cell {own}"
-                if note not in self.notes:
-                    self.notes.append(note)
+            for told in told_of_functions(member.node, self.namespace):
+                self._note(f"line {member.line} {told}")
+
+    def _left_out(self, start: CellStatement, why: str) -> bool:
+        """Leave a statement to Python that was not planned to be compiled."""
+        if why == CHANGED_GLOBAL:
+            self.notes.append(f"line {start.line} ran eagerly: {why}")
+            self.left[start.id] = why
+        else:
+            end = head_end(start.node)
+            self.prepared.python.append(PythonStatement(start.line, why, start.block, is_quiet(why), end))
+            if why.startswith(OWN_COMPILE):
+                self._note(f"line {start.line}: {why}")
+        self.board[start.id] = True
+        return False
 
     def _make(self, members: list[CellStatement], *, whole: bool) -> CellPart:
         keep = [name for name, value in self.namespace.items() if stays_global(value)]
@@ -403,6 +414,10 @@ class CellRun:
             if any(m[-1].line < left.line for m in parts) and any(m[0].line > left.line for m in parts):
                 hint = "Move it before or after the tensor statements to have one graph."
                 self.breaks.append(GraphBreak(left.reason, hint, "cell", spans=(Span(left.line),)))
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
 
     def _doubt(self, line: int, reason: str) -> None:
         if (line, reason) not in self._doubts:

@@ -15,6 +15,8 @@ import torch
 from nbcompile.bench.measure.code_objects import codes
 from nbcompile.compiler.capture.cell_to_function import CellStatement, names_read, names_stored
 from nbcompile.compiler.capture.python_reasons import is_step
+from nbcompile.notebook.cell.inner_compiles import is_compiled, own_compile
+from nbcompile.record.compilation import OWN_COMPILE
 
 Namespace = Mapping[str, Any]
 
@@ -97,17 +99,25 @@ def callee(node: ast.expr, namespace: Namespace) -> Any:
     return None
 
 
-def compiled_within(node: ast.AST, namespace: Namespace) -> list[str]:
-    """What a statement calls that ``torch.compile`` has made: where the cell is traced, Dynamo traces through
-    it, and its own backend, mode and options do not hold."""
-    calls = (part.func for part in ast.walk(node) if isinstance(part, ast.Call))
-    return [ast.unparse(func) for func in calls if _is_compiled(callee(func, namespace))]
+def told_of_functions(node: ast.AST, namespace: Namespace) -> list[str]:
+    """What the record is to say of the functions that a compiled statement may call: marks that change what
+    they mean, and a torch.compile of their own, which does not hold where Dynamo traces through it."""
+    found = _Globals(names_read(node), namespace)
+    inner = [
+        f"calls a function {own_compile(each)}: within this graph that does not hold"
+        for each in found.compiled
+    ]
+    constant = [
+        f"calls {each.__name__}(), marked assume_constant_result: what it gave while this was compiled "
+        "is used from now on"
+        for each in found.constant
+    ]
+    return inner + constant
 
 
-def _is_compiled(target: Any) -> bool:
-    if isinstance(target, torch.nn.Module):
-        return isinstance(target, torch._dynamo.OptimizedModule)
-    return isinstance(target, types.FunctionType) and "_torchdynamo_orig_callable" in vars(target)
+def is_quiet(reason: str) -> bool:
+    """Whether a statement that is left to Python for this reason loses nothing by it."""
+    return reason in QUIET or reason.startswith(OWN_COMPILE)
 
 
 def stays_global(value: Any) -> bool:
@@ -169,6 +179,8 @@ def _call_reason(
 
 
 def _target_reason(target: Any) -> str | None:
+    if is_compiled(target):
+        return own_compile(target)
     name = getattr(target, "__name__", "")
     package = (getattr(target, "__module__", None) or "").partition(".")[0]
     if isinstance(target, type):
@@ -291,6 +303,8 @@ class _Globals:
     def __init__(self, names: Iterable[str], namespace: Namespace) -> None:
         self.reads: set[str] = set()
         self.writes: set[str] = set()
+        self.compiled: list[Any] = []  # what torch.compile has made of those that may be called
+        self.constant: list[types.FunctionType] = []  # whose result Dynamo takes for a constant
         self._namespace = namespace
         self._seen: set[int] = set()
         for name in names:
@@ -300,6 +314,10 @@ class _Globals:
         if id(value) in self._seen or len(self._seen) > _MAX_FOLLOWED:
             return
         self._seen.add(id(value))
+        if is_compiled(value):
+            self.compiled.append(value)
+        if isinstance(value, types.FunctionType) and vars(value).get("_dynamo_marked_constant"):
+            self.constant.append(value)
         if isinstance(value, types.FunctionType):
             if value.__globals__ is self._namespace:
                 self._read_code(value.__code__)

@@ -53,7 +53,7 @@ def changing(numbers: tuple[str, ...]) -> AbstractContextManager[Any]:
 
 @contextmanager
 def quiet_compile() -> Iterator[None]:
-    """What torch would print about a compile stays unprinted: the record says it, in one line each."""
-    with warnings.catch_warnings(), DYNAMO, unprinted():
+    """What torch prints unasked about a compile stays unprinted: the record says it, in one line each."""
+    with warnings.catch_warnings(), DYNAMO, unprinted(asked_for=True):
         warnings.filterwarnings("ignore", module=r"torch\._(dynamo|inductor|functorch)")
         yield

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from nbcompile.errors import OptionError
-from nbcompile.record.compilation import Compilation, Graph, Kernel, Measurement, Node
+from nbcompile.record.compilation import OWN_COMPILE, Compilation, Graph, Kernel, Measurement, Node
 from nbcompile.record.provenance import Links
 from nbcompile.record.roofline import main_ceilings, points
 from nbcompile.targets import parse
@@ -261,7 +261,9 @@ def own_measurement(compilation: Compilation) -> tuple[Measurement | None, Measu
 
 
 def ran_eager(reason: str) -> str:
-    """That something ran eager and why; a reason may say the first already."""
+    """That something ran eager and why; a reason may say the first already, or who else compiled it."""
+    if OWN_COMPILE in reason:
+        return f"left as it is: {reason}"
     return f"ran eager: {reason.removeprefix('ran eager: ')}"
 
 
@@ -274,7 +276,8 @@ def verdict(compilation: Compilation, pending: Pending | None = None) -> Verdict
     ]
     ours, eager = own_measurement(compilation)
     if ours is not None and not ours.counts:
-        return Verdict(clip(ran_eager(ours.reason or "no reason was recorded"), 171), "bad")
+        text = clip(ran_eager(ours.reason or "no reason was recorded"), 171)
+        return Verdict(text, "none" if OWN_COMPILE in ours.reason else "bad")
     if bad:
         where = clip(bad[0].output, 40)
         how = "in Triton's interpreter, " if compilation.execution == "interpreted" else ""
