@@ -21,6 +21,7 @@ from nbcompile.view.drawing.pipeline_strip import StripStage, strip
 from nbcompile.view.drawing.roofline import Bound, Roofline, bound, roofline
 from nbcompile.view.facts import facts as fact
 from nbcompile.view.facts.cell_lines import Became, Chip, cell_lines
+from nbcompile.view.facts.coaching import mend_text, price_text
 from nbcompile.view.facts.facts import Call, ShareOf, Verdict
 from nbcompile.view.facts.kernel_code import KernelCode, kernel_codes
 from nbcompile.view.facts.schedules import explained
@@ -93,6 +94,15 @@ class Meaning:
 
 
 @dataclass(frozen=True)
+class SceneBreak:
+    """What a graph break of the record costs, and what became of its mend, in words; empty where it is not
+    known."""
+
+    price: str = ""
+    mend: str = ""
+
+
+@dataclass(frozen=True)
 class Scene:
     """Everything derived from one record. See the module's docstring for units.
 
@@ -100,7 +110,8 @@ class Scene:
     last run of the cell, ``facts`` are the figures of the head. ``calls``
     are the kernels, library calls and fallbacks in the order of the record. ``schedules`` explains each
     kernel's schedule by its text. ``share_of`` says what shares are parts of, ``file`` which source lines
-    are of: the cell's where it is empty. ``pending`` says what is still being measured.
+    are of: the cell's where it is empty. ``breaks`` says more of each break of
+    the record, ``pending`` what is still being measured.
     """
 
     title: str
@@ -119,6 +130,7 @@ class Scene:
     file: str = ""
     why: str = ""
     since: str = ""
+    breaks: tuple[SceneBreak, ...] = ()
     pending: Pending | None = None
     schema: str = SCHEMA
 
@@ -148,6 +160,12 @@ def scene(compilation: Compilation, pending: Pending | None = None) -> Scene:
         share_of=facts.share_of,
         file=fact.main_file(compilation),
         since=since_text(compilation),
+        breaks=tuple(
+            SceneBreak(
+                price_text(each.price) if each.price else "", mend_text(each.mend) if each.mend else ""
+            )
+            for each in compilation.breaks
+        ),
         pending=pending,
     )
 

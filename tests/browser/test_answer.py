@@ -83,3 +83,26 @@ def test_one_beside_closes_the_one_in_the_output(lab: Server, page: Page) -> Non
     # It may be opened again, and is left so.
     place.get_by_role("button", name="Graph and kernels").click()
     expect(place.locator(".nbc-panes")).to_be_visible()
+
+
+def test_a_mend_is_applied_with_one_click_and_holds(lab: Server, page: Page) -> None:
+    flags = "--compare eager,nbcompile"
+    cell = CELL.replace("--no-bench", flags).replace("z = (y.sin()", "print(y.mean())\nz = (y.sin()")
+    place = ran(lab, page, cell)
+    mended = place.locator(".nbc-answer .nbc-mended")
+    expect(mended).to_contain_text("1 graph a call", timeout=SECONDS)
+    mended.get_by_role("button", name="show the change").click()
+    expect(mended).to_contain_text("agrees with eager")
+    expect(mended).to_contain_text("graphs 2 → 1")
+    expect(mended.locator(".nbc-diff-out")).to_contain_text("print(y.mean())")
+    mended.get_by_role("button", name="Apply to cell").click()
+    expect(mended).to_contain_text("Written into the cell")
+    editor = page.locator(".jp-Notebook .jp-CodeCell").nth(1).locator(".jp-InputArea-editor")
+    text = editor.inner_text()
+    assert "# print(y.mean())" in text and "z = (y.sin() + 1).sum(0)" in text, text
+    # A cell that is no longer what was tried is left alone.
+    mended.get_by_role("button", name="Apply to cell").click()
+    expect(mended).to_contain_text("has changed since it ran")
+    editor.click()
+    page.keyboard.press("Control+Enter")
+    expect(place.locator(".nbc-facts")).to_contain_text("1 graph, 0 breaks", timeout=SECONDS)

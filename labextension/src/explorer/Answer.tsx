@@ -1,6 +1,7 @@
 import type { GraphBreak } from '../record/generated/record';
 import type { Timing, TimingRow } from '../record/generated/scene';
 import { CellPane } from './CellPane';
+import { Mended } from './Mended';
 import { litLine, pointing, type State } from './state';
 import { contestant } from './timing/contestants';
 import { clip, seconds, times } from './units';
@@ -77,7 +78,7 @@ function Breaks({ state }: { state: State }) {
   return (
     <section class="nbc-interrupted" aria-label="graph breaks and recompiles">
       <ul>
-        {shown.map((each) => <Break state={state} each={each} />)}
+        {shown.map((each, place) => <Break state={state} each={each} place={place} />)}
         {again.map((each) => (
           <li class="nbc-interruption"><b>{where(each.spans) || 'recompiled'}</b> compiled again: {clip(each.reason, 110)}</li>
         ))}
@@ -91,13 +92,14 @@ function Breaks({ state }: { state: State }) {
   );
 }
 
-function Break({ state, each }: { state: State; each: GraphBreak }) {
+function Break({ state, each, place }: { state: State; each: GraphBreak; place: number }) {
   const line = each.spans.find((span) => !span.file)?.line;
   const linked = line === undefined ? {} : pointing(state, { ids: [], line });
   return (
     <li class={`nbc-interruption ${line === undefined ? '' : litLine(state.lit.value, line)}`} {...(line === undefined ? {} : { role: 'button' })} {...linked}>
       <b>{where(each.spans) || 'graph break'}</b> {each.reason}
-      {each.hint && <span class="nbc-quiet"> → {each.hint}</span>}
+      {each.hint && !each.mend?.after && <span class="nbc-quiet"> → {each.hint}</span>}
+      <Mended state={state} place={place} brief />
     </li>
   );
 }

@@ -1,5 +1,6 @@
 import { useSignal } from '@preact/signals';
 import type { GraphBreak, Guard, Recompile, Span } from '../record/generated/record';
+import { Mended } from './Mended';
 import { litLine, pointing, type State } from './state';
 import { clip, count } from './units';
 
@@ -61,12 +62,13 @@ function Breaks({ state, breaks }: { state: State; breaks: readonly GraphBreak[]
   return (
     <section aria-label="graph breaks">
       <div class="nbc-guards-head"><h4>{count(breaks.length, 'graph break')}</h4></div>
-      {breaks.map((each) => (
+      {breaks.map((each, place) => (
         <div class={`nbc-broken ${lit(state, each.spans)}`}>
           <Place state={state} spans={each.spans} />
           <div>
             <b>{each.reason}</b>
             {each.hint && <p>{each.hint}</p>}
+            <Mended state={state} place={place} />
             {each.kind && <span class="nbc-quiet">{each.kind === 'cell' ? 'a statement of the cell that runs in Python' : each.kind}{each.after_graph && ` · after graph ${each.after_graph}`}</span>}
           </div>
         </div>

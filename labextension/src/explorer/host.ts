@@ -70,3 +70,15 @@ export const LINE_EVENT = 'nbcompile:line';
 export interface LineDetail {
   line: number | null;
 }
+
+/**
+ * A bubbling, cancelable event from the explorer's element: put this text in the place of the cell's. Who does so
+ * prevents the default and says what became of it.
+ */
+export const APPLY_EVENT = 'nbcompile:apply';
+export interface ApplyDetail {
+  /** The cell as it was compiled. */
+  before: string;
+  after: string;
+  said: string;
+}

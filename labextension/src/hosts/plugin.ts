@@ -6,6 +6,7 @@ import type { ICellModel } from '@jupyterlab/cells';
 import { EditorExtensionRegistry, IEditorExtensionRegistry } from '@jupyterlab/codemirror';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { applyRewrites } from '../lab/applying';
 import { findKernel } from '../lab/attach';
 import { addCommands } from '../lab/commands';
 import { kernelOf } from '../lab/kernel';
@@ -39,6 +40,7 @@ function activate(
     },
   });
   link();
+  applyRewrites(tracker);
   findKernel.value = (element) => {
     const panel = tracker.find(({ node }) => node.contains(element));
     return panel ? kernelOf(panel.sessionContext) : computed(() => null);

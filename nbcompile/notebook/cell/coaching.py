@@ -92,6 +92,7 @@ class _Trials:
         self.run, self.compilation, self.cell, self.until = run, compilation, cell, until
         self.options = dataclasses.replace(options, fullgraph=False, save="", into="", live=False)
         self.tried: dict[str, Mend] = {}
+        self.held: dict[str, Mend] = {}
 
     def refusal(self) -> str:
         """Why the cell is not run again."""
@@ -129,7 +130,10 @@ class _Trials:
                 return Mend(note=tried)
             left = tried.record.breaks
             if not left:
-                return self._checked(rewrite.text, title, notes, tried)
+                # Two breaks that are mended together come to one text: it is checked, and timed, once.
+                if rewrite.text not in self.held:
+                    self.held[rewrite.text] = self._checked(rewrite.text, title, notes, tried)
+                return self.held[rewrite.text]
             following = next(rewrites(rewrite.text, self.cell.body_starts, left[0]), None)
             if following is None or time.monotonic() > self.until:
                 return Mend(note=f"it still breaks: {left[0].reason}")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from nbcompile.record.coach import Mend, Price
 from nbcompile.record.compilation import Compilation, GraphBreak
-from nbcompile.units import wrap
+from nbcompile.units import seconds_text, speed_text, wrap
 
 _WIDTH = 90
 _LOOP = 2
@@ -33,7 +33,7 @@ def coached(item: GraphBreak) -> list[str]:
 
 def price_text(price: Price) -> str:
     """``costs 0.31 ms, 1 kernel and 1 graph a call, measured``."""
-    parts = [] if price.milliseconds is None else [f"{price.milliseconds:.3g} ms"]
+    parts = [] if price.milliseconds is None else [seconds_text(price.milliseconds / 1e3)]
     for count, noun in ((price.kernels, "kernel"), (price.graphs, "graph")):
         if count:
             parts.append(f"{count} {noun}{'s' * (abs(count) != 1)}")
@@ -49,8 +49,9 @@ def mend_text(mend: Mend) -> str:
         f"graphs {mend.graphs_before} → {mend.graphs_after}",
         f"kernels {mend.kernels_before} → {mend.kernels_after}",
     ]
-    if mend.milliseconds_before is not None and mend.milliseconds_after is not None:
-        figures.append(f"{mend.milliseconds_before:.3g} → {mend.milliseconds_after:.3g} ms")
+    if mend.milliseconds_before and mend.milliseconds_after:
+        # As a ratio: it was timed by itself, and the cell's own time stands beside it.
+        figures.append(f"{speed_text(mend.milliseconds_before / mend.milliseconds_after)} as fast")
     note = f"; {mend.note}" if mend.note else ""
     return f"mend: {mend.title} ({', '.join(figures)}; agrees with eager{note})"
 

@@ -1,0 +1,80 @@
+import { useSignal } from '@preact/signals';
+import { useRef } from 'preact/hooks';
+import type { GraphBreak, Mend } from '../record/generated/record';
+import { APPLY_EVENT, type ApplyDetail } from './host';
+import type { State } from './state';
+
+/**
+ * What a graph break costs, and the rewrite that mends it: tried, to be looked at, and applied with one click.
+ * `brief`: what the rewrite is and does is told with the change only.
+ */
+export function Mended({ state, place, brief = false }: { state: State; place: number; brief?: boolean }) {
+  const { breaks } = state.data.record;
+  const mend = breaks[place]?.mend ?? null;
+  const words = state.data.scene?.breaks[place];
+  if (!words?.price && !words?.mend) return null;
+  const first = mend?.after ? breaks.findIndex((each) => each.mend?.after === mend.after) : place;
+  if (first < place) return <p class="nbc-quiet">The change for {lineOf(breaks[first])} mends it too.</p>;
+  return (
+    <div class="nbc-mended" onClick={(event) => event.stopPropagation()}>
+      {words.price && <p class="nbc-quiet">{words.price}</p>}
+      {mend?.after ? <Holding state={state} mend={mend} words={words.mend} brief={brief} /> : <p class="nbc-quiet">{words.mend}</p>}
+    </div>
+  );
+}
+
+function Holding({ state, mend, words, brief }: { state: State; mend: Mend; words: string; brief: boolean }) {
+  return (
+    <>
+      {!brief && <p>{words}</p>}
+      <Rewrite state={state} mend={mend} words={brief ? words : ''} />
+    </>
+  );
+}
+
+function lineOf(each: GraphBreak | undefined): string {
+  const line = each?.spans.find((span) => !span.file)?.line;
+  return line === undefined ? 'the break above' : `line ${line}`;
+}
+
+function Rewrite({ state, mend, words }: { state: State; mend: Mend; words: string }) {
+  const open = useSignal(false);
+  const said = useSignal('');
+  const root = useRef<HTMLDivElement>(null);
+  const apply = async (): Promise<void> => {
+    const detail: ApplyDetail = { before: state.data.record.cell?.source ?? '', after: mend.after, said: '' };
+    const event = new CustomEvent<ApplyDetail>(APPLY_EVENT, { detail, bubbles: true, composed: true, cancelable: true });
+    root.current?.dispatchEvent(event);
+    if (event.defaultPrevented) {
+      said.value = detail.said;
+      return;
+    }
+    try {
+      await navigator.clipboard.writeText(mend.after);
+      said.value = 'Copied: paste it over the cell.';
+    } catch {
+      said.value = 'It cannot be copied here: take it from the change.';
+      open.value = true;
+    }
+  };
+  return (
+    <div ref={root}>
+      <button type="button" class="nbc-button" onClick={() => void apply()}>Apply to cell</button>{' '}
+      <button type="button" class="nbc-more-of" aria-expanded={open.value} onClick={() => (open.value = !open.value)}>
+        {open.value ? 'hide the change' : 'show the change'}
+      </button>
+      {said.value && <span class="nbc-quiet" role="status"> {said.value}</span>}
+      {open.value && words && <p>{words}</p>}
+      {open.value && (
+        <pre class="nbc-code nbc-diff-text" tabIndex={0} aria-label="change of the cell">
+          {mend.diff.split('\n').filter((line) => !/^(---|\+\+\+|@@)/.test(line)).map((line) => <span class={`nbc-diff-line ${kind(line)}`}>{line}{'\n'}</span>)}
+        </pre>
+      )}
+    </div>
+  );
+}
+
+function kind(line: string): string {
+  if (line.startsWith('+')) return 'nbc-diff-in';
+  return line.startsWith('-') ? 'nbc-diff-out' : '';
+}
