@@ -107,7 +107,7 @@ def unload_ipython_extension(shell: Any) -> None:
 
 def _register_artifacts() -> None:
     """torch.compiler.load_cache_artifacts() refuses all artifacts if it does not know the type of one."""
-    if "torch" in sys.modules:  # else torch does it by the entry point when it is imported
+    if "torch" in sys.modules:  # else the first compile does it
         from nbcompile.compiler.runtime import artifacts
 
         artifacts.register()

@@ -40,7 +40,7 @@ from nbcompile.bench.doctor.trial import TrialTask, run_trial
 from nbcompile.bench.doctor.ward import Ward
 from nbcompile.bench.measure.cold import CACHE_VARIABLES, cache_environment
 from nbcompile.bench.processes import ProcessEndedError
-from nbcompile.record.doctor import DoctorReport, DoctorRow
+from nbcompile.record.advice.doctor import DoctorReport, DoctorRow
 from nbcompile.settings import CompileSettings
 
 NEAR = 0.95

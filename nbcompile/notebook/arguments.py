@@ -91,7 +91,13 @@ class CellOptions:
 
 def options_of_magic(function: F) -> F:
     """Decorate a magic function with every option. Goes below ``@magic_arguments()``."""
-    decorators = [
+    for decorate in reversed([*_of_compiling(), *_of_examining(), *_of_showing()]):
+        function = decorate(function)
+    return function
+
+
+def _of_compiling() -> list[Callable[[Any], Any]]:
+    return [
         argument("-h", "--help", action="store_true", help="show this text"),
         argument("--backend", help="a compiler (nbcompile, inductor, onnxrt …) or a function by its name"),
         argument("--mode", type=_modes, metavar="MODE,MODE",
@@ -109,6 +115,11 @@ def options_of_magic(function: F) -> F:
                  help="an option of the backend; may be repeated"),
         argument("--list-options", nargs="?", const="", metavar="PATTERN",
                  help="of %%compile: the options of --backend, those like PATTERN; compiles nothing"),
+    ]  # fmt: skip
+
+
+def _of_examining() -> list[Callable[[Any], Any]]:
+    return [
         argument("--runs", action="store_true", help="of %%compile: a table of what was compiled here"),
         argument("--train", action="store_true", help="measure forward and backward together"),
         argument("--compare", metavar="A,B",
@@ -123,6 +134,11 @@ def options_of_magic(function: F) -> F:
         argument("--check", action="store_true",
                  help="find the first stage and operator that is wrong or raises, and its smallest cell"),
         argument("--no-bench", action="store_true", help="do not time anything"),
+    ]  # fmt: skip
+
+
+def _of_showing() -> list[Callable[[Any], Any]]:
+    return [
         argument("--show", metavar="PART,PART", help=f"which parts to show: {', '.join(PARTS)}"),
         argument("--no-fuse", action="append", nargs="?", const="", metavar="A:B",
                  help="one kernel a loop; with A:B, only keep that pair of loops apart"),
@@ -147,9 +163,6 @@ def options_of_magic(function: F) -> F:
         argument("--ranks-stop", action="store_true", help="%%compile --ranks-stop: end the ranks"),
         argument("--sweep-into", metavar="NAME", help="bind the Sweep to this name"),
     ]  # fmt: skip
-    for decorate in reversed(decorators):
-        function = decorate(function)
-    return function
 
 
 def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptions:

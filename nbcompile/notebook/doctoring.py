@@ -19,8 +19,8 @@ from nbcompile.notebook.cell.cell_run import CellPart
 from nbcompile.notebook.cell.compiling import settings_of
 from nbcompile.notebook.cell.measuring import as_program
 from nbcompile.notebook.progress import OutputPlace
+from nbcompile.record.advice.doctor import DoctorReport
 from nbcompile.record.compilation import Cell
-from nbcompile.record.doctor import DoctorReport
 
 COMMAND = "nbcompile:write-line"
 """Of the JupyterLab extension: sets the ``%%compile`` line of the active cell."""

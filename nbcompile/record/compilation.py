@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from nbcompile.errors import RecordError
-from nbcompile.record.coach import Mend, Price
+from nbcompile.record.advice.coach import Mend, Price
 from nbcompile.record.packed import plain, unpack
 from nbcompile.record.shown import explorer_of
 

@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("IPython")
 
 from nbcompile.notebook.doctoring import bundle_of, optimizer_of, with_option
+from nbcompile.record.advice.doctor import DoctorReport, DoctorRow
 from nbcompile.record.compilation import Cell
-from nbcompile.record.doctor import DoctorReport, DoctorRow
 from tests.notebook.conftest import Notebook
 
 SETUP = "x = torch.randn(64, 64)\ndef f(x): return torch.softmax(x * 2, -1)"

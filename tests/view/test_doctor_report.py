@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nbcompile.record.doctor import DoctorReport, DoctorRow, NotTried
+from nbcompile.record.advice.doctor import DoctorReport, DoctorRow, NotTried
 
 HOSTILE = "<script>alert(1)</script>"
 

@@ -15,8 +15,8 @@ from nbcompile.bench.doctor.patient import Patient, Surroundings, batch_of
 from nbcompile.bench.doctor.switches import Switch
 from nbcompile.bench.measure.state import Snapshot
 from nbcompile.options import REPLAY_MODES
+from nbcompile.record.advice.doctor import NotTried
 from nbcompile.record.compilation import Compilation, Node
-from nbcompile.record.doctor import NotTried
 from nbcompile.settings import CompileSettings
 from nbcompile.units import count_text
 

@@ -17,8 +17,8 @@ from nbcompile.bench.doctor.trial import TrialResult, TrialTask, run_trial
 from nbcompile.bench.doctor.ward import Ward
 from nbcompile.bench.processes import ProcessEndedError
 from nbcompile.errors import MeasureError
+from nbcompile.record.advice.doctor import DoctorRow, NotTried, RowStatus
 from nbcompile.record.compilation import Compilation
-from nbcompile.record.doctor import DoctorRow, NotTried, RowStatus
 from nbcompile.settings import CompileSettings
 from nbcompile.units import ratio_text, seconds_text
 

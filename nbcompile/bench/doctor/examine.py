@@ -14,7 +14,7 @@ from nbcompile.bench.doctor.examination import Examination
 from nbcompile.bench.doctor.patient import Patient, Surroundings
 from nbcompile.bench.doctor.switches import BUDGET, Switch
 from nbcompile.bench.doctor.ward import Ward
-from nbcompile.record.doctor import DoctorReport, DoctorRow, NotTried, RowStatus
+from nbcompile.record.advice.doctor import DoctorReport, DoctorRow, NotTried, RowStatus
 from nbcompile.record.provenance import Links
 from nbcompile.settings import CompileSettings, keywords_of
 from nbcompile.view.facts.facts import facts

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from nbcompile.record.doctor import Effect
+from nbcompile.record.advice.doctor import Effect
 from nbcompile.settings import CompileSettings
 
 BUDGET = 60.0

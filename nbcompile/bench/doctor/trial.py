@@ -31,8 +31,8 @@ from nbcompile.bench.measure.memory import held, most_held
 from nbcompile.bench.measure.state import Snapshot
 from nbcompile.bench.measure.timing import interleaved, quiet, timed
 from nbcompile.errors import MeasureError, in_one_line
+from nbcompile.record.advice.doctor import LEAST, DoctorRow, RowStatus
 from nbcompile.record.compilation import Accuracy, Compilation, Measurement
-from nbcompile.record.doctor import LEAST, DoctorRow, RowStatus
 from nbcompile.settings import CompileSettings
 from nbcompile.units import count_text
 

@@ -52,7 +52,7 @@ class Ward:
     def __exit__(self, *_: object) -> None:
         if self._server is not None:
             _kill(self._server.pid)
-            self._server.wait()
+            _closed(self._server)
         self._folder.cleanup()
 
     def run(self, function: Callable[..., T], *arguments: Any, timeout: float) -> T:
@@ -67,6 +67,7 @@ class Ward:
         folder.mkdir()
         (folder / "request").write_bytes(pickle.dumps((function, arguments)))
         if self._server.poll() is not None:
+            _closed(self._server)
             self._server = self._started()
         code = self._forked(self._server, folder, timeout)
         answer = folder / "answer"
@@ -109,6 +110,15 @@ class Ward:
             _kill(server.pid)
             server.wait()
             raise
+
+
+def _closed(server: subprocess.Popen[bytes]) -> None:
+    """Wait for a process that has been ended, and close what led to it."""
+    server.wait()
+    for pipe in (server.stdin, server.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):  # what was written to it has nowhere to go
+                pipe.close()
 
 
 def _environment() -> dict[str, str]:

@@ -6,8 +6,9 @@ read from the disk when they are asked for, so a long session holds no kernels i
 checked against the sums that it was saved with, and goes into the cache as any entry does.
 
 All that is private to torch is in :func:`_torchs`. Torch refuses artifacts of a type that it does not know,
-all of them: the type has to be registered before any are loaded, which importing nbcompile does (the entry
-point ``torch.backends`` does it for a process that imports torch alone).
+all of them: the type has to be registered before any are loaded, which importing nbcompile does where torch
+is imported already. (An entry point that torch calls at its own import could do it too; but nothing of ours
+is to stand between a user and ``import torch``.)
 """
 
 from __future__ import annotations
@@ -87,11 +88,6 @@ def register() -> str:
 
     disk.WATCHERS.append(used)
     return ""
-
-
-def autoload() -> None:
-    """What torch calls when it is imported (entry point ``torch.backends``). Never raises."""
-    register()
 
 
 def _read(key: str) -> bytes:

@@ -29,7 +29,7 @@ from nbcompile.notebook.cell.compiling import CellCompiler
 from nbcompile.notebook.cell.harmless import what_may_act
 from nbcompile.notebook.cell.interrupts import FinishFirst
 from nbcompile.notebook.cell.surroundings import quiet_compile
-from nbcompile.record.coach import Mend, Price
+from nbcompile.record.advice.coach import Mend, Price
 from nbcompile.record.compilation import Cell, Compilation, GraphBreak
 
 _SECONDS = 10.0  # for all mends of a cell: each compiles it once or twice

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from nbcompile.record.coach import Mend, Price
+from nbcompile.record.advice.coach import Mend, Price
 from nbcompile.record.compilation import Compilation, GraphBreak
 from nbcompile.units import seconds_text, speed_text, wrap
 

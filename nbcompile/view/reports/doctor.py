@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nbcompile.record.doctor import DoctorReport, DoctorRow
+from nbcompile.record.advice.doctor import DoctorReport, DoctorRow
 from nbcompile.units import bytes_text, error_text, ratio_text, seconds_text, significant
 from nbcompile.view.reports import report
 from nbcompile.view.reports.report import Section, Styled, Value

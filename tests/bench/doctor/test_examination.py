@@ -15,7 +15,7 @@ from nbcompile.bench.doctor.patient import Surroundings
 from nbcompile.bench.doctor.switches import Combination, Switch
 from nbcompile.bench.doctor.trial import TrialResult, TrialTask
 from nbcompile.bench.processes import ProcessEndedError
-from nbcompile.record.doctor import DoctorRow
+from nbcompile.record.advice.doctor import DoctorRow
 from nbcompile.settings import CompileSettings
 
 EAGER = Switch("eager", "compiler", "--backend eager", backend="eager")

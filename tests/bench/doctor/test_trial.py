@@ -13,7 +13,7 @@ from nbcompile.bench.doctor.patient import Patient, Surroundings, batch_of
 from nbcompile.bench.doctor.switches import Combination, Switch
 from nbcompile.bench.doctor.trial import TrialTask, interval, run_trial
 from nbcompile.errors import MeasureError
-from nbcompile.record.doctor import DoctorRow
+from nbcompile.record.advice.doctor import DoctorRow
 from nbcompile.settings import CompileSettings
 from tests.bench.doctor.programs import Net, does_not_wait, normalised, waits, wrong
 

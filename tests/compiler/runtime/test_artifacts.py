@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -185,18 +182,11 @@ def test_a_torch_without_artifacts_is_said_in_the_record(monkeypatch: pytest.Mon
     artifacts.register.cache_clear()
 
 
-def test_torch_finds_them_by_itself() -> None:
-    """In a process that imports torch alone: else it would refuse all artifacts, Inductor's too."""
-    told = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["torch.backends"]
-    (value,) = told.values()
-    assert EntryPoint("nbcompile", value, "torch.backends").load() is artifacts.autoload
+def test_importing_it_after_torch_is_enough() -> None:
+    """Before any are loaded: else torch would refuse all artifacts, Inductor's too."""
     code = (
-        "import sys, torch\n"
-        f"from {artifacts.__name__} import autoload; autoload()\n"
+        "import torch, nbcompile\n"
         "from torch.compiler._cache import CacheArtifactFactory\n"
-        "assert 'nbcompile' in CacheArtifactFactory._artifact_types\n"
-        "ours = [name for name in sys.modules if name.startswith('nbcompile')]\n"
-        "print(__import__('json').dumps(sorted(ours)))"
+        "assert 'nbcompile' in CacheArtifactFactory._artifact_types"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert len(json.loads(done.stdout)) <= 6, "what every process that imports torch would import"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

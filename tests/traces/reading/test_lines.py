@@ -63,7 +63,7 @@ def test_a_payload_too_long_to_be_held_is_hashed_as_it_passes(
     found, reader = read(path)
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert most < 2_000_000 < len(payload)
+    assert most < len(payload) / 4
     assert reader.damaged == 0 and [each.payload for each in found] == [None, b"x"]
     assert found[0].place is not None and found[0].place.length > len(payload)
     graph = record({"dynamo_output_graph": {}}, payload, frame_id=0, frame_compile_id=0)

@@ -1,0 +1,1 @@
+"""What a compilation costs, and what could be changed about it."""
