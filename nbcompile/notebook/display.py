@@ -25,11 +25,17 @@ class Growing:
     over, and in between so often that showing it takes a tenth of the time. Nothing is shown where a place
     cannot be updated, or where the record is to be a widget."""
 
-    def __init__(self, compilation: Compilation, options: CellOptions, place: OutputPlace) -> None:
+    def __init__(
+        self,
+        compilation: Compilation,
+        options: CellOptions,
+        place: OutputPlace,
+        doing: str = "about to be timed",
+    ) -> None:
         self._options, self._place = options, place
         self._make: Callable[[], Compilation] = lambda: compilation
         self._live = place.live and not options.live
-        self._since, self._due, self._doing, self._shown = time.time(), 0.0, "about to be timed", ""
+        self._since, self._due, self._doing, self._shown = time.time(), 0.0, doing, ""
         self._show()
 
     def compilation(self) -> Compilation:

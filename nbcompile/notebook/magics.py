@@ -302,12 +302,14 @@ class NbCompile(Magics):
                     compilation, options, place,
                     lambda record, watching: measure_cell(run, record, options, watching, kept),
                 )  # fmt: skip
-            if wanted(compilation, options) and result.success and options.bench:
+            if options.bench and compilation.breaks and wanted(compilation, options) and result.success:
+                growing = Growing(compilation, options, place, "about to try mends")
                 with self._interruptible():
-                    compilation = coach_cell(run, compilation, options, place.progress)
+                    compilation = coach_cell(run, compilation, options, growing.progress)
             if options.mode_diff and result.success and parts:
+                growing = Growing(compilation, options, place, "about to compile in other modes")
                 with self._interruptible():
-                    modes = modes_of_parts(parts, options, place.progress, train=train)
+                    modes = modes_of_parts(parts, options, growing.progress, train=train)
             if not result.success:
                 compilation = _noted(compilation, "The cell raised an error, so nothing was measured.")
             if result.success and parts:

@@ -113,3 +113,16 @@ def test_what_those_call_may_change_too(notebook: Notebook, shown: list[dict[str
         notebook.run(line)
         found = Compilation.from_dict(shown[-1][MIME]).accuracy
         assert {item.contestant for item in found if item.agrees} == {"nbcompile", "aot_eager"}, change
+
+
+def test_while_mends_are_tried_the_record_stays(
+    notebook: Notebook, shown: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every: list[dict[str, Any]] = []
+    monkeypatch.setattr(progress, "_update", lambda bundle, **_: every.append(bundle))
+    notebook.run("%%compile --compare eager,nbcompile\ny = x.sin() * 2\nprint(y.mean())\nz = y.sum()")
+    first = next(place for place, bundle in enumerate(every) if MIME in bundle)
+    assert all(MIME in bundle for bundle in every[first:]), "no line in its place"
+    assert any("try mends…" in bundle["text/plain"] for bundle in every[first:])
+    (item,) = Compilation.from_dict(every[-1][MIME]).breaks
+    assert item.mend is not None and item.mend.after and item.price is not None
