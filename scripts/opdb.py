@@ -72,7 +72,7 @@ def work(backend: str, asked: Asked, places: list[int], answers: Path) -> None:
 
     logging.getLogger("torch").setLevel(logging.CRITICAL)
     torch.set_num_threads(1)
-    # Convolutions in float32 proper: another layout is another algorithm, and TF32 rounds each in its own way.
+    # Convolutions in float32 proper: another layout is another algorithm, and TF32 rounds each its own way.
     torch.backends.cudnn.allow_tf32 = False
     table = entries(asked)
     with answers.open("a", buffering=1) as out:
