@@ -29,7 +29,9 @@ def ran(server: Server, page: Page, cell: str, width: int = 1400) -> Locator:
     return found
 
 
-@pytest.mark.parametrize("width", [1400, pytest.param(700, marks=pytest.mark.nightly), 1900])
+@pytest.mark.parametrize(
+    "width", [1400, *(pytest.param(width, marks=pytest.mark.nightly) for width in (700, 1900))]
+)
 def test_it_is_small_and_the_cell_is_whole(lab: Server, page: Page, width: int) -> None:
     place = ran(lab, page, CELL, width)
     expect(place.locator(".nbc-panes")).to_have_count(0)

@@ -129,5 +129,6 @@ def _torchs() -> Callable[[str], None]:
         def type() -> str:
             return TYPE
 
-    CacheArtifactFactory.register(_Kept)
+    if TYPE not in CacheArtifactFactory._artifact_types:  # this module may be loaded once more
+        CacheArtifactFactory.register(_Kept)
     return lambda key: CacheArtifactManager.record_artifact(TYPE, key, b"")
