@@ -55,6 +55,7 @@ def test_times_add_up(trace: Trace) -> None:
     assert len(attempts) == 1 and attempts != {0}
 
 
+@pytest.mark.nightly
 def test_what_a_cache_gave_and_a_reset_is_another_compilation(step: Trace) -> None:
     assert [each.id for each in step] == ["0/0", "0/0#2"]
     first, second = step
