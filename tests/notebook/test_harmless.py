@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import subprocess
 from pathlib import Path
@@ -24,6 +25,10 @@ def writes(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def log(x: torch.Tensor) -> torch.Tensor:
+    return writes(x)
+
+
 def calls(x: torch.Tensor) -> torch.Tensor:
     return writes(x)
 
@@ -31,7 +36,7 @@ def calls(x: torch.Tensor) -> torch.Tensor:
 NAMES: dict[str, Any] = {
     "torch": torch, "x": torch.ones(3), "model": torch.nn.Linear(3, 3), "logging": logging, "helper": helper,
     "losses": [], "writes": writes, "calls": calls, "it": iter([1, 2]), "q": queue.Queue(), "Path": Path,
-    "subprocess": subprocess, "queue": queue,
+    "subprocess": subprocess, "os": os, "rename": os.rename, "log": log, "queue": queue,
 }  # fmt: skip
 
 
@@ -61,6 +66,11 @@ def test_may_run_again(source: str) -> None:
         ("def own(t):\n    Path('f').touch()\n    return t\nown(x)", "Path"),
         ("getattr(x, 'tofile')(f)", "f"),
         ("x.numpy().tofile('f')", "tofile"),
+        ("y = x * 2\nos.rename('a', 'b')", "os"),
+        ("rename('a', 'b')", "rename"),
+        ("import os\nos.rename('a', 'b')", "os"),
+        ("def own(t):\n    from shutil import copy\n    copy('a', 'b')\n    return t\nown(x)", "shutil"),
+        ("y = log(x)", "log"),
     ],
 )
 def test_may_not_run_again(source: str, name: str) -> None:

@@ -44,7 +44,7 @@ _NEVER = frozenset(
 )
 _DEPTH = 4  # of functions that call functions
 _PLAIN = (torch.Tensor, torch.nn.Module, torch.dtype, torch.device, int, float, complex, str, bytes, tuple,
-          list, dict, set, type(None), torch.Size, BuiltinFunctionType)  # fmt: skip
+          list, dict, set, type(None), torch.Size)  # fmt: skip
 
 
 def what_may_act(code: CodeType, namespace: Mapping[str, Any]) -> str:
@@ -53,10 +53,24 @@ def what_may_act(code: CodeType, namespace: Mapping[str, Any]) -> str:
 
 
 def _first(code: CodeType, namespace: Mapping[str, Any], bound: frozenset[str], depth: int) -> str:
+    for name in sorted(_imported(code)):
+        if name.partition(".")[0] not in _MODULES:
+            return name
     for name in sorted(set(names_in(code)) - bound):
-        if name in _NEVER or not (_known(name) or _of_session(name, namespace, depth)):
+        # A name of the session is what it is there, whatever else is called so (os.rename and Tensor.rename).
+        harmless = _of_session(name, namespace, depth) if name in namespace else _known(name, namespace)
+        if name in _NEVER or not harmless:
             return name
     return ""
+
+
+def _imported(code: CodeType) -> set[str]:
+    """The modules that the code imports, at its own level or in functions that it defines."""
+    found = {str(each.argval) for each in dis.get_instructions(code) if each.opname == "IMPORT_NAME"}
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found |= _imported(constant)
+    return found
 
 
 def _bound(code: CodeType) -> set[str]:
@@ -70,21 +84,33 @@ def _bound(code: CodeType) -> set[str]:
     return found
 
 
-def _known(name: str) -> bool:
+def _known(name: str, namespace: Mapping[str, Any]) -> bool:
+    """Whether an attribute or builtin of this name does no harm, of whatever it is."""
     if name in _BUILTINS or name in _ATTRIBUTES or (name.startswith("__") and name.endswith("__")):
         return True
     if hasattr(builtins, name):
         return False
-    return any(hasattr(owner, name) for owner in (torch.Tensor, torch, F, torch.nn, math))
+    if any(hasattr(owner, name) for owner in (torch.Tensor, F, torch.nn, math)):
+        return True
+    # Not the modules that torch has imported for itself.
+    if hasattr(torch, name) and not isinstance(getattr(torch, name), ModuleType):
+        return True
+    return any(hasattr(value, name) for value in namespace.values() if isinstance(value, torch.nn.Module))
 
 
 def _of_session(name: str, namespace: Mapping[str, Any], depth: int) -> bool:
-    if name not in namespace:
-        return any(hasattr(value, name) for value in namespace.values() if isinstance(value, torch.nn.Module))
     value = namespace[name]
     if isinstance(value, ModuleType):
         return value.__name__.partition(".")[0] in _MODULES
     if isinstance(value, FunctionType):
+        if _root(value) == "torch":
+            return True
         own = frozenset(_bound(value.__code__))
         return depth > 0 and not _first(value.__code__, value.__globals__, own, depth - 1)
+    if isinstance(value, BuiltinFunctionType):
+        return name not in _NEVER and _root(value) in ("torch", "math", "")
     return isinstance(value, _PLAIN) or (isinstance(value, type) and issubclass(value, torch.nn.Module))
+
+
+def _root(value: Any) -> str:
+    return str(getattr(value, "__module__", "") or "").partition(".")[0]
