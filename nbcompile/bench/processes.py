@@ -66,12 +66,18 @@ def in_process(
             raise ended from None
         finally:
             _end(process)
-        answer = folder / "answer"
-        if code == 0 and answer.exists():
-            result: T = pickle.loads(answer.read_bytes())
-            return result
-        said = (folder / "stderr").read_text(errors="replace").strip().splitlines()
-        raise ProcessEndedError(how_ended(code, said[-1] if said else ""))
+        result: T = answer_in(folder, code)
+        return result
+
+
+def answer_in(folder: Path, code: int) -> Any:
+    """What a process that ended with this status left in ``folder``. ProcessEndedError, with the last line of
+    its standard error, where it left none."""
+    answer = folder / "answer"
+    if code == 0 and answer.exists():
+        return pickle.loads(answer.read_bytes())
+    said = (folder / "stderr").read_text(errors="replace").strip().splitlines()
+    raise ProcessEndedError(how_ended(code, said[-1] if said else ""))
 
 
 def variables_of(environment: Mapping[str, str], path: Iterable[str] = ()) -> dict[str, str]:

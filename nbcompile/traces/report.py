@@ -126,17 +126,7 @@ def _failures(compiles: Iterable[TracedCompile]) -> list[Section]:
         if each.failure is not None:
             at = f"{each.failure.file}:{each.failure.line}" if each.failure.file else ""
             rows.append((each.id, Styled(each.failure.type, "no"), at, clip(each.failure.reason, 600)))
-    if not rows:
-        return []
-    return [
-        Section(
-            f"{len(rows)} restarts and failures",
-            ("id", "", "user's line", "why"),
-            tuple(rows[:MOST_ROWS]),
-            folded=True,
-            more=len(rows) - MOST_ROWS,
-        )
-    ]
+    return _folded(f"{len(rows)} restarts and failures", ("id", "", "user's line", "why"), rows)
 
 
 def _stacks(compiles: Sequence[TracedCompile]) -> list[Section]:
@@ -145,22 +135,18 @@ def _stacks(compiles: Sequence[TracedCompile]) -> list[Section]:
 
 
 def _shapes(compiles: Iterable[TracedCompile]) -> list[Section]:
-    rows = [
+    rows: list[tuple[Value, ...]] = [
         (each.id, fact.kind, clip(fact.text, 300), str(fact.stack[-1]) if fact.stack else "")
         for each in compiles
         for fact in each.shapes
     ]
-    if not rows:
-        return []
-    return [
-        Section(
-            f"{count_text(len(rows), 'fact')} of symbolic sizes",
-            ("id", "", "", "at"),
-            tuple(rows[:MOST_ROWS]),
-            folded=True,
-            more=len(rows) - MOST_ROWS,
-        )
-    ]
+    return _folded(f"{count_text(len(rows), 'fact')} of symbolic sizes", ("id", "", "", "at"), rows)
+
+
+def _folded(title: str, heads: tuple[str, ...], rows: list[tuple[Value, ...]]) -> list[Section]:
+    """A table that folds out, if there is anything in it."""
+    more = len(rows) - MOST_ROWS
+    return [Section(title, heads, tuple(rows[:MOST_ROWS]), folded=True, more=more)] if rows else []
 
 
 def _times(index: TraceIndex) -> list[Section]:

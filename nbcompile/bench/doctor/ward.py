@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from nbcompile.bench.processes import ProcessEndedError, how_ended, in_process, variables_of
+from nbcompile.bench.processes import ProcessEndedError, answer_in, in_process, variables_of
 
 T = TypeVar("T")
 _IMPORTS = (
@@ -69,13 +69,8 @@ class Ward:
         if self._server.poll() is not None:
             _closed(self._server)
             self._server = self._started()
-        code = self._forked(self._server, folder, timeout)
-        answer = folder / "answer"
-        if code == 0 and answer.exists():
-            result: T = pickle.loads(answer.read_bytes())
-            return result
-        said = (folder / "stderr").read_text(errors="replace").strip().splitlines()
-        raise ProcessEndedError(how_ended(code, said[-1] if said else ""))
+        result: T = answer_in(folder, self._forked(self._server, folder, timeout))
+        return result
 
     def _started(self) -> subprocess.Popen[bytes]:
         # A session of its own: an interrupt of the notebook is ours to pass on.

@@ -269,11 +269,7 @@ def ran_eager(reason: str) -> str:
 
 def verdict(compilation: Compilation, pending: Pending | None = None) -> Verdict:
     """Was it worth it? Says "faster" only if the compiled code ran and the quartiles do not overlap."""
-    bad = [
-        entry
-        for entry in compilation.accuracy
-        if not entry.agrees and _is_ours(compilation, entry.contestant)
-    ]
+    bad = wrong_results(compilation, contestant(compilation))
     ours, eager = own_measurement(compilation)
     if ours is not None and not ours.counts:
         text = clip(ran_eager(ours.reason or "no reason was recorded"), 171)
@@ -373,6 +369,11 @@ def _compare(ours: Measurement, eager: Measurement, ratio: float) -> Verdict:
     return Verdict(f"{speed_text(ratio)} — slower than eager", "bad", detail)
 
 
+def wrong_results(compilation: Compilation, name: str) -> list[Accuracy]:
+    """The results of a contestant that differ from eager's: what is wrong is no gain, however fast."""
+    return [entry for entry in compilation.accuracy if not entry.agrees and entry.contestant == name]
+
+
 def _is_ours(compilation: Compilation, name: str) -> bool:
     return name == contestant(compilation)
 
@@ -427,10 +428,11 @@ def _time_lines(compilation: Compilation) -> list[str]:
         text = f"compiled in {seconds_text(cost)}"
         if compilation.from_cache:
             text = f"compiled in {seconds_text(compilation.compile_seconds)}, kernels from the cache"
-        calls = break_even(cost, ours, eager)
+        wrong = wrong_results(compilation, contestant(compilation))
+        calls = None if wrong else break_even(cost, ours, eager)
         if calls is not None:
             text += f" · pays off after {count_text(calls, 'call')}"
-        elif ours and eager and ours.median and eager.median and ours.counts:
+        elif not wrong and ours and eager and ours.median and eager.median and ours.counts:
             text += " · never pays off" if difference(ours, eager) == "slower" else ""
         out.append(text)
     if line := error_line(compilation):

@@ -106,7 +106,8 @@ def _row(compilation: Compilation, place: int, eager: Measurement | None) -> Tim
     m = compilation.measurements[place]
     is_eager = m.contestant == "eager"
     cost = None if is_eager else fact.compile_cost(compilation, m)
-    calls = fact.break_even(cost, m, eager)
+    wrong = fact.wrong_results(compilation, m.contestant)
+    calls = None if wrong else fact.break_even(cost, m, eager)
     median, base = m.median, (eager.median if eager else None)
     return TimingRow(
         place,
@@ -123,5 +124,5 @@ def _row(compilation: Compilation, place: int, eager: Measurement | None) -> Tim
         first=finite(m.first),
         ratio=finite(base / median) if median and base else None,
         break_even=calls,
-        never=bool(median and base and not is_eager and cost is not None and calls is None),
+        never=bool(median and base and not is_eager and cost is not None and calls is None and not wrong),
     )
