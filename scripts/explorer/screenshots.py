@@ -169,6 +169,7 @@ def lab(camera: Camera, server: Server) -> None:
         server.run_all(page)
         explorer = page.locator(".jp-Notebook .nbc")
         explorer.locator(".nbc-facts").wait_for()
+        explorer.locator(".nbc-open").click()
         server.idle(page)
         explorer.get_by_role("switch", name="fuse max → exp").click()
         explorer.locator(".nbc-changed").wait_for()

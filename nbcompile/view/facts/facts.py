@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from nbcompile.errors import OptionError
-from nbcompile.record.compilation import OWN_COMPILE, Compilation, Graph, Kernel, Measurement, Node
+from nbcompile.record.compilation import OWN_COMPILE, Accuracy, Compilation, Graph, Kernel, Measurement, Node
 from nbcompile.record.provenance import Links
 from nbcompile.record.roofline import main_ceilings, points
 from nbcompile.targets import parse
