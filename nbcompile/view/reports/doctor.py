@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nbcompile.record.advice.doctor import DoctorReport, DoctorRow
-from nbcompile.units import bytes_text, error_text, ratio_text, seconds_text, significant
+from nbcompile.units import bytes_text, error_text, seconds_text, significant, speed_text
 from nbcompile.view.reports import report
 from nbcompile.view.reports.report import Section, Styled, Value
 
@@ -35,7 +35,7 @@ def title(found: DoctorReport) -> str:
     best = found.best
     told = f"{found.function}, now {found.present} ({seconds_text(found.present_seconds)} a call): "
     if best is not None:
-        told += f"{best.name} makes it {ratio_text(best.speedup or 1.0)} as fast"
+        told += f"{best.name} makes it {speed_text(best.speedup or 1.0)} as fast"
     elif found.less_precise:
         told += "nothing pays here without fewer digits"
     else:
@@ -76,7 +76,7 @@ def _paying(row: DoctorRow) -> tuple[Value, ...]:
     name = row.name if row.verified else f"{row.name} (measured once)"
     return (
         name,
-        ratio_text(row.speedup or 1.0),
+        speed_text(row.speedup or 1.0),
         _interval(row),
         seconds_text(row.seconds),
         seconds_text(row.compile),
@@ -88,8 +88,11 @@ def _paying(row: DoctorRow) -> tuple[Value, ...]:
 def _other(row: DoctorRow) -> tuple[Value, ...]:
     error = f"error {_errors(row)}" if row.error is not None else ""
     reason = "; ".join(part for part in (row.reason, error) if part)
-    shown = ratio_text(row.speedup) if row.speedup is not None else ""
-    return row.name, shown, _interval(row), _STATUS[row.status], reason
+    shown = speed_text(row.speedup) if row.speedup is not None else ""
+    status = _STATUS[row.status]
+    if row.status == "level" and row.low is not None and row.low > 1:
+        status = "faster, by too little to matter"
+    return row.name, shown, _interval(row), status, reason
 
 
 def _errors(row: DoctorRow) -> str:
