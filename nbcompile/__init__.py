@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nbcompile.bench.ranks.ranks import Ranks
     from nbcompile.bench.regressions.suite import case
     from nbcompile.compiler.runtime.cache import clear_cache
+    from nbcompile.notebook.interacting import Interaction, interact
     from nbcompile.notebook.play.exploring import explore
     from nbcompile.options import Options
     from nbcompile.record.compilation import Compilation
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [  # without `open`: who imports * keeps Python's own
     "Compilation",
     "Compiled",
+    "Interaction",
     "Options",
     "Ranks",
     "Recorder",
@@ -43,6 +45,7 @@ __all__ = [  # without `open`: who imports * keeps Python's own
     "doctor",
     "explore",
     "export",
+    "interact",
     "list_mode_options",
     "list_options",
     "load_ipython_extension",
@@ -53,6 +56,7 @@ __all__ = [  # without `open`: who imports * keeps Python's own
 _HOMES = {
     "Compilation": "nbcompile.record.compilation",
     "Compiled": "nbcompile.api",
+    "Interaction": "nbcompile.notebook.interacting",
     "Options": "nbcompile.options",
     "Ranks": "nbcompile.bench.ranks.ranks",
     "Recorder": "nbcompile.record.recorder",
@@ -65,6 +69,7 @@ _HOMES = {
     "doctor": "nbcompile.bench.doctor.examine",
     "explore": "nbcompile.notebook.play.exploring",
     "export": "nbcompile.bench.export.export",
+    "interact": "nbcompile.notebook.interacting",
     "list_mode_options": "nbcompile.backends.browse",
     "list_options": "nbcompile.backends.browse",
     "mode_diff": "nbcompile.bench.measure.modes",

@@ -20,12 +20,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from nbcompile.errors import RecordError
 from nbcompile.record.advice.coach import Mend, Price
+from nbcompile.record.measured import Accuracy as Accuracy
+from nbcompile.record.measured import AutotuneChoice as AutotuneChoice
+from nbcompile.record.measured import Measurement as Measurement
 from nbcompile.record.packed import plain, unpack
-from nbcompile.record.shown import explorer_of
+from nbcompile.record.shown import chart_of, explorer_of
+
+if TYPE_CHECKING:
+    import plotly.graph_objects
 
 SCHEMA = "nbcompile.compilation/1"
 MAX_PEERS = 8
@@ -256,80 +262,6 @@ class PassRecord:
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """Times of one contestant, in seconds. ``None`` means not measured.
-
-    ``cold`` is a compile with every cache empty, ``warm`` one with caches full, ``first`` the first
-    call after that, ``steady`` the interleaved samples of one call. A time is only ever present if
-    the compiled code ran; else ``ran_compiled`` is false and ``reason`` says why. The contestant
-    ``eager`` is what the others are held against: it has nothing compiled to run, and its times count.
-
-    ``peak_bytes``: the most that was held while one call ran, above what was held before this contestant
-    was compiled. On a GPU as torch's allocator counts it, on a CPU resident memory of the whole process.
-    """
-
-    what: str  # "forward", "forward+backward", "cell"
-    contestant: str  # "eager", "nbcompile", "inductor", ...
-    mode: str = "default"
-    cold: float | None = None
-    warm: float | None = None
-    first: float | None = None
-    steady: tuple[float, ...] = ()
-    ran_compiled: bool = True
-    reason: str = ""
-    threads: int = 0
-    graphs: int = 0
-    breaks: int = 0
-    kernels: int | None = None
-    recompiles: int = 0
-    peak_bytes: int | None = None
-
-    def quantile(self, q: float) -> float | None:
-        """Quantile ``q`` in [0, 1] of the steady samples, by linear interpolation, in seconds."""
-        if not self.steady:
-            return None
-        ordered = sorted(self.steady)
-        place = q * (len(ordered) - 1)
-        low = int(place)
-        high = min(low + 1, len(ordered) - 1)
-        return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
-
-    @property
-    def median(self) -> float | None:
-        return self.quantile(0.5)
-
-    @property
-    def counts(self) -> bool:
-        """Whether the times are what they say: compiled code ran, or this is eager itself."""
-        return self.ran_compiled or (self.contestant == "eager" and not self.reason)
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """Relative error ``|got - ref| / |ref|`` (Frobenius) of one output against a float64 reference,
-    beside eager's own. ``eager_error`` is ``None`` when no float64 reference could be run."""
-
-    contestant: str
-    output: str
-    error: float | None
-    eager_error: float | None
-    max_difference: float | None = None  # from eager, absolute
-    agrees: bool = True
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class AutotuneChoice:
-    """One candidate of a search and its time in seconds (``None`` if it failed: see ``note``)."""
-
-    kernel: str
-    candidate: str
-    seconds: float | None
-    chosen: bool = False
-    note: str = ""
-
-
-@dataclass(frozen=True)
 class Cell:
     """The user's cell as typed, magic line included. ``line_count`` of ``source`` starts at 1."""
 
@@ -415,6 +347,12 @@ class Compilation:
     def library_calls(self) -> tuple[Node, ...]:
         """The calls into PyTorch's libraries, between the kernels."""
         return tuple(node for node in self.fused_nodes if node.kind in ("library", "fallback"))
+
+    def plot(self, chart: str = "", what: str = "") -> plotly.graph_objects.Figure:
+        """A plotly figure: ``times``, ``samples``, ``payoff``, ``calls``, ``roofline`` or ``errors``, by
+        default the first that the record has anything for, of ``what`` was timed (``forward``, ``cell``).
+        MeasureError where there is nothing to draw, or plotly is not installed."""
+        return chart_of(self, chart, what)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         """What a notebook shows of it: the explorer."""

@@ -9,11 +9,14 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from nbcompile.errors import MeasureError
 from nbcompile.record.compilation import Accuracy, AutotuneChoice, Compilation, Kernel, Launched, Measurement
-from nbcompile.record.shown import Shown
+from nbcompile.record.shown import Shown, figure_of
+
+if TYPE_CHECKING:
+    import plotly.graph_objects
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,10 @@ class ModeDiff(Shown):
         two records does not tell (see :attr:`ModeResult.told`)."""
         first, other = self.results[0], self[mode]
         return kernel_changes(first.record, other.record) if first.told and other.told else ()
+
+    def plot(self) -> plotly.graph_objects.Figure:
+        """One call and the compile of each mode, as a plotly figure. MeasureError where none was timed."""
+        return figure_of(self)
 
     def __repr__(self) -> str:
         return f"<{self.function} on {self.backend} in the modes {', '.join(self.modes)}>"

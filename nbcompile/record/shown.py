@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    import plotly.graph_objects
 
 
 class Shown:
@@ -17,6 +20,16 @@ class Shown:
 
     def _repr_html_(self) -> str:
         return str(_view(f"reports.{self.report}").to_html(self))
+
+
+def chart_of(compilation: Any, chart: str, what: str) -> plotly.graph_objects.Figure:
+    """A chart of a record, as a plotly figure."""
+    return _view("figures.charts").plot(compilation, chart, what)
+
+
+def figure_of(report: Shown) -> plotly.graph_objects.Figure:
+    """What a report found, as a plotly figure."""
+    return getattr(_view("figures.reports"), report.report)(report)
 
 
 def explorer_of(compilation: Any) -> dict[str, Any]:

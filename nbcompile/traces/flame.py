@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from nbcompile.errors import MeasureError
 from nbcompile.traces.reading.values import TimedPart
 from nbcompile.units import count_text, seconds_text
+from nbcompile.view.figures.style import CLEAR, library, plain
 
 if TYPE_CHECKING:
     import plotly.graph_objects
@@ -29,12 +29,7 @@ _REST = ("other", "#80838a")
 
 def flame(parts: Sequence[TimedPart], id: str, name: str) -> plotly.graph_objects.Figure:
     """``id``: of one compilation, whose first stretch is then the beginning; else of the whole trace."""
-    try:
-        import plotly.graph_objects as go
-    except ImportError as error:
-        raise MeasureError(
-            "a flame chart needs plotly, which is not installed.", advice="Run: pip install plotly"
-        ) from error
+    go = library("a flame chart")
     wanted = [part for part in parts if not id or part.compile == id]
     shown = sorted(wanted, key=lambda part: part.begins - part.ends)[:MOST_BARS]
     begin = min((part.begins for part in shown), default=0.0)
@@ -68,14 +63,14 @@ def flame(parts: Sequence[TimedPart], id: str, name: str) -> plotly.graph_object
     title = f"{name}: compile time" + (f" of {id}" if id else "")
     title += f" ({count_text(left, 'shorter stretch', 'shorter stretches')} not drawn)" if left else ""
     figure.update_layout(
-        title={"text": _escaped(title), "font": {"size": 14}},
+        title={"text": plain(title), "font": {"size": 14}},
         barmode="overlay",
         xaxis={"title": {"text": "seconds"}},
         yaxis={"autorange": "reversed", "showticklabels": False, "zeroline": False, "showgrid": False},
         margin={"t": 50, "l": 20, "r": 20},
         legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 1.0, "xanchor": "right"},
         uniformtext={"minsize": 8, "mode": "hide"},
-        paper_bgcolor="rgba(0,0,0,0)",
+        paper_bgcolor=CLEAR,
     )
     return figure
 
@@ -104,8 +99,3 @@ def _rows(parts: Sequence[TimedPart], threads: dict[int, int]) -> dict[TimedPart
         offsets[number] = at
         at += deepest[number] + 2
     return {part: offsets[threads[part.thread]] + part.depth for part in parts}
-
-
-def _escaped(text: str) -> str:
-    """Plotly reads a few HTML tags in its texts."""
-    return text.replace("&", "&amp;").replace("<", "&lt;")

@@ -160,3 +160,25 @@ def test_the_explorer_is_there_while_its_cell_is_timed_and_timing_can_be_stopped
     expect(place.locator(".nbc-note").first).to_contain_text("Timing was stopped")
     expect(place.locator(".nbc-verdict")).to_contain_text(re.compile("eager"))
     lab.idle(page)
+
+
+@few(1)
+@pytest.mark.parametrize("application", ["lab", "notebook"])
+def test_a_program_under_controls(application: str, page: Page, request: pytest.FixtureRequest) -> None:
+    """Each choice is compiled and drawn; the record of the last opens below."""
+    server: Server = request.getfixturevalue(application)
+    path = server.write(
+        "controls.ipynb",
+        "import torch, nbcompile\nf = lambda x: torch.softmax(x * 2, -1).sum(-1)",
+        "nbcompile.interact(f, lambda B: torch.randn(B, 256), sizes={'B': (8, 64)}, budget=0.1)",
+    )
+    server.open(page, path.name)
+    server.run_all(page)
+    place = page.locator(".jp-CodeCell").nth(1)
+    bars = place.locator(".js-plotly-plot .barlayer .point")
+    expect(bars).to_have_count(2, timeout=SECONDS)
+    place.get_by_text("fuse loops into kernels").click()
+    expect(bars).to_have_count(4, timeout=SECONDS)
+    expect(place.locator(".yaxislayer-above")).to_contain_text("[unfused] B=8")
+    place.get_by_role("button", name="Open the record").click()
+    expect(place.locator(".nbc-facts")).to_contain_text("kernels", timeout=SECONDS)

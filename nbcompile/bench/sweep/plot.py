@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from nbcompile.bench.sweep.table import COLUMNS, TIMES
 from nbcompile.errors import MeasureError
+from nbcompile.view.figures.style import CLEAR, COLORS, library
 
 if TYPE_CHECKING:
     import plotly.graph_objects
 
 _UNITS = {"speedup": "times eager's speed", "peak_bytes": "bytes", "break_even": "calls", "kernels": ""}
-_COLORS = ("#0072b2", "#009e73", "#d55e00", "#cc79a7", "#e69f00", "#56b4e9", "#80838a", "#8250df")
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 Row = dict[str, Any]
 
@@ -22,12 +22,7 @@ def plot(
 ) -> plotly.graph_objects.Figure:
     """The ``rows`` of a sweep's table over the ``axes`` of its grid: see
     :meth:`nbcompile.bench.sweep.result.Sweep.plot`."""
-    try:
-        from plotly.subplots import make_subplots
-    except ImportError as error:
-        raise MeasureError(
-            "a sweep's plot needs plotly, which is not installed.", advice="Run: pip install plotly"
-        ) from error
+    make_subplots = library("a sweep's plot", "subplots").make_subplots
     x = x or _varied_key(axes, color)
     for name, allowed in ((x, axes), (color, axes), (facet, {"": (), **axes}), (y, COLUMNS)):
         if name not in allowed:
@@ -62,7 +57,7 @@ def plot(
     figure.update_layout(
         updatemenus=_menu(filters, {key: axes[key] for key in (color, *rest)}),
         margin={"t": 60 if facet or rest else 30},
-        paper_bgcolor="rgba(0,0,0,0)",
+        paper_bgcolor=CLEAR,
     )
     return figure
 
@@ -76,8 +71,7 @@ def _line(
 ) -> plotly.graph_objects.Scatter:
     """One line: the points of ``group``, over ``drawn`` (x, y and the key of the colour). What has other
     values of the keys ``rest`` is dashed in another way."""
-    import plotly.graph_objects as go
-
+    go = library("a sweep's plot")
     x, y, color = drawn
     first = group[0]
     variant = tuple(first[key] for key in rest)
@@ -90,7 +84,7 @@ def _line(
         name=label,
         legendgroup=label,
         mode="lines+markers",
-        line={"color": _COLORS[place % len(_COLORS)], "dash": _DASHES[dash % len(_DASHES)]},
+        line={"color": COLORS[place % len(COLORS)], "dash": _DASHES[dash % len(_DASHES)]},
         error_y=_spread(group) if y == "steady" else None,
         customdata=[[row["status"], row["reason"]] for row in group],
         hovertemplate=f"{x}=%{{x}}<br>{y}=%{{y:.4s}}<br>%{{customdata[0]}} %{{customdata[1]}}",

@@ -7,9 +7,12 @@ Plain data: :func:`nbcompile.doctor` makes it, and :mod:`nbcompile.view.reports.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from nbcompile.record.shown import Shown
+from nbcompile.record.shown import Shown, figure_of
+
+if TYPE_CHECKING:
+    import plotly.graph_objects
 
 Effect = Literal["same", "precision", "work"]
 """What a change does to the numbers: none but rounding, fewer digits, or it is other work (a larger
@@ -99,6 +102,10 @@ class DoctorReport(Shown):
     def best(self) -> DoctorRow | None:
         """The fastest that keeps the numbers; None: nothing pays here."""
         return self.pays[0] if self.pays else None
+
+    def plot(self) -> plotly.graph_objects.Figure:
+        """What was tried, by what it gains, as a plotly figure. MeasureError where nothing ran."""
+        return figure_of(self)
 
     def __repr__(self) -> str:
         best = self.best
