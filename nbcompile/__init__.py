@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nbcompile.bench.ranks.ranks import Ranks
     from nbcompile.bench.regressions.suite import case
     from nbcompile.compiler.runtime.cache import clear_cache
-    from nbcompile.notebook.interacting import Interaction, interact
+    from nbcompile.notebook.interacting import interact
     from nbcompile.notebook.play.exploring import explore
     from nbcompile.options import Options
     from nbcompile.record.compilation import Compilation
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = [  # without `open`: who imports * keeps Python's own
     "Compilation",
     "Compiled",
-    "Interaction",
     "Options",
     "Ranks",
     "Recorder",
@@ -56,7 +55,6 @@ __all__ = [  # without `open`: who imports * keeps Python's own
 _HOMES = {
     "Compilation": "nbcompile.record.compilation",
     "Compiled": "nbcompile.api",
-    "Interaction": "nbcompile.notebook.interacting",
     "Options": "nbcompile.options",
     "Ranks": "nbcompile.bench.ranks.ranks",
     "Recorder": "nbcompile.record.recorder",

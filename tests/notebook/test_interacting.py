@@ -10,6 +10,7 @@ pytest.importorskip("plotly")
 
 import nbcompile
 from nbcompile.errors import MeasureError, OptionError
+from nbcompile.notebook.interacting import Interaction
 
 
 def program(x: torch.Tensor) -> torch.Tensor:
@@ -20,7 +21,7 @@ def inputs(rows: int) -> torch.Tensor:
     return torch.randn(rows, 32)
 
 
-def interaction(**given: object) -> nbcompile.Interaction:
+def interaction(**given: object) -> Interaction:
     settings = {"sizes": {"rows": (8, 64)}, "budget": 0.02, **given}
     return nbcompile.interact(program, inputs, **settings)  # type: ignore[arg-type]
 
