@@ -18,7 +18,7 @@ from torch import fx
 from nbcompile.backends.nbcompile import pipeline
 from nbcompile.compiler.capture.function_to_fx import Backend, delegating_backend, make_backend
 from nbcompile.compiler.capture.fx_to_aten import CompileAten
-from nbcompile.compiler.capture.listening import Session
+from nbcompile.compiler.capture.listening import STOPPED, Session
 from nbcompile.errors import OptionError
 from nbcompile.record.compilation import Cell, Compilation
 from nbcompile.record.recorder import KernelStopwatch, Recorder
@@ -177,7 +177,7 @@ class Compiled:
         frames = {session.frames.get(graph) for graph in session.ran}
         for frame, reason in session.limits.items():
             if frame not in frames:
-                return f"Dynamo stopped compiling: {reason}"
+                return f"{STOPPED}: {reason}"
         for graph in session.ran:
             for part in ("fw", "bw"):
                 failed = self.recorder.ran_eagerly.get(f"{graph}.{part}")

@@ -29,7 +29,7 @@ from nbcompile.bench.measure.accuracy import (
 from nbcompile.bench.measure.call_times import call_times, with_call_times
 from nbcompile.bench.measure.memory import held, most_held
 from nbcompile.bench.measure.state import Snapshot
-from nbcompile.bench.measure.timing import interleaved, quiet, timed
+from nbcompile.bench.measure.timing import SAMPLE_SECONDS, interleaved, quiet, timed
 from nbcompile.errors import MeasureError, in_one_line
 from nbcompile.record.advice.doctor import LEAST, DoctorRow, RowStatus
 from nbcompile.record.compilation import Accuracy, Compilation, Measurement
@@ -106,6 +106,7 @@ class _Candidate:
     products: str
     compile_seconds: float = 0.0
     changes: bool = False  # whether a run changes the program's state
+    moves_on: bool = False  # whether each run changes Python objects anew
 
     @contextlib.contextmanager
     def within(self) -> Iterator[None]:
@@ -169,6 +170,7 @@ class _Trial:
                 snapshot.restore()
             made.compile_seconds, _ = timed(step)
             made.changes = bool(snapshot.changed())
+            made.moves_on = snapshot.moves_on(eager)
         return made
 
     def _raced(self, present: _Candidate, candidate: _Candidate) -> DoctorRow:
@@ -211,6 +213,7 @@ class _Trial:
             try:
                 found = interleaved(
                     calls, budget=seconds * len(everyone), min_rounds=_ROUNDS,
+                    sample_seconds=0.0 if any(each.moves_on for each in everyone) else SAMPLE_SECONDS,
                     reset=put_back if changes else None,
                 )  # fmt: skip
             finally:
@@ -272,7 +275,8 @@ class _Trial:
         with present.within():
             calls = {"eager": _Under(present.eager, present.threads, present.products), "own": present.call()}
             reset = present.snapshot.restore if present.changes else None
-            samples = interleaved(calls, budget=self.task.seconds, reset=reset)
+            lasting = 0.0 if present.moves_on else SAMPLE_SECONDS
+            samples = interleaved(calls, budget=self.task.seconds, sample_seconds=lasting, reset=reset)
             kernels = (
                 call_times(present.step, compiled.stopwatches, budget=self.task.seconds / 2, reset=reset)
                 if compiled is not None

@@ -29,7 +29,7 @@ from nbcompile.bench.measure.contestant import (
 )
 from nbcompile.bench.measure.memory import held, most_held
 from nbcompile.bench.measure.state import Snapshot
-from nbcompile.bench.measure.timing import Step, interleaved, quiet, timed
+from nbcompile.bench.measure.timing import SAMPLE_SECONDS, Step, interleaved, quiet, timed
 from nbcompile.errors import MeasureError, in_one_line
 from nbcompile.record.compilation import Accuracy, Compilation, Measurement
 from nbcompile.record.environment import detect
@@ -178,6 +178,15 @@ class _Taken:
 
 
 @dataclass(frozen=True)
+class _Resetting:
+    """How a program that changes its state is sampled: what goes before each sample, and how many seconds of
+    calls are one; 0: a single call."""
+
+    reset: Callable[[], object] | None
+    lasting: float = SAMPLE_SECONDS
+
+
+@dataclass(frozen=True)
 class _Comparison:
     """A comparison under way. Eager and our compiler are measured first, and shown: others may take a hundred
     times as long to compile. Then all are timed in turns."""
@@ -197,6 +206,8 @@ class _Comparison:
         seconds, _ = timed(self.eager)
         slow = seconds > self.how.budget  # then every run counts: as few as possible
         reset = self.snapshot.restore if self.snapshot.changed() else None
+        # Each call of a program that counts is another one to Dynamo: its samples are single calls.
+        lasting = 0.0 if not slow and self.snapshot.moves_on(self.eager) else SAMPLE_SECONDS
         self.snapshot.restore()
         quick = [entry for entry in self.entries if entry.contestant.backend in _QUICK]
         later = [entry for entry in self.entries if entry not in quick]
@@ -213,7 +224,7 @@ class _Comparison:
             if self.how.accuracy:
                 taken = replace(taken, accuracy=(*taken.accuracy, *self._check(entries)))
             if self.how.timing:
-                taken = self._time(entries, taken, slow, reset)
+                taken = self._time(entries, taken, slow, _Resetting(reset, lasting))
             self.snapshot.restore()
             for entry in entries:
                 note_if_eager(entry)
@@ -345,9 +356,7 @@ class _Comparison:
             entry.reason = entry.reason or raised.get(entry.contestant.name, "")
         return found
 
-    def _time(
-        self, entries: Sequence[Entrant], taken: _Taken, slow: bool, reset: Callable[[], object] | None
-    ) -> _Taken:
+    def _time(self, entries: Sequence[Entrant], taken: _Taken, slow: bool, each: _Resetting) -> _Taken:
         """With the times of ``entries``, and new ones of those before them, which share the machine's moods
         with these; of a slow program the old ones have to do."""
         running = self._running(entries if slow else self.entries)
@@ -360,15 +369,15 @@ class _Comparison:
         share = 1.0 if len(entries) == len(self.entries) else _FIRST if not known else 1.0 - _FIRST
         budget = self.how.budget * share
         samples = interleaved(
-            running, budget=budget, warm_up=0 if slow else 2, reset=reset,
-            look=lambda samples: self.show((so_far(samples), False)),
+            running, budget=budget, warm_up=0 if slow else 2, reset=each.reset,
+            sample_seconds=each.lasting, look=lambda samples: self.show((so_far(samples), False)),
         )  # fmt: skip
         taken = so_far(samples)
         own = _ours(self.entries)
         if own is None or own.compiled is None or own.step is None or own.reason or taken.calls:
             return taken
         self.tell("timing each kernel")
-        calls = call_times(own.step, own.compiled.stopwatches, budget=self.how.budget / 8, reset=reset)
+        calls = call_times(own.step, own.compiled.stopwatches, budget=self.how.budget / 8, reset=each.reset)
         return replace(taken, calls=calls)
 
     def _running(self, entries: Sequence[Entrant]) -> dict[str, Step]:

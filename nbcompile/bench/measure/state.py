@@ -65,7 +65,8 @@ class Snapshot:
     Raises MeasureError if more than 500,000 objects are reachable.
     """
 
-    def __init__(self, roots: Mapping[str, Any]) -> None:
+    def __init__(self, roots: Mapping[str, Any], *, copies: bool = True) -> None:
+        self._roots, self._copies = roots, copies  # without copies, tensors' values are not kept
         self._tensors: dict[int, SavedTensor] = {}
         self._storages: dict[int, SavedStorage] = {}
         self._undo: list[tuple[Callable[[], bool], Callable[[], object]]] = []  # (changed?, put back)
@@ -93,11 +94,24 @@ class Snapshot:
             for saved in self._tensors.values()
             if any(key in stale for key, _ in storages_of(saved.alias)) or tensor_differs(saved)
         ]
-        if any(differs() for differs, _ in self._undo):
+        if self._objects_changed():
             names.append("objects")
         if self._process.random_changed():
             names.append("random")
         return tuple(names)
+
+    def moves_on(self, run: Callable[[], object]) -> bool:
+        """Whether each run of the program changes Python objects anew (a counter, a learning rate). One was
+        made; unless that left them alone, this makes another. Dynamo sees other values at each call of such a
+        program, so that calls in a row are not all of one compiled graph."""
+        if not self._objects_changed():
+            return False
+        later = Snapshot(self._roots, copies=False)
+        run()
+        return later._objects_changed()
+
+    def _objects_changed(self) -> bool:
+        return any(differs() for differs, _ in self._undo)
 
     def mutated(self) -> dict[str, torch.Tensor]:
         """The tensors whose values or shape differ from the snapshot now, by name."""
@@ -190,7 +204,7 @@ class Snapshot:
             tensor, alias, version, grad, grad_fn, tensor.requires_grad, name
         )
         for key, storage in storages_of(alias):
-            if key not in self._storages:
+            if self._copies and key not in self._storages:
                 self._storages[key] = SavedStorage(storage, copy_of(storage), storage.nbytes())
         if grad is not None:
             yield f"{name}.grad", grad

@@ -34,6 +34,7 @@ _active = threading.local()
 _lock = threading.Lock()
 
 LIMIT = "Dynamo recompile limit exceeded"
+STOPPED = "Dynamo stopped compiling"
 _LEFT = (
     "torch._dynamo.config.disable was set at an earlier call, after which Dynamo does not look at it again"
 )
@@ -123,7 +124,7 @@ class Session:
         function = f"'{code.co_name}' ({code.co_filename}:{code.co_firstlineno})"
         text = f"{limit} ({most}) reached by {function}"
         self.limits[_frame_id()] = text
-        self.recorder.add(f"Dynamo stopped compiling: {text}")
+        self.recorder.add(f"{STOPPED}: {text}")
 
     def flush_breaks(self, graph: str) -> None:
         """Add the breaks heard so far. Those of the frame that ``graph`` is made for come after it; a

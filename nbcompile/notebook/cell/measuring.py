@@ -18,6 +18,7 @@ from nbcompile.bench.measure.compare import Audience, Measuring, compare_with
 from nbcompile.bench.measure.contestant import Contestant, Kept
 from nbcompile.bench.measure.modes import mode_diff
 from nbcompile.bench.measure.roofline import measure_ceilings
+from nbcompile.compiler.capture.listening import STOPPED
 from nbcompile.errors import MeasureError, in_one_line
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun
@@ -299,10 +300,14 @@ def _joined(compilation: Compilation, timed: Compilation, options: CellOptions) 
         measurements=failed if interpreted else timed.measurements,
         accuracy=() if interpreted and failed else timed.accuracy,
         ceilings=() if interpreted else _ceilings(compilation),
-        notes=compilation.notes
-        + tuple(note for note in timed.notes if note not in known and "history" in note),
+        notes=compilation.notes + tuple(note for note in timed.notes if note not in known and _matters(note)),
     )
     return dataclasses.replace(joined, peers=() if interpreted else _peers(joined, timed))
+
+
+def _matters(note: str) -> bool:
+    """Whether a note of the runs that were timed is news beside those of the cell's own run."""
+    return "history" in note or note.startswith(STOPPED)
 
 
 def _peers(compilation: Compilation, timed: Compilation) -> tuple[Compilation, ...]:

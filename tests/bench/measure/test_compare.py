@@ -219,3 +219,25 @@ def test_what_the_others_compilers_made_is_kept_beside_ours() -> None:
         links = Links(each)
         assert all(line in links.lines(kernel.id, file) for kernel in each.kernels)
     assert Compilation.from_json(record.to_json()) == record
+
+
+class Counting(nn.Module):
+    calls = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x * self.calls
+
+
+def test_each_sample_of_a_program_that_counts_is_the_same_call() -> None:
+    """Calls in a row would be other ones to Dynamo, which compiles each anew until it gives up."""
+    model = Counting()
+    record = compare(model, torch.randn(8, 64), ("eager", "nbcompile"), budget=0.2, cold=False)
+    ours = by_name(record)["nbcompile"]
+    assert ours.ran_compiled and len(ours.steady) >= 5
+    assert not ours.recompiles and not record.recompiles and not record.notes
+    assert model.calls == 0

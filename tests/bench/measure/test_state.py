@@ -241,3 +241,34 @@ def test_a_gradient_comes_back_after_a_module_was_turned_to_float64() -> None:
     before.restore()
     assert module.weight.dtype == torch.float32
     assert module.weight.grad is gradient and gradient.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("program", "moves"),
+    [("counter", True), ("learning rate", True), ("in place", False), ("random", False), ("adam", False)],
+)
+def test_only_what_counts_moves_on(program: str, moves: bool) -> None:
+    """An optimizer's first step makes its state, the next ones do not."""
+    x = torch.ones(4, requires_grad=True)
+    kept = {"n": 0}
+    adam = torch.optim.Adam([x], lr=0.1)
+    x.grad = torch.ones(4)
+
+    def run() -> None:
+        with torch.no_grad():
+            if program == "counter":
+                kept["n"] += 1
+            elif program == "learning rate":
+                adam.param_groups[0]["lr"] *= 0.9
+            elif program == "in place":
+                x.add_(1)
+            elif program == "random":
+                torch.rand(2)
+            else:
+                adam.step()
+
+    before = Snapshot({"x": x, "kept": kept, "adam": adam})
+    run()
+    assert before.moves_on(run) is moves
+    before.restore()
+    assert kept["n"] == 0 and torch.equal(x.detach(), torch.ones(4)) and adam.param_groups[0]["lr"] == 0.1
