@@ -302,7 +302,8 @@ class NbCompile(Magics):
                     compilation, options, place,
                     lambda record, watching: measure_cell(run, record, options, watching, kept),
                 )  # fmt: skip
-            if options.bench and compilation.breaks and wanted(compilation, options) and result.success:
+            found = compilation.breaks or compilation.recompiles
+            if options.bench and found and wanted(compilation, options) and result.success:
                 growing = Growing(compilation, options, place, "about to try mends")
                 with self._interruptible():
                     compilation = coach_cell(run, compilation, options, growing.progress)

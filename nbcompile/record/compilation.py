@@ -152,13 +152,14 @@ OWN_COMPILE = "compiled by its own torch.compile"
 
 @dataclass(frozen=True)
 class Recompile:
-    """A guard that failed and so caused another graph for the same code."""
+    """A guard that failed and so caused another graph for the same code. Its price is that compile."""
 
     reason: str
     function: str = ""
     graph: str = ""
     spans: tuple[Span, ...] = ()
     price: Price | None = None
+    mend: Mend | None = None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from nbcompile.record.compilation import Compilation
+from nbcompile.record.compilation import Compilation, GraphBreak, Recompile
 from nbcompile.record.packed import plain
 from nbcompile.record.provenance import Links
 from nbcompile.units import clip, finite
@@ -95,8 +95,8 @@ class Meaning:
 
 @dataclass(frozen=True)
 class SceneBreak:
-    """What a graph break of the record costs, and what became of its mend, in words; empty where it is not
-    known."""
+    """What a graph break or recompile of the record costs, and what became of its mend, in words; empty where
+    it is not known."""
 
     price: str = ""
     mend: str = ""
@@ -111,7 +111,7 @@ class Scene:
     are the kernels, library calls and fallbacks in the order of the record. ``schedules`` explains each
     kernel's schedule by its text. ``share_of`` says what shares are parts of, ``file`` which source lines
     are of: the cell's where it is empty. ``breaks`` says more of each break of
-    the record, ``pending`` what is still being measured.
+    the record, ``recompiles`` of each recompile, ``pending`` what is still being measured.
     """
 
     title: str
@@ -131,6 +131,7 @@ class Scene:
     why: str = ""
     since: str = ""
     breaks: tuple[SceneBreak, ...] = ()
+    recompiles: tuple[SceneBreak, ...] = ()
     pending: Pending | None = None
     schema: str = SCHEMA
 
@@ -160,12 +161,8 @@ def scene(compilation: Compilation, pending: Pending | None = None) -> Scene:
         share_of=facts.share_of,
         file=fact.main_file(compilation),
         since=since_text(compilation),
-        breaks=tuple(
-            SceneBreak(
-                price_text(each.price) if each.price else "", mend_text(each.mend) if each.mend else ""
-            )
-            for each in compilation.breaks
-        ),
+        breaks=tuple(map(_coached, compilation.breaks)),
+        recompiles=tuple(map(_coached, compilation.recompiles)),
         pending=pending,
     )
 
@@ -185,6 +182,10 @@ def scene_schema() -> dict[str, Any]:
     schema["title"] = "Scene"
     schema["required"].append("schema")
     return schema
+
+
+def _coached(item: GraphBreak | Recompile) -> SceneBreak:
+    return SceneBreak(price_text(item.price) if item.price else "", mend_text(item.mend) if item.mend else "")
 
 
 def _title(compilation: Compilation) -> str:

@@ -90,6 +90,7 @@ def _breaks(compilation: Compilation) -> list[str]:
         sizes = "; ".join(code for g in compilation.guards if _is_of_sizes(g, again) for code in g.code)
         then = f"; now for {sizes}" if sizes else ""
         out += _hung(f"↻ {where}: " if where else "↻ ", f"compiled again: {again.reason}{then}")
+        out += coached(again)
     out += _more(len(compilation.recompiles) - _ROWS, "recompiles")
     for told in loop_of_recompiles(compilation):
         out += _hung("↻ ", told)

@@ -32,13 +32,13 @@ REWRITTEN = {head: body for head, kind, body in _BLOCKS if kind == "rewritten"}
 WORDS = {head: body for head, kind, body in _BLOCKS if kind == "words"}
 
 
-def coached(notebook: Notebook, body: str, monkeypatch: pytest.MonkeyPatch) -> Compilation:
+def coached(notebook: Notebook, body: str, monkeypatch: pytest.MonkeyPatch, flag: str = "") -> Compilation:
     # Times are not what is held here: without them a cell takes a second.
     monkeypatch.setattr(magics, "measure_cell", lambda run, record, *_: record)
     torch._dynamo.reset()
     before, _, cell = body.rpartition("---\n")
     notebook.fresh(_SETUP + before)
-    notebook.run(f"%%compile --compare eager\n{cell}")
+    notebook.run(f"%%compile --compare eager {flag}".rstrip() + f"\n{cell}")
     return notebook.records[-1]
 
 
@@ -126,3 +126,38 @@ def test_edits_keep_comments_and_other_lines() -> None:
 
     made = keep_tensor(source, statement)
     assert made is not None and made.text == "%%compile\ny = x  # é\nz = y + 1  # kept\n"
+
+
+SHAPES = "batches = [torch.ones(n, 3) for n in range(2, 32)]\ndef f(t): return t.sin() + 1.5\n"
+
+
+def test_symbolic_sizes_mend_a_loop_over_shapes(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = f"{SHAPES}---\nfor a in batches:\n    y = f(a)"
+    record = coached(notebook, cell, monkeypatch)
+    (item,) = record.recompiles
+    assert item.price is not None and item.price.once and (item.price.milliseconds or 0) > 0
+    assert item.mend is not None and item.mend.after.startswith("%%compile --compare eager --dynamic\n")
+    assert (item.mend.graphs_before, item.mend.graphs_after) == (2, 1)
+    assert "mend: --dynamic" in to_text(record)
+    torch._dynamo.reset()
+    notebook.run(item.mend.after)
+    again = notebook.records[-1]
+    assert not again.recompiles and len(again.of_stage("fx")) == 1
+
+
+@pytest.mark.parametrize("flag", ["--no-dynamic", "--dynamic"])
+def test_who_chose_about_sizes_is_not_told_otherwise(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch, flag: str
+) -> None:
+    record = coached(notebook, f"{SHAPES}---\nfor a in batches:\n    y = f(a)", monkeypatch, flag)
+    assert all(item.mend is None for item in record.recompiles)
+    assert bool(record.recompiles) is (flag == "--no-dynamic")
+
+
+def test_a_recompile_that_sizes_do_not_explain_has_a_price_alone(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = "kinds = [torch.ones(3), torch.ones(3).double()] * 15\ndef f(t): return t.sin() + 1.5\n"
+    record = coached(notebook, f"{setup}---\nfor a in kinds:\n    y = f(a)", monkeypatch)
+    (item,) = record.recompiles
+    assert item.price is not None and item.mend is None

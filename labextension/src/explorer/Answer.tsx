@@ -79,8 +79,11 @@ function Breaks({ state }: { state: State }) {
     <section class="nbc-interrupted" aria-label="graph breaks and recompiles">
       <ul>
         {shown.map((each, place) => <Break state={state} each={each} place={place} />)}
-        {again.map((each) => (
-          <li class="nbc-interruption"><b>{where(each.spans) || 'recompiled'}</b> compiled again: {clip(each.reason, 110)}</li>
+        {again.map((each, place) => (
+          <li class="nbc-interruption">
+            <b>{where(each.spans) || 'recompiled'}</b> compiled again: {clip(each.reason, 110)}
+            <Mended state={state} place={place} of="recompiles" brief />
+          </li>
         ))}
       </ul>
       {all > shown.length + again.length && (

@@ -106,12 +106,13 @@ function Recompiles({ state, recompiles }: { state: State; recompiles: readonly 
   return (
     <section aria-label="recompiles">
       <div class="nbc-guards-head"><h4>{count(recompiles.length, 'recompile')} <span class="nbc-quiet">a guard failed, and the same code was compiled again</span></h4></div>
-      {recompiles.map((each) => (
+      {recompiles.map((each, place) => (
         <div class={`nbc-broken nbc-recompiled ${lit(state, each.spans)}`}>
           <Place state={state} spans={each.spans} />
           <div>
             <b class="nbc-code">{each.reason}</b>
             <p class="nbc-quiet">{[each.function && `in ${each.function}`, each.graph && `made graph ${each.graph}`].filter(Boolean).join(', ')}</p>
+            <Mended state={state} place={place} of="recompiles" />
           </div>
         </div>
       ))}

@@ -1,26 +1,37 @@
 import { useSignal } from '@preact/signals';
 import { useRef } from 'preact/hooks';
-import type { GraphBreak, Mend } from '../record/generated/record';
+import type { Mend, Span } from '../record/generated/record';
 import { APPLY_EVENT, type ApplyDetail } from './host';
 import type { State } from './state';
 
 /**
- * What a graph break costs, and the rewrite that mends it: tried, to be looked at, and applied with one click.
+ * What a graph break or a recompile costs, and the rewrite that mends it: tried, to be looked at, and applied with one click.
  * `brief`: what the rewrite is and does is told with the change only.
  */
-export function Mended({ state, place, brief = false }: { state: State; place: number; brief?: boolean }) {
-  const { breaks } = state.data.record;
-  const mend = breaks[place]?.mend ?? null;
-  const words = state.data.scene?.breaks[place];
+export function Mended({ state, place, of = 'breaks', brief = false }: { state: State; place: number; of?: 'breaks' | 'recompiles'; brief?: boolean }) {
+  const found: readonly Mendable[] = state.data.record[of];
+  const mend = found[place]?.mend ?? null;
+  const words = state.data.scene?.[of]?.[place];
   if (!words?.price && !words?.mend) return null;
-  const first = mend?.after ? breaks.findIndex((each) => each.mend?.after === mend.after) : place;
-  if (first < place) return <p class="nbc-quiet">The change for {lineOf(breaks[first])} mends it too.</p>;
+  const first = firstOf(found, place);
+  if (first < place) return <p class="nbc-quiet">The change for {lineOf(found[first], of)} mends it too.</p>;
   return (
     <div class="nbc-mended" onClick={(event) => event.stopPropagation()}>
       {words.price && <p class="nbc-quiet">{words.price}</p>}
       {mend?.after ? <Holding state={state} mend={mend} words={words.mend} brief={brief} /> : <p class="nbc-quiet">{words.mend}</p>}
     </div>
   );
+}
+
+interface Mendable {
+  spans: readonly Span[];
+  mend: Mend | null;
+}
+
+/** The first that comes to the same text: it is told once. */
+function firstOf(found: readonly Mendable[], place: number): number {
+  const after = found[place]?.mend?.after;
+  return after ? found.findIndex((each) => each.mend?.after === after) : place;
 }
 
 function Holding({ state, mend, words, brief }: { state: State; mend: Mend; words: string; brief: boolean }) {
@@ -32,9 +43,9 @@ function Holding({ state, mend, words, brief }: { state: State; mend: Mend; word
   );
 }
 
-function lineOf(each: GraphBreak | undefined): string {
+function lineOf(each: Mendable | undefined, of: string): string {
   const line = each?.spans.find((span) => !span.file)?.line;
-  return line === undefined ? 'the break above' : `line ${line}`;
+  return line === undefined ? `the ${of === 'breaks' ? 'break' : 'recompile'} above` : `line ${line}`;
 }
 
 function Rewrite({ state, mend, words }: { state: State; mend: Mend; words: string }) {

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import itertools
 import linecache
+import re
 import statistics
 import time
 from collections.abc import Callable
@@ -30,11 +31,13 @@ from nbcompile.notebook.cell.harmless import what_may_act
 from nbcompile.notebook.cell.interrupts import FinishFirst
 from nbcompile.notebook.cell.surroundings import quiet_compile
 from nbcompile.record.advice.coach import Mend, Price
-from nbcompile.record.compilation import Cell, Compilation, GraphBreak
+from nbcompile.record.compilation import Cell, Compilation, GraphBreak, Recompile
 
 _SECONDS = 10.0  # for all mends of a cell: each compiles it once or twice
 _CHAIN = 3  # breaks of a cell that are mended together
 _CALLS, _TIMED = 30, 0.3
+_DYNAMIC = "--dynamic"
+_SIZES = re.compile(r"size mismatch|\.size\(\)|shape")
 _SHOWN = "_nbcompile_shown"
 _numbers = itertools.count(1)
 
@@ -42,9 +45,9 @@ _numbers = itertools.count(1)
 def coach_cell(
     run: CellRun, compilation: Compilation, options: CellOptions, progress: Callable[[str], None]
 ) -> Compilation:
-    """The record with a price and a mend at each break, as far as these were found in time."""
+    """The record with a price and a mend at each break and recompile, as far as these were found in time."""
     cell = compilation.cell
-    if not compilation.breaks or cell is None:
+    if not (compilation.breaks or compilation.recompiles) or cell is None:
         return compilation
     trials = _Trials(run, compilation, cell, options, time.monotonic() + _SECONDS)
     refused = trials.refusal()
@@ -53,7 +56,25 @@ def coach_cell(
         progress(f"trying mends, break {number} of {len(compilation.breaks)}")
         mend = Mend(note=refused) if refused else trials.mend(item)
         found.append(dataclasses.replace(item, mend=mend, price=_price(mend, compilation)))
-    return dataclasses.replace(compilation, breaks=tuple(found))
+    symbolic = None
+    if options.dynamic is None and any(_SIZES.search(item.reason) for item in compilation.recompiles):
+        progress("trying symbolic sizes")
+        symbolic = Mend(note=refused) if refused else trials.symbolic()
+    again = tuple(
+        dataclasses.replace(
+            item,
+            price=_compiling(item, compilation),
+            mend=symbolic if _SIZES.search(item.reason) else None,
+        )
+        for item in compilation.recompiles
+    )
+    return dataclasses.replace(compilation, breaks=tuple(found), recompiles=again)
+
+
+def _compiling(item: Recompile, compilation: Compilation) -> Price | None:
+    """What compiling once more took."""
+    own = [each.milliseconds for each in compilation.passes if each.after.split(".")[0] == item.graph]
+    return Price(sum(own), graphs=1, how="compiling once more", once=True) if own else None
 
 
 def _price(mend: Mend, compilation: Compilation) -> Price | None:
@@ -122,6 +143,17 @@ class _Trials:
             why = f"{first.title}: {made.note}"
         return Mend(note=why)
 
+    def symbolic(self) -> Mend:
+        """Sizes that are symbolic from the first compile, so that one serves all."""
+        first, *rest = self.cell.source.split("\n")
+        text = "\n".join((f"{first.rstrip()} --dynamic", *rest))
+        tried = self._compiled(text, dynamic=True)
+        if isinstance(tried, str):
+            return Mend(note=f"--dynamic: {tried}")
+        if tried.record.recompiles:
+            return Mend(note=f"--dynamic: still compiled again: {tried.record.recompiles[0].reason}")
+        return self._checked(text, _DYNAMIC, ["sizes are symbolic from the first compile"], tried)
+
     def _chained(self, rewrite: Rewrite) -> Mend:
         title, notes = rewrite.title, [rewrite.note]
         for _ in range(_CHAIN):
@@ -141,12 +173,12 @@ class _Trials:
             notes.append(following.note)
         return Mend(note="it breaks at more places than are mended together")
 
-    def _compiled(self, text: str) -> _Trial | str:
+    def _compiled(self, text: str, dynamic: bool | None = None) -> _Trial | str:
         """The edited cell, run once; or why it did not compile."""
         scope = dict(self.run.namespace)
         with self._copies(), capture_output(), quiet_compile():
             try:
-                run, compiler = self._run(text, scope)
+                run, compiler = self._run(text, scope, dynamic)
             except Exception as error:
                 return f"it raises {in_one_line(error)}"
             record = compiler.record(run)
@@ -154,14 +186,17 @@ class _Trials:
             return run.notes[0] if run.notes else "nothing was compiled"
         return _Trial(record, run)
 
-    def _run(self, text: str, scope: dict[str, Any]) -> tuple[CellRun, CellCompiler]:
+    def _run(
+        self, text: str, scope: dict[str, Any], dynamic: bool | None = None
+    ) -> tuple[CellRun, CellCompiler]:
         filename = f"<nbcompile mend {next(_numbers)}>"
         linecache.cache[filename] = (len(text), None, [f"{line}\n" for line in text.split("\n")], filename)
         board = self.run.board
         prepared = prepare(self._tree(text), first_id=board.next_id, interactivity="none")
         board.next_id += 1 + max((s.inner for s in prepared.statements), default=0)
         cell = dataclasses.replace(self.cell, source=text, filename=filename)
-        compiler = CellCompiler(self.options, cell, lambda _: None)
+        options = dataclasses.replace(self.options, dynamic=dynamic) if dynamic else self.options
+        compiler = CellCompiler(options, cell, lambda _: None)
         run = CellRun(prepared, next(_numbers) + 10**6, board, compiler, unroll=self.run.unroll)
         board.open(run)
         try:
@@ -182,7 +217,7 @@ class _Trials:
 
         def mended() -> dict[str, Any]:
             scope = dict(self.run.namespace)
-            self._run(text, scope)
+            self._run(text, scope, True if title == _DYNAMIC else None)
             return _results(scope, bound)
 
         with self._copies() as snapshot, capture_output(), quiet_compile():

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Price:
     """What something costs a call. ``measured``: with and without it, timed; else ``how`` says from what it
-    is estimated. ``milliseconds`` below zero: the call is faster with what is priced."""
+    is estimated. ``milliseconds`` below zero: the call is faster with what is priced. ``once``: it is paid
+    when it happens, not at each call."""
 
     milliseconds: float | None = None
     kernels: int | None = None
     graphs: int | None = None
     measured: bool = False
     how: str = ""
+    once: bool = False
 
 
 @dataclass(frozen=True)

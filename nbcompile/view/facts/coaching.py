@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from nbcompile.record.advice.coach import Mend, Price
-from nbcompile.record.compilation import Compilation, GraphBreak
+from nbcompile.record.compilation import Compilation, GraphBreak, Recompile
 from nbcompile.units import seconds_text, speed_text, wrap
 
 _WIDTH = 90
@@ -26,18 +26,20 @@ _CURES = (
 )  # fmt: skip
 
 
-def coached(item: GraphBreak) -> list[str]:
-    """The price of a break and its mend, as lines."""
+def coached(item: GraphBreak | Recompile) -> list[str]:
+    """The price of a break or recompile and its mend, as lines."""
     return [*_priced(item.price), *_mended(item.mend)]
 
 
 def price_text(price: Price) -> str:
-    """``costs 0.31 ms, 1 kernel and 1 graph a call, measured``."""
+    """``costs 0.31 ms, 1 kernel, 1 graph a call (measured with and without it)``."""
     parts = [] if price.milliseconds is None else [seconds_text(price.milliseconds / 1e3)]
     for count, noun in ((price.kernels, "kernel"), (price.graphs, "graph")):
         if count:
             parts.append(f"{count} {noun}{'s' * (abs(count) != 1)}")
     how = "measured with and without it" if price.measured else price.how
+    if price.once:
+        return f"cost {', '.join(parts)} ({how})" if parts else ""
     return f"costs {', '.join(parts)} a call ({how})" if parts else ""
 
 

@@ -344,7 +344,7 @@ class Model:
     def recompiles(self) -> Excerpt:
         return take(
             (
-                (break_line(r.spans), clip(r.function, 60), clip(r.reason, 240))
+                (break_line(r.spans), clip(r.function, 60), clip(r.reason, 240), "\n".join(coached(r)))
                 for r in self.record.recompiles
             ),
             self.caps.rows // 4,
