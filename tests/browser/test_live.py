@@ -182,3 +182,22 @@ def test_a_program_under_controls(application: str, page: Page, request: pytest.
     expect(place.locator(".yaxislayer-above")).to_contain_text("[unfused] B=8")
     place.get_by_role("button", name="Open the record").click()
     expect(place.locator(".nbc-facts")).to_contain_text("kernels", timeout=SECONDS)
+
+
+def test_the_doctors_button_writes_its_option_into_the_cell_it_is_of(lab: Server, page: Page) -> None:
+    """What is found is made up here, the button is not."""
+    found = (
+        "import nbcompile.notebook.doctoring as doctoring\n"
+        "from nbcompile.record.advice.doctor import DoctorReport, DoctorRow\n"
+        "row = DoctorRow('inductor', 'same', 'pays', speedup=1.5, low=1.4, high=1.6, option='--backend inductor')\n"
+        "doctoring.examined = lambda *_, **__: DoctorReport('f', 'nbcompile', 0.01, (row,))"
+    )
+    path = lab.write(
+        "doctor.ipynb", f"{SETUP}\n{found}", "%%compile --doctor 5 -o fuse=False\ny = x * 2", "z = 1"
+    )
+    lab.open(page, path.name)
+    lab.run_all(page)
+    cell = page.locator(".jp-Notebook .jp-CodeCell").nth(1)
+    cell.get_by_role("button", name="Write it into this cell").click(timeout=SECONDS)
+    expect(cell.locator(".cm-content").first).to_contain_text("%%compile --backend inductor")
+    expect(page.locator(".jp-CodeCell").nth(2).locator(".cm-content")).to_have_text("z = 1")
