@@ -276,7 +276,6 @@ def clamp(b: Builder, x: View, low: Operand | None = None, high: Operand | None 
     return b.pointwise(body, x, *ends)
 
 
-
 # -- three operands ---------------------------------------------------------------------------
 
 _TERNARY = [
