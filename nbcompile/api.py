@@ -66,7 +66,7 @@ def compile(
     options:    of the backend; for ``"nbcompile"`` see :class:`nbcompile.options.Options`.
     name:       what the record calls it. disable: do not compile, run the function as it is.
     recompile_limit: as for torch.compile; also for versions of torch whose torch.compile has none.
-    dynamic_shapes: as for torch.compile; by torch 2.14 it is called ``shapes_spec``, and both names are taken.
+    dynamic_shapes: as for torch.compile, which by 2.14 calls it ``shapes_spec``; both names are taken.
     cell:       the notebook cell the function comes from: spans in it have an empty ``file``.
     progress:   called with one short sentence at each step.
     compile_aten: what compiles one ATen graph; by default ours (``compiler/compile_graph.py``).
