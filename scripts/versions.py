@@ -9,9 +9,8 @@ For each row: a new virtual environment, the wheel of this checkout in it as a u
 is appended to ``out/versions.jsonl``; the newest of a row counts. An interpreter that is not on this machine
 leaves its row out, and the table says so.
 
-Needs ``uv`` (``pip install uv``), which knows the machine's interpreters and links packages from its cache; its own
-variables (UV_FIND_LINKS, UV_INDEX ...) say where packages come from. An environment takes 2 to 5 GB until it
-is removed after its row.
+Needs ``uv`` (``pip install uv``), which links packages from its cache; its own variables (UV_FIND_LINKS,
+UV_INDEX ...) say where they come from. An environment takes 2 to 5 GB until it is removed after its row.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ import argparse
 import datetime
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -32,6 +32,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.version import Version
+
 from readme_table import insert_between
 
 HERE = Path(__file__).resolve().parent
@@ -97,7 +98,7 @@ def uv(*arguments: str | Path, **environment: str) -> str:
 
 
 def interpreter(version: str) -> Path:
-    """A Python of this minor version on this machine, pyenv's not chosen ones too. NotHereError if there is none."""
+    """A Python of this minor version on this machine, be it one of pyenv's. NotHereError if there is none."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     for folder in sorted(pyenv.glob(f"{version}.*")):
         if (python := folder / "bin" / "python").exists():
@@ -127,6 +128,7 @@ def run(row: Row, wheel: Path, keep: Path | None, tests: bool) -> dict[str, Any]
     """The row's result: what was installed, and of each check whether it passed and what it said."""
     found: dict[str, Any] = {
         "row": row.name,
+        "machine": f"{platform.system()} {platform.machine()}",
         "date": datetime.date.today().isoformat(),
         "versions": {},
         "checks": [],
@@ -194,7 +196,7 @@ def _tests(python: Path, folder: Path) -> Iterator[dict[str, Any]]:
         last = [
             line
             for line in done.stdout.splitlines()
-            if " in " in line and "passed" in line or "failed" in line
+            if " in " in line and (" passed" in line or " failed" in line)
         ]
         yield {
             "check": each,
@@ -228,10 +230,11 @@ def table(results: Sequence[dict[str, Any]], bounds: str) -> str:
             f"| {has.get('torch', row.torch)} | {has.get('triton', '-')} | {python} | {' | '.join(cells)} |"
         )
         failures += [f"- {row.name}, {c['check']}: {c['said']}" for c in found["checks"] if not c["passed"]]
+    machine = " and ".join(sorted({found["machine"] for _, found in rows}))
     date = max((found["date"] for _, found in rows), default="")
     intro = (
-        f"By `scripts/versions.py`, {date}, on Linux x86_64: the wheel with `[jupyter]` alone, in an environment of its "
-        f"own for each row; the bounds are {bounds}. ✓ passed, ✗ failed, · not asked there."
+        f"By `scripts/versions.py`, {date}, on {machine}: the wheel with `[jupyter]` alone, in an environment of "
+        f"its own for each row; the bounds are {bounds}. ✓ passed, ✗ failed, · not asked there."
     )
     notes = [
         "- macOS with gcc or clang should work; it is not tested by us. Windows is not supported.",
