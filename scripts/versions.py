@@ -233,8 +233,8 @@ def table(results: Sequence[dict[str, Any]], bounds: str) -> str:
     machine = " and ".join(sorted({found["machine"] for _, found in rows}))
     date = max((found["date"] for _, found in rows), default="")
     intro = (
-        f"By `scripts/versions.py`, {date}, on {machine}: the wheel with `[jupyter]` alone, in an environment of "
-        f"its own for each row; the bounds are {bounds}. ✓ passed, ✗ failed, · not asked there."
+        f"By `scripts/versions.py`, {date}, on {machine}: the wheel with `[jupyter]` alone, in an environment "
+        f"of its own for each row; the bounds are {bounds}. ✓ passed, ✗ failed, · not asked there."
     )
     notes = [
         "- macOS with gcc or clang should work; it is not tested by us. Windows is not supported.",
