@@ -33,6 +33,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+import private_names
 from readme_table import insert_between
 
 HERE = Path(__file__).resolve().parent
@@ -162,8 +163,9 @@ def _environment(folder: Path) -> dict[str, str]:
 def _checks(row: Row, python: Path, folder: Path) -> Iterator[dict[str, Any]]:
     work = folder / "work"
     work.mkdir()
-    for file in ("versions_checks.py", "programs.py"):
+    for file in ("versions_checks.py", "programs.py", "private_names.py"):
         shutil.copy(HERE / file, work)
+    (work / "private_names.json").write_text(json.dumps(list(private_names.used())), encoding="utf-8")
     environment = _environment(folder)
     command: list[Any] = [python, "versions_checks.py"]
     if row.compiler:
@@ -233,8 +235,8 @@ def table(results: Sequence[dict[str, Any]], bounds: str) -> str:
     machine = " and ".join(sorted({found["machine"] for _, found in rows}))
     date = max((found["date"] for _, found in rows), default="")
     intro = (
-        f"By `scripts/versions.py`, {date}, on {machine}: the wheel with `[jupyter]` alone, in an environment "
-        f"of its own for each row; the bounds are {bounds}. ✓ passed, ✗ failed, · not asked there."
+        f"By `scripts/versions.py`, {date}, on {machine}: the wheel with `[jupyter]` alone, in its own "
+        f"environment for each row; the bounds are {bounds}. ✓ passed, ✗ failed, · not asked there."
     )
     notes = [
         "- macOS with gcc or clang should work; it is not tested by us. Windows is not supported.",

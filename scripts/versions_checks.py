@@ -198,6 +198,16 @@ def first_cells(folder: Path) -> str:
     return f"{len(files)} notebooks"
 
 
+def private_names() -> str:
+    """The private names of torch and Triton that the package needs."""
+    import private_names
+
+    names = json.loads(Path("private_names.json").read_text(encoding="utf-8"))
+    lacking = private_names.missing(names)
+    assert names and not lacking, ", ".join(lacking)
+    return f"{len(names)} names"
+
+
 def checks(asked: argparse.Namespace) -> Iterator[tuple[str, Callable[[], str]]]:
     if asked.no_compiler:
         yield "without a compiler", without_compiler
@@ -206,6 +216,7 @@ def checks(asked: argparse.Namespace) -> Iterator[tuple[str, Callable[[], str]]]
         yield "%%compile", cell
         yield "recompile limit", limit
         yield "integer bounds", limits_of_types
+        yield "private names", private_names
     yield "--interpret", interpret
     yield "a Triton edit", edit
     yield "a Triton script", script

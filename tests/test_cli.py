@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from nbcompile.bench.regressions.bench import CaseResult, SuiteRun
 from nbcompile.bench.regressions.suite import SuiteSettings, chosen, load
