@@ -24,7 +24,7 @@ import torch._dynamo
 from torch._dynamo import cache_size, utils
 from torch._dynamo import callback as dynamo_callback
 
-from nbcompile.compiler.capture.graph_breaks import break_of_exception, exception_being_logged
+from nbcompile.compiler.capture.graph_breaks import IN_LOOP, break_of_exception, exception_being_logged
 from nbcompile.compiler.capture.guards import guards_of
 from nbcompile.compiler.capture.recompiles import recompile_of
 from nbcompile.record.compilation import GraphBreak
@@ -112,7 +112,8 @@ class Session:
         if found is None:
             return
         # A break inside a called function is met again when Dynamo traces that function by itself.
-        key = (found.kind, found.spans[-1:] or found.reason)
+        # Its reason counts, too: torch 2.11 tells the line of a break but no columns.
+        key = (found.kind, found.spans[-1:], found.reason.partition(IN_LOOP)[0])
         if key not in self._seen:
             self._seen.add(key)
             self.breaks.append(found)
