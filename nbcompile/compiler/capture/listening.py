@@ -59,7 +59,7 @@ class Session:
         self._outer_profile: Any = None
         self._failures: list[tuple[str, CodeType | None]] = []
         self._pending: list[tuple[str, GraphBreak]] = []  # (frame id, break), not yet tied to a graph
-        self._seen: set[tuple[Any, ...]] = set()
+        self._seen: dict[tuple[Any, ...], GraphBreak] = {}
 
     # -- around one call ---------------------------------------------------------------------
 
@@ -114,10 +114,12 @@ class Session:
         # A break inside a called function is met again when Dynamo traces that function by itself.
         # Its reason counts, too: torch 2.11 tells the line of a break but no columns.
         key = (found.kind, found.spans[-1:], found.reason.partition(IN_LOOP)[0])
-        if key not in self._seen:
-            self._seen.add(key)
+        known = self._seen.setdefault(key, found)
+        if known is found:
             self.breaks.append(found)
             self._pending.append((_frame_id(), found))
+        else:  # the frame that compiles up to it is the one that met it last
+            self._pending = [(_frame_id() if it is known else frame, it) for frame, it in self._pending]
 
     def limit_hit(self, limit: str, code: CodeType) -> None:
         """Dynamo gives up on a frame: from now on it runs old graphs or eagerly."""
