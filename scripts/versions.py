@@ -239,6 +239,7 @@ def table(results: Sequence[dict[str, Any]], bounds: str) -> str:
         f"environment for each row; the bounds are {bounds}. ✓ passed, ✗ failed, · not asked there."
     )
     notes = [
+        "- Torch 2.11 tells the line of a graph break, not its columns; the record says no more than that.",
         "- macOS with gcc or clang should work; it is not tested by us. Windows is not supported.",
         "- JupyterLite is not: there is no torch in a browser.",
     ]
