@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-nightly test-typescript lint lint-python lint-typescript lab types explorer explorer-figures labextension wheel bench bench-gpu backends-table opdb notebooks docs table \
+.PHONY: help demo test test-nightly test-typescript lint lint-python lint-typescript lab types explorer explorer-figures labextension wheel bench bench-gpu versions backends-table opdb notebooks docs table \
   clean distclean
 
 help:  ## show this list
@@ -136,6 +136,10 @@ GPU_PARTS := kernels.py linear_cross_entropy.py edits.py models.py "corpus.py ru
 bench-gpu:  ## on a machine with a GPU: hold the GPU path to its goals, and print one table
 	@for part in $(GPU_PARTS); do $(GPU_PYTHON) scripts/gpu/$$part --no-table $(BENCH_ARGS) || exit; done
 	@$(GPU_PYTHON) scripts/gpu/table.py
+
+versions: $(VENV)/.test $(EXPLORER) $(LABEXTENSION)  ## every version of torch, Triton and Python that is allowed, into README.md
+	@$(BIN)/python -m pip install -qq uv
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python scripts/versions.py $(ARGS)
 
 backends-table: $(VENV)/.test  ## every backend on twelve programs, into docs/backends.md
 	$(BIN)/python scripts/backends_table.py $(BENCH_ARGS)

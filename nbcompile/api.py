@@ -65,7 +65,8 @@ def compile(
     fullgraph:  raise at a graph break. dynamic: as for torch.compile.
     options:    of the backend; for ``"nbcompile"`` see :class:`nbcompile.options.Options`.
     name:       what the record calls it. disable: do not compile, run the function as it is.
-    recompile_limit, shapes_spec: as for torch.compile, in the versions of torch that have them.
+    recompile_limit: as for torch.compile; also for versions of torch whose torch.compile has none.
+    dynamic_shapes: as for torch.compile, which by 2.14 calls it ``shapes_spec``; both names are taken.
     cell:       the notebook cell the function comes from: spans in it have an empty ``file``.
     progress:   called with one short sentence at each step.
     compile_aten: what compiles one ATen graph; by default ours (``compiler/compile_graph.py``).
@@ -122,6 +123,8 @@ class Compiled:
         own["_tracker"] = tracker
         own["_called"] = False
         own["_disabled"] = _disabled(settings)
+        # where torch.compile takes no limit, Dynamo's own is another while this is called
+        own["_limit"] = None if "recompile_limit" in _optimize_parameters() else settings.recompile_limit
         own["recorder"] = recorder
         own["dynamic"] = settings.dynamic
         own["_run"] = (
@@ -135,8 +138,12 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.__dict__["_called"] = True
         session: Session = self._session
+        limit = self._limit
         previous = session.begin()
         try:
+            if limit is not None:
+                with torch._dynamo.config.patch(recompile_limit=limit):
+                    return self._run(*args, **kwargs)
             return self._run(*args, **kwargs)
         finally:
             session.end(previous)
@@ -264,6 +271,10 @@ def _forget(targets: list[list[Callable[..., Any]]], entry: int) -> None:
     getattr(eval_frame, "cached_backends", {}).pop(entry, None)
 
 
+_RENAMED = {"shapes_spec": "dynamic_shapes", "dynamic_shapes": "shapes_spec"}
+"""What another torch calls the same argument: the second is its name from 2.15 on."""
+
+
 def _optimize(
     entry: Backend, session: weakref.ref[Session], settings: CompileSettings
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -283,9 +294,14 @@ def _optimize(
     known = _optimize_parameters()
     extra = {name: value for name, value in wanted.items() if name in known}
     for name, value in settings.limits.items():
-        if name not in known:
+        if name not in known and name == "recompile_limit":
+            continue  # Compiled sets it around each call
+        called = name if name in known else _RENAMED.get(name, name)
+        if called not in known:
             raise OptionError(f"torch {torch.__version__} has no {name} in torch.compile.")
-        extra[name] = value
+        if called in extra:
+            raise OptionError("dynamic_shapes and shapes_spec are two names of one argument: give one.")
+        extra[called] = value
     return torch._dynamo.optimize(
         backend=entry, nopython=settings.fullgraph, dynamic=settings.dynamic, **extra
     )

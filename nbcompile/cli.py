@@ -4,8 +4,10 @@ its files against each other, ``nbcompile open`` shows what TORCH_TRACE wrote.""
 from __future__ import annotations
 
 import argparse
+import platform
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,11 +45,23 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "nbcompile", description="Watch what compilers make of PyTorch programs."
     )
+    parser.add_argument("--version", action="version", version=_versions())
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_bench(commands)
     _add_diff(commands)
     _add_open(commands)
     return parser
+
+
+def _versions() -> str:
+    """This package's version, and those that decide what it does."""
+    found = []
+    for name in ("nbcompile", "torch", "triton"):
+        try:
+            found.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            found.append(f"{name} is not installed")
+    return ", ".join([*found, f"Python {platform.python_version()}"])
 
 
 def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -34,6 +34,7 @@ class CompileKeywords(TypedDict, total=False):
     disable: bool
     recompile_limit: int | None
     shapes_spec: Any
+    dynamic_shapes: Any
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class CompileSettings:
     disable: bool = False
     recompile_limit: int | None = None
     shapes_spec: Any = None
+    dynamic_shapes: Any = None
 
     @property
     def ours(self) -> bool:
@@ -81,7 +83,7 @@ class CompileSettings:
     @property
     def limits(self) -> dict[str, Any]:
         """What is given of torch.compile's arguments that not every version of torch has."""
-        given = {"recompile_limit": self.recompile_limit, "shapes_spec": self.shapes_spec}
+        given = {name: getattr(self, name) for name in ("recompile_limit", "shapes_spec", "dynamic_shapes")}
         return {name: value for name, value in given.items() if value is not None}
 
     @property

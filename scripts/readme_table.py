@@ -22,12 +22,18 @@ def insert(readme: str, figures: str) -> str:
 
     ValueError if ``figures`` has no Markdown table, or unless each mark occurs once.
     """
+    return insert_between(readme, figures, BEGIN, END, HEADING)
+
+
+def insert_between(readme: str, figures: str, begin: str, end: str, heading: str = "") -> str:
+    """The same between any two marks, under a heading if there is one."""
     if not any(line.startswith("|") and set(line) <= set("|-: ") for line in figures.splitlines()):
         raise ValueError("there is no Markdown table in the figures")
-    if readme.count(BEGIN) != 1 or readme.count(END) != 1:
-        raise ValueError(f"README.md is to hold {BEGIN} and {END} once each")
-    head, _, rest = readme.partition(BEGIN)
-    return f"{head}{BEGIN}\n{HEADING}\n\n{figures.strip()}\n{END}{rest.partition(END)[2]}"
+    if readme.count(begin) != 1 or readme.count(end) != 1:
+        raise ValueError(f"README.md is to hold {begin} and {end} once each")
+    head, _, rest = readme.partition(begin)
+    above = f"{heading}\n\n" if heading else ""
+    return f"{head}{begin}\n{above}{figures.strip()}\n{end}{rest.partition(end)[2]}"
 
 
 def main() -> int:

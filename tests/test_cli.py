@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from nbcompile.bench.regressions.bench import CaseResult, SuiteRun
 from nbcompile.bench.regressions.suite import SuiteSettings, chosen, load
@@ -271,3 +272,11 @@ def test_a_case_must_return_a_program(tmp_path: Path) -> None:
     (tmp_path / "suite.py").write_text("import nbcompile\n@nbcompile.case\ndef f():\n    return 3\n")
     with pytest.raises(SuiteError, match="case f returned int, not a function and its inputs"):
         load(tmp_path / "suite.py")[0].make()
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    said = capsys.readouterr().out
+    assert end.value.code == 0
+    assert said.startswith("nbcompile ") and f"torch {torch.__version__}" in said and "Python 3." in said

@@ -140,3 +140,14 @@ def test_pytest_shows_what_is_wrong_and_not_our_frames(pytester: pytest.Pytester
     outcome.assert_outcomes(failed=1)
     outcome.stdout.fnmatch_lines(["*AssertionError: g: <=3 asked for"])
     outcome.stdout.no_fnmatch_line("*nbcompile/testing.py*")
+
+
+def test_it_is_there_without_pytest() -> None:
+    """Notebook 13 asserts with it, where `nbcompile[jupyter]` alone is installed."""
+    code = (
+        "import sys; sys.modules['pytest'] = None\n"
+        "from nbcompile.testing import AssertCompiles\n"
+        "import torch; print(len(AssertCompiles()(torch.sin, torch.ones(8)).kernels))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "1", done.stderr

@@ -161,5 +161,36 @@ def test_what_this_torch_lacks_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     from nbcompile import api
 
     monkeypatch.setattr(api, "_optimize_parameters", lambda: frozenset({"guard_fail_fn"}))
-    with pytest.raises(OptionError, match=r"has no recompile_limit in torch\.compile"):
-        nbcompile.compile(lambda x: x + 1, recompile_limit=3)
+    with pytest.raises(OptionError, match=r"has no dynamic_shapes in torch\.compile"):
+        nbcompile.compile(lambda x: x + 1, dynamic_shapes={"x": None})
+
+
+def test_a_recompile_limit_where_torch_compile_takes_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nbcompile import api
+
+    known = api._optimize_parameters() - {"recompile_limit"}
+    monkeypatch.setattr(api, "_optimize_parameters", lambda: known)
+    before = torch._dynamo.config.recompile_limit
+    f = nbcompile.compile(lambda x: x * 2, backend="eager", recompile_limit=2, dynamic=False)
+    ran = []
+    for size in (2, 3, 4, 5):
+        assert f(torch.ones(size)).sum() == 2 * size
+        ran.append(f.ran_compiled)
+    assert ran == [True, True, False, False], "two graphs, then eager"
+    assert "recompile_limit (2) reached" in f.eager_reason
+    assert torch._dynamo.config.recompile_limit == before
+
+
+@pytest.mark.parametrize("asked", ["shapes_spec", "dynamic_shapes"])
+@pytest.mark.parametrize("torchs", ["shapes_spec", "dynamic_shapes"])
+def test_either_name_of_dynamic_shapes(asked: str, torchs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch 2.15 renamed ``shapes_spec``."""
+    from nbcompile import api
+
+    handed: dict[str, object] = {}
+    monkeypatch.setattr(api, "_optimize_parameters", lambda: frozenset({torchs}))
+    monkeypatch.setattr(torch._dynamo, "optimize", lambda **given: handed.update(given) or (lambda fn: fn))
+    nbcompile.compile(lambda x: x + 1, **{asked: {"x": 3}})
+    assert handed[torchs] == {"x": 3} and not ({"shapes_spec", "dynamic_shapes"} - {torchs}) & handed.keys()
+    with pytest.raises(OptionError, match="two names of one argument"):
+        nbcompile.compile(lambda x: x + 1, shapes_spec=1, dynamic_shapes=2)

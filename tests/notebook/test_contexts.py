@@ -7,6 +7,7 @@ import contextlib
 import io
 import logging
 from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 import torch
@@ -257,8 +258,11 @@ def printed_to(stream: io.StringIO) -> Iterator[None]:
         if type(handler) is logging.StreamHandler  # a subclass is pytest's
     ]
     before = [handler.setStream(stream) for handler in handlers]
+    following = getattr(torch._logging._internal, "_StderrHandler", None)  # torch 2.15's
+    patched = mock.patch.object(following, "stream", stream) if following else contextlib.nullcontext()
     try:
-        yield
+        with patched:
+            yield
     finally:
         for handler, old in zip(handlers, before, strict=True):
             if old is not None:

@@ -24,9 +24,10 @@ from nbcompile.settings import CompileSettings, keywords_of
 
 Tell = Callable[[str], None]
 SECONDS = 60.0
+_WITHOUT = ("name", "disable", "fullgraph", "shapes_spec", "dynamic_shapes", "recompile_limit")
 
 
-@keywords_of(CompileSettings, without=("name", "disable", "fullgraph", "shapes_spec", "recompile_limit"))
+@keywords_of(CompileSettings, without=_WITHOUT)
 def check(
     fn: Callable[..., Any],
     *args: Any,

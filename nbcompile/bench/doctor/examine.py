@@ -23,7 +23,7 @@ from nbcompile.view.facts.why import why
 _ORDER: tuple[RowStatus, ...] = ("pays", "level", "slower", "differs", "failed", "crashed", "timeout")
 
 
-@keywords_of(CompileSettings, without=("name", "disable", "shapes_spec"))
+@keywords_of(CompileSettings, without=("name", "disable", "shapes_spec", "dynamic_shapes"))
 def doctor(
     fn: Callable[..., Any],
     *args: Any,

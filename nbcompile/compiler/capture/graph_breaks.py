@@ -273,6 +273,10 @@ def is_of_an_optimizer(frames: Sequence[Any], message: str) -> bool:
     return "/torch/optim/" in filename.replace("\\", "/") or _STEP.search(message) is not None
 
 
+IN_LOOP = "; as this is inside a loop, the whole function ran eagerly"
+"""What the reason of a break says more where Dynamo gives up the whole function."""
+
+
 def break_of_exception(error: BaseException, cell_file: str, after_graph: str = "") -> GraphBreak | None:
     """The record of one of Dynamo's exceptions (Unsupported, UserError ...); None where nobody can mend it,
     nor needs to (:func:`is_of_an_optimizer`)."""
@@ -286,7 +290,7 @@ def break_of_exception(error: BaseException, cell_file: str, after_graph: str = 
     message = str(getattr(cause, "msg", None) or cause)
     reason, hint = explain(kind, message)
     if in_loop:
-        reason += "; as this is inside a loop, the whole function ran eagerly"
+        reason += IN_LOOP
         hint = f"{hint} Or move the loop body into a function of its own.".strip()
     frames = getattr(cause, "real_stack", None) or getattr(error, "real_stack", None) or ()
     if is_of_an_optimizer(frames, message):

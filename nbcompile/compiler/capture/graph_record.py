@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import linecache
@@ -228,9 +229,30 @@ def spans_of_trace(stack_trace: str, cell_file: str) -> tuple[Span, ...]:
                 indent = len(text) - len(text.lstrip())
                 column = len(carets) - len(carets.lstrip()) - 4 + indent
                 end = column + len(marks)
+        elif unmarked := _unmarked_call(linecache.getline(frame["file"], line)):
+            column, end = unmarked
         file = span_file(frame["file"], cell_file)
         spans.append(Span(line, column, line if end is not None else None, end, file))
     return tuple(spans)
+
+
+def _unmarked_call(text: str) -> tuple[int, int] | None:
+    """Columns of the call ``f(...)`` in a line that is ``name = f(...)`` or ``return f(...)``: from 3.13 on
+    Python leaves out the carets under such a call. None for another line, and where Python marks it."""
+    if not hasattr(traceback.StackSummary, "_should_show_carets"):
+        return None
+    try:
+        (statement,) = ast.parse(text.strip()).body
+    except (SyntaxError, ValueError):
+        return None
+    match statement:
+        case ast.Return(ast.Call(func=ast.Name()) as call) | ast.Assign([ast.Name()], ast.Call() as call):
+            indent = len(text) - len(text.lstrip())
+            shown = text.strip().encode()  # the parser counts bytes
+            ends = call.col_offset, call.end_col_offset or 0
+            column, end = (len(shown[:offset].decode()) + indent for offset in ends)
+            return column, end
+    return None
 
 
 def spans_of_frames(frames: Iterable[traceback.FrameSummary], cell_file: str) -> tuple[Span, ...]:

@@ -24,7 +24,7 @@ import torch._dynamo
 from torch._dynamo import cache_size, utils
 from torch._dynamo import callback as dynamo_callback
 
-from nbcompile.compiler.capture.graph_breaks import break_of_exception, exception_being_logged
+from nbcompile.compiler.capture.graph_breaks import IN_LOOP, break_of_exception, exception_being_logged
 from nbcompile.compiler.capture.guards import guards_of
 from nbcompile.compiler.capture.recompiles import recompile_of
 from nbcompile.record.compilation import GraphBreak
@@ -59,7 +59,7 @@ class Session:
         self._outer_profile: Any = None
         self._failures: list[tuple[str, CodeType | None]] = []
         self._pending: list[tuple[str, GraphBreak]] = []  # (frame id, break), not yet tied to a graph
-        self._seen: set[tuple[Any, ...]] = set()
+        self._seen: dict[tuple[Any, ...], GraphBreak] = {}
 
     # -- around one call ---------------------------------------------------------------------
 
@@ -112,11 +112,14 @@ class Session:
         if found is None:
             return
         # A break inside a called function is met again when Dynamo traces that function by itself.
-        key = (found.kind, found.spans[-1:] or found.reason)
-        if key not in self._seen:
-            self._seen.add(key)
+        # Its reason counts, too: torch 2.11 tells the line of a break but no columns.
+        key = (found.kind, found.spans[-1:], found.reason.partition(IN_LOOP)[0])
+        known = self._seen.setdefault(key, found)
+        if known is found:
             self.breaks.append(found)
             self._pending.append((_frame_id(), found))
+        else:  # the frame that compiles up to it is the one that met it last
+            self._pending = [(_frame_id() if it is known else frame, it) for frame, it in self._pending]
 
     def limit_hit(self, limit: str, code: CodeType) -> None:
         """Dynamo gives up on a frame: from now on it runs old graphs or eagerly."""

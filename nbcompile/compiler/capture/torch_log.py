@@ -19,7 +19,7 @@ def unprinted(asked_for: bool = False) -> Iterator[None]:
         for name, logger in list(logging.root.manager.loggerDict.items())
         if isinstance(logger, logging.Logger) and name.partition(".")[0] in ("torch", "tensorflow")
         for handler in logger.handlers
-        if isinstance(handler, logging.StreamHandler)
+        if hasattr(handler, "stream")  # torch 2.15's own is no StreamHandler
     ]
     hidden = _only_asked_for if asked_for else _nothing
     for handler in printing:

@@ -48,10 +48,11 @@ _CARRIERS = frozenset(
 
 _LIKE = {
     "native_batch_norm": 0, "_native_batch_norm_legit": 0, "_native_batch_norm_legit_functional": 0,
-    "_native_batch_norm_legit_no_training": 0, "native_batch_norm_backward": 1,
+    "_native_batch_norm_legit_no_training": 0, "native_batch_norm_backward": 1, "native_group_norm": 0,
 }  # fmt: skip
-"""Operators whose first result lies as this argument does, and whose others are no images. Fake tensors
-know that too, at 20 ms a call: they do each step of the norm."""
+"""Operators whose first result lies as this argument does, if that is an image, and whose others are none.
+Fake tensors know that too, at 20 ms a call: they do each step of the norm. Those of torch 2.14 have it wrong
+for group_norm (channels-first, where the operator itself answers channels-last)."""
 
 _RERUN_ERRORS = (RuntimeError, ValueError, TypeError, AssertionError, IndexError, KeyError)
 """What running an operator on fake tensors raises where it cannot be done with these strides."""
@@ -355,9 +356,9 @@ class _Rewrite:
         """:func:`run`; None if it cannot be done, or gives something else than other strides."""
         name = _name(node.target)
         try:
-            if name in _LIKE and isinstance(node.meta["val"], tuple):
+            like: Any = node.args[_LIKE[name]] if name in _LIKE else None
+            if like is not None and _is_image(like.meta["val"]) and isinstance(node.meta["val"], tuple):
                 first, *others = node.meta["val"]
-                like: Any = node.args[_LIKE[name]]
                 return (torch.empty_like(like.meta["val"], dtype=first.dtype), *others)
             result = run(node)
         except _RERUN_ERRORS:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
+from torch._guards import TracingContext
 
 from nbcompile.compiler.capture.graph_breaks import explain
 from tests.compiler.capture.helpers import cell, compiled
@@ -32,8 +35,6 @@ class ShapeLoopModule(torch.nn.Module):
 
 
 def line_of(cls: type, text: str) -> int:
-    import inspect
-
     lines, first = inspect.getsourcelines(cls.forward)
     return next(first + number for number, line in enumerate(lines) if text in line)
 
@@ -73,6 +74,10 @@ def test_loop_over_a_shape_is_unrolled() -> None:
     assert len(adds) == 4
 
 
+@pytest.mark.skipif(
+    "positions" not in inspect.signature(TracingContext.set_current_loc).parameters,
+    reason="this torch (2.11) tells the line of a break, not its columns",
+)
 def test_column_in_the_cell() -> None:
     names, source = cell("def f(x):\n    y = x + 1\n    return y if y.sum() > 0 else -y")
     run = compiled(names["f"], cell=source)

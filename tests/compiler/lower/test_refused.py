@@ -75,3 +75,31 @@ def test_a_size_where_only_numbers_are_lowered_costs_its_node_alone() -> None:
     torch.testing.assert_close(run(x), program(x))
     assert run.ran_compiled, run.eager_reason
     assert {"mul", "sin"} <= {kernel.name for kernel in run.compilation.kernels}
+
+
+CLAMPED = {
+    "clamp_min": lambda x: torch.clamp_min(x, -1),
+    "clamp_max": lambda x: torch.clamp_max(x, 300),
+    "clamp": lambda x: torch.clamp(x, -1, 300),
+    "nothing left": lambda x: torch.clamp(x, min=300),
+    "relu6 that begins at -1": lambda x: torch.nn.functional.hardtanh(x, -1, 6),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8])
+@pytest.mark.parametrize("name", CLAMPED)
+def test_a_bound_that_the_type_does_not_hold(name: str, dtype: torch.dtype) -> None:
+    """Torch 2.14 wraps it round or refuses it, 2.15 takes it for no bound."""
+    x = torch.tensor([0, 3, 100], dtype=dtype)
+
+    def f(x: Tensor) -> Tensor:
+        return CLAMPED[name](x) + 1
+
+    compiled = nbcompile.compile(f)
+    try:
+        expected = f(x)
+    except RuntimeError:
+        with pytest.raises((RuntimeError, torch._dynamo.exc.TorchRuntimeError)):
+            compiled(x)
+    else:
+        assert torch.equal(compiled(x), expected)

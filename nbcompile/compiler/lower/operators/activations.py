@@ -11,6 +11,7 @@ import torch
 from nbcompile.compiler.loop_ir.expr import Expr, op, where
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder
+from nbcompile.compiler.lower.operators.arithmetic import check_ends
 from nbcompile.compiler.lower.registry import Sample, lowering
 from nbcompile.compiler.lower.samples import FLOATS, INTS, Call, Draw, call, calls, unary
 
@@ -68,6 +69,7 @@ def threshold_backward(b: Builder, grad: View, x: View, threshold: Any) -> View:
 @lowering(aten.hardtanh.default, samples=unary((*FLOATS, torch.int64), min_val=[-1, 0], max_val=[1]))
 def hardtanh(b: Builder, x: View, min_val: Any = -1, max_val: Any = 1) -> View:
     """``x`` limited to [``min_val``, ``max_val``], of integers too; NaN stays NaN."""
+    check_ends(x.dtype, min_val, max_val)
     return b.pointwise(lambda x: _clip(x, min_val, max_val), x)
 
 

@@ -249,11 +249,23 @@ _TENSOR_CLAMPS = calls(
 )
 
 
+def check_ends(dtype: torch.dtype, *ends: Any) -> None:
+    """LoweringError for a number that this integer type does not hold: by torch 2.14 it wraps round or is
+    refused, from 2.15 on it is no end at all."""
+    if dtype.is_floating_point or dtype == torch.bool:
+        return
+    limits = torch.iinfo(dtype)
+    if not all(limits.min <= end <= limits.max for end in ends if isinstance(end, int)):
+        raise LoweringError(f"a bound that {str(dtype).removeprefix('torch.')} does not hold")
+
+
 @lowering(aten.clamp.default, samples=_CLAMPS)
 @lowering(aten.clamp.Tensor, samples=_TENSOR_CLAMPS)
 def clamp(b: Builder, x: View, low: Operand | None = None, high: Operand | None = None) -> View:
     """``min(max(x, low), high)``; the ends are numbers, tensors or None. NaN if any of the three is, else
     ``high`` where ``low`` is above it."""
+    ends = [end for end in (low, high) if end is not None]
+    check_ends(b.promote(x, *ends), *ends)
 
     def body(x: Expr, *ends: Expr) -> Expr:
         rest = iter(ends)
@@ -261,7 +273,7 @@ def clamp(b: Builder, x: View, low: Operand | None = None, high: Operand | None 
             x = _larger(x, next(rest))
         return _smaller(x, next(rest)) if high is not None else x
 
-    return b.pointwise(body, x, *(end for end in (low, high) if end is not None))
+    return b.pointwise(body, x, *ends)
 
 
 # -- three operands ---------------------------------------------------------------------------

@@ -120,22 +120,20 @@ class CheckedOperations:
 
     # -- memory --
 
-    def create_masked_load(
-        self, ptrs: Any, mask: Any, other: Any, cache_modifier: Any, eviction_policy: Any, is_volatile: Any
-    ) -> Any:  # the names are Triton's: a tensor descriptor's load gives them
+    # Triton 3.9 has one argument for how to cache where 3.8 has two: they are handed on as they come.
+
+    def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *rest: Any, **named: Any) -> Any:
         if self.memory is not None:
             self.memory.load(*_accessed(ptrs, mask))
-        self._meet(bool(is_volatile))
-        return super().create_masked_load(  # type: ignore[misc]
-            ptrs, mask, other, cache_modifier, eviction_policy, is_volatile
-        )
+        self._meet(bool(named["is_volatile"] if "is_volatile" in named else rest[-1]))
+        return super().create_masked_load(ptrs, mask, other, *rest, **named)  # type: ignore[misc]
 
-    def create_masked_store(self, pointers: Any, value: Any, mask: Any, modifier: Any, policy: Any) -> Any:
+    def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
         if self.memory is not None:
-            values = np.broadcast_to(value.data, pointers.data.shape)
-            self.memory.store(*_accessed(pointers, mask), _kept(values, mask))
+            values = np.broadcast_to(value.data, ptrs.data.shape)
+            self.memory.store(*_accessed(ptrs, mask), _kept(values, mask))
         self._meet(False)
-        return super().create_masked_store(pointers, value, mask, modifier, policy)  # type: ignore[misc]
+        return super().create_masked_store(ptrs, value, mask, *rest, **named)  # type: ignore[misc]
 
     def create_atomic_rmw(self, kind: Any, pointers: Any, value: Any, mask: Any, sem: Any, scope: Any) -> Any:
         if self.memory is not None:
