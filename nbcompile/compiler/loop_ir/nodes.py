@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 from torch.utils._pytree import tree_leaves
 
+from nbcompile.compiler.loop_ir.computed_sizes import ComputedSize, PythonNumber, computed_in
 from nbcompile.compiler.loop_ir.expr import Expr, Load, constant, walk_index
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, Axis, Index, IndexExpr, Size, index, product
 from nbcompile.compiler.loop_ir.substitution import substitute
@@ -252,8 +253,10 @@ Statement = Loop | LibraryCall
 
 
 def only_size(extent: IndexExpr) -> Size | None:
-    """The size that an extent is, and nothing else."""
+    """The size that an extent is, and nothing else; it then tells that size. A computed one it does not."""
     atom = next(iter(extent.atoms()), None)
+    if isinstance(atom, ComputedSize):
+        return None
     return atom if isinstance(atom, Size) and extent == IndexExpr({(atom,): 1}) else None
 
 
@@ -272,7 +275,7 @@ def has_effect(statement: Statement) -> bool:
     return draws or not any(statement.outputs)
 
 
-Output = View | IndexExpr | int | float | bool | None
+Output = View | IndexExpr | PythonNumber | int | float | bool | None
 """What a graph returns: a tensor, a symbolic or plain number, or nothing."""
 
 
@@ -348,6 +351,8 @@ class LoopProgram:
             f"{left:<{wide}} {right:<{long}}  {types:<16}  {cells}".rstrip()
             for left, right, types, cells in lines
         ]
+        extents = computed_in(extent for buffer in self.buffers().values() for extent in buffer.shape)
+        text = [*(f"{name} = {size.number}" for name, size in extents.items()), *text]
         text += [f"{name} becomes {new}" for name, new in self.updates.items()]
         text.append("return " + ", ".join(_output_text(output) for output in self.outputs))
         return "\n".join(text)

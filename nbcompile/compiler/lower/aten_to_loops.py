@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from nbcompile.compiler import other_devices
 from nbcompile.compiler.in_aten import shares_elements
+from nbcompile.compiler.loop_ir.computed_sizes import PythonNumber, base_sizes
 from nbcompile.compiler.loop_ir.expr import SizeNumber
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, Size, index
 from nbcompile.compiler.loop_ir.known_sizes import sizes_given, sizes_in, sizes_returned
@@ -32,7 +33,7 @@ from nbcompile.compiler.lower import as_itself
 from nbcompile.compiler.lower.builder import NATIVE_DTYPES, Builder
 from nbcompile.compiler.lower.registry import registry
 from nbcompile.compiler.lower.sizes import SizeTable
-from nbcompile.compiler.lower.sizes_of_data import called_as_it_is, checked, number_of
+from nbcompile.compiler.lower.sizes_of_data import called_as_it_is, checked, number_of, tell_place
 from nbcompile.compiler.lower.strides import has_own_places
 from nbcompile.compiler.marked import marked
 from nbcompile.compiler.stages import STEP_OF, AtenGraph, device_of
@@ -75,6 +76,7 @@ def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
         elif node.op == "call_function":
             builder.begin(node.name, node.meta.get(STEP_OF) or _op_name(node.target), origins, fake)
             values[node] = _lower_node(builder, node, fake, values, away)
+            tell_place(builder, node, values)
             builder.folded.made(node, values[node])
             if node.target is aten.copy_.default:
                 values[node.args[0]] = values[
@@ -104,9 +106,9 @@ def _check_sizes(program: LoopProgram) -> None:
     told |= {name for item in program.statements if isinstance(item, LibraryCall) for name in item.tells()}
     made = program.buffers().values()
     atoms = {atom for item in made for extent in (*item.shape, *item.strides) for atom in extent.atoms()}
-    for atom in atoms:
-        if isinstance(atom, Size) and atom.text not in told:
-            raise SymbolicSizeError(f"the size {atom.text} is neither an input nor an extent of one")
+    wanted = base_sizes(index(atom) for atom in atoms if isinstance(atom, Size))
+    for name in sorted(wanted.union(*map(sizes_in, program.statements), sizes_returned(program)) - told):
+        raise SymbolicSizeError(f"the size {name} is neither an input nor an extent of one")
 
 
 def without_dead_statements(program: LoopProgram) -> LoopProgram:
@@ -156,7 +158,9 @@ def _lower_node(
         return as_itself.called(builder, target, args, kwargs, fallback=True, reason=why, elsewhere=True)
     entry = registry().find(target)
     reason = registry().library.get(target)
-    if entry is not None:
+    if entry is not None and any(isinstance(each, PythonNumber) for each in tree_leaves((args, kwargs))):
+        reason, why = None, "it is given a number that Python computes"
+    elif entry is not None:
         before = len(builder.statements)
         try:
             lowered = entry.lower(builder, *args, **kwargs)
@@ -309,7 +313,7 @@ class _Outputs:
             raise LoweringError(f"the graph returns {item!r}")
         value = self.values[item]
         if not isinstance(value, View):
-            if value is None or isinstance(value, IndexExpr | int | float | bool):
+            if value is None or isinstance(value, IndexExpr | PythonNumber | int | float | bool):
                 return value
             raise LoweringError(f"the graph returns {value!r}")
         # ours is conjugated in its memory; backward's operators read numbers, not how they are kept

@@ -6,6 +6,7 @@ import concurrent.futures
 import ctypes
 import functools
 import linecache
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -226,6 +227,7 @@ def _scope(
 
     return {
         "torch": torch,
+        "math": math,
         "empty": empty or POOL.empty_strided,
         "view": view,
         "as_result": as_result,
