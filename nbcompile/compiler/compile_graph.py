@@ -14,6 +14,7 @@ from torch import fx
 
 from nbcompile import targets
 from nbcompile.compiler import nested, pipeline
+from nbcompile.compiler.capture.fixed_sizes import can_fix
 from nbcompile.compiler.kernel_ir import integer_ranges
 from nbcompile.compiler.lower.registry import from_outside
 from nbcompile.compiler.passes import Pass, Setting, places, run
@@ -31,7 +32,15 @@ from nbcompile.compiler.runtime.pool import POOL
 from nbcompile.compiler.runtime.stopwatch import Stopwatch
 from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelEdit, KernelSource, device_of
 from nbcompile.compiler.stages_to_record import parts
-from nbcompile.errors import EditError, KernelError, LoweringError, VerifyError
+from nbcompile.compiler.taken_apart import taken_apart
+from nbcompile.errors import (
+    CodegenError,
+    EditError,
+    KernelError,
+    LoweringError,
+    SymbolicSizeError,
+    VerifyError,
+)
 from nbcompile.options import REPLAY_MODES, Options
 from nbcompile.record.compilation import PassRecord
 from nbcompile.record.environment import detect
@@ -217,8 +226,26 @@ def _made_outside(aten: AtenGraph, options: Options) -> bool:
 
 
 def generate(aten: AtenGraph, passes: Passes, setting: Setting) -> KernelSource:
-    """All passes, one after the other, their graphs and kernels in the record. What cannot be proved to read
-    what it means is made anew with new values in memory of their own."""
+    """All passes, one after the other, their graphs and kernels in the record. A kernel that fails is taken
+    apart, and all is made anew (:mod:`nbcompile.compiler.taken_apart`)."""
+    while True:
+        try:
+            return _generated(aten, passes, setting)
+        except Exception as error:
+            if setting.options.verify and not isinstance(error, CodegenError | SymbolicSizeError):
+                raise
+            # sizes made numbers may do: that is tried before a node is left to ATen
+            symbolic = isinstance(error, SymbolicSizeError) and can_fix(aten.module)
+            narrower = taken_apart(error, aten, setting, splits_only=symbolic)
+            if narrower is None:
+                raise
+            setting.recorder.drop_part(aten.id)
+            setting = narrower
+
+
+def _generated(aten: AtenGraph, passes: Passes, setting: Setting) -> KernelSource:
+    """The passes once. What cannot be proved to read what it means is made anew with new values in memory of
+    their own."""
     recorder, (down, up) = setting.recorder, passes
     fused = run(down, aten, aten.id, setting)[-1]
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -45,9 +46,12 @@ _TORCHS = frozenset({"aten", "prims", "inductor", "quantized", "_c10d_functional
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
-    """Lower every node. LoweringError if the graph holds what no program can (tensor subclasses; on a GPU,
-    sizes that depend on data): the graph is then run as it is."""
+def aten_to_loops(
+    graph: AtenGraph, options: Options, called: Mapping[str, str] = MappingProxyType({})
+) -> LoopProgram:
+    """Lower every node, but for those that are ``called`` as they are: ids, with the reason.
+    LoweringError if the graph holds what no program can (tensor subclasses; on a GPU, sizes that depend on
+    data): the graph is then run as it is."""
     sizes = SizeTable(refuses_data=options.chip.is_gpu)
     builder = Builder(graph.id, sizes, options, device_of(graph.module))
     away = other_devices.away(graph.module, builder.device)
@@ -75,7 +79,7 @@ def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
             values[node] = View.whole(buffer_like(node.name, tensor, "constant"))
         elif node.op == "call_function":
             builder.begin(node.name, node.meta.get(STEP_OF) or _op_name(node.target), origins, fake)
-            values[node] = _lower_node(builder, node, fake, values, away)
+            values[node] = _lower_node(builder, node, values, away, called.get(origins[0], ""))
             tell_place(builder, node, values)
             builder.folded.made(node, values[node])
             if node.target is aten.copy_.default:
@@ -136,9 +140,10 @@ def without_dead_statements(program: LoopProgram) -> LoopProgram:
 
 
 def _lower_node(
-    builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.Node, Any], away: Set[fx.Node]
+    builder: Builder, node: fx.Node, values: Mapping[fx.Node, Any], away: Set[fx.Node], failed: str
 ) -> Any:
-    target = node.target
+    """What a node makes. ``failed``: why it is called as it is, if its loops were tried before."""
+    target, fake = node.target, node.meta.get("val")
     if target is operator.getitem:
         source, place = node.args
         return _resolve(source, values)[place]
@@ -158,7 +163,9 @@ def _lower_node(
         return as_itself.called(builder, target, args, kwargs, fallback=True, reason=why, elsewhere=True)
     entry = registry().find(target)
     reason = registry().library.get(target)
-    if entry is not None and any(isinstance(each, PythonNumber) for each in tree_leaves((args, kwargs))):
+    if failed:
+        reason, why = None, failed
+    elif entry is not None and any(isinstance(each, PythonNumber) for each in tree_leaves((args, kwargs))):
         reason, why = None, "it is given a number that Python computes"
     elif entry is not None:
         before = len(builder.statements)
