@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from nbcompile.compiler.loop_ir.nodes import (
     Buffer,
     LibraryCall,
     View,
+    ViewCalls,
     only_size,
 )
 
@@ -277,6 +279,17 @@ class _Wrapper:
         shape = _tuple(map(python_text, value.shape))
         return f"{how}({self.name(buffer)}, {shape}, {_tuple(map(python_text, strides))}, {start})"
 
+    def _view_calls(self, value: ViewCalls) -> str:
+        text = self.name(value.buffer.name)
+        for call in value.calls:
+            if call.target is operator.getitem:
+                text = f"{text}[{call.args[0]}]"
+                continue
+            args = [text, *map(self._argument, call.args)]
+            args += [f"{key}={self._argument(item)}" for key, item in call.kwargs.items()]
+            text = f"{operator_name(call.target)}({', '.join(args)})"
+        return text
+
     def _outputs(self) -> list[str]:
         """The results. The caller may write to them, which autograd forbids for a view that a function of its
         own made; so the first that shows part of our memory is made no view, and what else shows that memory
@@ -289,6 +302,9 @@ class _Wrapper:
         for value in self.loops.outputs:
             if not isinstance(value, View):
                 found.append(self._argument(value))
+                continue
+            if isinstance(value, ViewCalls):
+                found.append(self._view_calls(value))
                 continue
             buffer = value.buffer.name
             if buffer in given or value.is_whole():
@@ -317,6 +333,10 @@ def library_targets(program: FusedProgram) -> dict[str, str]:
             found[library_name(item)] = str(item.target)
             given = tree_leaves([item.args, dict(item.kwargs)])
             found |= {operator_name(a): str(a) for a in given if isinstance(a, torch._ops.OpOverload)}
+    for output in program.program.outputs:
+        for view in output.calls if isinstance(output, ViewCalls) else ():
+            if view.target is not operator.getitem:
+                found[operator_name(view.target)] = str(view.target)
     return found
 
 

@@ -22,6 +22,7 @@ from nbcompile.compiler.loop_ir.nodes import (
     Loop,
     LoopProgram,
     View,
+    ViewCalls,
     only_size,
 )
 from nbcompile.errors import VerifyError
@@ -74,6 +75,12 @@ class Interpreter:
         return int(self.sizes[atom.text])
 
     def _value(self, value: Any) -> Any:
+        if isinstance(value, ViewCalls):
+            made = self.memory[value.buffer.name]
+            for call in value.calls:
+                kwargs = {key: self._value(item) for key, item in call.kwargs.items()}
+                made = call.target(made, *self._value(list(call.args)), **kwargs)
+            return made
         if isinstance(value, View):
             return self.tensor(value)
         if isinstance(value, IndexExpr):

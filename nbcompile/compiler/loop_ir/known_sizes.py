@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from nbcompile.compiler.loop_ir.computed_sizes import ComputedSize, PythonNumber, base_sizes, computed_in
 from nbcompile.compiler.loop_ir.index import IndexExpr
-from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, LoopProgram, Statement, View, only_size
+from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, LoopProgram, Statement, View, ViewCalls, only_size
 
 SIGNS: dict[str, Callable[[int, int], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
@@ -86,7 +86,10 @@ def sizes_returned(program: LoopProgram) -> set[str]:
 
 def _places_returned(program: LoopProgram) -> list[IndexExpr | PythonNumber]:
     shown = [item for item in program.outputs if isinstance(item, View)]
-    places = [place for item in shown for place in (*item.index, *(axis.extent for axis in item.axes))]
+    places: list[IndexExpr | PythonNumber] = [
+        place for item in shown for place in (*item.index, *(axis.extent for axis in item.axes))
+    ]  # fmt: skip
+    places += [place for item in shown if isinstance(item, ViewCalls) for place in item.sizes()]
     return [*places, *(item for item in program.outputs if isinstance(item, IndexExpr | PythonNumber))]
 
 

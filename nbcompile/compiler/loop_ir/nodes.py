@@ -133,6 +133,29 @@ class View:
 
 
 @dataclass(frozen=True)
+class ViewCall:
+    """A view operator of ATen, or ``getitem`` of what one returns, with its arguments after the first: plain
+    values and sizes."""
+
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ViewCalls(View):
+    """What ``calls``, one after another, show of a whole buffer: a result that has to lie just where eager's
+    does. As a view it is that buffer."""
+
+    calls: tuple[ViewCall, ...] = ()
+
+    def sizes(self) -> list[IndexExpr | PythonNumber]:
+        """Every size that the calls are given."""
+        given = tree_leaves([(call.args, dict(call.kwargs)) for call in self.calls])
+        return [item for item in given if isinstance(item, IndexExpr | PythonNumber)]
+
+
+@dataclass(frozen=True)
 class Loop:
     """``outputs[kept axes] = body`` or ``= reduction(body over reduced axes)``; or a scan or a scatter.
 
@@ -432,6 +455,8 @@ def _argument_text(value: Any) -> str:
 
 
 def _output_text(output: Any) -> str:
+    if isinstance(output, ViewCalls):
+        return ".".join([output.buffer.name, *(str(call.target) for call in output.calls)])
     if isinstance(output, View | IndexExpr):
         return _argument_text(output)
     return repr(output)
