@@ -27,7 +27,7 @@ _LIE_AS_THEIR_SOURCE = frozenset(
         aten.select_scatter.default,
         aten.diagonal_scatter.default,
         aten.as_strided_scatter.default,
-    }  # fmt: skip
+    }
 )
 """ATen's copies of a tensor that begin as far from their storage's beginning as that does."""
 
@@ -180,14 +180,7 @@ class Outputs:
         None if its source is none of an input."""
         key = node.name, ("called", storage_of(node))
         if key not in self.copies:
-            source = node.args[0]
-            if not isinstance(source, fx.Node):
-                return None
-            if source.op == "placeholder":
-                base: Any = self._given(source)
-            else:
-                made = self._called(source) if source.target in _LIE_AS_THEIR_SOURCE else None
-                base = View.whole(made) if made is not None else None
+            base = self._source(node.args[0])
             if base is None:
                 return None
             args = [base, *(self._given(each) for each in node.args[1:])]
@@ -198,6 +191,19 @@ class Outputs:
                 node.target, args, kwargs, result=node.meta["val"], fallback=True, reason=why
             ).buffer
         return self.copies[key]
+
+    def _source(self, source: Any) -> View | None:
+        """What such a node copies, where its place in its storage is that of the graph's: an input, what such
+        a node makes, or what any other does, which begins where its storage does."""
+        if not isinstance(source, fx.Node) or _is_view(source) or _is_view_of_several(source):
+            return None
+        if source.target in _LIE_AS_THEIR_SOURCE:
+            made = self._called(source)
+            return View.whole(made) if made is not None else None
+        value = self._given(source)
+        if not isinstance(value, View) or value.buffer.name in self.builder.updates.values():
+            return None
+        return value
 
     def _given(self, value: Any) -> Any:
         """What a node is given: of an input that is overwritten its old value."""
