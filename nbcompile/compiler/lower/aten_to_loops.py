@@ -42,6 +42,10 @@ from nbcompile.options import Options
 
 aten = torch.ops.aten
 _TORCHS = frozenset({"aten", "prims", "inductor", "quantized", "_c10d_functional"})
+_FAULTS = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError,
+)  # fmt: skip
+"""What a mistake in a lowering raises. (Dynamo's own, which must reach it, are others.)"""
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -177,14 +181,19 @@ def _lower_node(
             del builder.statements[before:]
             reason = None
             why = error.message
-        except TypeError as error:
+        except _FAULTS as error:
             given = tree_leaves((args, kwargs))
-            if not any(isinstance(each, IndexExpr | SizeNumber | complex) for each in given):
+            numbers = isinstance(error, TypeError) and any(
+                isinstance(each, IndexExpr | SizeNumber | complex) for each in given
+            )
+            if builder.options.verify and not numbers:
                 raise
             del builder.statements[before:]
             reason = None
             what = "complex number" if any(isinstance(each, complex) for each in given) else "symbolic size"
-            why = f"it is given a {what} where only numbers are lowered ({error})"
+            why = f"its lowering failed: {type(error).__name__}: {error}"
+            if numbers:
+                why = f"it is given a {what} where only numbers are lowered ({error})"
     else:
         why = "no lowering for this operator yet"
         if target.namespace not in _TORCHS:

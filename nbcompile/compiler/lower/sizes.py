@@ -79,8 +79,10 @@ class SizeTable:
         depends on data, and for functions that we do not have."""
         node = value.node
         if node.constant is not None:
-            return SizeNumber(constant(float(node.constant), torch.float64))
-        return SizeNumber(self._float(node.expr, node.shape_env))
+            number = float(node.constant)
+            return SizeNumber(constant(number, torch.float64), PythonNumber(f"float('{number}')"))
+        made = self._float(node.expr, node.shape_env)
+        return SizeNumber(made, self.python(node.expr, node.shape_env))
 
     def _float(self, expr: Any, env: Any) -> Expr:
         kind = type(expr).__name__

@@ -56,7 +56,7 @@ def number_of(builder: Builder, target: Any, args: Any, fake: Any) -> Any:
         return args[0].negated()
     number = _as_number(builder, fake)
     if target is aten._local_scalar_dense.default and isinstance(number, IndexExpr | PythonNumber):
-        _ask(builder, target, args, number)
+        _ask(builder, target, args, number, truth=isinstance(fake, torch.SymBool))
     return number
 
 
@@ -68,10 +68,14 @@ def _as_number(builder: Builder, fake: Any) -> IndexExpr | SizeNumber | PythonNu
         return builder.sizes.python(fake.node.expr, fake.node.shape_env)
 
 
-def _ask(builder: Builder, target: Any, args: Sequence[Any], number: IndexExpr | PythonNumber) -> None:
-    """Call an operator that returns ``number``, which depends on data."""
+def _ask(
+    builder: Builder, target: Any, args: Sequence[Any], number: IndexExpr | PythonNumber, *, truth: bool
+) -> None:
+    """Call an operator that returns ``number``, which depends on data; ``truth``: whether something holds."""
     if isinstance(number, PythonNumber):
-        name = number.formula if number.needs == {number.formula} else ""
+        # a bool is u0 == 1, and Python's True is 1
+        told = len(number.needs) == 1 and not number.parts
+        name = next(iter(number.needs)) if told and (truth or number.formula in number.needs) else ""
     else:
         size = only_size(number)
         name = size.text if size is not None else ""

@@ -150,6 +150,46 @@ def test_the_least_and_the_greatest_of_sizes(function: Callable[[Tensor], Tensor
     assert len(names) <= 2  # torch itself asks on which side of the other an extent is
 
 
+def filled(x: Tensor) -> Tensor:
+    return torch.full((3,), x.sum().item() * 2).cos() + x
+
+
+def bounded(x: Tensor) -> Tensor:
+    return x.clamp(max=x.mean().item()) * 2
+
+
+def told(x: Tensor) -> Tensor:
+    return x * bool((x.sum() > 0).item()) + 1
+
+
+def two_numbers(x: Tensor) -> Tensor:
+    return torch.tensor([x.sum().item(), x.mean().item()]).sin() * 2
+
+
+@pytest.mark.parametrize("function", [filled, bounded, told, two_numbers])
+def test_a_number_of_the_data_costs_the_node_that_takes_it(function: Callable[[Tensor], Tensor]) -> None:
+    run = nbcompile.compile(function, options={"cache": False})
+    for value in (2.3, -4.0, 0.0):
+        x = torch.full((3,), value)
+        torch.testing.assert_close(run(x), function(x))
+    assert run.ran_compiled, run.eager_reason
+    assert run.compilation.kernels and not run.compilation.breaks
+    notes = [node.note for node in run.compilation.fused_nodes if node.kind == "fallback"]
+    assert function is told or all("a number that Python computes" in note for note in notes)
+
+
+def test_a_library_is_called_with_a_number_of_sizes() -> None:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return torch.addmm(x.sum(0), x, y, alpha=1.5 / x.shape[0]).sin() * 2
+
+    run = nbcompile.compile(function, dynamic=True, options={"cache": False})
+    for rows in (3, 5, 8):
+        given = torch.randn(rows, 4), torch.randn(4, 4)
+        torch.testing.assert_close(run(*given), function(*given))
+    assert run.ran_compiled, run.eager_reason
+    assert len([graph for graph in run.compilation.graphs if graph.stage == "forward"]) == 1
+
+
 def test_a_tensor_called_as_a_size_is() -> None:
     def function(s77: Tensor, size_0: Tensor, u0: Tensor) -> Tensor:
         return s77[: int(size_0.sum().item())] * u0.sum().item()
