@@ -7,7 +7,7 @@ the views that its node reads, and then runs the node itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -15,17 +15,19 @@ from torch import fx
 
 from nbcompile.compiler.in_aten import shows_an_argument
 from nbcompile.compiler.loop_ir.nodes import Loop
-from nbcompile.compiler.passes import Apart, Setting, failed_kernels
+from nbcompile.compiler.passes import Apart, Failed, Setting
 from nbcompile.compiler.stages import AtenGraph
 from nbcompile.errors import NbcompileError
 
 
-def taken_apart(error: Exception, aten: AtenGraph, setting: Setting, *, splits_only: bool) -> Setting | None:
-    """How to compile a graph after kernels of it met ``error``; None where nothing is left to take apart.
+def taken_apart(
+    failed: Iterable[Failed], aten: AtenGraph, setting: Setting, *, splits_only: bool = False
+) -> Setting | None:
+    """How to compile a graph of which these kernels ``failed``; None where nothing is left to take apart.
     ``splits_only``: no node is left to ATen."""
     apart = setting.apart_from
     alone, called = dict(apart.alone), dict(apart.called)
-    for loops, reason in failed_kernels(error):
+    for loops, reason in failed:
         why = _sentence(reason)
         names = [loop.name for loop in loops]
         if len(names) > 1 and not alone.keys() >= set(names):

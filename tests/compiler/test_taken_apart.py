@@ -65,6 +65,34 @@ def test_an_operation_that_cannot_be_printed_costs_its_node(
     assert apart and "could not be made" in apart[0].reason
 
 
+@pytest.mark.parametrize("overwrites", [False, True])
+def test_what_the_c_compiler_refuses_costs_its_node(
+    monkeypatch: pytest.MonkeyPatch, overwrites: bool
+) -> None:
+    printed = kernel.KernelPrinter._code
+
+    def code(self: kernel.KernelPrinter, value: Any, scope: Any) -> Expression:
+        made = printed(self, value, scope)
+        return Expression(f"({made.text} + undeclared)", made.dtype) if value.op == "sin" else made
+
+    def function(x: Tensor, index: Tensor) -> Tensor:
+        if overwrites:
+            x.mul_(2)
+        return chain(x, index)
+
+    monkeypatch.setattr(kernel.KernelPrinter, "_code", code)
+    run = nbcompile.compile(function, options={"cache": False})
+    for _ in range(2):
+        given = torch.randn(5, 7), torch.arange(5)
+        other = given[0].clone()
+        torch.testing.assert_close(run(*given), function(other, given[1]))
+        torch.testing.assert_close(given[0], other)
+    assert run.ran_compiled, run.eager_reason
+    said = fallbacks(run)
+    assert [*said] == ["aten.sin"] and "undeclared" in said["aten.sin"]
+    assert run.compilation.kernels
+
+
 def test_gradients_of_what_is_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     refuse(monkeypatch, "cos", CodegenError("it cannot be"))
     run = nbcompile.compile(chain, options={"cache": False})

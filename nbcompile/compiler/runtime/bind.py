@@ -91,6 +91,19 @@ def alone(source: KernelSource, kernel: KernelText) -> KernelSource:
     return replace(source, kernels=(marked,), entry_points=source.functions_of(kernel.id))
 
 
+def refused_kernels(source: KernelSource, toolchain: Toolchain) -> dict[str, ToolchainError]:
+    """The kernels, by id, that the C compiler refuses by themselves, and what it says."""
+    found: dict[str, ToolchainError] = {}
+    with tempfile.TemporaryDirectory(prefix="nbcompile-") as folder:
+        for kernel in source.kernels:
+            try:
+                text = alone(source, kernel).source
+                toolchain.compile(text, Path(folder) / "kernel.o", extra=(*EXTRA_FLAGS, "-c"))
+            except ToolchainError as error:
+                found[kernel.id] = error
+    return found
+
+
 def load(path: Path, entry_points: Iterable[EntryPoint]) -> dict[str, Callable[..., None]]:
     """The functions of a built library by symbol: addresses and sizes are 64-bit integers to the C calling
     convention. ToolchainError if it cannot be loaded."""
