@@ -14,14 +14,15 @@ from torch import fx
 
 from nbcompile import targets
 from nbcompile.compiler import nested, pipeline
+from nbcompile.compiler.capture.fixed_sizes import can_fix
 from nbcompile.compiler.kernel_ir import integer_ranges
 from nbcompile.compiler.lower.registry import from_outside
-from nbcompile.compiler.passes import Pass, Setting, places, run
+from nbcompile.compiler.passes import Pass, Setting, failed_kernels, places, run
 from nbcompile.compiler.products import Products, in_two_steps
 from nbcompile.compiler.runtime import artifacts, bind, gpu_module, graph_cache
 from nbcompile.compiler.runtime.autotune.tuner import Tuner
 from nbcompile.compiler.runtime.c import binary
-from nbcompile.compiler.runtime.c.toolchain import find_toolchain
+from nbcompile.compiler.runtime.c.toolchain import Toolchain, find_toolchain
 from nbcompile.compiler.runtime.cache import DiskCache
 from nbcompile.compiler.runtime.cuda_graphs import replays as cuda_graphs
 from nbcompile.compiler.runtime.edit import edited
@@ -31,7 +32,16 @@ from nbcompile.compiler.runtime.pool import POOL
 from nbcompile.compiler.runtime.stopwatch import Stopwatch
 from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelEdit, KernelSource, device_of
 from nbcompile.compiler.stages_to_record import parts
-from nbcompile.errors import EditError, KernelError, LoweringError, VerifyError
+from nbcompile.compiler.taken_apart import taken_apart
+from nbcompile.errors import (
+    CodegenError,
+    EditError,
+    KernelError,
+    LoweringError,
+    SymbolicSizeError,
+    ToolchainError,
+    VerifyError,
+)
 from nbcompile.options import REPLAY_MODES, Options
 from nbcompile.record.compilation import PassRecord
 from nbcompile.record.environment import detect
@@ -93,9 +103,59 @@ def _for_cpu(
     stopwatch = recorder.stopwatches[aten.id] = Stopwatch(source)
     module = bind.bind(source, library.functions, constants, library.from_cache, stopwatch=stopwatch)
     if source.repeatable:
-        return bind.with_fallback(module, aten, recorder)
-    library.functions()  # what cannot be done again must not fail at its first call for want of a compiler
+        again = partial(_without_the_refused, aten, source, setting, toolchain)
+        return bind.with_fallback(_built_at_first_call(module, library, again), aten, recorder)
+    try:
+        library.functions()  # what cannot be done again must not fail at its first call
+    except ToolchainError as error:
+        return _without_the_refused(aten, source, setting, toolchain, error)
     return module
+
+
+def _built_at_first_call(
+    module: CompiledModule, library: binary.Binary, again: Callable[[ToolchainError], CompiledModule]
+) -> CompiledModule:
+    """``module``, in whose place ``again`` makes another if the C compiler has refused it by then."""
+    state: list[Callable[[list[Any]], Any]] = []
+
+    def call(args: list[Any]) -> Any:
+        if not state:
+            try:
+                library.functions()
+            except ToolchainError as error:
+                state.append(again(error).call)
+            else:
+                state.append(module.call)
+        return state[0](args)
+
+    return replace(module, call=call)
+
+
+def _without_the_refused(
+    aten: AtenGraph, source: KernelSource, setting: Setting, toolchain: Toolchain, error: ToolchainError
+) -> CompiledModule:
+    """The graph compiled again, the kernels taken apart that the C compiler refuses. Raises ``error`` where
+    that helps nothing: it refuses none by itself, or there is no compiler."""
+    options, recorder = setting.options, setting.recorder
+    while error.output and (refused := bind.refused_kernels(source, toolchain)):
+        fused = run(pipeline.CPU[0], aten, aten.id, setting)[-1]
+        failed = [(group.loops, refused[group.id]) for group in fused.groups if group.id in refused]
+        narrower = taken_apart(failed, aten, setting)
+        if narrower is None:
+            break
+        recorder.drop_part(aten.id)
+        setting = narrower
+        source = generate(aten, pipeline.CPU, setting)
+        library = binary.find_or_build(source, toolchain, options, recorder)
+        try:
+            library.functions()
+        except ToolchainError as another:
+            error = another
+            continue
+        stopwatch = recorder.stopwatches[aten.id] = Stopwatch(source)
+        constants = _constants(aten, source, options, recorder)
+        return bind.bind(source, library.functions, constants, False, stopwatch=stopwatch)
+    raise error
 
 
 def _for_gpu(
@@ -217,8 +277,26 @@ def _made_outside(aten: AtenGraph, options: Options) -> bool:
 
 
 def generate(aten: AtenGraph, passes: Passes, setting: Setting) -> KernelSource:
-    """All passes, one after the other, their graphs and kernels in the record. What cannot be proved to read
-    what it means is made anew with new values in memory of their own."""
+    """All passes, one after the other, their graphs and kernels in the record. A kernel that fails is taken
+    apart, and all is made anew (:mod:`nbcompile.compiler.taken_apart`)."""
+    while True:
+        try:
+            return _generated(aten, passes, setting)
+        except Exception as error:
+            if setting.options.verify and not isinstance(error, CodegenError | SymbolicSizeError):
+                raise
+            # sizes made numbers may do: that is tried before a node is left to ATen
+            symbolic = isinstance(error, SymbolicSizeError) and can_fix(aten.module)
+            narrower = taken_apart(failed_kernels(error), aten, setting, splits_only=symbolic)
+            if narrower is None:
+                raise
+            setting.recorder.drop_part(aten.id)
+            setting = narrower
+
+
+def _generated(aten: AtenGraph, passes: Passes, setting: Setting) -> KernelSource:
+    """The passes once. What cannot be proved to read what it means is made anew with new values in memory of
+    their own."""
     recorder, (down, up) = setting.recorder, passes
     fused = run(down, aten, aten.id, setting)[-1]
     try:

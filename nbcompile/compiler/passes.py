@@ -2,13 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
+from nbcompile.compiler.loop_ir.nodes import Loop
 from nbcompile.options import Options
 from nbcompile.record.recorder import Recorder
 from nbcompile.targets import Target
+
+Kernel = TypeVar("Kernel")
+
+
+@dataclass(frozen=True)
+class Apart:
+    """What of a graph is not compiled as it could be, and why: loops (by their names) that are kernels of
+    their own, and nodes (by their ids) that ATen runs."""
+
+    alone: Mapping[str, str] = field(default_factory=dict)
+    called: Mapping[str, str] = field(default_factory=dict)
+
+
+Failed = tuple[tuple[Loop, ...], Exception]
+"""The loops of a kernel, and what was raised of it."""
+
+
+def each_kernel(kernels: Iterable[Sequence[Loop]], work: Callable[[int], Kernel]) -> list[Kernel]:
+    """What ``work`` makes of each kernel, by its place; ``kernels`` are the loops of each. Raises the first
+    error of all, of which :func:`failed_kernels` then tells each kernel that failed."""
+    made: list[Kernel] = []
+    failed: list[Failed] = []
+    for place, loops in enumerate(kernels):
+        try:
+            made.append(work(place))
+        except Exception as error:
+            failed.append((tuple(loops), error))
+    if failed:
+        first = failed[0][1]
+        first._failed_kernels = tuple(failed)  # type: ignore[attr-defined]
+        raise first
+    return made
+
+
+def failed_kernels(error: Exception) -> tuple[Failed, ...]:
+    """The kernels that an error is about; none if it is about another thing."""
+    return getattr(error, "_failed_kernels", ())
 
 
 @dataclass(frozen=True)
@@ -18,7 +56,8 @@ class Setting:
     ``here`` has the numbers of the GPU that code is made for, where there is one, ``products`` what makes its
     matrix products where there is a choice (:class:`nbcompile.compiler.products.Products`), ``vector_math``
     the C functions that have a SIMD version here; with ``apart`` no input is overwritten where a kernel makes
-    its new value. ``said`` is what the pass itself adds to its record.
+    its new value; ``apart_from`` is what has failed so far. ``said`` is what the pass itself adds to its
+    record.
     """
 
     options: Options
@@ -27,6 +66,7 @@ class Setting:
     products: Any = None
     vector_math: frozenset[str] = frozenset()
     apart: bool = False
+    apart_from: Apart = field(default_factory=Apart)
     said: list[str] = field(default_factory=list)
 
     @property

@@ -34,13 +34,13 @@ from nbcompile.compiler.stages import AtenGraph, KernelSource
 def lower(aten: AtenGraph, setting: Setting) -> LoopProgram:
     """Every operator of a graph as loops over scalars, or as a call of its library. LoweringError for what
     neither can express."""
-    loops = aten_to_loops(aten, setting.options)
+    loops = aten_to_loops(aten, setting.options, setting.apart_from.called)
     return verify(loops) if setting.options.verify else loops
 
 
 def fuse(loops: LoopProgram, setting: Setting) -> FusedProgram:
     """The loops in groups, one a kernel, with the decision on each pair and its reason."""
-    return loops_to_groups(loops, setting.options)
+    return loops_to_groups(loops, setting.options, setting.apart_from.alone)
 
 
 def order_memory(fused: FusedProgram, setting: Setting) -> FusedProgram:

@@ -15,8 +15,9 @@ import torch
 
 from tests.fuzz.check import EagerDiesError, References, Target, check
 from tests.fuzz.compare import within
-from tests.fuzz.draw import draw
+from tests.fuzz.draw import Draw, Skip, Value, draw
 from tests.fuzz.execute import Runner
+from tests.fuzz.operations.indexing import index_along, index_like
 from tests.fuzz.program import Input, Program, Step
 from tests.fuzz.rounding import Rounding
 from tests.fuzz.running import reduced
@@ -70,6 +71,16 @@ def test_a_seed_always_gives_the_same_program() -> None:
         program = draw(seed)
         assert program == draw(seed)
         assert Program.from_json(program.to_json()) == program
+
+
+def test_an_axis_that_one_call_has_not_is_not_drawn() -> None:
+    x = Value("x", [torch.randn(2, 3), torch.randn(3)])
+    for draws in (
+        lambda: index_along(Draw(0, 0, "cpu"), x, 1),
+        lambda: index_like(Draw(0, 0, "cpu"), x, 1, x.shapes),
+    ):
+        with pytest.raises(Skip):
+            draws()
 
 
 def _run(out: Path, seeds: str, backend: str) -> subprocess.CompletedProcess[str]:

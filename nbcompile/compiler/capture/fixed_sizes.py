@@ -3,6 +3,8 @@ numbers of without a guard."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import sympy
 import torch
 from torch import fx
@@ -45,19 +47,29 @@ def fix_sizes(module: fx.GraphModule) -> bool:
     """Guard every symbolic size of a graph to be the number that it was traced with, which it is from then
     on. Whether there was any, and guards can still be asked for. LoweringError for a size that Dynamo has no
     name for."""
-    values = [node.meta.get("val") for node in module.graph.nodes]
-    flat = [item for value in values for item in (value if isinstance(value, tuple | list) else (value,))]
-    extents = [n for item in flat if isinstance(item, torch.Tensor) for n in (*item.shape, *item.stride())]
-    nodes = [item.node for item in (*flat, *extents) if isinstance(item, torch.SymInt)]
-    found = {(symbol, node.shape_env) for node in nodes for symbol in node.expr.free_symbols}
-    for symbol, env in found:
-        if env.frozen or hint_of(symbol, env) is None:
-            return False
+    if not can_fix(module):
+        return False
+    for symbol, env in _symbols(module):
         if not is_named(symbol, env):
             raise LoweringError(
                 f"the size {symbol} is known of the tensor alone that several inputs show parts of, and no "
                 "guard can name it: pass that tensor, or copies"
             )
-    for symbol, env in found:
+    for symbol, env in _symbols(module):
         env.evaluate_expr(sympy.Eq(symbol, hint_of(symbol, env)))
-    return bool(found)
+    return True
+
+
+def can_fix(module: fx.GraphModule) -> bool:
+    """Whether a graph has symbolic sizes, and all can still be guarded to be what they were traced with."""
+    found = _symbols(module)
+    return bool(found) and not any(env.frozen or hint_of(symbol, env) is None for symbol, env in found)
+
+
+def _symbols(module: fx.GraphModule) -> set[tuple[sympy.Symbol, Any]]:
+    """The symbols in the sizes of a graph, each with the environment that knows it."""
+    values = [node.meta.get("val") for node in module.graph.nodes]
+    flat = [item for value in values for item in (value if isinstance(value, tuple | list) else (value,))]
+    extents = [n for item in flat if isinstance(item, torch.Tensor) for n in (*item.shape, *item.stride())]
+    nodes = [item.node for item in (*flat, *extents) if isinstance(item, torch.SymInt)]
+    return {(symbol, node.shape_env) for node in nodes for symbol in node.expr.free_symbols}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -10,14 +11,16 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from nbcompile.compiler.codegen.printed import Parameter, PrintedKernel
+from nbcompile.compiler.loop_ir.computed_sizes import PythonNumber, python_text
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
-from nbcompile.compiler.loop_ir.index import ZERO, Atom, FloorDiv, IndexExpr, Mod
-from nbcompile.compiler.loop_ir.known_sizes import SizeComparison
+from nbcompile.compiler.loop_ir.index import ZERO, IndexExpr
+from nbcompile.compiler.loop_ir.known_sizes import SizeComparison, sizes_computed, sizes_given
 from nbcompile.compiler.loop_ir.nodes import (
     Body,
     Buffer,
     LibraryCall,
     View,
+    ViewCalls,
     only_size,
 )
 
@@ -27,7 +30,7 @@ OUT_VARIANTS = {
 """Products that write into memory of ours rather than allocate."""
 
 _TAKEN = frozenset(
-    "torch args empty as_traced handed_on view as_result aligned status check call constants".split()
+    "torch math args empty as_traced handed_on view as_result aligned status check call constants".split()
 ) | frozenset(OUT_VARIANTS.values())
 
 
@@ -37,7 +40,7 @@ def print_wrapper(
     """Source of ``call(args)``, and for each kernel and library call its id and the line, from 1, where its
     part begins (the last one's ends before the line that returns). C kernels are given addresses, Triton's
     the tensors. It expects in its globals: the kernels by symbol, library functions by call id (dots as
-    underscores), ``constants``, ``empty``, ``view``, ``as_result``, ``as_traced``, ``handed_on``,
+    underscores), ``math``, ``constants``, ``empty``, ``view``, ``as_result``, ``as_traced``, ``handed_on``,
     ``aligned``, ``check``."""
     wrapper = _Wrapper(program, kernels, language)
     return wrapper.print(), tuple(wrapper.steps)
@@ -55,6 +58,11 @@ class _Wrapper:
         self.lines: list[str] = []
         self.starts: dict[str, IndexExpr] = {}  # memory that goes by the name of its part that begins here
         self.sizes: set[str] = set()  # those that are known by now
+        computed = sizes_computed(self.loops)
+        self.waiting = list(computed.values())  # computed of what is not known yet
+        self.numbers = {*computed, *sizes_given(self.loops)}  # their names are no tensor's
+        for call in self.loops.statements:
+            self.numbers |= call.tells() if isinstance(call, LibraryCall) else set()
         self.steps: list[tuple[str, int]] = []
         self.memory = {name: old for group in program.groups for name, old in group.in_place.items()}
         self.shown = {item.buffer.name for item in self.loops.outputs if isinstance(item, View)}
@@ -72,6 +80,7 @@ class _Wrapper:
                 or safe[0].isdigit()
                 or safe.startswith("op_")
                 or safe in self.loops.constants
+                or safe in self.numbers
             ):
                 safe = f"{safe}_"
             self.names[buffer] = safe
@@ -136,6 +145,7 @@ class _Wrapper:
         for item in self.loops.inputs:
             if isinstance(item, Buffer):
                 self._learn([item])
+        self._compute()
         unused = [
             self.name(item.name) for item in self.loops.inputs
             if isinstance(item, Buffer) and item.name not in self.last_use
@@ -155,12 +165,18 @@ class _Wrapper:
                     self.sizes.add(size.text)
                     self.lines.append(f"{size.text} = {self.name(item.name)}.shape[{dim}]")
 
+    def _compute(self) -> None:
+        """The sizes that can be computed by now, each after what it is computed of."""
+        for size in [size for size in self.waiting if size.number.needs <= self.sizes]:
+            self.waiting.remove(size)
+            self.lines.append(f"{size.text} = {size.number.formula}")
+
     def _allocate(self, buffer: Buffer) -> None:
         self.lines.append(f"{self.name(buffer.name)} = empty({self._described(buffer)})")
 
     def _described(self, buffer: Buffer) -> str:
         """Shape, strides and dtype, as arguments."""
-        shape, strides = (_tuple(map(python_index, item)) for item in (buffer.shape, buffer.strides))
+        shape, strides = (_tuple(map(python_text, item)) for item in (buffer.shape, buffer.strides))
         return f"{shape}, {strides}, {buffer.dtype}"
 
     def _kernel(self, group: Group) -> None:
@@ -204,7 +220,10 @@ class _Wrapper:
         left = names[0] if call.single else f"{', '.join(names)}{',' if len(names) == 1 else ''}"
         left = call.number or left
         self.lines.append(f"{f'{left} = ' if left else ''}{function}({', '.join(args)})")
+        if call.number:
+            self.sizes.add(call.number)
         self._learn(item for item in call.outputs if item is not None)
+        self._compute()
         for place, item in enumerate(call.outputs):
             if item is None or not self._is_read(item.name):
                 continue
@@ -212,7 +231,7 @@ class _Wrapper:
             if place == 0 or item.name in self.loaded:
                 self.lines.append(f"{name} = as_traced({name}, {self._described(item)})")
             elif item.shape:  # what a call gives besides is handed on to another: the call's own gradient
-                self.lines.append(f"{name} = handed_on({name}, {_tuple(map(python_index, item.strides))})")
+                self.lines.append(f"{name} = handed_on({name}, {_tuple(map(python_text, item.strides))})")
 
     def _is_read(self, name: str) -> bool:
         """Whether anybody reads a value again: a later part, or the caller."""
@@ -222,9 +241,11 @@ class _Wrapper:
         if isinstance(value, View):
             return self._view(value)
         if isinstance(value, IndexExpr):
-            return python_index(value)
+            return python_text(value)
+        if isinstance(value, PythonNumber):
+            return value.formula
         if isinstance(value, SizeComparison):
-            return f"{python_index(value.left)} {value.sign} {python_index(value.right)}"
+            return f"{python_text(value.left)} {value.sign} {python_text(value.right)}"
         if isinstance(value, list):
             return f"[{', '.join(self._argument(item) for item in value)}]"
         if isinstance(value, tuple):
@@ -254,9 +275,20 @@ class _Wrapper:
         strided = value.strided()
         assert strided is not None
         strides, offset = strided
-        start = python_index(offset - self.starts.get(buffer, ZERO))
-        shape = _tuple(map(python_index, value.shape))
-        return f"{how}({self.name(buffer)}, {shape}, {_tuple(map(python_index, strides))}, {start})"
+        start = python_text(offset - self.starts.get(buffer, ZERO))
+        shape = _tuple(map(python_text, value.shape))
+        return f"{how}({self.name(buffer)}, {shape}, {_tuple(map(python_text, strides))}, {start})"
+
+    def _view_calls(self, value: ViewCalls) -> str:
+        text = self.name(value.buffer.name)
+        for call in value.calls:
+            if call.target is operator.getitem:
+                text = f"{text}[{call.args[0]}]"
+                continue
+            args = [text, *map(self._argument, call.args)]
+            args += [f"{key}={self._argument(item)}" for key, item in call.kwargs.items()]
+            text = f"{operator_name(call.target)}({', '.join(args)})"
+        return text
 
     def _outputs(self) -> list[str]:
         """The results. The caller may write to them, which autograd forbids for a view that a function of its
@@ -270,6 +302,9 @@ class _Wrapper:
         for value in self.loops.outputs:
             if not isinstance(value, View):
                 found.append(self._argument(value))
+                continue
+            if isinstance(value, ViewCalls):
+                found.append(self._view_calls(value))
                 continue
             buffer = value.buffer.name
             if buffer in given or value.is_whole():
@@ -298,6 +333,10 @@ def library_targets(program: FusedProgram) -> dict[str, str]:
             found[library_name(item)] = str(item.target)
             given = tree_leaves([item.args, dict(item.kwargs)])
             found |= {operator_name(a): str(a) for a in given if isinstance(a, torch._ops.OpOverload)}
+    for output in program.program.outputs:
+        for view in output.calls if isinstance(output, ViewCalls) else ():
+            if view.target is not operator.getitem:
+                found[operator_name(view.target)] = str(view.target)
     return found
 
 
@@ -309,25 +348,6 @@ def library_name(call: LibraryCall) -> str:
 def operator_name(target: Any) -> str:
     """The global that holds an operator. No buffer is called ``op_...``, so no local hides it."""
     return "op_" + "".join(char if char.isalnum() else "_" for char in str(target))
-
-
-def python_index(place: IndexExpr) -> str:
-    """An index as Python, sizes by name."""
-    if place.constant is not None:
-        return str(place.constant)
-    parts = []
-    for mono, coeff in place.terms:
-        factors = [str(coeff)] if coeff != 1 or not mono else []
-        factors += [_python_atom(atom) for atom in mono]
-        parts.append("*".join(factors))
-    return " + ".join(parts)
-
-
-def _python_atom(atom: Atom) -> str:
-    if isinstance(atom, FloorDiv | Mod):
-        sign = "//" if isinstance(atom, FloorDiv) else "%"
-        return f"(({python_index(atom.numerator)}) {sign} ({python_index(atom.denominator)}))"
-    return atom.text
 
 
 def _tuple(items: Iterable[str]) -> str:

@@ -7,8 +7,9 @@ stores what passes between them), then to groups that read what it reads. Each p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Literal
 
 from nbcompile.compiler.fuse.cost import bytes_saved
@@ -20,6 +21,7 @@ from nbcompile.compiler.fuse.naming import numbered
 from nbcompile.compiler.fuse.rules import Candidate, refused, rules
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
 from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram
+from nbcompile.compiler.passes import each_kernel
 from nbcompile.errors import FusionError
 from nbcompile.options import Options
 from nbcompile.record.compilation import Decision
@@ -27,9 +29,12 @@ from nbcompile.record.compilation import Decision
 MIN_SIBLING_BYTES = 1 << 12
 
 
-def loops_to_groups(program: LoopProgram, options: Options) -> FusedProgram:
-    """Fuse. With ``options.fuse`` off, one group a loop."""
-    fuser = _Fuser(program, options)
+def loops_to_groups(
+    program: LoopProgram, options: Options, alone: Mapping[str, str] = MappingProxyType({})
+) -> FusedProgram:
+    """Fuse. With ``options.fuse`` off, one group a loop; so are the loops ``alone``: names, each with what
+    was wrong with the kernel that it was in."""
+    fuser = _Fuser(program, options, alone)
     for loop in fuser.loops:
         fuser.offer_to_producers(loop)
     for loop in fuser.loops:
@@ -40,8 +45,9 @@ def loops_to_groups(program: LoopProgram, options: Options) -> FusedProgram:
 
 
 class _Fuser:
-    def __init__(self, program: LoopProgram, options: Options) -> None:
+    def __init__(self, program: LoopProgram, options: Options, alone: Mapping[str, str]) -> None:
         self.program = program
+        self.alone = alone
         self.options = options
         self.rules = rules(options.rules)
         self.statements = {item.id: item for item in program.statements}
@@ -54,8 +60,10 @@ class _Fuser:
         self.before = dependencies(program, self.uses.readers)
         self.group_of: dict[str, int] = {}
         self.groups: dict[int, Group | LibraryCall] = {}
+        each = [(loop,) for loop in self.loops]
+        singles = iter(each_kernel(each, lambda place: single(self.loops[place], self.uses)))
         for number, item in enumerate(program.statements):
-            self.groups[number] = single(item, self.uses) if isinstance(item, Loop) else item
+            self.groups[number] = next(singles) if isinstance(item, Loop) else item
             self.group_of[item.id] = number
         self.after: dict[str, list[str]] = {name: [] for name in self.before}
         for name, earlier in self.before.items():
@@ -145,7 +153,9 @@ class _Fuser:
         one, two = self.groups[a], self.groups[b]
         assert isinstance(one, Group) and isinstance(two, Group)
         wanted = (first.name, second.name) in self.options.force_fuse
-        merged: Group | Refusal | None = None if wanted else self._asked_not_to(one, two, first, second)
+        merged: Group | Refusal | None = self._failed(one, two)
+        if merged is None and not wanted:
+            merged = self._asked_not_to(one, two, first, second)
         if merged is None and self._cycle(a, b):
             merged = Refusal("cycle", "another kernel between them needs one and makes the other")
         if merged is None:
@@ -177,6 +187,13 @@ class _Fuser:
         by_user = by_user or (wanted and not self.options.fuse)
         how = self._how(first, second, buffer, kind)
         self._record(first.id, second.id, kind, None, saved, how, by_user=by_user)
+
+    def _failed(self, one: Group, two: Group) -> Refusal | None:
+        for loop in one.loops + two.loops if self.alone else ():
+            if loop.name in self.alone:
+                why = self.alone[loop.name]
+                return Refusal("taken-apart", f"{loop.name} was in a kernel that could not be made: {why}")
+        return None
 
     def _asked_not_to(self, one: Group, two: Group, first: Loop, second: Loop) -> Refusal | None:
         if not self.options.fuse:

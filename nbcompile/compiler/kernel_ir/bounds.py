@@ -27,6 +27,7 @@ from nbcompile.compiler.loop_ir.proofs import (
     well_defined,
     within_cases,
 )
+from nbcompile.compiler.passes import each_kernel
 from nbcompile.errors import SymbolicSizeError, VerifyError
 
 Cases = tuple[Facts, ...]
@@ -73,14 +74,17 @@ def verify_bounds(program: FusedProgram, *, narrow: bool = False) -> Counts:
     """Check every kernel of a program; ``narrow`` as for the kernels (:func:`kernel_values`). VerifyError
     for an access that is neither proved to be inside its buffer nor kept there; SymbolicSizeError where
     sizes are symbols."""
-    total = Counts()
-    for group in program.groups:
-        found = group_bounds(group, program.program.buffers(), program.program.facts, narrow=narrow)
+    kind = SymbolicSizeError if program.program.is_symbolic else VerifyError
+    buffers, facts = program.program.buffers(), program.program.facts
+
+    def checked(place: int) -> Counts:
+        group = program.groups[place]
+        found = group_bounds(group, buffers, facts, narrow=narrow)
         if found.wrong:
-            kind = SymbolicSizeError if program.program.is_symbolic else VerifyError
             raise kind(f"kernel {group.name} may leave its memory: " + "\n".join(found.wrong))
-        total = total + found
-    return total
+        return found
+
+    return sum(each_kernel([group.loops for group in program.groups], checked), Counts())
 
 
 def group_bounds(

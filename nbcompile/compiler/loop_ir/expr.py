@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from nbcompile.compiler.loop_ir.computed_sizes import PythonNumber
 from nbcompile.compiler.loop_ir.index import Atom, Axis, Index, IndexExpr, index
 from nbcompile.compiler.loop_ir.substitution import substitute
 
@@ -338,9 +339,10 @@ def constant(value: Number, dtype: torch.dtype) -> Constant:
 @dataclass(frozen=True)
 class SizeNumber:
     """A number that is computed of symbolic sizes: ``value``, in float64 as Python has it. It stands where a
-    plain number would."""
+    plain number would; a library is called with what Python computes."""
 
     value: Expr
+    python: PythonNumber
 
 
 def scalar(value: Number | IndexExpr | SizeNumber, dtype: torch.dtype) -> Expr:

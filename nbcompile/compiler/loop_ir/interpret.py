@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
+from nbcompile.compiler.loop_ir.computed_sizes import ComputedSize, PythonNumber
 from nbcompile.compiler.loop_ir.expr import Constant, Expr, Guarded, IndexValue, Indirect, Load, Op
-from nbcompile.compiler.loop_ir.index import Axis, FloorDiv, IndexExpr, Mod, Size
+from nbcompile.compiler.loop_ir.index import Atom, Axis, FloorDiv, IndexExpr, Mod, Size
 from nbcompile.compiler.loop_ir.known_sizes import SizeComparison
 from nbcompile.compiler.loop_ir.nodes import (
     Buffer,
@@ -21,6 +22,7 @@ from nbcompile.compiler.loop_ir.nodes import (
     Loop,
     LoopProgram,
     View,
+    ViewCalls,
     only_size,
 )
 from nbcompile.errors import VerifyError
@@ -38,7 +40,7 @@ class Interpreter:
     def __init__(self, program: LoopProgram, args: Sequence[Any]) -> None:
         self.program = program
         self.memory: dict[str, torch.Tensor] = dict(program.constants)
-        self.sizes: dict[str, int] = {}
+        self.sizes: dict[str, Any] = {}
         for item, arg in zip(program.inputs, args, strict=True):
             if isinstance(item, Buffer):
                 self.memory[item.name] = arg
@@ -65,15 +67,28 @@ class Interpreter:
         return outputs
 
     def number(self, expr: IndexExpr) -> int:
-        return int(expr.evaluate(lambda atom: self.sizes[atom.text]))
+        return int(expr.evaluate(self._size))
+
+    def _size(self, atom: Atom) -> int:
+        if isinstance(atom, ComputedSize):
+            return int(atom.number.value(self.sizes))
+        return int(self.sizes[atom.text])
 
     def _value(self, value: Any) -> Any:
+        if isinstance(value, ViewCalls):
+            made = self.memory[value.buffer.name]
+            for call in value.calls:
+                kwargs = {key: self._value(item) for key, item in call.kwargs.items()}
+                made = call.target(made, *self._value(list(call.args)), **kwargs)
+            return made
         if isinstance(value, View):
             return self.tensor(value)
         if isinstance(value, IndexExpr):
             return self.number(value)
         if isinstance(value, SizeComparison):
             return value.holds(self.number)
+        if isinstance(value, PythonNumber):
+            return value.value(self.sizes)
         if isinstance(value, list | tuple):
             return type(value)(self._value(item) for item in value)
         return value
@@ -97,7 +112,7 @@ class Interpreter:
         kwargs = {key: self._value(item) for key, item in call.kwargs.items()}
         result = call.target(*self._value(list(call.args)), **kwargs)
         if call.number:
-            self.sizes[call.number] = int(result)
+            self.sizes[call.number] = result
         if not call.outputs:
             return
         for buffer, value in zip(call.outputs, [result] if call.single else result, strict=True):
@@ -161,7 +176,7 @@ class Interpreter:
                 if isinstance(atom, Axis):
                     term = term * grid[atom]
                 elif isinstance(atom, Size):
-                    term = term * self.sizes[atom.text]
+                    term = term * self._size(atom)
                 elif isinstance(atom, FloorDiv):
                     top = self.index(atom.numerator, grid)
                     term = term * torch.div(top, self.index(atom.denominator, grid), rounding_mode="floor")

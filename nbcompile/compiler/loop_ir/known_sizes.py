@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch.utils._pytree import tree_leaves
 
-from nbcompile.compiler.loop_ir.index import IndexExpr, Size
-from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, LoopProgram, Statement, View, only_size
+from nbcompile.compiler.loop_ir.computed_sizes import ComputedSize, PythonNumber, base_sizes, computed_in
+from nbcompile.compiler.loop_ir.index import IndexExpr
+from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, LoopProgram, Statement, View, ViewCalls, only_size
 
 SIGNS: dict[str, Callable[[int, int], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
@@ -45,8 +46,16 @@ class SizeComparison:
 
 
 def sizes_in(statement: Statement) -> set[str]:
-    """The symbolic sizes that have to be known for a statement to run."""
-    found = [extent for out in statement.outputs if out is not None for extent in (*out.shape, *out.strides)]
+    """The symbolic sizes that have to be known for a statement to run; of those that are computed, what they
+    are computed of."""
+    return base_sizes(places_in(statement))
+
+
+def places_in(statement: Statement) -> list[IndexExpr | PythonNumber]:
+    """Every expression of sizes in a statement."""
+    found: list[IndexExpr | PythonNumber] = [
+        extent for out in statement.outputs if out is not None for extent in (*out.shape, *out.strides)
+    ]  # fmt: skip
     if isinstance(statement, Loop):
         found += [axis.extent for axis in statement.axes] + list(statement.target or ())
         found += [place for node in statement.body.walk() for place in node.indices()]
@@ -56,13 +65,9 @@ def sizes_in(statement: Statement) -> set[str]:
                 found += [*item.index, *(axis.extent for axis in item.axes)]
             elif isinstance(item, SizeComparison):
                 found += [item.left, item.right]
-            elif isinstance(item, IndexExpr):
+            elif isinstance(item, IndexExpr | PythonNumber):
                 found.append(item)
-    return _sizes(found)
-
-
-def _sizes(places: Iterable[IndexExpr]) -> set[str]:
-    return {atom.text for place in places for atom in place.atoms() if isinstance(atom, Size)}
+    return found
 
 
 def sizes_given(program: LoopProgram) -> set[str]:
@@ -74,7 +79,23 @@ def sizes_given(program: LoopProgram) -> set[str]:
 
 
 def sizes_returned(program: LoopProgram) -> set[str]:
-    """The symbolic sizes that the results of a program are, or have."""
+    """The symbolic sizes that the results of a program are, or have; of computed ones what they are computed
+    of."""
+    return base_sizes(_places_returned(program))
+
+
+def _places_returned(program: LoopProgram) -> list[IndexExpr | PythonNumber]:
     shown = [item for item in program.outputs if isinstance(item, View)]
-    places = [place for item in shown for place in (*item.index, *(axis.extent for axis in item.axes))]
-    return _sizes([*places, *(item for item in program.outputs if isinstance(item, IndexExpr))])
+    places: list[IndexExpr | PythonNumber] = [
+        place for item in shown for place in (*item.index, *(axis.extent for axis in item.axes))
+    ]  # fmt: skip
+    places += [place for item in shown if isinstance(item, ViewCalls) for place in item.sizes()]
+    return [*places, *(item for item in program.outputs if isinstance(item, IndexExpr | PythonNumber))]
+
+
+def sizes_computed(program: LoopProgram) -> dict[str, ComputedSize]:
+    """The computed sizes of a program by name, each after those that it is computed of."""
+    made = program.buffers().values()
+    extents = [extent for item in made for extent in (*item.shape, *item.strides)]
+    inside = [place for item in program.statements for place in places_in(item)]
+    return computed_in([*extents, *inside, *_places_returned(program)])

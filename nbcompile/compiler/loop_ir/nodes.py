@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 from torch.utils._pytree import tree_leaves
 
+from nbcompile.compiler.loop_ir.computed_sizes import ComputedSize, PythonNumber, computed_in
 from nbcompile.compiler.loop_ir.expr import Expr, Load, constant, walk_index
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, Axis, Index, IndexExpr, Size, index, product
 from nbcompile.compiler.loop_ir.substitution import substitute
@@ -129,6 +130,29 @@ class View:
             and all(place.axis == axis for place, axis in zip(self.index, self.axes, strict=True))
             and self.shape == self.buffer.shape
         )
+
+
+@dataclass(frozen=True)
+class ViewCall:
+    """A view operator of ATen, or ``getitem`` of what one returns, with its arguments after the first: plain
+    values and sizes."""
+
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ViewCalls(View):
+    """What ``calls``, one after another, show of a whole buffer: a result that has to lie just where eager's
+    does. As a view it is that buffer."""
+
+    calls: tuple[ViewCall, ...] = ()
+
+    def sizes(self) -> list[IndexExpr | PythonNumber]:
+        """Every size that the calls are given."""
+        given = tree_leaves([(call.args, dict(call.kwargs)) for call in self.calls])
+        return [item for item in given if isinstance(item, IndexExpr | PythonNumber)]
 
 
 @dataclass(frozen=True)
@@ -252,8 +276,10 @@ Statement = Loop | LibraryCall
 
 
 def only_size(extent: IndexExpr) -> Size | None:
-    """The size that an extent is, and nothing else."""
+    """The size that an extent is, and nothing else; it then tells that size. A computed one it does not."""
     atom = next(iter(extent.atoms()), None)
+    if isinstance(atom, ComputedSize):
+        return None
     return atom if isinstance(atom, Size) and extent == IndexExpr({(atom,): 1}) else None
 
 
@@ -272,7 +298,7 @@ def has_effect(statement: Statement) -> bool:
     return draws or not any(statement.outputs)
 
 
-Output = View | IndexExpr | int | float | bool | None
+Output = View | IndexExpr | PythonNumber | int | float | bool | None
 """What a graph returns: a tensor, a symbolic or plain number, or nothing."""
 
 
@@ -348,6 +374,8 @@ class LoopProgram:
             f"{left:<{wide}} {right:<{long}}  {types:<16}  {cells}".rstrip()
             for left, right, types, cells in lines
         ]
+        extents = computed_in(extent for buffer in self.buffers().values() for extent in buffer.shape)
+        text = [*(f"{name} = {size.number}" for name, size in extents.items()), *text]
         text += [f"{name} becomes {new}" for name, new in self.updates.items()]
         text.append("return " + ", ".join(_output_text(output) for output in self.outputs))
         return "\n".join(text)
@@ -427,6 +455,8 @@ def _argument_text(value: Any) -> str:
 
 
 def _output_text(output: Any) -> str:
+    if isinstance(output, ViewCalls):
+        return ".".join([output.buffer.name, *(str(call.target) for call in output.calls)])
     if isinstance(output, View | IndexExpr):
         return _argument_text(output)
     return repr(output)

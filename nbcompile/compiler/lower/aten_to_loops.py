@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -13,8 +14,9 @@ from torch.utils._pytree import tree_leaves
 
 from nbcompile.compiler import other_devices
 from nbcompile.compiler.in_aten import shares_elements
+from nbcompile.compiler.loop_ir.computed_sizes import PythonNumber, base_sizes
 from nbcompile.compiler.loop_ir.expr import SizeNumber
-from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, Size, index
+from nbcompile.compiler.loop_ir.index import IndexExpr, Size, index
 from nbcompile.compiler.loop_ir.known_sizes import sizes_given, sizes_in, sizes_returned
 from nbcompile.compiler.loop_ir.nodes import (
     Body,
@@ -29,24 +31,30 @@ from nbcompile.compiler.loop_ir.nodes import (
     has_effect,
 )
 from nbcompile.compiler.lower import as_itself
-from nbcompile.compiler.lower.builder import NATIVE_DTYPES, Builder
+from nbcompile.compiler.lower.builder import Builder
+from nbcompile.compiler.lower.outputs import Outputs, storage_of
 from nbcompile.compiler.lower.registry import registry
 from nbcompile.compiler.lower.sizes import SizeTable
-from nbcompile.compiler.lower.sizes_of_data import called_as_it_is, checked, number_of
-from nbcompile.compiler.lower.strides import has_own_places
-from nbcompile.compiler.marked import marked
+from nbcompile.compiler.lower.sizes_of_data import called_as_it_is, checked, number_of, tell_place
 from nbcompile.compiler.stages import STEP_OF, AtenGraph, device_of
 from nbcompile.errors import LoweringError, SymbolicSizeError
 from nbcompile.options import Options
 
 aten = torch.ops.aten
 _TORCHS = frozenset({"aten", "prims", "inductor", "quantized", "_c10d_functional"})
+_FAULTS = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError,
+)  # fmt: skip
+"""What a mistake in a lowering raises. (Dynamo's own, which must reach it, are others.)"""
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
-    """Lower every node. LoweringError if the graph holds what no program can (tensor subclasses; on a GPU,
-    sizes that depend on data): the graph is then run as it is."""
+def aten_to_loops(
+    graph: AtenGraph, options: Options, called: Mapping[str, str] = MappingProxyType({})
+) -> LoopProgram:
+    """Lower every node, but for those that are ``called`` as they are: ids, with the reason.
+    LoweringError if the graph holds what no program can (tensor subclasses; on a GPU, sizes that depend on
+    data): the graph is then run as it is."""
     sizes = SizeTable(refuses_data=options.chip.is_gpu)
     builder = Builder(graph.id, sizes, options, device_of(graph.module))
     away = other_devices.away(graph.module, builder.device)
@@ -74,14 +82,15 @@ def aten_to_loops(graph: AtenGraph, options: Options) -> LoopProgram:
             values[node] = View.whole(buffer_like(node.name, tensor, "constant"))
         elif node.op == "call_function":
             builder.begin(node.name, node.meta.get(STEP_OF) or _op_name(node.target), origins, fake)
-            values[node] = _lower_node(builder, node, fake, values, away)
+            values[node] = _lower_node(builder, node, values, away, called.get(origins[0], ""))
+            tell_place(builder, node, values)
             builder.folded.made(node, values[node])
             if node.target is aten.copy_.default:
                 values[node.args[0]] = values[
                     node
                 ]  # whoever reads the input from here on sees what was written
         elif node.op == "output":
-            outputs = _Outputs(builder, graph, values).of(_flat(node.args[0]))
+            outputs = Outputs(builder, graph, values, inputs).of(_flat(node.args[0]))
         else:
             raise LoweringError(f"the graph has a {node.op} node, {node.name}")
 
@@ -104,9 +113,9 @@ def _check_sizes(program: LoopProgram) -> None:
     told |= {name for item in program.statements if isinstance(item, LibraryCall) for name in item.tells()}
     made = program.buffers().values()
     atoms = {atom for item in made for extent in (*item.shape, *item.strides) for atom in extent.atoms()}
-    for atom in atoms:
-        if isinstance(atom, Size) and atom.text not in told:
-            raise SymbolicSizeError(f"the size {atom.text} is neither an input nor an extent of one")
+    wanted = base_sizes(index(atom) for atom in atoms if isinstance(atom, Size))
+    for name in sorted(wanted.union(*map(sizes_in, program.statements), sizes_returned(program)) - told):
+        raise SymbolicSizeError(f"the size {name} is neither an input nor an extent of one")
 
 
 def without_dead_statements(program: LoopProgram) -> LoopProgram:
@@ -134,9 +143,10 @@ def without_dead_statements(program: LoopProgram) -> LoopProgram:
 
 
 def _lower_node(
-    builder: Builder, node: fx.Node, fake: Any, values: Mapping[fx.Node, Any], away: Set[fx.Node]
+    builder: Builder, node: fx.Node, values: Mapping[fx.Node, Any], away: Set[fx.Node], failed: str
 ) -> Any:
-    target = node.target
+    """What a node makes. ``failed``: why it is called as it is, if its loops were tried before."""
+    target, fake = node.target, node.meta.get("val")
     if target is operator.getitem:
         source, place = node.args
         return _resolve(source, values)[place]
@@ -156,7 +166,11 @@ def _lower_node(
         return as_itself.called(builder, target, args, kwargs, fallback=True, reason=why, elsewhere=True)
     entry = registry().find(target)
     reason = registry().library.get(target)
-    if entry is not None:
+    if failed:
+        reason, why = None, failed
+    elif entry is not None and any(isinstance(each, PythonNumber) for each in tree_leaves((args, kwargs))):
+        reason, why = None, "it is given a number that Python computes"
+    elif entry is not None:
         before = len(builder.statements)
         try:
             lowered = entry.lower(builder, *args, **kwargs)
@@ -167,14 +181,19 @@ def _lower_node(
             del builder.statements[before:]
             reason = None
             why = error.message
-        except TypeError as error:
+        except _FAULTS as error:
             given = tree_leaves((args, kwargs))
-            if not any(isinstance(each, IndexExpr | SizeNumber | complex) for each in given):
+            numbers = isinstance(error, TypeError) and any(
+                isinstance(each, IndexExpr | SizeNumber | complex) for each in given
+            )
+            if builder.options.verify and not numbers:
                 raise
             del builder.statements[before:]
             reason = None
             what = "complex number" if any(isinstance(each, complex) for each in given) else "symbolic size"
-            why = f"it is given a {what} where only numbers are lowered ({error})"
+            why = f"its lowering failed: {type(error).__name__}: {error}"
+            if numbers:
+                why = f"it is given a {what} where only numbers are lowered ({error})"
     else:
         why = "no lowering for this operator yet"
         if target.namespace not in _TORCHS:
@@ -216,7 +235,7 @@ def _check_own_places(node: fx.Node, fake: Any) -> None:
     for item in fake if isinstance(fake, tuple | list) else (fake,):
         if not isinstance(item, torch.Tensor) or item.layout != torch.strided or not shares_elements(item):
             continue
-        if item.untyped_storage()._cdata not in {_storage(each) for each in node.all_input_nodes}:
+        if item.untyped_storage()._cdata not in {storage_of(each) for each in node.all_input_nodes}:
             raise LoweringError(f"{node.target} was traced with a result whose elements share memory")
 
 
@@ -255,168 +274,6 @@ def _input(builder: Builder, node: fx.Node, fake: Any, name: str) -> tuple[Any, 
     if node.users:
         raise LoweringError(f"input {node.name} is a {type(fake).__name__}")
     return None, None
-
-
-class _Outputs:
-    """What a graph returns. Results share memory with each other and with inputs where the graph's own do,
-    and nowhere else: a lowering may show the memory of another value, for values never change, but who gets a
-    result may write to it."""
-
-    def __init__(self, builder: Builder, graph: AtenGraph, values: Mapping[fx.Node, Any]) -> None:
-        self.builder, self.values, self.saved = builder, values, graph.saved
-        self.differentiable = graph.differentiable
-        self.owners: dict[str, Any] = {}  # buffer → the storage, in the graph, of what it holds
-        self.inputs: set[Any] = set()  # the storages of inputs
-        self.copies: dict[tuple[str, Any], Buffer] = {}  # of a buffer, for what has a storage of its own
-        self.returned: set[str] = set()  # buffers that the caller gets, and may write to
-        for node in graph.module.graph.nodes:
-            if node.op in ("placeholder", "get_attr") and isinstance(values.get(node), View):
-                self.owners[values[node].buffer.name] = _storage(node)
-                self.inputs.add(_storage(node))
-        writes = [node for node in graph.module.graph.nodes if node.target is aten.copy_.default]
-        self.wholes = {*writes, *(node.args[1] for node in writes)}  # inputs as they are to be
-        self.overwriting = {_storage(node) for node in self.wholes}
-        # by what AOTAutograd traced, though guards have since made numbers of its symbols
-        given = (node.meta.get("val") for node in graph.module.graph.find_nodes(op="placeholder"))
-        self.moving = any(isinstance(value, torch.SymInt) for value in given)
-
-    def of(self, items: Sequence[Any]) -> tuple[Output, ...]:
-        first = len(items) - self._saved_after(items)
-        found = tuple(self._output(item, place >= first) for place, item in enumerate(items))
-        shown: dict[Any, str] = {}  # storage in the graph → the buffer that results show of it
-        for item, value in zip(items[:first], found, strict=False):
-            if not isinstance(value, View) or _storage(item) in self.inputs:
-                continue
-            if shown.setdefault(_storage(item), value.buffer.name) != value.buffer.name:
-                raise LoweringError(
-                    f"{item.name} shares memory with another result, in another type or layout"
-                )
-        return found
-
-    def _saved_after(self, items: Sequence[Any]) -> int:
-        """How many of the last items are there for backward alone."""
-        names, count = list(self.saved), 0
-        while names:
-            count += 1
-            if getattr(items[-count], "name", None) == names[-1]:
-                names.pop()
-        return count
-
-    def _output(self, item: Any, saved: bool) -> Output:
-        if not isinstance(item, fx.Node):
-            if item is None or isinstance(item, int | float | bool):
-                return item
-            raise LoweringError(f"the graph returns {item!r}")
-        value = self.values[item]
-        if not isinstance(value, View):
-            if value is None or isinstance(value, IndexExpr | int | float | bool):
-                return value
-            raise LoweringError(f"the graph returns {value!r}")
-        # ours is conjugated in its memory; backward's operators read numbers, not how they are kept
-        fake = item.meta["val"]
-        if item.target is not marked() and (fake.is_neg() or (fake.is_conj() and not saved)):
-            raise LoweringError(f"the memory of {item.name} is not what it holds (Tensor.resolve_conj)")
-        if not saved:
-            self._check_places(item, value)
-        if not self._laid_out(item, value):
-            made = self._copied(item, value)
-            if not saved:
-                self._check_offset(item, made)
-            return made
-        if not saved:
-            self._check_offset(item, value)
-        if self._may_show(item, value.buffer, saved):
-            return value
-        if value.buffer.dtype not in NATIVE_DTYPES:
-            raise LoweringError(f"{item.name} shares memory with what it is a copy of")
-        key = value.buffer.name, _storage(item)
-        if key not in self.copies:
-            self.builder.begin(f"{item.name}_out", "copy", (), item.meta["val"])
-            self.copies[key] = self.builder.laid_out_like(value.buffer, View.whole(value.buffer))
-        return replace(value, buffer=self.copies[key])
-
-    def _copied(self, item: fx.Node, value: View) -> View:
-        """``value`` in memory of its own with the strides that the graph says, gaps between its elements
-        included: backward reads what was saved for it by these."""
-        b, fake = self.builder, item.meta["val"]
-        b.begin(f"{item.name}_out", "copy", (), fake)
-        strides = tuple(b.size(stride) for stride in fake.stride())
-        held = tuple(
-            ONE if stride == ZERO else extent for extent, stride in zip(value.shape, strides, strict=True)
-        )
-        if not has_own_places(held, strides):
-            raise LoweringError(f"the elements of {item.name} may share memory, by the strides it is to have")
-        one = b.view(value, held, lambda *where: where)
-        made = View.whole(b.laid_out_like(Buffer("", held, strides, value.dtype), one))
-        if held == value.shape:
-            return made
-
-        def first(*where: IndexExpr) -> list[IndexExpr]:
-            return [ZERO if stride == ZERO else at for at, stride in zip(where, strides, strict=True)]
-
-        return b.view(made, value.shape, first)
-
-    def _check_offset(self, item: fx.Node, value: View) -> None:
-        """A result that shows part of an input is made anew from that input by AOTAutograd, which asks the
-        graph's result where in the storage it lies: ATen's copy of a part of a storage lies as its source.
-        Where sizes are symbols, so may that place be, at the next call."""
-        of_an_input = self.builder.updates or _storage(item) in self.inputs
-        if not of_an_input or value.buffer.role != "temporary":
-            return
-        if item in self.wholes or ZERO in value.shape:  # what nobody makes anew, or where nothing lies
-            return
-        strided, offset = value.strided(), self.builder.size(item.meta["val"].storage_offset())
-        moves = self.moving and _storage(item) in self.overwriting
-        if moves or (strided is not None and offset != strided[1]):
-            raise LoweringError(f"{item.name} shows a part of an input, and is known by its place in that")
-
-    def _check_places(self, item: fx.Node, value: View) -> None:
-        """AOTAutograd makes a result that shows an input anew from that input: by the views that autograd
-        knows of the graph's result, where it knows any, else by strides. The gradient of the latter is
-        another where elements of the input share memory; ATen's result knows its views."""
-        buffer, storage = value.buffer, _storage(item)
-        if not self.differentiable or storage not in self.inputs:
-            return
-        if self.owners.get(buffer.name) != storage:  # nor is one of several views of one operator made anew
-            raise LoweringError(f"{item.name} shows an input, and would be a copy of it")
-        if buffer.role != "input":
-            return
-        # by the sizes at hand: strides that are symbols of their own prove nothing
-        shape, strides = ([index(each.hint()) for each in of] for of in (buffer.shape, buffer.strides))
-        if not has_own_places(shape, strides):
-            raise LoweringError(f"{item.name} shows an input whose elements share memory")
-
-    def _laid_out(self, item: fx.Node, value: View) -> bool:
-        """Whether the memory that ``value`` shows has the strides that the graph says."""
-        strided = value.strided()
-        if strided is None:
-            return False
-        wanted = tuple(self.builder.size(stride) for stride in item.meta["val"].stride())
-        return value.buffer.dtype not in NATIVE_DTYPES or _same_strides(value.shape, strided[0], wanted)
-
-    def _may_show(self, item: fx.Node, buffer: Buffer, saved: bool) -> bool:
-        """Whether a result may show this memory: it still holds the value by then, and in the graph the two
-        share theirs, or nothing shows it that the caller may write to."""
-        if buffer.name in self.builder.updates:
-            return False
-        storage = _storage(item)
-        owner = self.owners.setdefault(buffer.name, storage)
-        may = owner == storage or (saved and buffer.name not in self.returned)
-        if may and not saved:
-            self.returned.add(buffer.name)
-        return may
-
-
-def _storage(node: fx.Node) -> Any:
-    """What two nodes have in common that show one memory."""
-    fake = node.meta.get("val")
-    return fake.untyped_storage()._cdata if isinstance(fake, torch.Tensor) else None
-
-
-def _same_strides(shape: Any, have: Any, want: Any) -> bool:
-    return all(
-        extent == 1 or left == right for extent, left, right in zip(shape, have, want, strict=True)
-    ) or any(extent == 0 for extent in shape)
 
 
 def _resolve(value: Any, values: Mapping[fx.Node, Any]) -> Any:

@@ -415,7 +415,7 @@ class Builder:
         if isinstance(value, dict):
             return {key: self._viewable(item) for key, item in value.items()}
         if isinstance(value, SizeNumber):
-            raise LoweringError("a library is called with a number that is computed of sizes")
+            return value.python
         return value
 
     def _copied_in_order(self, value: View) -> View:

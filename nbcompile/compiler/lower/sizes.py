@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial, reduce
 from operator import add, mul
 from typing import Any
 
 import torch
+from sympy import Float, Integer, Symbol
+from torch.utils._sympy.printers import PythonPrinter
+from torch.utils._sympy.symbol import SymT, symbol_is_type
 
+from nbcompile.compiler.loop_ir.computed_sizes import (
+    ComputedSize,
+    PythonNumber,
+    base_sizes,
+    computed_in,
+    python_text,
+)
 from nbcompile.compiler.loop_ir.expr import Expr, SizeNumber, constant, index_value, op
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, Size, at_least, floordiv, index, mod
 from nbcompile.compiler.loop_ir.proofs import well_defined
-from nbcompile.compiler.stages import guards_of, guess_of, hint_of, least_of, most_of
+from nbcompile.compiler.stages import GUESS, guards_of, guess_of, hint_of, least_of, most_of
 from nbcompile.errors import LoweringError, SymbolicSizeError
 
 _EXACT = 1 << 12
@@ -25,6 +36,7 @@ _RELATIONS: dict[str, Callable[[IndexExpr, IndexExpr], tuple[IndexExpr, ...]]] =
     "StrictGreaterThan": lambda left, right: (left - right - 1,),
     "Equality": lambda left, right: (left - right, right - left),
 }
+_ARITHMETIC = frozenset({"Add", "Mul", "Pow", "FloorDiv", "CleanDiv", "Mod", "PythonMod"})
 _FUNCTIONS = {
     "Add": "add", "Mul": "mul", "ToFloat": "", "IntTrueDiv": "div", "FloatTrueDiv": "div",
     "FloatPow": "pow", "OpaqueUnaryFn_sqrt": "sqrt",
@@ -42,6 +54,11 @@ class SizeTable:
         self._symbols: list[Any] = []
         self._numbers: dict[Any, int] = {}
         self._guards = 0  # how many of them _numbers is from
+        self._computed: dict[str, ComputedSize] = {}  # by their formula
+        self._of_data: set[str] = set()
+        self._explained: set[str] = set()  # those of which all is known that their formula says
+        self._known: list[IndexExpr] = []  # what is not negative by how computed sizes are computed
+        self._meanings: dict[str, IndexExpr] = {}  # symbols that are expressions of others
 
     def to_index(self, value: Any) -> IndexExpr:
         """An int, SymInt or IndexExpr as an IndexExpr. LoweringError for data-dependent sizes and
@@ -54,7 +71,7 @@ class SizeTable:
                 return index(int(node.constant))
             return self._from_sympy(node.expr, node.shape_env)
         if isinstance(value, torch.SymFloat | torch.SymBool):
-            raise LoweringError("a symbolic number that is not an integer")
+            raise SymbolicSizeError("a symbolic number that is not an integer")
         return index(int(value))
 
     def to_number(self, value: torch.SymFloat) -> SizeNumber:
@@ -62,8 +79,10 @@ class SizeTable:
         depends on data, and for functions that we do not have."""
         node = value.node
         if node.constant is not None:
-            return SizeNumber(constant(float(node.constant), torch.float64))
-        return SizeNumber(self._float(node.expr, node.shape_env))
+            number = float(node.constant)
+            return SizeNumber(constant(number, torch.float64), PythonNumber(f"float('{number}')"))
+        made = self._float(node.expr, node.shape_env)
+        return SizeNumber(made, self.python(node.expr, node.shape_env))
 
     def _float(self, expr: Any, env: Any) -> Expr:
         kind = type(expr).__name__
@@ -79,7 +98,7 @@ class SizeTable:
 
     def facts(self) -> tuple[IndexExpr, ...]:
         """What the guards of the graph say of its sizes alone: expressions that are not negative."""
-        found: list[IndexExpr] = []
+        found = list(self._known)
         for symbol in self._symbols:
             most = most_of(symbol, self._env)
             if most is not None:
@@ -134,26 +153,96 @@ class SizeTable:
         if expr.is_Integer:
             return index(int(expr))
         if expr.is_Symbol:
-            return index(self._size(expr, env))
+            return self._meanings.get(str(expr)) or index(self._size(expr, env))
         if kind in ("TruncToInt", "FloorToInt"):
             scaled = self._scaled(expr.args[0], env, plain)
             if scaled is not None:
                 return scaled
+        if kind == "Max" and len(expr.args) == 2 and any(part == 1 for part in expr.args):
+            # torch writes strides as max(1, extent): they differ only where the tensor is empty
+            return self._from_sympy(next(part for part in expr.args if part != 1), env, plain)
+        if kind not in _ARITHMETIC:
+            return index(self._computed_size(expr, env, plain))
         parts = [self._from_sympy(part, env, plain) for part in expr.args]
         if kind == "Add":
             return reduce(add, parts)
         if kind == "Mul":
             return reduce(mul, parts)
-        if kind == "Max" and ONE in parts and len(parts) == 2:
-            # torch writes strides as max(1, extent): they differ only where the tensor is empty
-            return parts[1] if parts[0] == ONE else parts[0]
         if kind == "Pow" and (power := parts[1].constant) is not None and power >= 0:
             return reduce(mul, [parts[0]] * power, ONE)
         if kind in ("FloorDiv", "CleanDiv"):
             return _rounded_down(parts[0], parts[1])
         if kind in ("Mod", "PythonMod"):
             return mod(parts[0], parts[1])
-        raise SymbolicSizeError(f"no index arithmetic for the symbolic size {expr}")
+        return index(self._computed_size(expr, env, plain))
+
+    # -- what Python computes ------------------------------------------------------------------
+
+    def python(self, expr: Any, env: Any) -> PythonNumber:
+        """A sympy expression as Python computes it. LoweringError where a size in it depends on data, and the
+        target has none of those."""
+        needs: set[str] = set()
+        parts: dict[str, ComputedSize] = {}
+        names: dict[Any, Any] = {}
+        for symbol in sorted(expr.free_symbols, key=str):
+            if symbol_is_type(symbol, SymT.UNBACKED_FLOAT):
+                if self.refuses_data:
+                    raise LoweringError(f"the number {symbol} depends on data")
+                needs.add(str(symbol))
+                continue
+            meaning = self._meanings.get(str(symbol)) or index(self._size(symbol, env))
+            if (text := python_text(meaning)) != str(symbol):
+                names[symbol] = Symbol(f"({text})")
+            needs |= base_sizes([meaning])
+            parts |= computed_in([meaning])
+        formula = PythonPrinter().doprint(expr.xreplace(names))
+        return PythonNumber(formula, frozenset(needs), tuple(parts.values()))
+
+    def _computed_size(self, expr: Any, env: Any, plain: bool) -> ComputedSize:
+        """A size that no index arithmetic of ours is, computed in Python."""
+        number = self.python(expr, env)
+        if plain and number.formula not in self._computed:
+            raise SymbolicSizeError(f"no index arithmetic for the symbolic size {expr}")
+        bounds = env.bound_sympy(expr)
+        least = int(bounds.lower) if bounds.lower.is_Integer else None
+        known = {each: _at_hand(each, env) for each in expr.free_symbols}
+        made = self.computed(number, int(expr.xreplace(known)), least)
+        if type(expr).__name__ in ("Min", "Max") and made.text not in self._explained:
+            self._explained.add(made.text)
+            for part in expr.args:
+                with contextlib.suppress(LoweringError):
+                    more = self._from_sympy(part, env, plain) - index(made)
+                    self._known.append(more if type(expr).__name__ == "Min" else -more)
+        return made
+
+    def is_of_data(self, place: IndexExpr) -> bool:
+        """Whether a place depends on data: what it was taken to be when it was traced then tells nothing."""
+        return bool(base_sizes([place]) - (self.sizes.keys() - self._of_data))
+
+    def is_untold(self, value: Any) -> bool:
+        """Whether a SymInt is a size of data of which nothing is known yet but its name."""
+        expr = value.node.expr if isinstance(value, torch.SymInt) and value.node.constant is None else None
+        if expr is None or not expr.is_Symbol or not symbol_is_type(expr, SymT.UNBACKED_INT):
+            return False
+        return not self.refuses_data and str(expr) not in {*self.sizes, *self._meanings}
+
+    def tell(self, value: Any, meaning: IndexExpr) -> None:
+        """What such a size is."""
+        self._meanings[str(value.node.expr)] = meaning
+
+    def within(self, formula: str, of: Sequence[IndexExpr], most: IndexExpr, hint: int) -> IndexExpr:
+        """The number from 0 to ``most`` that Python computes by ``formula`` of the places ``of``."""
+        number = PythonNumber(formula, frozenset(base_sizes(of)), tuple(computed_in(of).values()))
+        made = index(self.computed(number, max(0, min(hint, most.hint())), 0))
+        self._known += [made, most - made]
+        return made
+
+    def computed(self, number: PythonNumber, hint: int, least: int | None) -> ComputedSize:
+        """The size that ``number`` is: the same one for the same formula."""
+        if number.formula not in self._computed:
+            name = f"size_{len(self._computed)}"
+            self._computed[number.formula] = ComputedSize(name, hint, least, number)
+        return self._computed[number.formula]
 
     def _scaled(self, expr: Any, env: Any, plain: bool) -> IndexExpr | None:
         """``1.5 * ToFloat(s0)`` rounded down, which is what resampling by a factor makes of a size."""
@@ -170,8 +259,9 @@ class SizeTable:
         name = str(symbol)
         if name not in self.sizes:
             hint = hint_of(symbol, env)
-            if hint is None and not self.refuses_data:
-                hint = guess_of(symbol, env)
+            if hint is None:
+                self._of_data.add(name)
+                hint = None if self.refuses_data else guess_of(symbol, env)
             if hint is None:
                 raise LoweringError(f"the size {name} depends on data")
             self._symbols.append(symbol)
@@ -184,3 +274,11 @@ def _rounded_down(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:
     if at_least(ZERO, numerator):
         return -floordiv(denominator - 1 - numerator, denominator)
     return floordiv(numerator, denominator)
+
+
+def _at_hand(symbol: Any, env: Any) -> Any:
+    """The number that a symbol was traced with, or is taken to be."""
+    if symbol_is_type(symbol, SymT.UNBACKED_FLOAT):
+        return Float(GUESS)
+    hint = hint_of(symbol, env)
+    return Integer(guess_of(symbol, env) if hint is None else hint)

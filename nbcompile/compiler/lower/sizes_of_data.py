@@ -7,12 +7,15 @@ graph, which raise an error when it runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import fx
 
+from nbcompile.compiler.loop_ir.computed_sizes import PythonNumber, python_text
+from nbcompile.compiler.loop_ir.expr import SizeNumber
 from nbcompile.compiler.loop_ir.index import IndexExpr
 from nbcompile.compiler.loop_ir.known_sizes import SIGNS, SizeComparison, sizes_given, sizes_in
 from nbcompile.compiler.loop_ir.nodes import (
@@ -20,11 +23,12 @@ from nbcompile.compiler.loop_ir.nodes import (
     SAVED_DRAW,
     LibraryCall,
     LoopProgram,
+    View,
     only_size,
 )
-from nbcompile.compiler.loop_ir.proofs import well_defined
+from nbcompile.compiler.loop_ir.proofs import proves, well_defined
 from nbcompile.compiler.lower.builder import Builder
-from nbcompile.errors import LoweringError
+from nbcompile.errors import LoweringError, SymbolicSizeError
 
 aten = torch.ops.aten
 _COMPARISONS: dict[Any, str] = {function: sign for sign, function in SIGNS.items()}
@@ -50,21 +54,76 @@ def number_of(builder: Builder, target: Any, args: Any, fake: Any) -> Any:
         return SizeComparison(left, _COMPARISONS[target], right)
     if target is torch.sym_not and isinstance(args[0], SizeComparison):
         return args[0].negated()
-    number = builder.number(fake)
-    if target is aten._local_scalar_dense.default and isinstance(number, IndexExpr):
-        _ask(builder, target, args, number)
+    number = _as_number(builder, fake)
+    if target is aten._local_scalar_dense.default and isinstance(number, IndexExpr | PythonNumber):
+        _ask(builder, target, args, number, truth=isinstance(fake, torch.SymBool))
     return number
 
 
-def _ask(builder: Builder, target: Any, args: Sequence[Any], number: IndexExpr) -> None:
-    """Call an operator that returns ``number``, which depends on data."""
-    size = only_size(number)
-    if size is None:
+def _as_number(builder: Builder, fake: Any) -> IndexExpr | SizeNumber | PythonNumber:
+    """A symbolic number as kernels compute it, else as Python does before what needs it is called."""
+    try:
+        return builder.number(fake)
+    except SymbolicSizeError:
+        return builder.sizes.python(fake.node.expr, fake.node.shape_env)
+
+
+def _ask(
+    builder: Builder, target: Any, args: Sequence[Any], number: IndexExpr | PythonNumber, *, truth: bool
+) -> None:
+    """Call an operator that returns ``number``, which depends on data; ``truth``: whether something holds."""
+    if isinstance(number, PythonNumber):
+        # a bool is u0 == 1, and Python's True is 1
+        told = len(number.needs) == 1 and not number.parts
+        name = next(iter(number.needs)) if told and (truth or number.formula in number.needs) else ""
+    else:
+        size = only_size(number)
+        name = size.text if size is not None else ""
+    if not name:
         raise LoweringError(f"{target} returns {number}, which is more than one size")
     builder.call(target, args, result=(), reason="a number that depends on data")
     call = builder.statements.pop()
     assert isinstance(call, LibraryCall)
-    builder.statements.append(replace(call, number=size.text))
+    builder.statements.append(replace(call, number=name))
+
+
+SLICE_END = 2**63 - 1
+"""What torch writes for the end of a slice that has none."""
+
+
+def clipped(b: Builder, bound: Any, extent: IndexExpr) -> IndexExpr:
+    """A bound of a slice, as Python takes it: from the end if it is negative, and within ``extent``."""
+    at = extent if bound is None else b.size(bound)
+    if at.constant is not None and at.constant >= SLICE_END:
+        return extent
+    facts = b.sizes.facts()
+    if proves(at, facts) and proves(extent - at, facts):
+        return at
+    text, end = python_text(at), python_text(extent)
+    formula = f"max(0, min({text} if {text} >= 0 else {text} + {end}, {end}))"
+    hint = at.hint() if at.hint() >= 0 else at.hint() + extent.hint()
+    return b.sizes.within(formula, (at, extent), extent, hint)
+
+
+def tell_place(builder: Builder, node: fx.Node, values: Mapping[fx.Node, Any]) -> None:
+    """Where in its storage a view begins, if that is a size of its own: a bound that depends on data made
+    it."""
+    fake, source = node.meta.get("val"), node.args[0] if node.args else None
+    if not isinstance(fake, torch.Tensor) or not isinstance(source, fx.Node):
+        return
+    if not builder.sizes.is_untold(fake.storage_offset()):
+        return
+    base, made = values.get(source), values[node]
+    given = source.meta["val"]
+    before = builder.size(given.storage_offset())
+    if isinstance(base, View) and isinstance(made, View) and base.buffer == made.buffer:
+        whole, part = base.strided(), made.strided()
+        if whole is not None and part is not None:
+            builder.sizes.tell(fake.storage_offset(), before + part[1] - whole[1])
+    elif node.target in (aten.slice.Tensor, aten.select.int):
+        dim, at = (values[each] if isinstance(each, fx.Node) else each for each in node.args[1:3])
+        start = clipped(builder, at, builder.size(given.shape[dim]))
+        builder.sizes.tell(fake.storage_offset(), before + start * builder.size(given.stride(dim)))
 
 
 def checked(program: LoopProgram) -> tuple[IndexExpr, ...]:

@@ -6,6 +6,7 @@ import concurrent.futures
 import ctypes
 import functools
 import linecache
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -88,6 +89,19 @@ def alone(source: KernelSource, kernel: KernelText) -> KernelSource:
     """The source of one kernel. To the C compiler the lines of its text are those of :data:`KERNEL_FILE`."""
     marked = replace(kernel, text=f'#line 1 "{KERNEL_FILE}"\n{kernel.text}')
     return replace(source, kernels=(marked,), entry_points=source.functions_of(kernel.id))
+
+
+def refused_kernels(source: KernelSource, toolchain: Toolchain) -> dict[str, ToolchainError]:
+    """The kernels, by id, that the C compiler refuses by themselves, and what it says."""
+    found: dict[str, ToolchainError] = {}
+    with tempfile.TemporaryDirectory(prefix="nbcompile-") as folder:
+        for kernel in source.kernels:
+            try:
+                text = alone(source, kernel).source
+                toolchain.compile(text, Path(folder) / "kernel.o", extra=(*EXTRA_FLAGS, "-c"))
+            except ToolchainError as error:
+                found[kernel.id] = error
+    return found
 
 
 def load(path: Path, entry_points: Iterable[EntryPoint]) -> dict[str, Callable[..., None]]:
@@ -226,6 +240,7 @@ def _scope(
 
     return {
         "torch": torch,
+        "math": math,
         "empty": empty or POOL.empty_strided,
         "view": view,
         "as_result": as_result,

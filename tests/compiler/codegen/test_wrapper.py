@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from nbcompile.compiler.codegen.printed import FunctionCall, Parameter, PrintedKernel
-from nbcompile.compiler.codegen.wrapper import library_targets, print_wrapper, python_index
+from nbcompile.compiler.codegen.wrapper import library_targets, print_wrapper
+from nbcompile.compiler.loop_ir.computed_sizes import python_text
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
 from nbcompile.compiler.loop_ir.index import Axis, FloorDiv, IndexExpr, Mod, Size, index
 from nbcompile.compiler.loop_ir.nodes import Body, Buffer, LibraryCall, View
@@ -156,5 +157,5 @@ def test_parts_of_our_memory_that_are_returned_are_no_views_for_autograd() -> No
 
 def test_quotients_of_sizes_are_python() -> None:
     quotient, rest = FloorDiv(N + 1, index(4)), Mod(N, index(Size("s1", 3)))
-    assert python_index(IndexExpr({(quotient,): 3, (rest,): 1})) == "3*((s0 + 1) // (4)) + ((s0) % (s1))"
-    assert python_index(index(0)) == "0" and python_index(-N) == "-1*s0"
+    assert python_text(IndexExpr({(quotient,): 3, (rest,): 1})) == "3*((s0 + 1) // (4)) + ((s0) % (s1))"
+    assert python_text(index(0)) == "0" and python_text(-N) == "-1*s0"

@@ -9,9 +9,16 @@ import torch
 from tests.fuzz.draw import Draw, Made, Skip, Value, operation
 
 
+def lengths_along(x: Value, axis: int) -> list[int]:
+    """The extents of an axis in each call; its ranks may differ (``squeeze`` drops an axis in one alone)."""
+    if any(len(shape) != x.dim for shape in x.shapes):
+        raise Skip
+    return [shape[axis] for shape in x.shapes]
+
+
 def index_along(d: Draw, x: Value, axis: int, length: Sequence[int] | None = None) -> str:
     """A line of indices into an axis, some of them perhaps alike; of a given length in each call."""
-    sizes = [shape[axis] for shape in x.shapes]
+    sizes = lengths_along(x, axis)
     least = min(sizes)
     if not least:
         raise Skip
@@ -33,7 +40,7 @@ def index_along(d: Draw, x: Value, axis: int, length: Sequence[int] | None = Non
 
 def index_like(d: Draw, x: Value, axis: int, shapes: Sequence[Sequence[int]], distinct: bool = False) -> str:
     """Indices into an axis in a tensor of these shapes; distinct along the axis, if so asked."""
-    least = min(shape[axis] for shape in x.shapes)
+    least = min(lengths_along(x, axis))
     if not least:
         raise Skip
     if distinct:
@@ -171,7 +178,7 @@ def index_add(d: Draw) -> str:
     x = d.tensor(1)
     axis = d.integer(0, x.dim - 1)
     source = d.like(x)
-    index = index_along(d, x, axis, [shape[axis] for shape in x.shapes])
+    index = index_along(d, x, axis, lengths_along(x, axis))
     return f"torch.index_add({x}, {axis}, {index}, {source})"
 
 

@@ -14,6 +14,7 @@ from nbcompile.compiler.codegen.source import comment_of, source_of
 from nbcompile.compiler.kernel_ir.group_to_values import kernel_values
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
 from nbcompile.compiler.loop_ir.nodes import Buffer
+from nbcompile.compiler.passes import each_kernel
 from nbcompile.compiler.stages import KernelSource
 
 NESTS: Mapping[str, Callable[[Nests], None]] = {
@@ -26,9 +27,13 @@ def groups_to_c(program: FusedProgram, vector_math: frozenset[str]) -> KernelSou
     """Print every group. ``vector_math`` names the C functions that have a SIMD version here."""
     writer = CWriter()
     buffers = program.program.buffers()
-    kernels = {
-        group.id: print_kernel(group, buffers, writer, comment_of(group, program)) for group in program.groups
-    }
+
+    def printed(place: int) -> PrintedKernel:
+        group = program.groups[place]
+        return print_kernel(group, buffers, writer, comment_of(group, program))
+
+    made = each_kernel([group.loops for group in program.groups], printed)
+    kernels = {group.id: kernel for group, kernel in zip(program.groups, made, strict=True)}
     head = ["// made by nbcompile; header-free C", _declarations(writer, vector_math)]
     return source_of(program, "c", kernels, [part for part in head if part])
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from nbcompile.compiler.codegen.printed import PrintedKernel
 from nbcompile.compiler.codegen.source import comment_of, source_of
 from nbcompile.compiler.codegen.triton.expressions import TritonWriter
 from nbcompile.compiler.codegen.triton.schedules import PRINTERS
 from nbcompile.compiler.loop_ir.expr import HALF
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
+from nbcompile.compiler.passes import each_kernel
 from nbcompile.compiler.schedule import choose
 from nbcompile.compiler.stages import KernelSource
 from nbcompile.targets import Target
@@ -18,12 +20,16 @@ def groups_to_triton(program: FusedProgram, target: Target) -> KernelSource:
     """Print every group for ``target``. Raises CodegenError for what Triton cannot express."""
     writer = TritonWriter(early=target.launches_early)
     buffers = program.program.buffers()
-    kernels = {}
-    for group in program.groups:
+
+    def printed(place: int) -> PrintedKernel:
+        group = program.groups[place]
         writer.precise = not _half_only(group)
         work, schedule = choose(group, buffers, target)
-        printed = PRINTERS[type(schedule)](work, schedule, writer).print(comment_of(group, program))
-        kernels[group.id] = replace(printed, title=schedule.title)
+        made = PRINTERS[type(schedule)](work, schedule, writer).print(comment_of(group, program))
+        return replace(made, title=schedule.title)
+
+    made = each_kernel([group.loops for group in program.groups], printed)
+    kernels = {group.id: kernel for group, kernel in zip(program.groups, made, strict=True)}
     head = ["# made by nbcompile", "import triton", "import triton.language as tl", *writer.imports.values()]
     return source_of(program, "triton", kernels, ["\n".join(head), *writer.helpers.values()])
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from nbcompile.compiler.loop_ir.computed_sizes import python_text
 from nbcompile.compiler.loop_ir.index import (
     ONE,
     ZERO,
@@ -22,6 +23,7 @@ from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder
 from nbcompile.compiler.lower.registry import lowered, lowering, overload
 from nbcompile.compiler.lower.samples import of_view
+from nbcompile.compiler.lower.sizes_of_data import clipped
 from nbcompile.compiler.lower.strides import contiguous_strides, is_dense
 from nbcompile.errors import LoweringError
 
@@ -214,13 +216,31 @@ def part(b: Builder, x: View, dim: int, shape: Sequence[IndexExpr], start: Index
 
 def first_index(b: Builder, start: Any, extent: IndexExpr) -> IndexExpr:
     """A slice's start, None or negative or out of range, as an index. A symbolic one has been compared
-    with the size while the graph was captured, so that its hint tells on which side it is."""
+    with the size while the graph was captured, so that its hint tells on which side it is: LoweringError for
+    one that depends on data."""
     begin = b.size(0 if start is None else start)
+    if b.sizes.is_of_data(begin):
+        raise LoweringError("a place that depends on data, and may be out of range")
     if begin.hint() < 0:
         begin = begin + extent
     if begin.hint() < 0:
         return ZERO
     return extent if begin.hint() > extent.hint() else begin
+
+
+def slice_bounds(b: Builder, extent: IndexExpr, dim: int, start: Any, end: Any, step: Any) -> IndexExpr:
+    """The first index of a slice. Of one whose bounds depend on data, its length is a size of its own, which
+    is told here."""
+    length = b.result.shape[dim]
+    if not b.sizes.is_untold(length):
+        return first_index(b, start, extent)
+    if step != 1:
+        raise LoweringError("a slice in steps between bounds that depend on data")
+    first, last = (clipped(b, bound, extent) for bound in (ZERO if start is None else start, end))
+    left = last - first
+    count = b.sizes.within(f"max(0, {python_text(left)})", (left,), extent - first, left.hint())
+    b.sizes.tell(length, count)
+    return first
 
 
 @lowering(
@@ -234,7 +254,8 @@ def first_index(b: Builder, start: Any, extent: IndexExpr) -> IndexExpr:
 def slice_(b: Builder, x: View, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> View:
     """``x[start:end:step]`` along ``dim``; bounds out of range are clipped, as in Python."""
     dim = wrap_dim(dim, len(x.axes))
-    return part(b, x, dim, b.result_shape(), first_index(b, start, x.shape[dim]), b.size(step))
+    first = slice_bounds(b, x.shape[dim], dim, start, end, step)
+    return part(b, x, dim, b.result_shape(), first, b.size(step))
 
 
 @lowering(aten.narrow.default, samples=of_view((same, 0, 1, 2), (same, -1, -3, 2), (same, 1, 6, 0)))

@@ -15,6 +15,7 @@ from nbcompile.compiler.lower.operators.joining import Bound
 from nbcompile.compiler.lower.operators.shape import first_index
 from nbcompile.compiler.lower.registry import lowering
 from nbcompile.compiler.lower.samples import call, calls
+from nbcompile.compiler.lower.sizes_of_data import clipped
 
 aten = torch.ops.aten
 
@@ -50,7 +51,9 @@ def select_backward(b: Builder, grad: View, sizes: Sequence[Any], dim: int, posi
     """``grad`` at ``position`` along ``dim`` (negative: from the end), 0 elsewhere."""
     dim %= len(sizes)
     start = b.size(position)
-    if not at_least(start, index(0)):
+    if b.sizes.is_of_data(start):
+        start = clipped(b, start, b.size(sizes[dim]))  # forward has looked whether it is in range
+    elif not at_least(start, index(0)):
         start = start + b.size(sizes[dim])
     return _inside(
         b, grad, sizes, lambda where: [(where[dim], start, start + 1)],
@@ -82,7 +85,10 @@ def slice_backward(
 ) -> View:
     """``grad`` at every ``step``-th place from ``start`` on along ``dim``, 0 elsewhere."""
     dim %= len(sizes)
-    first = first_index(b, start, b.size(sizes[dim]))  # may be before the beginning: x[-100:]
+    extent = b.size(sizes[dim])
+    of_data = b.sizes.is_of_data(b.size(0 if start is None else start))
+    # may be before the beginning: x[-100:]
+    first = clipped(b, start, extent) if of_data else first_index(b, start, extent)
     pace, count = b.size(step), grad.shape[dim]
     # so many steps fit before the start: with them no numerator is negative
     earlier = floordiv(first + pace - 1, pace)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 import torch.nn.functional as F
 
 import nbcompile
-from nbcompile.compiler.codegen.c import kernel
 
 Tensor = torch.Tensor
 
@@ -37,12 +35,3 @@ def test_the_largest_integer_of_each_window() -> None:
     run = nbcompile.compile(program, options={"cache": False})
     assert all(map(torch.equal, run(x), program(x)))
     assert run.ran_compiled, run.eager_reason
-
-
-def test_an_expression_out_of_all_proportion_is_left_to_eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch._dynamo.reset()
-    monkeypatch.setattr(kernel, "LONGEST", 5)
-    run = nbcompile.compile(lambda x: (x * 2 + 1).sin() * 3 - x, options={"cache": False})
-    x = torch.randn(5)
-    torch.testing.assert_close(run(x), (x * 2 + 1).sin() * 3 - x)
-    assert "would have over 5 characters" in run.eager_reason

@@ -1,0 +1,95 @@
+"""Sizes and numbers that Python computes of others before what needs them runs: ``max(1, s0 - 3)``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nbcompile.compiler.loop_ir.index import Atom, FloorDiv, IndexExpr, Mod, Size
+
+
+@dataclass(frozen=True)
+class PythonNumber:
+    """An int, float or bool that Python computes: ``formula`` is an expression over the symbols ``needs``
+    (sizes, and numbers that calls give) and ``parts`` by their names, and the module ``math``."""
+
+    formula: str
+    needs: frozenset[str] = frozenset()
+    parts: tuple[ComputedSize, ...] = ()
+
+    def __str__(self) -> str:
+        return self.formula
+
+    def value(self, known: Mapping[str, Any]) -> Any:
+        """The number, of the values of what it ``needs``."""
+        names = {part.text: part.number.value(known) for part in self.parts}
+        return eval(self.formula, {"math": math}, {**known, **names})
+
+
+class ComputedSize(Size):
+    """A size that is computed of others: ``number`` says how. Arithmetic knows of it what it knows of any
+    size; it is there as soon as what its number needs is."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, name: str, hint: int, least: int | None, number: PythonNumber) -> None:
+        super().__init__(name, hint, least)
+        self.number = number
+
+
+def computed_in(places: Iterable[IndexExpr | PythonNumber]) -> dict[str, ComputedSize]:
+    """The computed sizes in ``places`` by name, and those that these are computed of, which come first."""
+    found: dict[str, ComputedSize] = {}
+    for place in places:
+        numbers = [place] if isinstance(place, PythonNumber) else []
+        if isinstance(place, IndexExpr):
+            sizes = [atom for atom in place.atoms() if isinstance(atom, ComputedSize)]
+            numbers += [size.number for size in sizes]
+        else:
+            sizes = []
+        for number in numbers:
+            found |= {part.text: part for part in computed_in_parts(number)}
+        found |= {size.text: size for size in sizes}
+    return found
+
+
+def computed_in_parts(number: PythonNumber) -> list[ComputedSize]:
+    """What a number is computed of, innermost first."""
+    found: list[ComputedSize] = []
+    for part in number.parts:
+        found += [*computed_in_parts(part.number), part]
+    return found
+
+
+def base_sizes(places: Iterable[IndexExpr | PythonNumber]) -> set[str]:
+    """The symbols that have to be known before ``places`` are: not those that are computed of them."""
+    found: set[str] = set()
+    for place in places:
+        if isinstance(place, PythonNumber):
+            found |= place.needs
+            continue
+        for atom in place.atoms():
+            if isinstance(atom, Size):
+                found |= atom.number.needs if isinstance(atom, ComputedSize) else {atom.text}
+    return found
+
+
+def python_text(place: IndexExpr) -> str:
+    """An index as Python, sizes by name."""
+    if place.constant is not None:
+        return str(place.constant)
+    parts = []
+    for mono, coeff in place.terms:
+        factors = [str(coeff)] if coeff != 1 or not mono else []
+        factors += [_python_atom(atom) for atom in mono]
+        parts.append("*".join(factors))
+    return " + ".join(parts)
+
+
+def _python_atom(atom: Atom) -> str:
+    if isinstance(atom, FloorDiv | Mod):
+        sign = "//" if isinstance(atom, FloorDiv) else "%"
+        return f"(({python_text(atom.numerator)}) {sign} ({python_text(atom.denominator)}))"
+    return atom.text

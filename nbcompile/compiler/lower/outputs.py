@@ -1,0 +1,311 @@
+"""What a graph returns, and whose memory it shows."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from nbcompile.compiler.in_aten import shows_an_argument
+from nbcompile.compiler.loop_ir.computed_sizes import PythonNumber
+from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, index
+from nbcompile.compiler.loop_ir.nodes import Buffer, Output, View, ViewCall, ViewCalls
+from nbcompile.compiler.lower.builder import NATIVE_DTYPES, Builder
+from nbcompile.compiler.lower.strides import has_own_places
+from nbcompile.compiler.marked import marked
+from nbcompile.compiler.stages import AtenGraph
+from nbcompile.errors import LoweringError
+
+aten = torch.ops.aten
+_LIE_AS_THEIR_SOURCE = frozenset(
+    {
+        aten.slice_scatter.default,
+        aten.select_scatter.default,
+        aten.diagonal_scatter.default,
+        aten.as_strided_scatter.default,
+    }
+)
+"""ATen's copies of a tensor that begin as far from their storage's beginning as that does."""
+
+
+class Outputs:
+    """What a graph returns. Results share memory with each other and with inputs where the graph's own do,
+    and nowhere else: a lowering may show the memory of another value, for values never change, but who gets a
+    result may write to it."""
+
+    def __init__(
+        self, builder: Builder, graph: AtenGraph, values: Mapping[fx.Node, Any], inputs: Sequence[Any]
+    ) -> None:
+        self.given = {item.name: item for item in inputs if isinstance(item, Buffer)}
+        self.builder, self.values, self.saved = builder, values, graph.saved
+        self.differentiable = graph.differentiable
+        self.owners: dict[str, Any] = {}  # buffer → the storage, in the graph, of what it holds
+        self.inputs: set[Any] = set()  # the storages of inputs
+        self.copies: dict[tuple[str, Any], Buffer] = {}  # of a buffer, for what has a storage of its own
+        self.returned: set[str] = set()  # buffers that the caller gets, and may write to
+        for node in graph.module.graph.nodes:
+            if node.op in ("placeholder", "get_attr") and isinstance(values.get(node), View):
+                self.owners[values[node].buffer.name] = storage_of(node)
+                self.inputs.add(storage_of(node))
+        writes = [node for node in graph.module.graph.nodes if node.target is aten.copy_.default]
+        self.wholes = {*writes, *(node.args[1] for node in writes)}  # inputs as they are to be
+        self.overwriting = {storage_of(node) for node in self.wholes}
+        # by what AOTAutograd traced, though guards have since made numbers of its symbols
+        given = (node.meta.get("val") for node in graph.module.graph.find_nodes(op="placeholder"))
+        self.moving = any(isinstance(value, torch.SymInt) for value in given)
+
+    def of(self, items: Sequence[Any]) -> tuple[Output, ...]:
+        """What is returned for each of the graph's own results."""
+        first = len(items) - self._saved_after(items)
+        found = [self._output(item, place >= first) for place, item in enumerate(items)]
+        shown: dict[Any, dict[int, View]] = {}  # storage in the graph → the results that show it, by place
+        for place, value in enumerate(found[:first]):
+            if isinstance(value, View) and storage_of(items[place]) not in self.inputs:
+                shown.setdefault(storage_of(items[place]), {})[place] = value
+        for results in shown.values():
+            if len({value.buffer.name for value in results.values()}) < 2:
+                continue
+            for place in results:
+                what = f"{items[place].name} shares memory with another result, in another type or layout"
+                found[place] = self._as_eager_does(items[place], LoweringError(what))
+        return tuple(found)
+
+    def _saved_after(self, items: Sequence[Any]) -> int:
+        """How many of the last items are there for backward alone."""
+        names, count = list(self.saved), 0
+        while names:
+            count += 1
+            if getattr(items[-count], "name", None) == names[-1]:
+                names.pop()
+        return count
+
+    def _output(self, item: Any, saved: bool) -> Output:
+        if not isinstance(item, fx.Node):
+            if item is None or isinstance(item, int | float | bool):
+                return item
+            raise LoweringError(f"the graph returns {item!r}")
+        value = self.values[item]
+        if not isinstance(value, View):
+            if value is None or isinstance(value, IndexExpr | PythonNumber | int | float | bool):
+                return value
+            raise LoweringError(f"the graph returns {value!r}")
+        # ours is conjugated in its memory; backward's operators read numbers, not how they are kept
+        fake = item.meta["val"]
+        if item.target is not marked() and (fake.is_neg() or (fake.is_conj() and not saved)):
+            raise LoweringError(f"the memory of {item.name} is not what it holds (Tensor.resolve_conj)")
+        try:
+            return self._shown(item, value, saved)
+        except LoweringError as error:
+            return self._as_eager_does(item, error)
+
+    def _shown(self, item: fx.Node, value: View, saved: bool) -> View:
+        """A result as loops make it. LoweringError where its place in memory would be another."""
+        if not saved:
+            self._check_places(item, value)
+        if not self._laid_out(item, value):
+            made = self._copied(item, value)
+            if not saved:
+                self._check_offset(item, made)
+            return made
+        if not saved:
+            self._check_offset(item, value)
+        if self._may_show(item, value.buffer, saved):
+            return value
+        if value.buffer.dtype not in NATIVE_DTYPES:
+            raise LoweringError(f"{item.name} shares memory with what it is a copy of")
+        key = value.buffer.name, storage_of(item)
+        if key not in self.copies:
+            self.builder.begin(f"{item.name}_out", "copy", (), item.meta["val"])
+            self.copies[key] = self.builder.laid_out_like(value.buffer, View.whole(value.buffer))
+        return replace(value, buffer=self.copies[key])
+
+    def _as_eager_does(self, item: fx.Node, error: LoweringError) -> View:
+        """A result that ATen's own views make of the tensor that they lead to, when all has run: it lies
+        where eager's lies, and shares memory with what eager's does. Raises ``error`` where there is none."""
+        calls: list[ViewCall] = []
+        node = item
+        while node.op == "call_function" and node.target is not aten.copy_.default:
+            target, source = node.target, node.args[0] if node.args else None
+            if not isinstance(source, fx.Node) or not (_is_view(node) or _is_view_of_several(node)):
+                break
+            more = tuple(self._plain(each, error) for each in node.args[1:])
+            calls.append(ViewCall(target, more, {k: self._plain(v, error) for k, v in node.kwargs.items()}))
+            node = source
+        root = self._root(node)
+        if root is None:
+            raise error
+        whole = View.whole(root)
+        return ViewCalls(root, whole.axes, whole.index, tuple(reversed(calls)))
+
+    def _plain(self, value: Any, error: LoweringError) -> Any:
+        """An argument of a view: a number, or sizes."""
+        if isinstance(value, list | tuple):
+            return [self._plain(each, error) for each in value]
+        made = self.values[value] if isinstance(value, fx.Node) else value
+        if isinstance(made, View):
+            raise error
+        return made
+
+    def _root(self, node: fx.Node) -> Buffer | None:
+        """The memory of a node that is no view, just as it is in the graph; None if there is none such."""
+        value, fake = self.values[node], node.meta.get("val")
+        if not isinstance(value, View) or not isinstance(fake, torch.Tensor) or fake.is_conj():
+            return None
+        buffer = value.buffer
+        if node.op == "placeholder":
+            own = value.is_whole() and buffer.role == "input" and buffer.name not in self.builder.updates
+            return buffer if own else None
+        if node.op != "call_function" or storage_of(node) in self.inputs:
+            return None
+        if storage_of(node) in self.overwriting and node.target in _LIE_AS_THEIR_SOURCE:
+            return self._called(node)
+        if fake.storage_offset() != 0:
+            return None
+        key = buffer.name, ("root", storage_of(node))
+        if key not in self.copies:
+            if fake.dtype not in NATIVE_DTYPES or value.dtype != fake.dtype:
+                return None
+            overwrites = buffer.name in self.builder.updates.values()
+            own = value.is_whole() and buffer.role == "temporary" and not overwrites
+            own = own and self._laid_out(node, value) and self._may_show(node, buffer, saved=False)
+            self.copies[key] = buffer if own else self._copied(node, value).buffer
+        return self.copies[key]
+
+    def _called(self, node: fx.Node) -> Buffer | None:
+        """What ATen makes of a node that lies in its storage as its source does, wherever that is at a call;
+        None if its source is none of an input."""
+        key = node.name, ("called", storage_of(node))
+        if key not in self.copies:
+            base = self._source(node.args[0])
+            if base is None:
+                return None
+            args = [base, *(self._given(each) for each in node.args[1:])]
+            kwargs = {name: self._given(each) for name, each in node.kwargs.items()}
+            self.builder.begin(f"{node.name}_out", str(node.target), (), node.meta["val"])
+            why = "a result shows where in its storage it lies"
+            self.copies[key] = self.builder.call(
+                node.target, args, kwargs, result=node.meta["val"], fallback=True, reason=why
+            ).buffer
+        return self.copies[key]
+
+    def _source(self, source: Any) -> View | None:
+        """What such a node copies, where its place in its storage is that of the graph's: an input, what such
+        a node makes, or what any other does, which begins where its storage does."""
+        if not isinstance(source, fx.Node) or _is_view(source) or _is_view_of_several(source):
+            return None
+        if source.target in _LIE_AS_THEIR_SOURCE:
+            made = self._called(source)
+            return View.whole(made) if made is not None else None
+        value = self._given(source)
+        if not isinstance(value, View) or value.buffer.name in self.builder.updates.values():
+            return None
+        return value
+
+    def _given(self, value: Any) -> Any:
+        """What a node is given: of an input that is overwritten its old value."""
+        if not isinstance(value, fx.Node):
+            return value
+        made = self.values[value]
+        if value.op == "placeholder" and isinstance(made, View):
+            old = (name for name, new in self.builder.updates.items() if new == made.buffer.name)
+            name = next(old, made.buffer.name)
+            return View.whole(self.given[name]) if name in self.given else made
+        return made
+
+    def _copied(self, item: fx.Node, value: View) -> View:
+        """``value`` in memory of its own with the strides that the graph says, gaps between its elements
+        included: backward reads what was saved for it by these."""
+        b, fake = self.builder, item.meta["val"]
+        b.begin(f"{item.name}_out", "copy", (), fake)
+        strides = tuple(b.size(stride) for stride in fake.stride())
+        held = tuple(
+            ONE if stride == ZERO else extent for extent, stride in zip(value.shape, strides, strict=True)
+        )
+        if not has_own_places(held, strides):
+            why = "the elements of its result may share memory, by the strides it is to have"
+            made = b.call(aten.clone.default, (value,), {}, result=fake, fallback=True, reason=why)
+            assert isinstance(made, View)
+            return made
+        one = b.view(value, held, lambda *where: where)
+        made = View.whole(b.laid_out_like(Buffer("", held, strides, value.dtype), one))
+        if held == value.shape:
+            return made
+
+        def first(*where: IndexExpr) -> list[IndexExpr]:
+            return [ZERO if stride == ZERO else at for at, stride in zip(where, strides, strict=True)]
+
+        return b.view(made, value.shape, first)
+
+    def _check_offset(self, item: fx.Node, value: View) -> None:
+        """A result that shows part of an input is made anew from that input by AOTAutograd, which asks the
+        graph's result where in the storage it lies: ATen's copy of a part of a storage lies as its source.
+        Where sizes are symbols, so may that place be, at the next call."""
+        of_an_input = self.builder.updates or storage_of(item) in self.inputs
+        if not of_an_input or value.buffer.role != "temporary":
+            return
+        if item in self.wholes or ZERO in value.shape:  # what nobody makes anew, or where nothing lies
+            return
+        strided, offset = value.strided(), self.builder.size(item.meta["val"].storage_offset())
+        moves = self.moving and storage_of(item) in self.overwriting
+        if moves or (strided is not None and offset != strided[1]):
+            raise LoweringError(f"{item.name} shows a part of an input, and is known by its place in that")
+
+    def _check_places(self, item: fx.Node, value: View) -> None:
+        """AOTAutograd makes a result that shows an input anew from that input: by the views that autograd
+        knows of the graph's result, where it knows any, else by strides. The gradient of the latter is
+        another where elements of the input share memory; ATen's result knows its views."""
+        buffer, storage = value.buffer, storage_of(item)
+        if not self.differentiable or storage not in self.inputs:
+            return
+        if self.owners.get(buffer.name) != storage:  # nor is one of several views of one operator made anew
+            raise LoweringError(f"{item.name} shows an input, and would be a copy of it")
+        if buffer.role != "input":
+            return
+        # by the sizes at hand: strides that are symbols of their own prove nothing
+        shape, strides = ([index(each.hint()) for each in of] for of in (buffer.shape, buffer.strides))
+        if not has_own_places(shape, strides):
+            raise LoweringError(f"{item.name} shows an input whose elements share memory")
+
+    def _laid_out(self, item: fx.Node, value: View) -> bool:
+        """Whether the memory that ``value`` shows has the strides that the graph says."""
+        strided = value.strided()
+        if strided is None:
+            return False
+        wanted = tuple(self.builder.size(stride) for stride in item.meta["val"].stride())
+        return value.buffer.dtype not in NATIVE_DTYPES or _same_strides(value.shape, strided[0], wanted)
+
+    def _may_show(self, item: fx.Node, buffer: Buffer, saved: bool) -> bool:
+        """Whether a result may show this memory: it still holds the value by then, and in the graph the two
+        share theirs, or nothing shows it that the caller may write to."""
+        if buffer.name in self.builder.updates:
+            return False
+        storage = storage_of(item)
+        owner = self.owners.setdefault(buffer.name, storage)
+        may = owner == storage or (saved and buffer.name not in self.returned)
+        if may and not saved:
+            self.returned.add(buffer.name)
+        return may
+
+
+def _is_view(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and shows_an_argument(node.target)
+
+
+def _is_view_of_several(node: fx.Node) -> bool:
+    return node.target is operator.getitem and isinstance(node.args[0], fx.Node) and _is_view(node.args[0])
+
+
+def storage_of(node: fx.Node) -> Any:
+    """What two nodes have in common that show one memory."""
+    fake = node.meta.get("val")
+    return fake.untyped_storage()._cdata if isinstance(fake, torch.Tensor) else None
+
+
+def _same_strides(shape: Any, have: Any, want: Any) -> bool:
+    return all(
+        extent == 1 or left == right for extent, left, right in zip(shape, have, want, strict=True)
+    ) or any(extent == 0 for extent in shape)

@@ -1,0 +1,93 @@
+"""Results whose place in memory no loop can say are made by ATen's views, and all else is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import nbcompile
+
+Tensor = torch.Tensor
+
+
+def a_part_of_what_is_overwritten(x: Tensor) -> tuple[Tensor, Tensor]:
+    x.mul_(2)
+    return x[1:].diagonal(), x.sum() * 3
+
+
+def parts_of_a_split(x: Tensor) -> tuple[Tensor, ...]:
+    return *torch.split(x, 2, 1)[1:], x.cos()
+
+
+def two_layouts(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    y = x.t() * 2
+    return y.reshape(-1)[1:], y[1:], y.view(torch.int32)[:, 1:]
+
+
+def windows(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.unfold(0, 2, 1)[1:], x.exp()
+
+
+def strided(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.as_strided([2, 2], [1, 1], 3), x + 1
+
+
+def expanded(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.expand(3, *x.shape).transpose(0, 1)[1:], x.sin()
+
+
+def written_through_a_view(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = x[1:, ::2]
+    y.add_(1)
+    return y.permute(1, 0)[1:], y.sum()
+
+
+FUNCTIONS = [
+    a_part_of_what_is_overwritten, parts_of_a_split, two_layouts, windows, strided, expanded,
+    written_through_a_view,
+]  # fmt: skip
+
+
+def described(found: tuple[Tensor, ...], x: Tensor) -> list[Any]:
+    return [
+        (item.shape, item.stride(), item.storage_offset(), torch._C._is_alias_of(item, x),
+         [torch._C._is_alias_of(item, other) for other in found])
+        for item in found
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("form", ["plain", "gradient", "part", "repeated"])
+def test_results_lie_where_eager_lays_them(
+    function: Callable[[Tensor], tuple[Tensor, ...]], dynamic: bool, form: str
+) -> None:
+    torch._dynamo.reset()
+    if form == "repeated" and function in (a_part_of_what_is_overwritten, written_through_a_view):
+        pytest.skip("eager writes to no elements that share memory")
+    run = nbcompile.compile(function, dynamic=dynamic, options={"cache": False})
+    whole = torch.randn(5, 6)
+    pairs = []
+    for call in (run, function):
+        base = whole.clone().requires_grad_(form == "gradient")
+        x = base * 1 if form == "gradient" else base
+        given = {"part": x[1:], "repeated": x[:1].expand(4, 6)}.get(form, x)
+        found = call(given)
+        pairs.append((found, given, base))
+    (mine, x, own), (theirs, y, other) = pairs
+    assert described(mine, x) == described(theirs, y)
+    for one, two in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(one, two)
+    torch.testing.assert_close(x, y)
+    if form == "gradient":
+        for found, leaf in ((mine, own), (theirs, other)):
+            sum(item.sum() for item in found if item.requires_grad).backward()  # type: ignore[union-attr]
+            assert leaf.grad is not None
+        torch.testing.assert_close(own.grad, other.grad)
+    assert run.ran_compiled, run.eager_reason
+    mine[0].detach().fill_(3)  # who gets a result may write to it
+    theirs[0].detach().fill_(3)
+    torch.testing.assert_close(x, y)
