@@ -150,7 +150,7 @@ function KernelChoice({ state }: { state: State }) {
       title="kernel, and its share of the bytes moved"
       value={state.kernel.value}
       onClick={(event) => event.stopPropagation()}
-      onChange={(event) => (state.kernel.value = event.currentTarget.value)}
+      onChange={(event) => state.choose(event.currentTarget.value)}
     >
       {state.data.record.kernels.map((kernel) => (
         <option value={kernel.id}>{name(kernel)}</option>

@@ -1,11 +1,12 @@
 /** What one explorer shows and what is lit in it; the views read it and nothing else. */
 import { batch, computed, signal, type ReadonlySignal, type Signal } from '@preact/signals';
-import type { Kernel } from '../record/generated/record';
+import type { Graph, Kernel } from '../record/generated/record';
 import type { Call } from '../record/generated/scene';
 import { Links } from '../record/links';
 import type { Unpacked } from '../record/read';
 import type { Host } from './host';
 import { Play } from './play';
+import { latestFirst } from './stages';
 
 /** Something pointed at: ids of the record, or a line of the cell. */
 export interface Focus {
@@ -90,6 +91,7 @@ export class State {
     const ids = this.links.up(focus.ids);
     const lines = this.links.lines(focus.ids);
     for (const id of this.links.down(focus.ids)) ids.add(id);
+    for (const id of focus.ids) for (const decision of this.links.decisionsOf(id)) ids.add(decision);
     // A generated line is made from loops, as its kernel is, and not from the kernel; but it is in it.
     for (const id of focus.ids) if (this.links.owner(id)) ids.add(this.links.owner(id));
     return { ids, lines };
@@ -138,11 +140,30 @@ export class State {
     });
   }
 
+  /** Shows what is pinned: its code, and a graph that has it, of the stage that is shown where there is one. */
   private follow(focus: Focus): void {
     const { ids } = this.around(focus);
-    if (this.kernel.value && ids.has(this.kernel.value)) return;
-    const first = this.data.record.kernels.find((kernel) => ids.has(kernel.id));
-    if (first) this.kernel.value = first.id;
+    const own = focus.ids.find((id) => this.links.kernels.has(id));
+    if (own !== undefined) this.kernel.value = own;
+    else if (!ids.has(this.kernel.value)) {
+      const first = this.data.record.kernels.find((kernel) => ids.has(kernel.id));
+      if (first) this.kernel.value = first.id;
+    }
+    const graphs = latestFirst(this.data.record);
+    const shown = graphs.find((each) => each.id === this.graph.value) ?? graphs[0];
+    const asked = new Set(focus.ids);
+    const holds = (wanted: ReadonlySet<string>) => (graph: Graph) => graph.nodes.some((node) => wanted.has(node.id));
+    if (!shown || holds(ids)(shown)) return;
+    const others = [...graphs.filter((each) => each.stage === shown.stage), ...graphs];
+    const next = others.find(holds(asked)) ?? others.find(holds(ids));
+    if (next) this.graph.value = next.id;
+  }
+
+  /** Shows a kernel, and lights what it came from. */
+  choose(kernel: string): void {
+    const focus = { ids: [kernel] };
+    if (this.beside || (this.pinned.value && sameFocus(this.pinned.value, focus))) this.kernel.value = kernel;
+    else this.pin(focus);
   }
 }
 
