@@ -11,6 +11,7 @@ import type { Kernel } from '../record/generated/record';
 import type { KernelCode, Text } from '../record/generated/scene';
 import { compilerOf } from './compare/sources';
 import type { State } from './state';
+import { PaneTools } from './Pane';
 import { Tabs } from './Tabs';
 import { clip, percent } from './units';
 
@@ -66,6 +67,7 @@ function KernelPane({ state }: { state: State }) {
             <EditButton edit={edit} sources={sources} first={first} />
           </Tabs>
         )}
+        <PaneTools state={state} pane="code" />
       </div>
       <div class="nbc-code-under">
         <Facts state={state} kernel={kernel} code={about} />

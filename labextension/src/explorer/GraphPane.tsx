@@ -9,6 +9,7 @@ import { isChecked, overlay, OVERLAYS, type Overlay, type OverlayId } from './gr
 import { Sheet } from './graph/sheet';
 import type { Tip } from './graph/tip';
 import { Viewer, type Spot } from './graph/viewer';
+import { PaneTools } from './Pane';
 import { graphTitle, latestFirst } from './stages';
 import type { State } from './state';
 import { Tabs } from './Tabs';
@@ -34,7 +35,9 @@ export function GraphPane({ state }: { state: State }) {
         tabs={graphs.map((each) => ({ id: each.id, label: graphTitle(record, each), title: each.title }))}
         chosen={graph.id}
         choose={(id) => (state.graph.value = id)}
-      />
+      >
+        <PaneTools state={state} pane="graph" />
+      </Tabs>
       {drawing?.groups.length ? (
         <Drawn key={graph.id} state={state} graph={graph} drawing={drawing} colour={colour} />
       ) : (

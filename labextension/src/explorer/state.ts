@@ -5,6 +5,7 @@ import type { Call } from '../record/generated/scene';
 import { Links } from '../record/links';
 import type { Unpacked } from '../record/read';
 import type { Host } from './host';
+import { Layout } from './layout';
 import { Play } from './play';
 import { latestFirst } from './stages';
 
@@ -39,6 +40,8 @@ export class State {
   readonly kernel = signal('');
   /** Whether the code spans the explorer, one text beside another. */
   readonly wide: Signal<boolean>;
+  /** How large the panes are, and where they stand: goes on from record to record. */
+  layout: Layout;
   readonly lit: ReadonlySignal<Lit | null> = computed(() => {
     const focus = this.hovered.value ?? this.pinned.value ?? this.elsewhere();
     return focus && this.around(focus);
@@ -58,6 +61,7 @@ export class State {
     private readonly beside: State | null = null,
   ) {
     this.wide = beside?.wide ?? signal(false);
+    this.layout = beside?.layout ?? new Layout();
     this.open = host.open;
     const still = { ...host, kernel: signal(null), needs: 'What other compilers made is shown as it is.' };
     this.peers = data.peers.map((peer) => new State(peer, still, undefined, this));
@@ -69,6 +73,7 @@ export class State {
   /** Takes over what another state shows, where this record has the same. */
   takeOver(from: State): void {
     this.panel.value = from.panel.value;
+    this.layout = from.layout;
     if (this.peers.some((peer) => peer.data.record.id === from.compiler.value)) this.compiler.value = from.compiler.value;
     this.wide.value = from.wide.value;
     if (this.data.record.id === from.data.record.id) this.pinned.value = from.pinned.value;

@@ -1,8 +1,8 @@
 """Equal modules one after the other, as the layers of a deep network are: drawn once, with how many they are.
 
-Two modules are equal if they hold the same operations on the same shapes in the same modules, reading from each
-other in the same way. What they read from outside is compared by the order in which it is read alone, so that
-each may read from the one before.
+Two modules are equal if they hold the same operations on the same shapes in the same modules, reading from
+each other in the same way. What they read from outside is compared by the order in which it is read alone, so
+that each may read from the one before.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ MAX_DEPTH = 12
 """Modules in modules that are told apart: a record may come from anyone."""
 
 GroupKind = Literal["root", "module", "repeat", "kernel", "line", "part"]
-"""What the contents of a group have in common: the graph, a module, being equal modules one after the other, a
-kernel, a line of the source; or nothing but their place in the graph (``part``)."""
+"""What the contents of a group have in common: the graph, a module, being equal modules one after the other
+(``repeat``), a kernel, a line of the source; or nothing but their place in the graph (``part``)."""
 Path = tuple[str, ...]
 
 
@@ -166,7 +166,9 @@ def opened(root: Box, most: int) -> set[Box]:
     modules the first alone is shown, and opened."""
     found, count, level = {root}, len(root.inner), root.inner
     while groups := [box for box in level if box.kind is not None]:
-        level = [each for box in groups for each in (box.inner[:1] if box.kind == "repeat" else box.inner)]
+        # Of these the first is shown: what is in it comes with them.
+        groups += [box.inner[0] for box in groups if box.kind == "repeat" and box.inner[0].kind is not None]
+        level = [each for box in groups if box.kind != "repeat" for each in box.inner]
         count += len(level)
         if count > most:
             break
