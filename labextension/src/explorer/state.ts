@@ -82,6 +82,11 @@ export class State {
     if (kernel && kernel.name === from.links.kernels.get(kernel.id)?.name) this.kernel.value = kernel.id;
   }
 
+  /** Whether it stands beside another: what is chosen is chosen there. */
+  get isPeer(): boolean {
+    return this.beside !== null;
+  }
+
   private heaviest(): Kernel | undefined {
     const share = (kernel: Kernel): number => this.calls.get(kernel.id)?.share ?? 0;
     return [...this.data.record.kernels].sort((a, b) => share(b) - share(a))[0];
