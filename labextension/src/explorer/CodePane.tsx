@@ -79,7 +79,7 @@ function OfKernel({ state, kernel, drafts, language }: Props) {
       </div>
       <div class="nbc-code-under">
         <Facts state={state} kernel={kernel} code={about} />
-        {chosen && <Tools edit={edit} sources={sources} chosen={chosen} said={said} several={beside} />}
+        {chosen && <Tools edit={edit} sources={sources} chosen={lookedAt(chosen, wanted)} said={said} several={beside} />}
       </div>
       {said.value && <p class="nbc-said" role="status">{said.value}</p>}
       <div class="nbc-code-texts">
@@ -92,6 +92,11 @@ function OfKernel({ state, kernel, drafts, language }: Props) {
       <Drafted edit={edit} />
     </>
   );
+}
+
+/** The text that tools are for: one from elsewhere is none of the record's. */
+function lookedAt(chosen: Text, wanted: Elsewhere | undefined): Text {
+  return wanted ? { ...chosen, language: wanted.id, title: wanted.title } : chosen;
 }
 
 /** What can be done with the edit of a kernel, while there is one. */

@@ -194,6 +194,12 @@ export function litLine(lit: Lit | null, line: number): string {
   return lit.lines.has(line) ? 'nbc-lit' : 'nbc-dim';
 }
 
+/** The same of a row of a table, which is no button and cannot be one: what is chosen is current. */
+export function pointingRow(state: State, focus: Focus): Record<string, unknown> {
+  const { 'aria-pressed': pressed, ...rest } = pointing(state, focus);
+  return { ...rest, 'aria-current': pressed };
+}
+
 /** What makes an element point at something, by mouse, keyboard and screen reader alike. */
 export function pointing(state: State, focus: Focus): Record<string, unknown> {
   const pinned = state.pinned.value;

@@ -1,7 +1,7 @@
 import { useComputed, useSignal, useSignalEffect, type Signal } from '@preact/signals';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
 import { runChange } from '../play';
-import { litClass, pointing, type State } from '../state';
+import { litClass, pointingRow, type State } from '../state';
 import { bytes, clip, linesLabel } from '../units';
 import { chosenRows, isShown, overruling, SHOWN, SORTED, type Choice, type Row } from './rows';
 
@@ -83,7 +83,7 @@ export function Table({ state, rows, table, step }: Props) {
 function Decided({ state, row, table, step }: { state: State; row: Row; table: TableState; step: Signal<number> }) {
   const { decision } = row;
   const ids = [decision.id, decision.producer, decision.consumer];
-  const point = pointing(state, { ids });
+  const point = pointingRow(state, { ids });
   const choose = point['onClick'] as (event: Event) => void;
   const [verdict, tone] = verdictOf(row);
   // A signal as a class: what is lit changes hundreds of rows at once, and none of them is rendered for it.

@@ -118,7 +118,7 @@ function Refused({ state, known }: { state: State; known: Properties }) {
       {fused > 0 && <Fact name="fused">in {count(fused, 'pair')}</Fact>}
       {refused.length > 0 && (
         <Fact name="not fused">
-          <ul>
+          <ul role="group" aria-label="pairs that were not fused">
             {refused.slice(0, FEW).map(({ decision, other }) => (
               <li role="button" {...pointing(state, { ids: [decision.id, decision.producer, decision.consumer] })}>
                 with <b>{clip(other, 26)}</b>: {decision.reason}

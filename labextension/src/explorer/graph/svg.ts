@@ -31,11 +31,13 @@ export class SvgPainter implements Painter {
     this.picture = picture;
     this.scale = 0;
     this.boxes = geometry.boxes.map((box, at) => {
-      const words = sheet.words(box.ref);
+      const look = looks[at] as Look;
+      // What is written in it comes first: that is what one who speaks to the page says.
+      const words = [`${look.text} ${look.note}`.trim(), ...sheet.words(box.ref).slice(1)].filter(Boolean);
       const group = make('g', { class: 'nbc-graph-box', role: 'button', 'aria-label': words.join(', ') });
       if (box.ref < 0) group.setAttribute('aria-expanded', String(box.open));
       group.dataset['ref'] = sheet.idOf(box.ref);
-      group.append(...drawn(box, looks[at] as Look));
+      group.append(...drawn(box, look));
       return group;
     });
     this.edges = geometry.edges.map((edge) => make('path', { class: 'nbc-graph-edge', d: path(edge) }));
