@@ -121,14 +121,14 @@ function colour(name: string): string {
   return name === 'none' ? 'none' : `var(--nbc-${name})`;
 }
 
-function drawn(box: PlacedBox, look: Look): SVGElement[] {
+function drawn(box: PlacedBox, look: Look): Node[] {
   const { x, y, width, height } = box;
   const frame = make('rect', { x, y, width, height, rx: Math.min(look.radius, height / 2), 'stroke-width': look.thick });
   frame.style.fill = colour(look.fill);
   frame.style.stroke = colour(look.stroke);
   if (look.dashed) frame.setAttribute('stroke-dasharray', '4 3');
   const middle = y + (box.open ? CLOSED_HEIGHT : height) / 2;
-  const out = look.stacked ? [...stack(box, frame), frame] : [frame];
+  const out: Node[] = look.stacked ? [...stack(box, frame), frame] : [frame];
   if (look.band !== 'none') {
     const band = make('rect', { x, y, width, height: CLOSED_HEIGHT, rx: look.radius });
     band.style.fill = colour(look.band);
@@ -137,7 +137,8 @@ function drawn(box: PlacedBox, look: Look): SVGElement[] {
   const write = (text: string, attributes: Attributes, ink: string): void => {
     const element = written(text, { y: middle, 'font-size': TEXT_SIZE, ...attributes });
     element.style.fill = colour(ink);
-    out.push(element);
+    // Not seen, but two texts are two words.
+    out.push(element, document.createTextNode(' '));
   };
   if (look.toggle) {
     const mark = make('path', { class: 'nbc-graph-toggle', d: triangle(x + 13, middle, box.open) });
