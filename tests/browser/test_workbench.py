@@ -104,9 +104,8 @@ def test_the_graph_is_whole_and_legible_at_each_scale(disk: OnDisk) -> None:
     fit(page)
     frame = page.locator(".nbc-graph-frame").bounding_box()
     assert frame is not None
-    for ref in {
-        ref for ref in page.locator(BOX).evaluate_all("(all) => all.map((each) => each.dataset.ref)")
-    }:
+    refs = page.locator(BOX).evaluate_all("(all) => all.map((each) => each.dataset.ref)")
+    for ref in refs:
         box = page.locator(f"{BOX}[data-ref='{ref}'] > rect").first.bounding_box()
         assert (
             box

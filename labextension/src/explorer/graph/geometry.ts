@@ -205,11 +205,11 @@ class Trail {
   }
 }
 
-/** The deepest box at a point, as a place in the geometry's boxes; -1: none. */
-export function boxAt(geometry: Geometry, x: number, y: number): number {
+/** The deepest box at a point, as a place in the geometry's boxes; -1: none. `title`: how high that of an open group is. */
+export function boxAt(geometry: Geometry, x: number, y: number, title = CLOSED_HEIGHT): number {
   for (let at = geometry.boxes.length - 1; at >= 0; at--) {
     const box = geometry.boxes[at] as PlacedBox;
-    const height = box.solid ? box.height : CLOSED_HEIGHT;
+    const height = box.solid ? box.height : Math.min(box.height, title);
     if (x >= box.x && x <= box.x + box.width && y >= box.y && y <= box.y + height) return at;
   }
   return -1;

@@ -22,6 +22,7 @@ const STILL = 4;
 const KEPT = 48;
 const SLIMMEST = 30;
 const NEAR = 5;
+const TITLE_PIXELS = 13;
 
 export type Spot = Pick<PlacedBox, 'ref' | 'group'>;
 
@@ -308,7 +309,9 @@ export class Viewer {
 
   private at(event: MouseEvent): PlacedBox | undefined {
     const { x, y } = this.world(event);
-    return this.drawn?.geometry.boxes[boxAt(this.drawn.geometry, x, y)];
+    // A name is as high as it is at any scale, and stands for its box.
+    const title = Math.max(CLOSED_HEIGHT, TITLE_PIXELS / this.view.scale);
+    return this.drawn?.geometry.boxes[boxAt(this.drawn.geometry, x, y, title)];
   }
 
   private press(event: PointerEvent): void {
