@@ -195,8 +195,8 @@ def test_modules_are_groups_and_single_ones_are_joined() -> None:
 
 
 def layered(count: int, odd: int = -1, skip: int = 0) -> Graph:
-    """Modules ``layers.0`` and on of two ops each in a chain; the one numbered ``odd`` has another op, and the
-    second op of each reads the ``skip``-th value before its own module too."""
+    """Modules ``layers.0`` and on of two ops each in a chain; the one numbered ``odd`` has another op, and
+    the second op of each reads the ``skip``-th value before its own module too."""
     nodes = [Node("g.n0", "x", "placeholder", "input")]
     for at in range(count):
         ops = ("aten.relu.default", "aten.sin.default" if at == odd else "aten.exp.default")

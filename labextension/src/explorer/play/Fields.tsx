@@ -24,7 +24,7 @@ export function Fields({ controls, draft, disabled, choose }: Props) {
     <fieldset class="nbc-fields" disabled={disabled}>
       <div class="nbc-fields-row">
         <Choice label="backend" value={draft.backend ?? controls.backend} values={backends} choose={(backend) => choose({ backend })} />
-        {fuses && <Choice label="target" value={draft.target ?? controls.target} values={targets} names={{ auto: 'this machine' }} choose={(target) => choose({ target })} />}
+        {fuses && targets && <Choice label="target" value={draft.target ?? controls.target ?? 'auto'} values={targets} names={{ auto: 'this machine' }} choose={(target) => choose({ target })} />}
         <Choice label="mode" value={draft.mode ?? controls.mode} values={modes} choose={(mode) => choose({ mode })} />
         <Choice
           label="dtype"

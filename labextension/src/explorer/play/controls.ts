@@ -14,8 +14,9 @@ export interface Size {
 export interface Controls {
   backend: string;
   backends: string[];
-  target: string;
-  targets: string[];
+  /** Missing from a kernel of before there were any. */
+  target?: string;
+  targets?: string[];
   mode: string;
   modes: string[];
   dynamic: boolean | null;
