@@ -136,6 +136,8 @@ def test_other_compilers_texts_are_made_when_asked_for(lab: Server, page: Page) 
         expect(code.locator(".cm-content").first).to_contain_text(words, timeout=2 * SECONDS)
     assert place.get_attribute("data-record") == record
     kernels(place, "1")
+    code.get_by_role("tab", name="Triton", exact=True).click()
+    expect(code.locator(".cm-content").first).to_contain_text("tl.load")  # it is there already
     place.locator(".nbc-line[data-line='2'] .nbc-source").hover()
     expect(code.locator(".nbc-code-lit").first).to_be_visible()
 
