@@ -128,7 +128,7 @@ test('a wrong edit cannot be kept, a failed one is marked at its line, and Reset
 
 test('without a kernel editing and the script say what they need', async () => {
   const { element } = await code('small');
-  for (const what of ['Editing a kernel', 'A script of this kernel']) {
+  for (const what of ['Edit this kernel', 'A script of this kernel']) {
     const found = [...element.querySelectorAll('button')].find((each) => each.title.startsWith(what));
     expect(found?.disabled).toBe(true);
     expect(found?.title).toContain('Open the notebook.');

@@ -71,8 +71,8 @@ class Node:
 
     ``spans`` runs from the outermost user frame (the cell) to the innermost. ``text`` is this node's
     line of the graph's text. ``bytes`` is the size of its result, in bytes; ``seconds`` the measured time
-    of a kernel or call (fused graphs). ``error`` is the relative error of its value against float64, in the
-    record of a check.
+    of a kernel or call (fused graphs). ``error`` is the relative error of its value against float64, and
+    ``differs`` whether that is more than eager's own explains, in the record of a check.
     """
 
     id: str
@@ -91,6 +91,7 @@ class Node:
     note: str = ""  # e.g. why an op is a fallback
     seconds: float | None = None
     error: float | None = None
+    differs: bool = False
 
 
 @dataclass(frozen=True)

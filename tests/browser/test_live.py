@@ -126,6 +126,34 @@ def test_the_assembly_of_a_c_kernel_is_made_when_asked_for(lab: Server, page: Pa
     assert {"2", "3"} & set(code.locator(".cm-gutterElement").all_inner_texts())
 
 
+def test_other_compilers_texts_are_made_when_asked_for(lab: Server, page: Page) -> None:
+    """Triton's and Inductor's kernel of a C record, linked with the same lines; the record stays as it is."""
+    place = explorer(lab, page)
+    record = place.get_attribute("data-record") or ""
+    code = place.locator(".nbc-pane-code")
+    for name, words in (("Triton", "tl.load"), ("PTX", ".visible .entry"), ("Inductor", "extern")):
+        code.get_by_role("tab", name=name, exact=True).click()
+        expect(code.locator(".cm-content").first).to_contain_text(words, timeout=2 * SECONDS)
+    assert place.get_attribute("data-record") == record
+    kernels(place, "1")
+    code.get_by_role("tab", name="Triton", exact=True).click()
+    expect(code.locator(".cm-content").first).to_contain_text("tl.load")  # it is there already
+    place.locator(".nbc-line[data-line='2'] .nbc-source").hover()
+    expect(code.locator(".nbc-code-lit").first).to_be_visible()
+
+
+def test_the_target_is_chosen_in_play(lab: Server, page: Page) -> None:
+    place = explorer(lab, page)
+    place.get_by_role("tab", name="Play").click()
+    target = place.get_by_label("target")
+    expect(target).to_be_enabled(timeout=SECONDS)
+    target.select_option("cuda:90")
+    expect(place.locator(".nbc-changed")).to_contain_text("for cuda:90", timeout=2 * SECONDS)
+    expect(place.locator(".nbc-pane-code").get_by_role("tab", name="Triton", exact=True)).to_be_visible()
+    place.get_by_role("button", name="Undo").click()
+    expect(place.locator(".nbc-pane-code").get_by_role("tab", name="Assembly")).to_be_visible()
+
+
 @few(1)
 @pytest.mark.parametrize("application", ["lab", "notebook"])
 def test_the_widget_plays_too(application: str, page: Page, request: pytest.FixtureRequest) -> None:

@@ -282,3 +282,18 @@ def test_a_compiled_function_can_be_played_with(notebook: Notebook, monkeypatch:
     assert "compiled function is gone" in ask("controls")["reason"]
     with pytest.raises(ExplorerError, match="type int is no compilation"):
         nbcompile.explore(3)
+
+
+def test_a_program_is_compiled_for_another_chip_and_back(player: Player) -> None:
+    """Its kernels are Triton's then, of the same captured operations; what it computes stays eager's."""
+    record = player.cell()
+    found = player.ask("controls")
+    assert found["target"] == "auto" and {"auto", "cpu", "cuda:90"} <= set(found["targets"])
+    for name in ("cuda:90", "cpu"):
+        made = player.change(target=name)
+        language = "triton" if name == "cuda:90" else "c"
+        assert made.kernels and all(language in kernel.sources for kernel in made.kernels)
+        assert [node.id for node in made.graphs[0].nodes] == [node.id for node in record.graphs[0].nodes]
+        assert made.options["target"] == name and made.id != record.id
+    with pytest.raises(OptionError, match="target"):
+        player.change(target="cuda:1")

@@ -194,6 +194,51 @@ def test_modules_are_groups_and_single_ones_are_joined() -> None:
     assert [box.ref for box in root.nodes()] == list(range(len(paths)))
 
 
+def layered(count: int, odd: int = -1, skip: int = 0) -> Graph:
+    """Modules ``layers.0`` and on of two ops each in a chain; the one numbered ``odd`` has another op, and
+    the second op of each reads the ``skip``-th value before its own module too."""
+    nodes = [Node("g.n0", "x", "placeholder", "input")]
+    for at in range(count):
+        ops = ("aten.relu.default", "aten.sin.default" if at == odd else "aten.exp.default")
+        for step, op in enumerate(ops):
+            here = 2 * at + step + 1
+            reads = [f"g.n{here - 1}"] + ([f"g.n{max(0, 2 * at - skip)}"] if skip and step else [])
+            nodes.append(Node(f"g.n{here}", f"op{here}", op, "compute", tuple(reads), shape=(4,),
+                              module=f"net.layers.{at}"))  # fmt: skip
+    nodes.append(Node("g.last", "last", "aten.sum.default", "compute", (f"g.n{2 * count}",)))
+    return Graph("g", "forward", "", tuple(nodes))
+
+
+@pytest.mark.parametrize("skip", [0, 1])
+def test_equal_modules_in_a_row_are_folded(skip: int) -> None:
+    drawing = one(layered(48, skip=skip))
+    check(drawing)
+    (repeat,) = [Group(each) for each in drawing["groups"] if each["kind"] == "repeat"]
+    assert repeat["label"].endswith("×48" if not skip else "×47") and repeat["open"]
+    inner = [drawing["groups"][-item.ref] for item in repeat.items]
+    assert [each.get("open", False) for each in inner] == [True, *[False] * (len(inner) - 1)]
+
+
+def test_a_module_that_is_another_ends_a_fold() -> None:
+    drawing = one(layered(9, odd=4))
+    check(drawing)
+    labels = [each["label"] for each in drawing["groups"] if each["kind"] in ("repeat", "module")]
+    assert [each for each in labels if "×" in each] == ["layers.0 – layers.3 ×4", "layers.5 – layers.8 ×4"]
+    assert "layers.4" in labels
+
+
+def test_two_alike_are_no_fold_and_hundreds_are_several() -> None:
+    kinds = [each["kind"] for each in one(layered(2))["groups"]]
+    assert "repeat" not in kinds
+    drawing = one(layered(450))
+    check(drawing)
+    assert [each["label"][-4:] for each in drawing["groups"] if each["kind"] == "repeat"] == [
+        "×200",
+        "×200",
+        " ×50",
+    ]
+
+
 def test_a_node_without_a_module_stays_with_its_neighbours() -> None:
     paths = ["a.x", "a.x", "", "a.y", "a.y", "", "b", "b"]
     root = grouped([Box(n, path=module_path(path)) for n, path in enumerate(paths)], "g", "ops")

@@ -77,15 +77,15 @@ function Breaks({ state }: { state: State }) {
   const again = recompiles.slice(0, FEW - shown.length);
   return (
     <section class="nbc-interrupted" aria-label="graph breaks and recompiles">
-      <ul>
+      <div>
         {shown.map((each, place) => <Break state={state} each={each} place={place} />)}
         {again.map((each, place) => (
-          <li class="nbc-interruption">
+          <div class="nbc-interruption">
             <b>{where(each.spans) || 'recompiled'}</b> compiled again: {clip(each.reason, 110)}
             <Mended state={state} place={place} of="recompiles" brief />
-          </li>
+          </div>
         ))}
-      </ul>
+      </div>
       {all > shown.length + again.length && (
         <button type="button" class="nbc-more-of" onClick={(event) => { event.stopPropagation(); state.enter('guards'); }}>
           {all - shown.length - again.length} more
@@ -99,11 +99,11 @@ function Break({ state, each, place }: { state: State; each: GraphBreak; place: 
   const line = each.spans.find((span) => !span.file)?.line;
   const linked = line === undefined ? {} : pointing(state, { ids: [], line });
   return (
-    <li class={`nbc-interruption ${line === undefined ? '' : litLine(state.lit.value, line)}`} {...(line === undefined ? {} : { role: 'button' })} {...linked}>
+    <div class={`nbc-interruption ${line === undefined ? '' : litLine(state.lit.value, line)}`} {...(line === undefined ? {} : { role: 'button' })} {...linked}>
       <b>{where(each.spans) || 'graph break'}</b> {each.reason}
       {each.hint && !each.mend?.after && <span class="nbc-quiet"> → {each.hint}</span>}
       <Mended state={state} place={place} brief />
-    </li>
+    </div>
   );
 }
 

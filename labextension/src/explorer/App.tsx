@@ -6,7 +6,9 @@ import { ComparePane } from './ComparePane';
 import { FusionPane } from './FusionPane';
 import { GraphPane } from './GraphPane';
 import { GuardsPane } from './GuardsPane';
+import { Border } from './Border';
 import { Head } from './Head';
+import { Pane, PaneTools, useLift } from './Pane';
 import { PlayBar } from './PlayBar';
 import { PlayPane } from './PlayPane';
 import type { Panel, State } from './state';
@@ -28,31 +30,62 @@ const PANELS: Record<Panel, (props: { state: State }) => preact.ComponentChild> 
 /** The whole explorer of one record: the answer first, and all else one click further. */
 export function App({ state }: { state: State }) {
   const open = state.open.value;
+  const place = useRef<HTMLDivElement>(null);
+  const how = useLift(state, 'all', place);
+  const look = how ? `nbc-lifted nbc-lifted-${how}` : '';
+  const style = how === 'beside' ? { '--nbc-side': `${100 * state.layout.side.value}vw` } : {};
+  const escape = (): void => (how ? state.layout.restore() : state.pin(null));
   return (
-    <div class="nbc-app" onKeyDown={(event) => event.key === 'Escape' && state.pin(null)} onClick={() => state.pin(null)}>
-      <Head state={state} />
-      <Answer state={state} />
-      <PlayBar state={state} />
-      {open && <Workbench state={state} />}
-      {(open || !isBare(state)) && <Drawer state={state} />}
-      <Announcer state={state} />
-    </div>
+    <>
+      <div ref={place} class={`nbc-app ${look}`} style={style} onKeyDown={(event) => event.key === 'Escape' && escape()} onClick={() => state.pin(null)}>
+        {how === 'beside' && <Border state={state} border="side" />}
+        <Head state={state} />
+        <Answer state={state} />
+        <PlayBar state={state} />
+        {open && <Workbench state={state} />}
+        {(open || !isBare(state)) && <Drawer state={state} />}
+        <Announcer state={state} />
+      </div>
+      {how === 'beside' && <InItsPlace state={state} />}
+    </>
+  );
+}
+
+/** What is left where the explorer was. */
+function InItsPlace({ state }: { state: State }) {
+  return (
+    <p class="nbc-empty">
+      The explorer stands beside the page.{' '}
+      <button type="button" class="nbc-button" onClick={() => state.layout.restore()}>Put it back</button>
+    </p>
   );
 }
 
 /** What the stages made, side by side: the graph and the code. */
 function Workbench({ state }: { state: State }) {
+  const { layout } = state;
+  const { split, height } = layout;
+  const gone = layout.lifted.value?.pane;
+  const style = {
+    '--nbc-left': `${split.value}fr`, '--nbc-right': `${1 - split.value}fr`,
+    ...(height.value === null ? {} : { '--nbc-height': `${height.value}px` }),
+  };
   return (
     <>
-      <Strip state={state} />
-      <div class={`nbc-panes ${state.wide.value ? 'nbc-wide' : ''}`}>
-        <section class="nbc-pane nbc-pane-graph" aria-label="graph">
-          <GraphPane state={state} />
-        </section>
-        <section class="nbc-pane nbc-pane-code" aria-label="code">
-          <CodePane state={state} />
-        </section>
+      <div class="nbc-bench-head">
+        <Strip state={state} />
+        <PaneTools state={state} pane="all" />
       </div>
+      <div class={`nbc-panes ${state.wide.value ? 'nbc-wide' : ''} ${gone ? `nbc-without-${gone}` : ''}`} style={style}>
+        <Pane state={state} pane="graph" className="nbc-pane nbc-pane-graph" label="graph">
+          <GraphPane state={state} />
+        </Pane>
+        <Border state={state} border="panes" />
+        <Pane state={state} pane="code" className="nbc-pane nbc-pane-code" label="code">
+          <CodePane state={state} />
+        </Pane>
+      </div>
+      <Border state={state} border="height" />
     </>
   );
 }
@@ -62,8 +95,9 @@ function Drawer({ state }: { state: State }) {
   const open = state.open.value;
   const Shown = PANELS[state.panel.value];
   return (
-    <section class="nbc-drawer" aria-label={open ? state.panel.value : 'details'} onClick={(event) => event.stopPropagation()}>
+    <Pane state={state} pane="details" className="nbc-drawer" label={open ? state.panel.value : 'details'}>
       <Tabs label="details" tabs={panels(state)} chosen={open ? state.panel.value : null} choose={(id) => state.enter(id)}>
+        {open && <PaneTools state={state} pane="details" />}
         <button type="button" class="nbc-open" aria-expanded={open} onClick={() => (state.open.value = !open)}>
           {open ? 'Close ▴' : 'Graph and kernels ▾'}
         </button>
@@ -73,7 +107,7 @@ function Drawer({ state }: { state: State }) {
           <Shown state={state} />
         </div>
       )}
-    </section>
+    </Pane>
   );
 }
 

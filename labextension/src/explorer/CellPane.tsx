@@ -24,6 +24,7 @@ export function CellPane({ state }: { state: State }) {
   const of = scene?.share_of === 'time' ? 'the time' : 'the bytes moved';
   const heaviest = Math.max(1e-9, ...(scene?.lines ?? []).map((line) => line.share));
   const all = [...magic.map((text) => [<span class="nbc-quiet">{text}</span>]), ...lines];
+  const written = source.split('\n');
   const toggle = (number: number): void => {
     const next = new Set(open.value);
     if (!next.delete(number)) next.add(number);
@@ -39,7 +40,7 @@ export function CellPane({ state }: { state: State }) {
           <>
             <div class={`nbc-line nbc-fate-${line?.fate || 'none'} ${litLine(state.lit.value, number)}`} role="listitem" data-line={number}>
               <span class="nbc-number">{number}</span>
-              <code class="nbc-source" {...(line ? pointing(state, { ids: [], line: number }) : {})} aria-label={line && label(number, line, of)}>
+              <code class="nbc-source" role={line && 'button'} {...(line ? pointing(state, { ids: [], line: number }) : {})} aria-label={line && `${written[place] ?? ''} ${label(number, line, of)}`.trim()}>
                 {code.length ? code : '\u00a0'}
               </code>
               {line && (
@@ -90,7 +91,7 @@ function Chips({ state, line, open, toggle }: { state: State; line: Line; open: 
           {clip(call.label, 14)}
         </span>
       ))}
-      <button type="button" class="nbc-more" aria-expanded={open} aria-label={`kernels of line ${line.number}`} onClick={toggle}>
+      <button type="button" class="nbc-more" aria-expanded={open} aria-label={`${more > 0 ? `+${more} ` : ''}kernels of line ${line.number}`} onClick={toggle}>
         {more > 0 ? `+${more}` : ''}{open ? '▾' : '▸'}
       </button>
     </span>
@@ -99,7 +100,7 @@ function Chips({ state, line, open, toggle }: { state: State; line: Line; open: 
 
 function Unfolded({ state, line }: { state: State; line: Line }) {
   return (
-    <ul class="nbc-unfolded">
+    <ul class="nbc-unfolded" role="group" aria-label={`kernels of line ${line.number}`}>
       {callsOf(state, line.calls).map((call) => (
         <li class={litClass(state.lit.value, [call.id])} role="button" {...pointing(state, { ids: [call.id] })}>
           <span class={`nbc-chip nbc-on-${call.fate}`}>{clip(call.label, 14)}</span> {call.name}

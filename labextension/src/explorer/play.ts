@@ -8,6 +8,8 @@ import type { State } from './state';
 /** What can be changed about a compilation. What is not named stays as it is in the record that is shown. */
 export interface Settings {
   backend?: string;
+  /** The chip that nbcompile makes code for. */
+  target?: string;
   mode?: string;
   dynamic?: boolean | null;
   dtype?: string;
@@ -50,6 +52,8 @@ export class Play {
   readonly tried = signal<readonly Tried[]>([]);
   /** What was asked for of kernels' machine code, by record and kernel. */
   readonly assembly = signal<ReadonlyMap<string, Assembly>>(new Map());
+  /** The same program as other compilers, or for other chips, have it: by record and name of the way. */
+  readonly elsewhere = signal<ReadonlyMap<string, Unpacked>>(new Map());
   /** Whether a control that is let go of runs at once. */
   readonly auto = signal(true);
 

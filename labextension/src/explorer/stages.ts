@@ -7,6 +7,11 @@ const TITLES: Record<Stage, string> = {
   fx: 'FX', joint: 'joint', forward: 'forward', backward: 'backward', loops: 'loops', fused: 'fused',
 };
 
+/** All graphs, those nearest to what runs first. */
+export function latestFirst(record: Compilation): Graph[] {
+  return [...record.graphs].sort((a, b) => STAGES.indexOf(b.stage) - STAGES.indexOf(a.stage));
+}
+
 /** Graphs of these stages, in the order of the record. */
 export function graphsOf(record: Compilation, stages: readonly Stage[]): Graph[] {
   return record.graphs.filter((graph) => stages.includes(graph.stage));

@@ -1,11 +1,13 @@
 /** What one explorer shows and what is lit in it; the views read it and nothing else. */
 import { batch, computed, signal, type ReadonlySignal, type Signal } from '@preact/signals';
-import type { Kernel } from '../record/generated/record';
+import type { Graph, Kernel } from '../record/generated/record';
 import type { Call } from '../record/generated/scene';
 import { Links } from '../record/links';
 import type { Unpacked } from '../record/read';
 import type { Host } from './host';
+import { Layout } from './layout';
 import { Play } from './play';
+import { latestFirst } from './stages';
 
 /** Something pointed at: ids of the record, or a line of the cell. */
 export interface Focus {
@@ -38,6 +40,8 @@ export class State {
   readonly kernel = signal('');
   /** Whether the code spans the explorer, one text beside another. */
   readonly wide: Signal<boolean>;
+  /** How large the panes are, and where they stand: goes on from record to record. */
+  layout: Layout;
   readonly lit: ReadonlySignal<Lit | null> = computed(() => {
     const focus = this.hovered.value ?? this.pinned.value ?? this.elsewhere();
     return focus && this.around(focus);
@@ -57,6 +61,7 @@ export class State {
     private readonly beside: State | null = null,
   ) {
     this.wide = beside?.wide ?? signal(false);
+    this.layout = beside?.layout ?? new Layout();
     this.open = host.open;
     const still = { ...host, kernel: signal(null), needs: 'What other compilers made is shown as it is.' };
     this.peers = data.peers.map((peer) => new State(peer, still, undefined, this));
@@ -68,12 +73,18 @@ export class State {
   /** Takes over what another state shows, where this record has the same. */
   takeOver(from: State): void {
     this.panel.value = from.panel.value;
+    this.layout = from.layout;
     if (this.peers.some((peer) => peer.data.record.id === from.compiler.value)) this.compiler.value = from.compiler.value;
     this.wide.value = from.wide.value;
     if (this.data.record.id === from.data.record.id) this.pinned.value = from.pinned.value;
     if (this.data.record.graphs.some((graph) => graph.id === from.graph.value)) this.graph.value = from.graph.value;
     const kernel = this.links.kernels.get(from.kernel.value);
     if (kernel && kernel.name === from.links.kernels.get(kernel.id)?.name) this.kernel.value = kernel.id;
+  }
+
+  /** Whether it stands beside another: what is chosen is chosen there. */
+  get isPeer(): boolean {
+    return this.beside !== null;
   }
 
   private heaviest(): Kernel | undefined {
@@ -90,6 +101,7 @@ export class State {
     const ids = this.links.up(focus.ids);
     const lines = this.links.lines(focus.ids);
     for (const id of this.links.down(focus.ids)) ids.add(id);
+    for (const id of focus.ids) for (const decision of this.links.decisionsOf(id)) ids.add(decision);
     // A generated line is made from loops, as its kernel is, and not from the kernel; but it is in it.
     for (const id of focus.ids) if (this.links.owner(id)) ids.add(this.links.owner(id));
     return { ids, lines };
@@ -138,11 +150,30 @@ export class State {
     });
   }
 
+  /** Shows what is pinned: its code, and a graph that has it, of the stage that is shown where there is one. */
   private follow(focus: Focus): void {
     const { ids } = this.around(focus);
-    if (this.kernel.value && ids.has(this.kernel.value)) return;
-    const first = this.data.record.kernels.find((kernel) => ids.has(kernel.id));
-    if (first) this.kernel.value = first.id;
+    const own = focus.ids.find((id) => this.links.kernels.has(id));
+    if (own !== undefined) this.kernel.value = own;
+    else if (!ids.has(this.kernel.value)) {
+      const first = this.data.record.kernels.find((kernel) => ids.has(kernel.id));
+      if (first) this.kernel.value = first.id;
+    }
+    const graphs = latestFirst(this.data.record);
+    const shown = graphs.find((each) => each.id === this.graph.value) ?? graphs[0];
+    const asked = new Set(focus.ids);
+    const holds = (wanted: ReadonlySet<string>) => (graph: Graph) => graph.nodes.some((node) => wanted.has(node.id));
+    if (!shown || holds(ids)(shown)) return;
+    const others = [...graphs.filter((each) => each.stage === shown.stage), ...graphs];
+    const next = others.find(holds(asked)) ?? others.find(holds(ids));
+    if (next) this.graph.value = next.id;
+  }
+
+  /** Shows a kernel, and lights what it came from. */
+  choose(kernel: string): void {
+    const focus = { ids: [kernel] };
+    if (this.beside || (this.pinned.value && sameFocus(this.pinned.value, focus))) this.kernel.value = kernel;
+    else this.pin(focus);
   }
 }
 
@@ -161,6 +192,12 @@ export function litClass(lit: Lit | null, ids: readonly string[]): string {
 export function litLine(lit: Lit | null, line: number): string {
   if (!lit) return '';
   return lit.lines.has(line) ? 'nbc-lit' : 'nbc-dim';
+}
+
+/** The same of a row of a table, which is no button and cannot be one: what is chosen is current. */
+export function pointingRow(state: State, focus: Focus): Record<string, unknown> {
+  const { 'aria-pressed': pressed, ...rest } = pointing(state, focus);
+  return { ...rest, 'aria-current': pressed };
 }
 
 /** What makes an element point at something, by mouse, keyboard and screen reader alike. */

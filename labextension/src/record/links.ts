@@ -1,5 +1,5 @@
 /** Links between everything in a record; the Python side of the same index is nbcompile/record/provenance.py. */
-import type { Compilation, Kernel, Node } from './generated/record';
+import type { Compilation, Graph, Kernel, Node } from './generated/record';
 
 /** Lines of one span that are followed: a record may say that a node spans billions. */
 const MAX_LINES = 2_000;
@@ -12,6 +12,9 @@ export function generated(kernel: string, line: number): string {
 export class Links {
   readonly nodes = new Map<string, Node>();
   readonly kernels = new Map<string, Kernel>();
+  /** The graph that each node is in. */
+  readonly graphs = new Map<string, Graph>();
+  private readonly made = new Map<string, string[]>();
   private readonly above = new Map<string, readonly string[]>();
   private readonly below = new Map<string, string[]>();
   private readonly starts = new Map<number, string[]>();
@@ -22,6 +25,7 @@ export class Links {
     for (const graph of record.graphs) {
       for (const node of graph.nodes) {
         this.nodes.set(node.id, node);
+        this.graphs.set(node.id, graph);
         this.above.set(node.id, node.origins);
         this.place(node, file);
       }
@@ -33,13 +37,29 @@ export class Links {
       for (const link of kernel.line_map) this.above.set(generated(kernel.id, link.line), link.origins);
     }
     for (const each of record.decisions) this.above.set(each.id, [each.producer, each.consumer]);
+    this.decided(record);
     for (const [id, parents] of this.above) {
       for (const parent of parents) {
-        const list = this.below.get(parent);
-        if (list) list.push(id);
-        else this.below.set(parent, [id]);
+        push(this.below, parent, id);
       }
     }
+  }
+
+  /** Finds for each kernel the decisions about two of its loops. */
+  private decided({ kernels, decisions }: Compilation): void {
+    const holders = new Map<string, string[]>();
+    for (const kernel of kernels) for (const loop of kernel.loops) push(holders, loop, kernel.id);
+    for (const { id, producer, consumer } of decisions) {
+      const second = holders.get(consumer) ?? [];
+      for (const kernel of holders.get(producer) ?? []) {
+        if (second.includes(kernel)) push(this.made, kernel, id);
+      }
+    }
+  }
+
+  /** The decisions that made this kernel: those about two of its loops. */
+  decisionsOf(kernel: string): readonly string[] {
+    return this.made.get(kernel) ?? [];
   }
 
   private place(node: Node, file: string): void {
@@ -51,9 +71,7 @@ export class Links {
     }
     if (lines.size) this.direct.set(node.id, [...lines]);
     for (const line of lines) {
-      const list = this.starts.get(line);
-      if (list) list.push(node.id);
-      else this.starts.set(line, [node.id]);
+      push(this.starts, line, node.id);
     }
   }
 
@@ -88,6 +106,12 @@ export class Links {
   atLine(line: number): Set<string> {
     return this.down(this.starts.get(line) ?? []);
   }
+}
+
+function push<K>(lists: Map<K, string[]>, key: K, value: string): void {
+  const list = lists.get(key);
+  if (list) list.push(value);
+  else lists.set(key, [value]);
 }
 
 function walk(from: Iterable<string>, edges: ReadonlyMap<string, readonly string[]>): Set<string> {

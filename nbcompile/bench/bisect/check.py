@@ -242,12 +242,15 @@ def _node_errors(culprit: Culprit, known: Mapping[str, Node]) -> tuple[NodeError
 
 def _with_errors(record: Compilation, errors: tuple[NodeError, ...]) -> Compilation:
     """The record, its nodes with their errors."""
-    known = {each.id: each.error for each in errors}
+    known = {each.id: each for each in errors}
     graphs = tuple(
         dataclasses.replace(
             graph,
             nodes=tuple(
-                dataclasses.replace(n, error=known[n.id]) if n.id in known else n for n in graph.nodes
+                dataclasses.replace(n, error=known[n.id].error, differs=known[n.id].went == "differs")
+                if n.id in known
+                else n
+                for n in graph.nodes
             ),
         )
         for graph in record.graphs

@@ -7,10 +7,12 @@ other settings, on values as they are now, and measures it. All state is put bac
 Requests, as :mod:`nbcompile.notebook.play.protocol` receives them (``record`` is a record's id; all is
 JSON)::
 
-    controls {record}          {live, reason, backend, backends, mode, modes, dynamic, dtype, dtypes,
-                                sizes: [{name, extent, where, low, high}], fuse, no_fuse, force_fuse, edited}
-    change {record, backend?, mode?, dynamic?, dtype?, sizes?: {name: extent}, fuse?, no_fuse?, force_fuse?,
-            bench?}            {payload}: what is not named stays, but for edits, which are left out
+    controls {record}          {live, reason, backend, backends, target, targets, mode, modes, dynamic, dtype,
+                                dtypes, sizes: [{name, extent, where, low, high}], fuse, no_fuse, force_fuse,
+                                edited}
+    change {record, backend?, target?, mode?, dynamic?, dtype?, sizes?: {name: extent}, fuse?, no_fuse?,
+            force_fuse?, bench?}
+                               {payload}: what is not named stays, but for edits, which are left out
     edit {record, kernel, language, source}
                                {agrees, outputs: [{name, error, eager_error, max_difference, agrees,
                                 reason}], original, edited: seconds a call of the kernel alone, message,
@@ -35,7 +37,7 @@ from typing import Any
 
 from nbcompile.backends import registry
 from nbcompile.errors import OptionError, PlayError, in_one_line
-from nbcompile.notebook.arguments import DTYPES, CellOptions
+from nbcompile.notebook.arguments import DTYPES, TARGETS, CellOptions
 from nbcompile.notebook.cell.compiling import settings_of
 from nbcompile.notebook.cell.measuring import Told, measure_parts
 from nbcompile.notebook.play.programs import AGAIN, PlayedProgram, ProgramPiece
@@ -116,6 +118,8 @@ class Plays:
             "reason": "",
             "backend": options.backend,
             "backends": list(registry.names()),
+            "target": ours.target,
+            "targets": list(dict.fromkeys((*TARGETS, ours.target))),
             "mode": options.mode,
             "modes": list(_modes(options.backend)),
             "dynamic": options.dynamic,
@@ -239,6 +243,8 @@ def changed(settings: PlaySettings, base: CellOptions, params: Mapping[str, Any]
         raise OptionError(f"dynamic={dynamic!r} wants true, false or null.")
     if backend == "nbcompile":
         _fusion(pairs, params)
+        if params.get("target") is not None:
+            pairs["target"] = str(params["target"])
         Options.from_mapping(pairs, mode=mode)
     sizes = dict(settings.sizes) | {
         _extent(name): _extent(new) for name, new in _mapping(params, "sizes").items()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from nbcompile.record.compilation import Compilation, Graph, Kernel, Node
 from nbcompile.record.provenance import Links
 from nbcompile.units import clip, clip_middle, count_text, shape_text
+from nbcompile.view.drawing.folding import fold
 from nbcompile.view.drawing.tree import Box, close, grouped, limit, module_path, opened
 from nbcompile.view.facts.facts import is_parameter, short_id, short_op
 from nbcompile.view.facts.titles import graph_title
@@ -19,7 +20,7 @@ MAX_EDGES = 30_000
 MAX_INPUTS = 24
 """Inputs of one group: more are put in a group of their own."""
 LABEL = 26
-FIRST_SHOWN = 300
+FIRST_SHOWN = 64
 """Boxes that are to be seen at first."""
 
 
@@ -73,7 +74,8 @@ def contents(
     more, edges = max(0, len(edges) - MAX_EDGES), edges[:MAX_EDGES]
     title = graph_title(compilation, graph)
     noun = {"loops": "loops", "fused": "kernels and calls"}.get(graph.stage, "ops")
-    root = grouped(boxes, title, noun, lines=extent.lines, flat=extent.still)
+    folding = None if extent.still else lambda root: fold(root, edges, maker.kind_of)
+    root = grouped(boxes, title, noun, lines=extent.lines, flat=extent.still, fold=folding)
     if extent.still and graph.stage == "fx":
         _tell_places(root, maker.labels, lines=extent.lines)
     arguments = [b for b in inputs if not backward and (graph.nodes[b.ref].id in known or not graph.parent)]
@@ -82,7 +84,7 @@ def contents(
     hidden = [node for node in held if node.id not in shown]
     left_out = left_out_words(hidden, constants, known)
     left_out += (f"{count_text(more, 'edge')} not drawn",) if more else ()
-    first = opened(root, extent.boxes, evenly=extent.still)
+    first = opened(root, extent.boxes)
     if extent.still:
         close(root, first)
     return Contents(root, first, edges, maker.labels, left_out)
@@ -145,6 +147,14 @@ class _Maker:
                          for at in held]  # fmt: skip
         self._keep(node, box, held)
         return box
+
+    def kind_of(self, box: Box) -> tuple[object, ...]:
+        """What a box that is no group has in common with those of equal modules."""
+        start = len(self.graph.nodes)
+        node = self.graph.nodes[box.ref] if box.ref < start else self.loops[box.ref - start]
+        # A kernel's name counts kernels of that name: its loops say what it does.
+        within = [self.loops[at] for at in self._held(node)] if node.kind == "kernel" else [node]
+        return (node.kind, *((each.op, each.shape, each.dtype) for each in within))
 
     def _keep(self, node: Node, box: Box, held: Sequence[int]) -> None:
         """``box`` stands for a node and its loops."""
@@ -238,6 +248,8 @@ def _place_inputs(
                 if any(each is not level[0] for each in level) or level[0].kind == "kernel":
                     break
                 group = level[0]
+        if group.kind == "repeat" and group.outer is not None:  # of all of them
+            group = group.outer
         added.setdefault(id(group), (group, []))[1].append(box)
     for group, boxes in added.values():
         if len(boxes) > MAX_INPUTS:

@@ -7,7 +7,7 @@ for each.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Literal
@@ -20,9 +20,9 @@ PART = 40
 MAX_DEPTH = 12
 """Modules in modules that are told apart: a record may come from anyone."""
 
-GroupKind = Literal["root", "module", "kernel", "line", "part"]
-"""What the contents of a group have in common: the graph, a module, a kernel, a line of the source; or
-nothing but their place in the graph (``part``)."""
+GroupKind = Literal["root", "module", "repeat", "kernel", "line", "part"]
+"""What the contents of a group have in common: the graph, a module, being equal modules one after the other
+(``repeat``), a kernel, a line of the source; or nothing but their place in the graph (``part``)."""
 Path = tuple[str, ...]
 
 
@@ -79,10 +79,18 @@ def module_path(module: str) -> Path:
     return tuple(out[:MAX_DEPTH])
 
 
-def grouped(boxes: Sequence[Box], label: str, noun: str, *, lines: bool = False, flat: bool = False) -> Box:
+def grouped(
+    boxes: Sequence[Box],
+    label: str,
+    noun: str,
+    *,
+    lines: bool = False,
+    flat: bool = False,
+    fold: Callable[[Box], None] | None = None,
+) -> Box:
     """The root of a tree of these boxes, by module and, where that leaves too many together, by line; by
     line alone if ``lines``. ``noun`` is what nodes are called. If ``flat``, a module is no group where all
-    outside are of modules around it."""
+    outside are of modules around it. ``fold`` puts equal modules together (:mod:`.folding`)."""
     _fill_paths(boxes)
     inner = _by_line(boxes) if lines else _by_module(boxes, 0)
     path: Path = ()
@@ -96,6 +104,8 @@ def grouped(boxes: Sequence[Box], label: str, noun: str, *, lines: bool = False,
         path = modules[0].path
         inner = [each for box in inner for each in (box.inner if box in modules else [box])]
     root = Box(kind="root", label=label, path=path, inner=inner)
+    if fold is not None:
+        fold(root)
     limit(root, noun)
     return root
 
@@ -137,10 +147,10 @@ def limit(group: Box, noun: str) -> None:
     """Make groups of neighbours within ``group`` and all in it, until none holds too many. Sets ``outer``."""
     if group.kind == "kernel":
         noun = "loops"
-    if len(group.inner) > MAX_CHILDREN:
+    if len(group.inner) > MAX_CHILDREN and group.kind != "repeat":
         lines = _by_line(group.inner)
         group.inner = lines if len(lines) > 1 else group.inner
-    while len(group.inner) > MAX_CHILDREN:
+    while len(group.inner) > MAX_CHILDREN and group.kind != "repeat":
         parts = [group.inner[start : start + PART] for start in range(0, len(group.inner), PART)]
         group.inner = [
             Box(kind="part", label=_span(part, noun), path=group.path, inner=part) for part in parts
@@ -151,20 +161,18 @@ def limit(group: Box, noun: str) -> None:
             limit(box, noun)
 
 
-def opened(root: Box, most: int, *, evenly: bool) -> set[Box]:
-    """The root, and level by level the groups to open as long as that shows at most ``most`` boxes; only
-    whole levels if ``evenly``."""
+def opened(root: Box, most: int) -> set[Box]:
+    """The root, and level by level the groups to open as long as that shows at most ``most`` boxes. Of equal
+    modules the first alone is shown, and opened."""
     found, count, level = {root}, len(root.inner), root.inner
-    while level:
-        groups = [box for box in level if box.kind is not None]
-        if evenly and count + sum(len(box.inner) for box in groups) > most:
+    while groups := [box for box in level if box.kind is not None]:
+        # Of these the first is shown: what is in it comes with them.
+        groups += [box.inner[0] for box in groups if box.kind == "repeat" and box.inner[0].kind is not None]
+        level = [each for box in groups if box.kind != "repeat" for each in box.inner]
+        count += len(level)
+        if count > most:
             break
-        level = []
-        for box in groups:
-            if count + len(box.inner) <= most:
-                found.add(box)
-                count += len(box.inner)
-                level += box.inner
+        found.update(groups)
     return found
 
 

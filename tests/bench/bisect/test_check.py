@@ -150,6 +150,8 @@ def test_the_graph_is_coloured_by_error_and_all_is_escaped() -> None:
     assert report.record is not None
     errors = {node.name: node.error for node in report.record.graphs[0].nodes}
     assert errors["hidden"] == pytest.approx(0.01, rel=0.01) and (errors["matmul"] or 0) < 1e-6
+    differing = [node.name for node in report.record.graphs[0].nodes if node.differs]
+    assert differing[0] == "hidden" and "matmul" not in differing
     assert Compilation.from_json(report.record.to_json()) == report.record
     html = report._repr_html_()
     assert "<img" in html and "<script" not in html and "data:image/svg+xml" in html

@@ -55,7 +55,7 @@ export function EditButton({ edit, sources, first }: Pick<Props, 'edit' | 'sourc
       <IconButton
         icon="edit"
         text="edit"
-        label={live ? `Edit the ${first.title} text and run it` : `Editing a kernel needs a live kernel. ${state.host.needs}`}
+        label={live ? `Edit the ${first.title} text and run it` : `Edit this kernel: that needs a live one. ${state.host.needs}`}
         pressed={drafted}
         disabled={!live || drafted}
         press={() => start(edit, sources[first.language] ?? '')}

@@ -181,7 +181,8 @@ export class Editor {
       drawSelection(),
       syntaxHighlighting(classHighlighter),
       EditorState.tabSize.of(2),
-      EditorView.contentAttributes.of({ 'aria-label': label }),
+      // Within reach of the Tab key in every browser, whether or not it can be edited: else it scrolls by mouse alone.
+      EditorView.contentAttributes.of({ 'aria-label': label, tabindex: '0' }),
       this.language.of([]),
       this.mode.of(READING),
       keymap.of(defaultKeymap),

@@ -3,7 +3,7 @@ import { useMemo } from 'preact/hooks';
 import type { Decision } from '../../record/generated/record';
 import type { Call } from '../../record/generated/scene';
 import type { Unpacked } from '../../record/read';
-import { litClass, pointing, type State } from '../state';
+import { litClass, pointing, pointingRow, type State } from '../state';
 import { bytes, clip, count, seconds, times } from '../units';
 import { settings } from './differences';
 import { Diff } from './Diff';
@@ -84,7 +84,7 @@ function PairRow({ state, before, pair }: { state: State; before: Unpacked; pair
   const texts = codeOf(before, state.data, pair);
   return (
     <>
-      <tr class={`nbc-pair-${pair.fate} ${ids.length ? litClass(state.lit.value, ids) : ''}`} {...(ids.length ? pointing(state, { ids }) : {})}>
+      <tr class={`nbc-pair-${pair.fate} ${ids.length ? litClass(state.lit.value, ids) : ''}`} {...(ids.length ? pointingRow(state, { ids }) : {})}>
         <td class="nbc-pair-fate"><b aria-hidden="true">{SIGNS[pair.fate]}</b> {pair.fate}</td>
         <td><Names calls={pair.before} /></td>
         <td><Names calls={pair.after} /></td>

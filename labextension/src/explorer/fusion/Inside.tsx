@@ -38,7 +38,7 @@ function Body({ state, kernel, open }: { state: State; kernel: Kernel; open: boo
         </span>
       </summary>
       {opened.value && (
-        <ol class="nbc-code">
+        <ol class="nbc-code" role="group" aria-label={`loops of ${label}`}>
           {kernel.loops.map((id) => <Loop key={id} state={state} id={id} again={again.has(id)} />)}
         </ol>
       )}

@@ -1,7 +1,7 @@
 import { useComputed, useSignal, useSignalEffect, type Signal } from '@preact/signals';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
 import { runChange } from '../play';
-import { litClass, pointing, type State } from '../state';
+import { litClass, pointingRow, type State } from '../state';
 import { bytes, clip, linesLabel } from '../units';
 import { chosenRows, isShown, overruling, SHOWN, SORTED, type Choice, type Row } from './rows';
 
@@ -34,6 +34,14 @@ export function Table({ state, rows, table, step }: Props) {
   };
   const whole = useRef<HTMLDivElement>(null);
   useSignalEffect(() => bringIntoSight(whole.current?.querySelector(`[data-step="${step.value}"]`) ?? null));
+  useSignalEffect(() => {
+    const wanted = firstAbout(state, found);
+    if (wanted < 0) return;
+    if (wanted >= most.peek()) most.value = wanted + PAGE;
+    const row = found[wanted]?.step;
+    // Once a row beyond those shown so far is rendered.
+    requestAnimationFrame(() => bringIntoSight(whole.current?.querySelector(`[data-step="${row}"]`) ?? null));
+  });
   return (
     <div class="nbc-decisions" ref={whole}>
       <div class="nbc-filters" role="group" aria-label="which decisions">
@@ -75,7 +83,7 @@ export function Table({ state, rows, table, step }: Props) {
 function Decided({ state, row, table, step }: { state: State; row: Row; table: TableState; step: Signal<number> }) {
   const { decision } = row;
   const ids = [decision.id, decision.producer, decision.consumer];
-  const point = pointing(state, { ids });
+  const point = pointingRow(state, { ids });
   const choose = point['onClick'] as (event: Event) => void;
   const [verdict, tone] = verdictOf(row);
   // A signal as a class: what is lit changes hundreds of rows at once, and none of them is rendered for it.
@@ -104,14 +112,23 @@ function Decided({ state, row, table, step }: { state: State; row: Row; table: T
   );
 }
 
+/** Place of the first row about what is pinned: one that made it a kernel, if it is one; -1: none. */
+function firstAbout(state: State, rows: readonly Row[]): number {
+  const pinned = state.pinned.value;
+  if (!pinned) return -1;
+  const { ids } = state.around(pinned);
+  const own = new Set(pinned.ids.flatMap((id) => state.links.decisionsOf(id)));
+  const made = rows.findIndex(({ decision }) => decision.accepted && own.has(decision.id));
+  return made >= 0 ? made : rows.findIndex(({ decision }) => ids.has(decision.id));
+}
+
 /** Scrolls the panel, and nothing around it, to a row below its head. */
 function bringIntoSight(row: Element | null): void {
   const panel = row?.closest('.nbc-panel');
   if (!row || !panel) return;
   const [box, seen] = [row.getBoundingClientRect(), panel.getBoundingClientRect()];
   const head = 40;
-  if (box.top < seen.top + head) panel.scrollTop += box.top - seen.top - head;
-  else if (box.bottom > seen.bottom) panel.scrollTop += box.bottom - seen.bottom;
+  if (box.top < seen.top + head || box.bottom > seen.bottom) panel.scrollTop += box.top - seen.top - head;
 }
 
 function verdictOf({ decision }: Row): [string, string] {

@@ -1,3 +1,4 @@
+import { pointing } from '../state';
 import type { Overlay } from './overlays';
 import type { Fate, Sheet } from './sheet';
 
@@ -13,6 +14,7 @@ export function Legend({ sheet, overlay }: { sheet: Sheet; overlay: Overlay | st
   return (
     <div class="nbc-graph-legend">
       {typeof overlay === 'string' && <span class="nbc-quiet">{overlay}</span>}
+      {scale && <First sheet={sheet} overlay={scale} />}
       {scale ? <Scale overlay={scale} /> : (
         FATES.filter(([letter]) => fates.includes(letter)).map(([, fate, words]) => (
           <span><i class={`nbc-graph-key nbc-graph-key-${fate}`} />{words}</span>
@@ -20,6 +22,18 @@ export function Legend({ sheet, overlay }: { sheet: Sheet; overlay: Overlay | st
       )}
       {!scale && left_out.map((words) => <span class="nbc-quiet">{words}</span>)}
     </div>
+  );
+}
+
+/** Where the numbers go wrong: a press goes there. */
+function First({ sheet, overlay }: { sheet: Sheet; overlay: Overlay }) {
+  const { first } = overlay;
+  if (first === undefined) return null;
+  if (first < 0) return <span>every value agrees with eager</span>;
+  return (
+    <span class="nbc-graph-first" role="button" {...pointing(sheet.state, sheet.focus(first))}>
+      <i class="nbc-graph-key nbc-graph-key-first" />first that differs: <b>{sheet.nodes[first]?.name}</b>
+    </span>
   );
 }
 

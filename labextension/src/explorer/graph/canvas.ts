@@ -1,7 +1,8 @@
 /** Draws on a canvas: only what is in view, and no text where it could not be read. */
 import { CLOSED_HEIGHT, type PlacedBox, type PlacedEdge } from './geometry';
+import { LABEL_SIZE, labels, type Label } from './labels';
 import type { Look } from './looks';
-import { TAG_SCALE, TAG_SIZE, TEXT_SCALE, TEXT_SIZE, type Marks, type Painter, type Picture, type View } from './painter';
+import { STACK, TAG_SCALE, TAG_SIZE, TEXT_SCALE, TEXT_SIZE, type Marks, type Painter, type Picture, type View } from './painter';
 import { triangle } from './svg';
 
 const DIM = 0.32;
@@ -17,6 +18,8 @@ export class CanvasPainter implements Painter {
   private picture: Picture | null = null;
   private view: View = { x: 0, y: 0, scale: 1 };
   private marks: Marks = { lit: null, edges: null, found: new Set(), cursor: -1, edge: -1 };
+  /** Names where the boxes are too small for their own, made for one scale. */
+  private names: { scale: number; labels: readonly Label[] } = { scale: 0, labels: [] };
   private waiting = 0;
   private font = 'sans-serif';
 
@@ -27,6 +30,7 @@ export class CanvasPainter implements Painter {
 
   draw(picture: Picture): void {
     this.picture = picture;
+    this.names = { scale: 0, labels: [] };
     this.later();
   }
 
@@ -83,10 +87,31 @@ export class CanvasPainter implements Painter {
     this.paintBoxes(visible.filter((at) => boxes[at]?.open));
     this.paintEdges(picture.geometry.edges, seen);
     this.paintBoxes(visible.filter((at) => !boxes[at]?.open));
-    if (scale >= TEXT_SCALE) for (const at of visible) this.write(boxes[at] as PlacedBox, picture.looks[at] as Look, this.strength(at));
+    if (scale < TEXT_SCALE) this.writeNames(picture, seen);
+    else for (const at of visible) this.write(boxes[at] as PlacedBox, picture.looks[at] as Look, this.strength(at));
     if (scale >= TAG_SCALE) this.paintTags(picture, seen);
     this.paintRings(visible);
     pen.globalAlpha = 1;
+  }
+
+  private writeNames(picture: Picture, seen: Seen): void {
+    const { pen } = this;
+    if (!pen) return;
+    const { scale } = this.view;
+    if (this.names.scale !== scale) this.names = { scale, labels: labels(picture.geometry, picture.looks, scale) };
+    pen.textAlign = 'center';
+    pen.textBaseline = 'middle';
+    pen.strokeStyle = this.colour('bg');
+    pen.lineWidth = 2.5 / scale;
+    for (const { box, text, x, y } of this.names.labels) {
+      if (x < seen.left || x > seen.right || y < seen.top || y > seen.bottom) continue;
+      const look = picture.looks[box] as Look;
+      pen.globalAlpha = this.strength(box);
+      pen.font = `${look.bold ? '600 ' : ''}${LABEL_SIZE / scale}px ${this.font}`;
+      pen.fillStyle = this.colour(look.ink);
+      pen.strokeText(text, x, y);
+      pen.fillText(text, x, y);
+    }
   }
 
   private strength(at: number): number {
@@ -100,7 +125,7 @@ export class CanvasPainter implements Painter {
     const alike = new Map<string, number[]>();
     for (const at of places) {
       const look = picture.looks[at] as Look;
-      const key = `${look.fill} ${look.stroke} ${look.thick} ${look.dashed} ${this.strength(at)}`;
+      const key = `${look.fill} ${look.stroke} ${look.thick} ${look.dashed} ${look.stacked} ${this.strength(at)}`;
       const list = alike.get(key);
       if (list) list.push(at);
       else alike.set(key, [at]);
@@ -110,6 +135,7 @@ export class CanvasPainter implements Painter {
       const first = list[0] as number;
       const look = picture.looks[first] as Look;
       pen.globalAlpha = this.strength(first);
+      if (look.stacked) this.paintStacks(list);
       pen.beginPath();
       for (const at of list) {
         const box = picture.geometry.boxes[at] as PlacedBox;
@@ -125,6 +151,24 @@ export class CanvasPainter implements Painter {
     }
     pen.setLineDash([]);
     for (const at of places) this.paintBand(picture.geometry.boxes[at] as PlacedBox, picture.looks[at] as Look, this.strength(at));
+  }
+
+  /** The edges of boxes that are alike, behind the one that is drawn. */
+  private paintStacks(list: readonly number[]): void {
+    const { pen, picture } = this;
+    if (!pen || !picture) return;
+    for (const n of [2, 1]) {
+      for (const at of list) {
+        const { x, y, width, height } = picture.geometry.boxes[at] as PlacedBox;
+        const look = picture.looks[at] as Look;
+        pen.beginPath();
+        pen.roundRect(x + n * STACK, y + n * STACK, width, height, look.radius);
+        pen.fillStyle = this.colour('bg');
+        pen.strokeStyle = this.colour(look.stroke);
+        pen.fill();
+        pen.stroke();
+      }
+    }
   }
 
   private paintBand(box: PlacedBox, look: Look, strength: number): void {

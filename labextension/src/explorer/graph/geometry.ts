@@ -21,6 +21,8 @@ export interface PlacedBox {
   /** Place of the group that it stands in. */
   readonly group: number;
   readonly open: boolean;
+  /** Of equal modules only the first is shown. */
+  readonly folded: boolean;
   /** All of it stands for it: an open group that is no kernel is pointed at by its title alone. */
   readonly solid: boolean;
   readonly x: number;
@@ -59,9 +61,13 @@ interface Item {
   width: number;
 }
 
-/** The places of all that shows, by the places of the groups that are open (that of the whole always is). */
-export function place(drawing: Drawing, open: ReadonlySet<number>): Geometry {
-  const { groups } = drawing;
+/**
+ * The places of all that shows, by the places of the groups that are open (that of the whole always is). Of equal
+ * modules that are open the first alone is shown, but for those in `unfolded`.
+ */
+export function place(drawing: Drawing, open: ReadonlySet<number>, unfolded: ReadonlySet<number> = new Set()): Geometry {
+  const shut = new Set(drawing.groups.flatMap((group, at) => (group.kind === 'repeat' && open.has(at) && !unfolded.has(at) ? [at] : [])));
+  const groups = drawing.groups.map((group, at) => (shut.has(at) ? folded(group) : group));
   const root = groups[0];
   if (!root) return { width: 0, height: 0, boxes: [], edges: [] };
   const seen = new Set<number>();
@@ -78,7 +84,7 @@ export function place(drawing: Drawing, open: ReadonlySet<number>): Geometry {
   const boxes: PlacedBox[] = [];
   const edges: PlacedEdge[] = [];
   const corners = new Map<number, PlacedBox>();
-  const whole = { ref: 0, group: -1, open: true, solid: false, x: MARGIN, y: MARGIN, width: root.width, height: stretch(0) };
+  const whole = { ref: 0, group: -1, open: true, folded: false, solid: false, x: MARGIN, y: MARGIN, width: root.width, height: stretch(0) };
   corners.set(0, whole);
   groups.forEach((group, at) => {
     const outer = corners.get(at);
@@ -91,7 +97,7 @@ export function place(drawing: Drawing, open: ReadonlySet<number>): Geometry {
       for (const item of row) {
         const tall = height(item.ref);
         const box: PlacedBox = {
-          ref: item.ref, group: at, open: item.ref < 0 && tall !== CLOSED_HEIGHT,
+          ref: item.ref, group: at, open: item.ref < 0 && tall !== CLOSED_HEIGHT, folded: shut.has(-item.ref),
           solid: item.ref >= 0 || tall === CLOSED_HEIGHT || groups[-item.ref]?.kind === 'kernel',
           x: outer.x + item.x - item.width / 2, y: (band.top + band.bottom - tall) / 2, width: item.width, height: tall,
         };
@@ -107,6 +113,18 @@ export function place(drawing: Drawing, open: ReadonlySet<number>): Geometry {
     }
   });
   return { width: root.width + 2 * MARGIN, height: stretch(0) + 2 * MARGIN, boxes, edges };
+}
+
+/** A group of equal modules with the first alone: what goes on to the next leaves where the last one's does. */
+function folded(group: DrawnGroup): DrawnGroup {
+  const first = group.rows[0]?.slice(0, 3) ?? [];
+  const goesIn = group.edges.filter(([, from, to]) => from === -1 && to === 0);
+  const out = new Map<number, readonly number[]>();
+  for (const edge of group.edges) if (edge[1] === 0 && !out.has(edge[3] ?? 0)) out.set(edge[3] ?? 0, edge);
+  const ends = [...new Set(group.edges.filter((edge) => edge[2] === -1).map((edge) => edge[edge.length - 1] ?? 0))];
+  const leaves = [...out.values()].slice(0, ends.length || 1)
+    .map(([value = 0, , , x = 0], n) => [value, 0, -1, x, ends[n] ?? x]);
+  return { ...group, rows: [first], edges: [...goesIn, ...leaves] };
 }
 
 /** A row's items. A group stands in one place only, after the one around it: a record may come from anyone. */
@@ -187,11 +205,11 @@ class Trail {
   }
 }
 
-/** The deepest box at a point, as a place in the geometry's boxes; -1: none. */
-export function boxAt(geometry: Geometry, x: number, y: number): number {
+/** The deepest box at a point, as a place in the geometry's boxes; -1: none. `title`: how high that of an open group is. */
+export function boxAt(geometry: Geometry, x: number, y: number, title = CLOSED_HEIGHT): number {
   for (let at = geometry.boxes.length - 1; at >= 0; at--) {
     const box = geometry.boxes[at] as PlacedBox;
-    const height = box.solid ? box.height : CLOSED_HEIGHT;
+    const height = box.solid ? box.height : Math.min(box.height, title);
     if (x >= box.x && x <= box.x + box.width && y >= box.y && y <= box.y + height) return at;
   }
   return -1;

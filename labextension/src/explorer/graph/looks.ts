@@ -21,6 +21,8 @@ export interface Look {
   note: string;
   /** Beside a group's title: it can be opened. */
   toggle: boolean;
+  /** One of several that are alike: their edges show behind it. */
+  stacked: boolean;
   fate: Fate;
 }
 
@@ -45,10 +47,11 @@ export function lookOf(sheet: Sheet, box: PlacedBox, overlay: Overlay): Look {
   if (!mark) return overlay.id === 'fate' ? look : { ...look, fill: box.open ? 'none' : 'bg' };
   const heat = { ink: mark.heat > 3 ? 'heat-ink' : 'ink', [box.open ? 'band' : 'fill']: `heat-${mark.heat}` };
   const group = sheet.group(box.ref);
-  if (!group) return { ...look, ...heat, note: mark.text };
+  const edge = mark.first ? { stroke: 'break', thick: 3 } : {};
+  if (!group) return { ...look, ...heat, ...edge, note: mark.text };
   const note = fitting([mark.text, ''], box.width - TOGGLE - ROOM - look.text.length * BOLD);
   // An open group but a kernel says by its contents what it would say.
-  return box.open && group.kind !== 'kernel' ? { ...look, note } : { ...look, fill: 'none', ...heat, note };
+  return box.open && group.kind !== 'kernel' ? { ...look, note } : { ...look, fill: 'none', ...heat, ...edge, note };
 }
 
 function nodeLook(sheet: Sheet, box: PlacedBox): Look {
@@ -56,7 +59,7 @@ function nodeLook(sheet: Sheet, box: PlacedBox): Look {
   const kernel = fate === 'fused' && sheet.call(box.ref) !== undefined;
   return {
     ...NODES[fate], ...(kernel && { radius: 12, thick: 1.75 }),
-    text: clip(sheet.label(box.ref), 40), bold: false, band: 'none', note: '', dashed: false, toggle: false, fate,
+    text: clip(sheet.label(box.ref), 40), bold: false, band: 'none', note: '', dashed: false, toggle: false, stacked: false, fate,
   };
 }
 
@@ -67,12 +70,19 @@ function groupLook(sheet: Sheet, box: PlacedBox, overlay: Overlay): Look {
   const text = clip(sheet.label(box.ref), Math.max(3, Math.floor(room / BOLD)));
   const notes = overlay.id === 'fate' ? sheet.notes(box.ref) : [''];
   return {
-    fill: kernel ? 'tint-fused' : box.open ? 'none' : 'soft',
+    fill: kernel ? 'tint-fused' : inside(box),
     stroke: kernel ? 'fused' : 'line', thick: kernel ? 1.75 : 1, radius: kernel ? 10 : 8,
     dashed: group?.kind === 'part' || group?.kind === 'line',
     band: 'none', text, ink: kernel ? 'fused' : 'quiet', bold: true, toggle: true, fate: sheet.fate(box.ref),
+    stacked: group?.kind === 'repeat' && (box.folded || !box.open),
     note: fitting(notes, room - text.length * BOLD - 8),
   };
+}
+
+/** What is behind what a group holds. */
+function inside(box: PlacedBox): string {
+  if (box.folded) return 'bg';
+  return box.open ? 'none' : 'soft';
 }
 
 /** The first of some texts that there is room for. */

@@ -1,5 +1,5 @@
 /** What else than fates can colour a drawing: times, bytes, errors, saved tensors. None moves anything. */
-import type { Accuracy } from '../../record/generated/record';
+import type { Accuracy, Node } from '../../record/generated/record';
 import type { Call } from '../../record/generated/scene';
 import { bytes, seconds, times } from '../units';
 import type { Sheet } from './sheet';
@@ -10,6 +10,8 @@ export type OverlayId = 'fate' | 'time' | 'bytes' | 'error' | 'saved';
 export interface Mark {
   heat: number;
   text: string;
+  /** It is, or holds, the first node whose value differs. */
+  first?: boolean;
 }
 
 export interface Overlay {
@@ -18,6 +20,8 @@ export interface Overlay {
   about: string;
   /** The upper end of each step of the scale; empty: there is no scale, a mark is a mark. */
   steps: string[];
+  /** The first node whose value differs from eager's. */
+  first?: number;
   of(ref: number): Mark | null;
 }
 
@@ -103,7 +107,42 @@ function scaled(
   };
 }
 
+/** Whether the record is of a check: then the errors of single nodes are known. */
+export function isChecked(nodes: readonly Node[]): boolean {
+  return nodes.some((node) => node.error !== null);
+}
+
+/** Errors of single nodes, by powers of ten. */
+function nodeErrors(sheet: Sheet): Overlay {
+  const known = new Map(sheet.nodes.flatMap((node, ref) => (node.error === null ? [] : [[ref, node.error] as const])));
+  const first = sheet.nodes.findIndex((node) => node.differs);
+  const within = new Map<number, number[]>();
+  for (let at = sheet.drawing.groups.length - 1; at > 0; at--) {
+    const inside = (sheet.held[at] ?? []).flatMap((ref) => (ref < 0 ? (within.get(ref) ?? []) : [ref]));
+    within.set(-at, inside);
+    const errors = inside.flatMap((ref) => known.get(ref) ?? []);
+    if (errors.length) known.set(-at, Math.max(...errors));
+  }
+  const powers = [...known.values()].filter((error) => error > 0).map(Math.log10);
+  const low = Math.floor(Math.min(...powers, 0));
+  const high = Math.max(low + 1, Math.ceil(Math.max(...powers, -300)));
+  const step = (error: number): number =>
+    error > 0 ? Math.min(STEPS, Math.max(1, Math.ceil((STEPS * (Math.log10(error) - low)) / (high - low)))) : 1;
+  return {
+    id: 'error', about: 'error against float64', first,
+    steps: Array.from({ length: STEPS }, (_, n) => (10 ** (low + ((high - low) * (n + 1)) / STEPS)).toExponential(0)),
+    of: (ref) => {
+      const error = known.get(ref);
+      if (error === undefined) return null;
+      const isFirst = first >= 0 && (ref === first || within.get(ref)?.includes(first) === true);
+      const text = error ? error.toExponential(1) : 'exact';
+      return { heat: step(error), text: ref === first ? `${text}, the first that differs` : text, first: isFirst };
+    },
+  };
+}
+
 function errorOverlay(sheet: Sheet): Overlay | string {
+  if (isChecked(sheet.graph.nodes)) return nodeErrors(sheet);
   const { record } = sheet.state.data;
   const own = record.accuracy.filter((row) => row.contestant === record.backend && row.error !== null);
   if (!own.length) return 'The record has no errors: nothing was compared with eager.';

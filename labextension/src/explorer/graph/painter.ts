@@ -49,9 +49,11 @@ export interface Painter {
   refresh(): void;
 }
 
-/** Scales below which names, notes and the shapes beside edges are not written. */
-export const TEXT_SCALE = 0.5;
+/** Scales below which names are written by what fits (see labels.ts), and the shapes beside edges are not. */
+export const TEXT_SCALE = 0.85;
 export const TAG_SCALE = 1.15;
+/** Pixels between the edges of boxes that are alike. */
+export const STACK = 4;
 export const TEXT_SIZE = 11;
 export const TAG_SIZE = 9;
 const TAG_WIDTH = 5.2;

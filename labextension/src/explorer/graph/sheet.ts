@@ -104,6 +104,23 @@ export class Sheet {
     return out;
   }
 
+  /** Place of the group that a node stands in, or is; of a kernel its own. */
+  groupOf(ref: number): number {
+    const kernel = this.drawing.groups.findIndex((group) => group.kind === 'kernel' && group.id === this.nodes[ref]?.id);
+    if (kernel > 0) return this.drawing.groups[kernel]?.parent ?? 0;
+    return Math.max(0, this.held.findIndex((refs) => refs.includes(ref)));
+  }
+
+  /** Places of the groups of equal modules that have to be unfolded to show a box. */
+  beyondFirst({ ref, group }: { ref: number; group: number }): number[] {
+    let inner = ref;
+    return this.around(group).filter((at) => {
+      const hidden = this.drawing.groups[at]?.kind === 'repeat' && this.held[at]?.[0] !== inner;
+      inner = -at;
+      return hidden;
+    });
+  }
+
   /** Which boxes of a geometry are lit, by their places: 1 if so. A closed group is if anything in it is. */
   lit(geometry: Geometry, lit: Lit): Uint8Array {
     const { groups } = this.drawing;

@@ -1,7 +1,8 @@
 /** Draws with SVG elements: each box is one that a screen reader and a test can find. */
 import { CLOSED_HEIGHT, type PlacedBox, type PlacedEdge } from './geometry';
+import { LABEL_SIZE, labels, type Label } from './labels';
 import type { Look } from './looks';
-import { TAG_SCALE, TAG_SIZE, TEXT_SCALE, TEXT_SIZE, type Marks, type Painter, type Picture, type View } from './painter';
+import { STACK, TAG_SCALE, TAG_SIZE, TEXT_SCALE, TEXT_SIZE, type Marks, type Painter, type Picture, type View } from './painter';
 
 const NAMESPACE = 'http://www.w3.org/2000/svg';
 type Attributes = Record<string, string | number>;
@@ -14,6 +15,12 @@ export class SvgPainter implements Painter {
   private labels: SVGElement[] = [];
   /** The edge of each label. */
   private tagged: number[] = [];
+  /** Names where the boxes are too small for their own, made for one scale. */
+  private readonly far = make('g', { class: 'nbc-graph-far-names nbc-lit' });
+  private names: { label: Label; element: SVGElement }[] = [];
+  private picture: Picture | null = null;
+  private scale = 0;
+  private marks: Marks | null = null;
 
   constructor() {
     this.element.append(this.world);
@@ -21,12 +28,16 @@ export class SvgPainter implements Painter {
 
   draw(picture: Picture): void {
     const { geometry, looks, sheet } = picture;
+    this.picture = picture;
+    this.scale = 0;
     this.boxes = geometry.boxes.map((box, at) => {
-      const words = sheet.words(box.ref);
+      const look = looks[at] as Look;
+      // What is written in it comes first: that is what one who speaks to the page says.
+      const words = [`${look.text} ${look.note}`.trim(), ...sheet.words(box.ref).slice(1)].filter(Boolean);
       const group = make('g', { class: 'nbc-graph-box', role: 'button', 'aria-label': words.join(', ') });
       if (box.ref < 0) group.setAttribute('aria-expanded', String(box.open));
       group.dataset['ref'] = sheet.idOf(box.ref);
-      group.append(...drawn(box, looks[at] as Look));
+      group.append(...drawn(box, look));
       return group;
     });
     this.edges = geometry.edges.map((edge) => make('path', { class: 'nbc-graph-edge', d: path(edge) }));
@@ -35,16 +46,41 @@ export class SvgPainter implements Painter {
     // Frames lie under edges, and edges under what they join.
     const frames = this.boxes.filter((_, at) => geometry.boxes[at]?.open);
     const fronts = this.boxes.filter((_, at) => !geometry.boxes[at]?.open);
-    this.world.replaceChildren(...frames, ...this.edges, ...fronts, ...this.labels);
+    this.world.replaceChildren(...frames, ...this.edges, ...fronts, ...this.labels, this.far);
   }
 
   move(view: View): void {
     this.world.setAttribute('transform', `translate(${view.x} ${view.y}) scale(${view.scale})`);
     this.element.classList.toggle('nbc-graph-far', view.scale < TEXT_SCALE);
     this.element.classList.toggle('nbc-graph-near', view.scale >= TAG_SCALE);
+    if (view.scale !== this.scale) this.name(view.scale);
+  }
+
+  /** Writes the names that can be read at a scale. */
+  private name(scale: number): void {
+    this.scale = scale;
+    const { picture } = this;
+    if (!picture) return;
+    const { geometry, looks } = picture;
+    this.names = (scale < TEXT_SCALE ? labels(geometry, looks, scale) : []).map((label) => {
+      const look = looks[label.box] as Look;
+      const element = written(label.text, {
+        x: label.x, y: label.y, 'font-size': LABEL_SIZE / scale, 'stroke-width': 2.5 / scale, class: look.bold ? 'nbc-graph-title' : '',
+      });
+      element.style.fill = colour(look.ink);
+      return { label, element };
+    });
+    this.far.replaceChildren(...this.names.map(({ element }) => element));
+    if (this.marks) this.markNames(this.marks);
+  }
+
+  private markNames({ lit }: Marks): void {
+    for (const { label, element } of this.names) toggle(element, 'nbc-graph-pale', lit !== null && lit[label.box] !== 1);
   }
 
   mark(marks: Marks): void {
+    this.marks = marks;
+    this.markNames(marks);
     // One class dims all, and few elements are lit: a hover touches those alone.
     this.element.classList.toggle('nbc-graph-dimmed', marks.lit !== null);
     this.boxes.forEach((element, at) => {
@@ -85,14 +121,14 @@ function colour(name: string): string {
   return name === 'none' ? 'none' : `var(--nbc-${name})`;
 }
 
-function drawn(box: PlacedBox, look: Look): SVGElement[] {
+function drawn(box: PlacedBox, look: Look): Node[] {
   const { x, y, width, height } = box;
   const frame = make('rect', { x, y, width, height, rx: Math.min(look.radius, height / 2), 'stroke-width': look.thick });
   frame.style.fill = colour(look.fill);
   frame.style.stroke = colour(look.stroke);
   if (look.dashed) frame.setAttribute('stroke-dasharray', '4 3');
   const middle = y + (box.open ? CLOSED_HEIGHT : height) / 2;
-  const out = [frame];
+  const out: Node[] = look.stacked ? [...stack(box, frame), frame] : [frame];
   if (look.band !== 'none') {
     const band = make('rect', { x, y, width, height: CLOSED_HEIGHT, rx: look.radius });
     band.style.fill = colour(look.band);
@@ -101,7 +137,8 @@ function drawn(box: PlacedBox, look: Look): SVGElement[] {
   const write = (text: string, attributes: Attributes, ink: string): void => {
     const element = written(text, { y: middle, 'font-size': TEXT_SIZE, ...attributes });
     element.style.fill = colour(ink);
-    out.push(element);
+    // Not seen, but two texts are two words.
+    out.push(element, document.createTextNode(' '));
   };
   if (look.toggle) {
     const mark = make('path', { class: 'nbc-graph-toggle', d: triangle(x + 13, middle, box.open) });
@@ -114,6 +151,16 @@ function drawn(box: PlacedBox, look: Look): SVGElement[] {
     if (look.note) write(look.note, { x: x + width / 2, y: y + height + 8, class: 'nbc-graph-below', 'font-size': TAG_SIZE }, 'ink');
   }
   return out;
+}
+
+/** The edges of two boxes behind this one. */
+function stack({ x, y, width, height }: PlacedBox, frame: SVGElement): SVGElement[] {
+  return [2, 1].map((n) => {
+    const behind = frame.cloneNode() as SVGElement;
+    for (const [key, value] of Object.entries({ x: x + n * STACK, y: y + n * STACK, width, height })) behind.setAttribute(key, String(value));
+    behind.style.fill = 'var(--nbc-bg)';
+    return behind;
+  });
 }
 
 export function triangle(x: number, y: number, open: boolean): string {

@@ -7,31 +7,24 @@ import { litEdges, picture, placeOf, type Painter, type Picture, type View } fro
 import type { Overlay } from './overlays';
 import type { Sheet } from './sheet';
 import { SvgPainter } from './svg';
+import { cornerFor, type Tip } from './tip';
 
 /** Boxes above which a canvas draws. */
 export const MANY = 1000;
 const MOST = 4;
 /** At first a drawing is shown this large at least, from its top: then its words can be read. */
-const LEGIBLE = 0.72;
+const LEGIBLE = 0.85;
 const STEP = 1.25;
 const PAN = 48;
 /** Pixels that a pressed pointer may move and still click. */
 const STILL = 4;
 /** Pixels of the drawing that stay in view, and its width when it is smallest: it may be a thousand times as tall. */
 const KEPT = 48;
-const SLIMMEST = 80;
+const SLIMMEST = 30;
 const NEAR = 5;
+const TITLE_PIXELS = 13;
 
 export type Spot = Pick<PlacedBox, 'ref' | 'group'>;
-
-/** Beside the pointer, on the side where there is more room: its distance from that corner of the frame. */
-export interface Tip {
-  left?: number;
-  right?: number;
-  top?: number;
-  bottom?: number;
-  lines: string[];
-}
 
 /** What part of the drawing's height is in view, 1 being all of it. */
 export interface Extent {
@@ -42,6 +35,8 @@ export interface Extent {
 export interface Told {
   moved(extent: Extent): void;
   toggle(spot: Spot): void;
+  /** Shows all of some equal modules, or the first alone. */
+  unfold(spot: Spot): void;
   tip(tip: Tip | null): void;
   /** For readers who do not see the keyboard's place. */
   say(words: string): void;
@@ -56,6 +51,8 @@ export class Viewer {
   private edge = -1;
   private grip: { x: number; y: number; view: View; moved: boolean } | null = null;
   private placed = false;
+  /** The view is one that was chosen for the room that there was, and goes with it. */
+  private fitted: 'first' | 'whole' | null = null;
   private readonly stops: (() => void)[] = [];
 
   constructor(
@@ -104,8 +101,10 @@ export class Viewer {
     const after = held && this.box(held);
     // Another drawing, or one that became so short that little of it is left in view.
     if (other || this.view.y + this.tall() * this.view.scale < this.size().height / 3) this.placed = false;
-    if (!this.placed) this.first();
-    else if (before && after) this.pan((before.x - after.x) * this.view.scale, (before.y - after.y) * this.view.scale);
+    if (!this.placed) {
+      this.first();
+      this.catchUp();
+    } else if (before && after) this.pan((before.x - after.x) * this.view.scale, (before.y - after.y) * this.view.scale);
     else this.look(this.view);
     this.mark();
   }
@@ -122,12 +121,19 @@ export class Viewer {
     this.look({ x: 0, y: 0, scale: this.whole() });
     const { scale } = this.view;
     this.look({ x: (width - this.wide() * scale) / 2, y: Math.max(0, (height - this.tall() * scale) / 2), scale });
+    this.fitted = 'whole';
   }
 
   zoom(by: number, x = this.size().width / 2, y = this.size().height / 2): void {
     const scale = Math.min(MOST, Math.max(Math.min(this.whole(), 1) * 0.8, this.view.scale * by));
     const grown = scale / this.view.scale;
     this.look({ x: x - (x - this.view.x) * grown, y: y - (y - this.view.y) * grown, scale });
+  }
+
+  /** Brings the box of a node into view, if it is drawn. */
+  seek(ref: number): void {
+    const box = this.drawn?.geometry.boxes.find((each) => each.ref === ref);
+    if (box) this.reveal(box);
   }
 
   /** Brings a box into view; with `keyboard` it is where arrow keys go on from. */
@@ -176,6 +182,7 @@ export class Viewer {
     const wide = this.wide() * scale;
     const x = wide <= width ? (width - wide) / 2 : Math.min(0, Math.max(width - wide, width / 2 - this.middle(height / scale) * scale));
     this.look({ x, y: Math.max(0, (height - this.tall() * scale) / 2), scale });
+    this.fitted = 'first';
   }
 
   /** Where the nodes are, across, that stand above a height. */
@@ -186,8 +193,16 @@ export class Viewer {
   }
 
   private resize(): void {
-    if (!this.placed) this.first();
-    this.look(this.view);
+    if (this.fitted === 'whole') this.fit();
+    else if (!this.placed || this.fitted === 'first') this.first();
+    else this.look(this.view);
+    this.catchUp();
+  }
+
+  /** What was pinned before there was this drawing, or this room, comes into view too. */
+  catchUp(): void {
+    const pinned = this.state.pinned.peek();
+    if (pinned) untracked(() => this.follow(pinned.ids));
   }
 
   /** Moves the view, as far as some of the drawing stays in it. */
@@ -197,6 +212,7 @@ export class Viewer {
     const x = Math.min(width - KEPT, Math.max(KEPT - this.wide() * scale, view.x));
     const y = Math.min(height - KEPT, Math.max(KEPT - this.tall() * scale, view.y));
     this.view = { x, y, scale };
+    this.fitted = null;
     this.painter?.move(this.view);
     this.told.moved({ from: -y / (this.tall() * scale), part: height / (this.tall() * scale) });
   }
@@ -250,7 +266,7 @@ export class Viewer {
     const { boxes } = drawn.geometry;
     const marks = drawn.sheet.lit(drawn.geometry, lit);
     const own = boxes.find((box) => ids.includes(drawn.sheet.idOf(box.ref)));
-    const first = own ?? boxes.find((box, at) => marks[at] === 1 && !box.open);
+    const first = own ?? boxes.find((box, at) => marks[at] === 1 && !box.open) ?? boxes.find((box, at) => marks[at] === 1 && box.folded);
     const inView = !own && boxes.some((box, at) => marks[at] === 1 && !box.open && this.isSeen(box));
     if (first && !inView) this.reveal(first);
   }
@@ -293,7 +309,9 @@ export class Viewer {
 
   private at(event: MouseEvent): PlacedBox | undefined {
     const { x, y } = this.world(event);
-    return this.drawn?.geometry.boxes[boxAt(this.drawn.geometry, x, y)];
+    // A name is as high as it is at any scale, and stands for its box.
+    const title = Math.max(CLOSED_HEIGHT, TITLE_PIXELS / this.view.scale);
+    return this.drawn?.geometry.boxes[boxAt(this.drawn.geometry, x, y, title)];
   }
 
   private press(event: PointerEvent): void {
@@ -334,10 +352,7 @@ export class Viewer {
     const edge = inside ? edgeAt(drawn.geometry, x, y, NEAR / this.view.scale) : -1;
     const box = edge < 0 ? under : undefined;
     const frame = this.root.getBoundingClientRect();
-    const corner = {
-      ...(event.clientX < frame.left + frame.width / 2 ? { left: event.clientX - frame.left + 14 } : { right: frame.right - event.clientX + 10 }),
-      ...(event.clientY < frame.top + frame.height / 2 ? { top: event.clientY - frame.top + 18 } : { bottom: frame.bottom - event.clientY + 10 }),
-    };
+    const corner = cornerFor(event, frame);
     this.root.classList.toggle('nbc-graph-over', box !== undefined);
     const changed = edge !== this.edge;
     this.edge = edge;
@@ -368,11 +383,18 @@ export class Viewer {
     const box = this.at(event);
     if (dragged || box) event.stopPropagation();
     if (dragged || !box || !this.drawn || event.detail > 1) return;
-    const group = this.drawn.sheet.group(box.ref);
     const { x, y } = this.world(event);
-    const onToggle = x < box.x + 22 && y < box.y + CLOSED_HEIGHT;
-    if (group && (group.kind !== 'kernel' || onToggle)) this.told.toggle(box);
-    else this.state.pin(this.drawn.sheet.focus(box.ref));
+    this.choose(box, this.drawn.sheet, x < box.x + 22 && y < box.y + CLOSED_HEIGHT);
+  }
+
+  private choose(box: PlacedBox, sheet: Sheet, onToggle: boolean): void {
+    const kind = sheet.group(box.ref)?.kind;
+    if (kind === 'repeat' && box.open && !onToggle) this.told.unfold(box);
+    else if (kind && (kind !== 'kernel' || onToggle)) this.told.toggle(box);
+    else {
+      this.told.tip(null);
+      this.state.pin(sheet.focus(box.ref));
+    }
   }
 
   private wheel(event: WheelEvent): void {
@@ -423,11 +445,18 @@ export class Viewer {
     else if (key === 'ArrowLeft') this.goTo(this.beside(spot, -1));
     else if (key === 'ArrowDown') this.goTo(this.along(spot, 'from', 'to') ?? this.beside(spot, 1));
     else if (key === 'ArrowUp') this.goTo(this.along(spot, 'to', 'from') ?? this.beside(spot, -1));
-    else if (key === ' ' && group) this.told.toggle(spot);
+    else if (key === ' ' && group) this.turn(spot);
     else if (key === 'Enter' || key === ' ') this.state.pin(drawn.sheet.focus(spot.ref));
     else if (key === 'Escape') this.goTo(null);
     else return false;
     return true;
+  }
+
+  /** Opens what is closed, shows all of what is folded, closes what is open. */
+  private turn(spot: Spot): void {
+    const box = this.box(spot);
+    if (box?.folded) this.told.unfold(spot);
+    else this.told.toggle(spot);
   }
 
   private goTo(spot: Spot | null): void {

@@ -16,7 +16,7 @@ interface Props {
 
 /** The controls themselves; what they were set to goes to `choose`. */
 export function Fields({ controls, draft, disabled, choose }: Props) {
-  const { backends, modes, dtypes, sizes } = controls;
+  const { backends, targets, modes, dtypes, sizes } = controls;
   const dtype = draft.dtype ?? controls.dtype;
   const fuse = draft.fuse ?? controls.fuse;
   const fuses = (draft.backend ?? controls.backend) === 'nbcompile';
@@ -24,6 +24,7 @@ export function Fields({ controls, draft, disabled, choose }: Props) {
     <fieldset class="nbc-fields" disabled={disabled}>
       <div class="nbc-fields-row">
         <Choice label="backend" value={draft.backend ?? controls.backend} values={backends} choose={(backend) => choose({ backend })} />
+        {fuses && targets && <Choice label="target" value={draft.target ?? controls.target ?? 'auto'} values={targets} names={{ auto: 'this machine' }} choose={(target) => choose({ target })} />}
         <Choice label="mode" value={draft.mode ?? controls.mode} values={modes} choose={(mode) => choose({ mode })} />
         <Choice
           label="dtype"

@@ -14,6 +14,9 @@ export interface Size {
 export interface Controls {
   backend: string;
   backends: string[];
+  /** Missing from a kernel of before there were any. */
+  target?: string;
+  targets?: string[];
   mode: string;
   modes: string[];
   dynamic: boolean | null;
@@ -42,9 +45,10 @@ export function recorded(record: Compilation): Controls {
     }
   }
   const dtypes = [...new Set(inputs.map((node) => (node.dtype ?? '').replace('torch.', '')).filter((each) => each.includes('float')))];
+  const target = typeof record.options['target'] === 'string' ? record.options['target'] : 'auto';
   const dtype = dtypes.length === 1 ? (dtypes[0] ?? '') : '';
   return {
-    backend: record.backend, backends: [record.backend], mode: record.mode, modes: [record.mode], dynamic: null,
+    backend: record.backend, backends: [record.backend], target, targets: [target], mode: record.mode, modes: [record.mode], dynamic: null,
     dtype, dtypes: dtype ? [dtype] : [], sizes: [...sizes.values()], fuse: record.options['fuse'] !== false,
   };
 }
@@ -56,9 +60,10 @@ function argument(name: string): string {
 
 /** What was changed, in a few words: `inductor, 64 → 128`. */
 export function inWords(settings: Settings, now: Controls): string {
-  const { backend, mode, dynamic, dtype, fuse, sizes } = settings;
+  const { backend, target, mode, dynamic, dtype, fuse, sizes } = settings;
   const words = [
     backend ?? '',
+    target === undefined ? '' : `for ${target}`,
     mode ?? '',
     dynamic === undefined ? '' : `dynamic ${dynamic === null ? 'auto' : dynamic ? 'on' : 'off'}`,
     dtype ?? '',
@@ -75,6 +80,7 @@ export function inWords(settings: Settings, now: Controls): string {
 export function differing(draft: Settings, now: Controls): Settings {
   const out: Settings = {};
   if (draft.backend !== undefined && draft.backend !== now.backend) out.backend = draft.backend;
+  if (draft.target !== undefined && draft.target !== now.target) out.target = draft.target;
   if (draft.mode !== undefined && draft.mode !== now.mode) out.mode = draft.mode;
   if (draft.dynamic !== undefined && draft.dynamic !== now.dynamic) out.dynamic = draft.dynamic;
   if (draft.dtype !== undefined && draft.dtype !== now.dtype) out.dtype = draft.dtype;

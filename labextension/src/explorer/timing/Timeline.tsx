@@ -48,6 +48,7 @@ export function Timeline({ state }: { state: State }) {
                   title={`${call.label} ${call.name}: ${measured.text(measured.of(call))}, ${percent(measured.of(call) / total)}`}
                   {...pointing(state, { ids: [call.id] })}
                   tabIndex={-1}
+                  aria-pressed={undefined}
                 >
                   <span class={call.label.length > 4 ? 'nbc-timeline-long' : ''}>{clip(call.label, 9)}</span>
                 </span>

@@ -2,7 +2,7 @@ import { useSignal } from '@preact/signals';
 import type { Measurement } from '../../record/generated/record';
 import type { Call, ScenePoint, TimingRow } from '../../record/generated/scene';
 import { compared, spreadIn } from '../spread';
-import { litClass, pointing, type State } from '../state';
+import { litClass, pointingRow, type State } from '../state';
 import { bytes, count, percent, quantity, seconds, times } from '../units';
 import { contestant } from './contestants';
 
@@ -105,7 +105,7 @@ export function Calls({ state }: { state: State }) {
             {shown.map((call) => {
               const point = points.get(call.id);
               return (
-                <tr class={litClass(state.lit.value, [call.id])} {...pointing(state, { ids: [call.id] })}>
+                <tr class={litClass(state.lit.value, [call.id])} {...pointingRow(state, { ids: [call.id] })}>
                   <td class="nbc-name"><span class={`nbc-chip nbc-on-${call.fate}`}>{call.label}</span> {call.name === call.label ? '' : call.name}</td>
                   <td class="nbc-figure">{call.lines.join(', ')}</td>
                   <td class="nbc-figure">{bytes(call.bytes)}</td>
