@@ -46,19 +46,20 @@ class Step:
     """One instruction, followed. ``at`` is its place in ``instructions``, ``depth`` that of inlined calls.
 
     The stack after it, of its own frame, is the first ``kept`` values of the one before, then ``pushed``;
-    ``stored`` are pairs of a local's name and its new value, -1 once it is gone. All are places in ``words``.
+    ``stored`` has by turns a local's name and its new value, -1 once it is gone. All are places in ``words``.
     ``made`` are ids of the nodes that came of it, ``dropped`` names of nodes that are in no graph in the end.
-    ``said`` is what there is to say of it in words: a break, an inlined call.
+    ``said`` is what there is to say of it in words, ``broke``: that the graph ends or the walk is given up.
     """
 
     at: int
     depth: int = 0
     kept: int = 0
     pushed: tuple[int, ...] = ()
-    stored: tuple[tuple[int, int], ...] = ()
+    stored: tuple[int, ...] = ()
     made: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     said: str = ""
+    broke: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,17 +100,16 @@ class WalkState:
 
 def states(walk: Walk) -> Iterator[WalkState]:
     """What each step of a walk left, in order."""
-    frames: list[tuple[list[int], dict[int, int]]] = []
+    frames: dict[int, tuple[list[int], dict[int, int]]] = {}
+    word = walk.words
     for step in walk.steps:
-        del frames[step.depth + 1 :]
-        while len(frames) <= step.depth:
-            frames.append(([], {}))
-        stack, held = frames[step.depth]
+        for depth in [depth for depth in frames if depth > step.depth]:
+            del frames[depth]
+        stack, held = frames.setdefault(step.depth, ([], {}))
         stack[step.kept :] = step.pushed
-        for name, value in step.stored:
+        for name, value in zip(step.stored[::2], step.stored[1::2], strict=True):
             if value < 0:
                 held.pop(name, None)
             else:
                 held[name] = value
-        word = walk.words
         yield WalkState(tuple(word[n] for n in stack), {word[n]: word[v] for n, v in held.items()})

@@ -39,9 +39,15 @@ class _Step:
     depth: int
     kept: int = 0
     pushed: tuple[int, ...] = ()
-    stored: tuple[tuple[int, int], ...] = ()
+    stored: tuple[int, ...] = ()
     nodes: list[Any] = field(default_factory=list)
     said: str = ""
+    broke: bool = False
+
+    def add(self, said: str) -> None:
+        """Say that the graph ends here, or the walk."""
+        self.said = f"{self.said}; {said}" if self.said else said
+        self.broke = True
 
 
 class _Table:
@@ -100,11 +106,13 @@ class _Attempt:
         if step is not None:
             self._difference(translator, step)
             if error is not None and (said := self._of_error(error)):
-                step.said = f"{step.said}; {said}" if step.said else said
+                step.add(said)
         if translator is self.root and (error is not None or not goes_on):
-            self._over(error, step)
+            self._over(error, step, getattr(translator, "current_instruction", None))
 
     def made(self, node: Any) -> None:
+        if self.running and all(each is None for each in self.running):
+            return  # of an instruction that is left out
         step = next((each for each in reversed(self.running) if each is not None), None)
         (step.nodes if step is not None else self.steps[-1].nodes if self.steps else self.loose).append(node)
 
@@ -140,7 +148,8 @@ class _Attempt:
             for name, value in list(translator.symbolic_locals.items())[:LOCALS]
         }
         changed = [(name, value) for name, value in values.items() if held.get(name) != value]
-        step.stored = (*changed, *((name, GONE) for name in held if name not in values))
+        changed += [(name, GONE) for name in held if name not in values]
+        step.stored = tuple(number for pair in changed for number in pair)
         self._held[step.depth] = (now, values)
 
     def _of_error(self, error: BaseException) -> str:
@@ -150,17 +159,17 @@ class _Attempt:
             return f"graph break: {_reason(found)}"
         return ""
 
-    def _over(self, error: BaseException | None, step: _Step | None) -> None:
+    def _over(self, error: BaseException | None, step: _Step | None, instruction: Any) -> None:
         said = ""
         if error is None:
-            name = list(self.instructions.places)[step.at].name if step is not None else ""
-            self.ended = "returned" if name.startswith("RETURN") else "break"
+            returned = str(getattr(instruction, "opname", "")).startswith("RETURN")
+            self.ended = "returned" if returned else "break"
             self.reason = "" if self.ended == "returned" else self.reason
             said = self.reason and f"the graph ends here: {self.reason}; Dynamo writes what Python runs next"
         elif dynamo.is_restart(error):
             self.ended = "restart"
             self.reason, broke = _of_restart(error)
-            said = f"graph break: {self.reason}; " if broke and not (step and "graph break" in step.said) else ""
+            said = f"graph break: {self.reason}; " if broke and not (step and step.broke) else ""
             said += f"Dynamo begins again from the top{', to end the graph here' if broke else ''}"
         elif dynamo.is_of_dynamo(error):
             self.ended = "stopped"
@@ -170,7 +179,7 @@ class _Attempt:
             self.reason = clip(f"{type(error).__name__}: {error}", 200)
             said = self.reason
         if step is not None and said:
-            step.said = f"{step.said}; {said}" if step.said else said
+            step.add(said)
 
     # -- the value ---------------------------------------------------------------------------------
 
@@ -199,7 +208,7 @@ class _Attempt:
         names = [self.names.get(id(node)) or str(node.name) for node in step.nodes]
         made = tuple(ids[name] for name in names if name in ids)
         dropped = tuple(name for name in names if name not in ids)
-        return Step(step.at, step.depth, step.kept, step.pushed, step.stored, made, dropped, step.said)
+        return Step(step.at, step.depth, step.kept, step.pushed, step.stored, made, dropped, step.said, step.broke)
 
 
 class Walker:
@@ -258,6 +267,8 @@ class Walker:
 
 
 def _reason(error: BaseException) -> str:
+    if dynamo.break_in(error) is None:
+        return clip(str(error), 200) or "Dynamo leaves the function to Python"
     kind = str(getattr(error, "gb_type", None) or type(error).__name__)
     return explain(kind, str(getattr(error, "msg", None) or error))[0]
 
