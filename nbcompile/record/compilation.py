@@ -29,7 +29,7 @@ from nbcompile.record.measured import AutotuneChoice as AutotuneChoice
 from nbcompile.record.measured import Measurement as Measurement
 from nbcompile.record.packed import plain, unpack
 from nbcompile.record.shown import chart_of, explorer_of
-from nbcompile.record.walk import Walk
+from nbcompile.record.watched.walk import Walk
 
 if TYPE_CHECKING:
     import plotly.graph_objects

@@ -38,7 +38,7 @@ from nbcompile.record.compilation import (
     Span,
 )
 from nbcompile.record.pairs import pairs_not_there
-from nbcompile.record.walk import Walk
+from nbcompile.record.watched.walk import Walk
 
 Part = (
     Graph

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nbcompile.record.compilation import Compilation
-from nbcompile.record.walk import Walk
+from nbcompile.record.watched.walk import Walk
 from nbcompile.units import count_text
 from nbcompile.view.reports.report import Section
 

@@ -1,7 +1,7 @@
 /** The compiler's own steps after the capture, from what their passes left in the record. */
 import type { Compilation, Graph, Node } from '../../record/generated/record';
 import { graphTitle } from '../stages';
-import { count } from '../units';
+import { count, seconds } from '../units';
 
 /** A line that is shown: of a graph, or of a kernel. */
 export interface Row {
@@ -35,7 +35,7 @@ export function passes(record: Compilation): Story {
     const graph = known.get(id);
     return graph ? count(graph.nodes.length, 'node') : '';
   };
-  const rows = record.passes.map((pass) => ({ text: pass.name, side: `${pass.milliseconds.toPrecision(3)} ms` }));
+  const rows = record.passes.map((pass) => ({ text: pass.name, side: seconds(pass.milliseconds / 1e3) }));
   const steps = record.passes.map((pass, at) => {
     const way = [pass.before, pass.after].filter((id, place, all) => id && (place === 0 || id !== all[0]));
     const sized = way.map((id) => (size(id) ? `${id} (${size(id)})` : id)).join(' → ');

@@ -53,12 +53,13 @@ def install(follower: Callable[[], Follower | None]) -> None:
         _undo.append(_replace(_translator(), "step", functools.partial(_watched_step, follower)))
         _undo.append(_replace(_tracer(), "create_node", functools.partial(_watched_node, follower)))
 
-        def hook(_: CodeType, code: CodeType) -> None:
+        def hook(code: CodeType, new_code: CodeType) -> None:
             if (told := follower()) is not None:
-                told.wrote(code)
+                told.wrote(new_code)
 
         if hasattr(convert_frame, "register_bytecode_hook"):
-            _undo.append(convert_frame.register_bytecode_hook(hook).remove)
+            register: Any = convert_frame.register_bytecode_hook
+            _undo.append(register(hook).remove)
 
 
 def remove() -> None:

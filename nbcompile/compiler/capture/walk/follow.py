@@ -1,4 +1,4 @@
-"""Dynamo's walk through a function's bytecode, kept as a :class:`~nbcompile.record.walk.Walk` an attempt."""
+"""Dynamo's walk through a function's bytecode, kept as a :class:`~nbcompile.record.watched.walk.Walk` an attempt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nbcompile.compiler.capture.walk.rewritten import rewritten
 from nbcompile.compiler.capture.walk.words import word_of
 from nbcompile.record.compilation import Graph
 from nbcompile.record.recorder import Recorder
-from nbcompile.record.walk import Ended, Instruction, Rewritten, Step, Walk, WalkCode
+from nbcompile.record.watched.walk import Ended, Instruction, Rewritten, Step, Walk, WalkCode
 from nbcompile.units import clip
 
 MOST_STEPS = 20_000
@@ -28,6 +28,7 @@ STACK, LOCALS = 12, 24
 _CODE_LINES = 200
 _ALL_LINES = 4_000
 GONE = -1
+_RESUMED = "torch_dynamo_resume_in_"
 _OPERATORS: list[tuple[str, str]] = getattr(dis, "_nb_ops", [])
 
 
@@ -169,7 +170,11 @@ class _Attempt:
         elif dynamo.is_restart(error):
             self.ended = "restart"
             self.reason, broke = _of_restart(error)
-            said = f"graph break: {self.reason}; " if broke and not (step and step.broke) else ""
+            said = (
+                f"graph break: {self.reason}; "
+                if broke and not any(each.broke for each in self.steps)
+                else ""
+            )
             said += f"Dynamo begins again from the top{', to end the graph here' if broke else ''}"
         elif dynamo.is_of_dynamo(error):
             self.ended = "stopped"
@@ -187,7 +192,9 @@ class _Attempt:
         """The attempt as a part of the record; ``ids``: of the nodes of its graph, by name."""
         cut = []
         if self.left_out:
-            cut.append(f"{self.left_out:,} instructions more were followed than a record keeps ({MOST_STEPS:,})")
+            cut.append(
+                f"{self.left_out:,} instructions more were followed than a record keeps ({MOST_STEPS:,})"
+            )
         if self.wordless:
             cut.append(f"after {MOST_WORDS:,} different values the stack and the locals are no longer kept")
         return Walk(
@@ -208,7 +215,9 @@ class _Attempt:
         names = [self.names.get(id(node)) or str(node.name) for node in step.nodes]
         made = tuple(ids[name] for name in names if name in ids)
         dropped = tuple(name for name in names if name not in ids)
-        return Step(step.at, step.depth, step.kept, step.pushed, step.stored, made, dropped, step.said, step.broke)
+        return Step(
+            step.at, step.depth, step.kept, step.pushed, step.stored, made, dropped, step.said, step.broke
+        )
 
 
 class Walker:
@@ -334,4 +343,14 @@ def _codes(codes: Iterable[CodeType], cell_file: str) -> Iterable[WalkCode]:
         shown = range(first, min(last + 1, first + _CODE_LINES))
         budget -= len(shown)
         text = "".join(linecache.getline(code.co_filename, n) for n in shown) if file and budget > 0 else ""
-        yield WalkCode(code.co_name, file, first, text)
+        yield WalkCode(_name(code.co_name, cell_file and not file, first), file, first, text)
+
+
+def _name(name: str, of_cell: object, line: int) -> str:
+    """What a person calls it: Dynamo and the cell's parts have names of their own making."""
+    function, _, rest = name.removeprefix(_RESUMED).rpartition("_at_")
+    if name.startswith(_RESUMED) and rest.isdigit():
+        return f"{_name(function, of_cell, 0)}, from line {rest} on"
+    if of_cell and name.startswith("cell_") and name.removeprefix("cell_").replace("_", "").isdigit():
+        return f"cell, line {line}" if line else "cell"
+    return "call" if of_cell and name == "compiled_call" else name

@@ -6,7 +6,7 @@ import ast
 import dis
 from types import CodeType
 
-from nbcompile.record.walk import Rewritten
+from nbcompile.record.watched.walk import Rewritten
 
 MOST_LINES = 400
 NOT_HERE = "depyf is not installed, so there is no Python text of it: pip install 'nbcompile[decompile]'."

@@ -17,7 +17,14 @@ from nbcompile.units import clip
 MOST = 48
 """Characters of a word."""
 _PLAIN = (bool, int, float, complex, type(None))
-_SIZED = ("ListVariable", "TupleVariable", "SizeVariable", "DequeVariable", "ConstDictVariable", "SetVariable")
+_SIZED = (
+    "ListVariable",
+    "TupleVariable",
+    "SizeVariable",
+    "DequeVariable",
+    "ConstDictVariable",
+    "SetVariable",
+)
 _HOLDERS = ("value", "fn", "python_type", "module_type", "obj", "value_type")
 
 
@@ -98,4 +105,6 @@ def _value(value: Any) -> str:
 
 def _class(variable: Any) -> str:
     name = type(variable).__name__.removesuffix("Variable").removesuffix("Tracker")
-    return {"List": "list", "Tuple": "tuple", "ConstDict": "dict", "Set": "set", "Size": "Size"}.get(name, name)
+    return {"List": "list", "Tuple": "tuple", "ConstDict": "dict", "Set": "set", "Size": "Size"}.get(
+        name, name
+    )

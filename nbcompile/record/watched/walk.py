@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Ended = Literal["returned", "break", "restart", "stopped", "raised"]
-"""How an attempt ended: at the function's end; at a graph break, after which Python goes on; to begin again from
-the top; without a graph, for good; in an error of the program."""
+"""How an attempt ended: at the function's end; at a graph break, after which Python goes on; to begin again
+from the top; without a graph, for good; in an error of the program."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class Rewritten:
 
 @dataclass(frozen=True)
 class Walk:
-    """One attempt at one function, ``frame`` (Dynamo's number). ``graph`` is the id of the graph that it made,
-    ``reason`` why it ended, ``cut`` says what was left out."""
+    """One attempt at one function, ``frame`` (Dynamo's number). ``graph`` is the id of the graph that it
+    made, ``reason`` why it ended, ``cut`` says what was left out."""
 
     frame: str
     attempt: int
