@@ -1,7 +1,7 @@
 """Dynamo's walk through a function's bytecode, where it was watched: what it met, and what it made of it.
 
-A :class:`Walk` is one attempt at one function. Instructions and words stand in tables, and a :class:`Step` says
-what it changed, so that 20,000 steps pack into less than 300 kB: :func:`states` plays them.
+A :class:`Walk` is one attempt at one function. Instructions and words stand in tables, and a :class:`Step`
+says what it changed, so that 20,000 steps pack into less than 300 kB: :func:`states` plays them.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def remove() -> None:
 
 
 def instruction_of(translator: Any) -> Any:
-    """The instruction that is followed next: ``opname``, ``argval``, ``offset``, ``positions``; None at the end."""
+    """What is followed next, with ``opname``, ``argval``, ``offset`` and ``positions``; None at the end."""
     place = translator.instruction_pointer
     return None if place is None else translator.instructions[place]
 

@@ -1,4 +1,4 @@
-"""Dynamo's walk through a function's bytecode, kept as a :class:`~nbcompile.record.watched.walk.Walk` an attempt."""
+"""Dynamo's walk through a function's bytecode: a :class:`~nbcompile.record.watched.walk.Walk` an attempt."""
 
 from __future__ import annotations
 
