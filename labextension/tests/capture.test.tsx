@@ -2,7 +2,7 @@
 import { afterEach, describe, expect, test } from 'vitest';
 import { Playback } from '../src/explorer/capture/playback';
 import { codegen, lowering, passes } from '../src/explorer/capture/stories';
-import type { Walk } from '../src/record/generated/record';
+import type { DynamoWalk } from '../src/record/generated/record';
 import { fixture, opened, until, type Opened } from './hosts';
 import { record as recordOf } from './records';
 
@@ -41,7 +41,7 @@ describe('a walk, played', () => {
   });
 
   test('names the calls that lead to a step, and forgets a frame when its call is over', () => {
-    const walk: Walk = {
+    const walk: DynamoWalk = {
       frame: '0/0', attempt: 1, ended: 'returned', graph: '', reason: '', rewritten: null, cut: '',
       codes: [], instructions: [], words: ['a', 'b', 'int 1', 'int 2'],
       steps: [
@@ -60,7 +60,7 @@ describe('a walk, played', () => {
   });
 
   test('survives numbers that no Python wrote', () => {
-    const first = record.walks[0] as Walk;
+    const first = record.walks[0] as DynamoWalk;
     const steps = [{ at: 1e9, depth: 1e9, kept: -3, pushed: [1e9, -1], stored: [5e8, 7, 3], made: [], dropped: [], said: '', broke: false }];
     const now = new Playback({ ...first, steps }).at(0);
     expect(now?.stack).toEqual(['?', '?']);
@@ -108,7 +108,7 @@ test('a step to a node pins it; keys step; a step without one lets it go', async
   await until(() => element.querySelector('.nbc-capture .nbc-walk'));
   button(element, 'next node').click();
   await until(() => now().pinned.value);
-  const walk = now().data.record.walks.find((each) => each.graph) as Walk;
+  const walk = now().data.record.walks.find((each) => each.graph) as DynamoWalk;
   const at = walk.steps.findIndex((step) => step.made.length);
   expect(now().pinned.value?.ids).toEqual(walk.steps[at]?.made);
   const here = element.querySelector('[aria-label=bytecode] [aria-current]');

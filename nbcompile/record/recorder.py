@@ -38,7 +38,7 @@ from nbcompile.record.compilation import (
     Span,
 )
 from nbcompile.record.pairs import pairs_not_there
-from nbcompile.record.watched.walk import Walk
+from nbcompile.record.watched.walk import DynamoWalk
 
 Part = (
     Graph
@@ -51,7 +51,7 @@ Part = (
     | AutotuneChoice
     | Measurement
     | Accuracy
-    | Walk
+    | DynamoWalk
     | str
 )
 
@@ -66,7 +66,7 @@ _FIELD: dict[type, str] = {
     AutotuneChoice: "autotune",
     Measurement: "measurements",
     Accuracy: "accuracy",
-    Walk: "walks",
+    DynamoWalk: "walks",
     str: "notes",
 }
 assert set(_FIELD) == set(get_args(Part)), "every part has a field of Compilation"

@@ -16,6 +16,11 @@ from tests.view import fixtures
 
 FIXTURE = Path(__file__).parents[2] / "labextension" / "tests" / "fixtures" / "walk.json"
 
+IN_SIGHT = """(row) => {
+  const [a, b] = [row.getBoundingClientRect(), row.closest('[role=list]').getBoundingClientRect()];
+  return a.top >= b.top - 1 && a.bottom <= b.bottom + 1;
+}"""
+
 
 @pytest.fixture(scope="module")
 def record() -> Compilation:
@@ -43,6 +48,7 @@ def test_a_walk_is_stepped(page: Page, tmp_path: Path, record: Compilation, them
         at = walk.instructions[recorded.at]
         current = stepper.get_by_role("list", name="bytecode").locator("[aria-current]")
         expect(current).to_contain_text(at.name)
+        assert current.evaluate(IN_SIGHT), f"step {step}: the instruction is out of sight"
         if at.column is not None and at.end_column is not None and at.end_column > at.column:
             line = record.cell.source.splitlines()[at.line - 1] if record.cell else ""
             expect(stepper.locator("mark").first).to_have_text(line[at.column : at.end_column])

@@ -187,7 +187,8 @@ def active_session() -> Session | None:
 def _walker() -> Walker | None:
     """Who follows Dynamo in this thread, if anybody watches."""
     session = active_session()
-    return session.walker if session is not None and session.listening else None
+    walker = session.walker if session is not None and session.listening else None
+    return walker if walker is not None and not walker.lost else None
 
 
 # -- hook: compile start and end (torch._dynamo.callback, public) ---------------------------------

@@ -1,7 +1,8 @@
 """Dynamo's walk through a function's bytecode, where it was watched: what it met, and what it made of it.
 
-A :class:`Walk` is one attempt at one function. Instructions and words stand in tables, and a :class:`Step`
-says what it changed, so that 20,000 steps pack into less than 300 kB: :func:`states` plays them.
+A :class:`DynamoWalk` is one attempt at one function. Instructions and words stand in tables, and a
+:class:`WalkStep` says what it changed, so that 20,000 steps pack into less than 300 kB; :func:`states` plays
+them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class WalkCode:
 
 
 @dataclass(frozen=True)
-class Instruction:
+class WalkInstruction:
     """An instruction of ``code`` (its place in the walk's ``codes``). Lines are 1-based, columns 0-based
     in characters, end exclusive; 0 and ``None`` where Python recorded none."""
 
@@ -42,7 +43,7 @@ class Instruction:
 
 
 @dataclass(frozen=True)
-class Step:
+class WalkStep:
     """One instruction, followed. ``at`` is its place in ``instructions``, ``depth`` that of inlined calls.
 
     The stack after it, of its own frame, is the first ``kept`` values of the one before, then ``pushed``;
@@ -73,7 +74,7 @@ class Rewritten:
 
 
 @dataclass(frozen=True)
-class Walk:
+class DynamoWalk:
     """One attempt at one function, ``frame`` (Dynamo's number). ``graph`` is the id of the graph that it
     made, ``reason`` why it ended, ``cut`` says what was left out."""
 
@@ -81,9 +82,9 @@ class Walk:
     attempt: int
     ended: Ended
     codes: tuple[WalkCode, ...]
-    instructions: tuple[Instruction, ...] = ()
+    instructions: tuple[WalkInstruction, ...] = ()
     words: tuple[str, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[WalkStep, ...] = ()
     graph: str = ""
     reason: str = ""
     rewritten: Rewritten | None = None
@@ -98,7 +99,7 @@ class WalkState:
     locals: dict[str, str]
 
 
-def states(walk: Walk) -> Iterator[WalkState]:
+def states(walk: DynamoWalk) -> Iterator[WalkState]:
     """What each step of a walk left, in order."""
     frames: dict[int, tuple[list[int], dict[int, int]]] = {}
     word = walk.words

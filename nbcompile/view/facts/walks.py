@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nbcompile.record.compilation import Compilation
-from nbcompile.record.watched.walk import Walk
+from nbcompile.record.watched.walk import DynamoWalk
 from nbcompile.units import count_text
 from nbcompile.view.reports.report import Section
 
@@ -34,11 +34,11 @@ def walk_title(compilation: Compilation) -> str:
     return f"Capture: {followed}, {count_text(sum(map(_made, walks)), 'node')} made"
 
 
-def _made(walk: Walk) -> int:
+def _made(walk: DynamoWalk) -> int:
     return sum(len(step.made) for step in walk.steps)
 
 
-def _row(walk: Walk) -> tuple[str, ...]:
+def _row(walk: DynamoWalk) -> tuple[str, ...]:
     name = walk.codes[0].name if walk.codes else "?"
     then = _ENDED[walk.ended] + walk.reason if walk.reason else _ENDED[walk.ended].removesuffix(": ")
     then += f" ({walk.cut})" if walk.cut else ""

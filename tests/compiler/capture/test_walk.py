@@ -17,7 +17,7 @@ from nbcompile.compiler.capture.walk import follow, rewritten
 from nbcompile.compiler.capture.walk.words import MOST, word_of
 from nbcompile.record.compilation import Compilation
 from nbcompile.record.packed import pack
-from nbcompile.record.watched.walk import Step, Walk, states
+from nbcompile.record.watched.walk import DynamoWalk, WalkStep, states
 from tests.compiler.capture.helpers import cell, compiled
 
 
@@ -342,6 +342,23 @@ def test_a_value_is_not_looked_at_for_its_word() -> None:
     assert word_of(object()) == "object"
 
 
+@pytest.mark.parametrize("part", ["_difference", "_place", "made"])
+def test_a_torch_that_is_another_than_thought_compiles_all_the_same(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raises(*_: Any) -> None:
+        raise AttributeError("no such thing here")
+
+    monkeypatch.setattr(follow._Attempt, part, raises)
+    run = compiled(inlined, watch=True)
+    torch.testing.assert_close(run(torch.ones(3)), torch.full((3,), 6.0))
+    record = run.compilation
+    assert any("could not be followed any further: AttributeError" in note for note in record.notes)
+    assert len(record.of_stage("fx")) == 1 and not record.breaks
+    assert all("could not be followed" in walk.cut for walk in record.walks)
+    assert not hasattr(symbolic_convert.InstructionTranslatorBase.step, "__wrapped__")
+
+
 def test_the_rewritten_code_is_listed_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "depyf", None)
     monkeypatch.setitem(sys.modules, "depyf.decompiler", None)
@@ -382,14 +399,14 @@ def test_what_depyf_cannot_read_is_said(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_frame_at_a_depth_is_forgotten_when_its_call_is_over() -> None:
-    walk = Walk(
+    walk = DynamoWalk(
         "0/0", 1, "returned", (), words=("a", "b", "int 1", "int 2"),
         steps=(
-            Step(0, 0, 0, (2,), (0, 2)),
-            Step(0, 1, 0, (3,), (1, 3)),
-            Step(0, 0, 1, (3,)),
-            Step(0, 1, 0, ()),
-            Step(0, 0, 0, (), (0, -1)),
+            WalkStep(0, 0, 0, (2,), (0, 2)),
+            WalkStep(0, 1, 0, (3,), (1, 3)),
+            WalkStep(0, 0, 1, (3,)),
+            WalkStep(0, 1, 0, ()),
+            WalkStep(0, 0, 0, (), (0, -1)),
         ),
     )  # fmt: skip
     played = [(state.stack, state.locals) for state in states(walk)]

@@ -21,7 +21,7 @@ export function Rows({ label, count, first, last, row }: Props) {
     const [list, here] = [place.current, place.current?.querySelector<HTMLElement>('.nbc-here')];
     if (!list || !here) return;
     // The list alone is scrolled: scrollIntoView would move the page under the reader.
-    const [top, bottom] = [here.offsetTop - list.offsetTop, here.offsetTop - list.offsetTop + here.offsetHeight];
+    const [top, bottom] = [here.offsetTop, here.offsetTop + here.offsetHeight];
     if (top < list.scrollTop || bottom > list.scrollTop + list.clientHeight) list.scrollTop = Math.max(0, top - list.clientHeight / 3);
   }, [first, last]);
   return (

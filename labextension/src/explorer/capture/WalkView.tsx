@@ -1,6 +1,6 @@
 import { useSignal, type Signal } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
-import type { Instruction, Walk, WalkCode } from '../../record/generated/record';
+import type { DynamoWalk, WalkCode, WalkInstruction } from '../../record/generated/record';
 import { highlighted } from '../highlight';
 import { sameFocus, type State } from '../state';
 import { clip, count } from '../units';
@@ -9,7 +9,7 @@ import { Playback, type Moment } from './playback';
 import { Rows } from './Rows';
 import { Steps } from './Steps';
 
-const ENDED: Record<Walk['ended'], string> = {
+const ENDED: Record<DynamoWalk['ended'], string> = {
   returned: 'returned', break: 'graph break', restart: 'began again', stopped: 'gave up', raised: 'failed',
 };
 
@@ -35,17 +35,17 @@ export function WalkView({ state }: { state: State }) {
 }
 
 /** The first walk that made a graph: attempts before it were thrown away. */
-function firstKept(walks: readonly Walk[]): number {
+function firstKept(walks: readonly DynamoWalk[]): number {
   return Math.max(0, walks.findIndex((walk) => walk.graph));
 }
 
-function title(walk: Walk): string {
+function title(walk: DynamoWalk): string {
   const name = walk.codes[0]?.name ?? '?';
   const graph = walk.graph ? `, made ${walk.graph}` : '';
   return `${clip(name, 40)}, attempt ${walk.attempt}: ${count(walk.steps.length, 'instruction')}, ${ENDED[walk.ended]}${graph}`;
 }
 
-function Walked({ state, walk }: { state: State; walk: Walk }) {
+function Walked({ state, walk }: { state: State; walk: DynamoWalk }) {
   const playback = useMemo(() => new Playback(walk), [walk]);
   const step = useSignal(0);
   const now = playback.at(step.value);
@@ -99,7 +99,7 @@ function path(playback: Playback, now: Moment): string {
   return [...shown, now.code?.name ?? '?'].join(' › ');
 }
 
-function Nodes({ state, walk, now }: { state: State; walk: Walk; now: Moment }) {
+function Nodes({ state, walk, now }: { state: State; walk: DynamoWalk; now: Moment }) {
   const { made, dropped } = now.step;
   if (!made.length && !dropped.length) return <p class="nbc-quiet">none</p>;
   return (
@@ -151,7 +151,7 @@ function Instructions({ playback, now, step, go }: { playback: Playback; now: Mo
   );
 }
 
-function Source({ state, code, instruction }: { state: State; code: WalkCode | undefined; instruction: Instruction | undefined }) {
+function Source({ state, code, instruction }: { state: State; code: WalkCode | undefined; instruction: WalkInstruction | undefined }) {
   const cell = state.data.record.cell?.source ?? '';
   const own = code?.file === '';
   const text = own ? cell : (code?.text ?? '');
@@ -177,7 +177,7 @@ function Source({ state, code, instruction }: { state: State; code: WalkCode | u
 }
 
 /** A line with the part marked that the instruction is of. */
-function spanned(line: string, at: number, first: number, last: number, { column, end_column: end }: Instruction) {
+function spanned(line: string, at: number, first: number, last: number, { column, end_column: end }: WalkInstruction) {
   if (column === null || end === null || (first === last && end <= column)) return line || '\u00a0';
   const from = at === first ? column : line.length - line.trimStart().length;
   const to = at === last ? end : line.length;
@@ -191,7 +191,7 @@ function spanned(line: string, at: number, first: number, last: number, { column
 }
 
 /** What runs in the function's place from now on. */
-function Rewritten({ walk }: { walk: Walk }) {
+function Rewritten({ walk }: { walk: DynamoWalk }) {
   const written = walk.rewritten;
   if (!written) return null;
   return (

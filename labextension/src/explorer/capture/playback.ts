@@ -1,10 +1,10 @@
 /** A recorded walk of Dynamo, played: what each step left on the stack and in the locals. */
-import type { Instruction, Step, Walk, WalkCode } from '../../record/generated/record';
+import type { DynamoWalk, WalkCode, WalkInstruction, WalkStep } from '../../record/generated/record';
 
 /** A step of a walk, and the frame that it left. */
 export interface Moment {
-  step: Step;
-  instruction: Instruction | undefined;
+  step: WalkStep;
+  instruction: WalkInstruction | undefined;
   code: WalkCode | undefined;
   /** The symbolic stack, its top last. */
   stack: readonly string[];
@@ -28,7 +28,7 @@ export class Playback {
   private readonly parents: number[] = [];
   private readonly visits = new Map<number, number[]>();
 
-  constructor(readonly walk: Walk) {
+  constructor(readonly walk: DynamoWalk) {
     const held = new Map<number, { frame: Frame; at: number }>();
     for (const [at, step] of walk.steps.entries()) {
       for (const depth of held.keys()) if (depth > step.depth) held.delete(depth);
@@ -76,7 +76,7 @@ export class Playback {
     return this.visits.get(instruction)?.length ?? 0;
   }
 
-  private after(frame: Frame, step: Step): Frame {
+  private after(frame: Frame, step: WalkStep): Frame {
     const word = (place: number): string => this.walk.words[place] ?? '?';
     const kept = frame.stack.length === step.kept && !step.pushed.length;
     const stack = kept ? frame.stack : [...frame.stack.slice(0, Math.max(0, step.kept)), ...step.pushed.map(word)];

@@ -20,7 +20,7 @@ _undo: list[Callable[[], None]] = []
 
 
 class Follower(Protocol):
-    """Who is told of a walk; none of it may raise."""
+    """Who is told of a walk."""
 
     def begins(self, translator: Any) -> None:
         """``translator`` is about to follow the instruction at its pointer."""
@@ -33,6 +33,9 @@ class Follower(Protocol):
 
     def wrote(self, code: CodeType) -> None:
         """The function walked through last is replaced by this."""
+
+    def fails(self, error: Exception) -> None:
+        """One of the others raised ``error``: this torch is another than was thought."""
 
 
 def missing() -> str:
@@ -55,7 +58,7 @@ def install(follower: Callable[[], Follower | None]) -> None:
 
         def hook(code: CodeType, new_code: CodeType) -> None:
             if (told := follower()) is not None:
-                told.wrote(new_code)
+                _tell(told, told.wrote, new_code)
 
         if hasattr(convert_frame, "register_bytecode_hook"):
             register: Any = convert_frame.register_bytecode_hook
@@ -132,19 +135,27 @@ def _replace(owner: Any, name: str, made: Callable[[Any], Any]) -> Callable[[], 
     return lambda: setattr(owner, name, original)
 
 
+def _tell(told: Follower, what: Callable[..., None], *arguments: Any) -> None:
+    """Nothing that goes wrong in watching may reach Dynamo: it would take it for an error of the program."""
+    try:
+        what(*arguments)
+    except Exception as error:
+        told.fails(error)
+
+
 def _watched_step(follower: Callable[[], Follower | None], original: Any) -> Any:
     @functools.wraps(original)
     def step(self: Any) -> bool:
         told = follower()
         if told is None:
             return bool(original(self))
-        told.begins(self)
+        _tell(told, told.begins, self)
         try:
             goes_on = original(self)
         except BaseException as error:
-            told.ends(self, error, False)
+            _tell(told, told.ends, self, error, False)
             raise
-        told.ends(self, None, bool(goes_on))
+        _tell(told, told.ends, self, None, bool(goes_on))
         return bool(goes_on)
 
     return step
@@ -155,7 +166,7 @@ def _watched_node(follower: Callable[[], Follower | None], original: Any) -> Any
     def create_node(self: Any, *args: Any, **kwargs: Any) -> Any:
         node = original(self, *args, **kwargs)
         if (told := follower()) is not None:
-            told.made(node)
+            _tell(told, told.made, node)
         return node
 
     return create_node

@@ -1,4 +1,4 @@
-"""Dynamo's walk through a function's bytecode: a :class:`~nbcompile.record.watched.walk.Walk` an attempt."""
+"""Dynamo's walk through a function's bytecode: one value of the record an attempt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nbcompile.compiler.capture.walk.rewritten import rewritten
 from nbcompile.compiler.capture.walk.words import word_of
 from nbcompile.record.compilation import Graph
 from nbcompile.record.recorder import Recorder
-from nbcompile.record.watched.walk import Ended, Instruction, Rewritten, Step, Walk, WalkCode
+from nbcompile.record.watched.walk import DynamoWalk, Ended, Rewritten, WalkCode, WalkInstruction, WalkStep
 from nbcompile.units import clip
 
 MOST_STEPS = 20_000
@@ -81,6 +81,7 @@ class _Attempt:
         self.reason = ""
         self.left_out = 0
         self.wordless = False
+        self.lost = ""
         self.broken: BaseException | None = None  # the break that was told at its own step
         self.rewritten: Rewritten | None = None
         self._known: dict[tuple[int, int], int] = {}
@@ -188,16 +189,16 @@ class _Attempt:
 
     # -- the value ---------------------------------------------------------------------------------
 
-    def walk(self, ids: dict[str, str]) -> Walk:
+    def walk(self, ids: dict[str, str]) -> DynamoWalk:
         """The attempt as a part of the record; ``ids``: of the nodes of its graph, by name."""
-        cut = []
+        cut = [self.lost] if self.lost else []
         if self.left_out:
             cut.append(
                 f"{self.left_out:,} instructions more were followed than a record keeps ({MOST_STEPS:,})"
             )
         if self.wordless:
             cut.append(f"after {MOST_WORDS:,} different values the stack and the locals are no longer kept")
-        return Walk(
+        return DynamoWalk(
             frame=self.frame,
             attempt=self.number,
             ended=self.ended,
@@ -211,11 +212,11 @@ class _Attempt:
             cut="; ".join(cut),
         )
 
-    def _step(self, step: _Step, ids: dict[str, str]) -> Step:
+    def _step(self, step: _Step, ids: dict[str, str]) -> WalkStep:
         names = [self.names.get(id(node)) or str(node.name) for node in step.nodes]
         made = tuple(ids[name] for name in names if name in ids)
         dropped = tuple(name for name in names if name not in ids)
-        return Step(
+        return WalkStep(
             step.at, step.depth, step.kept, step.pushed, step.stored, made, dropped, step.said, step.broke
         )
 
@@ -229,7 +230,8 @@ class Walker:
         self._attempts: list[_Attempt] = []
         self._numbers: dict[str, int] = {}
         self._reasons: dict[str, str] = {}  # by frame: why its last attempt was given up
-        self._count = sum(len(walk.steps) for walk in recorder.parts(Walk))
+        self.lost = ""  # why it could not be followed any further
+        self._count = sum(len(walk.steps) for walk in recorder.parts(DynamoWalk))
         if why := dynamo.missing():
             recorder.add(f"The walk could not be watched: {why}.")
 
@@ -261,6 +263,12 @@ class Walker:
         if self._attempts:
             self._attempts[-1].rewritten = rewritten(code, self._attempts[-1].graph)
 
+    def fails(self, error: Exception) -> None:
+        self.lost = f"the walk could not be followed any further: {type(error).__name__}: {error}"
+        self._recorder.add(f"Dynamo's walk: {clip(self.lost, 200)}.")
+        if self._attempts:
+            self._attempts[-1].lost = clip(self.lost, 200)
+
     def graph_made(self, graph: str) -> None:
         """The backend was called with the graph of the walk under way."""
         if self._attempts:
@@ -291,13 +299,13 @@ def _of_restart(error: BaseException) -> tuple[str, bool]:
     return explain(kind, told)[0], dynamo.is_of_a_break(error)
 
 
-def _instruction(place: int, code: CodeType, instruction: Any) -> Instruction:
+def _instruction(place: int, code: CodeType, instruction: Any) -> WalkInstruction:
     positions = instruction.positions
     line = (positions and positions.lineno) or 0
     end = (positions and positions.end_lineno) or line
     first, last = (positions.col_offset, positions.end_col_offset) if positions else (None, None)
     value = instruction.argval
-    return Instruction(
+    return WalkInstruction(
         place,
         instruction.offset or 0,
         instruction.opname,
