@@ -58,7 +58,7 @@ $(VENV)/.node: scripts/frontend.py | $(VENV)/bin/python
 $(NODE_MODULES): labextension/package-lock.json | $(VENV)/.node
 	@$(FRONTEND) packages
 
-out/schemas/.made: nbcompile/record/compilation.py $(wildcard nbcompile/view/*.py nbcompile/view/*/*.py) scripts/schemas.py \
+out/schemas/.made: $(wildcard nbcompile/record/*.py nbcompile/record/*/*.py nbcompile/view/*.py nbcompile/view/*/*.py) scripts/schemas.py \
   | $(VENV)/.jupyter
 	@$(BIN)/python scripts/frontend.py schemas
 	@touch $@

@@ -34,6 +34,7 @@ class _Keywords(CompileKeywords, total=False):
     progress: Callable[[str], None] | None
     compile_aten: CompileAten | None
     recorder: Recorder | None
+    watch: bool
 
 
 @overload
@@ -48,6 +49,7 @@ def compile(
     progress: Callable[[str], None] | None = None,
     compile_aten: CompileAten | None = None,
     recorder: Recorder | None = None,
+    watch: bool = False,
     **settings: Any,
 ) -> Compiled | Callable[[Callable[..., Any]], Compiled]:
     """Compile a function or ``nn.Module`` and keep the record of it.
@@ -71,6 +73,7 @@ def compile(
     progress:   called with one short sentence at each step.
     compile_aten: what compiles one ATen graph; by default ours (``compiler/compile_graph.py``).
     recorder:   add to this record (the parts of one cell share one) instead of starting another.
+    watch:      keep Dynamo's walk through the bytecode too (``Compilation.walks``); compiling takes longer.
 
     Raises OptionError for an unknown backend, mode or option, TypeError if ``fn`` is not callable.
     """
@@ -81,6 +84,7 @@ def compile(
         progress=progress,
         compile_aten=compile_aten,
         recorder=recorder,
+        watch=watch,
     )
     return made if fn is None else made(fn)
 
@@ -101,6 +105,7 @@ class Compiled:
         progress: Callable[[str], None] | None = None,
         compile_aten: CompileAten | None = None,
         recorder: Recorder | None = None,
+        watch: bool = False,
     ) -> None:
         if not callable(fn):
             raise TypeError(f"nbcompile.compile takes a function or a module, not {type(fn).__name__}")
@@ -110,7 +115,7 @@ class Compiled:
         if recorder is None:
             found = cell if cell is not None else _cell_of(fn)
             recorder = settings.recorder(found, progress, settings.name or _name_of(fn))
-        session = Session(recorder)
+        session = Session(recorder, watch)
         inner: Backend
         if settings.ours:
             inner = make_backend(options, recorder, compile_aten or pipeline, record_breaks=False)

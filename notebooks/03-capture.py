@@ -24,6 +24,7 @@ import time
 import torch
 
 import nbcompile
+from nbcompile.record.watched.walk import states
 from nbcompile.workshop import check
 
 # %load_ext nbcompile
@@ -75,6 +76,27 @@ blended(x, y, 0.25)
 print(fx_graphs(blended))
 
 # %% [markdown]
+# `watch=True` keeps the walk itself. Below is each instruction with the top of the symbolic stack after it,
+# and the operations that were written down at it. (Under a cell, `%%compile --watch` does it, and the
+# explorer's tab *Capture* goes through it step by step.)
+
+# %%
+watched = nbcompile.compile(blend, watch=True)
+watched(x, y, 0.25)
+(walk,) = watched.compilation.walks
+names = {node.id: node.name for graph in watched.compilation.of_stage("fx") for node in graph.nodes}
+for step, state in zip(walk.steps, states(walk)):
+    instruction = walk.instructions[step.at]
+    if instruction.name not in ("RESUME", "PRECALL", "PUSH_NULL"):
+        top = state.stack[-1] if state.stack else ""
+        made = ", ".join(names[id] for id in step.made)
+        print(f"{instruction.name + ' ' + instruction.argument:22} {top:34} {made}")
+assert {id for step in walk.steps for id in step.made} == set(names)
+
+# %% [markdown]
+# A tensor becomes an input of the graph when it is first *used*, not when it is loaded: Dynamo looks at as
+# little as it can, and guards only that.
+#
 # Two inputs and three operations: the stack is gone, and so is `weight`. It was a Python number, so its
 # value stands in the graph: `0.25`. It has been **baked in**. The graph is right for this call. It would be
 # wrong for another weight, and Dynamo knows it.

@@ -30,6 +30,9 @@ CELLS = {
     "small": "%%compile --no-bench --save {file}\n" + BODY,
     "no_fuse": "%%compile --no-bench --no-fuse --save {file}\n" + BODY,
     "edited": "%%compile --no-bench --save {file}\n" + EDITED,
+    "walk": "%%compile --watch --no-bench --save {file}\n"
+    "def scaled(y, by):\n    return torch.relu(y) * by\n\ndef noisy(y):\n    z = scaled(y, 2.0)\n"
+    "    print(len(z))\n    return z.sin() + 1\nh = scaled(x @ w, 3)\nout = noisy(h)\nout.sum()",
     "inductor": "%%compile --no-bench --backend inductor --save {file}\n" + BODY,
     "triton": "%%compile --target cuda:90 --no-bench --save {file}\n"
     "h = x + 1\np = torch.softmax(h, -1)\np * 2",

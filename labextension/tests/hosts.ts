@@ -12,7 +12,7 @@ export interface Payload {
 }
 
 /** A payload of tests/fixtures, made by scripts/explorer_fixtures.py. */
-export function fixture(name: 'small' | 'triton'): Payload {
+export function fixture(name: 'small' | 'triton' | 'walk'): Payload {
   return payloadOf(name) as Payload;
 }
 

@@ -22,7 +22,7 @@ export function packed(values: Values): Values {
   return { ...values, title: '', deflate: deflateSync(JSON.stringify(values)).toString('base64') };
 }
 
-const NAMES = ['small', 'no_fuse', 'edited', 'inductor', 'triton'];
+const NAMES = ['small', 'no_fuse', 'edited', 'inductor', 'triton', 'walk'];
 const READ = new Map(await Promise.all(NAMES.map(async (name) => [name, await read(packedOf(name))] as const)));
 
 /** A copy, which a test may change. */

@@ -77,6 +77,7 @@ class CellOptions:
     sweep_into: str = ""
     doctor: float = 0.0
     check: bool = False
+    watch: bool = False
 
     @property
     def sweeps(self) -> bool:
@@ -133,6 +134,8 @@ def _of_examining() -> list[Callable[[Any], Any]]:
                  help=f"try what could make this faster, each in a process of its own ({BUDGET:.0f} s)"),
         argument("--check", action="store_true",
                  help="find the first stage and operator that is wrong or raises, and its smallest cell"),
+        argument("--watch", action="store_true",
+                 help="keep Dynamo's walk through the bytecode, instruction by instruction"),
         argument("--no-bench", action="store_true", help="do not time anything"),
     ]  # fmt: skip
 
@@ -210,6 +213,7 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         bench=defaults.bench and not (parsed.no_bench or parsed.disable or parsed.doctor or parsed.check),
         doctor=_doctor(parsed),
         check=parsed.check,
+        watch=parsed.watch,
         show=show,
         mode_diff=others,
         ranks=_ranks(parsed),

@@ -160,7 +160,7 @@ class NbCompile(Magics):
             check_callable(parsed, expression)
             if options.sweeps:
                 raise UsageError(f"a sweep wants a call, e.g. %compile {expression}(x)")
-            return Compiled(target, settings_of(options))
+            return Compiled(target, settings_of(options), watch=options.watch)
         place = OutputPlace(self._ip)
         call = CompiledCall(expression, self._ip.user_ns, options, place.progress)
         result = call()

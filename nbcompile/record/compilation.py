@@ -29,6 +29,7 @@ from nbcompile.record.measured import AutotuneChoice as AutotuneChoice
 from nbcompile.record.measured import Measurement as Measurement
 from nbcompile.record.packed import plain, unpack
 from nbcompile.record.shown import chart_of, explorer_of
+from nbcompile.record.watched.walk import DynamoWalk
 
 if TYPE_CHECKING:
     import plotly.graph_objects
@@ -317,6 +318,7 @@ class Compilation:
     decisions: tuple[Decision, ...] = ()
     kernels: tuple[Kernel, ...] = ()
     passes: tuple[PassRecord, ...] = ()
+    walks: tuple[DynamoWalk, ...] = ()  # of Dynamo, where they were watched, in order
     measurements: tuple[Measurement, ...] = ()
     accuracy: tuple[Accuracy, ...] = ()
     autotune: tuple[AutotuneChoice, ...] = ()

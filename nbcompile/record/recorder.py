@@ -38,6 +38,7 @@ from nbcompile.record.compilation import (
     Span,
 )
 from nbcompile.record.pairs import pairs_not_there
+from nbcompile.record.watched.walk import DynamoWalk
 
 Part = (
     Graph
@@ -50,6 +51,7 @@ Part = (
     | AutotuneChoice
     | Measurement
     | Accuracy
+    | DynamoWalk
     | str
 )
 
@@ -64,6 +66,7 @@ _FIELD: dict[type, str] = {
     AutotuneChoice: "autotune",
     Measurement: "measurements",
     Accuracy: "accuracy",
+    DynamoWalk: "walks",
     str: "notes",
 }
 assert set(_FIELD) == set(get_args(Part)), "every part has a field of Compilation"

@@ -17,6 +17,7 @@ from nbcompile.view.facts.parts import selected
 from nbcompile.view.facts.search import searches
 from nbcompile.view.facts.since import since_text
 from nbcompile.view.facts.timings import timing_table, timings
+from nbcompile.view.facts.walks import walk_table, walk_title
 from nbcompile.view.facts.why import why
 from nbcompile.view.pending import Pending
 from nbcompile.view.reports.report import table_text
@@ -46,7 +47,7 @@ def to_text(compilation: Compilation, show: Sequence[str] = (), pending: Pending
         out += _flow(steps, "  ", " → ")
     compilation = selected(compilation, show)
     out += _breaks(compilation) + _cell(compilation, facts, links)
-    out += _decisions(compilation, links) + _kernels(compilation, facts)
+    out += _walks(compilation) + _decisions(compilation, links) + _kernels(compilation, facts)
     out += _roofline(compilation) + _autotune(compilation, links) + _timings(compilation)
     text = "\n".join(_plain(line)[:COLUMNS].rstrip() for line in out)
     return text + "\n"
@@ -122,6 +123,11 @@ def _cell(compilation: Compilation, facts: fact.Facts, links: Links) -> list[str
         if row.why and row.why != said:
             out += [f"{' ' * 9}{part}" for part in wrap(f"↳ {row.why}", COLUMNS - 9, 3)]
     return out + _more(len(rows) - _LINES, "lines")
+
+
+def _walks(compilation: Compilation) -> list[str]:
+    title = walk_title(compilation)
+    return ["", title, *table_text(walk_table(compilation, _ROWS), COLUMNS)] if title else []
 
 
 def _decisions(compilation: Compilation, links: Links) -> list[str]:

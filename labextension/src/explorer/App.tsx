@@ -1,6 +1,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { Answer, isBare } from './Answer';
+import { CapturePane } from './capture/CapturePane';
 import { CodePane } from './CodePane';
 import { ComparePane } from './ComparePane';
 import { FusionPane } from './FusionPane';
@@ -20,6 +21,7 @@ import { count } from './units';
 
 const PANELS: Record<Panel, (props: { state: State }) => preact.ComponentChild> = {
   fusion: FusionPane,
+  capture: CapturePane,
   timing: TimingPane,
   guards: GuardsPane,
   play: PlayPane,
@@ -117,6 +119,7 @@ function panels(state: State): Tab<Panel>[] {
   const broken = record.breaks.length + record.recompiles.length;
   return [
     { id: 'fusion', label: `Fusion ${fused} of ${record.decisions.length}` },
+    { id: 'capture', label: 'Capture' },
     { id: 'timing', label: 'Timing' },
     { id: 'guards', label: `Guards ${record.guards.length}${broken ? `, breaks ${broken}` : ''}` },
     { id: 'play', label: 'Play' },

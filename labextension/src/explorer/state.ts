@@ -23,7 +23,7 @@ export interface Lit {
   lines: ReadonlySet<number>;
 }
 
-export type Panel = 'fusion' | 'timing' | 'guards' | 'play' | 'compare' | 'text';
+export type Panel = 'fusion' | 'capture' | 'timing' | 'guards' | 'play' | 'compare' | 'text';
 
 export class State {
   readonly links: Links;

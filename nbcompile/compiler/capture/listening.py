@@ -3,7 +3,8 @@
 Dynamo tells these things through process-wide hooks. A :class:`Session` belongs to one compiled
 callable; while that runs, it is the active session of its thread, and what Dynamo says goes to it.
 The hooks by which Dynamo calls us or is changed are in this file, but for those that ``nbcompile.api`` hands
-to ``torch._dynamo.optimize`` (``guard_failed`` and ``guards_made`` below). Of the private ones, where an
+to ``torch._dynamo.optimize`` (``guard_failed`` and ``guards_made`` below), and those of a walk
+(``walk/dynamo.py``). Of the private ones, where an
 expression ends and the profile are optional: a torch that has them no more compiles all the same, with less
 in the record. The modules ``cache_size``, ``callback`` and ``utils`` of ``torch._dynamo`` have to be there.
 """
@@ -27,6 +28,8 @@ from torch._dynamo import callback as dynamo_callback
 from nbcompile.compiler.capture.graph_breaks import IN_LOOP, break_of_exception, exception_being_logged
 from nbcompile.compiler.capture.guards import guards_of
 from nbcompile.compiler.capture.recompiles import recompile_of
+from nbcompile.compiler.capture.walk import dynamo
+from nbcompile.compiler.capture.walk.follow import Walker
 from nbcompile.record.compilation import GraphBreak
 from nbcompile.record.recorder import Recorder
 
@@ -43,8 +46,9 @@ _LEFT = (
 class Session:
     """What one compiled callable hears from Dynamo, and what ran in its last call."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, watch: bool = False) -> None:
         self.recorder = recorder
+        self.walker = Walker(recorder) if watch else None
         self.cell_file = recorder.cell.filename if recorder.cell is not None else ""
         self.ran: list[str] = []  # graph ids that ran in the last call, in order
         self.frames: dict[str, str] = {}  # graph id → id of the Dynamo frame it belongs to
@@ -81,6 +85,8 @@ class Session:
         _active.session = previous
         if self.listening:
             self._stop()
+        if self.walker is not None:
+            self.walker.finish()
         if self._failures:  # they led to no graph: the limit, or an error
             self._flush_recompile("")
         if self._pending:
@@ -100,6 +106,8 @@ class Session:
     def graph_made(self, graph: str) -> None:
         """Our backend was called: ties what was heard before to this graph."""
         self.frames[graph] = _frame_id()
+        if self.walker is not None:
+            self.walker.graph_made(graph)
         self.flush_breaks(graph)
         if self._failures:
             self._flush_recompile(graph)
@@ -148,6 +156,8 @@ class Session:
         if not self.listening:
             self.listening = True
             _listen()
+            if self.walker is not None:
+                dynamo.install(_walker)
         self._outer_profile = _swap_profile(self._profile)
 
     def compile_ended(self) -> None:
@@ -156,6 +166,8 @@ class Session:
     def _stop(self) -> None:
         self.listening = False
         _unlisten()
+        if self.walker is not None:
+            dynamo.remove()
 
 
 def stance() -> str:
@@ -173,6 +185,13 @@ def kept_from_compiling() -> str:
 def active_session() -> Session | None:
     """The session whose callable is running in this thread, if any."""
     return getattr(_active, "session", None)
+
+
+def _walker() -> Walker | None:
+    """Who follows Dynamo in this thread, if anybody watches."""
+    session = active_session()
+    walker = session.walker if session is not None and session.listening else None
+    return walker if walker is not None and not walker.lost else None
 
 
 # -- hook: compile start and end (torch._dynamo.callback, public) ---------------------------------

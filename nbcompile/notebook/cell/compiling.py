@@ -55,11 +55,12 @@ def compile_part(
     *,
     whole: bool,
     compile_aten: CompileAten | None = None,
+    watch: bool = False,
 ) -> Compiled:
     """One of several functions that share a record. ``whole``: as one graph; ``compile_aten`` as for
     :func:`nbcompile.compile`."""
     settings = dataclasses.replace(settings_of(options), fullgraph=whole)
-    return Compiled(function, settings, compile_aten=compile_aten, recorder=recorder)
+    return Compiled(function, settings, compile_aten=compile_aten, recorder=recorder, watch=watch)
 
 
 class CompiledCall:
@@ -84,7 +85,8 @@ class CompiledCall:
         )
         function = made.bind(namespace)
         cell = Cell(source=expression, filename=filename, body_starts=1)
-        self._compiled = Compiled(function, settings_of(options), cell=cell, progress=progress)
+        settings = settings_of(options)
+        self._compiled = Compiled(function, settings, cell=cell, progress=progress, watch=options.watch)
         self.part = CellPart(
             members=(),
             function=made,
@@ -121,7 +123,7 @@ class CellCompiler:
 
     def __call__(self, function: types.FunctionType, *, whole: bool, numbers: tuple[str, ...]) -> Compiled:
         recorder = self._recorder_for(function.__code__.co_filename)
-        made = compile_part(function, self.options, recorder, whole=whole)
+        made = compile_part(function, self.options, recorder, whole=whole, watch=self.options.watch)
         self.compiled.append(made)
         self.progress("capturing")
         return made

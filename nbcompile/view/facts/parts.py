@@ -15,6 +15,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "kernels": {"kernels": ()},
     "times": {"measurements": (), "accuracy": (), "autotune": ()},
     "passes": {"passes": ()},
+    "capture": {"walks": ()},
     "guards": {"guards": (), "recompiles": ()},
 }
 PARTS = tuple(_FIELDS)

@@ -1,0 +1,1 @@
+"""What is kept of a compile only where somebody asked to watch it."""
