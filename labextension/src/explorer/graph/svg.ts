@@ -138,7 +138,8 @@ function drawn(box: PlacedBox, look: Look): Node[] {
     const element = written(text, { y: middle, 'font-size': TEXT_SIZE, ...attributes });
     element.style.fill = colour(ink);
     // Not seen, but two texts are two words.
-    out.push(element, document.createTextNode(' '));
+    if (out.some((each) => each.nodeName === 'text')) out.push(document.createTextNode(' '));
+    out.push(element);
   };
   if (look.toggle) {
     const mark = make('path', { class: 'nbc-graph-toggle', d: triangle(x + 13, middle, box.open) });

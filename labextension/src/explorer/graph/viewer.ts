@@ -193,6 +193,9 @@ export class Viewer {
   }
 
   private resize(): void {
+    const { width, height } = this.size();
+    // Hidden: there is no room to go by.
+    if (!width || !height) return;
     if (this.fitted === 'whole') this.fit();
     else if (!this.placed || this.fitted === 'first') this.first();
     else this.look(this.view);
