@@ -6,14 +6,20 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from unittest import mock
 
 import pytest
 import torch
 
+import nbcompile
 from nbcompile.notebook.cell.surroundings import quiet_compile
 from nbcompile.record.compilation import Compilation
+from nbcompile.traces.trace import Trace
 from nbcompile.view.facts.facts import verdict
 from nbcompile.view.text import to_text
 from tests.notebook.conftest import Notebook
@@ -267,3 +273,20 @@ def printed_to(stream: io.StringIO) -> Iterator[None]:
         for handler, old in zip(handlers, before, strict=True):
             if old is not None:
                 handler.setStream(old)
+
+
+_TRACED = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_line_magic("load_ext", "nbcompile")
+shell.run_cell("import torch\\nx = torch.ones(8)")
+shell.run_cell("%%compile --no-bench\\ny = x.sin() + 1")
+"""
+
+
+def test_a_cell_is_in_the_files_of_torch_trace(tmp_path: Path) -> None:
+    """The handler that writes them is one of a stream, as those are that print."""
+    environment = {**os.environ, "TORCH_TRACE": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", _TRACED], env=environment, check=True, capture_output=True)
+    trace = nbcompile.open(tmp_path)
+    assert isinstance(trace, Trace) and len(trace.compilations) == 1

@@ -7,17 +7,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
+_TRACE = "torch.__trace"
+"""torch's logger of what goes into the files of TORCH_TRACE: its handler is one of a stream, too."""
+
+
 @contextmanager
 def unprinted(asked_for: bool = False) -> Iterator[None]:
     """Nothing of these logs is printed meanwhile, but, with ``asked_for``, what ``TORCH_LOGS`` or
     ``torch._logging.set_logs`` asks for.
 
-    Only what prints is stopped. Others who listen to torch's log, as our recorder does, still hear it.
+    Only what prints is stopped. Others who listen to torch's log, as our recorder does, still hear it, and what
+    ``TORCH_TRACE`` asks for is written.
     """
     printing = [
         handler
         for name, logger in list(logging.root.manager.loggerDict.items())
         if isinstance(logger, logging.Logger) and name.partition(".")[0] in ("torch", "tensorflow")
+        if name != _TRACE
         for handler in logger.handlers
         if hasattr(handler, "stream")  # torch 2.15's own is no StreamHandler
     ]
