@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-
 _TRACE = "torch.__trace"
 """torch's logger of what goes into the files of TORCH_TRACE: its handler is one of a stream, too."""
 
