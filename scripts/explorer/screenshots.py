@@ -42,6 +42,8 @@ CELLS = {
     "y = F.gelu(big + p)\ny.sum(0)",
     "break": "%%compile --no-bench --save {file}\nq = torch.relu(big) * 2\nprint(q.sum().item())\n"
     "values, order = torch.sort(q, dim=-1)\ntorch.cumsum(values.sin() * 3, 0).sum()",
+    "watched": "%%compile --watch --no-bench --save {file}\ndef noisy(q):\n    r = torch.relu(q) * 2\n"
+    "    print(r.sum().item())\n    return r.sin() + 1\nnoisy(big).sum()",
     "failed": "%%compile --save {file}\ny = torch.relu(big) @ big\nz = y + undefined_name\nz",
 }  # fmt: skip
 RUN = """
@@ -145,6 +147,13 @@ def peers(page: Page) -> None:
     code.get_by_role("tablist", name="compiler").get_by_role("tab", name="inductor").click()
 
 
+def capture(page: Page) -> None:
+    panel("Capture")(page)
+    for _ in range(3):
+        page.get_by_role("button", name="next node").click()
+    page.locator(".nbc-panel").evaluate("each => { each.style.maxHeight = 'none' }")
+
+
 def pages(camera: Camera, files: dict[str, Path]) -> None:
     camera.page("overview", files["layer"], lambda page: None)
     camera.page("lit", files["forward"], lit)
@@ -153,6 +162,7 @@ def pages(camera: Camera, files: dict[str, Path]) -> None:
     camera.page("roofline", files["gpu"], charts)
     camera.page("ptx", files["gpu"], ptx)
     camera.page("peers", files["forward"], peers)
+    camera.page("capture", files["watched"], capture, width=1400)
     camera.page("breaks", files["break"], panel("Guards"))
     camera.page("text", files["forward"], panel("Text"))
     camera.page("failed", files["failed"], lambda page: None)

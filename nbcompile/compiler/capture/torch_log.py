@@ -15,8 +15,8 @@ def unprinted(asked_for: bool = False) -> Iterator[None]:
     """Nothing of these logs is printed meanwhile, but, with ``asked_for``, what ``TORCH_LOGS`` or
     ``torch._logging.set_logs`` asks for.
 
-    Only what prints is stopped. Others who listen to torch's log, as our recorder does, still hear it, and what
-    ``TORCH_TRACE`` asks for is written.
+    Only what prints is stopped. Others who listen to torch's log, as our recorder does, still hear it, and
+    what ``TORCH_TRACE`` asks for is written.
     """
     printing = [
         handler

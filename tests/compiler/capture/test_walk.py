@@ -368,6 +368,8 @@ def test_the_rewritten_code_is_listed_and_said(monkeypatch: pytest.MonkeyPatch) 
     assert found is not None and not found.python and found.why_not == rewritten.NOT_HERE
     assert "# the compiled graph g0" in found.listing
     assert "# the rest of the function" in found.listing
+    calls = [line.split() for line in found.listing.splitlines() if " CALL " in f"{line} "]
+    assert calls and all(call[2].isdigit() for call in calls)
     assert max(map(len, found.listing.splitlines())) < 140
 
 

@@ -37,7 +37,8 @@ def _listing(code: CodeType, graph: str) -> str:
     for instruction in dis.get_instructions(code):
         if instruction.opname in ("CACHE", "RESUME", "PRECALL", "NOP", "COPY_FREE_VARS", "MAKE_CELL"):
             continue
-        argument = _short(instruction.argrepr)
+        number = "" if instruction.arg is None else str(instruction.arg)
+        argument = _short(instruction.argrepr or number)
         text = f"{instruction.offset:>5}  {instruction.opname:<22} {argument[:60]}".rstrip()
         if remark := _remark(instruction, graph):
             text = f"{text:<62}  # {remark}"
