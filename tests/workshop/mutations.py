@@ -224,12 +224,14 @@ def _of_kernel(right: Any) -> Iterator[Answer]:
     """A Triton kernel with its text changed."""
     text = right.src
     for old, new in (
-        ("mask=mask", "mask=None"), ("tl.store(", "("), ("at < ", "at <= "), ("tl.load(x", "tl.load(out"),
-        ("tl.arange(0, BLOCK)", "tl.arange(0, 100)"), ("out, ", ""), ("tl.program_id(0)", "0"),
-        ("mask = at", "masc = at"),
+        ("mask=mask", "mask=None"), ("at < ", "at <= "), ("tl.load(x", "tl.load(out"), ("out, ", ""),
+        ("tl.arange(0, BLOCK)", "tl.arange(0, 100)"), ("tl.program_id(0)", "0"), ("mask = at", "other = at"),
     ):  # fmt: skip
         if old in text:
             yield f"{new} for {old}", _kernel(text.replace(old, new))
+    lines = text.rstrip().splitlines()
+    yield "nothing stored", _kernel("\n".join([*lines[:-1], "    pass"]))
+    yield "no kernel of Triton's", right.fn
 
 
 def _kernel(text: str) -> Any:
