@@ -104,7 +104,15 @@ def _cells(source: Path) -> list[Cell]:
 
 def contexts(source: Path, wanted: Sequence[str]) -> Iterator[Context]:
     """The context of each ``wanted`` exercise of a notebook, in the notebook's order."""
-    cells, done = _cells(source), set[int]()
+    cells = _cells(source)
+    asked = {
+        place: next(n for n in range(place, len(cells)) if cells[n].kind == "solution")
+        for place, cell in enumerate(cells)
+        if cell.kind == "exercise" and _name(cell.asks) in wanted
+    }
+    needed = set[int]().union(
+        *(_needed(cells, place, cells[place].reads | cells[n].reads) for place, n in asked.items())
+    )
     shell = InteractiveShell.instance()
     sys.path.insert(0, str(source.parent))
 
@@ -112,31 +120,28 @@ def contexts(source: Path, wanted: Sequence[str]) -> Iterator[Context]:
         untimed = re.sub(r"^%%compile(?!.* --(no-bench|compare))", "%%compile --no-bench", code)
         shell.run_cell(untimed, store_history=True).raise_error()
 
-    def prepare(reads: frozenset[str], before: int) -> None:
-        needed, places = set(reads), []
-        for place in reversed(range(before)):
-            cell = cells[place]
-            if cell.kind in ("", "solution") and cell.binds & needed:
-                needed = needed - cell.binds | cell.reads
-                places.append(place)
-        for place in reversed(places):
-            if place not in done:
-                done.add(place)
-                run(cells[place].code)
-
     for place, cell in enumerate(cells):
-        if cell.kind != "exercise" or _name(cell.asks) not in wanted:
+        if place in needed and place not in asked.values():
+            run(cell.code)
+        if place not in asked:
             continue
-        answered = next(n for n in range(place, len(cells)) if cells[n].kind == "solution")
-        prepare(cell.reads | cells[answered].reads, place)
         run(cell.given)
-        done.add(answered)
-        run(cells[answered].code)
+        solution = cells[asked[place]]
+        run(solution.code)
         said = cell.asks.args[1:]
-        arguments = tuple(eval(ast.unparse(each), shell.user_ns) for each in said)
-        readers = tuple(
-            n
-            for n, each in enumerate(said)
-            if isinstance(each, ast.Name) and each.id in cells[answered].binds
+        values = tuple(eval(ast.unparse(each), shell.user_ns) for each in said)
+        readers = (
+            n for n, each in enumerate(said) if isinstance(each, ast.Name) and each.id in solution.binds
         )
-        yield Context(_name(cell.asks), arguments, readers)
+        yield Context(_name(cell.asks), values, tuple(readers))
+
+
+def _needed(cells: Sequence[Cell], before: int, reads: frozenset[str]) -> set[int]:
+    """The cells before a place that bind these names, and those that these need."""
+    names, found = set(reads), set()
+    for place in reversed(range(before)):
+        cell = cells[place]
+        if cell.kind in ("", "solution") and cell.binds & names:
+            names = names - cell.binds | cell.reads
+            found.add(place)
+    return found

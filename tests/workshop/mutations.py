@@ -152,6 +152,8 @@ def _twice(value: Any) -> Any:
 def _double(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_double(each) for each in value)
+    if isinstance(value, str):
+        return value.encode()
     return value.bool() if isinstance(value, torch.Tensor) else f"{value}"
 
 
