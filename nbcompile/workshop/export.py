@@ -161,9 +161,8 @@ def _named_sizes(answer: Any) -> None:
 
 
 def _is_named(size: Any) -> bool:
-    if not isinstance(size, tuple) or len(size) != 3:
-        return isinstance(size, str)
-    return isinstance(size[0], str) and all(type(bound) is int for bound in size[1:])
+    name, *bounds = size if isinstance(size, tuple) and len(size) == 3 else (size,)
+    return isinstance(name, str) and name.isidentifier() and all(type(bound) is int for bound in bounds)
 
 
 @exercise("export.mend")
