@@ -59,7 +59,12 @@ def _changed(right: Any) -> Iterator[Answer]:
     elif isinstance(right, int):
         step = max(1, abs(right) // 10)  # bytes may be off by two in a hundred
         yield from (("more", right + step), ("less", right - step), ("negative", -right))
-        yield from (("text", f"{right}"), ("nothing", None))
+        yield from (
+            ("nan", math.nan),
+            ("a truth value", bool(right)),
+            ("text", f"{right}"),
+            ("nothing", None),
+        )
     elif isinstance(right, float):
         yield from (
             ("ten times", right * 10),
