@@ -158,9 +158,11 @@ for found in tour.accuracy:
 # was made from and whatever was made from it lights up, and the rest dims. A click, or Enter, holds it
 # there. Try it on the line `z = ...` above.
 #
-# With `%%compile --live` there is besides a panel called *Play*, in which you overrule a fusion decision or
-# edit a kernel and see what comes of it. `%%compile --save page.html` writes the same view as a file that
-# can be mailed.
+# It can be played with as long as the kernel lives: *Fusion* has a switch at each decision that overrules
+# it, *Graph and kernels* shows the code, where a kernel can be edited, and *Play* changes backend, mode,
+# dtype or a size. Each change is compiled and measured, and your variables stay as they are. `%%compile
+# --live` shows the same as a widget, for places without the extension. `%%compile --save page.html` writes
+# a file that can be mailed; it shows everything, and nothing in it can be changed.
 #
 # (Where the extension is not installed, as on GitHub, you see a plain account without pointing.) What a click
 # on a line does can be written down as well:

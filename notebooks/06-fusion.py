@@ -363,8 +363,9 @@ answer = {
 # %% [markdown]
 # ## Overruling a decision
 #
-# No rule is right on every machine, so each decision can be overruled. In the explorer under a compiled
-# cell, *Play* has a switch at each decision. In a cell, `--no-fuse a:b` keeps two loops apart, by the names
+# No rule is right on every machine, so each decision can be overruled. In the explorer under a cell that
+# this kernel has compiled, *Fusion* has a switch at each decision: it compiles the cell again without that
+# pair, or with it, and shows what changed. In a cell, `--no-fuse a:b` keeps two loops apart, by the names
 # in the record, and `-o force_fuse=a:b` fuses a pair that was refused for its cost:
 
 # %%
@@ -504,7 +505,8 @@ print(f"{len(whole.kernels)} kernel, {traffic(whole) / 1e6:.1f} MB")
 
 # %% [markdown]
 # Give options, as a dict, with which it is clearly faster, in two kernels at most: `{"no_fuse": "a:b"}`
-# with the names of a pair, or others. The judge measures yours against the one kernel.
+# with the names of a pair, or others. The judge measures yours against the one kernel, and asks that it is
+# your options that keep a pair apart: what the compiler would do by itself overrules nothing.
 #
 # <details><summary>Hint</summary>
 #
@@ -521,6 +523,9 @@ answer = {"fuse": False}  # faster, but every loop goes through memory
 
 # %% tags=["wrong"]
 answer = {"force_fuse": "tanh:avg_pool2d"}
+
+# %% tags=["wrong"]
+answer = {}  # the compiler's own choice: as fast, and overrules nothing
 
 # %% tags=["solution"]
 answer = {"no_fuse": "tanh:avg_pool2d"}  # each tanh once, instead of 25 times

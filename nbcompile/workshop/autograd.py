@@ -12,7 +12,7 @@ import torch
 import nbcompile
 from nbcompile.record.compilation import Compilation, Graph, Node
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import function, record_of, whole_numbers
+from nbcompile.workshop.judging import called, function, like, record_of, tensor, whole_numbers
 
 Function = Callable[..., Any]
 _PRODUCTS = ("aten.mm.", "aten.bmm.", "aten.addmm.")
@@ -34,7 +34,7 @@ def trained(fn: Function, *inputs: Any) -> Compilation:
     were."""
     compiled = nbcompile.compile(fn)
     wanted = [t for t in inputs if isinstance(t, torch.Tensor) and t.requires_grad]
-    torch.autograd.grad(compiled(*inputs).sum(), wanted, allow_unused=True)
+    torch.autograd.grad(tensor(compiled(*inputs), "The function").sum(), wanted, allow_unused=True)
     return compiled.compilation
 
 
@@ -132,10 +132,10 @@ def count_products(
 @exercise("autograd.recomputed")
 def which_recomputed(answer: Collection[str], fn: Function, inputs: Sequence[Any]) -> str:
     """Names of the operations of forward that backward computes again: all of them, and no other."""
+    if not isinstance(answer, set | frozenset | list | tuple) or not all(isinstance(n, str) for n in answer):
+        raise WrongAnswerError('I want a set of names, for example {"mm", "cos"}.')
     record = trained(fn, *inputs)
     truth = set(recomputed(record))
-    if isinstance(answer, str) or not isinstance(answer, Collection):
-        raise WrongAnswerError('I want a set of names, for example {"mm", "cos"}.')
     forward = {node.name for node in computing(record.graph("g0.fw"))}
     if unknown := set(answer) - forward:
         raise WrongAnswerError(
@@ -155,9 +155,7 @@ def which_recomputed(answer: Collection[str], fn: Function, inputs: Sequence[Any
 def _gradients(fn: Function, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """The result and the gradients of a weighted sum of it (None where there is none, as zeros)."""
     given = [t.detach().clone().requires_grad_() for t in inputs]
-    out = fn(*given)
-    if not isinstance(out, torch.Tensor):
-        raise WrongAnswerError("Your function returns None: write its body.")
+    out = tensor(called(fn, "Your function", *given), "Your function")
     weights = torch.linspace(-1, 1, out.numel(), device=out.device).reshape(out.shape)
     if not out.requires_grad:
         raise WrongAnswerError("The result has no gradient at all.")
@@ -176,7 +174,8 @@ def fewer(answer: Function, original: Function, inputs: Sequence[torch.Tensor]) 
     for name, got, wanted in zip(
         names, _gradients(answer, inputs), _gradients(original, inputs), strict=True
     ):
-        if got.shape != wanted.shape or not float((got - wanted).norm()) <= 1e-3 * float(wanted.norm()):
+        like(got, wanted, "Your function")
+        if not float((got - wanted).norm()) <= 1e-3 * float(wanted.norm()):
             raise WrongAnswerError(f"The {name} is not the original's.")
     old, new = trained(original, *inputs), trained(answer, *inputs)
     before, after = new_bytes(old), new_bytes(new)

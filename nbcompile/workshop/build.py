@@ -16,8 +16,8 @@ from torch import nn
 
 from nbcompile.api import fresh_identity
 from nbcompile.bench.measure.timing import quiet
-from nbcompile.errors import NbcompileError, in_one_line
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
+from nbcompile.workshop.judging import called, function, keyed, like, returned, sentence, shown, why
 
 Compiler = Mapping[str, Any]
 FASTER = 1.3
@@ -29,20 +29,15 @@ def _run(compiler: Compiler, fn: Callable[..., Any], *inputs: Any) -> tuple[Any,
     try:
         result = torch.compile(fresh_identity(fn), backend=compiler["backend"], dynamic=False)(*inputs)
     except Exception as error:
-        raise WrongAnswerError(f"The compiler stopped: {_why(error)}") from error
+        raise WrongAnswerError(f"The compiler stopped: {why(error)}") from error
     return result, compiler["log"][before:]
-
-
-def _why(error: Exception) -> str:
-    """What went wrong, without what torch says around it."""
-    inner = getattr(error, "inner_exception", error)
-    return inner.message if isinstance(inner, NbcompileError) else in_one_line(inner)
 
 
 @exercise("build.kernels")
 def kernels(answer: Any, compiler: Compiler) -> str:
     """The pair (kernels, calls into ATen) of the forward and of the backward pass of a GELU MLP. The reader's
     compiler compiles both, and its log is asked."""
+    keyed(answer, ("forward", "backward"), "a pair (kernels, calls)")
     torch.manual_seed(0)
     mlp = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
     before = len(compiler["log"])
@@ -50,10 +45,10 @@ def kernels(answer: Any, compiler: Compiler) -> str:
     result.sum().backward()
     made = dict(zip(("forward", "backward"), compiler["log"][before:], strict=True))
     for part, graph in made.items():
-        given = answer.get(part) if isinstance(answer, Mapping) else None
+        given = answer[part]
         if given is ...:
             raise WrongAnswerError(f"The {part} pass is still to be answered: two numbers, (kernels, calls).")
-        if not (isinstance(given, tuple) and len(given) == 2):
+        if not (isinstance(given, tuple) and len(given) == 2 and all(type(each) is int for each in given)):
             raise WrongAnswerError(f"Give the {part} pass as a pair of numbers, (kernels, calls).")
         if given[0] != len(graph.kernels):
             raise WrongAnswerError(
@@ -74,6 +69,7 @@ def operator(lowering: Callable[..., Any], compiler: Compiler) -> str:
     """A lowering of ``aten.sigmoid``. With it, neither sigmoid nor ``silu(x) * 2`` has a call left, and
     sigmoid agrees with eager, at large numbers, infinities and NaN too. The compiler's table is put back
     afterwards."""
+    function(lowering, "sigmoid(b, x)")
     target = torch.ops.aten.sigmoid.default
     table, nothing = compiler["lowerings"], []
 
@@ -99,6 +95,7 @@ def operator(lowering: Callable[..., Any], compiler: Compiler) -> str:
         raise WrongAnswerError("Your function returns nothing yet: return the view that b.pointwise makes.")
     if graphs[0].calls or of_silu[0].calls:
         raise WrongAnswerError("The operator is still a call into ATen: a lowering has to return a view.")
+    like(sigmoid, x, "The compiled sigmoid")
     differs = ~torch.isclose(sigmoid, torch.sigmoid(x), rtol=1e-5, atol=1e-7, equal_nan=True)
     if differs.any():
         place = int(differs[0].nonzero()[0])
@@ -114,6 +111,7 @@ def operator(lowering: Callable[..., Any], compiler: Compiler) -> str:
 def rule(few_rows: Callable[..., Any], compiler: Compiler) -> str:
     """A fusion rule. With it, softmax over 2 long rows is more than one kernel; softmax over many rows or
     over short ones and a chain without a reduction stay one. Each result is compared with eager's."""
+    function(few_rows, "few_rows(kernel)")
 
     def softmax(x: Any) -> Any:
         return torch.softmax(x, -1)
@@ -145,7 +143,7 @@ def rule(few_rows: Callable[..., Any], compiler: Compiler) -> str:
     rules, found = compiler["rules"], []
     for fn, shape, apart, otherwise in cases:
         x = torch.randn(shape)
-        rules.append(few_rows)
+        rules.append(lambda kernel: sentence(few_rows(kernel), "few_rows"))
         try:
             result, graphs = _run(compiler, fn, x)
         finally:
@@ -164,9 +162,10 @@ def vector(pragma: Callable[..., Any], compiler: Compiler) -> str:
     lines must be right, and ``FASTER`` times as fast as without them, on one thread."""
     from torch._dynamo.backends.common import aot_autograd
 
-    line = pragma([("amax", "max"), ("sum_1", "sum")])
-    if not isinstance(line, str):
-        raise WrongAnswerError("Your function returns no text yet: return the line with the pragma.")
+    function(pragma, "simd_pragma(reductions)")
+    line = called(pragma, "simd_pragma", [("amax", "max"), ("sum_1", "sum")])
+    if not isinstance(returned(line, "simd_pragma"), str):
+        raise WrongAnswerError(f"simd_pragma is to return a line of text, and returns {shown(line)}.")
     x = torch.randn(2048, 1024)
     calls = []
     with quiet(threads=1):  # the instructions, without how well a busy machine shares out the rows
@@ -181,7 +180,7 @@ def vector(pragma: Callable[..., Any], compiler: Compiler) -> str:
             try:
                 call, _ = _compiled(backend, x)
             except Exception as error:
-                raise WrongAnswerError(f"It does not compile: {_why(error)}") from error
+                raise WrongAnswerError(f"It does not compile: {why(error)}") from error
             calls.append(call)
         if not torch.allclose(calls[1](x), torch.softmax(x, -1), rtol=1e-4, atol=1e-7):
             raise WrongAnswerError(

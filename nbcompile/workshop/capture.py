@@ -13,7 +13,7 @@ import nbcompile
 from nbcompile.record.compilation import Compilation
 from nbcompile.units import count_text
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import captured, function, keyed, returned
+from nbcompile.workshop.judging import called, captured, function, keyed, like, one_of
 
 Function = Callable[..., Any]
 KINDS = ("input", "baked in")
@@ -40,9 +40,7 @@ def baked(answer: Mapping[str, str], fn: Function, args: Sequence[Any]) -> str:
         name: KINDS[0] if any(f"['{name}']" in text for text in inputs) else KINDS[1]
         for name in sorted(guarded - {"torch"})
     }
-    keyed(answer, truth, "a word")
-    if any(word not in KINDS for word in answer.values()):
-        raise WrongAnswerError("Each is one of two words: 'input' or 'baked in'.")
+    one_of(answer, truth, KINDS)
     wrong = [name for name in truth if answer[name] != truth[name]]
     if wrong:
         of_each = [(guard.kind, guard.name) for guard in record.guards if f"['{wrong[0]}']" in guard.name]
@@ -77,7 +75,7 @@ def _differences(one: Any, other: Any) -> list[str]:
 
 def _looks_equal(one: Any, other: Any) -> bool:
     if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
-        return bool(one == other)
+        return not isinstance(one, torch.Tensor) and isinstance(other, int | float) and bool(one == other)
     return one.shape == other.shape and bool((one.detach().cpu() == other.detach().cpu()).all())
 
 
@@ -132,7 +130,8 @@ def graphs(answer: Mapping[str, tuple[int, int]], functions: Mapping[str, Functi
     keyed(answer, truth, "a pair (graphs, breaks)")
     for name, record in records.items():
         given = answer[name]
-        if not isinstance(given, tuple | list) or len(given) != 2:
+        pair = isinstance(given, tuple | list) and len(given) == 2
+        if not pair or not all(type(part) is int for part in given):
             raise WrongAnswerError(f"For {name} I want a pair: (graphs, breaks).")
         if tuple(given) != truth[name]:
             right = [
@@ -162,9 +161,9 @@ def mend(answer: Function, original: Function) -> str:
     inputs = {"mean above 0": noise + 0.5, "mean below 0": noise - 0.5, "negative": -noise.abs() - 0.1}
     for what, x in inputs.items():
         with contextlib.redirect_stdout(io.StringIO()):
-            wanted, got = original(x.clone()), answer(x.clone())
-        returned(got, "Your function")
-        if not isinstance(got, torch.Tensor) or not torch.allclose(got, wanted, rtol=1e-4, atol=1e-4):
+            wanted, got = original(x.clone()), called(answer, "Your function", x.clone())
+        got = like(got, wanted, "Your function")
+        if not torch.allclose(got, wanted, rtol=1e-4, atol=1e-4):
             raise WrongAnswerError(f"The result differs from the original's for an input ({what}).")
     record = record_of_calls(answer, [(x,) for x in inputs.values()])
     if record.breaks or len(captured(record)) != 1:

@@ -16,7 +16,7 @@ from nbcompile.compiler.stages import KernelCall
 from nbcompile.errors import NbcompileError
 from nbcompile.record.compilation import Kernel
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import function, record_of, returned
+from nbcompile.workshop.judging import called, function, keyed, record_of, returned, whole_number
 
 ROWS, WIDTH = 2048, 1000
 FASTER = 8
@@ -157,6 +157,7 @@ def broken_mask() -> str:
 def lines(answer: Mapping[str, int]) -> str:
     """The numbers, from 1, of five lines in the C and the Triton text of :func:`norm`. Both are printed anew,
     and each line is found by what is written in it."""
+    keyed(answer, ("threads", "permission", "weights", "edge", "neutral"), "the number of a line")
     x, w = example()
     texts = {
         "C": text_of(norm, x, w).splitlines(),
@@ -172,13 +173,9 @@ def lines(answer: Mapping[str, int]) -> str:
     for name, (language, what, marks) in wanted.items():
         text = texts[language]
         (number,) = (n for n, line in enumerate(text, start=1) if all(mark in line for mark in marks))
-        said = answer.get(name)
-        if said is None:
-            raise WrongAnswerError(f"There is no {name!r} yet: {what}, in {language}.")
+        said = whole_number(answer[name], f"{name!r}, {what} in {language},")
         if said != number:
-            there = (
-                text[said - 1].strip() if isinstance(said, int) and 1 <= said <= len(text) else "not there"
-            )
+            there = text[said - 1].strip() if 1 <= said <= len(text) else "not there"
             raise WrongAnswerError(
                 f"{name!r} asks {what}. Line {said} of the {language} kernel is `{there}`: look for another."
             )
@@ -194,7 +191,9 @@ def offset(answer: Callable[[int, int], int]) -> str:
     view = base[5:, 2::3].t()
     for i in range(view.shape[0]):
         for j in range(view.shape[1]):
-            found = returned(answer(i, j), "offset")
+            found = whole_number(
+                returned(called(answer, "offset", i, j), "offset"), f"What offset({i}, {j}) returns"
+            )
             truth = int(view[i, j])  # the elements of base are numbered
             if found != truth:
                 raise WrongAnswerError(
@@ -210,7 +209,7 @@ def offset(answer: Callable[[int, int], int]) -> str:
 
 
 def _text(answer: Any) -> str:
-    if not isinstance(answer, str):
+    if not isinstance(answer, str) or not answer.strip():
         raise WrongAnswerError("The answer is the kernel's text: a string.")
     return answer
 
@@ -219,9 +218,10 @@ def _attempted(
     fn: Callable[..., torch.Tensor], inputs: tuple[torch.Tensor, ...], text: str, **how: Any
 ) -> TriedKernel:
     try:
-        return tried(fn, inputs, text, **how)
+        run = tried(fn, inputs, text, **how)
     except NbcompileError as error:
         raise WrongAnswerError(f"It does not run: {error}") from error
+    return run
 
 
 def _agrees(got: torch.Tensor, expected: torch.Tensor, what: str) -> None:

@@ -13,7 +13,7 @@ import torch
 from nbcompile.bench.measure.timing import interleaved, quiet
 from nbcompile.units import seconds_text
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import function, keyed, number, record_of, returned, traffic
+from nbcompile.workshop.judging import called, function, keyed, number, one_of, record_of, returned, traffic
 
 Call = Callable[[], object]
 Bound = Literal["overhead", "memory", "arithmetic"]
@@ -127,7 +127,7 @@ def intensity(answer: Callable[[int, int, int], Any]) -> str:
         with FlopCounterMode(display=False) as counter:
             c = a @ b
         truth = counter.get_total_flops() / (a.nbytes + b.nbytes + c.nbytes)
-        said = number(returned(answer(m, k, n), "intensity"), "What intensity returns")
+        said = number(returned(called(answer, "intensity", m, k, n), "intensity"), "What intensity returns")
         told.append(f"{truth:.3g}")
         if not _within(said, truth, 1.001):
             raise WrongAnswerError(
@@ -155,9 +155,7 @@ def bound(
     answer: Mapping[str, str], programs: Mapping[str, tuple[Callable[..., Any], tuple[Any, ...]]]
 ) -> str:
     """Which of the three bounds each program."""
-    keyed(answer, programs, "a word")
-    if any(kind not in ("overhead", "memory", "arithmetic") for kind in answer.values()):
-        raise WrongAnswerError("write one of 'overhead', 'memory', 'arithmetic' for each.")
+    one_of(answer, programs, ("overhead", "memory", "arithmetic"))
     told = []
     for name, (fn, inputs) in programs.items():
         truth, took, limit = bound_of(fn, inputs)
@@ -232,7 +230,7 @@ def predict(answer: Callable[[int, int, float], Any]) -> str:
         for attempt in range(3):  # a machine that is busy with something else may need another look
             times = measured()
             bandwidth = 2 * x.nbytes / times["one"]
-            said = returned(answer(ops, x.numel(), bandwidth), "predict")
+            said = returned(called(answer, "predict", ops, x.numel(), bandwidth), "predict")
             if not isinstance(said, Mapping) or set(said) != {"eager", "fused"}:
                 raise WrongAnswerError("predict returns a dict with the keys 'eager' and 'fused'.")
             wrong = [n for n in ("eager", "fused") if not _within(number(said[n], n), times[n], 3)]

@@ -19,7 +19,7 @@ from nbcompile.bench.measure.timing import quiet
 from nbcompile.errors import NbcompileError, in_one_line
 from nbcompile.units import clip
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import equal, keyed, yes_or_no
+from nbcompile.workshop.judging import called, equal, keyed, like, number, whole_number, yes_or_no
 
 Dynamic = Mapping[str, Mapping[int, DynamicDim]]
 Loaded = Callable[..., Any]
@@ -120,8 +120,7 @@ def dims(answer: Dynamic) -> str:
     """The argument ``dynamic`` with which :class:`Mixer` is exported for batches of 1 to 64 and lengths
     of 1 to 128. The file must give the module's results within these bounds, and refuse what is just
     above them."""
-    if not isinstance(answer, Mapping):
-        raise WrongAnswerError("The answer is a mapping, as the argument `dynamic` of nbcompile.export.")
+    _named_sizes(answer)
     torch.manual_seed(0)
     module = Mixer()
 
@@ -148,6 +147,24 @@ def dims(answer: Dynamic) -> str:
     return "batches of 1 to 64 and lengths of 1 to 128 give what the module gives; 65 and 129 are refused."
 
 
+def _named_sizes(answer: Any) -> None:
+    """``answer`` has the form of ``dynamic``."""
+    each = [*answer.values()] if isinstance(answer, Mapping) else [None]
+    sizes = [size for one in each for size in (one.values() if isinstance(one, Mapping) else [None])]
+    axes = [axis for one in each if isinstance(one, Mapping) for axis in one]
+    named = all(_is_named(size) for size in sizes) and all(type(axis) is int for axis in axes)
+    if not named or not all(isinstance(name, str) for name in answer):
+        raise WrongAnswerError(
+            "The answer is a dict, as the argument `dynamic` of nbcompile.export: for an argument's name a "
+            'dict from the number of an axis to ("a name", least, largest).'
+        )
+
+
+def _is_named(size: Any) -> bool:
+    name, *bounds = size if isinstance(size, tuple) and len(size) == 3 else (size,)
+    return isinstance(name, str) and name.isidentifier() and all(type(bound) is int for bound in bounds)
+
+
 @exercise("export.mend")
 def mend(answer: type[nn.Module]) -> str:
     """A subclass of :class:`Limiter` that can be exported. Its file must give what Limiter gives, for scores
@@ -156,8 +173,11 @@ def mend(answer: type[nn.Module]) -> str:
         raise WrongAnswerError("The answer is a class that inherits from Limiter.")
     torch.manual_seed(0)
     reference = Limiter()
-    module = answer()
-    module.load_state_dict(reference.state_dict())
+    module = called(answer, "Your class")
+    try:
+        module.load_state_dict(reference.state_dict())
+    except RuntimeError as error:
+        raise WrongAnswerError("It is to have the parameters of Limiter: leave __init__ as it is.") from error
     with torch.no_grad():
         module.score.bias.zero_()
         reference.score.bias.zero_()
@@ -169,6 +189,7 @@ def mend(answer: type[nn.Module]) -> str:
     for factor, which in ((10.0, "longer than 1"), (0.01, "shorter than 1")):
         with torch.no_grad():
             wanted, found = reference(x * factor), loaded(x * factor)
+        like(found, wanted, "forward")
         if not torch.allclose(wanted, found, rtol=1e-4, atol=1e-6):
             raise WrongAnswerError(
                 f"It is exported, but for scores {which} the file gives something else than Limiter does. "
@@ -182,6 +203,8 @@ def baked(answer: Mapping[str, float]) -> str:
     """What the file of a :class:`Scaled` returns for ones after the module's number and buffer have changed,
     and how often three calls of it print."""
     keyed(answer, ("result", "printed"), "a number")
+    number(answer["result"], "The result")
+    whole_number(answer["printed"], "How often it prints")
     module = Scaled()
     with contextlib.redirect_stdout(io.StringIO()):
         loaded = file_of(module, (torch.ones(2),), {})

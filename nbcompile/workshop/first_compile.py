@@ -11,7 +11,18 @@ import nbcompile
 from nbcompile.record.compilation import Compilation
 from nbcompile.record.provenance import Links
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import keyed, one_of, record_of, traffic
+from nbcompile.workshop.judging import (
+    called,
+    function,
+    keyed,
+    like,
+    number,
+    one_of,
+    record_of,
+    shown,
+    traffic,
+    whole_number,
+)
 
 BECAME = ("kernels", "library call", "graph break")
 
@@ -48,8 +59,8 @@ def read(answer: Mapping[str, Any], record: Compilation) -> str:
         "guarded": "Look at the kinds of the guards: which of them ask about a tensor?",
         "refused": "Each decision says whether it was accepted.",
     }
-    for name, number in truth.items():
-        if abs(answer[name] - number) > 0.02 * number:
+    for name, true in truth.items():
+        if abs(number(answer[name], f"{name!r}") - true) > 0.02 * true:
             raise WrongAnswerError(f"{name!r} is not {answer[name]:g}. {where[name]}")
     return (
         f"{kernel.name} runs {truth['loops']} loops in one pass and writes {' and '.join(kernel.writes)}, "
@@ -66,7 +77,9 @@ def lines(answer: Mapping[str, Any], record: Compilation) -> str:
     truth = {kernel.name: set(links.lines(kernel.id)) for kernel in record.kernels}
     _filled_in(answer, tuple(truth))
     for name, wanted in truth.items():
-        given = set(answer[name])
+        if not isinstance(answer[name], list | tuple | set):
+            raise WrongAnswerError(f"{name}: write a list of line numbers, not {shown(answer[name])}.")
+        given = {whole_number(line, f"{name}: each line") for line in answer[name]}
         if extra := given - wanted:
             raise WrongAnswerError(
                 f"{name}: line {min(extra)} is not among its lines. The magic line is line 1. Is what that "
@@ -91,10 +104,9 @@ def one(
     answer: Callable[..., Any], before: Compilation, inputs: Sequence[torch.Tensor], wanted: torch.Tensor
 ) -> str:
     """A function with the result ``wanted``, in one kernel and no call; ``before`` is the cell's record."""
-    got = answer(*inputs)
-    if not isinstance(got, torch.Tensor):
-        raise WrongAnswerError("Your function returns no tensor: write its body in place of the dots.")
-    if got.shape != wanted.shape or not torch.allclose(got, wanted, rtol=1e-4, atol=1e-5):
+    function(answer, "one(x, weights)")
+    got = like(called(answer, "one", *inputs), wanted, "one")
+    if not torch.allclose(got, wanted, rtol=1e-4, atol=1e-5):
         raise WrongAnswerError(
             "The result is not that of the cell. Write each product down for a matrix of 2 × 2: what does "
             "one element of its result consist of, and along which axis?"

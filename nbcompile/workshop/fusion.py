@@ -13,9 +13,10 @@ import torch.nn.functional as F
 import nbcompile
 from nbcompile.bench.measure.timing import quiet
 from nbcompile.compiler.attempt import Attempt, assembly_of, find_toolchain
+from nbcompile.errors import NbcompileError
 from nbcompile.record.compilation import Compilation, Decision
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import milliseconds, one_of, record_of, traffic
+from nbcompile.workshop.judging import keyed, milliseconds, number, one_of, record_of, traffic
 
 Function = Callable[..., Any]
 
@@ -102,6 +103,7 @@ def chain(x: torch.Tensor) -> torch.Tensor:
 def speedup(answer: float) -> str:
     """How many times as fast :func:`chain` is fused as it is with a kernel for each loop. Both are measured;
     within a factor of 2 is right."""
+    number(answer, "How many times as fast it is")
     x = torch.randn(4096, 4096)
     times, records = with_options(chain, (x,), {"apart": {"fuse": False}, "fused": {}})
     measured = times["apart"] / times["fused"]
@@ -129,6 +131,8 @@ _ASKED = (
 def pairs(answer: Mapping[str, Any], program: Function) -> str:
     """Of each pair that is asked for, named as :func:`pair_of` does, whether the compiler fuses it: the
     decisions in the record of ``program`` say."""
+    if not isinstance(answer, Mapping):
+        raise WrongAnswerError("The answer is a dict with True or False for each of the pairs.")
     record = record_of(program, torch.randn(512, 1024), torch.randn(1024, 1024))
     truth = {pair_of(record, decision): decision for decision in record.decisions}
     if open_ones := [pair for pair in answer if not isinstance(answer[pair], bool)]:
@@ -188,7 +192,8 @@ def _refusals(name: str) -> dict[str, str]:
 @exercise("fusion.reasons")
 def reasons(answer: Mapping[str, Any]) -> str:
     """A code for each program of ``REFUSED``. Right is each with which its record refuses a pair."""
-    if missing := [name for name in REFUSED if not isinstance(answer.get(name), str)]:
+    keyed(answer, REFUSED, "a code")
+    if missing := [name for name in REFUSED if not isinstance(answer[name], str)]:
         raise WrongAnswerError(f"there is no reason yet for {missing[0]}.")
     wrong = [name for name in REFUSED if answer[name] not in _refusals(name)]
     if wrong:
@@ -246,14 +251,31 @@ FUSED_WINDOW = {"force_fuse": "tanh:avg_pool2d"}
 """One kernel, also by a compiler that knows better than to make it."""
 
 
+def kept_apart(yours: Compilation, fused: Compilation) -> list[str]:
+    """The pairs that ``fused`` has in one kernel and that the options of ``yours`` keep apart."""
+    together = {pair_of(fused, decision) for decision in fused.decisions if decision.accepted}
+    asked = (d for d in yours.decisions if not d.accepted and d.code in ("user", "fusion-off"))
+    return [pair for pair in (pair_of(yours, decision) for decision in asked) if pair in together]
+
+
 @exercise("fusion.overrule")
 def overrule(answer: Mapping[str, Any]) -> str:
-    """Options with which :func:`blurred` has at most two kernels and is at least 1.3 times as fast as with
-    ``FUSED_WINDOW``, measured on one thread."""
+    """Options that keep a pair of :func:`blurred` apart which ``FUSED_WINDOW`` fuses. With them it has at
+    most two kernels and is at least 1.3 times as fast, measured on one thread."""
+    if not isinstance(answer, Mapping) or not all(isinstance(name, str) for name in answer):
+        raise WrongAnswerError('The answer is a dict of options, as {"no_fuse": "a:b"}.')
     x = torch.randn(1024, 1024)
     fused, yours = "all in one", "yours"
     with quiet(threads=1):  # the work itself, without how well a busy machine shares it out
-        times, records = with_options(blurred, (x,), {fused: FUSED_WINDOW, yours: dict(answer)})
+        try:
+            times, records = with_options(blurred, (x,), {fused: FUSED_WINDOW, yours: dict(answer)})
+        except NbcompileError as error:
+            raise WrongAnswerError(error.message) from error
+    if not any(decision.overruled for decision in records[yours].decisions):
+        raise WrongAnswerError(
+            "Your options overrule no decision: what is measured is the compiler's own choice. Name a pair, "
+            "and what is to become of it."
+        )
     gain, kernels = times[fused] / times[yours], len(records[yours].kernels)
     if kernels > 2:
         raise WrongAnswerError(
@@ -265,6 +287,11 @@ def overrule(answer: Mapping[str, Any]) -> str:
             f"yours takes {times[yours]:.1f} ms, one kernel {times[fused]:.1f} ms: hardly better. Which "
             "value is costly, and read at many points? Its loop has to write to memory, so that it is made "
             "once."
+        )
+    if not kept_apart(records[yours], records[fused]):
+        raise WrongAnswerError(
+            "It is faster, but not because of the pair that you name: the compiler by itself keeps another "
+            "one apart. Which value is costly, and read at many points? Name that pair."
         )
     more = traffic(records[yours]) / traffic(records[fused])
     return (

@@ -27,7 +27,7 @@ from nbcompile.compiler.stages import AtenGraph, CompiledModule
 from nbcompile.options import Options
 from nbcompile.record.recorder import Recorder
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import milliseconds, returned
+from nbcompile.workshop.judging import called, function, keyed, milliseconds, number, returned, whole_numbers
 
 
 def loop_program(fn: Callable[..., Any], *inputs: torch.Tensor) -> LoopProgram:
@@ -114,12 +114,18 @@ def read_index(answer: Mapping[str, Any]) -> str:
     """For each of ``VIEWS`` a function from the indices of an element of it to the pair of indices of that
     element in ``x``. It is called for each element."""
     x = torch.arange(48).reshape(6, 8)
-    if missing := [name for name in VIEWS if not callable(answer.get(name))]:
+    keyed(answer, VIEWS, "a function")
+    if missing := [name for name in VIEWS if not callable(answer[name])]:
         raise WrongAnswerError(f"there is no function yet for {missing[0]}.")
     for name, view in VIEWS.items():
         shown = view(x)
         for point in itertools.product(*map(range, shown.shape)):
-            place = tuple(answer[name](*point))
+            place = called(answer[name], f"Your function for {name}", *point)
+            if isinstance(place, int):
+                place = (place,)
+            if not isinstance(place, tuple | list) or not all(type(each) is int for each in place):
+                raise WrongAnswerError(f"{name}: your function is to return a pair of whole numbers, (i, j).")
+            place = tuple(place)
             inside = len(place) == 2 and 0 <= place[0] < 6 and 0 <= place[1] < 8
             if not inside or x[place] != shown[point]:
                 where = ", ".join(map(str, point))
@@ -127,7 +133,10 @@ def read_index(answer: Mapping[str, Any]) -> str:
                     f"{name}: element [{where}] of it is x[{', '.join(map(str, _place_of(shown[point])))}], "
                     f"yours says x[{', '.join(map(str, place))}]."
                 )
-    yours = answer["x.reshape(4, 12)"](*map(index, (Axis("i", 4), Axis("j", 12))))
+    try:
+        yours = tuple(answer["x.reshape(4, 12)"](*map(index, (Axis("i", 4), Axis("j", 12)))))
+    except Exception:  # right for numbers, and not written for axes
+        yours = ("nothing",)
     (loop,) = loop_program(lambda x: VIEWS["x.reshape(4, 12)"](x) + 1, torch.randn(6, 8)).statements
     assert isinstance(loop, Loop)
     (load,) = loop.reads()
@@ -159,8 +168,7 @@ def _loops_of(name: str) -> LoopProgram:
 @exercise("loops.count")
 def count(answer: Mapping[str, int]) -> str:
     """How many loops each program of ``COUNTED`` is lowered to, before fusion."""
-    if missing := [name for name in COUNTED if not isinstance(answer.get(name), int)]:
-        raise WrongAnswerError(f"there is no number yet for {missing[0]}.")
+    whole_numbers(answer, COUNTED)
     wrong = [name for name in COUNTED if answer[name] != len(_loops_of(name).statements)]
     if wrong:
         few = answer[wrong[0]] < len(_loops_of(wrong[0]).statements)
@@ -186,6 +194,7 @@ ORDERED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 def order(answer: Mapping[str, str]) -> str:
     """The order in which to walk the axes of each program of ``ORDERED``, the outermost first. One
     order is right; the times of it and of its reverse are measured, to be told."""
+    keyed(answer, ORDERED, "a text")
     told = []
     for name, fn in ORDERED.items():
         x = torch.randn(128, 128, 128) if "permute" in name else torch.randn(2048, 2048)
@@ -193,7 +202,7 @@ def order(answer: Mapping[str, str]) -> str:
         (loop,) = program.statements
         assert isinstance(loop, Loop)
         names = "".join(axis.name for axis in loop.axes)
-        given = answer.get(name)
+        given = answer[name]
         if not isinstance(given, str) or sorted(given) != sorted(names):
             raise WrongAnswerError(
                 f"{name}: write each of the axes {', '.join(names)} once, the outermost first."
@@ -232,16 +241,18 @@ MEASURED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 def bytes_of(answer: Callable[..., Any]) -> str:
     """A function of a loop and its buffers that returns the bytes that the loop has to move, each element
     that it touches counted once. It is asked about the loop of each program of ``MEASURED``."""
+    function(answer, "bytes_of(loop, buffers)")
     for name, (fn, shapes) in MEASURED.items():
         program = loop_program(fn, *(torch.randn(shape) for shape in shapes))
         (loop,) = program.statements
         assert isinstance(loop, Loop)
-        given = returned(answer(loop, program.buffers()), "Your function")
+        given = returned(called(answer, "bytes_of", loop, program.buffers()), "bytes_of")
+        given = number(given, "What bytes_of returns")
         read, written = _traffic(loop, program)
         if given != read + written:
             kind = "more than" if given > read + written else "less than"
             raise WrongAnswerError(
-                f"{name}: you count {given} bytes, which is {kind} the loop needs to move. It says "
+                f"{name}: you count {given:g} bytes, which is {kind} the loop needs to move. It says "
                 f"{_line(program)}: which elements of which buffer does it touch, each counted once?"
             )
     program = loop_program(MEASURED["x * x.t()"][0], torch.randn(7, 7))
@@ -278,13 +289,14 @@ INLINED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 def inline(answer: Callable[..., Any]) -> str:
     """A function of two loops, producer and consumer, that returns one. For each program of ``INLINED`` that
     loop must not read the producer's buffer, and must give the program's numbers in the interpreter."""
+    function(answer, "inline(producer, consumer)")
     shown = ""
     for name, (fn, shapes) in INLINED.items():
         inputs = [torch.randn(shape) for shape in shapes]
         program = loop_program(fn, *inputs)
         producer, consumer = program.statements
         assert isinstance(producer, Loop) and isinstance(consumer, Loop)
-        given = returned(answer(producer, consumer), "Your function")
+        given = returned(called(answer, "inline", producer, consumer), "inline")
         if not isinstance(given, Loop):
             raise WrongAnswerError(f"your function returns {type(given).__name__}, not a loop.")
         if any(load.buffer == producer.name for load in given.reads()):

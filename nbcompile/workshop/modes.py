@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import nbcompile
 from nbcompile.errors import OptionError
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import equal, number, returned, whole_numbers
+from nbcompile.workshop.judging import called, equal, function, number, returned, shown, whole_numbers
 
 FIGURES: dict[str, dict[str, tuple[float, float]]] = {
     "softmax bf16 8k×8k": {
@@ -76,7 +76,7 @@ def launches(fn: Callable[..., Any], *inputs: Any, chip: str = "cuda:90") -> dic
 def option(answer: Mapping[str, Any]) -> str:
     """The options of Inductor that ``reduce-overhead`` sets, with their values: these and no other."""
     wanted = nbcompile.list_mode_options("reduce-overhead", "inductor")
-    if not isinstance(answer, Mapping):
+    if not isinstance(answer, Mapping) or not all(isinstance(name, str) for name in answer):
         raise WrongAnswerError("The answer is a dict, as torch.compile's options= takes it.")
     known = nbcompile.list_options("inductor")
     try:
@@ -95,8 +95,8 @@ def option(answer: Mapping[str, Any]) -> str:
 def count(answer: Mapping[str, int], fn: Callable[..., Any], *inputs: Any) -> str:
     """How many launches one call of ``fn`` is eagerly, compiled, and replayed as a graph. The first two are
     what :func:`launches` counts."""
+    whole_numbers(answer, ("eager", "default", "replayed"))
     found = {**launches(fn, *inputs), "replayed": 1}
-    whole_numbers(answer, found)
     hints = {
         "eager": "Eagerly, each operator is a launch; one that only views its input is none.",
         "default": "Matrix products are library calls, and stay. Between two of them, fusion is at work.",
@@ -118,6 +118,8 @@ def replay(answer: list[Any], story: Callable[[], list[Any]]) -> str:
     for place, (mine, true) in enumerate(zip(answer, truth, strict=True)):
         if mine is ...:
             raise WrongAnswerError("Each value of the answer is a list: write it in place of the dots.")
+        if not isinstance(mine, list | tuple) or not all(isinstance(each, int | float) for each in mine):
+            raise WrongAnswerError(f"Number {place + 1} is to be a list of numbers, not {shown(mine)}.")
         if list(mine) != true:
             raise WrongAnswerError(
                 f"Number {place + 1} is not {list(mine)}. Which memory does a replay read, which does it "
@@ -153,6 +155,7 @@ def payback(fn: Callable[..., Any]) -> str:
     """A function of the seconds of a compile and of a call, of one mode and then of another: after how many
     calls the other has caught up, ``math.inf`` if it never does. It is asked about ``FIGURES``, except where
     the other mode compiles no slower and runs no faster."""
+    function(fn, "calls_to_pay(cold, call, other_cold, other_call)")
     longest = tried = 0
     for program, rows in FIGURES.items():
         for other in rows:
@@ -163,8 +166,12 @@ def payback(fn: Callable[..., Any]) -> str:
             expected = _calls_to_pay(cold, call, other_cold, other_call)
             if expected is None:
                 continue
-            found = fn(cold, call * 1e-6, other_cold, other_call * 1e-6)
+            found = called(fn, "calls_to_pay", cold, call * 1e-6, other_cold, other_call * 1e-6)
             returned(found, "calls_to_pay", "return a number, or math.inf")
+            if isinstance(found, bool) or not isinstance(found, int | float):
+                raise WrongAnswerError(
+                    f"calls_to_pay is to return a number, or math.inf, not {shown(found)}."
+                )
             if not math.isclose(found, expected, rel_tol=1e-3, abs_tol=1.0):
                 raise WrongAnswerError(
                     f"{other} instead of {plain}, {program}: {found:,.0f} calls is not it. It costs "

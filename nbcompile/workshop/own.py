@@ -14,7 +14,7 @@ from nbcompile.compiler.fuse.rules import fusion_rule
 from nbcompile.compiler.lower.registry import Lowering, registry
 from nbcompile.errors import LoweringError
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import number, record_of
+from nbcompile.workshop.judging import called, function, like, number, record_of, sentence, why
 
 RULE = "workshop-one-reduction"
 
@@ -23,6 +23,7 @@ RULE = "workshop-one-reduction"
 def saved(answer: Any, squareplus: Callable[..., Any]) -> str:
     """How many megabytes would be saved by the pairs that are refused because of the library call, in a
     program around ``squareplus`` while that has no lowering. Within 5% is right."""
+    number(answer, "What they would save, in millions of bytes,")
     lowerings, target = registry().lowerings, torch.ops.workshop.squareplus.default
     known = lowerings.pop(target, None)  # the question is about the time before it had one
     try:
@@ -33,7 +34,6 @@ def saved(answer: Any, squareplus: Callable[..., Any]) -> str:
         lowerings.update({} if known is None else {target: known})
     walls = [item for item in record.decisions if item.code == "library-call"]
     total = sum(item.bytes_saved for item in walls) / 1e6
-    number(answer, "What they would save, in millions of bytes,")
     if not math.isclose(answer, total, rel_tol=0.05):
         raise WrongAnswerError(
             "Another number: there is a refused pair on each side of the operator, and at each a whole "
@@ -46,6 +46,7 @@ def saved(answer: Any, squareplus: Callable[..., Any]) -> str:
 def lowering(lower: Callable[..., Any], peak_scale: Callable[..., Any]) -> str:
     """A lowering of ``peak_scale``. A program with it must compile to one kernel without a call, and agree
     with eager, for NaN and negative peaks too. The registry is put back afterwards."""
+    function(lower, "lower_peak_scale(build, x)")
     target: Any = torch.ops.workshop.peak_scale.default
     nothing = []
 
@@ -66,6 +67,8 @@ def lowering(lower: Callable[..., Any], peak_scale: Callable[..., Any]) -> str:
     try:
         compiled = nbcompile.compile(lambda x: peak_scale(x) * 2, options={"cache": False})
         result = compiled(x)
+    except Exception as error:
+        raise WrongAnswerError(f"It does not compile: {why(error)}") from error
     finally:
         lowerings.pop(target)
         lowerings.update({} if known is None else {target: known})
@@ -73,6 +76,7 @@ def lowering(lower: Callable[..., Any], peak_scale: Callable[..., Any]) -> str:
         raise WrongAnswerError(
             "Your function returns nothing yet: return the view that build.pointwise makes."
         )
+    like(result, x, "The compiled program")
     record = compiled.compilation
     if not compiled.ran_compiled:
         raise WrongAnswerError(f"It does not compile: {compiled.eager_reason}.")
@@ -100,13 +104,13 @@ def rule(one_reduction: Callable[..., Any]) -> str:
     """A fusion rule that keeps two reductions out of one kernel. Three programs compiled with it must
     be right, no kernel of theirs may have two reductions, and the two with at most one must be a single
     kernel."""
+    function(one_reduction, "one_reduction(candidate)")
     asked: list[Any] = []
 
     @fusion_rule(RULE)
     def judged(candidate: Any) -> str | None:
         asked.append(candidate)
-        answer: str | None = one_reduction(candidate)
-        return answer
+        return sentence(one_reduction(candidate), "one_reduction")
 
     programs: dict[str, Callable[[Any], Any]] = {
         "softmax(x * 2)": lambda x: torch.softmax(x * 2, -1),
@@ -116,7 +120,10 @@ def rule(one_reduction: Callable[..., Any]) -> str:
     x, kernels = torch.randn(256, 256), {}
     for name, fn in programs.items():
         compiled = nbcompile.compile(fn, options={"rules": [RULE]})
-        torch.testing.assert_close(compiled(x), fn(x))
+        try:
+            torch.testing.assert_close(compiled(x), fn(x))
+        except Exception as error:
+            raise WrongAnswerError(f"The compiler stopped: {why(error)}") from error
         if not compiled.ran_compiled:
             raise WrongAnswerError(f"The compiler stopped: {compiled.eager_reason}.")
         record = compiled.compilation
@@ -145,8 +152,9 @@ def backend(counting: Callable[..., Any]) -> str:
     def program(x: Any) -> Any:
         return torch.sin(x) * 2 + torch.cos(x)
 
+    function(counting, "counting(counts)")
     counts: Counter[str] = Counter()
-    made = counting(counts)
+    made = called(counting, "counting", counts)
     if not callable(made):
         raise WrongAnswerError(
             "counting(counts) has to return the backend, a function of a graph and inputs."
@@ -160,15 +168,19 @@ def backend(counting: Callable[..., Any]) -> str:
 
     x = torch.randn(64)
     compiled = nbcompile.compile(program, backend=watched)
-    seen = []
+    seen: list[int] = []
     for _ in range(3):
-        result = compiled(x)
+        try:
+            result = compiled(x)
+        except Exception as error:
+            raise WrongAnswerError(f"Call {len(seen) + 1} of what is compiled stops: {why(error)}") from error
         seen.append(counts["operators"])
     if not all(returned):
         raise WrongAnswerError("Your backend returns nothing that can be called yet.")
     (graph,) = compiled.compilation.graphs
     operators = sum(node.kind == "compute" for node in graph.nodes)
-    if not torch.allclose(torch.as_tensor(result), program(x)):
+    like(result, x, "The compiled program")
+    if not torch.allclose(result, program(x)):
         raise WrongAnswerError("The results have changed: what is returned has to run the graph.")
     if seen[2] == seen[0]:
         raise WrongAnswerError(

@@ -13,12 +13,11 @@ from nbcompile.compiler.compile_graph import generate
 from nbcompile.compiler.passes import Setting
 from nbcompile.compiler.pipeline import GPU
 from nbcompile.compiler.stages import AtenGraph, CompiledModule
-from nbcompile.errors import in_one_line
 from nbcompile.options import Options
 from nbcompile.record.compilation import Kernel
 from nbcompile.record.recorder import Recorder
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import function, keyed, number, record_of, returned, traffic
+from nbcompile.workshop.judging import called, function, keyed, number, record_of, returned, shown, traffic
 
 State = tuple[Any, Any]
 """Of the online softmax: the largest so far, and the sum of exponentials relative to it."""
@@ -154,6 +153,10 @@ def _rows() -> dict[str, torch.Tensor]:
     }  # fmt: skip
 
 
+def _on(name: str, answer: Callable[..., Any], *arguments: Any) -> Any:
+    return called(answer, "Your function", *arguments, when=f"on {name}")
+
+
 def _state(value: Any, wrote: str) -> tuple[torch.Tensor, torch.Tensor]:
     returned(... if isinstance(value, tuple) and any(item is ... for item in value) else value, wrote)
     try:
@@ -196,11 +199,11 @@ def online(answer: Callable[[Any, Any, Any], State]) -> str:
         for name, row in rows.items():
             m, s = torch.tensor(-INF), torch.tensor(0.0)
             for block in torch.split(row, size):
-                m, s = _state(_called(answer, name, m, s, block.clone()), "update")
+                m, s = _state(_on(name, answer, m, s, block.clone()), "update")
             when = "The sum was taken relative to an older maximum: what must become of it when that changes?"
             _finished(row, (m, s), "update", f"{name}, in blocks of {size}", _hint(row, when))
     for m, s in ((torch.tensor(-INF), torch.tensor(0.0)), (torch.tensor(2.0), torch.tensor(3.0))):
-        found = _state(_called(answer, "a block of -inf", m, s, torch.full((4,), -INF)), "update")
+        found = _state(_on("a block of -inf", answer, m, s, torch.full((4,), -INF)), "update")
         if not (torch.equal(found[0], m) and torch.equal(found[1], s)):
             raise WrongAnswerError(
                 f"A block of nothing but -inf is to leave the state ({m:.0f}, {s:.0f}) as it is, "
@@ -226,20 +229,19 @@ def merging(answer: Callable[[State, State], State]) -> str:
                 states.reverse()
             whole = (torch.tensor(-INF), torch.tensor(0.0))
             for state in states:
-                whole = _state(_called(answer, name, whole, state), "merge")
+                whole = _state(_on(name, answer, whole, state), "merge")
             when = "The two sums are relative to different maxima: bring both to one before you add them."
             _finished(row, whole, "merge", f"{name}, in parts of {cut}", _hint(row, when))
             while len(states) > 1:  # as a tree
                 pairs = [states[n : n + 2] for n in range(0, len(states), 2)]
                 states = [
-                    _state(_called(answer, name, *pair), "merge") if len(pair) == 2 else pair[0]
-                    for pair in pairs
+                    _state(_on(name, answer, *pair), "merge") if len(pair) == 2 else pair[0] for pair in pairs
                 ]
             _finished(
                 row, states[0], "merge", f"{name}, merged as a tree of parts of {cut}", _hint(row, when)
             )
     empty = (torch.tensor(-INF), torch.tensor(0.0))
-    found = _state(_called(answer, "two empty states", empty, empty), "merge")
+    found = _state(_on("two empty states", answer, empty, empty), "merge")
     if found[0] != -INF or found[1] != 0:
         raise WrongAnswerError("Two states of nothing, (-inf, 0), are to make one of nothing again.")
     programs = kernels_for(lambda x: torch.softmax(x, -1), (4096, 131072))[0].schedule
@@ -293,15 +295,25 @@ def welford(answer: Callable[[Part, Part], Part]) -> str:
     for name, (values, lengths) in cases.items():
         state: Part = _part(values[:0])
         for piece in torch.split(values, list(lengths)):
-            found = returned(_called(answer, name, state, _part(piece)), "merge_moments")
+            found = returned(_on(name, answer, state, _part(piece)), "merge_moments")
             if not isinstance(found, tuple | list) or len(found) != 3:
                 raise WrongAnswerError("merge_moments is to return three numbers: (count, mean, m2).")
-            state = (int(found[0]), torch.as_tensor(found[1]), torch.as_tensor(found[2]))
+            state = _moments(found)
         _same_moments(name, values, state)
     return (
         f"{len(cases)} ways of cutting, numbers about 10,000 among them: only distances from a mean near "
         "them are squared, never the numbers themselves."
     )
+
+
+def _moments(found: Any) -> Part:
+    try:
+        count, mean, m2 = (torch.as_tensor(each, dtype=torch.float64).reshape(()) for each in found)
+    except (TypeError, ValueError, RuntimeError):
+        raise WrongAnswerError("merge_moments is to return three numbers: (count, mean, m2).") from None
+    if float(count) != count.round():
+        raise WrongAnswerError(f"The count that merge_moments returns is to be whole, not {float(count):g}.")
+    return int(count), mean, m2
 
 
 def _same_moments(name: str, values: torch.Tensor, state: Part) -> None:
@@ -343,13 +355,14 @@ WORDS = ("persistent", "looped", "shared", "split")
 def schedules(answer: Mapping[str, str]) -> str:
     """Which of ``WORDS`` the schedule is that our compiler chooses for each of ``CASES`` on a ``cuda:90``
     GPU."""
+    keyed(answer, CASES, "a word")
     right = 0
     missed = []
     for name, (fn, shape) in CASES.items():
-        said = str(answer.get(name, "")).lower()
+        said = str(answer[name]).lower()
         if said not in WORDS:
             raise WrongAnswerError(
-                f"{name!r} is {said!r}; each of {', '.join(CASES)} is one of {', '.join(WORDS)}."
+                f"{name!r} is {shown(answer[name])}; each of {', '.join(CASES)} is one of {', '.join(WORDS)}."
             )
         (kernel,) = kernels_for(fn, shape)
         if next(word for word in ("shared", *WORDS) if word in kernel.schedule) == said:
@@ -365,13 +378,3 @@ def schedules(answer: Mapping[str, str]) -> str:
     return "the compiler chose the same five. " + "; ".join(
         f"{name}: {kernels_for(fn, shape)[0].schedule}" for name, (fn, shape) in CASES.items()
     )
-
-
-# -- calling what a reader wrote -------------------------------------------------------------------
-
-
-def _called(function: Callable[..., Any], name: str, *arguments: Any) -> Any:
-    try:
-        return function(*arguments)
-    except Exception as error:  # anything that a reader's function may raise
-        raise WrongAnswerError(f"On {name} it raises {in_one_line(error)}.") from error

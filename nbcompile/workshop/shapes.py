@@ -11,7 +11,7 @@ import nbcompile
 from nbcompile.api import Compiled
 from nbcompile.units import count_text
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import captured, returned
+from nbcompile.workshop.judging import called, captured, function, returned, whole_number
 
 
 def graphs(compiled: Compiled) -> int:
@@ -35,9 +35,10 @@ def compiles_of(fn: Callable[..., Any], calls: Sequence[Sequence[int]], **option
 def compiles(answer: int, fn: Callable[..., Any], calls: Sequence[Sequence[int]]) -> str:
     """How often ``fn`` is compiled in the course of these calls, in the order given. They are made, and
     counted."""
+    whole_number(answer, "The number of compiles")
     found = compiles_of(fn, calls)
     if answer != sum(found):
-        first = "too few" if isinstance(answer, int) and answer < sum(found) else "too many"
+        first = "too few" if answer < sum(found) else "too many"
         raise WrongAnswerError(
             f"{answer} is {first}. Go through the calls in order. After each compile, note which sizes the "
             "graph holds fixed and which are symbols: a call is compiled only if it meets the guards of none."
@@ -51,10 +52,10 @@ def compiles(answer: int, fn: Callable[..., Any], calls: Sequence[Sequence[int]]
 def guard(answer: Sequence[int], fn: Callable[..., Any], calls: Sequence[Sequence[int]]) -> str:
     """The first sizes of those calls, in order, for which ``fn`` is compiled with ``dynamic=True``. The calls
     are made."""
+    if not isinstance(answer, list | tuple) or not all(type(size) is int for size in answer):
+        raise WrongAnswerError("The answer is a list of sizes, in the order of the calls.")
     found = compiles_of(fn, calls, dynamic=True)
     right = [calls[n][0] for n, made in enumerate(found) if made]
-    if not isinstance(answer, list | tuple) or not all(isinstance(size, int) for size in answer):
-        raise WrongAnswerError("The answer is a list of sizes, in the order of the calls.")
     missing = [size for size in right if size not in answer]
     if len(answer) < len(right) and missing:
         raise WrongAnswerError(
@@ -75,6 +76,7 @@ def guard(answer: Sequence[int], fn: Callable[..., Any], calls: Sequence[Sequenc
 @exercise("shapes.cost")
 def cost(answer: int, fn: Callable[..., Any]) -> str:
     """How many exponentials an element costs where the length of a row is a symbol."""
+    whole_number(answer, "The number of exponentials")
     counted = {}
     for dynamic in (False, True):
         compiled = nbcompile.compile(fn, dynamic=dynamic)
@@ -94,6 +96,7 @@ def cost(answer: int, fn: Callable[..., Any]) -> str:
 @exercise("shapes.steps")
 def steps(schedule: Callable[..., Any]) -> str:
     """``schedule(step)`` makes what ``apply(x, factor)`` is called with."""
+    function(schedule, "factor(step)")
 
     def apply(x: Any, factor: Any) -> Any:
         return x * factor
@@ -103,13 +106,15 @@ def steps(schedule: Callable[..., Any]) -> str:
     x = torch.arange(4.0)
     kind = ""
     for step in range(count):
-        factor = returned(schedule(step), "factor(step)", "return what x is multiplied by")
+        factor = returned(called(schedule, "factor", step), "factor(step)", "return what x is multiplied by")
         kind = type(factor).__name__
         try:
             got = compiled(x, factor)
-        except (RuntimeError, TypeError) as error:
+        except Exception as error:  # what the product of a tensor and anything may raise
             raise WrongAnswerError(f"x cannot be multiplied by a {kind}.") from error
         expected = x * 0.5**step
+        if not isinstance(got, torch.Tensor) or got.dtype != x.dtype:
+            raise WrongAnswerError(f"x times what factor({step}) returns, a {kind}, is no float32 tensor.")
         if got.shape != expected.shape or not torch.allclose(got, expected):
             raise WrongAnswerError(f"At step {step} it is {got.tolist()}, not {expected.tolist()}.")
     made = graphs(compiled)
@@ -126,19 +131,31 @@ LENGTHS = (7, 1, 19, 33, 2, 48, 64, 1, 50, 12)
 """Of the requests in "shapes.serve", in their order."""
 
 
+def _is_padded(made: Any) -> bool:
+    """Whether this is a pair: tokens, ``(length, 16)`` in float32, and which are valid, ``(length,)``."""
+    if not (isinstance(made, tuple) and len(made) == 2 and all(isinstance(t, torch.Tensor) for t in made)):
+        return False
+    tokens, valid = made
+    kinds = (tokens.dtype, valid.dtype) == (torch.float32, torch.bool)
+    return kinds and tokens.shape[1:] == (16,) and valid.shape == tokens.shape[:1]
+
+
 @exercise("shapes.serve")
 def serve(prepare: Callable[..., Any], score: Callable[..., Any]) -> str:
     """``prepare(tokens)`` pads one request; ``score(tokens, valid)`` is what is compiled."""
+    function(prepare, "prepare(tokens)")
     generator = torch.Generator().manual_seed(3)
     compiled = nbcompile.compile(score)
     computed = 0
     for length in LENGTHS:
         tokens = torch.randn(length, 16, generator=generator)
         expected = score(tokens, torch.ones(length, dtype=torch.bool))
-        made = returned(prepare(tokens.clone()), "prepare(tokens)", "return padded tokens and their mask")
-        if not (isinstance(made, tuple) and len(made) == 2 and made[0].shape[:1] == made[1].shape):
+        made = called(prepare, "prepare", tokens.clone())
+        returned(made, "prepare(tokens)", "return padded tokens and their mask")
+        if not _is_padded(made):
             raise WrongAnswerError(
-                "prepare(tokens) returns two tensors of the same length: tokens and valid."
+                "prepare(tokens) returns two tensors of the same length: tokens, rows of 16 float32, and "
+                "valid, True or False for each."
             )
         got = compiled(*made)
         computed += int(made[0].shape[0])

@@ -10,7 +10,16 @@ import torch
 from nbcompile.record.compilation import Compilation
 from nbcompile.workshop.charts import Chart
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import equal, function, number, record_of, traffic, whole_numbers
+from nbcompile.workshop.judging import (
+    called,
+    equal,
+    function,
+    number,
+    record_of,
+    tensor,
+    traffic,
+    whole_numbers,
+)
 
 _FORMS = (
     ("your cell", "Python", ("y = x @ w", "z = F.gelu(y + b)"), ""),
@@ -78,8 +87,8 @@ def counts(record: Compilation) -> dict[str, int]:
 @exercise("tour.counts")
 def read_counts(answer: Mapping[str, Any]) -> str:
     """Loops, library calls and kernels of ``normed``."""
+    whole_numbers(answer, ("loops", "library calls", "kernels"))
     truth = counts(record_of(normed, *_matrices()))
-    whole_numbers(answer, truth)
     where = {
         "loops": "The strip at the top of the account has this number. A library call is no loop of ours.",
         "library calls": "Look for the lines of the cell that are tinted as PyTorch's own library.",
@@ -114,8 +123,7 @@ def bytes_saved(answer: float) -> str:
 def write(answer: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> str:
     """A function of two matrices with one library call between two kernels, of four loops or more."""
     function(answer, "program(x, w)")
-    if not isinstance(answer(torch.ones(2048, 512), torch.ones(512, 512)), torch.Tensor):
-        raise WrongAnswerError("program returns no tensor: write its body in place of the dots.")
+    tensor(called(answer, "program", torch.ones(2048, 512), torch.ones(512, 512)), "program")
     record = record_of(answer, *_matrices())
     found = counts(record)
     told = ", ".join(f"{name}: {number}" for name, number in found.items())

@@ -14,7 +14,7 @@ from torch import nn
 import nbcompile
 from nbcompile.record.compilation import Compilation
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import keyed, whole_numbers
+from nbcompile.workshop.judging import called, function, keyed, whole_number, whole_numbers
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -77,12 +77,13 @@ def saved(answer: Mapping[str, int]) -> str:
 def schedule(make_optimizer: Callable[[Any], torch.optim.Optimizer]) -> str:
     """A function of parameters that returns an AdamW. Its compiled step must go through four learning rates
     without a recompile, and leave the parameters that eager AdamW leaves."""
+    function(make_optimizer, "make_optimizer(parameters)")
     rates = (1e-3, 8e-4, 5e-4, 1e-4)
     torch.manual_seed(0)
     model = nn.Linear(16, 16)
     own = copy.deepcopy(model)
     reference = torch.optim.AdamW(own.parameters(), lr=rates[0])
-    optimizer = make_optimizer(list(model.parameters()))
+    optimizer = called(make_optimizer, "make_optimizer", list(model.parameters()))
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise WrongAnswerError("make_optimizer is to return an optimiser of torch.optim.")
     if not isinstance(optimizer, torch.optim.AdamW):
@@ -137,6 +138,8 @@ def casts(answer: Mapping[str, str]) -> str:
     """The dtype of five results under ``torch.autocast`` to bfloat16 on the CPU, as this torch has them."""
     truth = _types_under_autocast()
     keyed(answer, truth, "a dtype")
+    if unknown := [name for name in truth if not isinstance(answer[name], str | torch.dtype)]:
+        raise WrongAnswerError(f"{unknown[0]}: write a dtype, as torch.float32 or 'float32'.")
     given = {name: str(kind).removeprefix("torch.") for name, kind in answer.items()}
     wrong = [name for name in truth if given[name] != truth[name]]
     if wrong:
@@ -174,6 +177,7 @@ def accumulate(
 ) -> str:
     """A function of a model, its batches and a loss that leaves in ``.grad`` the gradient of the whole batch,
     for batches of equal size and for uneven ones, to 1e-4 of its length."""
+    function(answer, "accumulate(model, batches, loss_of)")
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(12, 24), nn.GELU(), nn.Linear(24, 5))
     x, y = torch.randn(28, 12), torch.randint(5, (28,))
@@ -183,14 +187,14 @@ def accumulate(
         whole = _gradient(model)
         model.zero_grad()
         batches = list(zip(torch.split(x, sizes), torch.split(y, sizes)))
-        answer(model, batches, nn.functional.cross_entropy)
+        called(answer, "accumulate", model, batches, nn.functional.cross_entropy)
         if any(parameter.grad is None for parameter in model.parameters()):
             raise WrongAnswerError(
                 "Afterwards some parameters have no gradient: each batch needs its backward."
             )
         ratio = float((_gradient(model) @ whole) / (whole @ whole))
         distance = float((_gradient(model) - whole).norm() / whole.norm())
-        if distance > 1e-4:
+        if not distance <= 1e-4:
             equal = "of equal size" if len(set(sizes)) == 1 else f"of sizes {', '.join(map(str, sizes))}"
             raise WrongAnswerError(
                 f"With batches {equal} the gradient is {distance:.1%} away from that of the whole batch, and "
@@ -209,9 +213,8 @@ def _gradient(module: nn.Module) -> torch.Tensor:
 def buckets(answer: int) -> str:
     """Into how many graphs DDPOptimizer cuts six layers of 1 MiB with buckets of 2 MiB. One rank is run to
     see."""
+    whole_number(answer, "The number of graphs")
     graphs, sizes = _buckets(layers=6, bucket_mb=2.0)
-    if not isinstance(answer, int):
-        raise WrongAnswerError("The answer is a whole number, of graphs.")
     if answer != graphs:
         hint = (
             "That would be a bucket a layer, or more; a bucket is closed only once it is full."

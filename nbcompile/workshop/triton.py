@@ -20,7 +20,7 @@ from nbcompile.errors import KernelError, NbcompileError
 from nbcompile.targets import parse
 from nbcompile.units import count_text
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import whole_numbers
+from nbcompile.workshop.judging import shown, whole_number, whole_numbers
 
 if TYPE_CHECKING:
     from nbcompile.compiler.runtime.gpu.compile import Built
@@ -93,9 +93,9 @@ def _by_hand(source: KernelSource) -> Iterator[None]:
 def _source(
     kernel: Any, arguments: Sequence[Any], constants: Mapping[str, int], programs: int, warps: int = 4
 ) -> KernelSource:
-    function = getattr(kernel, "fn", kernel)
-    if not callable(function):
-        raise WrongAnswerError(f"A kernel is a function decorated with @triton.jit, and this is {kernel!r}.")
+    function = getattr(kernel, "fn", None)
+    if not inspect.isfunction(function):
+        raise WrongAnswerError(f"A kernel is a function decorated with @triton.jit, not {shown(kernel)}.")
     text = textwrap.dedent(inspect.getsource(function))
     text = "@triton.jit\n" + text[text.index("def ") :]
     names = [name for name in inspect.signature(function).parameters if name not in constants]
@@ -267,6 +267,7 @@ def spills(answer: int, kernel: Any, columns: int) -> str:
     """The smallest number of warps with which ``kernel`` does not spill for rows of ``columns``. It is
     compiled for ``CHIP`` with as many and, if that is more than one, with half as many."""
     choices = (1, 2, 4, 8, 16, 32)
+    whole_number(answer, "The number of warps")
     if answer not in choices:
         raise WrongAnswerError(f"A program has {', '.join(map(str, choices[:-1]))} or {choices[-1]} warps.")
     x = torch.empty(1, columns)

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import torch
 
@@ -15,7 +14,7 @@ from nbcompile.bench.measure.timing import break_even
 from nbcompile.record.compilation import Compilation, Measurement
 from nbcompile.units import seconds_text
 from nbcompile.workshop.exercise import WrongAnswerError, exercise
-from nbcompile.workshop.judging import captured, yes_or_no
+from nbcompile.workshop.judging import called, captured, function, number, whole_number, yes_or_no
 
 WORTH = 2 / 3
 """Compiling is worth it where all calls and the compile take at most this part of eager's time."""
@@ -75,7 +74,7 @@ def _shortest(item: Measurement) -> float:
 def break_even_of(answer: float, record: Compilation) -> str:
     """``record``: of the calls that are to earn the compile. Eager's time for large tensors depends on what
     the process has allocated before, so the calls are the reader's own; the compile is measured again."""
-    if not isinstance(answer, int | float) or answer <= 0:
+    if number(answer, "The number of calls") <= 0:
         raise WrongAnswerError("The answer is a number of calls.")
     eager, ours, _ = figures(record)
     small = (torch.randn(1 << 14),)
@@ -154,7 +153,7 @@ def bottleneck(answer: str) -> str:
     """The operation in which the compiled :func:`report` spends most time. Its kernels and library calls are
     measured, and the name of the longest must have the answer in it."""
     operations = ("matmul", "tanh", "softmax", "sort", "cumsum", "sum")
-    if answer not in operations:
+    if not isinstance(answer, str) or answer not in operations:
         raise WrongAnswerError(f"Name one of {', '.join(operations)}.")
     record = nbcompile.compare(report, report_inputs(), ("eager", "nbcompile"), cold=False, budget=1.0)
     times = time_of_calls(record)
@@ -177,6 +176,7 @@ def bottleneck(answer: str) -> str:
 def lengths(size_for: Callable[[int], int]) -> str:
     """A function from a length to the size that it is padded to. Twelve lengths may cost at most four
     compiles with ``dynamic=False``, and none may be padded to more than twice itself."""
+    function(size_for, "size_for(length)")
     asked = [16, 19, 25, 31, 40, 47, 58, 66, 81, 97, 110, 128]
 
     def score(x: torch.Tensor) -> torch.Tensor:
@@ -185,9 +185,7 @@ def lengths(size_for: Callable[[int], int]) -> str:
     compiled = nbcompile.compile(score, dynamic=False)
     waste = 0.0
     for length in asked:
-        size: Any = size_for(length)
-        if not isinstance(size, int):
-            raise WrongAnswerError(f"size_for({length}) returned {size!r}; a whole number is wanted.")
+        size = whole_number(called(size_for, "size_for", length), f"What size_for({length}) returns")
         if size < length:
             raise WrongAnswerError(f"{length} numbers do not fit into {size}.")
         waste = max(waste, size / length)

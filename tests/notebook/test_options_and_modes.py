@@ -72,6 +72,7 @@ def test_mode_diff_of_a_cell_and_of_a_call(notebook: Notebook) -> None:
     assert isinstance(found, ModeDiff) and found.modes == ("default", "max-autotune")
     assert found.kernels("max-autotune") == () and all(len(r.record.kernels) == 1 for r in found.results)
     assert any("against default" in data.get("text/html", "") for data in outcome.displays)
+    assert any("What the modes set" in data["text/plain"] for data in outcome.displays)
     notebook.run("%compile --mode-diff reduce-overhead --no-bench --into called torch.relu(x)")
     assert notebook.shell.user_ns["called_modes"].modes == ("default", "reduce-overhead")
     wrong = notebook.run("%%compile --mode-diff quick\ny = x")

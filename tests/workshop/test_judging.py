@@ -35,6 +35,15 @@ def test_an_answer_that_is_no_dict(name: str, wanted: str) -> None:
         (lambda: j.whole_numbers({"a": True}, ("a",)), "a whole number: write it in place of the dots."),
         (lambda: j.yes_or_no({"a": 1}, ("a",)), "True or False: write it in place of the dots."),
         (lambda: j.number(True, "The time"), "The time is to be a number, not True."),
+        (lambda: j.number(float("nan"), "The time"), "The time is to be a number, not nan."),
+        (lambda: j.whole_number(True, "It"), "It is to be a whole number, not True."),
+        (lambda: j.called(lambda: 1, "f", 2, when="on 2"), "but 1 was given, on 2."),
+        (lambda: j.tensor([1], "f"), "f is to return a tensor, and returns [1]."),
+        (
+            lambda: j.like(torch.ones(2).double(), torch.ones(2), "f"),
+            "f is to return a float32 tensor of shape [2], and returns a float64 tensor of shape [2].",
+        ),
+        (lambda: j.sentence(3, "rule"), "rule is to return a sentence or None, and returns 3."),
         (lambda: j.number(..., "The time"), "The time: write it in place of the dots."),
         (lambda: j.function(3, "f(i)"), "The answer is a function, f(i)."),
         (lambda: j.function(3), "The answer is a function."),
@@ -82,4 +91,6 @@ def test_a_value_that_is_not_the_true_one_is_told_with_its_hint() -> None:
         j.equal({"a": 1, "b": 3}, {"a": 1, "b": 2}, {"b": "Count again."})
     j.one_of({"a": "yes"}, ("a",), ("yes", "no"))
     with pytest.raises(WrongAnswerError, match=r"^b: answer with one of yes, no\.$"):
+        j.one_of({"a": "yes", "b": torch.zeros(2)}, ("a", "b"), ("yes", "no"))
+    with pytest.raises(WrongAnswerError, match=r"a dict with a word for each of 'a', 'b'\.$"):
         j.one_of({"a": "yes"}, ("a", "b"), ("yes", "no"))

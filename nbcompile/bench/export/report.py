@@ -88,12 +88,30 @@ class ExportReport:
         if not self.agrees:
             return "Do not use this file: it does not do what the program does."
         said = [self._against(item) for item in self.compiled()]
-        return " ".join(said) or "Compile it too (compilers=...) to see which pays off when."
+        if not any(said):
+            return "Compile it too (compilers=...) to see which pays off when."
+        return " ".join(filter(None, [self._against_eager(), *said]))
+
+    def _steady(self, contestant: str) -> float | None:
+        """Seconds of a call. Beside another's it only counts where they took turns."""
+        return next((item.median for item in self.in_turns if item.contestant == contestant), None)
+
+    def _against_eager(self) -> str:
+        steady, eager, start = self._steady(self.contestant), self._steady("eager"), self.load + self.first
+        if steady is None or eager is None:
+            return ""
+        calls = f"a call takes {seconds_text(steady)}, eager's {seconds_text(eager)}"
+        if eager <= steady * _SAME:
+            compiled = [item.median for item in self.compiled() if item.median is not None]
+            if all(eager <= other * _SAME for other in compiled):
+                return f"Against eager: nothing is faster, a file only does without the source ({calls})."
+            return f"Against eager: the file is no faster ({calls})."
+        number = break_even(start, eager, steady) or 0
+        times = count_text(max(round(float(f"{number:.2g}")), 1), "call")
+        return f"Against eager: {calls}, which pays for {seconds_text(start)} of start after about {times}."
 
     def _against(self, other: Measurement) -> str:
-        # A call's time beside another's only counts where they took turns.
-        own = next((item for item in self.in_turns if item.contestant == self.contestant), None)
-        steady, start = own.median if own is not None else None, self.load + self.first
+        steady, start = self._steady(self.contestant), self.load + self.first
         costs = [seconds for seconds in (other.cold, other.warm) if seconds is not None]
         if steady is None or other.median is None or not costs:
             return ""

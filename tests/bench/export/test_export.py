@@ -53,7 +53,8 @@ def test_a_file_is_checked_in_a_fresh_process_and_held_against_compiling(
     assert f"line {line}: print() writes to the screen, which a graph cannot do (ran once, on export)" in said
     assert "x[0] = batch from 2 to 64" in said
     assert "batch=8: equal to eager in a fresh process, error " in said
-    assert report.advice().startswith("Against nbcompile: ") and report.advice() in said
+    assert report.advice().startswith("Against eager: ") and "Against nbcompile: " in report.advice()
+    assert report.advice() in said
     page = report._repr_mimebundle_()
     assert "<script" not in page["text/html"] and "batch=8: equal to eager" in page["text/html"]
 
@@ -165,6 +166,32 @@ def report(load: float, call: float, **changed: Any) -> ExportReport:
 def test_the_advice_follows_the_figures(load: float, call: float, says: str) -> None:
     assert says in report(load, call).advice()
     assert "1 s with empty caches and 0.2 s with full caches" in report(load, call).advice()
+
+
+@pytest.mark.parametrize(
+    ("eager", "call", "says"),
+    [
+        (
+            5e-3,
+            1e-3,
+            "a call takes 1 ms, eager's 5 ms, which pays for 0.1 s of start after about 25 calls.",
+        ),
+        (
+            1e-3,
+            2e-3,
+            "Against eager: nothing is faster, a file only does without the source (a call takes 2 ms",
+        ),
+        (2e-3, 2e-3, "Against eager: the file is no faster (a call takes 2 ms, eager's 2 ms)."),
+        (1.0, 1e-3, "after about 1 call."),
+    ],
+)
+def test_the_advice_weighs_eager(eager: float, call: float, says: str) -> None:
+    made = report(0.1, call)
+    assert made.compilation is not None
+    turns = (Measurement("forward", "eager", steady=(eager,)), *made.in_turns)
+    told = dataclasses.replace(made, compilation=dataclasses.replace(made.compilation, measurements=turns))
+    assert told.advice().startswith("Against eager: ") and says in told.advice()
+    assert "Against nbcompile: " in told.advice() and made.advice() in told.advice()
 
 
 def test_a_file_that_is_wrong_is_not_recommended() -> None:
