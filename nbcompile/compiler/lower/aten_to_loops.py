@@ -53,9 +53,9 @@ def aten_to_loops(
     graph: AtenGraph, options: Options, called: Mapping[str, str] = MappingProxyType({})
 ) -> LoopProgram:
     """Lower every node, but for those that are ``called`` as they are: ids, with the reason.
-    LoweringError if the graph holds what no program can (tensor subclasses; on a GPU, sizes that depend on
-    data): the graph is then run as it is."""
-    sizes = SizeTable(refuses_data=options.chip.is_gpu)
+    LoweringError if the graph holds what no program can (tensor subclasses): the graph is then run as it
+    is."""
+    sizes = SizeTable()
     builder = Builder(graph.id, sizes, options, device_of(graph.module))
     away = other_devices.away(graph.module, builder.device)
     values: dict[fx.Node, Any] = {}
