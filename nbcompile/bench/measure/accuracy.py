@@ -78,13 +78,13 @@ def check(eager: Step, contestants: Mapping[str, Step], snapshot: Snapshot) -> t
 
 
 class _Disturbed:
-    """Errors, by output, of runs whose inputs are a few units in the last place off; each run is made once."""
+    """Errors by output of runs whose inputs are a few units in the last place off, each made once."""
 
     def __init__(
         self, eager: Step, contestants: Mapping[str, Step], snapshot: Snapshot, reference: Results,
         outputs: set[str],
     ) -> None:  # fmt: skip
-        self._steps: dict[str | None, Step] = {None: eager, **contestants}
+        self._steps: dict[str | None, Step] = dict(contestants) | {None: eager}
         self._snapshot, self._reference, self._outputs = snapshot, reference, outputs
         self._errors: dict[tuple[str | None, int], dict[str, float | None]] = {}
 

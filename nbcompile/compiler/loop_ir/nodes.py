@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -19,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from nbcompile.compiler.loop_ir.computed_sizes import ComputedSize, PythonNumber, computed_in
 from nbcompile.compiler.loop_ir.expr import Expr, Load, constant, walk_index
-from nbcompile.compiler.loop_ir.index import ONE, ZERO, Axis, Index, IndexExpr, Size, index, product
+from nbcompile.compiler.loop_ir.index import ONE, ZERO, Atom, Axis, Index, IndexExpr, Size, index, product
 from nbcompile.compiler.loop_ir.substitution import substitute
 
 ReductionKind = Literal["sum", "prod", "max", "min", "argmax", "argmin", "any", "all", "welford"]
@@ -44,10 +45,11 @@ class Buffer:
         """Size in bytes at the hints of symbolic sizes."""
         return max(hint_product(self.shape), 0) * self.dtype.itemsize
 
-    def span_hint(self) -> int:
-        """Elements from the first to the last, at the hints of symbolic sizes."""
+    def span_most(self) -> int:
+        """Elements from the first to the last, at the hints of symbolic sizes (a guard keeps those of 32 bits
+        so), and as many as there may be of what depends on data."""
         pairs = zip(self.shape, self.strides, strict=True)
-        return 1 + sum((extent.hint() - 1) * abs(stride.hint()) for extent, stride in pairs)
+        return 1 + sum((at_most(extent) - 1) * abs(at_most(stride)) for extent, stride in pairs)
 
     def meets_itself(self) -> bool:
         """Whether two elements may lie at one place: unless each dimension, from the innermost, steps over
@@ -338,8 +340,12 @@ class LoopProgram:
             extent.constant is None for buffer in self.buffers().values() for extent in buffer.shape
         ) or any(isinstance(item, str) for item in self.inputs)
 
-    def buffers(self) -> dict[str, Buffer]:
+    def buffers(self) -> Mapping[str, Buffer]:
         """Every buffer by name."""
+        return MappingProxyType(self._buffers)
+
+    @cached_property
+    def _buffers(self) -> dict[str, Buffer]:  # asked for once a kernel
         found = {item.name: item for item in self.inputs if isinstance(item, Buffer)}
         for statement in self.statements:
             found |= {buffer.name: buffer for buffer in statement.outputs if buffer is not None}
@@ -402,6 +408,17 @@ _SHORT = {
 def hint_product(values: Iterable[IndexExpr]) -> int:
     """Product of the hints: how many points a space of these extents has."""
     return prod(value.hint() for value in values)
+
+
+def at_most(value: IndexExpr) -> int:
+    """The value at the hints of sizes, and with those that depend on data as large as they may be."""
+
+    def number(atom: Atom) -> int:
+        if not isinstance(atom, Size):
+            return 0
+        return atom.hint if atom.most is None else atom.most
+
+    return int(value.evaluate(number))
 
 
 def type_name(dtype: torch.dtype) -> str:

@@ -94,7 +94,8 @@ def aten_to_loops(
         else:
             raise LoweringError(f"the graph has a {node.op} node, {node.name}")
 
-    spans = {statement.id: _cell_lines(graph, statement) for statement in builder.statements}
+    names = {value: key for key, value in graph.ids.items()}
+    spans = {statement.id: _cell_lines(graph, names, statement) for statement in builder.statements}
     statements = tuple(builder.statements)
     as_itself.check_memory(statements, away, values)
     program = LoopProgram(
@@ -300,8 +301,8 @@ def _op_name(target: Any) -> str:
     return target._schema.name.split("::")[-1] if hasattr(target, "_schema") else str(target)
 
 
-def _cell_lines(graph: AtenGraph, statement: Statement) -> tuple[int, ...]:
-    names = {value: key for key, value in graph.ids.items()}
+def _cell_lines(graph: AtenGraph, names: Mapping[str, str], statement: Statement) -> tuple[int, ...]:
+    """The lines of the cell that a statement is of; ``names``: nodes by their ids."""
     lines = set()
     for origin in statement.origins:
         for span in graph.spans.get(names.get(origin, origin), ())[:1]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial, reduce
@@ -45,10 +46,9 @@ _FUNCTIONS = {
 
 
 class SizeTable:
-    """The symbolic sizes of one graph by name. ``refuses_data``: those that depend on data are an error."""
+    """The symbolic sizes of one graph by name."""
 
-    def __init__(self, refuses_data: bool = False) -> None:
-        self.refuses_data = refuses_data
+    def __init__(self) -> None:
         self.sizes: dict[str, Size] = {}
         self._env: Any = None
         self._symbols: list[Any] = []
@@ -258,14 +258,14 @@ class SizeTable:
     def _size(self, symbol: Any, env: Any) -> Size:
         name = str(symbol)
         if name not in self.sizes:
-            hint = hint_of(symbol, env)
+            hint, most = hint_of(symbol, env), None
             if hint is None:
                 self._of_data.add(name)
-                hint = None if self.refuses_data else guess_of(symbol, env)
+                hint, most = guess_of(symbol, env), most_of(symbol, env) or sys.maxsize
             if hint is None:
                 raise LoweringError(f"the size {name} depends on data")
             self._symbols.append(symbol)
-            self.sizes[name] = Size(name, hint, least_of(symbol, env))
+            self.sizes[name] = Size(name, hint, least_of(symbol, env), most)
         return self.sizes[name]
 
 
