@@ -218,10 +218,15 @@ class _Wrapper:
             return
         names = [self.name(item.name) if item is not None else "_" for item in call.outputs]
         left = names[0] if call.single else f"{', '.join(names)}{',' if len(names) == 1 else ''}"
-        left = call.number or left
+        left = "_" if call.paths else call.number or left
         self.lines.append(f"{f'{left} = ' if left else ''}{function}({', '.join(args)})")
         if call.number:
             self.sizes.add(call.number)
+        if call.paths:
+            self.lines += [
+                f"{name} = _{path}" for name, path in zip(names, call.paths, strict=True) if name != "_"
+            ]
+            self.lines.append("del _")
         self._learn(item for item in call.outputs if item is not None)
         self._compute()
         for place, item in enumerate(call.outputs):

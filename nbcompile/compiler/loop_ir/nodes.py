@@ -241,7 +241,8 @@ class LibraryCall:
 
     ``args``/``kwargs`` hold plain Python values, :class:`View`, :class:`IndexExpr`, :class:`Body`,
     :class:`SizeComparison`, and lists and dictionaries of these. ``outputs`` has one entry per returned
-    value, ``None`` where it is no tensor. ``fallback`` says that we have no lowering for it (``reason``),
+    value, ``None`` where it is no tensor; ``paths`` how each is found in what is returned (``[1][0]``), where
+    that is no plain tuple. ``fallback`` says that we have no lowering for it (``reason``),
     rather than that calling the library is the right thing to do. ``number``: the size that it returns, if
     that is what it does. ``elsewhere``: some of its tensors are not on the device that kernels work on.
     """
@@ -255,6 +256,7 @@ class LibraryCall:
     fallback: bool = False
     reason: str = ""
     single: bool = True  # returns one tensor rather than a tuple
+    paths: tuple[str, ...] = ()
     number: str = ""
     elsewhere: bool = False
     origins: tuple[str, ...] = ()
