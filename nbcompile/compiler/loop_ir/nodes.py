@@ -420,7 +420,8 @@ def at_most(value: IndexExpr) -> int:
             return 0
         return atom.hint if atom.most is None else atom.most
 
-    return int(value.evaluate(number))
+    known = value.constant
+    return int(value.evaluate(number)) if known is None else known
 
 
 def type_name(dtype: torch.dtype) -> str:
