@@ -225,6 +225,10 @@ class Loop:
 
     def points(self) -> int:
         """Number of points of the domain, at the hints."""
+        return self._points
+
+    @cached_property
+    def _points(self) -> int:  # asked for by each pair that may be one kernel
         return max(hint_product(axis.extent for axis in self.axes), 0)
 
 
