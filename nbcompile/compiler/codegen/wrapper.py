@@ -304,7 +304,7 @@ class _Wrapper:
         whole = {item.buffer.name for item in shown if item.is_whole()}
         given = self.inputs | set(self.loops.constants)
         found = []
-        for value in self.loops.outputs:
+        for place, value in enumerate(self.loops.outputs):
             if not isinstance(value, View):
                 found.append(self._argument(value))
                 continue
@@ -312,6 +312,9 @@ class _Wrapper:
                 found.append(self._view_calls(value))
                 continue
             buffer = value.buffer.name
+            if place in self.loops.apart:
+                found.append(f"{self.name(buffer)}.detach()")
+                continue
             if buffer in given or value.is_whole():
                 found.append(self._view(value))
                 continue

@@ -321,6 +321,7 @@ class LoopProgram:
               laid out as the input is. Whoever reads the input's name means its old value, wherever it
               stands; which memory the new value is made in is settled after fusion (``fuse/storage.py``).
     facts:    expressions of sizes that the guards of the graph keep from being negative.
+    apart:    places of outputs that are tensors of their own, though another output is the same memory.
     """
 
     graph: str  # id of the AtenGraph
@@ -331,6 +332,7 @@ class LoopProgram:
     spans: Mapping[str, tuple[int, ...]]  # statement id → cell lines, for comments
     updates: Mapping[str, str] = field(default_factory=dict)
     facts: tuple[IndexExpr, ...] = ()
+    apart: frozenset[int] = frozenset()
 
     @property
     def results(self) -> frozenset[str]:

@@ -91,6 +91,7 @@ def aten_to_loops(
                 ]  # whoever reads the input from here on sees what was written
         elif node.op == "output":
             outputs = Outputs(builder, graph, values, inputs).of(_flat(node.args[0]))
+            apart = _apart(_flat(node.args[0]), outputs)
         else:
             raise LoweringError(f"the graph has a {node.op} node, {node.name}")
 
@@ -99,12 +100,27 @@ def aten_to_loops(
     statements = tuple(builder.statements)
     as_itself.check_memory(statements, away, values)
     program = LoopProgram(
-        graph.id, tuple(inputs), statements, outputs, constants, spans, builder.updates, sizes.facts()
-    )
+        graph.id, tuple(inputs), statements, outputs, constants, spans, builder.updates, sizes.facts(),
+        apart,
+    )  # fmt: skip
     program = replace(program, facts=(*program.facts, *checked(program)))
     live = without_dead_statements(program)
     _check_sizes(live)
     return live
+
+
+def _apart(items: Sequence[Any], outputs: Sequence[Output]) -> frozenset[int]:
+    """The places of results that show the whole memory of another node's result. The earliest node's is the
+    one that may be written to, and need a gradient where the others (``detach``) need none."""
+    first: dict[str, fx.Node] = {}
+    shown = [
+        (place, items[place], value.buffer.name)
+        for place, value in enumerate(outputs)
+        if isinstance(value, View) and value.is_whole() and value.buffer.role == "temporary"
+    ]
+    for _, node, name in shown:
+        first[name] = min(first.get(name, node), node)
+    return frozenset(place for place, node, name in shown if node is not first[name])
 
 
 def _check_sizes(program: LoopProgram) -> None:
