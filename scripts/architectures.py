@@ -41,7 +41,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from small_models import SEED, Found, find, said, tensors_of
+from small_models import SEED, Found, find, runs, said, tensors_of
 
 ROOT = Path(__file__).resolve().parent.parent
 NEAR = 1e-5
@@ -116,18 +116,16 @@ def classes() -> dict[str, list[str]]:
 # -- compiling and comparing ---------------------------------------------------------------------
 
 
-def check(row: Row, found: Found, device: str) -> None:
+def check(row: Row, found: Found) -> None:
     """Compile, compare, and fill the row."""
     import torch
-    from torch.utils import _pytree
 
     import nbcompile
     from nbcompile.bench.measure.accuracy import check as accuracy_of
     from nbcompile.bench.measure.state import Snapshot
     from nbcompile.bench.measure.timing import Step
 
-    model = found.model.to(device)
-    inputs = _pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), found.inputs)
+    model, inputs = found.model, found.inputs
     row.parameters = sum(p.numel() for p in model.parameters())
     torch.manual_seed(SEED)
     snapshot = Snapshot({"model": model, "inputs": inputs})
@@ -159,6 +157,21 @@ def check(row: Row, found: Found, device: str) -> None:
     outputs = {item.output for item in also}
     if all(item.output in outputs for item in bad):
         row.status = "torch"
+
+
+def there(found: Found, device: str) -> Found:
+    """Model and inputs on a device; RuntimeError where eager refuses them there."""
+    import torch
+    from torch.utils import _pytree
+
+    inputs = _pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), found.inputs)
+    moved = Found(found.model.to(device), inputs)
+    if device != "cpu":
+        try:
+            runs(moved.model, moved.inputs, times=1)
+        except Exception as error:
+            raise RuntimeError(f"eager on {device}: {said(error)}") from error
+    return moved
 
 
 def near_eager(eager: Any, step: Any, snapshot: Any) -> set[str]:
@@ -219,14 +232,14 @@ def work(kind: str, names: list[str], both: bool, device: str, answers: Any, err
         row = Row(kind, name)
         answers.send(("at", asdict(row)))
         try:
-            found = find(kind, name)
+            found = there(find(kind, name), device)
         except RuntimeError as error:
             reasons.append(f"{name}: {error}")
             row.reason = str(error)
         else:
             answers.send(("compiling", asdict(row)))
             try:
-                check(row, found, device)
+                check(row, found)
             except Exception as error:
                 row.status, row.reason = "raises", f"the check itself: {said(error)}"
         row.seconds = time.perf_counter() - start
@@ -271,13 +284,14 @@ def rows_of(kind: str, names: list[str], both: bool, device: str, timeout: float
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         process.join()
-        said_last = errors.read().partition("Current thread")[2]
+        said_last = errors.read().partition("Fatal Python error")[2]  # of all threads: backward has its own
     if stage != "done":
         frames = [line.strip() for line in said_last.splitlines() if line.startswith("  File")]
         why = f"no answer in {timeout:.0f} s" if hung else f"the process died ({process.exitcode})"
         ours_too = not hung or any("/nbcompile/compiler/" in frame for frame in frames)
         at.status = ("raises" if ours_too else "torch") if stage == "compiling" else "skipped"
-        at.reason = " ".join([why if stage == "compiling" else f"eager: {why}", *frames[:4]])
+        ours = [frame for frame in frames if "/nbcompile/compiler/" in frame]
+        at.reason = " ".join([why if stage == "compiling" else f"eager: {why}", *(ours or frames)[:4]])
         at.seconds = time.monotonic() - start
         rows.append(at)
     return rows

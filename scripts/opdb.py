@@ -108,6 +108,7 @@ def test(entry: Entry, backend: str, asked: Asked, say: Callable[[Outcome], None
                 got,
                 expected,
                 lambda case=case: results(case, lambda program: program, torch.float64),
+                lambda case=case: results(case, lambda program: program),
             )
             note(outcome, number, status, reason, record())
             say(outcome)

@@ -225,12 +225,12 @@ class Found:
     inputs: dict[str, Any]
 
 
-def runs(model: Any, inputs: dict[str, Any]) -> None:
+def runs(model: Any, inputs: dict[str, Any], times: int = 2) -> None:
     """ValueError where eager gives no numbers, or other ones the second time; or whatever else it raises."""
     import torch
 
     results = []
-    for _ in range(2):
+    for _ in range(times):
         torch.manual_seed(SEED)
         results.append(tensors_of(model(**inputs)))
         roots = [r for r in results[-1].values() if r.requires_grad and r.is_floating_point()]
@@ -241,7 +241,7 @@ def runs(model: Any, inputs: dict[str, Any]) -> None:
     if not all(torch.isfinite(r).any() for r in results[0].values() if r.is_floating_point() and r.numel()):
         raise ValueError("eager gives no finite number")
     for name, one in results[0].items():
-        if not torch.equal(torch.nan_to_num(one), torch.nan_to_num(results[1][name])):
+        if not torch.equal(torch.nan_to_num(one), torch.nan_to_num(results[-1][name])):
             raise ValueError("not deterministic")
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from nbcompile import targets
-from nbcompile.compiler import nested, pipeline
+from nbcompile.compiler import nested, other_devices, pipeline
 from nbcompile.compiler.capture.fixed_sizes import can_fix
 from nbcompile.compiler.kernel_ir import integer_ranges
 from nbcompile.compiler.lower.registry import from_outside
@@ -71,7 +71,9 @@ def compile_graph(
     with torch.device("cpu"):  # what is computed on the way, whatever device is the default around the call
         if options.chip.is_gpu:
             gpu_module.guard_index_width(aten, integer_ranges.INT32_LIMIT)
-            return _for_gpu(aten, device, options, recorder, changes=changes)
+            aten, written = other_devices.writing_last(aten, device)
+            module = _for_gpu(aten, device, options, recorder, changes=changes)
+            return replace(module, call=other_devices.writes(module.call, written)) if written else module
         if device.type != "cpu":
             raise LoweringError(f"code for a CPU cannot be given the memory of {device}")
         return _for_cpu(aten, options, recorder, changes)

@@ -65,9 +65,12 @@ def test_bench_figures_are_rows_as_long_as_their_header() -> None:
 def test_opdb_verdicts() -> None:
     one = torch.ones(3)
 
-    def verdict(got: object, expected: object, name: str = "sin", exact: object = None) -> str:
+    def verdict(
+        got: object, expected: object, name: str = "sin", exact: object = None, again: object = None
+    ) -> str:
         named = [value if isinstance(value, Exception) else {"result 0": value} for value in (got, expected)]
-        return str(opdb.verdict(name, *named, lambda: {"result 0": exact})[0])
+        more = expected if again is None else again
+        return str(opdb.verdict(name, *named, lambda: {"result 0": exact}, lambda: {"result 0": more})[0])
 
     assert verdict(one.clone(), one) == "agree"
     assert verdict(one + 1e-3, one) == verdict(one.double(), one) == verdict(torch.ones(4), one) == "disagree"
@@ -81,7 +84,18 @@ def test_opdb_verdicts() -> None:
     assert verdict(one * 7, one, "empty") == "uninitialised"
     assert verdict(torch.ones(4), one, "empty") == "disagree"
     more = {"result 0": one, "gradient of input 0": one}
-    assert opdb.verdict("sin", {"result 0": one}, more, dict)[0] == "disagree"
+    assert opdb.verdict("sin", {"result 0": one}, more, dict, dict)[0] == "disagree"
+    count = torch.ones(3, dtype=torch.int64)
+    assert verdict(count + 1, count) == "disagree"
+    assert verdict(count + 1, count, again=count + 2) == "uninitialised"  # nor does eager know it
+    assert verdict(one + 1, one, again=one + 2) == "disagree"
+    half, infinite = torch.tensor([14.6]).half(), torch.tensor([float("inf")]).half()
+    assert (
+        verdict(half, infinite, exact=torch.tensor([14.6]).double()) == "agree"
+    )  # eager overflows on the way
+    assert verdict(half, infinite, exact=torch.tensor([14.9]).double()) == "disagree"
+    assert verdict(half, infinite, exact=torch.tensor([1e6]).double()) == "disagree"
+    assert verdict(infinite, half, exact=torch.tensor([14.6]).double()) == "disagree"
 
 
 def test_opdb_compares_gradients_and_inputs_that_change() -> None:
@@ -104,7 +118,9 @@ def test_opdb_compares_gradients_and_inputs_that_change() -> None:
 
     found = [opdb_cases.results(case(f), lambda f: f) for f in (right, wrong_gradient, wrong_input)]
     assert found[0].keys() == {"result 0", "input 0", "input 1", "gradient of input 0"}
-    reasons = [opdb.verdict("f", each, found[0], lambda: found[0])[1].partition(":")[0] for each in found]
+    reasons = [
+        opdb.verdict("f", each, found[0], lambda: found[0], dict)[1].partition(":")[0] for each in found
+    ]
     assert reasons == ["", "gradient of input 0", "input 1"]
 
 

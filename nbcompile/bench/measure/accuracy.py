@@ -7,7 +7,8 @@ contestant agrees if its own is at most twice eager's, or within a few units in 
 
 One more thing decides before anyone is said to differ: at a kink (a relu's gradient, an argmax) a last
 bit tips the answer, for eager as for others. So eager is run again with its inputs off by a few units in
-the last place; an error that such inputs cause in eager itself is not held against a contestant.
+the last place; an error that such inputs cause in eager itself is not held against a contestant. Where few
+such runs show none, a contestant takes part in more of them: a kink tips eager as often, a fault stays.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ FACTOR = 2.0
 ULPS = 4
 RUN = "(run)"  # stands for the output of a contestant that raised
 _TRIES = 4  # runs with inputs disturbed, where a contestant seems to differ
+_MOST_TRIES = 16  # a kink that matters is tipped by some one in eight of them (VITS on a GPU)
 NOISE = 0.5  # a relative error above this: eager itself has no correct digit
 _LOW = (torch.float32, torch.float16, torch.bfloat16)
 _WIDE = {
@@ -66,28 +68,70 @@ def check(eager: Step, contestants: Mapping[str, Step], snapshot: Snapshot) -> t
                 compare_values(name, output, got, expected, reference, why_not, uses_random)
                 for output in [*expected, *(extra for extra in got if extra not in expected)]
             ]
-        doubtful = [
-            item for item in found if not item.agrees and item.error is not None and item.error < NOISE
-        ]
+        doubtful = {item.output for item in found if not item.agrees and item.error is not None}
         if doubtful and reference is not None:
-            moves = _sensitivity(eager, snapshot, reference, {item.output for item in doubtful})
-            found = [_excused(item, moves.get(item.output, 0.0)) for item in found]
+            runs = _Disturbed(eager, contestants, snapshot, reference, doubtful)
+            found = [runs.excused(item) if item.output in doubtful else item for item in found]
         return tuple(found)
     finally:
         snapshot.restore()
 
 
-def _sensitivity(eager: Step, snapshot: Snapshot, reference: Results, outputs: set[str]) -> dict[str, float]:
-    """The largest error of eager, for each of these outputs, over runs with disturbed inputs."""
-    generator = torch.Generator().manual_seed(0)
-    worst = dict.fromkeys(outputs, 0.0)
-    for _ in range(_TRIES):
-        got = results_of(eager, snapshot, generator)
-        for output in outputs:
-            one, wide = got.get(output), reference.get(output)
-            if isinstance(one, torch.Tensor) and isinstance(wide, torch.Tensor) and one.shape == wide.shape:
-                worst[output] = max(worst[output], _moved(_plain(one), _plain(wide)))
-    return worst
+class _Disturbed:
+    """Errors by output of runs whose inputs are a few units in the last place off, each made once."""
+
+    def __init__(
+        self, eager: Step, contestants: Mapping[str, Step], snapshot: Snapshot, reference: Results,
+        outputs: set[str],
+    ) -> None:  # fmt: skip
+        self._steps: dict[str | None, Step] = dict(contestants) | {None: eager}
+        self._snapshot, self._reference, self._outputs = snapshot, reference, outputs
+        self._errors: dict[tuple[str | None, int], dict[str, float | None]] = {}
+
+    def excused(self, item: Accuracy) -> Accuracy:
+        """``item``, which agrees after all if eager's own error gets as far by rounding its inputs. An error
+        that few runs of eager get to, or at which no digit is correct, has to be an accident of these
+        inputs besides: of others a contestant's is at most twice eager's a quarter of the time or more, where
+        that of a fault stays."""
+        if item.agrees or item.error is None:
+            return item
+        moves, worse, output = 0.0, 0, item.output
+        for draw in range(_TRIES):
+            moves = max(moves, self._error(None, draw, output))
+        if item.error < NOISE and item.error <= FACTOR * moves:
+            return _agreeing(item, moves)
+        for draw in range(_MOST_TRIES):
+            eager = self._error(None, draw, output)
+            moves = max(moves, eager)
+            worse += self._error(item.contestant, draw, output) > FACTOR * eager
+            if draw + 1 >= _TRIES and worse == draw + 1:
+                return item
+            if draw + 1 >= 2 * _TRIES and item.error <= FACTOR * moves and 4 * worse <= 3 * (draw + 1):
+                return _agreeing(item, moves)
+        return item
+
+    def _error(self, contestant: str | None, draw: int, output: str) -> float:
+        """Of eager (None) or a contestant. Where there is nothing to compare, eager's excuses nothing, and a
+        contestant's is not excused."""
+        known = self._errors.get((contestant, draw))
+        if known is None:
+            generator = torch.Generator().manual_seed(draw)
+            try:
+                got = results_of(self._steps[contestant], self._snapshot, generator)
+            except Exception:  # of inputs that it is not asked for
+                got = {}
+            known = {name: self._compared(name, got) for name in self._outputs}
+            self._errors[contestant, draw] = known
+        error = known[output]
+        if error is None:
+            return 0.0 if contestant is None else math.inf
+        return error
+
+    def _compared(self, output: str, got: Results) -> float | None:
+        one, wide = got.get(output), self._reference.get(output)
+        if isinstance(one, torch.Tensor) and isinstance(wide, torch.Tensor) and one.shape == wide.shape:
+            return _moved(_plain(one), _plain(wide))
+        return None
 
 
 def _moved(one: torch.Tensor, wide: torch.Tensor) -> float:
@@ -97,10 +141,7 @@ def _moved(one: torch.Tensor, wide: torch.Tensor) -> float:
     return float((one != wide).double().mean()) if one.numel() else 0.0
 
 
-def _excused(item: Accuracy, moves: float) -> Accuracy:
-    """``item``, which agrees after all if eager's own error gets to ``moves`` by rounding its inputs."""
-    if item.agrees or item.error is None or item.error > FACTOR * moves:
-        return item
+def _agreeing(item: Accuracy, moves: float) -> Accuracy:
     reason = f"as far as eager moves ({moves:.1e}) if its inputs are {ULPS} units in the last place off"
     return dataclasses.replace(item, agrees=True, reason=reason)
 

@@ -10,6 +10,9 @@ from nbcompile.compiler.capture.graph_record import places_of
 from nbcompile.compiler.stages import FxGraph
 from nbcompile.record.compilation import Span
 
+MOST = 64
+"""Of a sum of gradients: one of all that thousands of calls gave is from nowhere in particular."""
+
 
 class Origins:
     """Links the nodes of ATen graphs to those of ``graph``. To be made before anything rewrites its module:
@@ -53,7 +56,7 @@ class Origins:
                 # Made by autograd itself (sums of gradients, whose number is a stale one; ones_like):
                 # from what it reads.
                 read = [each for each in node.all_input_nodes if each.op != "placeholder"]
-                merged = _union(*(origins.get(each.name, ()) for each in read))
+                merged = _union(*(origins.get(each.name, ()) for each in read))[:MOST]
                 if merged:
                     origins[node.name] = merged
         return origins

@@ -218,10 +218,15 @@ class _Wrapper:
             return
         names = [self.name(item.name) if item is not None else "_" for item in call.outputs]
         left = names[0] if call.single else f"{', '.join(names)}{',' if len(names) == 1 else ''}"
-        left = call.number or left
+        left = "_" if call.paths else call.number or left
         self.lines.append(f"{f'{left} = ' if left else ''}{function}({', '.join(args)})")
         if call.number:
             self.sizes.add(call.number)
+        if call.paths:
+            self.lines += [
+                f"{name} = _{path}" for name, path in zip(names, call.paths, strict=True) if name != "_"
+            ]
+            self.lines.append("del _")
         self._learn(item for item in call.outputs if item is not None)
         self._compute()
         for place, item in enumerate(call.outputs):
@@ -299,7 +304,7 @@ class _Wrapper:
         whole = {item.buffer.name for item in shown if item.is_whole()}
         given = self.inputs | set(self.loops.constants)
         found = []
-        for value in self.loops.outputs:
+        for place, value in enumerate(self.loops.outputs):
             if not isinstance(value, View):
                 found.append(self._argument(value))
                 continue
@@ -307,6 +312,9 @@ class _Wrapper:
                 found.append(self._view_calls(value))
                 continue
             buffer = value.buffer.name
+            if place in self.loops.apart:
+                found.append(f"{self.name(buffer)}.detach()")
+                continue
             if buffer in given or value.is_whole():
                 found.append(self._view(value))
                 continue

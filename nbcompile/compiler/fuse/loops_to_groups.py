@@ -7,6 +7,7 @@ stores what passes between them), then to groups that read what it reads. Each p
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -117,12 +118,13 @@ class _Fuser:
             return
         shape = _shape_of(loop)
         behind = {name for made in sources for name in self._readers_of(made)}
-        earlier = [
-            item for item in (self.statements[name] for name in sorted(behind, key=self.order.__getitem__))
-            if isinstance(item, Loop) and self.order[item.id] < self.order[loop.id]
-            and _shape_of(item) == shape and self._small(item)
-        ]  # fmt: skip
-        for other in earlier[-3:]:
+        before = (name for name in behind if self.order[name] < self.order[loop.id])
+        found = (self.statements[name] for name in sorted(before, key=self.order.__getitem__, reverse=True))
+        alike = (
+            item for item in found
+            if isinstance(item, Loop) and _shape_of(item) == shape and self._small(item)
+        )  # fmt: skip
+        for other in reversed(list(itertools.islice(alike, 3))):
             if self.group_of[other.id] != self.group_of[loop.id]:
                 self._try(other, loop, "siblings", 0, self.uses.buffers[loop.reads()[0].buffer])
 

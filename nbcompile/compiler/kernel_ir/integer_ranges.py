@@ -7,6 +7,7 @@ same results; tests that always come out the same are left out, such as whether 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
@@ -14,7 +15,7 @@ import torch
 from nbcompile.compiler.kernel_ir.values import Gathered, Value
 from nbcompile.compiler.loop_ir.fused import Group
 from nbcompile.compiler.loop_ir.index import Atom, Axis, FloorDiv, IndexExpr, Mod
-from nbcompile.compiler.loop_ir.nodes import Buffer
+from nbcompile.compiler.loop_ir.nodes import Buffer, at_most
 
 Range = tuple[int, int]
 LIMITS: dict[torch.dtype, Range] = {torch.bool: (0, 1)} | {
@@ -52,7 +53,17 @@ def offsets_fit(group: Group, buffers: Mapping[str, Buffer]) -> bool:
     names = {load.buffer for loop in group.loops for load in loop.reads()}
     names |= {out.name for loop in group.loops for out in loop.outputs}
     names |= {loop.base for loop in group.loops if loop.base}
-    return all(buffers[name].span_hint() < INT32_LIMIT for name in names & buffers.keys())
+    touched = [buffers[name] for name in names & buffers.keys()]
+    return points_fit(group.nest.axes) and all(buffer.span_most() < INT32_LIMIT for buffer in touched)
+
+
+def points_fit(axes: Iterable[Axis]) -> bool:
+    """Whether an int32 counts the points of a nest so far as data decide how many there are, even where
+    nothing has a place for each; guards see to the others."""
+    extents = [axis.extent for axis in axes]
+    if all(at_most(extent) == extent.hint() for extent in extents):
+        return True
+    return math.prod(max(at_most(extent), 1) for extent in extents) < INT32_LIMIT
 
 
 class Ranges:

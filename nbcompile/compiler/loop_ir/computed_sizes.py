@@ -34,8 +34,10 @@ class ComputedSize(Size):
 
     __slots__ = ("number",)
 
-    def __init__(self, name: str, hint: int, least: int | None, number: PythonNumber) -> None:
-        super().__init__(name, hint, least)
+    def __init__(
+        self, name: str, hint: int, least: int | None, number: PythonNumber, most: int | None = None
+    ) -> None:
+        super().__init__(name, hint, least, most)
         self.number = number
 
 

@@ -77,14 +77,14 @@ class Axis(Atom):
 
 
 class Size(Atom):
-    """A symbolic size or another integer known at run time. ``hint`` is the value it had when the graph was
-    captured; it is at least ``least`` (None: any integer), 1 for the extent of a tensor."""
+    """A symbolic size or another integer known at run time, ``hint`` when the graph was captured; at least
+    ``least`` (None: any integer), 1 for a tensor's extent, and at ``most`` that if it depends on data."""
 
-    __slots__ = ("hint", "least")
+    __slots__ = ("hint", "least", "most")
 
-    def __init__(self, name: str, hint: int, least: int | None = 1) -> None:
+    def __init__(self, name: str, hint: int, least: int | None = 1, most: int | None = None) -> None:
         super().__init__(name)
-        self.hint, self.least = hint, least
+        self.hint, self.least, self.most = hint, least, most
 
 
 class Division(Atom):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from nbcompile.compiler.loop_ir.computed_sizes import ComputedSize, PythonNumber
 from nbcompile.compiler.loop_ir.expr import Constant, Expr, Guarded, IndexValue, Indirect, Load, Op
@@ -115,7 +116,8 @@ class Interpreter:
             self.sizes[call.number] = result
         if not call.outputs:
             return
-        for buffer, value in zip(call.outputs, [result] if call.single else result, strict=True):
+        results = tree_leaves(result) if call.paths else [result] if call.single else result
+        for buffer, value in zip(call.outputs, results, strict=True):
             if buffer is not None:
                 self.memory[buffer.name] = value
                 for extent, size in zip(buffer.shape, value.shape, strict=True):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -19,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from nbcompile.compiler.loop_ir.computed_sizes import ComputedSize, PythonNumber, computed_in
 from nbcompile.compiler.loop_ir.expr import Expr, Load, constant, walk_index
-from nbcompile.compiler.loop_ir.index import ONE, ZERO, Axis, Index, IndexExpr, Size, index, product
+from nbcompile.compiler.loop_ir.index import ONE, ZERO, Atom, Axis, Index, IndexExpr, Size, index, product
 from nbcompile.compiler.loop_ir.substitution import substitute
 
 ReductionKind = Literal["sum", "prod", "max", "min", "argmax", "argmin", "any", "all", "welford"]
@@ -44,10 +45,11 @@ class Buffer:
         """Size in bytes at the hints of symbolic sizes."""
         return max(hint_product(self.shape), 0) * self.dtype.itemsize
 
-    def span_hint(self) -> int:
-        """Elements from the first to the last, at the hints of symbolic sizes."""
+    def span_most(self) -> int:
+        """Elements from the first to the last, at the hints of symbolic sizes (a guard keeps those of 32 bits
+        so), and as many as there may be of what depends on data."""
         pairs = zip(self.shape, self.strides, strict=True)
-        return 1 + sum((extent.hint() - 1) * abs(stride.hint()) for extent, stride in pairs)
+        return 1 + sum((at_most(extent) - 1) * abs(at_most(stride)) for extent, stride in pairs)
 
     def meets_itself(self) -> bool:
         """Whether two elements may lie at one place: unless each dimension, from the innermost, steps over
@@ -223,6 +225,10 @@ class Loop:
 
     def points(self) -> int:
         """Number of points of the domain, at the hints."""
+        return self._points
+
+    @cached_property
+    def _points(self) -> int:  # asked for by each pair that may be one kernel
         return max(hint_product(axis.extent for axis in self.axes), 0)
 
 
@@ -239,7 +245,8 @@ class LibraryCall:
 
     ``args``/``kwargs`` hold plain Python values, :class:`View`, :class:`IndexExpr`, :class:`Body`,
     :class:`SizeComparison`, and lists and dictionaries of these. ``outputs`` has one entry per returned
-    value, ``None`` where it is no tensor. ``fallback`` says that we have no lowering for it (``reason``),
+    value, ``None`` where it is no tensor; ``paths`` how each is found in what is returned (``[1][0]``), where
+    that is no plain tuple. ``fallback`` says that we have no lowering for it (``reason``),
     rather than that calling the library is the right thing to do. ``number``: the size that it returns, if
     that is what it does. ``elsewhere``: some of its tensors are not on the device that kernels work on.
     """
@@ -253,6 +260,7 @@ class LibraryCall:
     fallback: bool = False
     reason: str = ""
     single: bool = True  # returns one tensor rather than a tuple
+    paths: tuple[str, ...] = ()
     number: str = ""
     elsewhere: bool = False
     origins: tuple[str, ...] = ()
@@ -313,6 +321,7 @@ class LoopProgram:
               laid out as the input is. Whoever reads the input's name means its old value, wherever it
               stands; which memory the new value is made in is settled after fusion (``fuse/storage.py``).
     facts:    expressions of sizes that the guards of the graph keep from being negative.
+    apart:    places of outputs that are tensors of their own, though another output is the same memory.
     """
 
     graph: str  # id of the AtenGraph
@@ -323,6 +332,7 @@ class LoopProgram:
     spans: Mapping[str, tuple[int, ...]]  # statement id → cell lines, for comments
     updates: Mapping[str, str] = field(default_factory=dict)
     facts: tuple[IndexExpr, ...] = ()
+    apart: frozenset[int] = frozenset()
 
     @property
     def results(self) -> frozenset[str]:
@@ -338,8 +348,12 @@ class LoopProgram:
             extent.constant is None for buffer in self.buffers().values() for extent in buffer.shape
         ) or any(isinstance(item, str) for item in self.inputs)
 
-    def buffers(self) -> dict[str, Buffer]:
+    def buffers(self) -> Mapping[str, Buffer]:
         """Every buffer by name."""
+        return MappingProxyType(self._buffers)
+
+    @cached_property
+    def _buffers(self) -> dict[str, Buffer]:  # asked for once a kernel
         found = {item.name: item for item in self.inputs if isinstance(item, Buffer)}
         for statement in self.statements:
             found |= {buffer.name: buffer for buffer in statement.outputs if buffer is not None}
@@ -402,6 +416,18 @@ _SHORT = {
 def hint_product(values: Iterable[IndexExpr]) -> int:
     """Product of the hints: how many points a space of these extents has."""
     return prod(value.hint() for value in values)
+
+
+def at_most(value: IndexExpr) -> int:
+    """The value at the hints of sizes, and with those that depend on data as large as they may be."""
+
+    def number(atom: Atom) -> int:
+        if not isinstance(atom, Size):
+            return 0
+        return atom.hint if atom.most is None else atom.most
+
+    known = value.constant
+    return int(value.evaluate(number)) if known is None else known
 
 
 def type_name(dtype: torch.dtype) -> str:

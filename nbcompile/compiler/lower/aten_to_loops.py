@@ -53,9 +53,9 @@ def aten_to_loops(
     graph: AtenGraph, options: Options, called: Mapping[str, str] = MappingProxyType({})
 ) -> LoopProgram:
     """Lower every node, but for those that are ``called`` as they are: ids, with the reason.
-    LoweringError if the graph holds what no program can (tensor subclasses; on a GPU, sizes that depend on
-    data): the graph is then run as it is."""
-    sizes = SizeTable(refuses_data=options.chip.is_gpu)
+    LoweringError if the graph holds what no program can (tensor subclasses): the graph is then run as it
+    is."""
+    sizes = SizeTable()
     builder = Builder(graph.id, sizes, options, device_of(graph.module))
     away = other_devices.away(graph.module, builder.device)
     values: dict[fx.Node, Any] = {}
@@ -91,19 +91,36 @@ def aten_to_loops(
                 ]  # whoever reads the input from here on sees what was written
         elif node.op == "output":
             outputs = Outputs(builder, graph, values, inputs).of(_flat(node.args[0]))
+            apart = _apart(_flat(node.args[0]), outputs)
         else:
             raise LoweringError(f"the graph has a {node.op} node, {node.name}")
 
-    spans = {statement.id: _cell_lines(graph, statement) for statement in builder.statements}
+    names = {value: key for key, value in graph.ids.items()}
+    spans = {statement.id: _cell_lines(graph, names, statement) for statement in builder.statements}
     statements = tuple(builder.statements)
     as_itself.check_memory(statements, away, values)
     program = LoopProgram(
-        graph.id, tuple(inputs), statements, outputs, constants, spans, builder.updates, sizes.facts()
-    )
+        graph.id, tuple(inputs), statements, outputs, constants, spans, builder.updates, sizes.facts(),
+        apart,
+    )  # fmt: skip
     program = replace(program, facts=(*program.facts, *checked(program)))
     live = without_dead_statements(program)
     _check_sizes(live)
     return live
+
+
+def _apart(items: Sequence[Any], outputs: Sequence[Output]) -> frozenset[int]:
+    """The places of results that show the whole memory of another node's result. The earliest node's is the
+    one that may be written to, and need a gradient where the others (``detach``) need none."""
+    first: dict[str, fx.Node] = {}
+    shown = [
+        (place, items[place], value.buffer.name)
+        for place, value in enumerate(outputs)
+        if isinstance(value, View) and value.is_whole() and value.buffer.role == "temporary"
+    ]
+    for _, node, name in shown:
+        first[name] = min(first.get(name, node), node)
+    return frozenset(place for place, node, name in shown if node is not first[name])
 
 
 def _check_sizes(program: LoopProgram) -> None:
@@ -300,8 +317,8 @@ def _op_name(target: Any) -> str:
     return target._schema.name.split("::")[-1] if hasattr(target, "_schema") else str(target)
 
 
-def _cell_lines(graph: AtenGraph, statement: Statement) -> tuple[int, ...]:
-    names = {value: key for key, value in graph.ids.items()}
+def _cell_lines(graph: AtenGraph, names: Mapping[str, str], statement: Statement) -> tuple[int, ...]:
+    """The lines of the cell that a statement is of; ``names``: nodes by their ids."""
     lines = set()
     for origin in statement.origins:
         for span in graph.spans.get(names.get(origin, origin), ())[:1]:

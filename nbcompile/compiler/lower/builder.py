@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_flatten_with_path, tree_unflatten
 
 from nbcompile.compiler.loop_ir.expr import Expr, Number, SizeNumber, compute_dtype, scalar
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, Axis, Index, IndexExpr, floordiv, index, product
@@ -360,14 +361,10 @@ class Builder:
     ) -> Any:
         """Call an ATen overload as itself. ``result`` is its fake result (default: the node's)."""
         result = self.result if result is None else result
-        single = not isinstance(result, tuple | list)
-        buffers: list[Buffer | None] = []
-        for value in [result] if single else result:
-            if not isinstance(value, torch.Tensor):
-                buffers.append(None)
-                continue
-            strides = tuple(self.size(stride) for stride in value.stride())
-            buffers.append(Buffer(self.fresh(name), self.shape(value), strides, value.dtype))
+        single = not isinstance(result, tuple | list | dict)
+        found, spec = tree_flatten_with_path(result)
+        plain = single or (not isinstance(result, dict) and all(len(path) == 1 for path, _ in found))
+        buffers = [self._buffer(item, name) if isinstance(item, torch.Tensor) else None for _, item in found]
         self.statements.append(
             LibraryCall(
                 id=f"{self.graph}.c{next(self._counter)}",
@@ -379,12 +376,15 @@ class Builder:
                 fallback=fallback,
                 reason=reason,
                 single=single,
+                paths=() if plain else tuple("".join(map(str, path)) for path, _ in found),
                 elsewhere=elsewhere,
                 origins=self.origins,
             )
         )
-        views = tuple(None if buffer is None else View.whole(buffer) for buffer in buffers)
-        return views[0] if single else views
+        return tree_unflatten([buffer and View.whole(buffer) for buffer in buffers], spec)
+
+    def _buffer(self, fake: torch.Tensor, name: str) -> Buffer:
+        return Buffer(self.fresh(name), self.shape(fake), tuple(map(self.size, fake.stride())), fake.dtype)
 
     def random_words(self, count: IndexExpr) -> tuple[View, IndexExpr]:
         """The graph's Philox seed (int64, one element, drawn once from torch's generator) and the number

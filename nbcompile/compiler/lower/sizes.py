@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial, reduce
@@ -45,10 +46,9 @@ _FUNCTIONS = {
 
 
 class SizeTable:
-    """The symbolic sizes of one graph by name. ``refuses_data``: those that depend on data are an error."""
+    """The symbolic sizes of one graph by name."""
 
-    def __init__(self, refuses_data: bool = False) -> None:
-        self.refuses_data = refuses_data
+    def __init__(self) -> None:
         self.sizes: dict[str, Size] = {}
         self._env: Any = None
         self._symbols: list[Any] = []
@@ -179,15 +179,12 @@ class SizeTable:
     # -- what Python computes ------------------------------------------------------------------
 
     def python(self, expr: Any, env: Any) -> PythonNumber:
-        """A sympy expression as Python computes it. LoweringError where a size in it depends on data, and the
-        target has none of those."""
+        """A sympy expression as Python computes it."""
         needs: set[str] = set()
         parts: dict[str, ComputedSize] = {}
         names: dict[Any, Any] = {}
         for symbol in sorted(expr.free_symbols, key=str):
             if symbol_is_type(symbol, SymT.UNBACKED_FLOAT):
-                if self.refuses_data:
-                    raise LoweringError(f"the number {symbol} depends on data")
                 needs.add(str(symbol))
                 continue
             meaning = self._meanings.get(str(symbol)) or index(self._size(symbol, env))
@@ -224,7 +221,7 @@ class SizeTable:
         expr = value.node.expr if isinstance(value, torch.SymInt) and value.node.constant is None else None
         if expr is None or not expr.is_Symbol or not symbol_is_type(expr, SymT.UNBACKED_INT):
             return False
-        return not self.refuses_data and str(expr) not in {*self.sizes, *self._meanings}
+        return str(expr) not in {*self.sizes, *self._meanings}
 
     def tell(self, value: Any, meaning: IndexExpr) -> None:
         """What such a size is."""
@@ -241,7 +238,8 @@ class SizeTable:
         """The size that ``number`` is: the same one for the same formula."""
         if number.formula not in self._computed:
             name = f"size_{len(self._computed)}"
-            self._computed[number.formula] = ComputedSize(name, hint, least, number)
+            most = sys.maxsize if number.needs & self._of_data else None
+            self._computed[number.formula] = ComputedSize(name, hint, least, number, most)
         return self._computed[number.formula]
 
     def _scaled(self, expr: Any, env: Any, plain: bool) -> IndexExpr | None:
@@ -258,14 +256,14 @@ class SizeTable:
     def _size(self, symbol: Any, env: Any) -> Size:
         name = str(symbol)
         if name not in self.sizes:
-            hint = hint_of(symbol, env)
+            hint, most = hint_of(symbol, env), None
             if hint is None:
                 self._of_data.add(name)
-                hint = None if self.refuses_data else guess_of(symbol, env)
+                hint, most = guess_of(symbol, env), most_of(symbol, env) or sys.maxsize
             if hint is None:
                 raise LoweringError(f"the size {name} depends on data")
             self._symbols.append(symbol)
-            self.sizes[name] = Size(name, hint, least_of(symbol, env))
+            self.sizes[name] = Size(name, hint, least_of(symbol, env), most)
         return self.sizes[name]
 
 

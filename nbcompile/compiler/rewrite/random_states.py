@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import torch
 from torch import fx
+from torch.utils._pytree import tree_leaves
 
 from nbcompile.compiler.loop_ir.nodes import REPEATED_DRAW, SAVED_DRAW
 from nbcompile.compiler.rewrite.new_nodes import fake_mode, fake_tensors, run
 
 
 def tell_repeated_draws(module: fx.GraphModule) -> None:
-    """Note the results of a graph's draws that backward repeats, those of one tensor."""
+    """Note the results of a graph's draws that backward repeats, those of one tensor or of several."""
     nodes = [
         node
         for node in module.graph.nodes
@@ -27,7 +28,7 @@ def tell_repeated_draws(module: fx.GraphModule) -> None:
         for node in nodes:
             made = run(node)
             drawn = made[1] if _name(node) == SAVED_DRAW else made
-            if isinstance(drawn, torch.Tensor):
+            if all(isinstance(item, torch.Tensor) for item in tree_leaves(drawn)):
                 node.meta["val"] = made
 
 

@@ -62,7 +62,7 @@ def in_one_order(program: FusedProgram, chip: Target) -> FusedProgram:
 class _Pass:
     def __init__(self, program: FusedProgram, chip: Target) -> None:
         self.program, self.chip = program, chip
-        self.buffers = program.program.buffers()
+        self.buffers = dict(program.program.buffers())
         self.items: list[Item] = []
         self.changed: dict[str, Loop] = {}
         self.before: dict[str, list[Loop]] = {}  # id of a statement → copies to put before it

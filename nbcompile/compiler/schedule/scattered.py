@@ -52,4 +52,4 @@ class Scattered:
     def is_narrow(self) -> bool:
         """Whether 32 bits hold every place in what is read and in the output."""
         read = [self.buffers[load.buffer] for loop in self.values.group.loops for load in loop.reads()]
-        return all(buffer.span_hint() < integer_ranges.INT32_LIMIT for buffer in (self.out, *read))
+        return all(buffer.span_most() < integer_ranges.INT32_LIMIT for buffer in (self.out, *read))

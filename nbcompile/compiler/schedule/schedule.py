@@ -91,8 +91,9 @@ def wide_places(values: KernelValues, buffers: Mapping[str, Buffer]) -> bool:
     found = {item.buffer for item in values.stores}
     found |= {load.buffer for loop in values.group.loops for load in loop.reads()}
     found |= {item.output for item in values.reductions}
-    spans = (buffers[name].span_hint() for name in found if name in buffers)
-    return any(span >= integer_ranges.INT32_LIMIT for span in spans)
+    spans = (buffers[name].span_most() for name in found if name in buffers)
+    points = integer_ranges.points_fit(values.nest.axes)
+    return not points or any(span >= integer_ranges.INT32_LIMIT for span in spans)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -314,3 +314,32 @@ def test_conjugates_that_backward_reads() -> None:
     found = [torch.autograd.grad(run(x, angles).square().sum(), (x, angles)) for run in (rotated, compiled)]
     torch.testing.assert_close(*found)
     assert compiled.ran_compiled, compiled.eager_reason
+
+
+def detached_beside_views(x: Tensor) -> tuple[Tensor, ...]:
+    y = F.pad(x, (1, 1))
+    return y.detach(), y[:, 1:], y.as_strided((2,), (1,), 0)
+
+
+def detached_first(x: Tensor) -> tuple[Tensor, ...]:
+    y = x * 2
+    return y.detach(), y
+
+
+@pytest.mark.parametrize("function", [detached_beside_views, detached_first])
+@pytest.mark.parametrize("target", ["cpu", "interpret"])
+def test_what_is_detached_takes_no_gradient_from_what_shares_its_memory(function: Any, target: str) -> None:
+    """autograd is told that the one needs no gradient, of that very tensor object."""
+    torch._dynamo.reset()
+    options = {"cache": False} | ({"interpret": True, "target": "cuda:90"} if target == "interpret" else {})
+    run = nbcompile.compile(function, options=options)
+    found = []
+    for each in (run, function):
+        torch.manual_seed(0)
+        x = torch.randn(3, 4, requires_grad=True)
+        results = each(x)
+        assert len(set(storages(results))) == 1
+        torch.autograd.backward([item.sum() for item in results if item.requires_grad])
+        found.append((results, [item.requires_grad for item in results], x.grad))
+    torch.testing.assert_close(*found)
+    assert run.ran_compiled, run.eager_reason

@@ -54,13 +54,13 @@ def normalised(x: Tensor) -> Tensor:
 
 def counted(x: Tensor) -> Tensor:
     count = (x > 0).sum().item()
-    return torch.arange(count).float().sin() * 2
+    return torch.arange(count, device=x.device).float().sin() * 2
 
 
 def shortened(x: Tensor) -> Tensor:
     count = (x[:, 0] > 0).sum().item()
     torch._check(count <= x.shape[0])
-    return x.narrow(0, 0, count).exp() + torch.zeros(count, x.shape[1])
+    return x.narrow(0, 0, count).exp() + torch.zeros(count, x.shape[1], device=x.device)
 
 
 def unique(x: Tensor) -> Tensor:
@@ -82,6 +82,28 @@ def test_each_call_has_its_own_sizes(function: Callable[[Tensor], Any], dynamic:
     assert run.ran_compiled, run.eager_reason
     assert run.compilation.kernels and not run.compilation.breaks
     assert len({graph.id for graph in run.compilation.graphs if graph.stage == "forward"}) == 1
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_kernels_for_a_gpu_have_such_sizes_too(function: Callable[[Tensor], Any]) -> None:
+    pytest.importorskip("triton")
+    run = nbcompile.compile(function, options={"cache": False, "interpret": True, "target": "cuda:90"})
+    for seed, shift in enumerate((0.0, -10.0, 10.0)):  # some, none, all
+        torch.manual_seed(seed)
+        x = torch.randn(6, 5) + shift
+        torch.testing.assert_close(run(x), function(x), equal_nan=True)
+    assert run.ran_compiled and not run.recorder.ran_eagerly, run.eager_reason
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_positions_have_64_bits_where_no_guard_keeps_them_in_32(dynamic: bool | None) -> None:
+    """Of a tensor of fixed sizes, it is known how many elements are picked at most."""
+    pytest.importorskip("triton")
+    options = {"cache": False, "interpret": True, "target": "cuda:90"}
+    run = nbcompile.compile(picked, options=options, dynamic=dynamic)
+    run(torch.randn(6, 5))
+    (kernel,) = (item for item in run.compilation.kernels if "u0" in item.sources["triton"])
+    assert ("tl.int64" in kernel.sources["triton"]) == bool(dynamic)
 
 
 @pytest.mark.parametrize("function", [masked_sum, picked, two_of_them, normalised])

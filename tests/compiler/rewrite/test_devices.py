@@ -11,6 +11,7 @@ from torch import fx
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from nbcompile.compiler import other_devices
 from nbcompile.compiler.codegen.wrapper import uses_out_variant
 from nbcompile.compiler.loop_ir.nodes import LibraryCall, Loop, LoopProgram
 from nbcompile.compiler.lower.aten_to_loops import aten_to_loops
@@ -160,3 +161,27 @@ def _returned(module: fx.GraphModule) -> list[fx.Node]:
     output = next(node for node in reversed(module.graph.nodes) if node.op == "output")
     found = output.args[0]
     return list(found) if isinstance(found, tuple | list) else [found]  # type: ignore[list-item]
+
+
+def test_what_is_written_into_an_input_elsewhere_is_written_after_the_call() -> None:
+    def step(x: torch.Tensor, count: torch.Tensor, table: torch.Tensor) -> tuple[torch.Tensor]:
+        count.add_(1)
+        table.copy_(x.sum(0).cpu())
+        return (x * count,)
+
+    f32 = torch.float32
+    module = graph(step, ((8, 4), f32, "cuda"), ((), f32, "cpu"), ((4,), f32, "cpu"))
+    with pytest.raises(LoweringError, match="in place"):
+        lowered(module)
+    before = AtenGraph("g0.fw", "forward", module, {})
+    after, written = other_devices.writing_last(before, GPU)
+    assert written == (1, 2)
+    assert [node.name for node in after.module.graph.nodes if "copy_" in str(node.target)] == []
+    program = lowered(after.module)
+    assert len(program.outputs) == 3 and called(program) and not program.updates
+    assert other_devices.writing_last(after, GPU) == (after, ())
+
+    x, count, table = torch.ones(8, 4), torch.tensor(2.0), torch.zeros(4)
+    call = other_devices.writes(lambda args: (args[0] * 3, args[1] + 1, args[0].sum(0)), written)
+    (result,) = call([x, count, table])
+    assert torch.equal(result, x * 3) and count.item() == 3.0 and torch.equal(table, torch.full((4,), 8.0))

@@ -77,7 +77,7 @@ def _is_apart(dims_of: Place, buffers: Mapping[str, Buffer], value: Value, aroun
             return False
         if item.kind == "load":
             buffer = buffers[item.buffer]
-            inside = (0, buffer.span_hint() - 1)
+            inside = (0, buffer.span_most() - 1)
             static = all(extent.constant is not None for extent in (*buffer.shape, *buffer.strides))
             if not static or not fits(ranges.place(item.place), inside):
                 return False
