@@ -77,8 +77,7 @@ WHOLE = {
     ("lower/outputs.py", "_output"): "a result that is a flag on other memory (conj, neg)",
     ("lower/outputs.py", "_as_eager_does"): "a view of what no node of the graph makes by itself",
     ("lower/outputs.py", "_plain"): "a view that is given a tensor",
-    ("lower/sizes.py", "python"): "on a GPU: a size that depends on data",
-    ("lower/sizes.py", "_size"): "on a GPU: a size that depends on data",
+    ("lower/sizes.py", "_size"): "a size of which torch cannot even say what it may be",
     ("lower/sizes_of_data.py", "_ask"): "one call that gives several sizes at once",
     (
         "runtime/bind.py",

@@ -24,6 +24,7 @@ from nbcompile.compiler.loop_ir.computed_sizes import (
 )
 from nbcompile.compiler.loop_ir.expr import Expr, SizeNumber, constant, index_value, op
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, Size, at_least, floordiv, index, mod
+from nbcompile.compiler.loop_ir.nodes import at_most
 from nbcompile.compiler.loop_ir.proofs import well_defined
 from nbcompile.compiler.stages import GUESS, guards_of, guess_of, hint_of, least_of, most_of
 from nbcompile.errors import LoweringError, SymbolicSizeError
@@ -203,7 +204,10 @@ class SizeTable:
         bounds = env.bound_sympy(expr)
         least = int(bounds.lower) if bounds.lower.is_Integer else None
         known = {each: _at_hand(each, env) for each in expr.free_symbols}
-        made = self.computed(number, int(expr.xreplace(known)), least)
+        most = None
+        if number.needs - (self.sizes.keys() - self._of_data):
+            most = int(bounds.upper) if bounds.upper.is_Integer else sys.maxsize
+        made = self.computed(number, int(expr.xreplace(known)), least, most)
         if type(expr).__name__ in ("Min", "Max") and made.text not in self._explained:
             self._explained.add(made.text)
             for part in expr.args:
@@ -230,15 +234,17 @@ class SizeTable:
     def within(self, formula: str, of: Sequence[IndexExpr], most: IndexExpr, hint: int) -> IndexExpr:
         """The number from 0 to ``most`` that Python computes by ``formula`` of the places ``of``."""
         number = PythonNumber(formula, frozenset(base_sizes(of)), tuple(computed_in(of).values()))
-        made = index(self.computed(number, max(0, min(hint, most.hint())), 0))
+        made = index(self.computed(number, max(0, min(hint, most.hint())), 0, at_most(most)))
         self._known += [made, most - made]
         return made
 
-    def computed(self, number: PythonNumber, hint: int, least: int | None) -> ComputedSize:
-        """The size that ``number`` is: the same one for the same formula."""
+    def computed(
+        self, number: PythonNumber, hint: int, least: int | None, most: int | None = None
+    ) -> ComputedSize:
+        """The size that ``number`` is: the same one for the same formula. ``most``: of one that depends on
+        data."""
         if number.formula not in self._computed:
             name = f"size_{len(self._computed)}"
-            most = sys.maxsize if number.needs & self._of_data else None
             self._computed[number.formula] = ComputedSize(name, hint, least, number, most)
         return self._computed[number.formula]
 
