@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -173,17 +173,18 @@ def _convert(name: str, value: Any, default: Any) -> Any:
     if isinstance(default, int | float):
         try:
             return type(default)(value)
-        except ValueError as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise OptionError(f"option {name}={value!r} wants a number.") from error
-    if name == "rules":
-        return tuple(value.split(",") if isinstance(value, str) else value)
     if isinstance(default, tuple):
-        return tuple(_pair(name, item) for item in (value.split(",") if isinstance(value, str) else value))
+        items = value.split(",") if isinstance(value, str) else value
+        if not isinstance(items, Iterable):
+            raise OptionError(f"option {name} wants a list, got {value!r}.")
+        return tuple(items) if name == "rules" else tuple(_pair(name, item) for item in items)
     return value
 
 
 def _pair(name: str, item: Any) -> tuple[str, str]:
-    parts = item.split(":") if isinstance(item, str) else tuple(item)
+    parts = item.split(":") if isinstance(item, str) else tuple(item) if isinstance(item, Iterable) else ()
     if len(parts) != 2 or not all(isinstance(part, str) and part for part in parts):
         raise OptionError(f"option {name} wants pairs producer:consumer, got {item!r}.")
     return (parts[0], parts[1])

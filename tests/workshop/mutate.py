@@ -32,6 +32,7 @@ STILL_RIGHT = {
     "training.schedule": "right the first time only",  # it is asked once
     "export.dims": r"'query': 0: \[1\] less",  # batches of 0 are not tried
     "own.lowering": "right the first time only",  # it is asked once
+    "own.backend": "right the first time only",
     "build.rule": "right the first time only",  # the first time is the one to refuse
 }
 """Mutations of a solution that are right too, by exercise: a pattern of what is wrong with them elsewhere."""

@@ -274,3 +274,18 @@ def test_rules_as_an_option():
     options = Options.from_mapping({"rules": "a,b", "no_fuse": "x:y"})
     assert options.rules == ("a", "b")
     assert options.as_pairs() == (("no_fuse", "x:y"), ("rules", "a,b"))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"no_fuse": None}, "option no_fuse wants a list, got None"),
+        ({"force_fuse": [3]}, "option force_fuse wants pairs producer:consumer, got 3"),
+        ({"rules": 3}, "option rules wants a list, got 3"),
+        ({"threads": None}, "option threads=None wants a number"),
+        ({"threads": float("inf")}, "option threads=inf wants a number"),
+    ],
+)
+def test_an_option_of_another_type_says_what_it_wants(given: dict[str, object], says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        Options.from_mapping(given)
