@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -94,3 +95,24 @@ def test_a_value_that_is_not_the_true_one_is_told_with_its_hint() -> None:
         j.one_of({"a": "yes", "b": torch.zeros(2)}, ("a", "b"), ("yes", "no"))
     with pytest.raises(WrongAnswerError, match=r"a dict with a word for each of 'a', 'b'\.$"):
         j.one_of({"a": "yes"}, ("a", "b"), ("yes", "no"))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "overrule no decision"),
+        ({"no_fuse": "nothing:here"}, "overrule no decision"),
+        ({"no_fuse": "avg_pool2d:sub"}, "kernels|keeps another one apart"),
+        ({"no_fuse": 3}, "wants a list"),
+        ({"no_fusion": "a:b"}, "unknown"),
+    ],
+)
+def test_only_what_overrules_the_compiler_beats_it(options: dict[str, Any], says: str) -> None:
+    said = check("fusion.overrule", options)
+    assert not said and re.search(says, said.says), said
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+@pytest.mark.parametrize("name", ["codegen.tail", "codegen.fast"])
+def test_no_text_is_not_the_compilers_own(name: str, text: str) -> None:
+    assert "the kernel's text" in check(name, text).says
