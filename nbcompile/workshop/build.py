@@ -163,13 +163,18 @@ def vector(pragma: Callable[..., Any], compiler: Compiler) -> str:
     from torch._dynamo.backends.common import aot_autograd
 
     function(pragma, "simd_pragma(reductions)")
-    line = called(pragma, "simd_pragma", [("amax", "max"), ("sum_1", "sum")])
-    if not isinstance(returned(line, "simd_pragma"), str):
-        raise WrongAnswerError(f"simd_pragma is to return a line of text, and returns {shown(line)}.")
+
+    def line_of(reductions: Any) -> str:
+        line = returned(called(pragma, "simd_pragma", reductions), "simd_pragma")
+        if not isinstance(line, str):
+            raise WrongAnswerError(f"simd_pragma is to return a line of text, and returns {shown(line)}.")
+        return line
+
+    line_of([("amax", "max"), ("sum_1", "sum")])
     x = torch.randn(2048, 1024)
     calls = []
     with quiet(threads=1):  # the instructions, without how well a busy machine shares out the rows
-        for hint in (lambda reductions: "", pragma):
+        for hint in (lambda reductions: "", line_of):
 
             def graph(gm: Any, inputs: Any, hint: Any = hint) -> Any:
                 return compiler["graph"](gm, inputs, hint)
