@@ -207,6 +207,8 @@ class Outputs:
 
     def _given(self, value: Any) -> Any:
         """What a node is given: of an input that is overwritten its old value."""
+        if isinstance(value, list | tuple):
+            return type(value)(self._given(each) for each in value)
         if not isinstance(value, fx.Node):
             return value
         made = self.values[value]

@@ -343,3 +343,17 @@ def test_what_is_detached_takes_no_gradient_from_what_shares_its_memory(function
         found.append((results, [item.requires_grad for item in results], x.grad))
     torch.testing.assert_close(*found)
     assert run.ran_compiled, run.eager_reason
+
+
+def test_symbolic_sizes_in_what_an_overwritten_part_of_an_input_is_made_with() -> None:
+    def program(whole: Tensor, part: Tensor) -> Tensor:
+        shown = part.unsqueeze(-1)
+        whole.copy_(whole)
+        return shown
+
+    torch._dynamo.reset()
+    run = nbcompile.compile(program, options={"cache": False}, dynamic=True)
+    for width in (4, 8, 3):
+        whole = torch.arange(36 * width).reshape(6, 6, width)
+        got, wanted = (each(whole, whole[:-1]) for each in (run, program))
+        assert torch.equal(got, wanted) and got.data_ptr() == wanted.data_ptr() == whole.data_ptr()
