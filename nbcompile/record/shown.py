@@ -18,9 +18,9 @@ class Shown:
     def __str__(self) -> str:
         return str(_view(f"reports.{self.report}").to_text(self))
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """What IPython prints of it where no HTML is shown."""
-        printer.text(str(self))
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """Its text too: IPython would print the repr where no HTML is shown."""
+        return {"text/plain": str(self), "text/html": self._repr_html_()}
 
     def _repr_html_(self) -> str:
         return str(_view(f"reports.{self.report}").to_html(self))

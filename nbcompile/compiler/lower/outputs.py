@@ -125,13 +125,19 @@ class Outputs:
 
     def _as_eager_does(self, item: fx.Node, error: LoweringError) -> View:
         """A result that ATen's own views make of the tensor that they lead to, when all has run: it lies
-        where eager's lies, and shares memory with what eager's does. Raises ``error`` where there is none."""
+        where eager's lies, and shares memory with what eager's does. Raises ``error`` where there is none,
+        and where AOTAutograd finds the result in an overwritten input by sizes that guards have made numbers.
+        """
+        if self.moving and storage_of(item) in self.overwriting:
+            raise error
         calls: list[ViewCall] = []
         node = item
         while node.op == "call_function" and node.target is not aten.copy_.default:
             target, source = node.target, node.args[0] if node.args else None
             if not isinstance(source, fx.Node) or not (_is_view(node) or _is_view_of_several(node)):
                 break
+            if target is aten.view_as_complex.default:
+                break  # of the pair that our own rewrite made, which AOTAutograd's result is no view of
             more = tuple(self._plain(each, error) for each in node.args[1:])
             calls.append(ViewCall(target, more, {k: self._plain(v, error) for k, v in node.kwargs.items()}))
             node = source
