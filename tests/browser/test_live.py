@@ -142,6 +142,7 @@ def test_other_compilers_texts_are_made_when_asked_for(lab: Server, page: Page) 
     expect(code.locator(".nbc-code-lit").first).to_be_visible()
 
 
+@pytest.mark.nightly
 def test_the_target_is_chosen_in_play(lab: Server, page: Page) -> None:
     place = explorer(lab, page)
     place.get_by_role("tab", name="Play").click()

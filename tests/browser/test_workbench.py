@@ -266,12 +266,13 @@ RECORDS: dict[str, Any] = {
 }  # fmt: skip
 
 
+@few(4)
 @both_themes
 @pytest.mark.parametrize("name", RECORDS)
 def test_axe_finds_nothing_serious(name: str, disk: OnDisk) -> None:
     page = disk.open(RECORDS[name]())
     page.locator(".nbc-app").wait_for()
-    for tab in ("Fusion", "Timing", "Guards", "Play", "Compare", "Text"):
+    for tab in ("Fusion", "Capture", "Timing", "Guards", "Play", "Compare", "Text"):
         page.get_by_role("tab", name=tab).first.click()
         assert serious(page) == [], tab
     chips = page.locator(".nbc-cell .nbc-chip, .nbc-graph-first")

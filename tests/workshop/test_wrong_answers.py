@@ -53,6 +53,7 @@ def wrong_answers(source: Path, tmp_path: Path, names: list[str]) -> None:
         assert not failed, (row["exercise"], failed)
 
 
+@few(2)
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("stem", UNMEASURED)
