@@ -19,7 +19,7 @@ from nbcompile.settings import CompileSettings
 from nbcompile.units import seconds_text, speed_text
 from nbcompile.view.facts import facts as fact
 from nbcompile.view.facts.why import why
-from nbcompile.view.figures.style import EAGER, OWN, ROW, framed, library, plain, rows_axis, time_ticks
+from nbcompile.view.figures.style import BAD, EAGER, OWN, ROW, framed, library, plain, rows_axis, time_ticks
 
 try:
     import ipywidgets
@@ -290,7 +290,7 @@ def _figure(outcomes: Mapping[Point, Outcome], chosen: Point) -> plotly.graph_ob
     for place, (point, outcome) in enumerate(shown):
         if point.backend != "eager" and not _median(outcome, True):
             figure.add_annotation(
-                x=0, y=place + 0.18, xanchor="left", showarrow=False, font={"color": "#d55e00"},
+                x=0, y=place + 0.18, xanchor="left", showarrow=False, font={"color": BAD},
                 text=plain(f"{outcome.status} {outcome.reason}"[:90]),
             )  # fmt: skip
     names = [f"▸ {point}" if point == chosen else str(point) for point, _ in shown]

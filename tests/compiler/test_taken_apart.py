@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-import torch._dynamo.config as dynamo
 import torch.nn.functional as F
 
 import nbcompile
@@ -18,12 +17,7 @@ from nbcompile.errors import CodegenError, VerifyError
 Tensor = torch.Tensor
 
 
-@pytest.fixture(autouse=True)
-def captured() -> Iterator[None]:
-    torch._dynamo.reset()
-    with dynamo.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True):
-        yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("sizes_of_data_captured")
 
 
 def fallbacks(run: Any) -> dict[str, str]:

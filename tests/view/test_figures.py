@@ -122,13 +122,9 @@ def test_without_plotly_the_error_says_what_to_install(monkeypatch: pytest.Monke
 
 def test_no_text_of_a_record_is_markup() -> None:
     record = fixtures_hostile.hostile()
-    for chart in CHARTS:
-        try:
-            figure = record.plot(chart)
-        except MeasureError:
-            continue
-        texts = [figure.to_json()]
-        assert not [text for text in texts if "<img" in text or "<script" in text or "<b>" in text]
+    for chart in CHARTS.keys() - {"payoff"}:  # of one contestant there is none
+        text = str(record.plot(chart).to_dict())  # to_json() would write < in another way
+        assert "&lt;script" in text and "<script" not in text and "<img" not in text, chart
 
 
 def test_the_doctors_figure_has_what_was_tried_with_its_interval() -> None:

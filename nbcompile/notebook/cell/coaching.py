@@ -30,14 +30,12 @@ from nbcompile.notebook.cell.compiling import CellCompiler
 from nbcompile.notebook.cell.harmless import what_may_act
 from nbcompile.notebook.cell.interrupts import FinishFirst
 from nbcompile.notebook.cell.surroundings import quiet_compile
-from nbcompile.record.advice.coach import Mend, Price
+from nbcompile.record.advice.coach import OF_SIZES, Mend, Price
 from nbcompile.record.compilation import Cell, Compilation, GraphBreak, Recompile
 
 _SECONDS = 10.0  # for all mends of a cell: each compiles it once or twice
 _CHAIN = 3  # breaks of a cell that are mended together
 _CALLS, _TIMED = 30, 0.3
-_DYNAMIC = "--dynamic"
-_SIZES = re.compile(r"size mismatch|\.size\(\)|shape")
 _SHOWN = "_nbcompile_shown"
 _numbers = itertools.count(1)
 
@@ -57,14 +55,14 @@ def coach_cell(
         mend = Mend(note=refused) if refused else trials.mend(item)
         found.append(dataclasses.replace(item, mend=mend, price=_price(mend, compilation)))
     symbolic = None
-    if options.dynamic is None and any(_SIZES.search(item.reason) for item in compilation.recompiles):
+    if options.dynamic is None and any(re.search(OF_SIZES, item.reason) for item in compilation.recompiles):
         progress("trying symbolic sizes")
         symbolic = Mend(note=refused) if refused else trials.symbolic()
     again = tuple(
         dataclasses.replace(
             item,
             price=_compiling(item, compilation),
-            mend=symbolic if _SIZES.search(item.reason) else None,
+            mend=symbolic if re.search(OF_SIZES, item.reason) else None,
         )
         for item in compilation.recompiles
     )
@@ -104,6 +102,7 @@ class _Trial:
 
     record: Compilation
     run: CellRun
+    dynamic: bool | None = None
 
 
 class _Trials:
@@ -152,7 +151,7 @@ class _Trials:
             return Mend(note=f"--dynamic: {tried}")
         if tried.record.recompiles:
             return Mend(note=f"--dynamic: still compiled again: {tried.record.recompiles[0].reason}")
-        return self._checked(text, _DYNAMIC, ["sizes are symbolic from the first compile"], tried)
+        return self._checked(text, "--dynamic", ["sizes are symbolic from the first compile"], tried)
 
     def _chained(self, rewrite: Rewrite) -> Mend:
         title, notes = rewrite.title, [rewrite.note]
@@ -184,7 +183,7 @@ class _Trials:
             record = compiler.record(run)
         if run.notes or not record.of_stage("fx"):
             return run.notes[0] if run.notes else "nothing was compiled"
-        return _Trial(record, run)
+        return _Trial(record, run, dynamic)
 
     def _run(
         self, text: str, scope: dict[str, Any], dynamic: bool | None = None
@@ -217,7 +216,7 @@ class _Trials:
 
         def mended() -> dict[str, Any]:
             scope = dict(self.run.namespace)
-            self._run(text, scope, True if title == _DYNAMIC else None)
+            self._run(text, scope, tried.dynamic)
             return _results(scope, bound)
 
         with self._copies() as snapshot, capture_output(), quiet_compile():

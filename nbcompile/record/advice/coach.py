@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+OF_SIZES = r"size mismatch|\.size\(\)|shape"
+"""What is in the reason of a recompile that sizes have caused."""
+
 
 @dataclass(frozen=True)
 class Price:

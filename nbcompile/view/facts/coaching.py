@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from nbcompile.record.advice.coach import Mend, Price
+from nbcompile.record.advice.coach import OF_SIZES, Mend, Price
 from nbcompile.record.compilation import Compilation, GraphBreak, Recompile
 from nbcompile.units import seconds_text, speed_text, wrap
 
@@ -14,7 +14,7 @@ _WIDTH = 90
 _LOOP = 2
 """So many recompiles of one function are a loop of them."""
 _CURES = (
-    (r"size mismatch|\.size\(\)|shape", "sizes change: torch._dynamo.mark_dynamic(x, dim) before the "
+    (OF_SIZES, "sizes change: torch._dynamo.mark_dynamic(x, dim) before the "
      "loop, or %%compile --dynamic"),
     (r"len\(|SEQUENCE_LENGTH", "a list or text grows: take what is read of it (its length) out "
      "of the function"),

@@ -12,6 +12,7 @@ from nbcompile.view.drawing.roofline import Roofline, bound, quantity, roofline
 from nbcompile.view.facts import facts as fact
 from nbcompile.view.facts.facts import Call
 from nbcompile.view.figures.style import (
+    BAD,
     EAGER,
     LIBRARY,
     OWN,
@@ -26,7 +27,7 @@ from nbcompile.view.figures.style import (
 if TYPE_CHECKING:
     import plotly.graph_objects
 
-_COLORS = {"fused": OWN, "library": LIBRARY, "fallback": "#d55e00", "break": "#cc79a7", "captured": EAGER}
+_COLORS = {"fused": OWN, "library": LIBRARY, "fallback": BAD, "break": "#cc79a7", "captured": EAGER}
 _MOST_CALLS = 60
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
-import torch._dynamo.config as dynamo
 import torch.nn.functional as F
 
 import nbcompile
@@ -24,12 +23,7 @@ from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, LoopProgram, View
 Tensor = torch.Tensor
 
 
-@pytest.fixture(autouse=True)
-def captured() -> Iterator[None]:
-    torch._dynamo.reset()
-    with dynamo.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True):
-        yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("sizes_of_data_captured")
 
 
 def number(n: Tensor) -> int:

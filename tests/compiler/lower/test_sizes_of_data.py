@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-import torch._dynamo.config as dynamo
 
 import nbcompile
 from nbcompile.compiler.fuse.dependencies import dependencies
@@ -20,12 +19,7 @@ from nbcompile.compiler.lower.sizes_of_data import checked
 Tensor = torch.Tensor
 
 
-@pytest.fixture(autouse=True)
-def captured() -> Iterator[None]:
-    torch._dynamo.reset()
-    with dynamo.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True):
-        yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("sizes_of_data_captured")
 
 
 def masked_sum(x: Tensor) -> Tensor:

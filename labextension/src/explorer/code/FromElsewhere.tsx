@@ -1,11 +1,11 @@
 import { useSignal } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
 import type { Kernel } from '../../record/generated/record';
-import { Asked } from '../PlayBar';
 import { State } from '../state';
 import { clip } from '../units';
 import { CodeText } from './CodeText';
 import { compiledFor, compileFor, counterparts, textFor, type Elsewhere } from './elsewhere';
+import { NotThere } from './NotThere';
 
 /** A text that the record does not have, once a live kernel has made it; before that, what it takes. */
 export function FromElsewhere({ state, kernel, wanted }: { state: State; kernel: Kernel; wanted: Elsewhere }) {
@@ -44,20 +44,9 @@ function Shown({ state, kernel, wanted, other }: { state: State; kernel: Kernel;
 }
 
 function NotYet({ state, wanted }: { state: State; wanted: Elsewhere }) {
-  if (!state.host.kernel.value) {
-    return <p class="nbc-empty nbc-no-assembly">The record has no {wanted.title} text of this kernel: a live kernel makes it. {state.host.needs}</p>;
-  }
-  const busy = state.play.step.value !== null;
-  const here = state.play.place.value === 'code';
   return (
-    <div class="nbc-no-assembly" onClick={(event) => event.stopPropagation()}>
-      {here && <Asked state={state} />}
-      {!(here && busy) && (
-        <p class="nbc-empty">
-          <button type="button" class="nbc-button" disabled={busy} onClick={() => void compileFor(state, wanted)}>Compile</button>{' '}
-          The record has no {wanted.title} text: it is {wanted.about}.
-        </p>
-      )}
-    </div>
+    <NotThere state={state} lacking={`${wanted.title} text of this kernel`} label="Compile" make={() => compileFor(state, wanted)}>
+      The record has no {wanted.title} text: it is {wanted.about}.
+    </NotThere>
   );
 }
