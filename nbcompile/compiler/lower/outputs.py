@@ -23,6 +23,7 @@ from nbcompile.errors import LoweringError
 aten = torch.ops.aten
 _LIE_AS_THEIR_SOURCE = frozenset(
     {
+        aten.copy.default,
         aten.slice_scatter.default,
         aten.select_scatter.default,
         aten.diagonal_scatter.default,
@@ -125,11 +126,7 @@ class Outputs:
 
     def _as_eager_does(self, item: fx.Node, error: LoweringError) -> View:
         """A result that ATen's own views make of the tensor that they lead to, when all has run: it lies
-        where eager's lies, and shares memory with what eager's does. Raises ``error`` where there is none,
-        and where AOTAutograd finds the result in an overwritten input by sizes that guards have made numbers.
-        """
-        if self.moving and storage_of(item) in self.overwriting:
-            raise error
+        where eager's lies, and shares memory with what eager's does. Raises ``error`` where there is none."""
         calls: list[ViewCall] = []
         node = item
         while node.op == "call_function" and node.target is not aten.copy_.default:
