@@ -3,7 +3,7 @@ import type { Drawing, DrawnGroup } from '../src/record/generated/scene';
 import { boxAt, CLOSED_HEIGHT, edgeAt, FOOT, MARGIN, NODE_HEIGHT, place, ROW_GAP, TITLE_HEIGHT } from '../src/explorer/graph/geometry';
 
 function group(parts: Partial<DrawnGroup>): DrawnGroup {
-  return { id: 'g', parent: -1, label: 'g', kind: 'root', fate: '', note: '', open: true, width: 200, rows: [], edges: [], ...parts };
+  return { id: 'g', parent: -1, label: 'g', kind: 'root', fate: '', note: '', open: true, width: 200, rows: [], edges: [], first: 0, ...parts };
 }
 
 function drawing(groups: DrawnGroup[]): Drawing {

@@ -2,6 +2,7 @@ import { deflateSync } from 'node:zlib';
 import { describe, expect, test, vi } from 'vitest';
 import { Links } from '../src/record/links';
 import { inflate, read, RecordError } from '../src/record/read';
+import type { Drawing } from '../src/record/generated/scene';
 import { packed, packedOf, payloadOf, record } from './records';
 
 /** What Python reads from the same payload: made by scripts/explorer_fixtures.py. */
@@ -54,6 +55,25 @@ describe('a record', () => {
   test('of little has everything at what it stands for', async () => {
     const { record } = await read({ schema: 'nbcompile.compilation/1', id: 'x' });
     expect([record.graphs, record.cell, record.environment.threads, record.execution]).toEqual([[], null, 0, 'compiled']);
+  });
+
+  test('prints of a graph the lines of its nodes, where it does not say', async () => {
+    const node = { id: 'n', name: 'n', op: 'add', kind: 'compute' };
+    const nodes = ['a = add(x)', '', 'b = mul(a)'].map((text, n) => ({ ...node, id: `n${n}`, text }));
+    const graph = { id: 'g', stage: 'fx', title: 'g', nodes };
+    const { record } = await read({ schema: 'nbcompile.compilation/1', id: 'x', graphs: [graph, { ...graph, text: 'its own' }] });
+    expect(record.graphs.map(({ text }) => text)).toEqual(['a = add(x)\nb = mul(a)', 'its own']);
+  });
+
+  test('counts what is drawn from the first node of each group, and is read as places in the graph', async () => {
+    const payload = payloadOf('small') as { view: { drawings: Drawing[] } };
+    const drawn = (await read(payload)).scene?.drawings ?? [];
+    expect(payload.view.drawings.some(({ groups }) => groups.some(({ first }) => first))).toBe(true);
+    payload.view.drawings.forEach(({ groups }, at) => groups.forEach(({ first = 0, rows, edges = [] }, group) => {
+      const read = drawn[at]?.groups[group];
+      expect(read?.rows.flat()).toEqual(rows.flatMap((row) => row.map((ref, n) => (n % 3 === 0 && ref >= 0 ? ref + first : ref))));
+      expect(read?.edges.map(([value]) => value)).toEqual(edges.map(([value = 0]) => value + first));
+    }));
   });
 
   const whole = packedOf('small')['deflate'] as string;

@@ -13,7 +13,7 @@ const node = (id: string, kind: string, origins: string[] = [], more: object = {
   id, name: id.split('.').pop(), op: 'mul', kind, origins, shape: [4, 8], dtype: 'float32', bytes: 128, ...more,
 });
 const group = (parts: Partial<DrawnGroup>): DrawnGroup => ({
-  id: '', parent: 0, label: '', kind: 'module', fate: 'fused', note: '', open: true, width: 100, rows: [], edges: [], ...parts,
+  id: '', parent: 0, label: '', kind: 'module', fate: 'fused', note: '', open: true, width: 100, rows: [], edges: [], first: 0, ...parts,
 });
 const call = (id: string, bytes: number, predicted: number | null): object => ({
   id, graph: 'g0.fw.fused', label: id.slice(-2), name: 'mul', fate: 'fused', bytes, share: bytes / 400, lines: [2], seconds: null, predicted,

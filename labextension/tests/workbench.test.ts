@@ -13,7 +13,7 @@ import { hostOf, record } from './records';
 const PLAIN = { id: 'fate' as const, about: '', steps: [], of: () => null };
 
 function group(parts: Partial<DrawnGroup>): DrawnGroup {
-  return { id: 'g', parent: -1, label: 'g', kind: 'root', fate: '', note: '', open: true, width: 200, rows: [], edges: [], ...parts };
+  return { id: 'g', parent: -1, label: 'g', kind: 'root', fate: '', note: '', open: true, width: 200, rows: [], edges: [], first: 0, ...parts };
 }
 
 /** An input, three equal modules of one node each, and what reads the last. */

@@ -86,9 +86,8 @@ def _recorded(aten: AtenGraph, name: str, body: fx.GraphModule, recorder: Record
     spans = {node.name: node_spans(node, cell_file) or called for node in nodes}
     from_callers = dict.fromkeys((node.name for node in nodes), origins)
     ids, recorded, outputs = record_nodes(body.graph, id, spans, from_callers)
-    text = "\n".join(node.text for node in recorded)
     title = f"ATen graph {name} of {aten.id}"
-    recorder.add(Graph(id, aten.stage, title, recorded, outputs, parent=aten.id, text=text))
+    recorder.add(Graph(id, aten.stage, title, recorded, outputs, parent=aten.id))
     return AtenGraph(id, aten.stage, body, ids, from_callers, spans)
 
 

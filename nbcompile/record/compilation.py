@@ -27,7 +27,7 @@ from nbcompile.record.advice.coach import Mend, Price
 from nbcompile.record.measured import Accuracy as Accuracy
 from nbcompile.record.measured import AutotuneChoice as AutotuneChoice
 from nbcompile.record.measured import Measurement as Measurement
-from nbcompile.record.packed import plain, unpack
+from nbcompile.record.packed import LEFT_OUT, plain, unpack
 from nbcompile.record.shown import chart_of, explorer_of
 from nbcompile.record.watched.walk import DynamoWalk
 
@@ -109,7 +109,16 @@ class Graph:
     outputs: tuple[str, ...] = ()
     saved: tuple[str, ...] = ()
     parent: str = ""
-    text: str = ""
+    text: str = field(default="", metadata={LEFT_OUT: lambda graph: graph.lines()})
+    """As it prints. Where that is its nodes' own lines, JSON leaves it out."""
+
+    def __post_init__(self) -> None:
+        if not self.text:
+            object.__setattr__(self, "text", self.lines())
+
+    def lines(self) -> str:
+        """What its nodes print, a line for each that has a text."""
+        return "\n".join(node.text for node in self.nodes if node.text)
 
 
 @dataclass(frozen=True)

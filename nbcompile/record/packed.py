@@ -12,7 +12,7 @@ import base64
 import dataclasses
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -22,12 +22,14 @@ MAX_UNPACKED = 256_000_000
 """Bytes of JSON: a small file must not unfold into more than that. The explorer has the same bound."""
 _LEVEL = 9
 """Of zlib: twice the time of 7 for a record with machine code (0.1 s), and a thirtieth smaller."""
+LEFT_OUT = "left out"
+"""In a field's metadata: what of the object its class makes that field, when JSON does not say it."""
 _AS_THEY_ARE = frozenset({str, int, bool, type(None)})
 
 
 def plain(value: Any) -> Any:
-    """JSON values of dataclasses and what they hold: a field at its default is left out, a tuple is a list.
-    Non-finite numbers are not JSON: they become ``None``."""
+    """JSON values of dataclasses and what they hold: a field at its default is left out, and one that its
+    class makes of the others; a tuple is a list. Non-finite numbers are not JSON: they become ``None``."""
     if isinstance(value, float):
         return value if value - value == 0.0 else None
     if isinstance(value, list | tuple):
@@ -38,6 +40,8 @@ def plain(value: Any) -> Any:
     if not hasattr(kind, "__dataclass_fields__"):
         return value
     defaults = _defaults(kind)
+    for name, made in _made(kind).items():
+        defaults = {**defaults, name: made(value)}
     return {
         name: item if type(item) in _AS_THEY_ARE else plain(item)
         for name, item in vars(value).items()
@@ -55,6 +59,13 @@ def _defaults(kind: Any) -> dict[str, Any]:
         elif field.default_factory is not dataclasses.MISSING:
             out[field.name] = field.default_factory()
     return out
+
+
+@lru_cache(maxsize=128)
+def _made(kind: Any) -> dict[str, Callable[[Any], Any]]:
+    """The fields that a class makes of its others."""
+    fields = dataclasses.fields(kind)
+    return {field.name: field.metadata[LEFT_OUT] for field in fields if LEFT_OUT in field.metadata}
 
 
 def pack(values: Mapping[str, Any], title: str = "") -> dict[str, Any]:

@@ -9,14 +9,14 @@ untrusted as the record that they come from.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nbcompile.record.compilation import Compilation, GraphBreak, Recompile
 from nbcompile.record.packed import plain
 from nbcompile.record.provenance import Links
 from nbcompile.units import clip, finite
-from nbcompile.view.drawing.nesting import Drawing, drawings
+from nbcompile.view.drawing.nesting import Drawing, counted_from_first, drawings
 from nbcompile.view.drawing.pipeline_strip import StripStage, strip
 from nbcompile.view.drawing.roofline import Bound, Roofline, bound, roofline
 from nbcompile.view.facts import facts as fact
@@ -169,8 +169,10 @@ def scene(compilation: Compilation, pending: Pending | None = None) -> Scene:
 
 def scene_dict(compilation: Compilation, pending: Pending | None = None) -> dict[str, Any]:
     """:func:`scene` as JSON values, in the form of :func:`scene_schema`: defaults are left out, but for the
-    schema's name."""
-    return {"schema": SCHEMA, **plain(scene(compilation, pending))}
+    schema's name. What is drawn is written so that it packs well."""
+    found = scene(compilation, pending)
+    drawn = [replace(each, groups=tuple(map(counted_from_first, each.groups))) for each in found.drawings]
+    return {"schema": SCHEMA, **plain(replace(found, drawings=tuple(drawn)))}
 
 
 def scene_schema() -> dict[str, Any]:

@@ -73,6 +73,17 @@ def test_a_record_written_out_in_full_is_read_too(record: Compilation) -> None:
     assert len(json.dumps(pack(record.to_dict()))) < 0.4 * len(plain) + 2000
 
 
+def test_a_graph_prints_its_nodes_lines_unless_it_says_otherwise() -> None:
+    texts = ("a", "", "b = 1")
+    nodes = tuple(Node(f"n{n}", "x", "add", "compute", text=text) for n, text in enumerate(texts))
+    graphs = (Graph("g0.fx", "fx", "t", nodes), Graph("g0.fw", "forward", "t", nodes, text="a\nb = 1\nmore"))
+    record = Compilation("x", graphs=graphs)
+    assert [graph.text for graph in Compilation.from_json(record.to_json()).graphs] == [
+        "a\nb = 1", "a\nb = 1\nmore",
+    ]  # fmt: skip
+    assert ["text" in row for row in record.to_dict()["graphs"]] == [False, True]
+
+
 def test_numbers_that_json_has_not_become_none() -> None:
     measured = Measurement("cell", "eager", cold=math.nan, steady=(1.0, math.inf))
     record = Compilation("x", measurements=(measured,), options={"a": [1, (math.nan, {"b": -math.inf})]})

@@ -37,12 +37,13 @@ class Edge:
 class Group:
     def __init__(self, packed: dict[str, Any]) -> None:
         self.packed = packed
+        first = packed.get("first", 0)
         self.items = [
-            Item(row[at], row[at + 1], row[at + 2], number)
+            Item(row[at] + first * (row[at] >= 0), row[at + 1], row[at + 2], number)
             for number, row in enumerate(packed["rows"])
             for at in range(0, len(row), 3)
         ]
-        self.edges = [Edge(v, a, b, tuple(xs)) for v, a, b, *xs in packed.get("edges", ())]
+        self.edges = [Edge(v + first, a, b, tuple(xs)) for v, a, b, *xs in packed.get("edges", ())]
 
     def __getitem__(self, name: str) -> Any:
         return self.packed[name]

@@ -114,8 +114,8 @@ def test_fragment_holds_only_what_an_untrusted_notebook_keeps(record: Compilatio
     assert reader.tags <= TAGS
     assert reader.attributes <= ATTRIBUTES
     for style in reader.styles:
-        for declaration in style.split("; "):
-            name, value = declaration.split(": ")
+        for declaration in style.split(";"):
+            name, value = declaration.split(":")
             assert PROPERTIES.fullmatch(name), declaration
             assert "var(" not in value and "url" not in value and "$" not in value, declaration
 
@@ -349,7 +349,7 @@ def test_boxes_of_a_large_graph_count_kernels_below_and_ops_above() -> None:
 
 def test_the_cell_scrolls_where_it_is_narrow_and_its_names_differ_where_they_are_cut() -> None:
     html = view.to_html(fixtures.transformer())
-    assert re.search(r'<div style="overflow: auto"><table[^>]*>\s*<tr[^>]*><td[^>]*>1</td>', html)
+    assert re.search(r'<div style="overflow:auto"><table[^>]*>\s*<tr[^>]*><td[^>]*>1</td>', html)
     names = ("_log_softmax_backward_data_sum", "_log_softmax_backward_data_exp")
     first, second = (clip_middle(name, 18) for name in names)
     assert first != second and len(first) == len(second) == 18

@@ -97,7 +97,22 @@ function filled(kind: string, row: Row): Row {
   if (!whole) return row;
   const out: Row = { ...whole.missing, ...row };
   for (const [name, holds] of whole.held) out[name] = filledIn(holds, out[name]);
+  if (kind === 'Graph' && !out['text']) out['text'] = lines(out['nodes'] as Row[]);
+  if (kind === 'DrawnGroup' && out['first']) countedFromNought(out);
   return out;
+}
+
+/** The refs of nodes in a group as places in the graph's list: a payload has them from the group's first. */
+function countedFromNought(group: Row): void {
+  const [first, rows, edges] = [Number(group['first']), group['rows'] as number[][], group['edges'] as number[][]];
+  group['rows'] = rows.map((row) => row.map((each, n) => (n % 3 === 0 && each >= 0 ? each + first : each)));
+  group['edges'] = edges.map(([value = 0, ...rest]) => [value + first, ...rest]);
+  group['first'] = 0;
+}
+
+/** What a graph prints where its record does not say: the lines of its nodes. */
+function lines(nodes: Row[]): string {
+  return nodes.map(({ text }) => String(text)).filter(Boolean).join('\n');
 }
 
 function filledIn(kind: string, value: unknown): unknown {

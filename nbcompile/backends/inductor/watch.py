@@ -250,7 +250,6 @@ class Watch:
             outputs=outputs,
             saved=tuple(ids[name] for name in self.saved if name in ids) if suffix == "fw" else (),
             parent=self._id("joint" if self.joint_ids and suffix != "joint" else "fx"),
-            text="\n".join(node.text for node in nodes),
         )
         return made, ids
 

@@ -59,7 +59,6 @@ def record(aten: AtenGraph, plan: Plan, programs: Sequence[XlaProgram]) -> Itera
     yield Graph(
         f"{aten.id}.loops", "loops", f"HLO instructions of {aten.id}", tuple(maker.loops),
         tuple(maker.inner.get(id, id) for id in outputs), parent=aten.id,
-        text="\n".join(node.text for node in maker.loops),
     )  # fmt: skip
     yield Graph(
         f"{aten.id}.fused", "fused", f"XLA's kernels of {aten.id}", tuple(maker.fused), outputs,

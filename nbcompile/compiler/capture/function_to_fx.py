@@ -106,7 +106,6 @@ def record_fx_graph(module: fx.GraphModule, recorder: Recorder) -> FxGraph:
             title=f"FX graph {graph_id}",
             nodes=nodes,
             outputs=outputs,
-            text="\n".join(node.text for node in nodes),
         )
     )
     # Dynamo began before it called us; where nobody saw it begin, only our own part is known.

@@ -271,7 +271,6 @@ class _Trace:
                 outputs=outputs,
                 saved=tuple(ids[name] for name in saved if name in ids),
                 parent=f"{self.graph.id}.{'joint' if self.joint_ids and suffix != 'joint' else 'fx'}",
-                text="\n".join(node.text for node in nodes),
             )
         )
         return ids

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -53,6 +53,9 @@ class DrawnGroup:
     is where it leaves the bottom of ``from``, the last where it meets the top of ``to``, those between are
     where it passes the rows between, straight. An edge of a kernel as a whole, where the record does not
     tell which of its loops it is, ends at the kernel's border.
+
+    ``first``: what the refs of nodes, in ``rows`` and as an edge's ``value``, are counted from. It is the
+    least of them in a payload (:func:`counted_from_first`), where equal layers read alike then.
     """
 
     id: str
@@ -65,6 +68,7 @@ class DrawnGroup:
     fate: str = ""
     note: str = ""
     open: bool = False
+    first: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,18 @@ class Drawing:
     fates: str
     left_out: tuple[str, ...]
     description: str
+
+
+def counted_from_first(group: DrawnGroup) -> DrawnGroup:
+    """The group with its nodes' refs counted from the least of them."""
+    nodes = [ref for row in group.rows for ref in row[::3] if ref >= 0] + [edge[0] for edge in group.edges]
+    first = min(nodes, default=0)
+    rows = (
+        tuple(each - first if not n % 3 and each >= 0 else each for n, each in enumerate(row))
+        for row in group.rows
+    )
+    edges = ((value - first, *rest) for value, *rest in group.edges)
+    return replace(group, rows=tuple(rows), edges=tuple(edges), first=group.first + first)
 
 
 MAX_NODES = 40_000

@@ -83,9 +83,9 @@ RULES: dict[str, str] = {
     "rule": "border-top: 1px solid $line",
     "cellrow": "background: transparent; border: none",
     "td": "padding: 3px 12px 3px 0; text-align: left; vertical-align: top; border: none;"
-    " white-space: nowrap; max-width: none",
+    " white-space: nowrap",
     "tdw": "padding: 3px 12px 3px 0; text-align: left; vertical-align: top; border: none;"
-    " white-space: normal; min-width: 160px; max-width: none",
+    " white-space: normal; min-width: 160px",
     "th": "padding: 3px 12px 3px 0; text-align: left; vertical-align: top; border: none; font-weight: 500;"
     " color: $dim; white-space: nowrap",
     "num": "padding: 3px 12px 3px 0; text-align: right; vertical-align: top; border: none;"
@@ -95,19 +95,21 @@ RULES: dict[str, str] = {
     "cells": "border-collapse: collapse; border: none; font-size: 12px; margin: 0",
     "ln": "padding: 0 10px 0 8px; text-align: right; border: none; color: $dim;"
     f" font-family: {MONO}; font-size: 12px; white-space: nowrap; vertical-align: top",
-    "src": "padding: 0 8px 0 0; text-align: left; border: none; vertical-align: top; max-width: none",
+    "src": "padding: 0 8px 0 0; text-align: left; border: none; vertical-align: top",
     "share": "padding: 0 8px 0 0; text-align: right; border: none; color: $dim; font-size: 11px;"
     " white-space: nowrap; vertical-align: top",
     "chips": "padding: 0 14px 0 0; text-align: left; border: none; white-space: normal; min-width: 110px;"
     " vertical-align: top",
     "code": f"margin: 0; padding: 0; border: none; background: none; font-family: {MONO}; font-size: 12px;"
     " line-height: 1.55; white-space: pre-wrap; color: inherit; text-align: left; overflow-wrap: break-word",
-    "pre": f"margin: 0; padding: 0; border: none; background: none; font-family: {MONO}; font-size: 12px;"
-    " line-height: 1.55; white-space: pre; overflow: visible; color: inherit; text-align: left",
-    "gutter": f"margin: 0; padding: 0; border: none; background: none; font-family: {MONO}; font-size: 12px;"
-    " line-height: 1.55; white-space: pre; overflow: visible; color: $dim; text-align: right",
+    "pre": "margin: 0; padding: 0; border: none; background: none; line-height: 1.55; white-space: pre;"
+    " overflow: visible; color: inherit",
+    "gutter": "margin: 0; padding: 0; border: none; background: none; line-height: 1.55; white-space: pre;"
+    " overflow: visible; color: $dim",
+    "listing": f"font-family: {MONO}; font-size: 12px; text-align: left",
     "gcol": "padding: 0 12px 0 0; border: none; vertical-align: top; text-align: right",
-    "ccol": "padding: 0; border: none; vertical-align: top; text-align: left; max-width: none",
+    "ccol": "padding: 0; border: none; vertical-align: top; text-align: left",
+    "column": "padding: 0 12px 0 0; border: none; vertical-align: top; text-align: left",
     "bar": "display: inline-block; background-color: $line; height: 5px; width: 44px; vertical-align: middle;"
     " border-radius: 3px; overflow: hidden; text-align: left",
     "fill": "display: block; height: 5px; border-radius: 3px",
@@ -161,7 +163,7 @@ class Styler:
             if self.page:
                 text = 'class="' + " ".join(f"n-{name}" for name in names) + '"'
             else:
-                text = 'style="' + "; ".join(_resolve(RULES[name], mid) for name in names) + '"'
+                text = f'style="{_short("; ".join(_resolve(RULES[name], mid) for name in names))}"'
             # Both halves come from the tables above, never from a record.
             self._made[key] = Markup(text)
         return self._made[key]
@@ -171,7 +173,7 @@ class Styler:
         width = f"width: {max(4, min(100, round(100 * share)))}%"
         if self.page:
             return Markup(f'{self("fill", f"is-{fate}")} style="{width}"')
-        return Markup(str(self("fill", f"is-{fate}"))[:-1] + f'; {width}"')
+        return Markup(str(self("fill", f"is-{fate}"))[:-1] + f';{_short(width)}"')
 
     def tone(self, name: str) -> str:
         return variable(name) if self.page else mid(name)
@@ -187,11 +189,17 @@ def page_style_sheet() -> str:
         .joinpath("templates", "page.css")
         .read_text("utf-8")
         .replace("$sans", SANS)
+        .replace("$mono", MONO)
     )
     return (
         f":root{{color-scheme:light dark;{light}}}\n@media(prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
         f"{rules}\n{layout}"
     )
+
+
+def _short(declarations: str) -> str:
+    """Without the spaces: half of what a notebook holds of a fragment is styles."""
+    return declarations.replace("; ", ";").replace(": ", ":").replace(", ", ",")
 
 
 def _resolve(rule: str, colour: object) -> str:

@@ -137,7 +137,7 @@ def section_html(section: Section, css: Styler) -> Markup:
     if section.listing:
         text, more = section.listing[:_LISTING], len(section.listing) - _LISTING
         text += f"\n… {more:,} more characters" if more > 0 else ""
-        shown = _tag("div", css("scroll"), _tag("pre", css("pre"), text))
+        shown = _tag("div", css("scroll"), _tag("pre", css("pre", "listing"), text))
         out += shown if section.shown else _fold(css, f"{len(text.splitlines())} lines", shown)
     for each in section.inner:
         out += section_html(each, css)
@@ -170,7 +170,7 @@ def _column(css: Styler, values: Sequence[str], number: int, section: Section) -
     """All of a column as one cell, a line a row."""
     width = max(map(len, values)) if number in section.right else 0
     text = first_line_kept("\n".join(value.rjust(width) for value in values))
-    return _tag("td", css("gcol"), _tag("pre", css(*["pre", "dim"][: 1 + bool(number)]), text))
+    return _tag("td", css("column"), _tag("pre", css("gutter" if number else "pre"), text))
 
 
 def _cell(css: Styler, style: str, value: Value, tag: str = "td") -> Markup:
