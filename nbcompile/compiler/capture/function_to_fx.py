@@ -18,6 +18,7 @@ from nbcompile.compiler.capture.graph_record import (
     source_name,
 )
 from nbcompile.compiler.linear_cross_entropy.rewrite import chunk_linear_cross_entropy
+from nbcompile.compiler.rare_collections import rare_collections
 from nbcompile.compiler.rewrite.attention import choose_attention
 from nbcompile.compiler.stages import FxGraph, device_of
 from nbcompile.options import Options
@@ -55,6 +56,7 @@ def make_backend(
     records the break that ended the graph; turn it off where somebody listens to all breaks.
     """
 
+    @rare_collections()
     def backend(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         graph = record_fx_graph(module, recorder)
         if record_breaks:

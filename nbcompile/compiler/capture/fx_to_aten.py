@@ -28,6 +28,7 @@ from nbcompile.compiler.capture.graph_record import record_nodes
 from nbcompile.compiler.capture.lost_updates import expanded_lost, subtracts_bools, updated_number
 from nbcompile.compiler.capture.origins import Origins
 from nbcompile.compiler.in_aten import in_aten
+from nbcompile.compiler.rare_collections import rare_collections
 from nbcompile.compiler.rewrite import flex_attention
 from nbcompile.compiler.rewrite.channels_last import run_channels_last
 from nbcompile.compiler.rewrite.complex_pairs import pairs_of_complex_numbers
@@ -298,6 +299,7 @@ class _Trace:
         """The function AOTAutograd calls with one flat graph; returns a boxed callable. ``whole``: the graph
         is no half of a joint one, whose layout has been chosen before."""
 
+        @rare_collections()
         def compile_one(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
             if whole:
                 self.rewrite(LAYOUT_PASSES, module, suffix)

@@ -19,6 +19,8 @@ from nbcompile.compiler.loop_ir.proofs import Facts, impossible, inside, outside
 
 Case = tuple[IndexExpr, Facts]
 MOST_CASES = 32
+FEW_CASES = 8
+"""Of more it is asked whether they can be at all."""
 
 
 class _Any(Atom):
@@ -46,6 +48,8 @@ def cases_of(value: Value, facts: Facts = ()) -> list[Case] | None:
     if value.dtype not in LIMITS:
         return None
     found = _taken_apart(value, facts)
+    if found and len(found) > FEW_CASES:
+        found = [case for case in found if not impossible(case[1])] or found[:1]
     least, most = LIMITS[value.dtype]
     if (
         found

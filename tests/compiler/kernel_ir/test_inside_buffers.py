@@ -121,3 +121,18 @@ def test_a_count_beside_a_sum_of_rounded_numbers(options: dict[str, Any]) -> Non
     v[::7] = torch.nan
     kept = torch.arange(3250) % 4 != 0
     torch.testing.assert_close(nbcompile.compile(f, options=options)(v, kept), f(v, kept))
+
+
+@TARGETS
+def test_an_index_of_what_was_put_together(options: dict[str, Any]) -> None:
+    """The cases of a stack, of an element set, of ``abs`` and ``clamp`` multiply: most of them cannot be."""
+
+    def gathered() -> torch.Tensor:
+        x = (torch.arange(72) % 9 - 4).reshape(3, 24)
+        y = torch.index_put(x, (torch.arange(3) // 2,), torch.full_like(x[:1], 2))
+        z = torch.stack([x, y], 2)
+        return torch.gather(z, 0, (z.abs() * 3).clamp(max=2))
+
+    run = nbcompile.compile(gathered, options=options)
+    torch.testing.assert_close(run(), gathered())
+    assert run.ran_compiled, run.eager_reason

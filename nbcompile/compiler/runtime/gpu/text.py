@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 import functools
 import re
+import sys
+import types
 from collections.abc import Sequence
 
 from nbcompile.compiler.runtime.gpu.grid import is_pointer
@@ -31,12 +33,8 @@ def kept(kind: str, text: str) -> str:
 @functools.lru_cache(maxsize=16)
 def definitions(text: str) -> dict[str, ast.stmt]:
     """What a generated file defines at its top, by name. CodegenError if it is no Python."""
-    try:
-        body = ast.parse(text).body
-    except SyntaxError as error:
-        raise CodegenError(f"the generated Triton file is no Python, line {error.lineno}.") from error
     found: dict[str, ast.stmt] = {}
-    for node in body:
+    for node in _syntax(text).body:
         if isinstance(node, ast.FunctionDef):
             found[node.name] = node
         elif isinstance(node, ast.Import | ast.ImportFrom):
@@ -47,35 +45,60 @@ def definitions(text: str) -> dict[str, ast.stmt]:
 
 
 def canonical(text: str, launch: Launch) -> list[str]:
-    """The function's syntax, its pointers and variables renamed in order of appearance, and that of all it
-    reaches in its file."""
-    known = definitions(text)
-    node = known.get(launch.function)
-    if not isinstance(node, ast.FunctionDef):
+    """What the function does, whatever its pointers and variables are called, and what all that it reaches in
+    its file does. Two functions that Python compiles to the same code do the same: it numbers variables, and
+    knows neither comments nor lines."""
+    code, node = _codes(text).get(launch.function), definitions(text).get(launch.function)
+    if code is None or not isinstance(node, ast.FunctionDef):
         return [text, launch.function]
-    own = ast.parse(ast.unparse(node)).body[0]  # a copy of its own: the definitions are shared
-    assert isinstance(own, ast.FunctionDef)
     pointers = {item.name for item in launch.arguments if is_pointer(item.type)}
-    kept = {item.arg for item in own.args.args} - pointers  # the grid and the configs name these
-    names = [item for item in ast.walk(own) if isinstance(item, ast.Name)]
-    bound = {item.id for item in names if isinstance(item.ctx, ast.Store)}
-    renamed: dict[str, str] = {}
-    for item in own.args.args:
-        if item.arg in pointers:
-            item.arg = renamed.setdefault(item.arg, f"v{len(renamed)}")
-    for part in names:
-        if part.id in bound | pointers and part.id not in kept:
-            part.id = renamed.setdefault(part.id, f"v{len(renamed)}")
-    own.name = "kernel"
-    return [ast.dump(own, annotate_fields=False), *_reached(known, node)]
+    # the grid and the configs name the others
+    named = ["*" if item.arg in pointers else ast.dump(item) for item in node.args.args]
+    return [sys.implementation.cache_tag or "", *named, _told(code), *_reached(text, launch.function)]
 
 
-def _reached(known: dict[str, ast.stmt], node: ast.stmt) -> Sequence[str]:
-    found: dict[str, ast.stmt] = {}
-    waiting = [node]
+@functools.lru_cache(maxsize=4)
+def _syntax(text: str) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except SyntaxError as error:
+        raise CodegenError(f"the generated Triton file is no Python, line {error.lineno}.") from error
+
+
+@functools.lru_cache(maxsize=16)
+def _codes(text: str) -> dict[str, types.CodeType]:
+    """The code of each function of a file, by name."""
+    whole = compile(_syntax(text), "<kernels>", "exec", dont_inherit=True)
+    return {code.co_name: code for code in whole.co_consts if isinstance(code, types.CodeType)}
+
+
+def _told(code: types.CodeType) -> str:
+    """Code as text: all that it does, without the names of its variables."""
+    constants = [_told(each) if isinstance(each, types.CodeType) else repr(each) for each in code.co_consts]
+    around = code.co_argcount, code.co_flags, code.co_cellvars, code.co_freevars
+    return repr((code.co_code.hex(), code.co_names, constants, around))
+
+
+@functools.lru_cache(maxsize=4096)
+def _reached(text: str, function: str) -> Sequence[str]:
+    """What of its file a function needs, and what that does in turn."""
+    known, found, waiting = definitions(text), set[str](), [function]
     while waiting:
-        for item in ast.walk(waiting.pop()):
-            if isinstance(item, ast.Name) and item.id in known and item.id not in found:
-                found[item.id] = known[item.id]
-                waiting.append(known[item.id])
-    return [f"{name}: {ast.dump(found[name], annotate_fields=False)}" for name in sorted(found)]
+        more = _names(text, waiting.pop()) & known.keys() - found
+        found |= more
+        waiting += more
+    return [f"{name}: {_dumped(text, name)}" for name in sorted(found)]
+
+
+@functools.lru_cache(maxsize=4096)
+def _names(text: str, defined: str) -> frozenset[str]:
+    code = _codes(text).get(defined)
+    if code is not None and not any(isinstance(each, types.CodeType) for each in code.co_consts):
+        return frozenset(code.co_names)  # and of attributes
+    nodes = ast.walk(definitions(text)[defined])
+    return frozenset(item.id for item in nodes if isinstance(item, ast.Name))
+
+
+@functools.lru_cache(maxsize=4096)
+def _dumped(text: str, defined: str) -> str:
+    return ast.dump(definitions(text)[defined], annotate_fields=False)

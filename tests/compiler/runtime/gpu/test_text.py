@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nbcompile.compiler.runtime.gpu.text import kept
+from nbcompile.compiler.runtime.gpu.text import canonical, kept
+from nbcompile.compiler.stages import Argument, Launch
 
 FOLDER = "/home/me/.cache/nbcompile/86/864e"
 
@@ -35,3 +36,47 @@ FOLDER = "/home/me/.cache/nbcompile/86/864e"
 )
 def test_no_folders_and_no_lists_of_bytes(kind: str, made: str, expected: str) -> None:
     assert kept(kind, made) == expected
+
+
+FILE = """
+import triton
+import triton.language as tl
+
+HALF = 0.5
+
+@triton.jit
+def _twice(x):
+    return x * 2
+
+@triton.jit
+def k0(a, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  # where
+    x = tl.load(a + at, mask=at < n, other=0.0)
+    tl.store(out + at, _twice(x) * HALF, mask=at < n)
+"""
+POINTERS = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32"}
+
+
+def told(text: str, *arguments: str, function: str = "k0") -> list[str]:
+    given = [Argument(name, POINTERS[name]) for name in arguments or ("a", "out", "n")]
+    return canonical(text, Launch(function, "k0", tuple(given), ("1",), ()))
+
+
+def test_names_comments_and_lines_do_not_count() -> None:
+    other = FILE.replace("k0", "k7").replace("at", "where").replace("# where", "# there\n")
+    other = other.replace("(a,", "(b,").replace("(a +", "(b +").replace("x = ", "\n    x = ")
+    assert told(other, "b", "out", "n", function="k7") == told(FILE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("0.0)", "-0.0)"), ("other=0.0", "other=0"), ("HALF = 0.5", "HALF = 0.25"), ("x * 2", "x * 3"),
+        ("tl.load", "tl.loaded"), ("mask=at < n)", "cache=at < n)"), ("(out + at, _", "(a + at, _"),
+        ("BLOCK: tl.constexpr", "BLOCK"), ("a, out, n", "out, a, n"), ("n, BLOCK", "m, BLOCK"),
+        ("_twice(x) * HALF", "HALF * _twice(x)"), ("at < n, other", "at <= n, other"),
+    ],
+)  # fmt: skip
+def test_all_else_counts(old: str, new: str) -> None:
+    assert FILE.count(old) >= 1
+    assert told(FILE.replace(old, new)) != told(FILE)
