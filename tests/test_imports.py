@@ -27,7 +27,16 @@ FLOORS = (
 # Rooms of the compiler: what each may import of the others. SHARED is open to all.
 ROOMS = {"capture", "rewrite", "lower", "fuse", "kernel_ir", "schedule", "codegen", "runtime",
          "linear_cross_entropy"}  # fmt: skip
-SHARED = {"stages", "other_devices", "passes", "loop_ir", "fx_values", "in_aten", "marked", "rare_collections"}
+SHARED = {
+    "stages",
+    "other_devices",
+    "passes",
+    "loop_ir",
+    "fx_values",
+    "in_aten",
+    "marked",
+    "rare_collections",
+}
 ALLOWED = {
     "capture": {"rewrite", "linear_cross_entropy"},
     "rewrite": {"linear_cross_entropy.operator"},

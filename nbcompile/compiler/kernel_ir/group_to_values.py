@@ -225,6 +225,9 @@ class Resolver:
             inside, outside = self.value(expr.inside, binding), self.value(expr.outside, binding)
             if inside.number == outside.number:  # what is overwritten by itself
                 return inside
+            if inside.kind == "guard" and inside.args[1].number == outside.number:
+                # a part of a part is written: told apart, what was there before doubles with each write
+                bounds, inside = (*bounds, *inside.bounds), inside.args[0]
             return self._new("guard", inside.dtype, args=(inside, outside), bounds=bounds)
         assert isinstance(expr, Op)
         args = tuple(self.value(arg, binding) for arg in expr.args)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
+import nbcompile
 from nbcompile.compiler.kernel_ir.group_to_values import kernel_values
 from nbcompile.compiler.kernel_ir.values import KernelValues, walk_values
 from nbcompile.compiler.loop_ir.expr import Constant, cast, op
@@ -72,3 +75,28 @@ def test_a_half_is_rounded_where_it_is_cast() -> None:
     body = cast(op("add", read(X, ROW, COL), Constant(1.0, torch.float32)), torch.bfloat16)
     halves = loop(buffer("out", 6, 40, dtype=torch.bfloat16), (ROW, COL), body)
     assert kinds(values(group(halves, axes=(ROW, COL))))[-1] == "round_bf16"
+
+
+def test_parts_of_parts_written_one_after_another_make_one_chain() -> None:
+    """What was there before stood twice in each write, so a mask of nine windows was 60,000 nodes long."""
+
+    def windows(side: int) -> Callable[[torch.Tensor], torch.Tensor]:
+        def mask(x: torch.Tensor) -> torch.Tensor:
+            y = x * 2
+            for row in range(side):
+                for column in range(side):
+                    y[3 * row : 3 * row + 3, 4 * column : 4 * column + 2] = x[row, column]
+            return y
+
+        return mask
+
+    lengths = []
+    for side in (2, 4):
+        options = {"target": "cuda:90", "cache": False}
+        run = nbcompile.compile(windows(side), options=options)
+        x = torch.randn(12, 16)
+        torch.testing.assert_close(run(x), windows(side)(x))
+        plain = nbcompile.compile(windows(side), options={"cache": False})
+        assert torch.equal(plain(x), windows(side)(x)) and plain.ran_compiled
+        lengths.append(max(len(kernel.sources["triton"]) for kernel in run.compilation.kernels))
+    assert lengths[1] < 20 * lengths[0]  # 16 writes for 4, each under all those after it
