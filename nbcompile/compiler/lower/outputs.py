@@ -133,13 +133,13 @@ class Outputs:
             target, source = node.target, node.args[0] if node.args else None
             if not isinstance(source, fx.Node) or not (_is_view(node) or _is_view_of_several(node)):
                 break
-            if target is aten.view_as_complex.default:
-                break  # of the pair that our own rewrite made, which AOTAutograd's result is no view of
             more = tuple(self._plain(each, error) for each in node.args[1:])
             calls.append(ViewCall(target, more, {k: self._plain(v, error) for k, v in node.kwargs.items()}))
             node = source
         root = self._root(node)
-        if root is None:
+        # a pair that our own rewrite made is nothing that AOTAutograd's result is a view of
+        paired = any(call.target is aten.view_as_complex.default for call in calls)
+        if root is None or (paired and node.op != "placeholder"):
             raise error
         whole = View.whole(root)
         return ViewCalls(root, whole.axes, whole.index, tuple(reversed(calls)))
