@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from tests.nightly import few
-
 ROOT = Path(__file__).resolve().parent.parent.parent
 _LOADED = re.compile(
     r"""<(?:script|img|iframe|source|video)\b[^>]*?\ssrc=["']?(?P<src>[^"'\s>]+)"""
@@ -36,6 +34,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(target)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_site_is_built_and_loads_nothing_from_elsewhere(site: Path) -> None:
     pages = sorted(site.rglob("*.html"))
@@ -51,7 +50,7 @@ def test_the_site_is_built_and_loads_nothing_from_elsewhere(site: Path) -> None:
         assert not outside, f"{sheet.name} loads {outside[0]}"
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_open_without_an_error_and_fit_the_window(site: Path, chromium: Browser, scheme: str) -> None:

@@ -126,6 +126,7 @@ def test_the_assembly_of_a_c_kernel_is_made_when_asked_for(lab: Server, page: Pa
     assert {"2", "3"} & set(code.locator(".cm-gutterElement").all_inner_texts())
 
 
+@pytest.mark.nightly
 def test_other_compilers_texts_are_made_when_asked_for(lab: Server, page: Page) -> None:
     """Triton's and Inductor's kernel of a C record, linked with the same lines; the record stays as it is."""
     place = explorer(lab, page)
@@ -155,7 +156,7 @@ def test_the_target_is_chosen_in_play(lab: Server, page: Page) -> None:
     expect(place.locator(".nbc-pane-code").get_by_role("tab", name="Assembly")).to_be_visible()
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("application", ["lab", "notebook"])
 def test_the_widget_plays_too(application: str, page: Page, request: pytest.FixtureRequest) -> None:
     place = explorer(request.getfixturevalue(application), page, " --live")

@@ -19,6 +19,7 @@ from nbcompile.record.provenance import Links
 from nbcompile.view.facts.facts import calls_of
 from tests.browser.looking import OnDisk, press_everything
 from tests.browser.looks import both_themes, wide_and_narrow
+from tests.nightly import few
 from tests.view import fixtures
 from tests.view.fixtures_hostile import hostile, poisoned
 from tests.view.fixtures_real import real
@@ -45,6 +46,7 @@ def message(page: Page) -> str:
 # -- what it shows ----------------------------------------------------------------------------------
 
 
+@few(2)
 @both_themes
 @wide_and_narrow
 def test_it_opens_from_disk_in_any_look(disk: OnDisk, theme: str, width: int) -> None:
@@ -185,6 +187,7 @@ def test_without_scripts_it_is_the_plain_page(chromium: Any, tmp_path: Path) -> 
 # -- records from strangers ---------------------------------------------------------------------------
 
 
+@few(4)
 @both_themes
 @pytest.mark.parametrize("kind", ["every field", "a transformer", "a graph break", "a failure"])
 def test_hostile_text_runs_nothing(kind: str, disk: OnDisk, theme: str) -> None:
@@ -237,6 +240,7 @@ DAMAGED = {
 }
 
 
+@few(4)
 @pytest.mark.parametrize("name", list(DAMAGED))
 def test_what_is_no_record_is_told(name: str, disk: OnDisk) -> None:
     text, said = DAMAGED[name]
@@ -259,6 +263,7 @@ def _nine_peers(values: dict[str, Any]) -> None:
     values["peers"] = [{"id": f"x{number}"} for number in range(9)]
 
 
+@few(3)
 @pytest.mark.parametrize(
     ("change", "said"),
     [(_wrong_span, "graphs.0.nodes.3.spans.0.line"), (_nine_peers, "more than 8 items")],

@@ -10,7 +10,7 @@ from tests.browser.looks import both_themes
 from tests.nightly import few
 
 
-@few(2)
+@few(1)
 @both_themes
 @pytest.mark.parametrize("application", ["lab", "notebook"])
 def test_a_notebook_runs_and_is_saved(

@@ -17,7 +17,7 @@ from tests.from_scripts import load
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "notebooks").glob("*.py"))
-QUICKEST = 3
+QUICKEST = 2
 """So many notebooks are run by ``make test``, all by ``make test-nightly``."""
 
 notebooks, badges = load("notebooks"), load("badges")
