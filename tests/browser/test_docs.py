@@ -77,6 +77,7 @@ def test_pages_open_without_an_error_and_fit_the_window(site: Path, chromium: Br
     assert not problems
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_cheat_sheet_is_one_page(site: Path, chromium: Browser) -> None:
     window = chromium.new_page()
