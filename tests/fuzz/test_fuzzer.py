@@ -38,12 +38,8 @@ FAULTS = {
 }
 
 
-EACH_TIME = ()
-
-
-@pytest.mark.parametrize(
-    "fault", [pytest.param(name, marks=() if name in EACH_TIME else pytest.mark.nightly) for name in FAULTS]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found_and_made_small(fault: str) -> None:
     target = Target(backend=f"tests.fuzz.broken:{fault}")
     for seed in range(60):

@@ -6,7 +6,7 @@ subexpressions are one node, an inlined producer is its nodes at the reader's in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -39,9 +39,11 @@ from nbcompile.compiler.loop_ir.index import (
     FloorDiv,
     IndexExpr,
     Mod,
+    at_least,
     index,
 )
 from nbcompile.compiler.loop_ir.nodes import Buffer, Loop
+from nbcompile.compiler.loop_ir.proofs import quotients
 from nbcompile.compiler.loop_ir.substitution import joined, substitute
 
 _ROUND = {torch.float16: "round_f16", torch.bfloat16: "round_bf16"}
@@ -225,7 +227,8 @@ class Resolver:
             inside, outside = self.value(expr.inside, binding), self.value(expr.outside, binding)
             if inside.number == outside.number:  # what is overwritten by itself
                 return inside
-            if inside.kind == "guard" and inside.args[1].number == outside.number:
+            part = inside.kind == "guard" and inside.args[1].number == outside.number
+            if part and _anywhere(place for bound in inside.bounds for place in bound):
                 # a part of a part is written: told apart, what was there before doubles with each write
                 bounds, inside = (*bounds, *inside.bounds), inside.args[0]
             return self._new("guard", inside.dtype, args=(inside, outside), bounds=bounds)
@@ -414,3 +417,13 @@ def _adjacent(nest: Nest, left: Axis, right: Axis) -> bool:
 def _one_walk(place: IndexExpr, left: Axis, right: Axis) -> bool:
     outer, inner = place.coefficient(left), place.coefficient(right)
     return outer is not None and inner is not None and outer == inner * right.extent
+
+
+def _anywhere(places: Iterable[IndexExpr]) -> bool:
+    """Whether places are what they say wherever they are computed: they read no tensor, and what they divide
+    is never negative."""
+    return all(
+        not any(isinstance(atom, Gathered) for atom in place.atoms())
+        and all(at_least(goal, ZERO) for goal in quotients(place))
+        for place in places
+    )

@@ -92,11 +92,15 @@ def _reached(text: str, function: str) -> Sequence[str]:
 
 @functools.lru_cache(maxsize=4096)
 def _names(text: str, defined: str) -> frozenset[str]:
-    code = _codes(text).get(defined)
-    if code is not None and not any(isinstance(each, types.CodeType) for each in code.co_consts):
-        return frozenset(code.co_names)  # and of attributes
-    nodes = ast.walk(definitions(text)[defined])
-    return frozenset(item.id for item in nodes if isinstance(item, ast.Name))
+    code, node = _codes(text).get(defined), definitions(text)[defined]
+    if code is None or any(isinstance(each, types.CodeType) for each in code.co_consts):
+        return _named(node)
+    assert isinstance(node, ast.FunctionDef)
+    return _named(node.args, *node.decorator_list).union(code.co_names)  # and names of attributes
+
+
+def _named(*nodes: ast.AST) -> frozenset[str]:
+    return frozenset(item.id for node in nodes for item in ast.walk(node) if isinstance(item, ast.Name))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -80,3 +80,8 @@ def test_names_comments_and_lines_do_not_count() -> None:
 def test_all_else_counts(old: str, new: str) -> None:
     assert FILE.count(old) >= 1
     assert told(FILE.replace(old, new)) != told(FILE)
+
+
+def test_what_a_default_names_counts() -> None:
+    by_default = FILE.replace("_twice(x):", "_twice(x, by: tl.constexpr = HALF):").replace(") * HALF", ")")
+    assert told(by_default.replace("HALF = 0.5", "HALF = 0.25")) != told(by_default)
