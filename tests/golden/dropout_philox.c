@@ -1,6 +1,6 @@
 // philox_seed = library aten.randint.low(-9223372036854775808, 9223372036854775807, [1], dtype=torch.int64)
 // kernel bernoulli_div_mul (pointwise) over 512 × 768 points:
-//     bernoulli[i, j] = philox_uniform(philox_seed[0], (768*i + j)) < 0.9
+//     bernoulli[i, j] = philox_uniform(philox_seed[0], (4*draw_0 + 768*i + j)) < 0.9
 //     _to_copy[i, j] = float32(bernoulli[i, j])
 //     div[i, j] = _to_copy[i, j] / 0.9
 //     mul[i, j] = x[i, j] * div[i, j]
@@ -23,10 +23,10 @@ static inline float philox_uniform(long seed, long offset) {
 }
 
 // bernoulli, _to_copy, div, mul
-void k0_bernoulli_div_mul(const long *philox_seed, const float *x, float *mul_1) {
+void k0_bernoulli_div_mul(const long *philox_seed, const float *x, float *mul_1, long draw_0) {
   #pragma omp parallel for simd
   for (long i = 0; i < 393216; i++) {
-    const _Bool bernoulli = philox_uniform(philox_seed[0], i) < 0.9f;
+    const _Bool bernoulli = philox_uniform(philox_seed[0], (i + draw_0*4)) < 0.9f;
     const float _to_copy = (float)bernoulli;
     const float div_ = _to_copy / 0.9f;
     const float mul = x[i] * div_;

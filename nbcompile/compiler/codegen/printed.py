@@ -70,8 +70,8 @@ class Lines:
 @dataclass(frozen=True)
 class Parameter:
     """One argument of a call: a buffer's memory (``aligned``: which must begin at a multiple of 16 bytes), a
-    symbolic size, or the status flag. ``buffer`` is the buffer's name in the program (``name`` is the
-    parameter's own, in the kernel)."""
+    symbolic size, or the status flag. ``buffer`` is the buffer's or size's name in the program
+    (``name`` is the parameter's own, in the kernel)."""
 
     name: str
     kind: str  # "buffer", "aligned", "size", "status"

@@ -205,7 +205,7 @@ class _Wrapper:
             if parameter.kind == "aligned":
                 return f"aligned({name})"
             return name if self.language == "triton" else f"{name}.data_ptr()"
-        return parameter.name
+        return parameter.buffer or parameter.name
 
     def _library(self, call: LibraryCall) -> None:
         function = library_name(call)

@@ -41,6 +41,18 @@ class ComputedSize(Size):
         self.number = number
 
 
+class DrawCounter(ComputedSize):
+    """The first block of random words that is for the ``number``-th draw of a graph alone. It is an
+    argument of the kernel, though it is known, so that equal layers have equal kernels."""
+
+    __slots__ = ()
+
+    def __init__(self, number: int, first: IndexExpr) -> None:
+        parts = tuple(computed_in([first]).values())
+        told = PythonNumber(python_text(first), frozenset(base_sizes([first])), parts)
+        super().__init__(f"draw_{number}", first.hint(), 0, told)
+
+
 def computed_in(places: Iterable[IndexExpr | PythonNumber]) -> dict[str, ComputedSize]:
     """The computed sizes in ``places`` by name, and those that these are computed of, which come first."""
     found: dict[str, ComputedSize] = {}

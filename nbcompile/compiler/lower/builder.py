@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten_with_path, tree_unflatten
 
+from nbcompile.compiler.loop_ir.computed_sizes import DrawCounter
 from nbcompile.compiler.loop_ir.expr import Expr, Number, SizeNumber, compute_dtype, scalar
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, Axis, Index, IndexExpr, floordiv, index, product
 from nbcompile.compiler.loop_ir.nodes import (
@@ -65,7 +66,8 @@ class Builder:
         self._hint = ""
         self._names: set[str] = set()
         self._seed: View | None = None
-        self._random_words = ZERO
+        self._random_blocks = ZERO
+        self._draws = 0
         self._counter = itertools.count()
 
     # -- where we are -------------------------------------------------------------------------
@@ -399,9 +401,10 @@ class Builder:
                 reason="one seed for the whole graph",
                 name="philox_seed",
             )
-        first = self._random_words
-        self._random_words = first + 4 * floordiv(count + 3, index(4))  # whole blocks of four words
-        return self._seed, first
+        first = DrawCounter(self._draws, self._random_blocks)
+        self._draws += 1
+        self._random_blocks += floordiv(count + 3, index(4))  # whole blocks of four words
+        return self._seed, 4 * index(first)
 
     def on_device(self) -> dict[str, Any]:
         """The argument that makes a tensor where the graph works."""

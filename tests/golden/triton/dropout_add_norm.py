@@ -1,6 +1,6 @@
 # philox_seed = library aten.randint.low(-9223372036854775808, 9223372036854775807, [1], dtype=torch.int64)
 # kernel bernoulli_div_mul_layer_norm (rows) over 32768 points, each of 4096:
-#     bernoulli[i, j] = philox_uniform(philox_seed[0], (4096*i + j)) < 0.9
+#     bernoulli[i, j] = philox_uniform(philox_seed[0], (4*draw_0 + 4096*i + j)) < 0.9
 #     _to_copy[i, j] = bfloat16(bernoulli[i, j])
 #     div[i, j] = float32(_to_copy[i, j]) / 0.9
 #     mul[i, j] = float32(x[i, j]) * float32(div[i, j])
@@ -49,13 +49,13 @@ def philox_below4(seed, block, bound: tl.constexpr):
 
 # bernoulli, _to_copy, div, mul, add, native_layer_norm
 @triton.jit
-def k0_bernoulli_div_mul_layer_norm(x_ptr, philox_seed_ptr, residual_ptr, weight_ptr, bias_ptr, native_layer_norm_ptr, RBLOCK: tl.constexpr):
+def k0_bernoulli_div_mul_layer_norm(x_ptr, philox_seed_ptr, residual_ptr, weight_ptr, bias_ptr, native_layer_norm_ptr, draw, RBLOCK: tl.constexpr):
     gdc_wait()
     i = tl.program_id(0)
     j = tl.arange(0, RBLOCK)
     x = tl.load(x_ptr + i*4096 + j).to(tl.float32)
     philox_seed = tl.load(philox_seed_ptr + 0)
-    bernoulli = philox_below4(philox_seed, (i*1024) + tl.arange(0, RBLOCK // 4), 3865470720)
+    bernoulli = philox_below4(philox_seed, (i*1024 + draw) + tl.arange(0, RBLOCK // 4), 3865470720)
     to_copy = bernoulli.to(tl.float32).to(tl.bfloat16).to(tl.float32)
     div = to_copy / 0.9
     mul = x * div

@@ -1,6 +1,6 @@
 # philox_seed = library aten.randint.low(-9223372036854775808, 9223372036854775807, [1], dtype=torch.int64)
 # kernel bernoulli_div_mul (pointwise) over 16384 × 4096 points:
-#     bernoulli[i, j] = philox_uniform(philox_seed[0], (4096*i + j)) < 0.9
+#     bernoulli[i, j] = philox_uniform(philox_seed[0], (4*draw_0 + 4096*i + j)) < 0.9
 #     _to_copy[i, j] = float32(bernoulli[i, j])
 #     div[i, j] = _to_copy[i, j] / 0.9
 #     mul[i, j] = x[i, j] * div[i, j]
@@ -46,13 +46,13 @@ def philox_below4(seed, block, bound: tl.constexpr):
 
 # bernoulli, _to_copy, div, mul
 @triton.jit
-def k0_bernoulli_div_mul(x_ptr, philox_seed_ptr, mul_1_ptr, XBLOCK: tl.constexpr):
+def k0_bernoulli_div_mul(x_ptr, philox_seed_ptr, mul_1_ptr, draw, XBLOCK: tl.constexpr):
     gdc_wait()
     start = tl.program_id(0) * XBLOCK
     i = start + tl.arange(0, XBLOCK)
     x = tl.load(x_ptr + i)
     philox_seed = tl.load(philox_seed_ptr + 0)
-    bernoulli = philox_below4(philox_seed, (0) + start // 4 + tl.arange(0, XBLOCK // 4), 3865470720)
+    bernoulli = philox_below4(philox_seed, (draw) + start // 4 + tl.arange(0, XBLOCK // 4), 3865470720)
     to_copy = bernoulli.to(tl.float32)
     div = to_copy / 0.9
     mul = x * div

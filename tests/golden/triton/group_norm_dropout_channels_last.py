@@ -3,7 +3,7 @@
 #   → native_group_norm_mean, native_group_norm_m2[i, j] = welford float32(x[i, 4*j + k, l, m])  over k<4, l<64, m<64
 #   → rstd[i, j] = rsqrt((native_group_norm_m2[i, j] / 16384) + 1e-05)
 # kernel rand_lt_group_norm_mul (pointwise) over 16 × 128 × 64 × 64 points:
-#     rand[i, j, k, l] = philox_uniform(philox_seed[0], (524288*i + 4096*j + 64*k + l))
+#     rand[i, j, k, l] = philox_uniform(philox_seed[0], (4*draw_0 + 524288*i + 4096*j + 64*k + l))
 #     lt[i, j, k, l] = rand[i, j, k, l] < 0.9
 #     native_group_norm[i, j, k, l] = (((float32(x[i, j, k, l]) - native_group_norm_mean[i, (j//4)]) * rstd[i, (j//4)]) * float32(weight[j])) + float32(bias[j])
 #     _to_copy[i, j, k, l] = float32(native_group_norm[i, j, k, l])
@@ -120,7 +120,7 @@ def k0_group_norm_finish(native_group_norm_mean_parts_ptr, native_group_norm_m2_
 
 # rand, lt, native_group_norm, _to_copy, sigmoid, mul
 @triton.jit
-def k1_rand_lt_group_norm_mul(x_ptr, native_group_norm_mean_ptr, rstd_ptr, weight_ptr, bias_ptr, philox_seed_ptr, mul_1_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+def k1_rand_lt_group_norm_mul(x_ptr, native_group_norm_mean_ptr, rstd_ptr, weight_ptr, bias_ptr, philox_seed_ptr, mul_1_ptr, draw, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
     gdc_wait()
     i = tl.program_id(0) // tl.cdiv(128, XBLOCK) // tl.cdiv(4096, YBLOCK)
     j = tl.program_id(0) // tl.cdiv(128, XBLOCK) % tl.cdiv(4096, YBLOCK) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
@@ -136,6 +136,6 @@ def k1_rand_lt_group_norm_mul(x_ptr, native_group_norm_mean_ptr, rstd_ptr, weigh
     mul = native_group_norm * sigmoid_
     to_copy_1 = mul.to(tl.bfloat16).to(tl.float32)
     philox_seed = tl.load(philox_seed_ptr + 0)
-    rand = philox_uniform4_down(philox_seed, (i*131072 + k*1024) + (tl.program_id(0) // tl.cdiv(128, XBLOCK) % tl.cdiv(4096, YBLOCK) * YBLOCK) // 4 + tl.arange(0, YBLOCK // 4)[:, None])
+    rand = philox_uniform4_down(philox_seed, (i*131072 + k*1024 + draw) + (tl.program_id(0) // tl.cdiv(128, XBLOCK) % tl.cdiv(4096, YBLOCK) * YBLOCK) // 4 + tl.arange(0, YBLOCK // 4)[:, None])
     lt = rand < 0.9
     tl.store(mul_1_ptr + i*524288 + k + j*128, to_copy_1 * lt.to(tl.float32))

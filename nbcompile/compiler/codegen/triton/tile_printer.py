@@ -23,8 +23,9 @@ from nbcompile.compiler.codegen.triton.expressions import (
 from nbcompile.compiler.codegen.triton.guards import needed, varies_along
 from nbcompile.compiler.codegen.triton.random_blocks import blocks_of_four, word_bound
 from nbcompile.compiler.codegen.triton.tile_expression import TileExpression, grouped, named
-from nbcompile.compiler.kernel_ir.integer_ranges import in_unit_interval
+from nbcompile.compiler.kernel_ir.integer_ranges import INT32_LIMIT, in_unit_interval
 from nbcompile.compiler.kernel_ir.values import Gathered, KernelValues, Store, Value, gathered
+from nbcompile.compiler.loop_ir.computed_sizes import DrawCounter
 from nbcompile.compiler.loop_ir.index import (
     Atom,
     Axis,
@@ -65,6 +66,7 @@ class TilePrinter:
         self.pointers: dict[str, str] = {}
         self.written: dict[str, None] = {}
         self.sizes: dict[str, Size] = {}
+        self.draws: dict[str, str] = {}  # draw counters' names here, which are the same in an equal layer
         self.reduced_text: dict[str, str] = {}
         self.starts: dict[str, str] = {}  # where the present block of rows starts: a multiple of four
         self.read: set[Atom] = set()  # axes whose names stand somewhere
@@ -108,8 +110,11 @@ class TilePrinter:
             temporary = self.buffers[buffer].role == "temporary" and buffer in mine
             written = buffer in mine  # what is shared with other functions may be written in any way
             found.append((buffer, Argument(name, POINTER_TYPES[dtype], ours=temporary, written=written)))
-        kind = "i64" if self.wide else "i32"
-        found += [(name, Argument(name, kind, hint=size.hint)) for name, size in self.sizes.items()]
+        for name, size in self.sizes.items():
+            kind = "i64" if self.wide or (name in self.draws and 8 * size.hint > INT32_LIMIT) else "i32"
+            # nothing is assumed of what differs between equal layers
+            hint = 1 if name in self.draws else size.hint
+            found.append((name, Argument(self.draws.get(name, name), kind, hint=hint)))
         return found
 
     # -- dimensions ------------------------------------------------------------------------------------
@@ -183,7 +188,11 @@ class TilePrinter:
         """What an index is made of."""
         if isinstance(atom, Size):
             self.sizes[atom.text] = atom
-            return named(atom.text)
+            if not isinstance(atom, DrawCounter):
+                return named(atom.text)
+            if atom.text not in self.draws:
+                self.draws[atom.text] = self.fresh("draw")
+            return named(self.draws[atom.text])
         if isinstance(atom, FloorDiv | Mod):
             sign = "//" if isinstance(atom, FloorDiv) else "%"
             top = self.place(atom.numerator, scope, under)

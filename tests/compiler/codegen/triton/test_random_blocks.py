@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from nbcompile.compiler.codegen.triton.dims import Dim
 from nbcompile.compiler.codegen.triton.random_blocks import Blocks, blocks_of_four, word_bound
 from nbcompile.compiler.kernel_ir.values import Value
 from nbcompile.compiler.loop_ir.index import ZERO, Axis, IndexExpr, index
+from nbcompile.compiler.runtime.gpu import build as triton_build
+from nbcompile.compiler.runtime.gpu.text import canonical
+from tests.compiler.codegen.triton_running import H100, aten_of_fake, generated, run_interpreted
 
 ROW, J = Axis("i", 8), Axis("j", 12)
 
@@ -50,3 +55,25 @@ def test_what_is_below_a_constant_is_decided_on_the_word() -> None:
     assert word_bound(value("const", literal=0.5)) == 1 << 31
     assert word_bound(value("const", literal=0.0)) is None and word_bound(value("const", literal=1.0)) is None
     assert word_bound(value("const", literal=float("nan"))) is None and word_bound(value("load")) is None
+
+
+def test_equal_layers_have_equal_kernels_and_draw_numbers_of_their_own() -> None:
+    def layers(x: torch.Tensor, weight: torch.Tensor) -> list[torch.Tensor]:
+        drawn = []
+        for _ in range(3):
+            x = torch.mm(x, weight)
+            x = torch.where(torch.rand_like(x) < 0.5, x * 2, 0)
+            drawn.append(x)
+        return drawn
+
+    x, weight = torch.ones(6, 8), torch.eye(8)
+    aten = aten_of_fake(layers, lambda: (torch.ones(6, 8), torch.eye(8)))
+    _, source = generated(aten, replace(H100, random="philox"))
+    launches = source.launches
+    keys = {tuple(canonical(source.source, launch)) for launch in launches}
+    assert len(launches) == 3 and len(keys) == 1
+    assert len({triton_build.assumptions(launch) for launch in launches}) == 1
+    first, second, third = run_interpreted(source, aten, [x, weight])
+    kept = [first != 0, (second != 0)[first != 0], (third != 0)[second != 0]]
+    assert all(0 < each.float().mean() < 1 for each in kept)
+    assert (second[first == 0] == 0).all() and (second[second != 0] == 4).all()
