@@ -86,7 +86,7 @@ class ToolchainError(NbcompileError):
 
 
 class LaunchError(KernelError):
-    """A GPU kernel cannot be loaded or launched, or touches memory that it was not given."""
+    """A kernel cannot be loaded, launched or called, or touches memory that it was not given."""
 
 
 class MeasureError(NbcompileError):

@@ -41,6 +41,8 @@ class FxGraph:
         return self.module.print_readable(print_output=False)
 
 
+SMALL_BUFFER = 1 << 20
+"""Bytes of CPU memory below which the C library's own free lists do as well as a pool."""
 STEP_OF = "nbcompile_step_of"
 
 

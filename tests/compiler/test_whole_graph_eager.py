@@ -84,16 +84,17 @@ WHOLE = {
         "*",
     ): "the machine: a library that was built cannot be loaded; or when the graph runs",
     ("runtime/c/binary.py", "*"): "the machine has no C compiler, or no folder to write to",
+    ("runtime/c/calls.py", "*"): "the machine: a library that was built cannot be loaded",
     ("runtime/c/toolchain.py", "*"): "the machine has no C compiler, or nothing is left to take apart",
     ("runtime/gpu/build.py", "*"): "the machine has no Triton, or it refuses the file",
     ("runtime/gpu/compile.py", "*"): "the machine has no Triton, or it refuses the file",
     ("runtime/gpu/libcuda.py", "*"): "the machine has no driver",
-    ("runtime/gpu/native.py", "*"): "the machine has no C compiler",
     ("runtime/gpu/text.py", "*"): "Triton's file is no Python",
     ("runtime/gpu/tools.py", "*"): "the machine has no Triton",
     ("runtime/gpu_module.py", "_that_fit"): "when the graph runs",
     ("runtime/gpu_module.py", "check_devices"): "a device of neither target",
     ("runtime/gpu_module.py", "guard_index_width"): "no guard can name a size",
+    ("runtime/native.py", "*"): "the machine has no C compiler, or no folder to write to",
     ("runtime/interpreter/language_copy.py", "*"): "the machine has no Triton",
 }
 # In the same files: caught where they are raised from, as the sentence says.

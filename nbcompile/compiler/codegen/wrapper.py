@@ -10,10 +10,11 @@ from typing import Any, Literal
 import torch
 from torch.utils._pytree import tree_leaves
 
+from nbcompile.compiler.codegen.memory_reuse import taken_over
 from nbcompile.compiler.codegen.printed import Parameter, PrintedKernel
 from nbcompile.compiler.loop_ir.computed_sizes import PythonNumber, python_text
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
-from nbcompile.compiler.loop_ir.index import ZERO, IndexExpr
+from nbcompile.compiler.loop_ir.index import ZERO, IndexExpr, product
 from nbcompile.compiler.loop_ir.known_sizes import SizeComparison, sizes_computed, sizes_given
 from nbcompile.compiler.loop_ir.nodes import (
     Body,
@@ -23,6 +24,7 @@ from nbcompile.compiler.loop_ir.nodes import (
     ViewCalls,
     only_size,
 )
+from nbcompile.compiler.stages import SMALL_BUFFER
 
 OUT_VARIANTS = {
     "aten.mm": "mm_out", "aten.bmm": "bmm_out", "aten.addmm": "addmm_out", "aten.baddbmm": "baddbmm_out",
@@ -30,7 +32,8 @@ OUT_VARIANTS = {
 """Products that write into memory of ours rather than allocate."""
 
 _TAKEN = frozenset(
-    "torch math args empty as_traced handed_on view as_result aligned status check call constants".split()
+    "torch math args empty empty_small as_traced handed_on view as_result aligned status check call "
+    "constants".split()
 ) | frozenset(OUT_VARIANTS.values())
 
 
@@ -38,10 +41,9 @@ def print_wrapper(
     program: FusedProgram, kernels: Mapping[str, PrintedKernel], language: Literal["c", "triton"] = "c"
 ) -> tuple[str, tuple[tuple[str, int], ...]]:
     """Source of ``call(args)``, and for each kernel and library call its id and the line, from 1, where its
-    part begins (the last one's ends before the line that returns). C kernels are given addresses, Triton's
-    the tensors. It expects in its globals: the kernels by symbol, library functions by call id (dots as
-    underscores), ``math``, ``constants``, ``empty``, ``view``, ``as_result``, ``as_traced``, ``handed_on``,
-    ``aligned``, ``check``."""
+    part begins (the last one's ends before the line that returns). It expects in its globals: the kernels by
+    symbol, library functions by call id (dots as underscores), ``math``, ``constants``, ``empty`` and
+    ``empty_small``, ``view``, ``as_result``, ``as_traced``, ``handed_on``, ``aligned``, ``check``."""
     wrapper = _Wrapper(program, kernels, language)
     return wrapper.print(), tuple(wrapper.steps)
 
@@ -70,6 +72,7 @@ class _Wrapper:
         self.last_use = self._last_uses()
         self.loaded = self._loaded()
         self.inputs = {item.name for item in self.loops.inputs if isinstance(item, Buffer)}
+        self.taken_over = taken_over(program, self._allocated, self._besides, self.last_use)
 
     def name(self, buffer: str) -> str:
         if buffer not in self.names:
@@ -94,7 +97,8 @@ class _Wrapper:
                 self._kernel(item)
             else:
                 self._library(item)
-            dead = [name for name, use in self.last_use.items() if use == place]
+            kept = set(self.taken_over.values())
+            dead = [name for name, use in self.last_use.items() if use == place and name not in kept]
             if dead:
                 self.lines.append(f"del {', '.join(self.name(name) for name in dead)}")
         values = "".join(f"{value}, " for value in self._outputs())
@@ -171,8 +175,27 @@ class _Wrapper:
             self.waiting.remove(size)
             self.lines.append(f"{size.text} = {size.number.formula}")
 
+    def _allocated(self, item: Group | LibraryCall) -> list[Buffer]:
+        """The buffers that the wrapper allocates before an item runs, its workspaces apart."""
+        if isinstance(item, Group):
+            outputs = {out.name: out for loop in item.loops for out in loop.outputs}
+            return [outputs[name] for name in self.kernels[item.id].writes if name in outputs]
+        return [out for out in item.outputs if out is not None] if uses_out_variant(item) else []
+
+    def _besides(self, item: Group | LibraryCall) -> list[Buffer]:
+        """Memory that an item takes besides."""
+        if isinstance(item, Group):
+            return list(self.kernels[item.id].workspaces)
+        return [] if uses_out_variant(item) else [out for out in item.outputs if out is not None]
+
     def _allocate(self, buffer: Buffer) -> None:
-        self.lines.append(f"{self.name(buffer.name)} = empty({self._described(buffer)})")
+        name, old = self.name(buffer.name), self.taken_over.get(buffer.name)
+        if old is not None:
+            self.lines.append(f"{name} = {self.name(old)}; del {self.name(old)}  # its memory again")
+            return
+        size = product(buffer.shape).constant
+        small = self.language == "c" and size is not None and size * buffer.dtype.itemsize < SMALL_BUFFER
+        self.lines.append(f"{name} = {'empty_small' if small else 'empty'}({self._described(buffer)})")
 
     def _described(self, buffer: Buffer) -> str:
         """Shape, strides and dtype, as arguments."""
@@ -181,10 +204,8 @@ class _Wrapper:
 
     def _kernel(self, group: Group) -> None:
         printed = self.kernels[group.id]
-        outputs = {out.name: out for loop in group.loops for out in loop.outputs}
-        for name in printed.writes:
-            if name in outputs:
-                self._allocate(outputs[name])
+        for buffer in self._allocated(group):
+            self._allocate(buffer)
         for workspace in printed.workspaces:
             self._allocate(workspace)
             if workspace.name in printed.zeroed:
@@ -204,15 +225,14 @@ class _Wrapper:
             name = self.name(parameter.buffer)
             if parameter.kind == "aligned":
                 return f"aligned({name})"
-            return name if self.language == "triton" else f"{name}.data_ptr()"
+            return name
         return parameter.buffer or parameter.name
 
     def _library(self, call: LibraryCall) -> None:
         function = library_name(call)
         args = [self._argument(item) for item in call.args]
         args += [f"{key}={self._argument(item)}" for key, item in call.kwargs.items()]
-        out = call.outputs[0] if len(call.outputs) == 1 else None
-        if uses_out_variant(call) and out is not None:
+        for out in self._allocated(call):
             self._allocate(out)
             self.lines.append(f"{function}({', '.join(args)}, out={self.name(out.name)})")
             return

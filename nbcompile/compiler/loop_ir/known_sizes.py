@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from torch.utils._pytree import tree_leaves
 
 from nbcompile.compiler.loop_ir.computed_sizes import ComputedSize, PythonNumber, base_sizes, computed_in
+from nbcompile.compiler.loop_ir.expr import Indirect, walk_index
 from nbcompile.compiler.loop_ir.index import IndexExpr
 from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, LoopProgram, Statement, View, ViewCalls, only_size
 
@@ -57,8 +58,11 @@ def places_in(statement: Statement) -> list[IndexExpr | PythonNumber]:
         extent for out in statement.outputs if out is not None for extent in (*out.shape, *out.strides)
     ]  # fmt: skip
     if isinstance(statement, Loop):
-        found += [axis.extent for axis in statement.axes] + list(statement.target or ())
-        found += [place for node in statement.body.walk() for place in node.indices()]
+        found += [axis.extent for axis in statement.axes]
+        target = statement.target or ()
+        nodes = [*statement.body.walk(), *(node for place in target for node in walk_index(place))]
+        places = [*target, *(place for node in nodes for place in node.indices())]
+        found += [*places, *(size for place in places for size in _limits(place))]
     else:
         for item in tree_leaves([statement.args, dict(statement.kwargs)]):
             if isinstance(item, View):
@@ -68,6 +72,11 @@ def places_in(statement: Statement) -> list[IndexExpr | PythonNumber]:
             elif isinstance(item, IndexExpr | PythonNumber):
                 found.append(item)
     return found
+
+
+def _limits(place: IndexExpr) -> list[IndexExpr]:
+    """What the indices that are read from tensors are checked to be below."""
+    return [atom.size for atom in place.atoms() if isinstance(atom, Indirect)]
 
 
 def sizes_given(program: LoopProgram) -> set[str]:

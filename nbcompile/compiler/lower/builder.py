@@ -41,8 +41,6 @@ NATIVE_DTYPES = frozenset(
 
 Operand = View | Number | IndexExpr | SizeNumber
 _NAMES = "ijklmnopqrstuvwxyz"
-
-
 CPU_DEVICE = torch.device("cpu")
 
 
@@ -66,8 +64,7 @@ class Builder:
         self._hint = ""
         self._names: set[str] = set()
         self._seed: View | None = None
-        self._random_blocks = ZERO
-        self._draws = 0
+        self._random_blocks, self._draws = ZERO, 0
         self._counter = itertools.count()
 
     # -- where we are -------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import linecache
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from typing import Any
 import torch
 
 from nbcompile.compiler.in_aten import as_traced, handed_on, in_aten
+from nbcompile.compiler.runtime.c.calls import native_caller
 from nbcompile.compiler.runtime.c.toolchain import Toolchain
 from nbcompile.compiler.runtime.layout import flat
-from nbcompile.compiler.runtime.pool import POOL
+from nbcompile.compiler.runtime.pool import POOL, empty_small
 from nbcompile.compiler.runtime.stopwatch import Stopwatch
-from nbcompile.compiler.stages import AtenGraph, CompiledModule, EntryPoint, KernelSource, KernelText
+from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelSource, KernelText
 from nbcompile.errors import ToolchainError
 from nbcompile.record.recorder import Recorder
 
@@ -51,6 +52,7 @@ def build(source: KernelSource, toolchain: Toolchain) -> concurrent.futures.Futu
     """Start compiling a graph's C file in the background, large files in parts at once; the future
     gives the shared library's bytes."""
     files = parts(source, os.cpu_count() or 1)
+    _builders(os.getpid()).submit(native_caller)  # the first of a machine is built while the kernels are
 
     def run() -> bytes:
         with tempfile.TemporaryDirectory(prefix="nbcompile-") as name:
@@ -102,21 +104,6 @@ def refused_kernels(source: KernelSource, toolchain: Toolchain) -> dict[str, Too
             except ToolchainError as error:
                 found[kernel.id] = error
     return found
-
-
-def load(path: Path, entry_points: Iterable[EntryPoint]) -> dict[str, Callable[..., None]]:
-    """The functions of a built library by symbol: addresses and sizes are 64-bit integers to the C calling
-    convention. ToolchainError if it cannot be loaded."""
-    try:
-        library = ctypes.CDLL(str(path))
-        functions: dict[str, Callable[..., None]] = {}
-        for item in entry_points:
-            function = getattr(library, item.symbol)
-            function.restype, function.argtypes = None, [ctypes.c_void_p] * len(item.parameters)
-            functions[item.symbol] = function
-    except (OSError, AttributeError) as error:
-        raise ToolchainError(f"a built kernel could not be loaded: {error}") from error
-    return functions
 
 
 def bind(
@@ -242,6 +229,7 @@ def _scope(
         "torch": torch,
         "math": math,
         "empty": empty or POOL.empty_strided,
+        "empty_small": empty or empty_small,
         "view": view,
         "as_result": as_result,
         "as_traced": as_traced,

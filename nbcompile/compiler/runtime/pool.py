@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from typing import Any
 
 import torch
 
+from nbcompile.compiler.stages import SMALL_BUFFER
+
 _CPU = torch.device("cpu")  # another may be the default
-SMALL = 128 << 10
-"""Bytes below which malloc's own free lists do as well."""
 DEFAULT_LIMIT = 4 << 30
 PER_SIZE = 16
 
@@ -39,7 +40,7 @@ class BufferPool:
             if extent == 0:
                 return torch.empty_strided(shape, strides, dtype=dtype, device=_CPU)
         size = elements * dtype.itemsize
-        if size < SMALL or self._use_count is None:
+        if size < SMALL_BUFFER or self._use_count is None:
             return torch.empty_strided(shape, strides, dtype=dtype, device=_CPU)
         with self._lock:  # a storage is free until a tensor holds it: two threads must not take one
             storage = self._take(size)
@@ -78,6 +79,15 @@ class BufferPool:
             oldest, dropped = self._by_size.popitem(last=False)
             self._held -= oldest * len(dropped)
 
+
+def _empty_strided(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(shape, strides, dtype=dtype, device=_CPU)
+
+
+_guards: Any = torch._C._dynamo.guards
+empty_small = getattr(_guards, "_empty_strided_cpu", _empty_strided)
+"""As :meth:`BufferPool.empty_strided`, of what is no larger than :data:`SMALL_BUFFER`, as directly as torch
+lets one."""
 
 POOL = BufferPool()
 """The pool of this process: memory is the process's own, so one pool serves all compiled graphs."""

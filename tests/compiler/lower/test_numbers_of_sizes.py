@@ -53,3 +53,16 @@ def test_a_library_is_called_with_what_python_computes() -> None:
         x = torch.randn(size, size)
         torch.testing.assert_close(run(x), torch.addmm(x, x, x, beta=size / 2))
     assert run.ran_compiled, run.eager_reason
+
+
+def test_a_size_that_only_an_index_is_checked_against() -> None:
+    """The extent of a diagonal is the lesser of two sizes; nothing of the result has it."""
+    run = nbcompile.compile(
+        lambda x, at: torch.index_select(torch.diagonal(x), 0, at), dynamic=True, options={"cache": False}
+    )
+    for rows in (3, 4, 17):
+        x, at = torch.randn(rows, 8), torch.tensor([0, min(rows, 8) - 1])
+        torch.testing.assert_close(run(x, at), x.diagonal()[at])
+        with pytest.raises(IndexError, match="out of range"):
+            run(x, torch.tensor([0, min(rows, 8)]))
+    assert run.ran_compiled, run.eager_reason

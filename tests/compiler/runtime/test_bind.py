@@ -8,6 +8,7 @@ import torch
 
 from nbcompile.api import compile as nbcompile_compile
 from nbcompile.compiler.runtime import bind
+from nbcompile.compiler.runtime.c import calls
 from nbcompile.compiler.runtime.c.toolchain import find_toolchain
 from nbcompile.compiler.stages import CompiledModule, EntryPoint, KernelSource, KernelText
 from nbcompile.options import Options
@@ -44,10 +45,10 @@ def test_a_library_of_parts_has_every_kernel(tmp_path) -> None:
     library = bind.build(source, find_toolchain()).result()
     path = tmp_path / "kernel.so"
     path.write_bytes(library)
-    functions = bind.load(path, source.entry_points)
+    functions = calls.load(path, source.entry_points)
     x = torch.ones(9)
     for function in functions.values():
-        function(x.data_ptr())
+        function(x)
     assert x.tolist() == [2.0 + n for n in range(9)]
 
 

@@ -6,7 +6,8 @@ import threading
 
 import torch
 
-from nbcompile.compiler.runtime.pool import SMALL, BufferPool
+from nbcompile.compiler.runtime.pool import BufferPool
+from nbcompile.compiler.stages import SMALL_BUFFER
 
 SIDE = 512  # 1 MiB of float32
 
@@ -65,7 +66,7 @@ def test_shapes_strides_and_dtypes() -> None:
 
 def test_small_buffers_are_left_to_malloc_and_large_ones_to_the_limit() -> None:
     pool = BufferPool(limit=3 << 20)
-    small = SMALL // 4 - 1
+    small = SMALL_BUFFER // 4 - 1
     pool.empty_strided((small,), (1,), torch.float32)
     assert not pool._by_size
     for n in range(1, 8):

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from nbcompile.compiler.runtime.bind import EXTRA_FLAGS, build, load
+from nbcompile.compiler.runtime.bind import EXTRA_FLAGS, build
+from nbcompile.compiler.runtime.c.calls import load
 from nbcompile.compiler.runtime.c.toolchain import Toolchain
 from nbcompile.compiler.runtime.cache import DiskCache, key
 from nbcompile.compiler.stages import KernelSource

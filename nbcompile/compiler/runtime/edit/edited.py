@@ -79,30 +79,10 @@ def watched(source: KernelSource, changes: Mapping[str, KernelEdit]) -> Callable
             if change is None or change.around is None:
                 continue
             for symbol in _symbols(source, item):
-                run = calls[symbol]
-                if source.language == "c":
-                    run = partial(_addressed, run)
-                found[symbol] = partial(_around, change.around, source, item, symbol, run)
+                found[symbol] = partial(_around, change.around, source, item, symbol, calls[symbol])
         return found
 
     return wrap
-
-
-def with_tensors(source: KernelSource, changes: Mapping[str, KernelEdit]) -> KernelSource:
-    """``source`` with a wrapper that hands tensors, not addresses, to the C kernels that are watched."""
-    if source.language != "c":
-        return source
-    names = {
-        symbol
-        for item in source.kernels
-        if (change := changes.get(item.id)) is not None and change.around is not None
-        for symbol in _symbols(source, item)
-    }
-    tree = ast.parse(source.wrapper)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
-            node.args = [_tensor_of(argument) for argument in node.args]
-    return replace(source, wrapper=ast.unparse(tree) + "\n")
 
 
 def note_edits(recorder: Recorder, source: KernelSource, changes: Mapping[str, KernelEdit]) -> None:
@@ -237,15 +217,3 @@ def _around(
     run: Callable[..., None], *arguments: Any,
 ) -> None:  # fmt: skip
     around(KernelCall(source, kernel.id, symbol, run, arguments))
-
-
-def _addressed(run: Callable[..., None], *arguments: Any) -> None:
-    run(*(item.data_ptr() if isinstance(item, torch.Tensor) else item for item in arguments))
-
-
-def _tensor_of(argument: ast.expr) -> ast.expr:
-    """``x`` of ``x.data_ptr()``."""
-    if isinstance(argument, ast.Call) and isinstance(argument.func, ast.Attribute):
-        if argument.func.attr == "data_ptr":
-            return argument.func.value
-    return argument
