@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nbcompile.compiler.codegen.c.accumulators import Accumulator
+from nbcompile.compiler.codegen.c.blocks import lying_across, print_blocks
 from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES
 from nbcompile.compiler.codegen.c.kernel import PARALLEL_WORK, Scope
 from nbcompile.compiler.codegen.c.nests import Lanes, Nests, PointWork, contiguous
@@ -23,6 +24,11 @@ def points_nest(nests: Nests) -> None:
             nests.store(item, only)
         return
     outer, last = _contiguous_last(nests)
+    across = lying_across(nests, work, outer, last)
+    if across is not None:
+        pragma = nests.parallel_pragma(nests.clauses(work.accumulators, arrays=True), len(outer) + 1)
+        print_blocks(nests, work, outer, last, across, pragma)
+        return
     parallel = nests.work() >= PARALLEL_WORK
     outer_first = parallel and outer and product(a.extent for a in outer).hint() >= FEW_OUTER
     if outer_first:

@@ -1,0 +1,130 @@
+"""Points in square blocks, where some tensors lie along one axis and others along another.
+
+A block of what lies across is first copied, along its own memory, into a small array in the order in which
+the points are walked: each line of memory is read once, whole, where walking the points row by row would read
+a line for every element, and again for the next row once the cache has let it go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nbcompile.compiler.codegen.c.kernel import Scope, memory_type
+from nbcompile.compiler.codegen.c.nests import Lanes, Nests, PointWork
+from nbcompile.compiler.kernel_ir.values import Gathered, Value
+from nbcompile.compiler.loop_ir.index import ONE, Axis
+from nbcompile.compiler.loop_ir.versions import Part
+
+SIDES = (64, 32, 16)
+CACHE_BYTES = 48 << 10  # of all blocks together
+LEAST = 8  # points along either axis
+
+
+@dataclass(frozen=True)
+class Across:
+    """The ``loads`` whose memory lies along ``axis``, blocks of ``side`` points."""
+
+    axis: Axis
+    loads: tuple[Value, ...]
+    side: int
+
+
+def lying_across(nests: Nests, work: PointWork, outer: Sequence[Axis], last: Axis) -> Across | None:
+    """What lies along another axis than ``last``, and is read at every point; None where nothing does, or
+    where there is not enough of it."""
+    if last.extent.hint() < LEAST:
+        return None
+    order, certain = nests.needed(work.roots, {}, {})
+    loads = [value for value in order if value.kind == "load" and value.number in certain]
+    best: list[Value] = []
+    along: Axis | None = None
+    for axis in outer:
+        found = [value for value in loads if _lies(value, axis, last)]
+        if len(found) > len(best) and axis.extent.hint() >= LEAST:
+            best, along = found, axis
+    if along is None:
+        return None
+    row = sum(nests.buffers[value.buffer].dtype.itemsize for value in best)
+    side = next((side for side in SIDES if side * side * row <= CACHE_BYTES), None)
+    return Across(along, tuple(best), side) if side is not None else None
+
+
+def _lies(value: Value, axis: Axis, last: Axis) -> bool:
+    """Whether neighbours of a load along ``axis`` lie side by side, and those along ``last`` apart."""
+    if any(isinstance(atom, Gathered) for atom in value.place.atoms()):
+        return False
+    step = value.place.coefficient(last)
+    return value.place.coefficient(axis) == ONE and step is not None and step != 0 and step != ONE
+
+
+class _Within(Lanes):
+    """The points of a block along ``axis``, from ``low`` to before ``high``."""
+
+    def __init__(self, nests: Nests, axis: Axis, low: str, high: str) -> None:
+        super().__init__(nests, axis)
+        self.low, self.high = low, high
+
+    def open(self, piece: tuple[int, int] | None = None, part: Part | None = None) -> None:
+        """The loop over the points, or those in ``piece`` of the axis."""
+        low, high = self.low, self.high
+        if piece is not None and piece[0] > 0:
+            low = f"({piece[0]} > {low} ? {piece[0]} : {low})"
+        if piece is not None and piece[1] != self.axis.extent.constant:
+            high = f"({piece[1]} < {high} ? {piece[1]} : {high})"
+        self.nests.for_(self.axis, part=part, between=(low, high))
+
+
+def print_blocks(
+    nests: Nests, work: PointWork, outer: Sequence[Axis], last: Axis, across: Across, pragma: str
+) -> None:
+    """Print the nest, ``pragma`` before its loops: those over ``outer`` and two over blocks."""
+    if pragma:
+        nests.out.add(pragma)
+    around = [axis for axis in outer if axis is not across.axis]
+    for axis in around:
+        nests.for_(axis)
+    lows = {axis: _blocks(nests, axis, across.side) for axis in (across.axis, last)}
+    rows, lanes = (
+        _Within(nests, axis, low, _end(nests, axis, low, across.side)) for axis, low in lows.items()
+    )
+    scope: Scope = {}
+    for value in across.loads:
+        scope = _copied(nests, value, scope, rows, lanes, across.side)
+    rows.open()
+    nests.innermost(lanes, work, nests.hoist(work.values, frozenset((last,)), scope))
+    nests.out.close()
+    for _ in (*lows, *around):
+        nests.out.close()
+
+
+def _blocks(nests: Nests, axis: Axis, side: int) -> str:
+    """Open the loop over blocks; the name of where one begins."""
+    low = nests.fresh(f"{nests.axis_names[axis.text]}_block")
+    nests.out.open(f"for (long {low} = 0; {low} < {nests.extent(axis)}; {low} += {side})", axes=(axis,))
+    return low
+
+
+def _end(nests: Nests, axis: Axis, low: str, side: int) -> str:
+    """Declare where a block ends; its name."""
+    high, extent = nests.fresh(f"{nests.axis_names[axis.text]}_end"), nests.extent(axis)
+    nests.out.add(f"const long {high} = {low} + {side} < {extent} ? {low} + {side} : {extent};")
+    return high
+
+
+def _copied(nests: Nests, value: Value, scope: Scope, rows: _Within, lanes: _Within, side: int) -> Scope:
+    """Copy a block of a load's memory; the scope with the load as an element of the copy."""
+    buffer = nests.buffers[value.buffer]
+    block = nests.fresh(f"{value.buffer}_block")
+    i, j = (nests.axis_names[item.axis.text] for item in (rows, lanes))
+    # a row more than a power of two long, so that the elements of a column do not share a place in the cache
+    element = f"{block}[({i} - {rows.low})*{side + 1} + {j} - {lanes.low}]"
+    nests.out.add(f"{memory_type(buffer)} {block}[{side * (side + 1)}];", [value.origin])
+    lanes.open()
+    rows.open()
+    memory = nests.memory(value.buffer, write=False)
+    nests.out.touch(value.buffer, value.place)
+    nests.out.add(f"{element} = {memory}[{nests.place(value.place, scope)}];", [value.origin])
+    nests.out.close()
+    nests.out.close()
+    return {**scope, value.number: nests.loaded(element, buffer.dtype, value.dtype)}
