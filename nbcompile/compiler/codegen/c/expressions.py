@@ -109,7 +109,7 @@ class CWriter:
         if name in _FLOAT_OPERATORS:
             return loose(_FLOAT_OPERATORS[name](texts, suffix(of), one), dtype)
         if name == "sigmoid":
-            return loose(f"{one} / ({one} + {self.libm('exp', of)}(-{texts[0]}))", dtype)
+            return loose(f"{one} / ({one} + {self._called('exp', of)}(-{texts[0]}))", dtype)
         if name in SPECIAL:
             return self._special(name, texts, of)
         if name == "round_bf16":
@@ -124,6 +124,8 @@ class CWriter:
         if name in _BUILTIN:
             return f"__builtin_{_BUILTIN[name]}{suffix(of)}"
         if name in ("maximum", "minimum", "fmax", "fmin", "sign"):
+            return self.helper(name, of)
+        if name == "exp" and of == torch.float32:
             return self.helper(name, of)
         if name in ("floordiv", "remainder"):
             return self.helper(f"{name}_float", of)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import math
 
+import numpy as np
 import pytest
 import torch
 
+import nbcompile
 from nbcompile.compiler.codegen.c.expressions import CWriter
 from nbcompile.compiler.codegen.c.helpers import HELPERS
 from tests.compiler.codegen.c.exported import Exported
@@ -25,7 +27,7 @@ def helpers() -> Exported:
     writer = CWriter()
     for name, entry in HELPERS.items():
         floats = "float" in name or name in ("maximum", "minimum", "fmax", "fmin")
-        for dtype in (F32, F64) if floats else (I64, I32, I8, U8):
+        for dtype in (F32,) if name == "exp" else (F32, F64) if floats else (I64, I32, I8, U8):
             writer.helper(name, dtype if "TYPE" in entry.text else None)
     return Exported(writer)
 
@@ -45,6 +47,39 @@ def test_nan_wins_a_maximum_and_loses_an_fmax(pair: tuple[float, float]) -> None
     number = next((each for each in pair if not math.isnan(each)), NAN)
     for name in ("fmax", "fmin"):
         assert str(helpers().call(f"{name}_f64", F64, *pair)) == str(number)
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_an_exponential_is_within_a_unit_in_the_last_place(contiguous: bool) -> None:
+    """Of all sizes a float has, those below the least normal one included; in vectors and out of them."""
+    x = torch.linspace(-104.5, 89.5, 400_001)
+    x = x if contiguous else x.repeat_interleave(2)[::2]
+    got = nbcompile.compile(torch.exp, options={"cache": False})(x).double()
+    wanted = x.double().exp()
+    unit = torch.from_numpy(np.spacing(wanted.float().numpy())).double()
+    finite = wanted <= torch.finfo(F32).max
+    assert ((got - wanted).abs() / unit)[finite].max() < 1.1
+    assert (got[~finite] == INF).all() and (~finite).any()
+
+
+@pytest.mark.parametrize(
+    ("x", "wanted"),
+    [
+        (INF, INF),
+        (-INF, 0.0),
+        (0.0, 1.0),
+        (-0.0, 1.0),
+        (88.7229, INF),
+        (-104.0, 0.0),
+        (1e30, INF),
+        (-1e30, 0.0),
+    ],
+)
+def test_an_exponential_at_its_ends(x: float, wanted: float) -> None:
+    assert helpers().call("exp_f32", F32, x) == wanted
+    assert math.isnan(helpers().call("exp_f32", F32, NAN))
+    assert helpers().call("exp_f32", F32, 88.72283) < INF
+    assert helpers().call("exp_f32", F32, -103.9) == 2.0**-149
 
 
 def test_a_bfloat16_is_the_nearest_one_and_of_two_the_even() -> None:
