@@ -38,6 +38,8 @@ LIBM = dict.fromkeys(
     1,
 ) | dict.fromkeys("pow atan2 hypot nextafter fmod".split(), 2)
 INLINE = frozenset("sqrt floor ceil trunc".split())  # the compiler makes instructions of these
+CALLED = (LIBM.keys() | {"sigmoid"}) - INLINE - {"exp"}
+"""Operations that call the library, in vectors too."""
 
 
 def c_functions() -> frozenset[str]:
@@ -109,7 +111,7 @@ class CWriter:
         if name in _FLOAT_OPERATORS:
             return loose(_FLOAT_OPERATORS[name](texts, suffix(of), one), dtype)
         if name == "sigmoid":
-            return loose(f"{one} / ({one} + {self._called('exp', of)}(-{texts[0]}))", dtype)
+            return loose(f"{one} / ({one} + {self.libm('exp', of)}(-{texts[0]}))", dtype)
         if name in SPECIAL:
             return self._special(name, texts, of)
         if name == "round_bf16":

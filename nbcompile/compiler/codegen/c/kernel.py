@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 
 from nbcompile.compiler.codegen.c.expressions import (
+    CALLED,
     MEMORY_TYPES,
     REGISTER_TYPES,
     CWriter,
@@ -63,6 +64,8 @@ class KernelPrinter:
         self.sizes: dict[str, None] = {}
         self.checks_bounds = False
         self.hides_bits = False
+        # a loop that calls anyway has no registers left for what is written out in it
+        self.calls_library = any(value.op in CALLED for value in walk_values(values.roots))
         self.guards = 0  # around the expression that is being written
         for item in values.stores:  # the memory has first claim on a buffer's name
             self.memory(item.buffer, write=True)
@@ -139,6 +142,8 @@ class KernelPrinter:
             self.guards -= 1
             return loose(f"{test} ? {inside} : {outside}", value.dtype)
         args = [self.code(arg, scope) for arg in value.args]
+        if value.op == "exp" and self.calls_library:
+            return Expression(f"{self.writer.libm('exp', value.dtype)}({args[0].text})", value.dtype)
         return self.writer.op(value.op, args, value.dtype)
 
     def guard_test(self, value: Value, scope: Scope) -> str:
