@@ -81,7 +81,9 @@ def cost(answer: int, fn: Callable[..., Any]) -> str:
     for dynamic in (False, True):
         compiled = nbcompile.compile(fn, dynamic=dynamic)
         compiled(torch.ones(64, 256))
-        counted[dynamic] = sum(kernel.sources["c"].count("exp_f32(") for kernel in compiled.compilation.kernels)
+        counted[dynamic] = sum(
+            kernel.sources["c"].count("exp_f32(") for kernel in compiled.compilation.kernels
+        )
     if answer != counted[True]:
         raise WrongAnswerError(
             f"Not {answer}. Look for the places in the C text where `exp_f32` is called, and ask where "
