@@ -21,8 +21,6 @@ HELPERS: dict[str, Helper] = {
     "in_range": Helper("""static inline long in_range(long i, long n) {
   return (unsigned long)i < (unsigned long)n ? i : 0;
 }"""),
-    # Two selections, not a || in one: of several in a row gcc makes branches then, and no vectors. What is
-    # asked about the second operand is known of a constant, which it is in a relu and a clamp.
     "exp": Helper("""#ifdef __FP_FAST_FMAF
 #define FMA_F32(a, b, c) __builtin_fmaf(a, b, c)
 #else
@@ -46,6 +44,8 @@ static inline TYPE exp_SHORT(TYPE x) {
   union { int bits; float value; } one = { (half + 127) << 23 }, other = { (power - half + 127) << 23 };
   return x < -104.0f ? 0.0f : p * one.value * other.value;
 }"""),
+    # Two selections, not a || in one: of several in a row gcc makes branches then, and no vectors. What is
+    # asked about the second operand is known of a constant, which it is in a relu and a clamp.
     "abs": Helper("""static inline TYPE abs_SHORT(TYPE a) { return a < 0 ? (TYPE)-a : a; }"""),
     "maximum": Helper("""static inline TYPE maximum_SHORT(TYPE a, TYPE b) {
   TYPE m = b > a ? b : a;
