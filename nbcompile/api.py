@@ -16,6 +16,7 @@ import torch._dynamo
 from torch import fx
 
 from nbcompile.backends.nbcompile import pipeline
+from nbcompile.compiler.capture.calls.light_entry import FULL, light
 from nbcompile.compiler.capture.function_to_fx import Backend, delegating_backend, make_backend
 from nbcompile.compiler.capture.fx_to_aten import CompileAten
 from nbcompile.compiler.capture.listening import STOPPED, Session
@@ -135,12 +136,23 @@ class Compiled:
         own["_run"] = (
             fn if settings.disable else _optimize(entry, weakref.ref(session), settings)(fresh_identity(fn))
         )
+        own["_light"] = None if settings.disable or self._limit is not None else light(self._run, session)
         for attribute in ("__name__", "__qualname__", "__module__", "__doc__"):
             if hasattr(fn, attribute):
                 own[attribute] = getattr(fn, attribute)
         weakref.finalize(self, _forget, tracker.targets, id(entry))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_dynamo_compiling():  # called by what torch.compile is given: part of it
+            return self._target(*args, **kwargs)
+        entry = self._light
+        if entry is not None:
+            result = entry(*args, **kwargs)
+            if result is not FULL:
+                return result
+        return self._in_full(*args, **kwargs)
+
+    def _in_full(self, *args: Any, **kwargs: Any) -> Any:
         self.__dict__["_called"] = True
         session: Session = self._session
         limit = self._limit

@@ -21,8 +21,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nbcompile.compiler import passes
 from nbcompile.compiler.capture import tangents
+from nbcompile.compiler.capture.calls.first_call import outside_checks
+from nbcompile.compiler.capture.calls.short_call import short
 from nbcompile.compiler.capture.decompositions import Table, decompositions
-from nbcompile.compiler.capture.first_call import outside_checks
 from nbcompile.compiler.capture.fixed_sizes import fix_sizes, guards_lost
 from nbcompile.compiler.capture.graph_record import record_nodes
 from nbcompile.compiler.capture.lost_updates import expanded_lost, subtracts_bools, updated_number
@@ -151,7 +152,7 @@ def compile_fx_graph(
         return graph.module.forward
     spent = (time.perf_counter() - start) * 1e3 - trace.below
     recorder.add(PassRecord("autograd", f"{graph.id}.fx", f"{graph.id}.fw", spent))
-    return compiled
+    return short(compiled, trace.inference)
 
 
 @contextlib.contextmanager
@@ -199,6 +200,7 @@ class _Trace:
         self.origins = Origins(graph, recorder.cell.filename if recorder.cell is not None else "")
         self.fx_inputs = self.origins.inputs
         self.saved: tuple[str, ...] = ()
+        self.inference: list[Callable[..., Any]] = []  # what runs a graph of which no gradient is taken
         self.below = 0.0  # milliseconds spent in compile_aten while AOTAutograd was running
         self.joint_ids: dict[str, str] = {}
         self.joint_spans: dict[str, tuple[Span, ...]] = {}
@@ -311,9 +313,12 @@ class _Trace:
                 tell_repeated_draws(module)
             start = time.perf_counter()
             try:
-                return self._compile(module, suffix)
+                call = self._compile(module, suffix)
             finally:
                 self.below += (time.perf_counter() - start) * 1e3
+            if whole:
+                self.inference.append(call)
+            return call
 
         return compile_one
 

@@ -33,7 +33,12 @@ from nbcompile.compiler.capture.walk.follow import Walker
 from nbcompile.record.compilation import GraphBreak
 from nbcompile.record.recorder import Recorder
 
-_active = threading.local()
+
+class _Active(threading.local):
+    session: Session | None = None  # a name that a thread lacks costs a microsecond to miss
+
+
+active = _Active()
 _lock = threading.Lock()
 
 LIMIT = "Dynamo recompile limit exceeded"
@@ -71,8 +76,8 @@ class Session:
         """Make this the active session of the thread; returns the one before, for :meth:`end`."""
         if _on_start not in dynamo_callback.callback_handler.start_callbacks:
             _install()  # the first time, and after torch._dynamo.reset()
-        previous = getattr(_active, "session", None)
-        _active.session = self
+        previous = active.session
+        active.session = self
         self.ran.clear()
         self.suppressed = ""
         self.stance = stance()
@@ -82,7 +87,7 @@ class Session:
 
     def end(self, previous: Session | None) -> None:
         """The call is over, by return or by exception."""
-        _active.session = previous
+        active.session = previous
         if self.listening:
             self._stop()
         if self.walker is not None:
@@ -91,6 +96,23 @@ class Session:
             self._flush_recompile("")
         if self._pending:
             self.flush_breaks("")
+
+    def begin_again(self) -> None:
+        """As :meth:`begin`, for a call like others before it that no stance, setting or limit concerns."""
+        if _on_start not in dynamo_callback.callback_handler.start_callbacks:
+            _install()
+        active.session = self
+        self.ran.clear()
+        self.suppressed = self.forbidden = ""
+        self.stance = "default"
+
+    def end_again(self, previous: Session | None) -> None:
+        """As :meth:`end`, after :meth:`begin_again`."""
+        active.session = previous
+        if self.listening or self._failures or self._pending:
+            self.end(previous)
+        if not self.ran:
+            self.forbidden = kept_from_compiling()
 
     # -- what Dynamo says ----------------------------------------------------------------------
 
@@ -184,7 +206,7 @@ def kept_from_compiling() -> str:
 
 def active_session() -> Session | None:
     """The session whose callable is running in this thread, if any."""
-    return getattr(_active, "session", None)
+    return active.session
 
 
 def _walker() -> Walker | None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import nbcompile
-from nbcompile.compiler.capture.first_call import outside_checks
+from nbcompile.compiler.capture.calls.first_call import outside_checks
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128, torch.float32])
