@@ -1,0 +1,165 @@
+"""nbcompile beside Inductor and eager on programs that nobody tuned for (scripts/cpu/programs.py).
+
+    python scripts/cpu/run.py [--only NAME ...] [--half 0] [--json FILE] [--autotune] [--wrapper]
+
+Contestants take turns (A B C A B C), two threads, huge pages for all (``THP_MEM_ALLOC_ENABLE=1``), without
+gradients. Ours is called through ``nbcompile.compile``, Inductor through ``torch.compile``, as their users
+do; ``--entry`` calls ours through ``torch.compile(backend="nbcompile")``. ``--autotune`` adds Inductor with
+max-autotune and freezing, ``--wrapper`` Inductor with ``cpp_wrapper``. ``--half`` takes one half of the
+programs, so that the other stays unseen until the last measurement. A result that differs from eager by more
+than rounding is said, and counts as no time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
+
+SMALL = 1e-3
+"""Seconds that Inductor takes for what counts as small."""
+
+
+def contestants(arguments: argparse.Namespace, f: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    import torch
+
+    import nbcompile
+
+    ours = torch.compile(f, backend="nbcompile") if arguments.entry else nbcompile.compile(f)
+    found = {"eager": f, "inductor": torch.compile(f), "nbcompile": ours}
+    if arguments.autotune:
+        found["autotuned"] = torch.compile(f, options={"max_autotune": True, "freezing": True})
+    if arguments.wrapper:
+        found["cpp_wrapper"] = torch.compile(f, options={"cpp_wrapper": True})
+    return found
+
+
+def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Medians in seconds by contestant, and what differed."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    from programs import build
+
+    torch._dynamo.reset()
+    f, args = build(name)
+    calls = contestants(arguments, f)
+    row: dict[str, Any] = {"program": name, "seconds": {}, "failed": {}}
+    expected = tree_leaves(f(*args))
+    for who, call in list(calls.items()):
+        try:
+            found = tree_leaves([call(*args) for _ in range(3)][-1])
+            torch.testing.assert_close(found, expected, rtol=2e-3, atol=2e-3)
+        except Exception as error:  # a contestant's failure is a result
+            row["failed"][who] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"[:200]
+            del calls[who]
+    samples: dict[str, list[float]] = {who: [] for who in calls}
+    many = {who: max(1, int(1e-3 / once(call, args))) for who, call in calls.items()}
+    started = time.perf_counter()
+    while len(samples["eager"]) < 11 or time.perf_counter() - started < arguments.budget:
+        for who, call in calls.items():
+            samples[who].append(once(call, args, many[who]))
+        if len(samples["eager"]) >= 301:
+            break
+    for who, values in samples.items():
+        row["seconds"][who] = statistics.median(values)
+    # round by round, so that what slows the machine slows both
+    row["spread"] = {
+        who: statistics.quantiles([a / b for a, b in zip(values, samples["nbcompile"], strict=True)], n=10)
+        for who, values in samples.items()
+        if "nbcompile" in samples
+    }
+    return row
+
+
+def once(call: Callable[..., Any], args: tuple[Any, ...], times: int = 1) -> float:
+    start = time.perf_counter()
+    for _ in range(times):
+        call(*args)
+    return (time.perf_counter() - start) / times
+
+
+def mean(values: list[float]) -> float:
+    return math.exp(statistics.fmean(map(math.log, values))) if values else math.nan
+
+
+def ratio(row: dict[str, Any], who: str) -> float | None:
+    """How many times as fast as ``who`` ours is: the median of the rounds."""
+    deciles = row["spread"].get(who)
+    return deciles[4] if deciles else None
+
+
+def line(row: dict[str, Any]) -> str:
+    parts = [f"{row['program']:24s}"]
+    for who, seconds in row["seconds"].items():
+        parts.append(f"{who} {seconds * 1e6:9.1f}")
+    for who in row["seconds"]:
+        found = ratio(row, who)
+        if who != "nbcompile" and found:
+            low, high = row["spread"][who][0], row["spread"][who][-1]
+            parts.append(f"| {who} {found:.2f} ({low:.2f}-{high:.2f})")
+    return "  ".join(parts + [f"{who} FAILED: {why}" for who, why in row["failed"].items()])
+
+
+def summary(rows: list[dict[str, Any]]) -> list[str]:
+    said = []
+    for who in sorted({who for row in rows for who in row["spread"]} - {"nbcompile"}):
+        held = {row["program"]: (ratio(row, who), row["seconds"][who]) for row in rows if ratio(row, who)}
+        small = [found for found, seconds in held.values() if seconds < SMALL]
+        all_of_them = [found for found, _ in held.values()]
+        worse = {name: found for name, (found, _) in held.items() if found < 0.95}
+        said.append(
+            f"over {who}: geomean {mean(all_of_them):.2f} of {len(held)}, small ones {mean(small):.2f} of "
+            f"{len(small)}; under 0.95: {len(worse)}: "
+            + ", ".join(f"{name} {found:.2f}" for name, found in sorted(worse.items(), key=lambda x: x[1]))
+        )
+    return said
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME")
+    parser.add_argument("--half", type=int, choices=(0, 1))
+    parser.add_argument("--issue", action="store_true", help="the 31 of issue 18 alone")
+    parser.add_argument("--budget", type=float, default=1.5, help="seconds of samples a program")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--entry", action="store_true", help='ours by torch.compile(backend="nbcompile")')
+    parser.add_argument("--autotune", action="store_true")
+    parser.add_argument("--wrapper", action="store_true")
+    parser.add_argument("--json", type=Path, help="also write every row, as JSON lines")
+    arguments = parser.parse_args()
+    import torch
+
+    from programs import ISSUE, PROGRAMS, half
+
+    torch.set_num_threads(arguments.threads)
+    names = list(PROGRAMS)[:ISSUE] if arguments.issue else list(PROGRAMS)
+    names = [name for name in names if not arguments.only or name in arguments.only]
+    names = [name for name in names if arguments.half is None or half(name) == arguments.half]
+    print(f"torch {torch.__version__}, {arguments.threads} threads, load {os.getloadavg()[0]:.1f}; µs")
+    rows = []
+    with torch.no_grad():
+        for name in names:
+            rows.append(measure(name, arguments))
+            print(line(rows[-1]), flush=True)
+    print("\n".join(summary(rows)))
+    if arguments.json:
+        arguments.json.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
