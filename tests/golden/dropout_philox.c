@@ -27,7 +27,7 @@ void k0_bernoulli_div_mul(const long *philox_seed, const float *x, float *mul_1,
   #pragma omp parallel for simd
   for (long i = 0; i < 393216; i++) {
     const _Bool bernoulli = philox_uniform(philox_seed[0], (i + draw_0*4)) < 0.9f;
-    const float _to_copy = (float)bernoulli;
+    const float _to_copy = bernoulli ? 1.0f : 0.0f;
     const float div_ = _to_copy / 0.9f;
     const float mul = x[i] * div_;
     mul_1[i] = mul * 2.0f;

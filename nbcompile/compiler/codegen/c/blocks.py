@@ -19,6 +19,8 @@ from nbcompile.compiler.loop_ir.versions import Part
 SIDES = (64, 32, 16)
 CACHE_BYTES = 48 << 10  # of all blocks together
 LEAST = 8  # points along either axis
+_TILES = {4: ("across", 8), 8: ("across_wide", 4)}
+"""By the bytes of an element: the helper that copies a square of them in registers, and its side."""
 
 
 @dataclass(frozen=True)
@@ -115,16 +117,34 @@ def _end(nests: Nests, axis: Axis, low: str, side: int) -> str:
 def _copied(nests: Nests, value: Value, scope: Scope, rows: _Within, lanes: _Within, side: int) -> Scope:
     """Copy a block of a load's memory; the scope with the load as an element of the copy."""
     buffer = nests.buffers[value.buffer]
-    block = nests.fresh(f"{value.buffer}_block")
+    block, kind = nests.fresh(f"{value.buffer}_block"), memory_type(buffer)
     i, j = (nests.axis_names[item.axis.text] for item in (rows, lanes))
+    tile = _TILES.get(buffer.dtype.itemsize)
     # a row more than a power of two long, so that the elements of a column do not share a place in the cache
-    element = f"{block}[({i} - {rows.low})*{side + 1} + {j} - {lanes.low}]"
-    nests.out.add(f"{memory_type(buffer)} {block}[{side * (side + 1)}];", [value.origin])
-    lanes.open()
-    rows.open()
+    width = side if tile else side + 1
+    element = f"({i} - {rows.low})*{width} + {j} - {lanes.low}"
+    nests.out.add(f"{kind} {block}[{side * width}];", [value.origin])
     memory = nests.memory(value.buffer, write=False)
+    place = nests.place(value.place, scope)
+    if tile:
+        helper, count = tile
+        for item, at in ((lanes, j), (rows, i)):
+            nests.out.open(
+                f"for (long {at} = {item.low}; {at} < {item.high}; {at} += {count})", axes=(item.axis,)
+            )
+        step = value.place.coefficient(lanes.axis)
+        assert step is not None  # or it would not lie across
+        called = nests.writer.helper(helper, buffer.dtype)
+        left = f"{rows.high} - {i}, {lanes.high} - {j}"
+        line = (
+            f"{called}({memory} + {place}, {nests.place(step, scope)}, {block} + {element}, {width}, {left});"
+        )
+    else:
+        lanes.open()
+        rows.open()
+        line = f"{block}[{element}] = {memory}[{place}];"
     nests.out.touch(value.buffer, value.place)
-    nests.out.add(f"{element} = {memory}[{nests.place(value.place, scope)}];", [value.origin])
+    nests.out.add(line, [value.origin])
     nests.out.close()
     nests.out.close()
-    return {**scope, value.number: nests.loaded(element, buffer.dtype, value.dtype)}
+    return {**scope, value.number: nests.loaded(f"{block}[{element}]", buffer.dtype, value.dtype)}

@@ -206,6 +206,10 @@ def cast(value: Expression, target: torch.dtype) -> Expression:
     text, kind = value.operand, REGISTER_TYPES[target]
     if target == torch.bool:
         return loose(f"{text} != 0", target)
+    if value.dtype == torch.bool and target.is_floating_point:
+        # the same number, but GCC makes no vectors of a loop that converts a truth value to a float
+        of = torch.float64 if target == torch.float64 else torch.float32
+        return loose(f"{text} ? {constant(1.0, of).text} : {constant(0.0, of).text}", target)
     whole = value.dtype is not None and value.dtype.is_floating_point
     # a float beyond a small type's range is no number to C, and wraps around by way of a large one
     way = {torch.uint8: "(long)", torch.int8: "(int)", torch.int16: "(int)"}.get(target, "") if whole else ""

@@ -119,4 +119,54 @@ static inline TYPE exp_SHORT(TYPE x) {
   unsigned int word = (offset & 2) ? ((offset & 1) ? c3 : c2) : ((offset & 1) ? c1 : c0);
   return (float)(word >> 8) * 0x1p-24f;
 }"""),
+    "across": Helper("""static inline void across_SHORT(
+    const TYPE *from, long step, TYPE *to, long width, long m, long n) {
+  // to[r*width + c] = from[r + c*step] for r < m, c < n, 8 of each at most: a transposition in registers
+#if defined(__clang__) || __GNUC__ >= 12
+  if (m >= 8 && n >= 8) {
+    typedef TYPE lanes __attribute__((vector_size(32), aligned(4), may_alias));
+    lanes a[8], b[8];
+    for (int c = 0; c < 8; c++) a[c] = *(const lanes *)(from + c*step);
+    for (int c = 0; c < 8; c += 2) {
+      b[c] = __builtin_shufflevector(a[c], a[c + 1], 0, 8, 2, 10, 4, 12, 6, 14);
+      b[c + 1] = __builtin_shufflevector(a[c], a[c + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+    }
+    for (int c = 0; c < 8; c += c % 4 == 1 ? 3 : 1) {
+      a[c] = __builtin_shufflevector(b[c], b[c + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+      a[c + 2] = __builtin_shufflevector(b[c], b[c + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+    for (int c = 0; c < 4; c++) {
+      b[c] = __builtin_shufflevector(a[c], a[c + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+      b[c + 4] = __builtin_shufflevector(a[c], a[c + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+    for (int r = 0; r < 8; r++) *(lanes *)(to + r*width) = b[r];
+    return;
+  }
+#endif
+  for (long c = 0; c < n && c < 8; c++)
+    for (long r = 0; r < m && r < 8; r++) to[r*width + c] = from[r + c*step];
+}"""),
+    "across_wide": Helper("""static inline void across_wide_SHORT(
+    const TYPE *from, long step, TYPE *to, long width, long m, long n) {
+  // to[r*width + c] = from[r + c*step] for r < m, c < n, 4 of each at most: a transposition in registers
+#if defined(__clang__) || __GNUC__ >= 12
+  if (m >= 4 && n >= 4) {
+    typedef TYPE lanes __attribute__((vector_size(32), aligned(8), may_alias));
+    lanes a[4], b[4];
+    for (int c = 0; c < 4; c++) a[c] = *(const lanes *)(from + c*step);
+    for (int c = 0; c < 4; c += 2) {
+      b[c] = __builtin_shufflevector(a[c], a[c + 1], 0, 4, 2, 6);
+      b[c + 1] = __builtin_shufflevector(a[c], a[c + 1], 1, 5, 3, 7);
+    }
+    for (int c = 0; c < 2; c++) {
+      a[c] = __builtin_shufflevector(b[c], b[c + 2], 0, 1, 4, 5);
+      a[c + 2] = __builtin_shufflevector(b[c], b[c + 2], 2, 3, 6, 7);
+    }
+    for (int r = 0; r < 4; r++) *(lanes *)(to + r*width) = a[r];
+    return;
+  }
+#endif
+  for (long c = 0; c < n && c < 4; c++)
+    for (long r = 0; r < m && r < 4; r++) to[r*width + c] = from[r + c*step];
+}"""),
 }  # fmt: skip

@@ -11,8 +11,11 @@ from nbcompile.compiler.codegen.c.row_buffers import RowBuffers, plan_row_buffer
 from nbcompile.compiler.codegen.expression import Expression, name
 from nbcompile.compiler.loop_ir.expr import compute_dtype
 from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, product
+from nbcompile.compiler.loop_ir.versions import Part
 
 FEW_OUTER = 8
+SHORT = 4
+"""Points along the last axis that make no vector: the axis before it does."""
 
 
 def points_nest(nests: Nests) -> None:
@@ -29,6 +32,9 @@ def points_nest(nests: Nests) -> None:
         pragma = nests.parallel_pragma(nests.clauses(work.accumulators, arrays=True), len(outer) + 1)
         print_blocks(nests, work, outer, last, across, pragma)
         return
+    if outer and not work.accumulators and last.extent.constant in range(1, SHORT + 1):
+        _short_rows(nests, work, outer, last)
+        return
     parallel = nests.work() >= PARALLEL_WORK
     outer_first = parallel and outer and product(a.extent for a in outer).hint() >= FEW_OUTER
     if outer_first:
@@ -38,6 +44,31 @@ def points_nest(nests: Nests) -> None:
     scope = nests.hoist(work.values, frozenset((last,)), {}) if outer or not parallel else {}
     pragma = "#pragma omp parallel for simd" if parallel and not outer_first else ""
     nests.innermost(Lanes(nests, last, pragma), work, scope)
+    for _ in outer:
+        nests.out.close()
+
+
+def _short_rows(nests: Nests, work: PointWork, outer: tuple[Axis, ...], last: Axis) -> None:
+    """Loops over ``outer``, whose last is taken several points at a time, all of the short axis ``last`` in
+    each: unrolled, where a vector along it would be empty for the most part."""
+    *around, lanes = outer
+    parallel = nests.work() >= PARALLEL_WORK
+    outer_first = parallel and around and product(a.extent for a in around).hint() >= FEW_OUTER
+    if outer_first:
+        nests.out.add(nests.parallel_pragma(nests.clauses((), arrays=True), len(around)))
+    for axis in around:
+        nests.for_(axis)
+    pragma = "#pragma omp parallel for simd" if parallel and not outer_first else "#pragma omp simd"
+    nests.out.add(pragma + nests.clauses((), arrays=False))
+    nests.for_(lanes)
+    scope = nests.hoist(work.values, frozenset((last,)), {})
+    division = len(nests.out.text)
+    for number, piece in enumerate(nests.segments(last, work.roots, {})):
+        nests.for_(last, piece, Part(last, number, division))
+        inner = nests.inside(work.roots, {} if piece is None else {last: piece}, scope)
+        for item in sorted(work.stores, key=lambda item: item.last):
+            nests.store(item, inner)
+        nests.out.close()
     for _ in outer:
         nests.out.close()
 

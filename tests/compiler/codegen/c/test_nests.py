@@ -9,6 +9,7 @@ from nbcompile.compiler.codegen.c.groups_to_c import NESTS, nest_of
 from nbcompile.compiler.loop_ir.expr import Indirect, Load, op
 from nbcompile.compiler.loop_ir.fused import Group
 from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, index
+from nbcompile.compiler.loop_ir.nodes import Buffer
 from tests.compiler.codegen.c.by_hand import buffer, group, lines, loop, nests, printed, read
 
 ROW, COL = Axis("i", index(6)), Axis("j", index(40))
@@ -81,7 +82,24 @@ def test_a_split_sum_is_added_up_by_threads_and_written_once() -> None:
     made = group(total, axes=(ROW, COL), split="total")
     found = lines(made, X)
     assert "double total = 0;" in found and "total_2[0] = (float)total;" in found
-    assert any(line.endswith("reduction(+:total)") for line in found)
+    assert any("reduction(+:total)" in line for line in found)
+
+
+def test_few_floats_are_added_up_in_narrow_vectors() -> None:
+    cases = ((40, torch.float32, True), (300, torch.float32, False), (40, torch.uint8, False))
+    for count, dtype, narrow in cases:
+        axis = Axis("j", index(count))
+        x = Buffer("x", (ROW.extent, axis.extent), (axis.extent, index(1)), dtype)
+        value = (
+            read(x, ROW, axis)
+            if dtype.is_floating_point
+            else op("cast", read(x, ROW, axis), dtype=torch.float32)
+        )
+        made = group(
+            loop(buffer("total", 6), (ROW, axis), value, reduced=(axis,), reduction="sum"),
+            axes=(ROW, axis), inner=(axis,),
+        )  # fmt: skip
+        assert any("simdlen(8)" in line for line in lines(made, x)) == narrow
 
 
 def test_many_points_are_shared_out_among_threads() -> None:

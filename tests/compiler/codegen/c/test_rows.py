@@ -59,3 +59,17 @@ def test_the_axis_that_memory_lies_along_is_the_innermost() -> None:
         "for (long i = 0; i < 40; i++) {",
         "for (long j = 0; j < 6; j++) {",
     ]  # stores count twice
+
+
+def test_a_short_last_axis_is_walked_within_the_vector_of_the_one_before() -> None:
+    rows, columns, pair = Axis("i", index(6)), Axis("j", index(40)), Axis("k", index(2))
+    x, w = buffer("x", 6, 40, 2), buffer("w", 40)
+    axes = (rows, columns, pair)
+    weighed = op("mul", read(x, *axes), read(w, columns))
+    found = lines(group(loop(buffer("weighed", 6, 40, 2), axes, weighed), axes=axes), x, w)
+    assert [line for line in found if line.startswith(("for", "#"))] == [
+        "for (long i = 0; i < 6; i++) {",
+        "#pragma omp simd",
+        "for (long j = 0; j < 40; j++) {",
+        "for (long k = 0; k < 2; k++) {",
+    ]
