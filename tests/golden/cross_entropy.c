@@ -21,7 +21,6 @@
 
 __attribute__((simd("notinbranch"), const)) float expf(float);
 __attribute__((simd("notinbranch"), const)) float logf(float);
-#pragma omp declare reduction(nanmax_f32 : float : omp_out = omp_in > omp_out || omp_in != omp_in ? omp_in : omp_out) initializer(omp_priv = -__builtin_inff())
 static inline long in_range(long i, long n) {
   return (unsigned long)i < (unsigned long)n ? i : 0;
 }
@@ -33,11 +32,14 @@ void k0_log_softmax_ne_gather_sum(const float *logits, const long *labels, float
   #pragma omp parallel for reduction(+:sum_2) reduction(|:bad)
   for (long i = 0; i < 256; i++) {
     float max = -__builtin_inff();
-    #pragma omp simd reduction(nanmax_f32:max) reduction(|:bad)
+    int max_nan = 0;
+    #pragma omp simd reduction(max:max) reduction(|:max_nan, bad)
     for (long j = 0; j < 1000; j++) {
       const float t = logits[i*1000 + j];
-      max = t > max || t != t ? t : max;
+      max = t > max ? t : max;
+      max_nan |= t != t;
     }
+    if (max_nan) max = __builtin_nanf("");
     double sum = 0;
     #pragma omp simd reduction(+:sum) reduction(|:bad)
     for (long j = 0; j < 1000; j++) {

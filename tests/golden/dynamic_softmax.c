@@ -6,11 +6,12 @@
 //   → _softmax[i, j] = exp[i, j] / sum[i]
 // made by nbcompile; header-free C
 
-#pragma omp declare reduction(nanmax_f32 : float : omp_out = omp_in > omp_out || omp_in != omp_in ? omp_in : omp_out) initializer(omp_priv = -__builtin_inff())
+#ifndef FMA_F32
 #ifdef __FP_FAST_FMAF
 #define FMA_F32(a, b, c) __builtin_fmaf(a, b, c)
 #else
 #define FMA_F32(a, b, c) ((a) * (b) + (c))
+#endif
 #endif
 static inline float exp_f32(float x) {
   // 2^n exp(r) with |r| <= log(2) / 2 (Cody and Waite 1980), exp(r) by a polynomial of least relative error;
@@ -37,11 +38,14 @@ void k0_mul_softmax(const float *x, float *_softmax, long s77, long s27) {
   for (long i = 0; i < s77; i++) {
     const float t = (float)s77;
     float max = -__builtin_inff();
-    #pragma omp simd reduction(nanmax_f32:max)
+    int max_nan = 0;
+    #pragma omp simd reduction(max:max) reduction(|:max_nan)
     for (long j = 0; j < s27; j++) {
       const float t_2 = x[i*s27 + j] * t;
-      max = t_2 > max || t_2 != t_2 ? t_2 : max;
+      max = t_2 > max ? t_2 : max;
+      max_nan |= t_2 != t_2;
     }
+    if (max_nan) max = __builtin_nanf("");
     double sum = 0;
     #pragma omp simd reduction(+:sum)
     for (long j = 0; j < s27; j++) {

@@ -24,14 +24,13 @@ static inline unsigned short float_to_bf16(float x) { // round half to even
 void k0_pow_mean_add_mul(const unsigned short *x, const unsigned short *weight, unsigned short *mul_1) {
   #pragma omp parallel for
   for (long i = 0; i < 512; i++) {
-    double sum = 0;
+    float sum = 0;
     #pragma omp simd reduction(+:sum)
     for (long j = 0; j < 768; j++) {
       const float _to_copy = bf16_to_float(x[i*768 + j]);
       sum += _to_copy * _to_copy;
     }
-    const float sum_row = (float)(sum);
-    const float mean = sum_row / 768.0f;
+    const float mean = sum / 768.0f;
     const float rsqrt = 1.0f / __builtin_sqrtf((mean + 1e-06f));
     #pragma omp simd
     for (long j = 0; j < 768; j++) {

@@ -5,10 +5,12 @@
 //   → _softmax[i, j] = exp[i, j] / sum[j]
 // made by nbcompile; header-free C
 
+#ifndef FMA_F32
 #ifdef __FP_FAST_FMAF
 #define FMA_F32(a, b, c) __builtin_fmaf(a, b, c)
 #else
 #define FMA_F32(a, b, c) ((a) * (b) + (c))
+#endif
 #endif
 static inline float exp_f32(float x) {
   // 2^n exp(r) with |r| <= log(2) / 2 (Cody and Waite 1980), exp(r) by a polynomial of least relative error;

@@ -5,11 +5,12 @@
 //   → _softmax[i, j] = exp[i, j] / sum[i]
 // made by nbcompile; header-free C
 
-#pragma omp declare reduction(nanmax_f32 : float : omp_out = omp_in > omp_out || omp_in != omp_in ? omp_in : omp_out) initializer(omp_priv = -__builtin_inff())
+#ifndef FMA_F32
 #ifdef __FP_FAST_FMAF
 #define FMA_F32(a, b, c) __builtin_fmaf(a, b, c)
 #else
 #define FMA_F32(a, b, c) ((a) * (b) + (c))
+#endif
 #endif
 static inline float exp_f32(float x) {
   // 2^n exp(r) with |r| <= log(2) / 2 (Cody and Waite 1980), exp(r) by a polynomial of least relative error;
@@ -36,22 +37,24 @@ void k0_softmax(const float *x, float *_softmax) {
   for (long i = 0; i < 512; i++) {
     float exp_kept[768]; // one row, kept for the next pass
     float max = -__builtin_inff();
-    #pragma omp simd reduction(nanmax_f32:max)
+    int max_nan = 0;
+    #pragma omp simd reduction(max:max) reduction(|:max_nan)
     for (long j = 0; j < 768; j++) {
       const float t = x[i*768 + j];
-      max = t > max || t != t ? t : max;
+      max = t > max ? t : max;
+      max_nan |= t != t;
     }
-    double sum = 0;
+    if (max_nan) max = __builtin_nanf("");
+    float sum = 0;
     #pragma omp simd reduction(+:sum)
     for (long j = 0; j < 768; j++) {
       const float exp_ = exp_f32((x[i*768 + j] - max));
       exp_kept[j] = exp_;
       sum += exp_;
     }
-    const float sum_row = (float)(sum);
     #pragma omp simd
     for (long j = 0; j < 768; j++) {
-      _softmax[i*768 + j] = exp_kept[j] / sum_row;
+      _softmax[i*768 + j] = exp_kept[j] / sum;
     }
   }
 }

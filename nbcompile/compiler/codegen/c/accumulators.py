@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -11,13 +11,15 @@ from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES, SHORT, cons
 from nbcompile.compiler.kernel_ir.values import Reduction
 
 LONG_ROW = 256  # float32 sums of more elements than this, or of who knows how many, accumulate in double
+LANES = 3  # sums of a vector, at the least, that the sum of a row is made of
 
 
 @dataclass(frozen=True)
 class Accumulator:
     """A running result, the C variable ``name`` of type ``type``, which begins as ``start``. ``clause`` is
     its OpenMP reduction operator (empty: it cannot be vectorised), ``result`` the variable that holds what
-    is wanted in the end."""
+    is wanted in the end. ``flag``: the variable that notes whether a NaN was among the values, where the
+    running result does not."""
 
     item: Reduction
     name: str
@@ -25,6 +27,7 @@ class Accumulator:
     start: str
     clause: str
     result: str
+    flag: str = ""
 
     @property
     def compares(self) -> bool:
@@ -49,6 +52,11 @@ class Accumulator:
             return [f"{target} = {target} && {value};"]
         if kind in ("max", "min"):
             sign = ">" if kind == "max" else "<"
+            if self.flag:
+                return [
+                    f"{target} = {value} {sign} {target} ? {value} : {target};",
+                    f"{self.flag} |= {value} != {value};",
+                ]
             if self.item.value.dtype.is_floating_point:
                 return [f"{target} = {value} {sign} {target} || {value} != {value} ? {value} : {target};"]
             return [f"{target} = {value} {sign} {target} ? {value} : {target};"]
@@ -58,6 +66,21 @@ class Accumulator:
         else:
             test = f"{value} {sign} {target}"
         return [f"if ({test}) {{ {target} = {value}; {target}_at = {position}; }}"]
+
+    @property
+    def can_be_flagged(self) -> bool:
+        """Whether it is the largest or least of floats, and is NaN if one of them is."""
+        return self.item.kind in ("max", "min") and self.item.value.dtype.is_floating_point
+
+    def flagged(self, flag: str) -> Accumulator:
+        """This one, with NaN noted in ``flag``: one instruction for a maximum, where the next has to wait for
+        three in which NaN wins."""
+        return replace(self, clause=self.item.kind, flag=flag)
+
+    @property
+    def nan(self) -> str:
+        """What makes a NaN of the result where one was noted."""
+        return f"if ({self.flag}) {self.name} = {constant(math.nan, self.item.value.dtype).text};"
 
 
 NAN_REDUCTIONS = {
@@ -72,13 +95,15 @@ NAN_REDUCTIONS = {
 """Declarations of maximum and minimum that let NaN win, for OpenMP."""
 
 
-def accumulator(item: Reduction, name: str, count: int | None, output: torch.dtype) -> Accumulator:
-    """The accumulator of ``item``; ``count`` is how many values it folds; None: any number, however few they
-    were when the graph was captured."""
+def accumulator(
+    item: Reduction, name: str, count: int | None, output: torch.dtype, lanes: int = 1
+) -> Accumulator:
+    """The accumulator of ``item``; ``count`` is how many values it folds, in ``lanes`` sums of their own; None:
+    any number, however few they were when the graph was captured."""
     dtype, kind = item.value.dtype, item.kind
     ctype = REGISTER_TYPES[dtype]
     if kind in ("sum", "mean", "prod"):
-        if dtype == torch.float32 and (count is None or count > LONG_ROW):
+        if dtype == torch.float32 and (count is None or count > LONG_ROW * lanes):
             ctype = "double"
         elif not dtype.is_floating_point and not output.is_floating_point and output != torch.bool:
             ctype = REGISTER_TYPES[output]

@@ -6,7 +6,18 @@ its short name and the suffix of the library's functions for it; ``MINUS_ONE`` a
 
 from __future__ import annotations
 
-from nbcompile.compiler.codegen.helpers import Helper
+from nbcompile.compiler.codegen.helpers import ERF, Helper
+
+_FMA = """#ifndef FMA_F32
+#ifdef __FP_FAST_FMAF
+#define FMA_F32(a, b, c) __builtin_fmaf(a, b, c)
+#else
+#define FMA_F32(a, b, c) ((a) * (b) + (c))
+#endif
+#endif
+"""
+
+_ERF = "".join(f"  p = FMA_F32(p, u, {c}f);\n" for c in ERF[1:])
 
 HELPERS: dict[str, Helper] = {
     "bf16_to_float": Helper("""static inline float bf16_to_float(unsigned short x) {
@@ -21,12 +32,7 @@ HELPERS: dict[str, Helper] = {
     "in_range": Helper("""static inline long in_range(long i, long n) {
   return (unsigned long)i < (unsigned long)n ? i : 0;
 }"""),
-    "exp": Helper("""#ifdef __FP_FAST_FMAF
-#define FMA_F32(a, b, c) __builtin_fmaf(a, b, c)
-#else
-#define FMA_F32(a, b, c) ((a) * (b) + (c))
-#endif
-static inline TYPE exp_SHORT(TYPE x) {
+    "exp": Helper(_FMA + """static inline TYPE exp_SHORT(TYPE x) {
   // 2^n exp(r) with |r| <= log(2) / 2 (Cody and Waite 1980), exp(r) by a polynomial of least relative error;
   // within 1.1 units in the last place. The vector library leaves for a scalar function where x is below -87,
   // as a masked score is.
@@ -119,6 +125,13 @@ static inline TYPE exp_SHORT(TYPE x) {
   unsigned int word = (offset & 2) ? ((offset & 1) ? c3 : c2) : ((offset & 1) ? c1 : c0);
   return (float)(word >> 8) * 0x1p-24f;
 }"""),
+    "erf_plus_one": Helper(_FMA + f"""static inline TYPE erf_plus_one_SHORT(TYPE x) {{
+  // 1 + erf(x), off by 3e-7 at most, as x P(x x) up to 3.7: P is the polynomial of degree 15 nearest to
+  // erf(sqrt(v)) / sqrt(v), in u = v / 7.6832 - 1
+  const float u = FMA_F32(x * x, 0.13015411f, -1.0f);
+  float p = {ERF[0]}f;
+{_ERF}  return 1.0f + (x > 3.7f ? 1.0f : x < -3.7f ? -1.0f : x * p);
+}}"""),
     "across": Helper("""static inline void across_SHORT(
     const TYPE *from, long step, TYPE *to, long width, long m, long n) {
   // to[r*width + c] = from[r + c*step] for r < m, c < n, 8 of each at most: a transposition in registers

@@ -65,7 +65,9 @@ class KernelPrinter:
         self.checks_bounds = False
         self.hides_bits = False
         # a loop that calls anyway has no registers left for what is written out in it
-        self.calls_library = any(value.op in CALLED for value in walk_values(values.roots))
+        made = list(walk_values(values.roots))
+        written_out = {erf.number for erf in map(erf_before_one, made) if erf is not None}
+        self.calls_library = any(value.op in CALLED and value.number not in written_out for value in made)
         self.guards = 0  # around the expression that is being written
         for item in values.stores:  # the memory has first claim on a buffer's name
             self.memory(item.buffer, write=True)
@@ -141,6 +143,10 @@ class KernelPrinter:
             inside, outside = (self.code(arg, scope).operand for arg in value.args)
             self.guards -= 1
             return loose(f"{test} ? {inside} : {outside}", value.dtype)
+        erf = erf_before_one(value)
+        if erf is not None and erf.number not in scope:
+            called = self.writer.helper("erf_plus_one", value.dtype)
+            return Expression(f"{called}({self.code(erf.args[0], scope).text})", value.dtype)
         args = [self.code(arg, scope) for arg in value.args]
         if value.op == "exp" and self.calls_library:
             return Expression(f"{self.writer.libm('exp', value.dtype)}({args[0].text})", value.dtype)
@@ -358,6 +364,14 @@ class KernelPrinter:
 def out_of_range(text: str, size: str) -> str:
     """What notes that an index is not in ``[0, size)``."""
     return f"bad |= (unsigned long)({text}) >= (unsigned long)({size})"
+
+
+def erf_before_one(value: Value) -> Value | None:
+    """The ``erf(x)`` of ``erf(x) + 1``, a part of gelu: beside 1, more than its first digits is lost."""
+    if value.op != "add" or value.dtype != torch.float32:
+        return None
+    erf, one = value.args
+    return erf if erf.op == "erf" and one.kind == "const" and one.literal == 1 else None
 
 
 def may_be_one_bit(value: Value) -> bool:

@@ -166,9 +166,9 @@ class Nests(KernelPrinter):
         target = REGISTER_TYPES[dtype]
         return Expression(text if acc.type == target else f"({target}){text}", dtype)
 
-    def accumulator(self, item: Reduction, count: int | None) -> Accumulator:
+    def accumulator(self, item: Reduction, count: int | None, lanes: int = 1) -> Accumulator:
         """The accumulator of a reduction of ``count`` values (None: not known here), its C name taken."""
-        return accumulator(item, self.fresh(item.output), count, self.buffers[item.output].dtype)
+        return accumulator(item, self.fresh(item.output), count, self.buffers[item.output].dtype, lanes)
 
     def is_array(self, acc: Accumulator) -> bool:
         """Whether a split reduction has several results."""
@@ -188,7 +188,10 @@ class Nests(KernelPrinter):
                     continue
                 local = f"{acc.name}[:{self.place(self.split_kept[acc.item.output], {})}]"
             by_operator.setdefault(acc.clause, []).append(local)
-            self._declare_operator(acc)
+            if acc.flag:
+                by_operator.setdefault("|", []).append(acc.flag)
+            else:
+                self._declare_operator(acc)
         if self._gathers:
             self.checks_bounds = True  # so that it is declared, though no guard with a gather be open
             by_operator.setdefault("|", []).append("bad")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nbcompile.compiler.codegen.c.accumulators import Accumulator
+from nbcompile.compiler.codegen.c.accumulators import LANES, Accumulator
 from nbcompile.compiler.codegen.c.blocks import lying_across, print_blocks
 from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES
 from nbcompile.compiler.codegen.c.kernel import PARALLEL_WORK, Scope
@@ -116,9 +116,11 @@ def _pass(nests: Nests, level: int, scope: Scope, buffers: RowBuffers) -> Scope:
     read = ((number, buffers.names[number]) for number in buffers.read.get(level, ()))
     reuse = {number: Expression(f"{row.text}[{lanes.element}]", row.dtype) for number, row in read}
     scope = nests.hoist(roots, frozenset(inner), {**scope, **reuse})
-    accumulators = [nests.accumulator(item, count.constant) for item in reductions]
+    accumulators = [_in_row(nests, nests.accumulator(item, count.constant, LANES)) for item in reductions]
     for acc in accumulators:
         nests.out.add(f"{acc.type} {acc.name} = {acc.start};", [acc.item.loop.id])
+        if acc.flag:
+            nests.out.add(f"int {acc.flag} = 0;", [acc.item.loop.id])
         if acc.result != acc.name:
             nests.out.add(f"long {acc.result} = 0;", [acc.item.loop.id])
     for axis in inner[:-1]:
@@ -128,8 +130,14 @@ def _pass(nests: Nests, level: int, scope: Scope, buffers: RowBuffers) -> Scope:
         nests.out.close()
     scope = {number: code for number, code in scope.items() if number not in reuse}
     for acc in accumulators:
+        if acc.flag:
+            nests.out.add(acc.nan, [acc.item.loop.id])
         _result(nests, acc, count, scope)
     return scope
+
+
+def _in_row(nests: Nests, acc: Accumulator) -> Accumulator:
+    return acc.flagged(nests.fresh(f"{acc.name}_nan")) if acc.can_be_flagged else acc
 
 
 def _once(nests: Nests, level: int, scope: Scope) -> Scope:

@@ -7,7 +7,7 @@ those of :mod:`nbcompile.compiler.codegen.helpers`, which C has too.
 
 from __future__ import annotations
 
-from nbcompile.compiler.codegen.helpers import I0, I1, Helper, Series, table
+from nbcompile.compiler.codegen.helpers import ERF, I0, I1, Helper, Series, table
 
 _CHEBYSHEV = Helper('''@triton.jit
 def chebyshev(t, coefficients: tl.constexpr, count: tl.constexpr):
@@ -41,27 +41,14 @@ def {name}(x):
     )
 
 
-_ERF = Helper('''@triton.jit
+_STEPS = "".join(f"    p = p * u {'-' if c < 0 else '+'} {abs(c)}\n" for c in ERF[1:-1])
+_ERF = Helper(f'''@triton.jit
 def erf(x):
     """x P(x * x) up to 3.7, from where it is 1: off by 3e-7 at most, and never over 1. P is the polynomial of
     degree 15 nearest to erf(sqrt(v)) / sqrt(v), in u = v / 7.6832 - 1. Half the work of exact rounding."""
     u = x * x * 0.13015411 - 1.0
-    p = -0.00084393396
-    p = p * u + 0.0020987578
-    p = p * u - 0.0013945143
-    p = p * u + 0.0019199736
-    p = p * u - 0.0076605664
-    p = p * u + 0.0142099485
-    p = p * u - 0.019994998
-    p = p * u + 0.02969757
-    p = p * u - 0.043436874
-    p = p * u + 0.058395997
-    p = p * u - 0.07401981
-    p = p * u + 0.090596974
-    p = p * u - 0.10917923
-    p = p * u + 0.13408455
-    p = p * u - 0.18010862
-    p = x * (p * u + 0.36073682)
+    p = {ERF[0]}
+{_STEPS}    p = x * (p * u + {ERF[-1]})
     return tl.where(x > 3.7, 1.0, tl.where(x < -3.7, -1.0, p))''')
 
 _LOG1P_UNIT = Helper('''@triton.jit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 
@@ -90,3 +91,14 @@ def test_a_sum_of_more_than_there_were_at_first_is_as_exact(dim: int | None) -> 
         exact = x.double().sin().sum(dim)
         assert float(((run(x) - exact) / exact).abs().max()) < 3e-7
     assert run.ran_compiled, run.eager_reason
+
+
+@pytest.mark.parametrize("length", [3, 16, 40, 300])
+def test_a_nan_wins_a_rows_maximum_wherever_it_stands(length: int) -> None:
+    x = torch.randn(length + 2, length)
+    x[torch.arange(length), torch.arange(length)] = math.nan
+    x[length], x[length + 1, 0] = -math.inf, math.inf
+    run = nbcompile.compile(lambda x: (x.amax(-1), x.amin(-1), x.double().amax(-1)), options={"cache": False})
+    torch.testing.assert_close(
+        run(x), (x.amax(-1), x.amin(-1), x.double().amax(-1)), rtol=0, atol=0, equal_nan=True
+    )

@@ -146,3 +146,20 @@ def test_random_numbers_are_the_words_of_philox() -> None:
     words = [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
     drawn = [helpers().call("philox_uniform", I64, 0, offset, out=F32) for offset in range(4)]
     assert drawn == [(word >> 8) / 2**24 for word in words]
+
+
+def test_one_and_erf_is_near_and_never_over_two() -> None:
+    for x in (-INF, -4.0, -1.5, -0.25, -1e-30, 0.0, 1e-3, 0.7, 2.5, 3.69, 3.71, INF):
+        got = helpers().call("erf_plus_one_f32", F32, x)
+        assert abs(got - (1 + math.erf(x))) < 4e-7 and 0 <= got <= 2
+    assert math.isnan(helpers().call("erf_plus_one_f32", F32, NAN))
+
+
+def test_gelu_is_as_near_as_eagers() -> None:
+    x = torch.linspace(-6, 6, 100_001)
+    exact = torch.nn.functional.gelu(x.double())
+    mine, theirs = (
+        (f(x).double() - exact).abs().max()
+        for f in (nbcompile.compile(torch.nn.functional.gelu), torch.nn.functional.gelu)
+    )
+    assert mine <= max(theirs, 8e-7)
