@@ -27,7 +27,7 @@ def helpers() -> Exported:
     writer = CWriter()
     for name, entry in HELPERS.items():
         floats = "float" in name or name in ("maximum", "minimum", "fmax", "fmin")
-        types = {"exp": (F32,), "across": (F32, I32), "across_wide": (F64, I64)}
+        types = {"exp": (F32,), "erf_plus_one": (F32,), "across": (F32, I32), "across_wide": (F64, I64)}
         for dtype in types.get(name, (F32, F64) if floats else (I64, I32, I8, U8)):
             writer.helper(name, dtype if "TYPE" in entry.text else None)
     return Exported(writer)
