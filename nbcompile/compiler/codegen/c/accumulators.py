@@ -98,8 +98,8 @@ NAN_REDUCTIONS = {
 def accumulator(
     item: Reduction, name: str, count: int | None, output: torch.dtype, lanes: int = 1
 ) -> Accumulator:
-    """The accumulator of ``item``; ``count`` is how many values it folds, in ``lanes`` sums of their own; None:
-    any number, however few they were when the graph was captured."""
+    """The accumulator of ``item``; ``count`` is how many values it folds, in ``lanes`` sums of their own;
+    None: any number, however few they were when the graph was captured."""
     dtype, kind = item.value.dtype, item.kind
     ctype = REGISTER_TYPES[dtype]
     if kind in ("sum", "mean", "prod"):

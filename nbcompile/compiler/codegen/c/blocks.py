@@ -19,17 +19,20 @@ from nbcompile.compiler.loop_ir.versions import Part
 SIDES = (64, 32, 16)
 CACHE_BYTES = 48 << 10  # of all blocks together
 LEAST = 8  # points along either axis
+NEAR_BYTES = 1 << 10
 _TILES = {4: ("across", 8), 8: ("across_wide", 4)}
 """By the bytes of an element: the helper that copies a square of them in registers, and its side."""
 
 
 @dataclass(frozen=True)
 class Across:
-    """The ``loads`` whose memory lies along ``axis``, blocks of ``side`` points."""
+    """The ``loads`` whose memory lies along ``axis``: blocks of ``rows`` points along that, and ``side`` along
+    the last axis."""
 
     axis: Axis
     loads: tuple[Value, ...]
     side: int
+    rows: int
 
 
 def lying_across(nests: Nests, work: PointWork, outer: Sequence[Axis], last: Axis) -> Across | None:
@@ -49,7 +52,18 @@ def lying_across(nests: Nests, work: PointWork, outer: Sequence[Axis], last: Axi
         return None
     row = sum(nests.buffers[value.buffer].dtype.itemsize for value in best)
     side = next((side for side in SIDES if side * side * row <= CACHE_BYTES), None)
-    return Across(along, tuple(best), side) if side is not None else None
+    if side is None:
+        return None
+    # memory that is read nearly in its order needs no wide blocks, and the fewer rows are written at once,
+    # the fewer pages are
+    near = all(_bytes_apart(nests, value, last) <= NEAR_BYTES for value in best)
+    return Across(along, tuple(best), side, min(side, 16) if near else side)
+
+
+def _bytes_apart(nests: Nests, value: Value, axis: Axis) -> int:
+    """Between neighbours of a load along ``axis``."""
+    step = value.place.coefficient(axis)
+    return abs((step or ONE).hint()) * nests.buffers[value.buffer].dtype.itemsize
 
 
 def _lies(value: Value, axis: Axis, last: Axis) -> bool:
@@ -86,13 +100,14 @@ def print_blocks(
     around = [axis for axis in outer if axis is not across.axis]
     for axis in around:
         nests.for_(axis)
-    lows = {axis: _blocks(nests, axis, across.side) for axis in (across.axis, last)}
+    sides = {across.axis: across.rows, last: across.side}
+    lows = {axis: _blocks(nests, axis, side) for axis, side in sides.items()}
     rows, lanes = (
-        _Within(nests, axis, low, _end(nests, axis, low, across.side)) for axis, low in lows.items()
+        _Within(nests, axis, low, _end(nests, axis, low, sides[axis])) for axis, low in lows.items()
     )
     scope: Scope = {}
     for value in across.loads:
-        scope = _copied(nests, value, scope, rows, lanes, across.side)
+        scope = _copied(nests, value, scope, rows, lanes, across)
     rows.open()
     nests.innermost(lanes, work, nests.hoist(work.values, frozenset((last,)), scope))
     nests.out.close()
@@ -114,16 +129,16 @@ def _end(nests: Nests, axis: Axis, low: str, side: int) -> str:
     return high
 
 
-def _copied(nests: Nests, value: Value, scope: Scope, rows: _Within, lanes: _Within, side: int) -> Scope:
+def _copied(nests: Nests, value: Value, scope: Scope, rows: _Within, lanes: _Within, across: Across) -> Scope:
     """Copy a block of a load's memory; the scope with the load as an element of the copy."""
     buffer = nests.buffers[value.buffer]
     block, kind = nests.fresh(f"{value.buffer}_block"), memory_type(buffer)
     i, j = (nests.axis_names[item.axis.text] for item in (rows, lanes))
     tile = _TILES.get(buffer.dtype.itemsize)
     # a row more than a power of two long, so that the elements of a column do not share a place in the cache
-    width = side if tile else side + 1
+    width = across.side if tile else across.side + 1
     element = f"({i} - {rows.low})*{width} + {j} - {lanes.low}"
-    nests.out.add(f"{kind} {block}[{side * width}];", [value.origin])
+    nests.out.add(f"{kind} {block}[{across.rows * width}];", [value.origin])
     memory = nests.memory(value.buffer, write=False)
     place = nests.place(value.place, scope)
     if tile:
