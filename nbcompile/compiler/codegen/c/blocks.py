@@ -26,8 +26,8 @@ _TILES = {4: ("across", 8), 8: ("across_wide", 4)}
 
 @dataclass(frozen=True)
 class Across:
-    """The ``loads`` whose memory lies along ``axis``: blocks of ``rows`` points along that, and ``side`` along
-    the last axis."""
+    """The ``loads`` whose memory lies along ``axis``: blocks of ``rows`` points along that, ``side``
+    along the last axis."""
 
     axis: Axis
     loads: tuple[Value, ...]
