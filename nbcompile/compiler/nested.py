@@ -11,7 +11,8 @@ import torch
 from torch import fx
 
 from nbcompile.compiler.capture.graph_record import node_spans, record_nodes
-from nbcompile.compiler.in_aten import in_aten, restride
+from nbcompile.compiler.in_aten import in_aten, restride, shares_elements
+from nbcompile.compiler.rewrite.new_nodes import fake_mode, fake_tensors, run, set_result
 from nbcompile.compiler.stages import AtenGraph, CompiledModule
 from nbcompile.errors import NbcompileError
 from nbcompile.options import REPLAY_MODES, Options
@@ -21,6 +22,8 @@ from nbcompile.record.recorder import Recorder
 AS_CALLED = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 TRACED_AGAIN = frozenset({"flex_attention", "flex_attention_backward"})
 """Higher-order operators that go on to transform what they are given (vmap): that stays a graph."""
+_CARRIED = {"scan": 1, "while_loop": 2}
+"""Where a higher-order operator is given what it hands from call to call."""
 
 
 class CompileOne(Protocol):
@@ -44,7 +47,8 @@ def _callable(
     compile_one: CompileOne,
 ) -> Callable[..., Any]:  # fmt: skip
     inputs = [node.meta.get("val") for node in body.graph.find_nodes(op="placeholder")]
-    why = _why_not(aten, name, inputs)
+    why = _why_not(aten, name, inputs) or _with_places_apart(body, inputs[: _carried(aten, name)])
+    inputs = [node.meta.get("val") for node in body.graph.find_nodes(op="placeholder")]
     if options.mode in REPLAY_MODES:  # what calls it decides what runs, and how often
         options = replace(options, mode=AS_CALLED[options.mode])
     within = _recorded(aten, name, body, recorder)
@@ -72,6 +76,37 @@ def _why_not(aten: AtenGraph, name: str, inputs: list[Any]) -> str:
             return "it is given numbers"
         if not all(isinstance(n, int) for n in (*value.shape, *value.stride())):
             return "its sizes are symbols"
+    return ""
+
+
+def _carried(aten: AtenGraph, name: str) -> int:
+    """How many of a body's first inputs are its own results, from its second call on."""
+    count = 0
+    for caller in _callers(aten, name):
+        place = _CARRIED.get(str(caller.target))
+        given: Any = () if place is None else caller.args[place]
+        count = max(count, len(given))
+    return count
+
+
+def _with_places_apart(body: fx.GraphModule, carried: list[Any]) -> str:
+    """Traced again where what it is given first shares its elements (an expanded number): what it is given
+    later does not, and cannot be copied to lie so. Why not, if it cannot be."""
+    shared = {place: value for place, value in enumerate(carried) if shares_elements(value)}
+    if not shared:
+        return ""
+    if body.graph.find_nodes(op="get_attr"):
+        return "what it is given first shares its elements, and there is more within it"
+    given = body.graph.find_nodes(op="placeholder")
+    try:
+        with fake_tensors(fake_mode(body.graph)):
+            for place, value in shared.items():
+                given[place].meta["val"] = value.clone(memory_format=torch.contiguous_format)
+            for node in body.graph.nodes:
+                if node.op == "call_function":
+                    set_result(node, run(node), "tensor_meta" in node.meta)
+    except (RuntimeError, ValueError) as error:  # a view that there is of shared elements alone
+        return f"what it is given first shares its elements: {error}"
     return ""
 
 
@@ -106,14 +141,18 @@ def checked(
     single: bool,
 ) -> Callable[..., Any]:
     """``call`` with tensors as positional arguments, which whoever calls it may lay out otherwise than they
-    were traced: then they are copied; what has other sizes or another type goes to ``instead``. ``single``:
-    the graph returns its result alone, not in a tuple."""
+    were traced: then they are copied; what has other sizes or another type, or would be copied to where
+    elements share memory, goes to ``instead``. ``single``: the graph returns its result alone, not in a
+    tuple."""
     expected = [(tuple(value.shape), value.stride(), value.dtype, value.device) for value in inputs]
+    shared = [shares_elements(value) for value in inputs]
 
     def body(*given: Any) -> Any:
         args = list(given)
         for place, (item, (shape, strides, dtype, device)) in enumerate(zip(args, expected, strict=True)):
             if item.shape != shape or item.dtype is not dtype or item.device != device:
+                return instead(list(given))
+            if shared[place] and item.stride() != strides:
                 return instead(list(given))
             args[place] = restride(item, strides)
         results = call(args)

@@ -126,6 +126,33 @@ def test_a_body_is_given_other_strides_or_sizes_than_it_was_traced_with() -> Non
     assert torch.equal(body(wide), wide + 100) and len(seen) == 1
 
 
+@pytest.mark.parametrize("target", ["cpu", "interpret"])
+def test_the_gradient_of_what_a_scan_carries_may_share_its_elements(target: str) -> None:
+    """That of a sum is one number, expanded; from the second step on, memory is given."""
+    if target == "interpret":
+        pytest.importorskip("triton")
+
+    def program(x: Tensor) -> Tensor:
+        return scan(lambda c, y: ((c * y).sin(), c - y), torch.ones_like(x[0]), x, reverse=True)[0].sum()  # type: ignore[no-any-return]
+
+    x = torch.randn(5, 3, requires_grad=True)
+    (expected,) = torch.autograd.grad(program(x), x)
+    run = compiled(program, interpret=target == "interpret")
+    for _ in range(2):
+        (found,) = torch.autograd.grad(run(x), x)
+        torch.testing.assert_close(found, expected)
+    assert run.ran_compiled and not run.compilation.notes
+    assert any(name.startswith("g0.bw.scan") for name in operators(run)["kernel"])
+
+
+def test_what_would_be_copied_to_where_elements_share_memory_goes_to_aten() -> None:
+    windows = torch.arange(6.0).unfold(0, 4, 1)
+    body = nested.checked(lambda args: (args[0] * 2,), lambda args: args[0] + 100, [windows], single=True)
+    assert torch.equal(body(windows), windows * 2)
+    other = torch.randn(3, 4)
+    assert torch.equal(body(other), other + 100)
+
+
 def test_views_show_what_is_within_a_graph() -> None:
     run = compiled(branches)
     run(torch.rand(8, 8))
