@@ -21,7 +21,7 @@ class Gathered(Atom):
 
     def __init__(self, value: Value, size: IndexExpr, sure: bool = False) -> None:
         self.value, self.size, self.sure = value, size, sure
-        super().__init__(f"@{value.number}")
+        super().__init__(f"@{value.number}<{size}", value, sure)
 
 
 @dataclass(frozen=True, eq=False)

@@ -189,7 +189,7 @@ class Indirect(Atom):
 
     def __init__(self, value: Expr, size: IndexExpr) -> None:
         self.value, self.size = value, size
-        super().__init__(f"[{value}]")
+        super().__init__(f"[{value}]", value, size)
 
     def axes(self) -> set[Axis]:
         return self.value.axes()

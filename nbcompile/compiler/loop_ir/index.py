@@ -16,19 +16,23 @@ from nbcompile.compiler.loop_ir.index_text import factor_text, terms_text
 
 
 class Atom:
-    """An indivisible factor of a term, compared and ordered by its text. Only a size may be below 0."""
+    """An indivisible factor of a term, ordered by its text, and compared by that and by what it does not tell
+    (``apart``: a range, say). Only a size may be below 0."""
 
-    __slots__ = ("_hash", "text")
+    __slots__ = ("_apart", "_hash", "text")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *apart: object) -> None:
         self.text = text
+        self._apart = apart
         self._hash = hash((type(self).__name__, text))
 
     def __hash__(self) -> int:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (type(self) is type(other) and self.text == other.text)
+        return self is other or (
+            type(self) is type(other) and self.text == other.text and self._apart == other._apart
+        )
 
     def __repr__(self) -> str:
         return self.text
@@ -54,7 +58,7 @@ class Axis(Atom):
     def __init__(self, name: str, extent: Index, parts: Sequence[Axis] = ()) -> None:
         self.extent = index(extent)
         self.parts = tuple(parts)
-        super().__init__(name)
+        super().__init__(name, self.extent)
         self._hash = hash(("Axis", name, self.extent))
 
     @property
@@ -66,14 +70,6 @@ class Axis(Atom):
 
     def upper(self) -> IndexExpr:
         return self.extent - 1
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (
-            isinstance(other, Axis) and self.text == other.text and self.extent == other.extent
-        )
 
 
 class Size(Atom):
@@ -95,7 +91,8 @@ class Division(Atom):
 
     def __init__(self, numerator: IndexExpr, denominator: IndexExpr) -> None:
         self.numerator, self.denominator = numerator, denominator
-        super().__init__(f"({factor_text(str(numerator))}{self.sign}{factor_text(str(denominator))})")
+        text = f"({factor_text(str(numerator))}{self.sign}{factor_text(str(denominator))})"
+        super().__init__(text, numerator, denominator)
 
     def axes(self) -> set[Axis]:
         return self.numerator.axes() | self.denominator.axes()

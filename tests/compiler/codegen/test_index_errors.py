@@ -70,6 +70,28 @@ def test_indices_out_of_range(name: str, fn: Program, bad: list[int], good: int,
     assert run.ran_compiled, run.eager_reason
 
 
+TABLES: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any]] = {  # by one index
+    "embeddings": lambda x, y, i: F.embedding(i, x) * F.embedding(i, y),
+    "gathers": lambda x, y, i: x.gather(0, i[:, None]) + y.gather(0, i[:, None]),
+    "sums": lambda x, y, i: (x.index_select(0, i) * y.index_select(0, i)).sum(1),
+    "rows and columns": lambda x, y, i: (x @ y.t()).index_select(0, i).gather(1, i[:, None]) * 2,
+}
+
+
+@pytest.mark.parametrize("sizes", [(100, 10), (10, 100)])
+@pytest.mark.parametrize("name", TABLES)
+def test_one_index_into_two_tables(name: str, sizes: tuple[int, int]) -> None:
+    """What the larger table holds is out of range in the smaller; a product of both ends is in no memory."""
+    run = nbcompile.compile(TABLES[name], options=OPTIONS)
+    x, y = (torch.randn(size, 8) for size in sizes)
+    good = torch.tensor([3, 9, 0])
+    torch.testing.assert_close(run(x, y, good), TABLES[name](x, y, good))
+    for number in (10, 50, 99, 100, -1):
+        with pytest.raises(IndexError, match="out of"):
+            run(x, y, torch.tensor([3, number, 0]))
+    assert run.ran_compiled, run.eager_reason
+
+
 SOURCES: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "index_add": lambda x, s: x.index_add(0, torch.tensor([0, 1]), s),
     "index_reduce": lambda x, s: x.index_reduce(0, torch.tensor([0, 1]), s, "amax"),

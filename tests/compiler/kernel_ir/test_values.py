@@ -22,3 +22,12 @@ def test_values_inside_an_index_are_inputs() -> None:
 def test_inputs_come_before_their_users_and_each_once() -> None:
     total = Value(2, "op", torch.float32, (TAKEN, TAKEN), op="add")
     assert walk_values([total, TAKEN]) == [PLACE, TAKEN, total]
+
+
+def test_one_value_as_an_index_of_two_sizes_is_two_atoms() -> None:
+    """What is proved of the one does not hold of the other; nor of a value that is numbered so elsewhere."""
+    small, large = (IndexExpr({(Gathered(PLACE, index(size)),): 1}) for size in (8, 80))
+    assert small != large and len((small * 8 + large).terms) == 2
+    assert small == IndexExpr({(Gathered(PLACE, index(8)),): 1})
+    other = Value(0, "load", torch.int64, buffer="q", place=index(ROW))
+    assert small != IndexExpr({(Gathered(other, index(8)),): 1})

@@ -280,6 +280,13 @@ def test_axes_of_other_extents_are_other_axes():
     assert floordiv(index(Axis("i", 9)), index(8)) != 0 and mod(i, index(9)) == i
 
 
+def test_quotients_of_other_axes_are_other_quotients() -> None:
+    """The axes have one name, and what is proved of the one quotient does not hold of the other."""
+    short, long = (index(Axis("i", index(extent))) // 2 for extent in (8, 32))
+    assert str(short) == str(long) and short != long
+    assert short == index(Axis("i", index(8))) // 2
+
+
 def test_atoms_come_in_the_order_in_which_they_stand() -> None:
     """And not in that of their hashes, which is another one in each process: kernels are printed by it."""
     axes = [Axis(f"a{number:02}", 3 + number) for number in range(12)]
