@@ -44,6 +44,7 @@ class FxGraph:
 SMALL_BUFFER = 1 << 20
 """Bytes of CPU memory below which the C library's own free lists do as well as a pool."""
 STEP_OF = "nbcompile_step_of"
+SHOWS_A_MARK = "nbcompile_shows_a_mark"
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ class AtenGraph:
 
     Every node's ``meta["val"]`` holds fake tensors (or symbolic ints) with the shape, dtype and
     stride that its result must have; ``meta[STEP_OF]`` the operator that we have written out in steps, of
-    which this node is one. ``ids``, ``origins`` and ``spans`` are keyed by node name;
+    which this node is one, ``meta[SHOWS_A_MARK]`` that the caller is to see whether it is a conjugate or a
+    negative by a mark. ``ids``, ``origins`` and ``spans`` are keyed by node name;
     ``origins`` are ids of FX nodes, or of joint nodes where there is a joint graph.
     """
 

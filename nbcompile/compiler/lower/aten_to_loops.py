@@ -279,11 +279,19 @@ def _input(builder: Builder, node: fx.Node, fake: Any, name: str) -> tuple[Any, 
             raise LoweringError(f"input {node.name} is a {type(fake).__name__}")
         if fake.layout != torch.strided or fake.is_quantized:
             raise LoweringError(f"input {node.name} is not a strided tensor")
-        if fake.is_neg() or fake._is_zerotensor():
-            raise LoweringError(f"the memory of input {node.name} is not what it holds (Tensor.resolve_neg)")
+        if fake._is_zerotensor():
+            raise LoweringError(f"the input {node.name} has no memory (torch._efficientzerotensor)")
         strides = tuple(builder.size(stride) for stride in fake.stride())
         buffer = Buffer(builder.fresh(name), builder.shape(fake), strides, fake.dtype, "input")
-        return View.whole(buffer), buffer
+        whole = View.whole(buffer)
+        if not fake.is_neg():
+            return whole, buffer
+        if any(user.target is aten.copy_.default and user.args[0] is node for user in node.users):
+            raise LoweringError(f"the input {node.name} is overwritten, and is a negative by a mark (is_neg)")
+        numbers = fake.clone()
+        builder.begin(f"{name}_numbers", "clone", (), numbers)
+        why = "the memory of an input is the negative of what it holds (is_neg)"
+        return builder.call(aten.clone.default, (whole,), {}, result=numbers, reason=why), buffer
     if isinstance(fake, torch.SymInt):
         return builder.size(fake), str(builder.size(fake))
     if isinstance(fake, int) and not isinstance(fake, bool):

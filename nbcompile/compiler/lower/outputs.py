@@ -42,21 +42,27 @@ class Outputs:
         self, builder: Builder, graph: AtenGraph, values: Mapping[fx.Node, Any], inputs: Sequence[Any]
     ) -> None:
         self.given = {item.name: item for item in inputs if isinstance(item, Buffer)}
+        arguments = graph.module.graph.find_nodes(op="placeholder")
+        self.arguments = dict(zip(arguments, inputs, strict=True))
         self.builder, self.values, self.saved = builder, values, graph.saved
         self.differentiable = graph.differentiable
         self.owners: dict[str, Any] = {}  # buffer → the storage, in the graph, of what it holds
         self.inputs: set[Any] = set()  # the storages of inputs
         self.copies: dict[tuple[str, Any], Buffer] = {}  # of a buffer, for what has a storage of its own
         self.returned: set[str] = set()  # buffers that the caller gets, and may write to
+        self.marked: set[Any] = set()  # the storages of what is marked as a conjugate or a negative
         for node in graph.module.graph.nodes:
             if node.op in ("placeholder", "get_attr") and isinstance(values.get(node), View):
-                self.owners[values[node].buffer.name] = storage_of(node)
+                if values[node].buffer.role != "temporary":  # else a copy of an input that is a negative
+                    self.owners[values[node].buffer.name] = storage_of(node)
                 self.inputs.add(storage_of(node))
+            elif node.target is marked():
+                self.marked.add(storage_of(node))
         writes = [node for node in graph.module.graph.nodes if node.target is aten.copy_.default]
         self.wholes = {*writes, *(node.args[1] for node in writes)}  # inputs as they are to be
         self.overwriting = {storage_of(node) for node in self.wholes}
         # by what AOTAutograd traced, though guards have since made numbers of its symbols
-        given = (node.meta.get("val") for node in graph.module.graph.find_nodes(op="placeholder"))
+        given = (node.meta.get("val") for node in arguments)
         self.moving = any(isinstance(value, torch.SymInt) for value in given)
 
     def of(self, items: Sequence[Any]) -> tuple[Output, ...]:
@@ -94,10 +100,12 @@ class Outputs:
             if value is None or isinstance(value, IndexExpr | PythonNumber | int | float | bool):
                 return value
             raise LoweringError(f"the graph returns {value!r}")
-        # ours is conjugated in its memory; backward's operators read numbers, not how they are kept
+        # our memory holds what is shown; backward's operators read numbers, not how they are kept
         fake = item.meta["val"]
-        if item.target is not marked() and (fake.is_neg() or (fake.is_conj() and not saved)):
-            raise LoweringError(f"the memory of {item.name} is not what it holds (Tensor.resolve_conj)")
+        flagged = not saved and (fake.is_neg() or fake.is_conj())
+        if item.target is not marked() and (flagged or storage_of(item) in self.marked):
+            what = f"the memory of {item.name} is not what it holds (Tensor.resolve_conj)"
+            return self._as_eager_does(item, LoweringError(what))
         try:
             return self._shown(item, value, saved)
         except LoweringError as error:
@@ -156,9 +164,14 @@ class Outputs:
     def _root(self, node: fx.Node) -> Buffer | None:
         """The memory of a node that is no view, just as it is in the graph; None if there is none such."""
         value, fake = self.values[node], node.meta.get("val")
-        if not isinstance(value, View) or not isinstance(fake, torch.Tensor) or fake.is_conj():
+        if not isinstance(value, View) or not isinstance(fake, torch.Tensor):
             return None
         buffer = value.buffer
+        if node.target is marked():
+            return buffer
+        if node.op == "placeholder" and fake.is_neg():
+            own_memory = self.arguments[node]
+            return own_memory if isinstance(own_memory, Buffer) else None
         if node.op == "placeholder":
             own = value.is_whole() and buffer.role == "input" and buffer.name not in self.builder.updates
             return buffer if own else None

@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from nbcompile.compiler.rewrite.new_nodes import fake_mode, fake_tensors, insert
-from nbcompile.compiler.stages import STEP_OF
+from nbcompile.compiler.stages import SHOWS_A_MARK, STEP_OF
 
 aten = torch.ops.aten
 
@@ -171,7 +171,7 @@ def _conjugate_numbers(graph: fx.Graph) -> None:
 
 def _is_able(node: fx.Node, able: Mapping[fx.Node, None]) -> bool:
     """Whether there is a rule for it, given which of the nodes before it are ``able``."""
-    if node.op != "call_function" or node.target not in _RULES:
+    if node.op != "call_function" or node.target not in _RULES or SHOWS_A_MARK in node.meta:
         return False
     near = (node, *node.all_input_nodes)
     tensors = [item for item in near if isinstance(item.meta.get("val"), torch.Tensor)]

@@ -34,7 +34,7 @@ def test_an_input_that_is_the_opposite_of_its_memory() -> None:
     x = torch.randn(5, dtype=torch.complex64).conj().imag
     run = compiled()
     torch.testing.assert_close(run(x), x.sin() * 2)
-    assert "not what it holds" in run.eager_reason
+    assert run.ran_compiled, run.eager_reason
     torch.testing.assert_close(run(x.clone()), x.sin() * 2)
     torch.testing.assert_close(run(x), x.sin() * 2)
 
