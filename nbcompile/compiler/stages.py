@@ -124,6 +124,12 @@ def hint_of(symbol: Any, env: Any) -> int | None:
     return None if value is None else int(value)
 
 
+def is_ragged(size: torch.SymInt) -> bool:
+    """Whether a symbolic integer stands for the extents that a nested tensor has along a dimension."""
+    value = _hints(size.node.shape_env).get(size.node.expr)
+    return type(value).__name__ == "SingletonInt"
+
+
 def guess_of(symbol: Any, env: Any) -> int | None:
     """The value that a size is taken to have whose number depends on data (what ``nonzero`` finds); None for
     what is no such size."""

@@ -36,7 +36,7 @@ from nbcompile.compiler.lower.outputs import Outputs, storage_of
 from nbcompile.compiler.lower.registry import registry
 from nbcompile.compiler.lower.sizes import SizeTable
 from nbcompile.compiler.lower.sizes_of_data import called_as_it_is, checked, number_of, tell_place
-from nbcompile.compiler.stages import STEP_OF, AtenGraph, device_of
+from nbcompile.compiler.stages import STEP_OF, AtenGraph, device_of, is_ragged
 from nbcompile.errors import LoweringError, SymbolicSizeError
 from nbcompile.options import Options
 
@@ -293,7 +293,9 @@ def _input(builder: Builder, node: fx.Node, fake: Any, name: str) -> tuple[Any, 
         why = "the memory of an input is the negative of what it holds (is_neg)"
         return builder.call(aten.clone.default, (whole,), {}, result=numbers, reason=why), buffer
     if isinstance(fake, torch.SymInt):
-        return builder.size(fake), str(builder.size(fake))
+        # the extents of a nested tensor are no number: they are handed on as they are
+        size = index(Size(str(fake.node.expr), 1, None)) if is_ragged(fake) else builder.size(fake)
+        return size, str(size)
     if isinstance(fake, int) and not isinstance(fake, bool):
         return fake, None
     if node.users:
