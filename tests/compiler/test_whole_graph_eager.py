@@ -96,7 +96,6 @@ WHOLE = {
     ("runtime/gpu/tools.py", "*"): "the machine has no Triton",
     ("runtime/gpu_module.py", "_that_fit"): "when the graph runs",
     ("runtime/gpu_module.py", "check_devices"): "a device of neither target",
-    ("runtime/gpu_module.py", "guard_index_width"): "no guard can name a size",
     ("runtime/native.py", "*"): "the machine has no C compiler, or no folder to write to",
     ("runtime/interpreter/language_copy.py", "*"): "the machine has no Triton",
 }
