@@ -32,12 +32,13 @@ from nbcompile.compiler.runtime.pool import POOL
 from nbcompile.compiler.runtime.stopwatch import Stopwatch
 from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelEdit, KernelSource, device_of
 from nbcompile.compiler.stages_to_record import parts
-from nbcompile.compiler.taken_apart import taken_apart
+from nbcompile.compiler.taken_apart import is_lasting, taken_apart
 from nbcompile.errors import (
     CodegenError,
     EditError,
     KernelError,
     LoweringError,
+    NbcompileError,
     SymbolicSizeError,
     ToolchainError,
     VerifyError,
@@ -103,27 +104,28 @@ def _for_cpu(
     library = binary.find_or_build(source, toolchain, options, recorder)
     stopwatch = recorder.stopwatches[aten.id] = Stopwatch(source)
     module = bind.bind(source, library.functions, constants, library.from_cache, stopwatch=stopwatch)
+    again = partial(_without_the_refused, aten, setting, toolchain)
     if source.repeatable:
-        again = partial(_without_the_refused, aten, source, setting, toolchain)
-        return bind.with_fallback(_built_at_first_call(module, library, again), aten, recorder)
+        return bind.with_fallback(_built_at_first_call(module, library.functions, again), aten, recorder)
     try:
         library.functions()  # what cannot be done again must not fail at its first call
     except ToolchainError as error:
-        return _without_the_refused(aten, source, setting, toolchain, error)
+        return again(error)
     return module
 
 
 def _built_at_first_call(
-    module: CompiledModule, library: binary.Binary, again: Callable[[ToolchainError], CompiledModule]
+    module: CompiledModule, built: Callable[[], object], again: Callable[[NbcompileError], CompiledModule]
 ) -> CompiledModule:
-    """``module``, in whose place ``again`` makes another if the C compiler has refused it by then."""
+    """``module``, in whose place ``again`` makes another if the compiler that ``built()`` waits for has
+    refused it by then."""
     state: list[Callable[[list[Any]], Any]] = []
 
     def call(args: list[Any]) -> Any:
         if not state:
             try:
-                library.functions()
-            except ToolchainError as error:
+                built()
+            except (KernelError, ToolchainError) as error:
                 state.append(again(error).call)
             else:
                 state.append(module.call)
@@ -133,30 +135,49 @@ def _built_at_first_call(
 
 
 def _without_the_refused(
-    aten: AtenGraph, source: KernelSource, setting: Setting, toolchain: Toolchain, error: ToolchainError
+    aten: AtenGraph, setting: Setting, toolchain: Toolchain, error: ToolchainError
 ) -> CompiledModule:
     """The graph compiled again, the kernels taken apart that the C compiler refuses. Raises ``error`` where
     that helps nothing: it refuses none by itself, or there is no compiler."""
     options, recorder = setting.options, setting.recorder
-    while error.output and (refused := bind.refused_kernels(source, toolchain)):
-        fused = run(pipeline.CPU[0], aten, aten.id, setting)[-1]
+    if not error.output:
+        raise error
+    compiler = (toolchain.fingerprint, toolchain.vector_math)
+    refused = partial(bind.refused_kernels, toolchain=toolchain)
+    source, _ = _taken_apart(aten, pipeline.CPU, setting, compiler, refused, error)
+    library = binary.find_or_build(source, toolchain, options, recorder)
+    library.functions()
+    stopwatch = recorder.stopwatches[aten.id] = Stopwatch(source)
+    constants = _constants(aten, source, options, recorder)
+    return bind.bind(source, library.functions, constants, False, stopwatch=stopwatch)
+
+
+def _taken_apart(
+    aten: AtenGraph, passes: Passes, setting: Setting, compiler: Sequence[object],
+    refused_of: Callable[[KernelSource], Mapping[str, NbcompileError]], error: NbcompileError,
+) -> tuple[KernelSource, Setting]:  # fmt: skip
+    """The code of a graph that the compiler refuses with ``error``, made again until ``refused_of`` has none
+    of its kernels, by its id, and what it was made under. The cache has it in the other's place from then on,
+    so that nobody tries again. Raises ``error`` where it refuses none, or nothing is left to take apart."""
+    said: list[NbcompileError] = []
+    while True:
+        setting.recorder.drop_part(aten.id)
+        source, setting = _generate(aten, passes, setting)
+        refused = refused_of(source)
+        if not refused:
+            break
+        fused = run(passes[0], aten, aten.id, setting)[-1]
         failed = [(group.loops, refused[group.id]) for group in fused.groups if group.id in refused]
         narrower = taken_apart(failed, aten, setting)
         if narrower is None:
-            break
-        recorder.drop_part(aten.id)
-        setting = narrower
-        source = generate(aten, pipeline.CPU, setting)
-        library = binary.find_or_build(source, toolchain, options, recorder)
-        try:
-            library.functions()
-        except ToolchainError as another:
-            error = another
-            continue
-        stopwatch = recorder.stopwatches[aten.id] = Stopwatch(source)
-        constants = _constants(aten, source, options, recorder)
-        return bind.bind(source, library.functions, constants, False, stopwatch=stopwatch)
-    raise error
+            raise error
+        setting, said = narrower, [*said, *refused.values()]
+    if not said:
+        raise error
+    if all(map(is_lasting, said)) and (name := _key(aten, setting, compiler)):
+        DiskCache.shared().remove(name)
+        _keep(name, aten, setting, source)
+    return source, setting
 
 
 def _for_gpu(
@@ -172,28 +193,54 @@ def _for_gpu(
     triton_build.prestart(chip)
     recorder.environment = detect(str(device))
     compiler = (triton_version(), *products.fingerprint)
-    source = source_of(aten, pipeline.GPU, Setting(options, recorder, chip, products), compiler)
+    setting = Setting(options, recorder, chip, products)
+    source = source_of(aten, pipeline.GPU, setting, compiler)
     recorder.change_kernels(lambda kernel: gpu_module.predicted(kernel, aten.id, chip))
-    constants = _constants(aten, source, options, recorder)
     changed = edited.changes_of(source, changes)
     if changed:
         return _changed_for_gpu(source, changed, chip, device if runs else None, aten, options, recorder)
     if options.interpret:
-        module = gpu_module.interpreted(source, constants)
+        module = gpu_module.interpreted(source, _constants(aten, source, options, recorder))
         return bind.with_fallback(module, aten, recorder) if source.repeatable else module
+    return _built_for_gpu(aten, source, setting, device if runs else None, compiler)
+
+
+def _built_for_gpu(
+    aten: AtenGraph, source: KernelSource, setting: Setting, device: torch.device | None,
+    compiler: Sequence[object],
+) -> CompiledModule:  # fmt: skip
+    """The module of Triton's ``source``, for ``device`` if the chip is here."""
+    options, recorder, chip, products = setting.options, setting.recorder, setting.chip, setting.products
     recorder.progress(f"building {len(source.launches)} Triton functions of {aten.id}")
-    final = products.settled or search  # else another module takes this one's place after its first call
+    # else another module takes this one's place after its first call
+    final = products.settled or products.search
     tuner = Tuner(source, chip, options if final else replace(options, mode="default"), recorder)
     library = triton_build.find_or_build(source, chip, options, recorder, tuner.chosen)
-    if not runs:
+
+    def again(error: NbcompileError) -> CompiledModule:
+        def refused(made: KernelSource) -> Mapping[str, NbcompileError]:
+            return triton_build.find_or_build(made, chip, options, recorder).refused(wait=True)
+
+        narrower, under = _taken_apart(aten, pipeline.GPU, setting, compiler, refused, error)
+        recorder.change_kernels(lambda kernel: gpu_module.predicted(kernel, aten.id, chip))
+        return replace(_built_for_gpu(aten, narrower, under, device, compiler), from_cache=False)
+
+    at_once = device is None or not source.repeatable
+    if refused := library.refused(wait=at_once):  # without waiting: what Triton refuses as it reads it
+        return again(next(iter(refused.values())))
+    constants = _constants(aten, source, options, recorder)
+    if device is None:
         return gpu_module.elsewhere(source, library, chip, aten, recorder)
     stopwatch = recorder.stopwatches[aten.id] = Stopwatch(source)
     module = gpu_module.on_device(tuner, library, device, aten, constants, stopwatch)
+    replayed = final and options.mode in REPLAY_MODES
     if source.repeatable:
+        if not replayed:  # a replay is of one graph's code
+            module = _built_at_first_call(module, library.built, again)
         module = bind.with_fallback(module, aten, recorder)
     else:
         library.built()
-    if final and options.mode in REPLAY_MODES:
+    if replayed:
         module = cuda_graphs.replayed(module, aten, source, chip, device, recorder, lambda: tuner.settled)
     if final:
         return module
@@ -256,16 +303,24 @@ def _constants(
 def source_of(aten: AtenGraph, passes: Passes, setting: Setting, compiler: Sequence[object]) -> KernelSource:
     """The generated code of a graph, from the cache if it has been seen before. ``compiler`` is whatever
     tells the one that builds it from another."""
-    cache = DiskCache.shared()
-    caching = setting.options.cache and not _made_outside(aten, setting.options)
-    name = graph_cache.graph_key(aten, setting.options, compiler) if caching else ""
-    stored = graph_cache.find(cache, name) if caching else None
+    name = _key(aten, setting, compiler)
+    stored = graph_cache.find(DiskCache.shared(), name) if name else None
     if stored:
         return _recalled(stored, aten, passes, setting.recorder)
     source = generate(aten, passes, setting)
-    if caching and (setting.products is None or setting.products.settled):
-        graph_cache.keep(cache, name, source, setting.recorder.part(aten.id))
+    _keep(name, aten, setting, source)
     return source
+
+
+def _key(aten: AtenGraph, setting: Setting, compiler: Sequence[object]) -> str:
+    """The key of a graph's code in the cache; empty if it is not to be kept there."""
+    caching = setting.options.cache and not _made_outside(aten, setting.options)
+    return graph_cache.graph_key(aten, setting.options, compiler) if caching else ""
+
+
+def _keep(name: str, aten: AtenGraph, setting: Setting, source: KernelSource) -> None:
+    if name and (setting.products is None or setting.products.settled):
+        graph_cache.keep(DiskCache.shared(), name, source, setting.recorder.part(aten.id))
 
 
 def _made_outside(aten: AtenGraph, options: Options) -> bool:
@@ -280,9 +335,14 @@ def _made_outside(aten: AtenGraph, options: Options) -> bool:
 def generate(aten: AtenGraph, passes: Passes, setting: Setting) -> KernelSource:
     """All passes, one after the other, their graphs and kernels in the record. A kernel that fails is taken
     apart, and all is made anew (:mod:`nbcompile.compiler.taken_apart`)."""
+    return _generate(aten, passes, setting)[0]
+
+
+def _generate(aten: AtenGraph, passes: Passes, setting: Setting) -> tuple[KernelSource, Setting]:
+    """:func:`generate`, with what it was made under in the end."""
     while True:
         try:
-            return _generated(aten, passes, setting)
+            return _generated(aten, passes, setting), setting
         except Exception as error:
             if setting.options.verify and not isinstance(error, CodegenError | SymbolicSizeError):
                 raise

@@ -19,6 +19,8 @@ from nbcompile.compiler.passes import Apart, Failed, Setting
 from nbcompile.compiler.stages import AtenGraph
 from nbcompile.errors import NbcompileError
 
+_NO_ROOM = ("killed", "no space", "memory", "terminated", "signal", "too many open files", "cannot fork")
+
 
 def taken_apart(
     failed: Iterable[Failed], aten: AtenGraph, setting: Setting, *, splits_only: bool = False
@@ -38,6 +40,12 @@ def taken_apart(
             )
     made = Apart(alone, called)
     return None if made == apart else replace(setting, apart_from=made)
+
+
+def is_lasting(refusal: NbcompileError) -> bool:
+    """Whether a compiler that refuses a kernel so will do so again: not where the machine had no room."""
+    said = f"{refusal.message} {getattr(refusal, 'output', '')}".lower()
+    return not any(sign in said for sign in _NO_ROOM)
 
 
 def _left_to_aten(loops: Sequence[Loop], aten: AtenGraph, apart: Apart) -> list[str]:

@@ -12,7 +12,11 @@ import torch.nn.functional as F
 import nbcompile
 from nbcompile.compiler.codegen.c import kernel
 from nbcompile.compiler.codegen.expression import Expression
-from nbcompile.errors import CodegenError, VerifyError
+from nbcompile.compiler.codegen.triton.tile_expression import grouped
+from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
+from nbcompile.compiler.runtime.c.toolchain import Toolchain
+from nbcompile.compiler.taken_apart import is_lasting
+from nbcompile.errors import CodegenError, ToolchainError, VerifyError
 
 Tensor = torch.Tensor
 
@@ -85,6 +89,75 @@ def test_what_the_c_compiler_refuses_costs_its_node(
     said = fallbacks(run)
     assert [*said] == ["aten.sin"] and "undeclared" in said["aten.sin"]
     assert run.compilation.kernels
+
+
+def refused_by_the_compiler(monkeypatch: pytest.MonkeyPatch, printer: Any, name: str, made: str) -> None:
+    """What ``printer`` prints of ``sin`` no compiler takes."""
+    printed = getattr(printer, name)
+
+    def code(self: Any, value: Any, *scopes: Any) -> Any:
+        found = printed(self, value, *scopes)
+        if value.op != "sin":
+            return found
+        if isinstance(found, Expression):
+            return Expression(made.format(found.text), found.dtype)
+        return grouped(made.format(found.bare))
+
+    monkeypatch.setattr(printer, name, code)
+
+
+def test_a_refusal_of_the_c_compiler_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later process finds the code that can be built, and has nothing built that cannot be."""
+    refused_by_the_compiler(monkeypatch, kernel.KernelPrinter, "_code", "({} + undeclared_of_this_test)")
+    compiles = Toolchain.compile
+    tried: list[str] = []
+
+    def counted(self: Toolchain, source: str, *args: Any, **more: Any) -> Any:
+        tried.append(source)
+        return compiles(self, source, *args, **more)
+
+    monkeypatch.setattr(Toolchain, "compile", counted)
+    given = torch.randn(5, 7), torch.arange(5)
+    counts = []
+    for _ in range(2):
+        tried.clear()
+        torch._dynamo.reset()
+        run = nbcompile.compile(chain)
+        torch.testing.assert_close(run(*given), chain(*given))
+        assert run.ran_compiled, run.eager_reason
+        assert [*fallbacks(run)] == ["aten.sin"] and "undeclared" in fallbacks(run)["aten.sin"]
+        counts.append(sum("undeclared_of_this_test" in text for text in tried))
+    assert counts[0] and not counts[1]
+
+
+def test_a_refusal_for_want_of_room_is_not_remembered() -> None:
+    lasting, passing = ToolchainError("gcc: error: x undeclared."), ToolchainError("gcc: error.")
+    passing.output = "gcc: fatal error: Killed signal terminated program cc1"
+    assert is_lasting(lasting) and not is_lasting(passing)
+
+
+@pytest.mark.parametrize("overwrites", [False, True])
+def test_what_triton_refuses_costs_its_node(monkeypatch: pytest.MonkeyPatch, overwrites: bool) -> None:
+    pytest.importorskip("triton")
+    refused_by_the_compiler(monkeypatch, TilePrinter, "text", "tl.no_such_function({})")
+
+    def function(x: Tensor, index: Tensor) -> Tensor:
+        if overwrites:
+            x.mul_(2)
+        return chain(x, index)
+
+    for cached in (False, True):
+        torch._dynamo.reset()
+        run = nbcompile.compile(function, options={"target": "cuda:90"})
+        given = torch.randn(5, 7), torch.arange(5)
+        other = given[0].clone()
+        torch.testing.assert_close(run(*given), function(other, given[1]))
+        assert "which is not here" in run.eager_reason
+        said = fallbacks(run)
+        assert [*said] == ["aten.sin"] and "no_such_function" in said["aten.sin"]
+        kernels = run.compilation.kernels
+        assert kernels and all(item.launches and "no_such" not in item.sources["triton"] for item in kernels)
+        assert run.compilation.from_cache == cached
 
 
 def test_gradients_of_what_is_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:

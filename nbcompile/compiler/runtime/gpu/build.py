@@ -15,7 +15,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
@@ -28,7 +28,7 @@ from nbcompile.compiler.runtime.gpu.native import native_launcher
 from nbcompile.compiler.runtime.gpu.text import canonical, kept
 from nbcompile.compiler.runtime.gpu.tools import sass, triton_version
 from nbcompile.compiler.stages import Argument, Config, KernelSource, Launch
-from nbcompile.errors import NbcompileError
+from nbcompile.errors import CodegenError, NbcompileError, ToolchainError
 from nbcompile.options import Options
 from nbcompile.record.compilation import Launched, PassRecord
 from nbcompile.record.recorder import Recorder
@@ -49,6 +49,18 @@ class TritonBinary:
 
     built: Callable[[], Builds]
     from_cache: bool
+    under_way: Sequence[tuple[str, concurrent.futures.Future[Built]]] = ()
+    """Functions that are being built, each with the id of its kernel."""
+
+    def refused(self, *, wait: bool) -> dict[str, NbcompileError]:
+        """The kernels, by id, that Triton or ptxas refuses, and what it says: all of them, or without
+        ``wait`` those of which that is known by now."""
+        found: dict[str, NbcompileError] = {}
+        for kernel, future in self.under_way:
+            error = future.exception() if wait or future.done() else None
+            if isinstance(error, CodegenError) or (isinstance(error, ToolchainError) and error.output):
+                found.setdefault(kernel, error)
+        return found
 
 
 def find_or_build(
@@ -87,7 +99,23 @@ def find_or_build(
         name = names[item.function]
         if name not in by_name:
             by_name[name] = _read_and_submit(source, item, configs[item.function], target, cache, name)
-    futures = list(by_name.values())
+    _note_the_end(list(by_name.values()), source, recorder, start, cache)
+
+    def finish() -> Builds:
+        fresh = {
+            item.function: _named(by_name[names[item.function]].result(), item.function) for item in missing
+        }
+        return {item.function: (found | fresh)[item.function] for item in source.launches}
+
+    under_way = tuple((item.kernel, by_name[names[item.function]]) for item in missing)
+    return TritonBinary(finish, False, under_way)
+
+
+def _note_the_end(
+    futures: Sequence[concurrent.futures.Future[Built]], source: KernelSource, recorder: Recorder,
+    start: float, cache: DiskCache,
+) -> None:  # fmt: skip
+    """Once all is built, the record says how long it took."""
     left, lock = [len(futures)], threading.Lock()
 
     def note(_: concurrent.futures.Future[Built]) -> None:
@@ -102,14 +130,6 @@ def find_or_build(
 
     for future in futures:
         future.add_done_callback(note)
-
-    def finish() -> Builds:
-        fresh = {
-            item.function: _named(by_name[names[item.function]].result(), item.function) for item in missing
-        }
-        return {item.function: (found | fresh)[item.function] for item in source.launches}
-
-    return TritonBinary(finish, from_cache=False)
 
 
 def build(

@@ -312,7 +312,9 @@ def _assemble(ptx: str, options: Any, arch: int, function: str) -> bytes:
         if run.returncode != 0:
             lines = [line.strip() for line in run.stderr.splitlines() if line.strip()]
             told = next((line for line in lines if "error" in line), lines[0] if lines else "no message")
-            raise ToolchainError(f"ptxas refuses kernel {function} for cuda:{arch}: {told.rstrip('.')}.")
+            refused = ToolchainError(f"ptxas refuses kernel {function} for cuda:{arch}: {told.rstrip('.')}.")
+            refused.output = run.stderr or told
+            raise refused
         return out.read_bytes()
 
 
