@@ -264,7 +264,8 @@ def _changed_for_gpu(
         return gpu_module.interpreted(source, constants, around, empty)
     if device is None:
         raise EditError(
-            f"these kernels are for {chip.part or chip.name}, which is not here.",
+            f"these kernels are for {chip.part or chip.name}, "
+            f"{gpu_module.why_elsewhere(chip, device_of(aten.module))}.",
             advice="Compile with --interpret to run them in Triton's interpreter.",
         )
     tuner = Tuner(source, chip, replace(options, mode="default"), recorder)

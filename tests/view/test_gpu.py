@@ -148,6 +148,10 @@ def test_code_for_a_chip_that_is_not_here_says_so_first() -> None:
     assert view.to_text(record).splitlines()[0] == says
     assert says in view.to_html(record)
     assert "faster" not in view.to_html(record) and "Timings" not in view.to_text(record)
+    left = "graph g0.fw runs eagerly: it was compiled for NVIDIA H100 SXM, and its tensors are on the CPU"
+    here = dataclasses.replace(record, notes=(left,))
+    says = "compiled for NVIDIA H100 SXM (cuda:90), and its tensors are on the CPU: the cell ran eagerly"
+    assert view.to_text(here).splitlines()[0] == says
 
 
 @pytest.mark.parametrize(

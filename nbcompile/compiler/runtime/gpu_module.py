@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from nbcompile import targets
 from nbcompile.compiler import other_devices
 from nbcompile.compiler.in_aten import in_aten
 from nbcompile.compiler.runtime.autotune.tuner import Tuner
@@ -22,7 +23,7 @@ from nbcompile.compiler.runtime.gpu import build as triton_build
 from nbcompile.compiler.runtime.gpu.build import Builds, TritonBinary
 from nbcompile.compiler.runtime.gpu.grid import grid_of, hints_of
 from nbcompile.compiler.runtime.stopwatch import Stopwatch
-from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelSource, is_named
+from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelSource, device_of, is_named
 from nbcompile.errors import LaunchError, LoweringError
 from nbcompile.record import roofline
 from nbcompile.record.compilation import Kernel, Launched
@@ -104,8 +105,18 @@ def elsewhere(
     """The graph in ATen, its kernels built for ``chip`` and put in the record with all their texts."""
     note_launches(recorder, source, binary.built(), chip, texts=True)
     recorder.execution = "eager"
-    recorder.leave_to_eager(aten.id, f"it was compiled for {chip.part or chip.name}, which is not here")
+    reason = f"it was compiled for {chip.part or chip.name}, {why_elsewhere(chip, device_of(aten.module))}"
+    recorder.leave_to_eager(aten.id, reason)
+    if targets.is_here(chip.name):
+        recorder.add(f"graph {aten.id} runs eagerly: {reason}")
     return CompiledModule(source.graph, in_aten(aten.module), binary.from_cache)
+
+
+def why_elsewhere(chip: Target, device: torch.device) -> str:
+    """Why code for ``chip`` does not run on tensors of ``device``."""
+    if not targets.is_here(chip.name):
+        return "which is not here"
+    return f"and its tensors are on {'the CPU' if device.type == 'cpu' else 'another GPU'}"
 
 
 def note_launches(

@@ -317,7 +317,9 @@ def _elsewhere(compilation: Compilation) -> Verdict:
     """The verdict where the kernels did not run as they would on their chip."""
     chip = chip_text(main_target(compilation))
     if compilation.execution == "eager":
-        return Verdict(f"compiled for {chip}, which is not here: the cell ran eagerly", "none")
+        told = (why for why in _left_to_eager(compilation) if why.startswith("it was compiled for "))
+        why = next(told, ", which is not here").rpartition(", ")[2]  # its tensors are on the CPU, say
+        return Verdict(f"compiled for {chip}, {why}: the cell ran eagerly", "none")
     checked = [entry for entry in compilation.accuracy if _is_ours(compilation, entry.contestant)]
     what = f"kernels for {chip}, run by Triton's interpreter"
     if not compilation.kernels:

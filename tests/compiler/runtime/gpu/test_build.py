@@ -14,6 +14,7 @@ import torch
 from torch.nn import functional
 
 import nbcompile
+from nbcompile import targets
 from nbcompile.compiler.runtime.gpu import build as triton_build
 from nbcompile.compiler.runtime.gpu import compile as triton_compile
 from nbcompile.compiler.runtime.gpu import tools as triton_tools
@@ -33,6 +34,7 @@ from nbcompile.options import Options
 from nbcompile.record.compilation import PassRecord
 from nbcompile.record.recorder import Recorder
 from nbcompile.targets import Target, parse
+from nbcompile.view.text import to_text
 from tests.compiler.runtime.gpu.samples import LAUNCHES, TEXT, sample
 
 pytest.importorskip("triton")
@@ -112,6 +114,16 @@ def test_a_loop_that_a_pass_of_tritons_breaks_is_built_with_fewer_warps() -> Non
     assert run.eager_reason and "which is not here" in run.eager_reason
     warps = [launch.warps for kernel in run.compilation.kernels for launch in kernel.launches]
     assert warps and min(warps) < 8
+
+
+def test_tensors_on_the_cpu_beside_the_chip_are_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "is_here", lambda name: name == "cuda:90")
+    for target, says in (("cuda:90", "and its tensors are on the CPU"), ("cuda:80", "which is not here")):
+        torch._dynamo.reset()
+        run = nbcompile.compile(lambda x: x.sin() * 2, options={"target": target})
+        run(torch.randn(8))
+        assert run.eager_reason and says in run.eager_reason
+        assert says in to_text(run.compilation).splitlines()[0]
 
 
 def test_registers_agree_with_nvidias_own_tool() -> None:
