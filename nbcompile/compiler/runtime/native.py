@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 import sys
 import tempfile
@@ -16,7 +17,17 @@ from nbcompile.compiler.runtime.cache import DiskCache, key
 from nbcompile.errors import ToolchainError
 
 _FLAGS = ("-fno-strict-aliasing",)
-_BUILDING = threading.Lock()
+_building = threading.Lock()
+
+
+def _in_a_forked_child() -> None:
+    """What another thread held as the process was forked nobody gives back in the child."""
+    global _building
+    _building = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_a_forked_child)
 
 Bound = Callable[[tuple[Any, ...]], Callable[..., None]]
 """What makes a built-in function of the tuple that is its ``self``."""
@@ -28,7 +39,7 @@ def loaded(source: Path, method: str) -> Bound | None:
     if sys.implementation.name != "cpython" or struct.calcsize("P") != 8:
         return None
     try:
-        with _BUILDING:  # by one thread; the next finds it in the cache
+        with _building:  # by one thread; the next finds it in the cache
             library = ctypes.CDLL(str(_library(source)))
         defined = ctypes.addressof(ctypes.c_char.in_dll(library, method))
     except (ToolchainError, OSError, ValueError):

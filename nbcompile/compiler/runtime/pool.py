@@ -7,6 +7,7 @@ reuses one when nobody else holds it. Tensors made from it are ordinary tensors.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from typing import Any
@@ -56,6 +57,12 @@ class BufferPool:
             self._by_size.clear()
             self._held = 0
 
+    def forked(self) -> None:
+        """In a forked child: what another thread was about as the process was forked stays undone."""
+        held, self._lock = self._lock.locked(), threading.Lock()
+        if held:
+            self.clear()
+
     def _take(self, size: int) -> torch.UntypedStorage | None:
         assert self._use_count is not None
         storages = self._by_size.get(size)
@@ -91,3 +98,5 @@ lets one."""
 
 POOL = BufferPool()
 """The pool of this process: memory is the process's own, so one pool serves all compiled graphs."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=POOL.forked)

@@ -7,6 +7,7 @@ compiler and the processor. ``graph_cache`` keeps the graph's generated code and
 from __future__ import annotations
 
 import concurrent.futures
+import os
 import re
 import threading
 import time
@@ -55,14 +56,16 @@ def find_or_build(source: KernelSource, toolchain: Toolchain, options: Options, 
             recorder.add(PassRecord("build", f"{source.graph}.source", source.graph, 0.0))
             return Binary(lambda: found, from_cache=True)
     start = time.perf_counter()
-    future = build(source, toolchain)
+    process, future = os.getpid(), build(source, toolchain)
     done: list[Functions] = []
-    lock = threading.Lock()
+    locks = {process: threading.Lock()}  # a forked child's own: nobody opens the parent's there
 
     def finish() -> Functions:
-        with lock:
-            if not done:
-                done.append(_store(cache, name, future, source, recorder))
+        here = os.getpid()
+        with locks.setdefault(here, threading.Lock()):
+            if not done:  # the threads that build do not survive a fork
+                built = future if here == process or future.done() else build(source, toolchain)
+                done.append(_store(cache, name, built, source, recorder))
         return done[0]
 
     def note(finished: concurrent.futures.Future[bytes]) -> None:
