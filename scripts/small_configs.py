@@ -23,7 +23,7 @@ SMALL: tuple[tuple[str, int], ...] = (
     (r"rotary_dim|rotary_embedding_dim", WIDTH // HEADS),
     (r"num_kv_shared_layers", 0),
     (r"(kv|q)_lora_rank", 24),
-    (r".*max_(position|source|target|seq).*|n_positions|n_ctx|block_size|max_length", 256),
+    (r".*max_(position|source|target|seq).*|n_positions|n_ctx|block_size|max_length|context_length", 256),
     (r".*(image|img|input)_size", IMAGE),
     (r"num_conv_pos_embedding_groups", 8),
     (r".*(state_size|d_state)", 8),
