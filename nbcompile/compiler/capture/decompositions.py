@@ -120,10 +120,10 @@ def _of_one_type(rewrite: Callable[..., torch.Tensor], tensors: list[torch.Tenso
 
 def _into_own_memory(scatter: Any, into: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """A scatter into an expanded tensor: torch 2.11 traces its result as expanded too, though each of its
-    elements is a number of its own."""
+    elements is a number of its own. It lies as a copy of that tensor does."""
     if not any(isinstance(stride, int) and stride == 0 for stride in into.stride()):
         return NotImplemented  # type: ignore[no-any-return]  # the op stays as it is
-    made: torch.Tensor = scatter(aten.clone(into, memory_format=torch.contiguous_format), *args, **kwargs)
+    made: torch.Tensor = scatter(aten.clone(into), *args, **kwargs)
     return made
 
 

@@ -30,3 +30,14 @@ def test_scatters_into_expanded_tensors(name: str, dtype: torch.dtype) -> None:
     got, expected = nbcompile.compile(f, options={"cache": False})(x, y), f(x, y)
     assert got.stride() == expected.stride()
     torch.testing.assert_close(got, expected)
+
+
+def test_a_scatter_into_an_expanded_tensor_lies_as_a_copy_of_it_does() -> None:
+    def f(x: Tensor) -> Tensor:
+        turned = x.t().expand(3, -1, -1)
+        return torch.slice_scatter(turned, turned[..., :1] * 2, 2, 1, 2)
+
+    x = torch.randn(8, 7)
+    got, expected = nbcompile.compile(f, options={"cache": False})(x), f(x)
+    assert got.stride() == expected.stride() == (56, 1, 7)
+    assert torch.equal(got, expected)
