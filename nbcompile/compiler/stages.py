@@ -106,10 +106,13 @@ def is_plain(value: torch.Tensor) -> bool:
 
 
 def is_named(symbol: Any, env: Any) -> bool:
-    """Whether Dynamo can write down a guard of a symbol: not where all it knows of it is that it is an extent
-    of the tensor that an input shows a part of. AOTAutograd gives that tensor to some graphs."""
+    """Whether Dynamo can write down a guard of a symbol: not where it does not know where it comes from (a
+    nested tensor's greatest length), or only that it is an extent of the tensor that an input shows a part
+    of. AOTAutograd gives that tensor to some graphs. Sizes that depend on data need none."""
     sources = getattr(env, "var_to_sources", {}).get(symbol, ())
-    return not sources or not all(map(_is_of_what_is_shown, sources))
+    if not sources:
+        return symbol not in _hints(env)
+    return not all(map(_is_of_what_is_shown, sources))
 
 
 def _is_of_what_is_shown(source: Any) -> bool:
