@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from tests.fuzz.check import EagerDiesError, References, Target, check
-from tests.fuzz.compare import within
+from tests.fuzz.compare import differences, within
 from tests.fuzz.draw import Draw, Skip, Value, draw
-from tests.fuzz.execute import Runner
+from tests.fuzz.execute import Outcome, Runner
 from tests.fuzz.operations.indexing import index_along, index_like
 from tests.fuzz.program import Input, Program, Step
 from tests.fuzz.rounding import Rounding
@@ -250,6 +250,15 @@ def test_noise_is_as_large_as_what_subnormal_numbers_round() -> None:
     assert {round(float(unit)) for unit in made * 2.0**24} >= {2, 3, 4}
     with Rounding(0, 1.0):
         assert not (x * 0).any()
+
+
+def test_results_are_compared_where_backward_fails() -> None:
+    """Else what torch has as well, and raises besides, would be taken for ours."""
+    state = torch.get_rng_state()
+    expected = Outcome(results=(torch.ones(2),), gradients=[(torch.ones(2),)], generator=state)
+    got = Outcome(results=(torch.zeros(2),), generator=state, error=RuntimeError(), stage="backward")
+    found = differences(expected, got, lambda: [expected], lambda: None)
+    assert [item.kind for item in found] == ["raises RuntimeError", "values"]
 
 
 def test_some_programs_have_no_arguments() -> None:

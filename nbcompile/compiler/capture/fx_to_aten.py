@@ -171,7 +171,7 @@ def compile_fx_graph(
 def _trusted(
     compiled: Callable[..., Any], module: fx.GraphModule, inputs: Sequence[Any]
 ) -> Callable[..., Any] | LoweringError:
-    """What AOTAutograd has made of a graph, with what it gets wrong mended; what is wrong if that cannot be."""
+    """What AOTAutograd has made of a graph, mended where it is wrong; what is wrong if that cannot be."""
     if fault := guards_lost() or expanded_lost(inputs):
         return fault
     if not (lost := views_lost()):

@@ -87,11 +87,11 @@ def _has_symbols(views: Any) -> bool:
 
 
 def strides_lost(graph: fx.Graph) -> LoweringError | None:
-    """What is wrong if a captured graph reads by strides of its own what it overwrites; None if all is well."""
+    """What is wrong if a captured graph reads by strides of its own what it overwrites; None if nothing."""
     if not reads_by_strides(graph):
         return None
     return LoweringError(
-        "it overwrites an input that is a part of its memory, and reads this by strides of its own (as_strided)",
+        "it overwrites an input that is a part of its memory, which it reads by strides of its own (as_strided)",
         advice="Write the view as slices and reshapes.",
     )
 
