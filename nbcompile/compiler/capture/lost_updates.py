@@ -91,7 +91,7 @@ def strides_lost(graph: fx.Graph) -> LoweringError | None:
     if not reads_by_strides(graph):
         return None
     return LoweringError(
-        "it overwrites an input that is a part of its memory, which it reads by strides of its own (as_strided)",
+        "it overwrites a part of its memory, which it reads by strides of its own (as_strided)",
         advice="Write the view as slices and reshapes.",
     )
 

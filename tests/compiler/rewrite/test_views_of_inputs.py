@@ -65,7 +65,12 @@ def like(x: Tensor, w: Tensor) -> Tensor:
     return x.expand_as(torch.cat([x[None], x[None]]))
 
 
-FUNCTIONS = (flat, within, shaped, afterwards, part, pieces, chained, like)
+def expanded(x: Tensor, w: Tensor) -> Tensor:
+    x[1::2][0] = 1.5
+    return x.expand(3, -1, -1)
+
+
+FUNCTIONS = (expanded, flat, within, shaped, afterwards, part, pieces, chained, like)
 
 
 @few(28)
