@@ -146,7 +146,11 @@ def torchs_own(
         if item.kind in ("shape", "strides", "alias-made") and item.identity not in also
     ]
     if told:
-        calls = [(runner.fake_results(call), expected[call].results) for call in range(len(program.sizes))]
+        calls = [
+            (runner.fake_results(call, symbolic), expected[call].results)
+            for call in range(len(program.sizes))
+            for symbolic in ((False,) if program.dynamic is False else (False, True))
+        ]
         for item in told:
             if any(_as_told(item, fakes, real) for fakes, real in calls):
                 also |= {item.identity, ("values", item.place)}

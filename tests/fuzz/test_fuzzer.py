@@ -227,6 +227,26 @@ def test_a_shape_that_only_fake_tensors_have_is_torchs() -> None:
     assert [item.kind for item in check(_program("v0 + 1"), grown).failures] == ["shape"]
 
 
+def test_strides_that_only_fake_tensors_have_are_torchs() -> None:
+    """Of symbolic sizes alone, and beyond a branch that fake tensors cannot take."""
+    pool = (
+        Step("mul", "v0.permute(0, 2, 3, 1) * torch.ones_like(v0[:, :1, :1]).permute(0, 3, 1, 2)", ("v1",)),
+        Step("pool", "F.avg_pool2d(v1, 2, stride=1, padding=1)", ("v2",)),
+    )
+    wide = Input("v0", "(A, A, A, 1)", "float32")
+    symbolic = Program(0, (wide,), pool, ("v2",), dynamic=True, sizes=({"A": 9},))
+    branch = (
+        Step("norm", "F.batch_norm(v0, None, None, None, None, training=True)", ("v1",)),
+        Step(
+            "cond", "torch.cond(v1.isfinite().all(), lambda a: a.clamp(-2, 2), lambda a: -a, (v1,))", ("v2",)
+        ),
+    )
+    half = Input("v0", "(3, 3, 3, 3)", "bfloat16", view="b.permute(2, 1, 3, 0)")
+    for program in (symbolic, Program(0, (half,), branch, ("v2",))):
+        verdict = check(program, Target("cpu"))
+        assert not verdict.failures and [item.kind for item in verdict.torch] == ["strides"]
+
+
 def test_an_input_saved_and_overwritten_after_a_graph_break_is_refused_by_torch_too() -> None:
     inputs = (
         Input("v0", "(26,)", "float32", view="b.as_strided((2, 3, 2), (12, 3, 1), 2)"),
