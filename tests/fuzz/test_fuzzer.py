@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.fuzz.check import EagerDiesError, References, Target, check
+from tests.fuzz import check as check_module
+from tests.fuzz.check import EagerDiesError, References, Target, check, compare_calls, torchs_own
 from tests.fuzz.compare import differences, within
 from tests.fuzz.draw import Draw, Skip, Value, draw
 from tests.fuzz.execute import Outcome, Runner
@@ -53,13 +54,14 @@ def test_a_fault_is_found_and_made_small(fault: str) -> None:
     small = reduced(program, kinds[0], target, seconds=60)
     assert len(small.steps) <= 4, small.source()
     assert kinds[0] in check(small, target).kinds
-    assert not check(small, Target(backend="eager")).failures
+    verdict = check(small, Target(backend="eager"))
+    assert not verdict.failures and not verdict.torch
 
 
 def test_nothing_is_found_where_nothing_is_wrong() -> None:
     for seed in range(12):
         verdict = check(draw(seed), Target(backend="eager"))
-        assert not verdict.failures, (seed, verdict.failures)
+        assert not verdict.failures and not verdict.torch, (seed, verdict)
 
 
 def test_a_seed_always_gives_the_same_program() -> None:
@@ -270,6 +272,24 @@ def test_noise_is_as_large_as_what_subnormal_numbers_round() -> None:
     assert {round(float(unit)) for unit in made * 2.0**24} >= {2, 3, 4}
     with Rounding(0, 1.0):
         assert not (x * 0).any()
+
+
+def test_what_dynamo_alone_does_otherwise_is_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where AOTAutograd raises, and shows nothing of it."""
+    program = _program("v0.clone()")
+    runner = Runner(program)
+    expected = runner.run(0)
+    inputs, state = expected.inputs, expected.generator
+    other = Outcome(inputs, (expected.results[0].double(),), generator=state)
+    monkeypatch.setattr(
+        check_module,
+        "compiled_outcomes",
+        lambda _, __, backend: [other if backend == "eager" else Outcome(error=RuntimeError(), stage="call")],
+    )
+    references = References(program, runner)
+    found = compare_calls([expected], [other], references)
+    assert [item.kind for item in found] == ["dtype"]
+    assert torchs_own(found, program, runner, [expected], references) >= {found[0].identity}
 
 
 def test_results_are_compared_where_backward_fails() -> None:

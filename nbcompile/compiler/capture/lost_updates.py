@@ -9,6 +9,10 @@ it is (torch 2.11 to 2.13).
 What is written through an ``expand`` AOTAutograd adds to the tensor as the difference to what it held, and
 torch subtracts no bools: of fixed sizes it fails then, of symbolic ones it makes a graph that cannot run.
 
+A result that is a view by symbolic sizes of an input that is overwritten AOTAutograd finds in the wrong place;
+what is read by the program's own strides (``as_strided``) of a part of memory that is overwritten, too. The
+former is mended (:mod:`nbcompile.compiler.rewrite.views_of_inputs`).
+
 Of inputs that show one tensor, one of them overwritten, AOTAutograd makes views of an expanded one anew from
 the tensor itself, as if that were expanded: it raises an AssertionError, or the process dies (torch 2.13,
 Inductor too).
@@ -73,10 +77,13 @@ def views_lost() -> list[int]:
     input that it overwrites, and that AOTAutograd would find by the strides of what the graph returned."""
     context = torch._guards.TracingContext.try_get()
     metadata = context.fw_metadata if context is not None else None
+    if metadata is None:
+        return []
     return [
         place
-        for place, each in enumerate(metadata.output_info if metadata is not None else ())
+        for place, each in enumerate(metadata.output_info)
         if each.output_type is OutputType.alias_of_input
+        and each.base_idx is not None
         and metadata.input_info[each.base_idx].mutates_data
         and (each.view_meta_sequence is None or _has_symbols(each.view_meta_sequence))
     ]

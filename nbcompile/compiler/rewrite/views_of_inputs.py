@@ -166,7 +166,7 @@ def _name(node: fx.Node) -> str:
 def _memory(value: Any) -> int | None:
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
         return None
-    return value.untyped_storage()._cdata
+    return int(value.untyped_storage()._cdata)
 
 
 def _has_gaps(value: torch.Tensor) -> bool:
