@@ -114,11 +114,7 @@ def compile_fx_graph(
     If AOTAutograd itself fails, the FX graph runs eagerly and a note says why; only what Dynamo wants
     to see (its own exceptions, and those that it turns into graph breaks) is raised.
     """
-    if lost := updated_number(graph.module):
-        error = LoweringError(f"it would lose what is written to {user_name(lost)}, a number as a tensor")
-        _give_up(recorder, f"{graph.id}.fw", error, None, "AOTAutograd was not asked")
-        return graph.module.forward
-    if fault := strides_lost(graph.module.graph):
+    if fault := _lost(graph.module):
         _give_up(recorder, f"{graph.id}.fw", fault, None, "AOTAutograd was not asked")
         return graph.module.forward
     tensors = [item for item in example_inputs if isinstance(item, torch.Tensor)]
@@ -166,6 +162,13 @@ def compile_fx_graph(
     spent = (time.perf_counter() - start) * 1e3 - trace.below
     recorder.add(PassRecord("autograd", f"{graph.id}.fx", f"{graph.id}.fw", spent))
     return short(mended, trace.inference)
+
+
+def _lost(module: fx.GraphModule) -> LoweringError | None:
+    """What AOTAutograd would get wrong of a captured graph; None if nothing that can be told before."""
+    if lost := updated_number(module):
+        return LoweringError(f"it would lose what is written to {user_name(lost)}, a number as a tensor")
+    return strides_lost(module.graph)
 
 
 def _trusted(

@@ -9,9 +9,9 @@ it is (torch 2.11 to 2.13).
 What is written through an ``expand`` AOTAutograd adds to the tensor as the difference to what it held, and
 torch subtracts no bools: of fixed sizes it fails then, of symbolic ones it makes a graph that cannot run.
 
-A result that is a view by symbolic sizes of an input that is overwritten AOTAutograd finds in the wrong place;
-what is read by the program's own strides (``as_strided``) of a part of memory that is overwritten, too. The
-former is mended (:mod:`nbcompile.compiler.rewrite.views_of_inputs`).
+A result that is a view by symbolic sizes of an overwritten input AOTAutograd finds in the wrong place, which
+is mended (:mod:`nbcompile.compiler.rewrite.views_of_inputs`); so it does what ``as_strided`` reads of a part
+of memory that is overwritten, which is left to eager.
 
 Of inputs that show one tensor, one of them overwritten, AOTAutograd makes views of an expanded one anew from
 the tensor itself, as if that were expanded: it raises an AssertionError, or the process dies (torch 2.13,
