@@ -154,8 +154,7 @@ def compile_fx_graph(
         recorder.drop_part(graph.id)
         _give_up(recorder, f"{graph.id}.fw", error, None, "AOTAutograd could not trace it")
         return graph.module.forward
-    mended = _trusted(compiled, graph.module, example_inputs)
-    if isinstance(mended, LoweringError):
+    if isinstance(mended := _trusted(compiled, graph.module, example_inputs), LoweringError):
         recorder.drop_part(graph.id)
         _give_up(recorder, f"{graph.id}.fw", mended, None, "AOTAutograd's graph is not to be trusted")
         return graph.module.forward
