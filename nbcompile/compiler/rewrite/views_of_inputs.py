@@ -131,8 +131,9 @@ def _is_view(node: fx.Node) -> bool:
     if source is None:
         return False
     shown = {_memory(item) for item in _tensors(source.meta.get("example_value"))}
-    own = {_memory(item) for item in _tensors(node.meta.get("example_value"))}
-    return bool(own) and own <= shown - {None}
+    results = list(_tensors(node.meta.get("example_value")))
+    own = {_memory(item) for item in results}
+    return not any(map(_is_wrapped, results)) and bool(own) and own <= shown - {None}
 
 
 def _is_number(node: fx.Node) -> bool:
@@ -164,16 +165,26 @@ def _name(node: fx.Node) -> str:
 
 
 def _memory(value: Any) -> int | None:
-    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+    while _is_wrapped(value):
+        value = torch._C._functorch.get_unwrapped(value)
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.is_nested:
         return None
-    return int(value.untyped_storage()._cdata)
+    try:
+        return int(value.untyped_storage()._cdata)
+    except NotImplementedError:  # other tensors without memory of their own
+        return None
+
+
+def _is_wrapped(value: Any) -> bool:
+    """Whether a tensor is one of vmap's, or of another transform of functorch's."""
+    return isinstance(value, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(value)
 
 
 def _has_gaps(value: torch.Tensor) -> bool:
     """Whether a copy of a tensor may have other strides. Asks for no guard."""
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-    if value.layout != torch.strided:
+    if value.layout != torch.strided or value.is_nested:
         return False
     held: Any = 1
     for stride, extent in sorted(zip(value.stride(), value.shape, strict=True), key=lambda it: _hint(it[0])):
@@ -188,7 +199,7 @@ def _is_whole(value: torch.Tensor) -> bool:
     """Whether a tensor is all that lies in its storage, in its order. Asks for no guard."""
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-    if value.layout != torch.strided or _has_gaps(value):
+    if value.layout != torch.strided or value.is_nested or _has_gaps(value):
         return False
     held = value.untyped_storage().nbytes()
     return statically_known_true(held == value.numel() * value.element_size())

@@ -135,6 +135,24 @@ def test_strides_of_the_programs_own_of_the_whole_of_memory_are_compiled() -> No
     assert run.ran_compiled, run.eager_reason
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_views_within_a_transform(dynamic: bool) -> None:
+    def function(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        shown = torch.vmap(lambda row: row[1:].reshape(-1))(x)
+        copied = torch.vmap(lambda row: (row + w).flatten().contiguous())(x)
+        x += w
+        return shown, copied
+
+    run = nbcompile.compile(function, dynamic=dynamic, options={"cache": False})
+    for rows in (4, 5):
+        x, y = (torch.arange(80.0).as_strided((rows, 3), (12, 1), 2) for _ in range(2))
+        for grad in (False, True):
+            w = torch.tensor(2.0, requires_grad=grad)
+            for found, expected in zip(run(x.detach(), w), function(y.detach(), w), strict=True):
+                assert torch.equal(found, expected)
+            assert torch.equal(x, y)
+
+
 def test_one_that_is_overwritten_in_shape_too() -> None:
     def function(x: Tensor, w: Tensor) -> Tensor:
         x.t_()
