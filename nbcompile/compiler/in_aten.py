@@ -61,8 +61,13 @@ def restride(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
         for extent, have, want in zip(tensor.shape, tensor.stride(), strides, strict=True)
     ):
         return tensor
+    shape = tuple(tensor.shape)
+    for axis, stride in enumerate(strides):
+        if stride == 0 and shape[axis] > 1:  # one element is all of them, and copy_ writes to none twice
+            tensor = tensor.narrow(axis, 0, 1)
     out = torch.empty_strided(tuple(tensor.shape), strides, dtype=tensor.dtype, device=tensor.device)
-    return out.copy_(tensor)
+    out.copy_(tensor)
+    return out if tensor.shape == shape else out.expand(shape)
 
 
 def shares_elements(fake: torch.Tensor) -> bool:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import nbcompile
-from nbcompile.compiler.in_aten import as_traced, handed_on, in_aten
+from nbcompile.compiler.in_aten import as_traced, handed_on, in_aten, restride
 from nbcompile.errors import LaunchError
 
 
@@ -64,6 +64,12 @@ def test_what_a_library_gives_is_as_it_was_traced() -> None:
     assert as_traced(None, (2, 3), (3, 1), torch.float32) is None
     with pytest.raises(LaunchError, match=r"gave \[2, 3\], and was traced as \[4, 3\]"):
         as_traced(x, (4, 3), (3, 1), torch.float32)
+
+
+def test_what_is_traced_as_expanded_is_expanded() -> None:
+    x = torch.randn(2, 1, 3)
+    found = restride(x.repeat(1, 4, 1), (8, 0, 2))
+    assert found.stride() == (8, 0, 2) and torch.equal(found, x.expand(2, 4, 3))
 
 
 def test_what_is_handed_on_stays_as_it_is() -> None:

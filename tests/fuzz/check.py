@@ -120,12 +120,19 @@ def torchs_own(
     found: Sequence[Difference], program: Program, runner: Runner, expected: Sequence[Outcome],
     references: References, without_us: Collection[tuple[str, str]] = (),
 ) -> set[tuple[str, str]]:  # fmt: skip
-    """Which differences torch has without us: through AOTAutograd alone, through its own decompositions and
-    partitioner, or in the strides that fake tensors say a result has (or Inductor's has), or what
-    ``as_strided`` reads.
+    """Which differences torch has without us: through Dynamo alone (a device region is lost at a graph break
+    within it), through AOTAutograd, through its own decompositions and partitioner, or in the strides that
+    fake tensors say a result has (or Inductor's has), or what ``as_strided`` reads.
     ``without_us``: differences that our code has no part in: where torch fails altogether, they are its own.
     """
-    contestants = [aot_eager(), aot_or_eager, aot_rewritten, aot_of_copies, aot_from_inputs]
+    contestants: list[Backend] = [
+        "eager",
+        aot_eager(),
+        aot_or_eager,
+        aot_rewritten,
+        aot_of_copies,
+        aot_from_inputs,
+    ]
     also: set[tuple[str, str]] = set()
     for backend in contestants:
         with functorch_config.patch(
@@ -146,7 +153,11 @@ def torchs_own(
         if item.kind in ("shape", "strides", "alias-made") and item.identity not in also
     ]
     if told:
-        calls = [(runner.fake_results(call), expected[call].results) for call in range(len(program.sizes))]
+        calls = [
+            (runner.fake_results(call, symbolic), expected[call].results)
+            for call in range(len(program.sizes))
+            for symbolic in ((False,) if program.dynamic is False else (False, True))
+        ]
         for item in told:
             if any(_as_told(item, fakes, real) for fakes, real in calls):
                 also |= {item.identity, ("values", item.place)}

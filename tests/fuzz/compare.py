@@ -50,11 +50,13 @@ def differences(
     shortest type that gradients may have been added up in."""
     if expected.error is not None:
         return []  # whatever it does then: eager refuses it, there or at backward
+    found: list[Difference] = []
     if got.error is not None:
-        return [Difference(f"raises {describe(got.error)}", got.stage, str(got.error)[:300])]
+        found.append(Difference(f"raises {describe(got.error)}", got.stage, str(got.error)[:300]))
+        if got.stage != "backward":
+            return found
     if len(expected.results) != len(got.results):
         return [Difference("count", "results", f"{len(got.results)}, eager has {len(expected.results)}")]
-    found: list[Difference] = []
     judge, back = Judge(noisy, wide, largest), Judge(noisy, wide, largest, coarsest)
     for number, (a, b) in enumerate(zip(expected.results, got.results)):
         found += described(a, b, f"result {number}")
@@ -63,6 +65,8 @@ def differences(
         found += described(a, b, f"input {number}", "input ")
         found += judge.values(a, b, f"input {number}", lambda run, n=number: run.inputs[n], "input ")
     found += aliasing(expected, got)
+    if got.error is not None:
+        return found
     for time, (one, two) in enumerate(zip(expected.gradients, got.gradients)):
         for number, (a, b) in enumerate(zip(one, two)):
             place = f"gradient {number}{' again' if time else ''}"

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from tests.fuzz.plain_control import in_python
 from tests.fuzz.program import Input, Program, Step, function
@@ -140,17 +141,29 @@ class Runner:
             torch.cuda.synchronize()  # whose fault an access outside of memory is
         return outcome
 
-    def fake_results(self, call: int) -> tuple[Any, ...]:
-        """What one call returns of fake tensors, which know shapes and strides as compilers are told them;
-        None for what these cannot compute."""
-        scope: dict[str, Any] = {"torch": torch, "F": F}
-        with FakeTensorMode() as mode, self.surroundings(always=True):
-            given = map(mode.from_tensor, self.arguments(call))
-            scope |= {item.name: value for item, value in zip(self.program.inputs, given)}
+    def fake_results(self, call: int, symbolic: bool = False) -> tuple[Any, ...]:
+        """What one call returns of fake tensors, which know shapes and strides as compilers are told them,
+        those of ``symbolic`` sizes otherwise at times. What these cannot compute (a branch by a number) is
+        computed of real ones that lie as these do."""
+        names = [item.name for item in self.program.inputs]
+        real: dict[str, Any] = {"torch": torch, "F": F, **dict(zip(names, self.arguments(call)))}
+        torch.manual_seed(SEED + call)
+        mode = FakeTensorMode(shape_env=ShapeEnv() if symbolic else None)
+        fake = {name: _as_fake(mode, value) for name, value in real.items()}
+        with self.surroundings(always=True):
             for step in self.program.steps:
-                with contextlib.suppress(Exception):
-                    run_step(step, scope)
-        return tuple(scope.get(name) for name in self.program.results)
+                run_step(step, real)
+                try:
+                    with mode:
+                        run_step(step, fake)
+                except torch.AcceleratorError:
+                    raise
+                except Exception:
+                    own = {name: _lying_as(value, fake.get(name)) for name, value in real.items()}
+                    with contextlib.suppress(Exception):
+                        run_step(step, own)
+                    fake |= {name: _as_fake(mode, own.get(name, real[name])) for name in step.results}
+        return tuple(fake[name] for name in self.program.results)
 
     def is_laid_out_otherwise(self, call: int) -> bool:
         """Whether fake tensors have other strides than real ones where the program reads by strides, or draws
@@ -222,6 +235,22 @@ class Runner:
             return tuple(scope[name] for name in self.program.results)
 
         return self.run(call, stepwise, Rounding(seed, size, noise.least) if inside else None)
+
+
+def _as_fake(mode: FakeTensorMode, value: Any) -> Any:
+    return mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
+
+
+def _lying_as(real: Any, fake: Any) -> Any:
+    """A copy of a tensor that has the strides of a fake one."""
+    if not isinstance(real, torch.Tensor) or not isinstance(fake, torch.Tensor) or real.shape != fake.shape:
+        return real
+    laid_out = torch.empty_strided(
+        real.shape, tuple(map(int, fake.stride())), dtype=real.dtype, device=real.device
+    )
+    with contextlib.suppress(RuntimeError), torch.no_grad():  # where elements share memory
+        return laid_out.copy_(real)
+    return real
 
 
 class Noise:

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.fuzz.check import EagerDiesError, References, Target, check
-from tests.fuzz.compare import within
+from tests.fuzz import check as check_module
+from tests.fuzz.check import EagerDiesError, References, Target, check, compare_calls, torchs_own
+from tests.fuzz.compare import differences, within
 from tests.fuzz.draw import Draw, Skip, Value, draw
-from tests.fuzz.execute import Runner
+from tests.fuzz.execute import Outcome, Runner
 from tests.fuzz.operations.indexing import index_along, index_like
 from tests.fuzz.program import Input, Program, Step
 from tests.fuzz.rounding import Rounding
@@ -53,13 +54,14 @@ def test_a_fault_is_found_and_made_small(fault: str) -> None:
     small = reduced(program, kinds[0], target, seconds=60)
     assert len(small.steps) <= 4, small.source()
     assert kinds[0] in check(small, target).kinds
-    assert not check(small, Target(backend="eager")).failures
+    verdict = check(small, Target(backend="eager"))
+    assert not verdict.failures and not verdict.torch
 
 
 def test_nothing_is_found_where_nothing_is_wrong() -> None:
     for seed in range(12):
         verdict = check(draw(seed), Target(backend="eager"))
-        assert not verdict.failures, (seed, verdict.failures)
+        assert not verdict.failures and not verdict.torch, (seed, verdict)
 
 
 def test_a_seed_always_gives_the_same_program() -> None:
@@ -227,6 +229,26 @@ def test_a_shape_that_only_fake_tensors_have_is_torchs() -> None:
     assert [item.kind for item in check(_program("v0 + 1"), grown).failures] == ["shape"]
 
 
+def test_strides_that_only_fake_tensors_have_are_torchs() -> None:
+    """Of symbolic sizes alone, and beyond a branch that fake tensors cannot take."""
+    pool = (
+        Step("mul", "v0.permute(0, 2, 3, 1) * torch.ones_like(v0[:, :1, :1]).permute(0, 3, 1, 2)", ("v1",)),
+        Step("pool", "F.avg_pool2d(v1, 2, stride=1, padding=1)", ("v2",)),
+    )
+    wide = Input("v0", "(A, A, A, 1)", "float32")
+    symbolic = Program(0, (wide,), pool, ("v2",), dynamic=True, sizes=({"A": 9},))
+    branch = (
+        Step("norm", "F.batch_norm(v0, None, None, None, None, training=True)", ("v1",)),
+        Step(
+            "cond", "torch.cond(v1.isfinite().all(), lambda a: a.clamp(-2, 2), lambda a: -a, (v1,))", ("v2",)
+        ),
+    )
+    half = Input("v0", "(3, 3, 3, 3)", "bfloat16", view="b.permute(2, 1, 3, 0)")
+    for program in (symbolic, Program(0, (half,), branch, ("v2",))):
+        verdict = check(program, Target("cpu"))
+        assert not verdict.failures and [item.kind for item in verdict.torch] == ["strides"]
+
+
 def test_an_input_saved_and_overwritten_after_a_graph_break_is_refused_by_torch_too() -> None:
     inputs = (
         Input("v0", "(26,)", "float32", view="b.as_strided((2, 3, 2), (12, 3, 1), 2)"),
@@ -250,6 +272,33 @@ def test_noise_is_as_large_as_what_subnormal_numbers_round() -> None:
     assert {round(float(unit)) for unit in made * 2.0**24} >= {2, 3, 4}
     with Rounding(0, 1.0):
         assert not (x * 0).any()
+
+
+def test_what_dynamo_alone_does_otherwise_is_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where AOTAutograd raises, and shows nothing of it."""
+    program = _program("v0.clone()")
+    runner = Runner(program)
+    expected = runner.run(0)
+    inputs, state = expected.inputs, expected.generator
+    other = Outcome(inputs, (expected.results[0].double(),), generator=state)
+    monkeypatch.setattr(
+        check_module,
+        "compiled_outcomes",
+        lambda _, __, backend: [other if backend == "eager" else Outcome(error=RuntimeError(), stage="call")],
+    )
+    references = References(program, runner)
+    found = compare_calls([expected], [other], references)
+    assert [item.kind for item in found] == ["dtype"]
+    assert torchs_own(found, program, runner, [expected], references) >= {found[0].identity}
+
+
+def test_results_are_compared_where_backward_fails() -> None:
+    """Else what torch has as well, and raises besides, would be taken for ours."""
+    state = torch.get_rng_state()
+    expected = Outcome(results=(torch.ones(2),), gradients=[(torch.ones(2),)], generator=state)
+    got = Outcome(results=(torch.zeros(2),), generator=state, error=RuntimeError(), stage="backward")
+    found = differences(expected, got, lambda: [expected], lambda: None)
+    assert [item.kind for item in found] == ["raises RuntimeError", "values"]
 
 
 def test_some_programs_have_no_arguments() -> None:

@@ -26,7 +26,13 @@ from nbcompile.compiler.capture.calls.short_call import short
 from nbcompile.compiler.capture.decompositions import Table, decompositions
 from nbcompile.compiler.capture.fixed_sizes import fix_sizes, guards_lost
 from nbcompile.compiler.capture.graph_record import record_nodes
-from nbcompile.compiler.capture.lost_updates import expanded_lost, subtracts_bools, updated_number
+from nbcompile.compiler.capture.lost_updates import (
+    expanded_lost,
+    strides_lost,
+    subtracts_bools,
+    updated_number,
+    views_lost,
+)
 from nbcompile.compiler.capture.origins import Origins
 from nbcompile.compiler.in_aten import in_aten
 from nbcompile.compiler.rare_collections import rare_collections
@@ -39,6 +45,7 @@ from nbcompile.compiler.rewrite.index_tensors import make_again, split
 from nbcompile.compiler.rewrite.log_softmax import write_out
 from nbcompile.compiler.rewrite.marked_results import mark_results
 from nbcompile.compiler.rewrite.random_states import tell_repeated_draws
+from nbcompile.compiler.rewrite.views_of_inputs import copy_once_more, views_made_anew, with_views
 from nbcompile.compiler.stages import AtenGraph, CompiledModule, FxGraph
 from nbcompile.errors import LoweringError, NbcompileError, SymbolicSizeError
 from nbcompile.options import Options
@@ -107,12 +114,13 @@ def compile_fx_graph(
     If AOTAutograd itself fails, the FX graph runs eagerly and a note says why; only what Dynamo wants
     to see (its own exceptions, and those that it turns into graph breaks) is raised.
     """
-    if lost := updated_number(graph.module):
-        error = LoweringError(f"it would lose what is written to {user_name(lost)}, a number as a tensor")
-        _give_up(recorder, f"{graph.id}.fw", error, None, "AOTAutograd was not asked")
+    if fault := _lost(graph.module):
+        _give_up(recorder, f"{graph.id}.fw", fault, None, "AOTAutograd was not asked")
         return graph.module.forward
     tensors = [item for item in example_inputs if isinstance(item, torch.Tensor)]
     differentiable = any(item.requires_grad for item in tensors)
+    if differentiable:
+        copy_once_more(graph.module)
     # Loops do not write complex numbers: AOTAutograd then writes to inputs itself, after the graph.
     has_complex = form.ours and any(item.is_complex() for item in tensors)
     trace = _Trace(graph, options, recorder, compile_aten, form.ours, differentiable)
@@ -146,13 +154,38 @@ def compile_fx_graph(
         recorder.drop_part(graph.id)
         _give_up(recorder, f"{graph.id}.fw", error, None, "AOTAutograd could not trace it")
         return graph.module.forward
-    if fault := guards_lost() or expanded_lost(example_inputs):
+    if isinstance(mended := _trusted(compiled, graph.module, example_inputs), LoweringError):
         recorder.drop_part(graph.id)
-        _give_up(recorder, f"{graph.id}.fw", fault, None, "AOTAutograd's graph is not to be trusted")
+        _give_up(recorder, f"{graph.id}.fw", mended, None, "AOTAutograd's graph is not to be trusted")
         return graph.module.forward
     spent = (time.perf_counter() - start) * 1e3 - trace.below
     recorder.add(PassRecord("autograd", f"{graph.id}.fx", f"{graph.id}.fw", spent))
-    return short(compiled, trace.inference)
+    return short(mended, trace.inference)
+
+
+def _lost(module: fx.GraphModule) -> LoweringError | None:
+    """What AOTAutograd would get wrong of a captured graph; None if nothing that can be told before."""
+    if lost := updated_number(module):
+        return LoweringError(f"it would lose what is written to {user_name(lost)}, a number as a tensor")
+    return strides_lost(module.graph)
+
+
+def _trusted(
+    compiled: Callable[..., Any], module: fx.GraphModule, inputs: Sequence[Any]
+) -> Callable[..., Any] | LoweringError:
+    """What AOTAutograd has made of a graph, mended where it is wrong; what is wrong if that cannot be."""
+    if fault := guards_lost() or expanded_lost(inputs):
+        return fault
+    if not (lost := views_lost()):
+        return compiled
+    views = views_made_anew(module.graph, lost)
+    if views is None:
+        return LoweringError(
+            "it overwrites an input and returns a view of it by symbolic sizes, which AOTAutograd would look "
+            "for in the wrong place",
+            advice="Return what is overwritten, and make the view outside.",
+        )
+    return with_views(compiled, views, lost)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,10 @@ it is (torch 2.11 to 2.13).
 What is written through an ``expand`` AOTAutograd adds to the tensor as the difference to what it held, and
 torch subtracts no bools: of fixed sizes it fails then, of symbolic ones it makes a graph that cannot run.
 
+A result that is a view by symbolic sizes of an overwritten input AOTAutograd finds in the wrong place, which
+is mended (:mod:`nbcompile.compiler.rewrite.views_of_inputs`); so it does what ``as_strided`` reads of a part
+of memory that is overwritten, which is left to eager.
+
 Of inputs that show one tensor, one of them overwritten, AOTAutograd makes views of an expanded one anew from
 the tensor itself, as if that were expanded: it raises an AssertionError, or the process dies (torch 2.13,
 Inductor too).
@@ -16,22 +20,19 @@ Inductor too).
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import fx
 from torch._functorch._aot_autograd.schemas import OutputType
 
+from nbcompile.compiler.rewrite.views_of_inputs import reads_by_strides, written
 from nbcompile.errors import LoweringError
 
 _VIEWS = (OutputType.alias_of_input, OutputType.is_input)
 _SUB = torch.ops.aten.sub.Tensor
-_IN_PLACE = {
-    operator.iadd, operator.iand, operator.ifloordiv, operator.imod, operator.imul, operator.ior,
-    operator.ipow, operator.isub, operator.itruediv, operator.ixor, operator.setitem,
-}  # fmt: skip
 
 
 def updated_number(module: fx.GraphModule) -> str:
@@ -42,8 +43,8 @@ def updated_number(module: fx.GraphModule) -> str:
         if node.op == "placeholder":
             if _is_number(node.meta.get("example_value")):
                 held[node] = str(node.target)
-        elif (written := _written(node)) in held:
-            return held[written]
+        elif (shown := written(node)) in held:
+            return held[shown]
         elif node.args and node.args[0] in held:
             held[node] = held[node.args[0]]
     return ""
@@ -71,6 +72,37 @@ def expanded_lost(inputs: Sequence[object]) -> LoweringError | None:
     return None
 
 
+def views_lost() -> list[int]:
+    """The results, by their places, that the graph which AOTAutograd has just compiled returns as views of an
+    input that it overwrites, and that AOTAutograd would find by the strides of what the graph returned."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    if metadata is None:
+        return []
+    return [
+        place
+        for place, each in enumerate(metadata.output_info)
+        if each.output_type is OutputType.alias_of_input
+        and each.base_idx is not None
+        and metadata.input_info[each.base_idx].mutates_data
+        and (each.view_meta_sequence is None or _has_symbols(each.view_meta_sequence))
+    ]
+
+
+def _has_symbols(views: Any) -> bool:
+    return any(each.has_symbolic_inputs for each in views.sequence)
+
+
+def strides_lost(graph: fx.Graph) -> LoweringError | None:
+    """What is wrong if a captured graph reads by strides of its own what it overwrites; None if nothing."""
+    if not reads_by_strides(graph):
+        return None
+    return LoweringError(
+        "it overwrites a part of its memory, which it reads by strides of its own (as_strided)",
+        advice="Write the view as slices and reshapes.",
+    )
+
+
 def subtracts_bools(module: fx.GraphModule) -> bool:
     """Whether an ATen graph holds a subtraction that torch refuses to run."""
     return any(
@@ -88,15 +120,3 @@ def _is_number(value: object) -> bool:
         isinstance(value, torch.Tensor)
         and (value.dim(), value.dtype, value.device.type) == (0, torch.float64, "cpu")
     )  # fmt: skip
-
-
-def _written(node: fx.Node) -> fx.Node | None:
-    """What a node overwrites, if it does."""
-    out = node.kwargs.get("out")
-    if isinstance(out, fx.Node):
-        return out
-    name = str(node.target) if node.op == "call_method" else getattr(node.target, "__name__", "")
-    in_place = name.endswith("_") and not name.endswith("__")
-    first = node.args[0] if node.args else node.kwargs.get("input")
-    overwrites = in_place or node.kwargs.get("inplace") is True or node.target in _IN_PLACE
-    return first if overwrites and isinstance(first, fx.Node) else None

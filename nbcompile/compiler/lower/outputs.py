@@ -243,8 +243,10 @@ class Outputs:
         held = tuple(
             ONE if stride == ZERO else extent for extent, stride in zip(value.shape, strides, strict=True)
         )
-        if not has_own_places(held, strides):
-            why = "the elements of its result may share memory, by the strides it is to have"
+        native = value.buffer.dtype in NATIVE_DTYPES
+        if not native or not has_own_places(held, strides):
+            shared = "the elements of its result may share memory, by the strides it is to have"
+            why = shared if native else "loops over scalars do not write this type"
             made = b.call(aten.clone.default, (value,), {}, result=fake, fallback=True, reason=why)
             assert isinstance(made, View)
             return made
@@ -294,7 +296,7 @@ class Outputs:
         if strided is None:
             return False
         wanted = tuple(self.builder.size(stride) for stride in item.meta["val"].stride())
-        return value.buffer.dtype not in NATIVE_DTYPES or _same_strides(value.shape, strided[0], wanted)
+        return _same_strides(value.shape, strided[0], wanted)
 
     def _may_show(self, item: fx.Node, buffer: Buffer, saved: bool) -> bool:
         """Whether a result may show this memory: it still holds the value by then, and in the graph the two

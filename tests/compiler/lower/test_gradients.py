@@ -13,6 +13,7 @@ import warnings
 import pytest
 import torch
 
+import nbcompile
 from nbcompile.compiler.lower.registry import registry
 from tests.compiler.lower.contest import Case, Finding, contest
 from tests.compiler.lower.gradient_cases import cases_of, cases_of_lowering, database
@@ -134,3 +135,20 @@ def test_a_known_difference_excuses_nothing_else():
     assert not unknown("select_scatter", [strides])
     assert unknown("select_scatter", [both])
     assert unknown("sin", [strides]) and not unknown("sin", [Finding("x", both.what, torchs=True)])
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_a_window_of_padding_alone_sends_no_gradient_anywhere(symbolic):
+    """Eager sends it to an element beyond the row, which need not be one of the tensor."""
+    torch._dynamo.reset()
+    run = nbcompile.compile(
+        lambda x: torch.nn.functional.max_pool1d(x, 2, stride=1, padding=1, dilation=2),
+        dynamic=symbolic,
+        options={"cache": False},
+    )
+    for count in (4, 6):
+        x = torch.randn(count, 1, 1, requires_grad=True)
+        made = run(x)
+        assert (made == -torch.inf).all()
+        assert not torch.autograd.grad(made.sum(), x)[0].any()
+    assert run.ran_compiled, run.eager_reason

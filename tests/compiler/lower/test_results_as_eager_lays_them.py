@@ -91,3 +91,17 @@ def test_results_lie_where_eager_lays_them(
     mine[0].detach().fill_(3)  # who gets a result may write to it
     theirs[0].detach().fill_(3)
     torch.testing.assert_close(x, y)
+
+
+def test_a_type_that_loops_do_not_write_lies_as_eagers_does() -> None:
+    torch._dynamo.reset()
+
+    def function(x: Tensor, places: Tensor) -> Tensor:
+        return torch.as_strided(x[places], (2, 3), (0, 0), 2)
+
+    run = nbcompile.compile(function, dynamic=True, options={"cache": False})
+    for count in (4, 5):
+        x, places = torch.randn(count, dtype=torch.complex64), torch.arange(count)
+        found, expected = run(x, places), function(x, places)
+        assert torch.equal(found, expected) and found.stride() == expected.stride()
+    assert run.ran_compiled, run.eager_reason

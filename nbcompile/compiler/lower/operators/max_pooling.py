@@ -48,8 +48,10 @@ def max_pool(
     ceil_mode: bool = False,
 ) -> tuple[View, View]:  # fmt: skip
     """The largest element of each window, and its row-major position in the last ``rank`` dimensions of
-    ``x``: the first of equals, but the last of several NaN, which are above all. Padding is never chosen.
-    LoweringError for symbolic windows, and for more than ``MOST_UNROLLED`` elements in one."""
+    ``x``: the first of equals, but the last of several NaN, which are above all. Padding is never chosen: of
+    a window that is nothing else the place is -1, by which no gradient goes anywhere (eager names an element
+    beyond the row, and its gradient is written there, be it beyond the tensor). LoweringError for symbolic
+    windows, and for more than ``MOST_UNROLLED`` elements in one."""
     shape, compute = b.result_shape(0), compute_dtype(x.dtype)
     windows = Windows.of(b, x, shape, rank, kernel, stride, padding, dilation)
     lowest = -torch.inf if compute.is_floating_point else torch.iinfo(compute).min
@@ -65,11 +67,13 @@ def max_pool(
 
     values = b.generate(shape, b.result_dtype(0), largest, output=0)
 
+    nowhere = -1 if max(windows.dilation) > 1 else 0  # else each window has an element
+
     def place_of_largest(*place: IndexExpr) -> Expr:
         # the first element that equals the maximum; of several NaN, as in eager, the last
         lead, spot = place[:-rank], place[-rank:]
         top = b.element(values, place, compute)
-        equal, missing = constant(0, torch.int64), constant(0, torch.int64)
+        equal, missing = constant(nowhere, torch.int64), constant(0, torch.int64)
         members = list(windows.members(spot))
         chosen: list[Expr] = [equal, missing]
         for n, order in enumerate((reversed(members), members)[: 1 + compute.is_floating_point]):
