@@ -30,6 +30,7 @@ OF_A_KERNEL = (
 # These do not run while a graph is compiled, or their users catch what they raise.
 ELSEWHERE = {
     "attempt.py": "edited kernels",
+    "capture/calls/light_entry.py": "when the graph runs: what Dynamo or the user raised, again",
     "capture/cell_to_function.py": "before there is a graph",
     "capture/function_to_fx.py": "other backends",
     "fuse/rules.py": "a mistake in an option, which is the user's to mend",
