@@ -30,7 +30,7 @@ from nbcompile.compiler.runtime.gpu import build as triton_build
 from nbcompile.compiler.runtime.gpu.tools import triton_version
 from nbcompile.compiler.runtime.pool import POOL
 from nbcompile.compiler.runtime.stopwatch import Stopwatch
-from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelEdit, KernelSource, device_of
+from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelEdit, KernelSource, Portable, device_of
 from nbcompile.compiler.stages_to_record import parts
 from nbcompile.compiler.taken_apart import taken_apart
 from nbcompile.errors import (
@@ -103,6 +103,7 @@ def _for_cpu(
     library = binary.find_or_build(source, toolchain, options, recorder)
     stopwatch = recorder.stopwatches[aten.id] = Stopwatch(source)
     module = bind.bind(source, library.functions, constants, library.from_cache, stopwatch=stopwatch)
+    module = replace(module, portable=_portable(aten, source, library.key, constants, options))
     if source.repeatable:
         again = partial(_without_the_refused, aten, source, setting, toolchain)
         return bind.with_fallback(_built_at_first_call(module, library, again), aten, recorder)
@@ -251,6 +252,16 @@ def _constants(
     held = bind.graph_constants(aten, source.constants)
     bodies = {name: item for name, item in held.items() if isinstance(item, fx.GraphModule)}
     return held | nested.callables(aten, bodies, options, recorder, compile_graph)
+
+
+def _portable(
+    aten: AtenGraph, source: KernelSource, library: str, constants: Mapping[str, Any], options: Options
+) -> Portable | None:
+    """What another process needs to call the code of a graph, if our own cache would give it the same."""
+    held = all(isinstance(item, torch.Tensor) for item in constants.values())
+    if not options.cache or not held or _made_outside(aten, options):
+        return None
+    return Portable(replace(source, head=(), kernels=()), library, constants)
 
 
 def source_of(aten: AtenGraph, passes: Passes, setting: Setting, compiler: Sequence[object]) -> KernelSource:

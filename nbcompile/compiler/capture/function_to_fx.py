@@ -9,7 +9,7 @@ from typing import Any
 from torch import fx
 
 from nbcompile.compiler import passes
-from nbcompile.compiler.capture.fx_to_aten import CompileAten, compile_fx_graph
+from nbcompile.compiler.capture.fx_to_aten import CompileAten, LookUp, compile_fx_graph
 from nbcompile.compiler.capture.graph_breaks import break_of_subgraph_reason
 from nbcompile.compiler.capture.graph_record import (
     cell_callers,
@@ -48,12 +48,14 @@ def make_backend(
     compile_aten: CompileAten,
     *,
     record_breaks: bool = True,
+    look_up: LookUp | None = None,
 ) -> Backend:
     """The Dynamo backend of one compile.
 
     The returned function records each FX graph, gives it to AOTAutograd and ``compile_aten``, and
     returns what Dynamo is to call: positional tensors in, a tuple of outputs back. ``record_breaks``
-    records the break that ended the graph; turn it off where somebody listens to all breaks.
+    records the break that ended the graph; turn it off where somebody listens to all breaks. ``look_up``:
+    where nobody reads the record, what finds a graph that was compiled before, with no stage of it.
     """
 
     @rare_collections()
@@ -66,7 +68,8 @@ def make_backend(
         resolved = options.for_device(device_of(module, example_inputs))
         setting = passes.Setting(resolved, recorder)
         graph = passes.run(FX_PASSES, graph, graph.id, setting, start="fx")[-1]
-        return compile_fx_graph(graph, example_inputs, resolved, recorder, compile_aten)
+        lookup = look_up and look_up(graph.module, example_inputs, resolved, recorder)
+        return compile_fx_graph(graph, example_inputs, resolved, recorder, compile_aten, lookup=lookup)
 
     return backend
 

@@ -11,7 +11,7 @@ import keyword
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import fx
@@ -47,6 +47,18 @@ from nbcompile.record.recorder import Recorder
 
 CompileAten = Callable[[AtenGraph, Options, Recorder], CompiledModule]
 """``compile_aten(aten, options, recorder)``: everything that happens below this file."""
+
+
+class Lookup(Protocol):
+    """A graph's place in the cache of whole graphs (:mod:`nbcompile.compiler.warm.lookup`)."""
+
+    def within(self) -> contextlib.AbstractContextManager[None]: ...
+    def compiler(self, compiler: Callable[..., Any]) -> Callable[..., Any]: ...
+    def keep(self, call: Any, compiled: CompiledModule, module: fx.GraphModule, backward: bool) -> None: ...
+    def say(self, graph: str, hit: bool) -> None: ...
+
+
+LookUp = Callable[[fx.GraphModule, Sequence[Any], Options, Recorder], Lookup]
 
 
 @dataclass(frozen=True)
@@ -101,8 +113,10 @@ def compile_fx_graph(
     recorder: Recorder,
     compile_aten: CompileAten,
     form: AtenForm = OURS,
+    lookup: Lookup | None = None,
 ) -> Callable[..., Any]:
-    """Compile one FX graph; the result takes its inputs and returns its outputs as a tuple.
+    """Compile one FX graph, or take what ``lookup`` finds; the result takes its inputs and returns its outputs
+    as a tuple.
 
     If AOTAutograd itself fails, the FX graph runs eagerly and a note says why; only what Dynamo wants
     to see (its own exceptions, and those that it turns into graph breaks) is raised.
@@ -115,7 +129,7 @@ def compile_fx_graph(
     differentiable = any(item.requires_grad for item in tensors)
     # Loops do not write complex numbers: AOTAutograd then writes to inputs itself, after the graph.
     has_complex = form.ours and any(item.is_complex() for item in tensors)
-    trace = _Trace(graph, options, recorder, compile_aten, form.ours, differentiable)
+    trace = _Trace(graph, options, recorder, compile_aten, form.ours, differentiable, lookup)
 
     def partition(joint: fx.GraphModule, inputs: Any, **keywords: Any) -> Any:
         # Of a subgraph that is called (which comes without inputs) the caller knows the strides already.
@@ -131,9 +145,11 @@ def compile_fx_graph(
     start = time.perf_counter()
     try:
         plain = contextlib.nullcontext() if form.ours else sdpa_kernel(SDPBackend.MATH)
-        with _as_eager_draws(graph.module, options), plain:
+        within = lookup.within() if lookup else contextlib.nullcontext()
+        with _as_eager_draws(graph.module, options), plain, within:
+            forward = trace.compiler("fw")
             compiled = aot_autograd(
-                fw_compiler=trace.compiler("fw"),
+                fw_compiler=lookup.compiler(forward) if lookup else forward,
                 bw_compiler=trace.compiler("bw"),
                 inference_compiler=trace.compiler("fw", whole=True),
                 decompositions=form.decompositions(options),
@@ -146,6 +162,8 @@ def compile_fx_graph(
         recorder.drop_part(graph.id)
         _give_up(recorder, f"{graph.id}.fw", error, None, "AOTAutograd could not trace it")
         return graph.module.forward
+    if lookup:
+        lookup.say(graph.id, hit=not trace.asked)
     if fault := guards_lost() or expanded_lost(example_inputs):
         recorder.drop_part(graph.id)
         _give_up(recorder, f"{graph.id}.fw", fault, None, "AOTAutograd's graph is not to be trusted")
@@ -189,7 +207,7 @@ class _Trace:
 
     def __init__(
         self, graph: FxGraph, options: Options, recorder: Recorder, compile_aten: CompileAten, ours: bool,
-        differentiable: bool,
+        differentiable: bool, lookup: Lookup | None,
     ) -> None:  # fmt: skip
         self.graph = graph
         self.options = options
@@ -197,6 +215,8 @@ class _Trace:
         self.compile_aten = compile_aten
         self.ours = ours
         self.differentiable = differentiable
+        self.lookup = lookup
+        self.asked = False  # whether AOTAutograd has asked for a compiled graph yet
         self.origins = Origins(graph, recorder.cell.filename if recorder.cell is not None else "")
         self.fx_inputs = self.origins.inputs
         self.saved: tuple[str, ...] = ()
@@ -303,6 +323,7 @@ class _Trace:
 
         @rare_collections()
         def compile_one(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+            self.asked = True
             if whole:
                 self.rewrite(LAYOUT_PASSES, module, suffix)
             if suffix == "bw":
@@ -337,7 +358,10 @@ class _Trace:
         if compiled.from_cache:
             self.recorder.from_cache.add(aten.id)
         call = outside_checks(compiled.call, module)
-        return _boxed(tangents.as_traced(call, module) if suffix == "bw" else call)
+        call = _boxed(tangents.as_traced(call, tangents.traced(module)) if suffix == "bw" else call)
+        if self.lookup:
+            self.lookup.keep(call, compiled, module, backward=suffix == "bw")
+        return call
 
     def _compiled(self, aten: AtenGraph) -> CompiledModule:
         try:

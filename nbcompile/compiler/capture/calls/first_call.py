@@ -21,10 +21,18 @@ _TORCHS = frozenset({"aten", "prims", "prim"})
 Call = Callable[[list[Any]], Any]
 
 
+def matters(module: fx.GraphModule) -> bool:
+    """Whether the first call of a graph is to be made outside that mode."""
+    return _is_complex(module) and not _has_custom_operators(module)
+
+
 def outside_checks(call: Call, module: fx.GraphModule) -> Call:
     """``call``, which runs ``module``: its first time outside that mode, if that can matter."""
-    if not _is_complex(module) or _has_custom_operators(module):
-        return call
+    return first_outside(call) if matters(module) else call
+
+
+def first_outside(call: Call) -> Call:
+    """``call``, its first time outside that mode."""
     first = [True]
 
     def run(inputs: list[Any]) -> Any:

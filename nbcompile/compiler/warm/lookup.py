@@ -1,0 +1,88 @@
+"""One compile's part in the cache of whole graphs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import fx
+
+from nbcompile.compiler.capture import tangents
+from nbcompile.compiler.capture.first_call import matters
+from nbcompile.compiler.runtime import artifacts
+from nbcompile.compiler.runtime.cache import DiskCache, key
+from nbcompile.compiler.stages import CompiledModule
+from nbcompile.compiler.warm import hooks
+from nbcompile.compiler.warm.facts import facts, why_not
+from nbcompile.compiler.warm.kept import MOST_BYTES, Kept, bytes_of
+from nbcompile.errors import ToolchainError
+from nbcompile.options import Options
+from nbcompile.record.recorder import Recorder
+
+_log = logging.getLogger("nbcompile")
+
+
+class Lookup:
+    """Of a graph that Dynamo has captured: its place in the cache. ``reason``: why it is not looked for; empty
+    if it is."""
+
+    def __init__(
+        self, module: fx.GraphModule, inputs: Sequence[Any], options: Options, recorder: Recorder
+    ) -> None:
+        self.recorder = recorder
+        self.key = ""
+        self.asked = False
+        self.reason = hooks.install() or artifacts.register() or why_not(module, inputs, options)
+        if not self.reason:
+            try:
+                self.facts = facts(module, inputs, options)
+            except ToolchainError as error:
+                self.reason = error.message
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        """Around AOTAutograd's compile of the graph."""
+        if self.reason:
+            yield
+            return
+        with hooks.looking(self._key_of):
+            yield
+
+    def compiler(self, compiler: Callable[..., Any]) -> Any:
+        """``compiler``, as AOTAutograd wants it if it is to ask its cache."""
+        return compiler if self.reason else hooks.serializable(compiler)
+
+    def _key_of(self, torchs: str) -> str:
+        self.key = key(torchs, self.facts)
+        # What is left to eager after all is not to be found again.
+        self.recorder.on_leaving = self.forget
+        return self.key
+
+    def keep(self, call: Any, compiled: CompiledModule, module: fx.GraphModule, backward: bool) -> None:
+        """Let AOTAutograd store one of the compiled graphs, if another process can make the same of it."""
+        code = compiled.portable
+        if not self.key or code is None or self.recorder.ran_eagerly or bytes_of(code.constants) > MOST_BYTES:
+            return
+        gradients = tangents.traced(module) if backward else ()
+        hooks.mark(call, Kept(code, gradients, matters(module)))
+
+    def forget(self) -> None:
+        """Remove what is kept of the graph, and keep no more of it."""
+        if self.key:
+            DiskCache.shared().remove(self.key)
+        self.key = ""
+
+    def say(self, graph: str, hit: bool) -> None:
+        """Count what has become of it, and tell the log."""
+        from torch._dynamo.utils import counters
+
+        if self.reason:
+            said = f"not looked for: {self.reason}"
+        elif not self.key:
+            said = "not looked for: torch makes no key of it"
+        else:
+            said = "found" if hit else "not found"
+        counters["nbcompile"][f"whole graph {said}"] += 1
+        _log.info("graph %s in the cache of whole graphs: %s", graph, said)
