@@ -46,23 +46,24 @@ if profile:
     import cProfile
     profiler = cProfile.Profile()
     profiler.enable()
-start = time.perf_counter()
+start, used = time.perf_counter(), time.process_time()
 compiled = torch.compile(model, backend=compiler)
 step()
-spent = time.perf_counter() - start
+spent, used = time.perf_counter() - start, time.process_time() - used
 if profile:
     profiler.disable()
     profiler.dump_stats(profile)
 counters = torch._dynamo.utils.counters["aot_autograd"]
 told = ",".join(f"{name.removeprefix('autograd_cache_')}={n}" for name, n in counters.items() if "cache" in name)
-print("seconds", spent, told or "-")
+print("seconds", spent, used, told or "-")
 """
 
 
 def seconds(
     compiler: str, blocks: int, folder: Path, before: bool = True, profile: str = ""
-) -> tuple[float, str]:
-    """What one fresh process takes with the caches in ``folder``, and what AOTAutograd's counters say."""
+) -> tuple[float, float, str]:
+    """What one fresh process takes with the caches in ``folder``, of the clock and of its own processor time, and
+    what AOTAutograd's counters say."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, compiler, str(blocks), "before" if before else "", profile],
         capture_output=True, text=True, check=False,
@@ -75,25 +76,29 @@ def seconds(
     )  # fmt: skip
     if done.returncode:
         raise SystemExit(done.stderr)
-    found = next(line for line in done.stdout.splitlines() if line.startswith("seconds"))
-    return float(found.split()[1]), found.split()[2]
+    _, spent, used, told = next(line for line in done.stdout.splitlines() if line[:7] == "seconds").split()
+    return float(spent), float(used), told
 
 
 def measured(blocks: int, repeats: int, compilers: tuple[str, ...]) -> None:
-    """Print a line for each compiler: the median of cold and of warm processes."""
-    cold, warm, first = (defaultdict[str, list[float]](list) for _ in range(3))
+    """Print a line for each compiler: the medians of cold and of warm processes."""
+    cold, warm, used, first = (defaultdict[str, list[float]](list) for _ in range(4))
     said = {}
-    for _ in range(repeats):
-        for compiler in compilers:
-            with tempfile.TemporaryDirectory(prefix="warm-") as folder:
-                cold[compiler].append(seconds(compiler, blocks, Path(folder))[0])
-                spent, said[compiler] = seconds(compiler, blocks, Path(folder))
+    with tempfile.TemporaryDirectory(prefix="warm-") as name:
+        for turn in range(repeats):
+            for compiler in compilers:
+                folder = Path(name) / f"{compiler}{turn}"
+                cold[compiler].append(seconds(compiler, blocks, folder)[0])
+            for compiler in compilers:
+                folder = Path(name) / f"{compiler}{turn}"
+                spent, processor, said[compiler] = seconds(compiler, blocks, folder)
                 warm[compiler].append(spent)
-                first[compiler].append(seconds(compiler, blocks, Path(folder), before=False)[0])
+                used[compiler].append(processor)
+                first[compiler].append(seconds(compiler, blocks, folder, before=False)[0])
     for compiler in compilers:
-        a, b, c = (statistics.median(each[compiler]) for each in (cold, warm, first))
-        told = f"cold {a:7.2f} s  warm {b:6.3f} s  first {c:6.3f} s  {said[compiler]}"
-        print(f"{blocks:3} blocks  {compiler:10}{told}", flush=True)
+        a, b, c, d = (statistics.median(each[compiler]) for each in (cold, warm, used, first))
+        told = f"cold {a:7.2f} s  warm {b:6.3f} s (processor {c:6.3f})  first {d:6.3f} s  {said[compiler]}"
+        print(f"{blocks:3} blocks  {compiler:10} {told}", flush=True)
 
 
 def main() -> None:

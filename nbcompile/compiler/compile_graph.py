@@ -4,9 +4,11 @@ around them: the cache, edited kernels, tuning, replay, and the second compile o
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import CodeType
 from typing import Any, cast
 
 import torch
@@ -102,8 +104,12 @@ def _for_cpu(
         return bind.bind(source, lambda: functions, constants, False, empty, around=around)
     library = binary.find_or_build(source, toolchain, options, recorder)
     stopwatch = recorder.stopwatches[aten.id] = Stopwatch(source)
-    module = bind.bind(source, library.functions, constants, library.from_cache, stopwatch=stopwatch)
-    module = replace(module, portable=_portable(aten, source, library.key, constants, options))
+    code = bind.wrapper_code(source)
+    module = bind.bind(
+        source, library.functions, constants, library.from_cache, stopwatch=stopwatch, code=code
+    )
+    if options.cache and not _made_outside(aten, options):
+        module = replace(module, portable=_portable(source, code, library.key, constants))
     if source.repeatable:
         again = partial(_without_the_refused, aten, source, setting, toolchain)
         return bind.with_fallback(_built_at_first_call(module, library, again), aten, recorder)
@@ -255,13 +261,12 @@ def _constants(
 
 
 def _portable(
-    aten: AtenGraph, source: KernelSource, library: str, constants: Mapping[str, Any], options: Options
+    source: KernelSource, code: CodeType, library: str, constants: Mapping[str, Any]
 ) -> Portable | None:
-    """What another process needs to call the code of a graph, if our own cache would give it the same."""
-    held = all(isinstance(item, torch.Tensor) for item in constants.values())
-    if not options.cache or not held or _made_outside(aten, options):
+    """What another process needs to call the code of a graph; None where it holds graphs."""
+    if not all(isinstance(item, torch.Tensor) for item in constants.values()):
         return None
-    return Portable(replace(source, head=(), kernels=()), library, constants)
+    return Portable(replace(source, head=(), kernels=()), marshal.dumps(code), library, constants)
 
 
 def source_of(aten: AtenGraph, passes: Passes, setting: Setting, compiler: Sequence[object]) -> KernelSource:

@@ -7,6 +7,7 @@ ATen, and the record says so and why.
 from __future__ import annotations
 
 import contextlib
+import functools
 import keyword
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -51,6 +52,8 @@ CompileAten = Callable[[AtenGraph, Options, Recorder], CompiledModule]
 
 class Lookup(Protocol):
     """A graph's place in the cache of whole graphs (:mod:`nbcompile.compiler.warm.lookup`)."""
+
+    reason: str
 
     def within(self) -> contextlib.AbstractContextManager[None]: ...
     def compiler(self, compiler: Callable[..., Any]) -> Callable[..., Any]: ...
@@ -217,8 +220,7 @@ class _Trace:
         self.differentiable = differentiable
         self.lookup = lookup
         self.asked = False  # whether AOTAutograd has asked for a compiled graph yet
-        self.origins = Origins(graph, recorder.cell.filename if recorder.cell is not None else "")
-        self.fx_inputs = self.origins.inputs
+        self.fx_inputs = [node for node in graph.module.graph.nodes if node.op == "placeholder"]
         self.saved: tuple[str, ...] = ()
         self.inference: list[Callable[..., Any]] = []  # what runs a graph of which no gradient is taken
         self.below = 0.0  # milliseconds spent in compile_aten while AOTAutograd was running
@@ -227,6 +229,10 @@ class _Trace:
         self.joint_inputs: dict[str, int] = {}
 
     # -- recording ---------------------------------------------------------------------------
+
+    @functools.cached_property
+    def origins(self) -> Origins:
+        return Origins(self.graph, self.recorder.cell.filename if self.recorder.cell is not None else "")
 
     def record_joint(self, module: fx.GraphModule) -> None:
         origins = self.origins.of(module.graph)

@@ -38,6 +38,8 @@ def why_not(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> 
         return "no cache is wanted"
     if options.verify or options.rules:
         return "its passes are to run"
+    if options.linear_cross_entropy == "always":
+        return "it is rewritten before AOTAutograd sees it"
     if options.chip.is_gpu or options.interpret or device_of(module, inputs).type != "cpu":
         return "it is for a GPU"
     if any_from_outside():

@@ -3,6 +3,7 @@ of these what another process needs to call them."""
 
 from __future__ import annotations
 
+import marshal
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ MOST_BYTES = 16 << 20
 class Kept:
     """One compiled graph. ``gradients``: where a backward graph takes gradients
     (:mod:`nbcompile.compiler.capture.tangents`); ``outside``: whether its first call is made outside AOTAutograd's
-    check of operators (:mod:`nbcompile.compiler.capture.first_call`)."""
+    check of custom operators (:mod:`nbcompile.compiler.capture.first_call`), which takes its time."""
 
     code: Portable
     gradients: tangents.Places = ()
@@ -39,7 +40,8 @@ class Kept:
     def bound(self) -> Call:
         """The graph as a function of one list. LookupError where its library is no longer on disk, or is not
         what it was."""
-        call: Call = bind(self.code.source, self._functions(), self.code.constants, True).call
+        functions, code = self._functions(), marshal.loads(self.code.wrapper)
+        call: Call = bind(self.code.source, functions, self.code.constants, True, code=code).call
         if self.outside:
             call = first_outside(call)
         return boxed(tangents.as_traced(call, self.gradients) if self.gradients else call)

@@ -10,10 +10,10 @@ from typing import Any
 from torch import fx
 
 from nbcompile.compiler.capture import tangents
-from nbcompile.compiler.capture.first_call import matters
+from nbcompile.compiler.capture.first_call import has_custom_operators
 from nbcompile.compiler.runtime import artifacts
 from nbcompile.compiler.runtime.cache import DiskCache, key
-from nbcompile.compiler.stages import CompiledModule
+from nbcompile.compiler.stages import CompiledModule, device_of
 from nbcompile.compiler.warm import hooks
 from nbcompile.compiler.warm.facts import facts, why_not
 from nbcompile.compiler.warm.kept import MOST_BYTES, Kept, bytes_of
@@ -34,6 +34,7 @@ class Lookup:
         self.recorder = recorder
         self.key = ""
         self.asked = False
+        options = options.for_device(device_of(module, inputs))
         self.reason = hooks.install() or artifacts.register() or why_not(module, inputs, options)
         if not self.reason:
             try:
@@ -66,7 +67,7 @@ class Lookup:
         if not self.key or code is None or self.recorder.ran_eagerly or bytes_of(code.constants) > MOST_BYTES:
             return
         gradients = tangents.traced(module) if backward else ()
-        hooks.mark(call, Kept(code, gradients, matters(module)))
+        hooks.mark(call, Kept(code, gradients, not has_custom_operators(module)))
 
     def forget(self) -> None:
         """Remove what is kept of the graph, and keep no more of it."""
