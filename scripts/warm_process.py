@@ -2,11 +2,11 @@
 
     python scripts/warm_process.py [--blocks N …] [--repeats N] [--only NAME …]
 
-For each number of transformer blocks and each compiler a fresh process compiles and runs one training step with
-empty caches (cold), and others do so again with the caches as they are then (warm), compilers by turns. Noted
-is the time from before torch.compile's first call to after backward. Imports are apart: each process has
-compiled one line of another program before. ``first`` is a warm process that has not, with all that it imports
-and looks up once, but for what is imported for both before (torch, Dynamo, AOTAutograd, Inductor).
+For each number of transformer blocks and each compiler a fresh process compiles and runs one training step
+with empty caches (cold), and others do so again with the caches as they are then (warm), compilers by turns.
+Noted is the time from before torch.compile's first call to after backward. Imports are apart: each process
+has compiled one line of another program before. ``first`` is a warm process that has not, with all that it
+imports and looks up once, but for what is imported for both before (torch, Dynamo, AOTAutograd, Inductor).
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ if profile:
     profiler.disable()
     profiler.dump_stats(profile)
 counters = torch._dynamo.utils.counters["aot_autograd"]
-told = ",".join(f"{name.removeprefix('autograd_cache_')}={n}" for name, n in counters.items() if "cache" in name)
+named = {name.removeprefix("autograd_cache_"): n for name, n in counters.items() if "cache" in name}
+told = ",".join(f"{name}={n}" for name, n in named.items())
 print("seconds", spent, used, told or "-")
 """
 
@@ -62,7 +63,8 @@ print("seconds", spent, used, told or "-")
 def seconds(
     compiler: str, blocks: int, folder: Path, before: bool = True, profile: str = ""
 ) -> tuple[float, float, str]:
-    """What one fresh process takes with the caches in ``folder``, of the clock and of its own processor time, and
+    """What one fresh process takes with the caches in ``folder``, of the clock and of its own processor time,
+    and
     what AOTAutograd's counters say."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, compiler, str(blocks), "before" if before else "", profile],
@@ -102,7 +104,9 @@ def measured(blocks: int, repeats: int, compilers: tuple[str, ...]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--blocks", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=COMPILERS, default=COMPILERS)

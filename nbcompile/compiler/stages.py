@@ -288,8 +288,8 @@ class KernelEdit:
 @dataclass(frozen=True)
 class Portable:
     """What another process needs to call a graph's code: ``source`` less the text of its kernels, the key of
-    their library in the cache on disk (empty: there are none), the tensors that the graph holds, and what Python
-    made of the wrapper, marshalled."""
+    their library in the cache on disk (empty: there are none), the tensors that the graph holds, and what
+    Python made of the wrapper, marshalled."""
 
     source: KernelSource
     wrapper: bytes

@@ -50,7 +50,7 @@ CompileAten = Callable[[AtenGraph, Options, Recorder], CompiledModule]
 """``compile_aten(aten, options, recorder)``: everything that happens below this file."""
 
 
-class Lookup(Protocol):
+class WholeGraph(Protocol):
     """A graph's place in the cache of whole graphs (:mod:`nbcompile.compiler.warm.lookup`)."""
 
     reason: str
@@ -61,7 +61,7 @@ class Lookup(Protocol):
     def say(self, graph: str, hit: bool) -> None: ...
 
 
-LookUp = Callable[[fx.GraphModule, Sequence[Any], Options, Recorder], Lookup]
+LookUp = Callable[[fx.GraphModule, Sequence[Any], Options, Recorder], WholeGraph]
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,10 @@ def compile_fx_graph(
     recorder: Recorder,
     compile_aten: CompileAten,
     form: AtenForm = OURS,
-    lookup: Lookup | None = None,
+    lookup: WholeGraph | None = None,
 ) -> Callable[..., Any]:
-    """Compile one FX graph, or take what ``lookup`` finds; the result takes its inputs and returns its outputs
+    """Compile one FX graph, or take what ``lookup`` finds; the result takes its inputs and returns its
+    outputs
     as a tuple.
 
     If AOTAutograd itself fails, the FX graph runs eagerly and a note says why; only what Dynamo wants
@@ -134,17 +135,6 @@ def compile_fx_graph(
     has_complex = form.ours and any(item.is_complex() for item in tensors)
     trace = _Trace(graph, options, recorder, compile_aten, form.ours, differentiable, lookup)
 
-    def partition(joint: fx.GraphModule, inputs: Any, **keywords: Any) -> Any:
-        # Of a subgraph that is called (which comes without inputs) the caller knows the strides already.
-        if inputs:
-            trace.rewrite(LAYOUT_PASSES, joint, "joint")
-        trace.rewrite(JOINT_PASSES, joint, "joint")
-        again = form.ours and make_again(joint, keywords["num_fwd_outputs"])
-        trace.record_joint(joint)
-        forward, backward = split(joint, inputs, again, **keywords)
-        trace.saved = saved_names(forward, keywords.get("num_fwd_outputs"))
-        return forward, backward
-
     start = time.perf_counter()
     try:
         plain = contextlib.nullcontext() if form.ours else sdpa_kernel(SDPBackend.MATH)
@@ -156,7 +146,7 @@ def compile_fx_graph(
                 bw_compiler=trace.compiler("bw"),
                 inference_compiler=trace.compiler("fw", whole=True),
                 decompositions=form.decompositions(options),
-                partition_fn=partition,
+                partition_fn=trace.partition,
                 keep_inference_input_mutations=not has_complex,
             )(graph.module, list(example_inputs))
     except Exception as error:
@@ -210,7 +200,7 @@ class _Trace:
 
     def __init__(
         self, graph: FxGraph, options: Options, recorder: Recorder, compile_aten: CompileAten, ours: bool,
-        differentiable: bool, lookup: Lookup | None,
+        differentiable: bool, lookup: WholeGraph | None,
     ) -> None:  # fmt: skip
         self.graph = graph
         self.options = options
@@ -320,6 +310,18 @@ class _Trace:
         start = time.perf_counter()
         passes.run(rewrites, module, f"{self.graph.id}.{suffix}", passes.Setting(self.options, self.recorder))
         self.below += (time.perf_counter() - start) * 1e3
+
+    def partition(self, joint: fx.GraphModule, inputs: Any, **keywords: Any) -> Any:
+        """The forward and the backward graph of a joint one."""
+        # Of a subgraph that is called (which comes without inputs) the caller knows the strides already.
+        if inputs:
+            self.rewrite(LAYOUT_PASSES, joint, "joint")
+        self.rewrite(JOINT_PASSES, joint, "joint")
+        again = self.ours and make_again(joint, keywords["num_fwd_outputs"])
+        self.record_joint(joint)
+        forward, backward = split(joint, inputs, again, **keywords)
+        self.saved = saved_names(forward, keywords.get("num_fwd_outputs"))
+        return forward, backward
 
     # -- compiling -----------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import fx
 
-
 Places = tuple[tuple[int, torch.dtype], ...]
 """Which arguments of a backward graph are gradients, and the dtype that each was traced with."""
 

@@ -1,9 +1,10 @@
-"""Which captured graphs are looked for in the cache of whole graphs, and what its key holds beside torch's own.
+"""Which captured graphs are looked for in the cache of whole graphs, and what its key holds beside torch's
+own.
 
-Torch's key has the captured graph's code, its inputs' dtypes, shapes and strides, the sources that Dynamo names
-them by, torch's version and the settings of AOTAutograd and Inductor. What it leaves out, and this compiler or
-the tracing goes by, is either in :func:`facts` or a reason in :func:`why_not`: a graph that is not looked for is
-compiled as ever.
+Torch's key has the captured graph's code, its inputs' dtypes, shapes and strides, the sources that Dynamo
+names them by, torch's version and the settings of AOTAutograd and Inductor. What it leaves out, and this
+compiler or the tracing goes by, is either in :func:`facts` or a reason in :func:`why_not`: a graph that is
+not looked for is compiled as ever.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from nbcompile.compiler.runtime.c.toolchain import find_toolchain
 from nbcompile.compiler.runtime.cache import key
 from nbcompile.compiler.runtime.graph_cache import code_version
 from nbcompile.compiler.stages import device_of, hint_of
-from nbcompile.errors import ToolchainError
 from nbcompile.options import Options
 
 _KNOWN = frozenset({"aten", "prims", "prim", "nbcompile"})
 _BODIES = frozenset({"tag_activation_checkpoint"})
-"""Higher-order operators whose graphs are a part of the code that torch makes its key of, and of nothing else."""
+"""Higher-order operators whose graphs are a part of the code that torch makes its key of, and of nothing
+else."""
 
 
 def why_not(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> str:
@@ -83,8 +84,8 @@ def _of_code(module: fx.GraphModule) -> str:
         return "it holds tensors"
     for node in _nodes(module):
         if isinstance(node.target, torch._ops.HigherOrderOperator):
-            if node.target.name() not in _BODIES:
-                return f"it calls {node.target.name()}"
+            if str(node.target) not in _BODIES:
+                return f"it calls {node.target}"
         elif isinstance(node.target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
             name = str(node.target).partition(".")[0]
             if name not in _KNOWN:
@@ -186,14 +187,15 @@ def _sizes() -> list[str]:
 
 def _settings() -> list[Any]:
     """Switches of torch that decide what is traced, beside those in its own key."""
-    backends = torch.backends
+    backends: Any = torch.backends
+    deterministic: Any = torch.utils.deterministic
     autocast = [(device, torch.is_autocast_enabled(device)) for device in ("cpu", "cuda")]
     return [
         torch.get_num_threads(), torch.get_float32_matmul_precision(), torch.get_deterministic_debug_mode(),
         torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_anomaly_enabled(), autocast,
         [str(torch.get_autocast_dtype(device)) for device, _ in autocast], torch.is_autocast_cache_enabled(),
         str(torch.get_default_dtype()), str(torch.get_default_device()),
-        torch.utils.deterministic.fill_uninitialized_memory,
+        deterministic.fill_uninitialized_memory,
         backends.cuda.flash_sdp_enabled(), backends.cuda.mem_efficient_sdp_enabled(),
         backends.cuda.math_sdp_enabled(), backends.cuda.cudnn_sdp_enabled(),
         repr(torch._C._get_sdp_priority_order()), backends.mha.get_fastpath_enabled(),

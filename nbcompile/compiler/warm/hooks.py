@@ -1,9 +1,9 @@
 """AOTAutograd's cache, made to take graphs of ours: all that is private to torch here.
 
-AOTAutograd makes a key of a captured graph, looks it up, and stores what it made under it when the last of its
-halves has been compiled, which for a backward graph may be long after. These four functions are wrapped, once
-a process. A key of ours begins with :data:`PREFIX`, and what has none is handed to torch's own function as it
-is, so Inductor's cache stays what it was.
+AOTAutograd makes a key of a captured graph, looks it up, and stores what it made under it when the last of
+its halves has been compiled, which for a backward graph may be long after. These four functions are wrapped,
+once a process. A key of ours begins with :data:`PREFIX`, and what has none is handed to torch's own function
+as it is, so Inductor's cache stays what it was.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def mark(call: Any, kept: Kept) -> None:
 
 def serializable(compiler: Callable[..., Any]) -> Any:
     """A compiler for whose graphs AOTAutograd asks its cache."""
-    from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
+    from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
 
     return SerializableAOTDispatchCompiler(object, compiler)  # type: ignore[type-var]
 
@@ -55,7 +55,7 @@ def install() -> str:
     """Put the hooks in place. Why not, where this torch has nothing to put them on; empty if all is well."""
     try:
         from torch._functorch._aot_autograd import autograd_cache
-        from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler  # noqa: F401
+        from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler  # noqa: F401
 
         cache: Any = autograd_cache.AOTAutogradCache
         lookup, save, make_entry = cache._lookup, cache.save, cache.make_entry
@@ -139,13 +139,13 @@ def _make_entry(original: Callable[..., Any]) -> Callable[..., Any]:
     def make_entry(*args: Any, **keywords: Any) -> Any:
         entry = original(*args, **keywords)
         given = parameters.bind(*args, **keywords).arguments
-        forward, backward = (getattr(given[f"compiled_{half}_func"], _KEPT, None) for half in ("fw", "bw"))
-        if forward is not None:
-            entry.compiled_fw = Half(forward)
+        halves = [getattr(given[f"compiled_{half}_func"], _KEPT, None) for half in ("fw", "bw")]
+        if halves[0] is not None:
+            entry.compiled_fw = Half(halves[0])
             old = entry.compiled_bw
-            if old is not None:
+            if old is not None and halves[1] is not None:
                 numbers = old.backward_state_indices, old.num_symints_saved_for_bw_
-                entry.compiled_bw = Backward(backward, *numbers)
+                entry.compiled_bw = Backward(halves[1], *numbers)
         return entry
 
     return make_entry

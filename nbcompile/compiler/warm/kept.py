@@ -1,5 +1,5 @@
-"""What is kept of a captured graph: what AOTAutograd puts around the compiled forward and backward graphs, and
-of these what another process needs to call them."""
+"""What is kept of a captured graph: what AOTAutograd puts around the compiled forward and backward graphs,
+and of these what another process needs to call them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ MOST_BYTES = 16 << 20
 @dataclass(frozen=True)
 class Kept:
     """One compiled graph. ``gradients``: where a backward graph takes gradients
-    (:mod:`nbcompile.compiler.capture.tangents`); ``outside``: whether its first call is made outside AOTAutograd's
-    check of custom operators (:mod:`nbcompile.compiler.capture.first_call`), which takes its time."""
+    (:mod:`nbcompile.compiler.capture.tangents`); ``outside``: whether its first call is made outside
+    AOTAutograd's check of custom operators, which takes its time
+    (:mod:`nbcompile.compiler.capture.first_call`)."""
 
     code: Portable
     gradients: tangents.Places = ()
@@ -74,7 +75,8 @@ def boxed(call: Call) -> Call:
 
 
 class Half:
-    """A compiled graph where AOTAutograd's entry holds Inductor's: it is told to load it, and then to do what is
+    """A compiled graph where AOTAutograd's entry holds Inductor's: it is told to load it, and then to do what
+    is
     left. ``made``: the function, once :meth:`prepare` has made it; it is never stored."""
 
     def __init__(self, kept: Kept) -> None:
@@ -110,7 +112,8 @@ class Backward(Half):
         self.num_symints_saved_for_bw_ = num_symints_saved_for_bw_
 
     def post_compile(self, result: Call, fx_config: Any) -> Call:
-        disabled: Call = torch._dynamo.disable(result, reason="do not trace generated backwards pass")
+        dynamo: Any = torch._dynamo
+        disabled: Call = dynamo.disable(result, reason="do not trace generated backwards pass")
         return disabled
 
 
@@ -127,7 +130,8 @@ def store(key: str, entry: Any) -> None:
 
 
 def find(key: str) -> tuple[Any, bytes] | None:
-    """What is kept under this key, ready to be called, and its bytes. None if there is none, and for whatever is
+    """What is kept under this key, ready to be called, and its bytes. None if there is none, and for whatever
+    is
     wrong with it: it is then removed."""
     cache = DiskCache.shared()
 

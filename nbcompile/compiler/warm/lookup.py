@@ -25,22 +25,25 @@ _log = logging.getLogger("nbcompile")
 
 
 class Lookup:
-    """Of a graph that Dynamo has captured: its place in the cache. ``reason``: why it is not looked for; empty
+    """Of a graph that Dynamo has captured: its place in the cache. ``reason``: why it is not looked for;
+    empty
     if it is."""
 
     def __init__(
         self, module: fx.GraphModule, inputs: Sequence[Any], options: Options, recorder: Recorder
     ) -> None:
         self.recorder = recorder
-        self.key = ""
+        self.key = ""  # empty: torch has made none, or the graph is not to be kept
         self.asked = False
-        options = options.for_device(device_of(module, inputs))
-        self.reason = hooks.install() or artifacts.register() or why_not(module, inputs, options)
-        if not self.reason:
-            try:
-                self.facts = facts(module, inputs, options)
-            except ToolchainError as error:
-                self.reason = error.message
+        try:
+            options = options.for_device(device_of(module, inputs))
+            self.reason = hooks.install() or artifacts.register() or why_not(module, inputs, options)
+            self.facts = "" if self.reason else facts(module, inputs, options)
+        except ToolchainError as error:
+            self.reason = error.message
+        except Exception as error:  # of what another torch has or comes with: compiling does without
+            _log.debug("the cache of whole graphs", exc_info=True)
+            self.reason = f"{type(error).__name__}: {error}"
 
     @contextmanager
     def within(self) -> Iterator[None]:
@@ -56,7 +59,7 @@ class Lookup:
         return compiler if self.reason else hooks.serializable(compiler)
 
     def _key_of(self, torchs: str) -> str:
-        self.key = key(torchs, self.facts)
+        self.asked, self.key = True, key(torchs, self.facts)
         # What is left to eager after all is not to be found again.
         self.recorder.on_leaving = self.forget
         return self.key
@@ -81,7 +84,7 @@ class Lookup:
 
         if self.reason:
             said = f"not looked for: {self.reason}"
-        elif not self.key:
+        elif not self.asked:
             said = "not looked for: torch makes no key of it"
         else:
             said = "found" if hit else "not found"
