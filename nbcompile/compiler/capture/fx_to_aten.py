@@ -54,6 +54,7 @@ class WholeGraph(Protocol):
     """A graph's place in the cache of whole graphs (:mod:`nbcompile.compiler.warm.lookup`)."""
 
     reason: str
+    inference: list[Callable[..., Any]]
 
     def within(self) -> contextlib.AbstractContextManager[None]: ...
     def compiler(self, compiler: Callable[..., Any]) -> Callable[..., Any]: ...
@@ -119,8 +120,7 @@ def compile_fx_graph(
     lookup: WholeGraph | None = None,
 ) -> Callable[..., Any]:
     """Compile one FX graph, or take what ``lookup`` finds; the result takes its inputs and returns its
-    outputs
-    as a tuple.
+    outputs as a tuple.
 
     If AOTAutograd itself fails, the FX graph runs eagerly and a note says why; only what Dynamo wants
     to see (its own exceptions, and those that it turns into graph breaks) is raised.
@@ -134,7 +134,6 @@ def compile_fx_graph(
     # Loops do not write complex numbers: AOTAutograd then writes to inputs itself, after the graph.
     has_complex = form.ours and any(item.is_complex() for item in tensors)
     trace = _Trace(graph, options, recorder, compile_aten, form.ours, differentiable, lookup)
-
     start = time.perf_counter()
     try:
         plain = contextlib.nullcontext() if form.ours else sdpa_kernel(SDPBackend.MATH)
@@ -163,7 +162,7 @@ def compile_fx_graph(
         return graph.module.forward
     spent = (time.perf_counter() - start) * 1e3 - trace.below
     recorder.add(PassRecord("autograd", f"{graph.id}.fx", f"{graph.id}.fw", spent))
-    return short(compiled, trace.inference)
+    return short(compiled, [*trace.inference, *(lookup.inference if lookup else ())])
 
 
 @contextlib.contextmanager

@@ -27,14 +27,14 @@ _looking = threading.local()
 
 
 @contextmanager
-def looking(key_of: Callable[[str], str]) -> Iterator[None]:
+def looking(key_of: Callable[[str], str], inference: list[Any]) -> Iterator[None]:
     """Within it the next graph that AOTAutograd asks its cache for is one of ours: ``key_of`` makes the key
-    from torch's own."""
-    _looking.key_of = key_of
+    from torch's own. A graph that is found and has no backward is put into ``inference``."""
+    _looking.key_of, _looking.inference = key_of, inference
     try:
         yield
     finally:
-        _looking.key_of = None
+        _looking.key_of = _looking.inference = None
 
 
 def mark(call: Any, kept: Kept) -> None:
@@ -96,14 +96,17 @@ def _lookup(original: Callable[..., Any], cache: Any) -> Callable[..., Any]:
             return original(*args, **keywords)
         key = given["key"].removeprefix(PREFIX)
         found = find(key)
-        if found is None or not found[0].guards_expr:
-            return found
+        if found is None:
+            return None
+        entry = found[0]
         # As torch does: with the numbers, so that a miss leaves no guard behind; a hit adds them later.
         hints = [size.node.hint for size in cache._filter_backed_symints(given["args"])]
-        if cache.evaluate_guards(found[0].guards_expr, hints):
-            return found
-        DiskCache.shared().remove(key)  # else what is made now would not take its place
-        return None
+        if entry.guards_expr and not cache.evaluate_guards(entry.guards_expr, hints):
+            DiskCache.shared().remove(key)  # else what is made now would not take its place
+            return None
+        if entry.compiled_bw is None:
+            _looking.inference.append(entry.compiled_fw.made)
+        return found
 
     return lookup
 

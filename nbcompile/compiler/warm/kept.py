@@ -13,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from nbcompile.compiler.capture import tangents
-from nbcompile.compiler.capture.first_call import first_outside
+from nbcompile.compiler.capture.calls.first_call import first_outside
 from nbcompile.compiler.runtime.bind import bind
 from nbcompile.compiler.runtime.c.calls import load
 from nbcompile.compiler.runtime.cache import DiskCache, Entry
@@ -32,7 +32,7 @@ class Kept:
     """One compiled graph. ``gradients``: where a backward graph takes gradients
     (:mod:`nbcompile.compiler.capture.tangents`); ``outside``: whether its first call is made outside
     AOTAutograd's check of custom operators, which takes its time
-    (:mod:`nbcompile.compiler.capture.first_call`)."""
+    (:mod:`nbcompile.compiler.capture.calls.first_call`)."""
 
     code: Portable
     gradients: tangents.Places = ()

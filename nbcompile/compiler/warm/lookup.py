@@ -10,7 +10,7 @@ from typing import Any
 from torch import fx
 
 from nbcompile.compiler.capture import tangents
-from nbcompile.compiler.capture.first_call import has_custom_operators
+from nbcompile.compiler.capture.calls.first_call import has_custom_operators
 from nbcompile.compiler.runtime import artifacts
 from nbcompile.compiler.runtime.cache import DiskCache, key
 from nbcompile.compiler.stages import CompiledModule, device_of
@@ -34,6 +34,9 @@ class Lookup:
     ) -> None:
         self.recorder = recorder
         self.key = ""  # empty: torch has made none, or the graph is not to be kept
+        self.inference: list[
+            Callable[..., Any]
+        ] = []  # what was found of a graph of which no gradient is taken
         self.asked = False
         try:
             options = options.for_device(device_of(module, inputs))
@@ -51,7 +54,7 @@ class Lookup:
         if self.reason:
             yield
             return
-        with hooks.looking(self._key_of):
+        with hooks.looking(self._key_of, self.inference):
             yield
 
     def compiler(self, compiler: Callable[..., Any]) -> Any:

@@ -15,6 +15,8 @@ from torch import nn
 from torch.nn import functional
 
 import nbcompile
+from nbcompile.compiler.capture import fx_to_aten
+from nbcompile.compiler.capture.calls import short_call
 from nbcompile.compiler.runtime.cache import DiskCache
 from tests.compiler.warm.helpers import FOUND, NOT_FOUND, copied, fresh, outcomes, twice
 
@@ -235,3 +237,23 @@ def test_graphs_between_breaks_are_found_each() -> None:
         return y.cos() * 2
 
     assert twice(function, [floats(4, 4, grad=True)]) == ({NOT_FOUND: 2}, {FOUND: 2})
+
+
+def test_its_calls_are_as_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What AOTAutograd puts around a graph is left out where it does nothing, found or not."""
+    shortened: list[bool] = []
+
+    def short(call: Callable[..., Any], ours: list[Any]) -> Callable[..., Any]:
+        result = short_call.short(call, ours)
+        shortened.append(result is not call)
+        return result
+
+    monkeypatch.setattr(fx_to_aten, "short", short)
+    for said in (NOT_FOUND, FOUND):
+        fresh()
+        run = torch.compile(lambda x: x.sin() * 2, backend="nbcompile")
+        for _ in range(3):
+            torch.testing.assert_close(run(x := floats(4, 4)), x.sin() * 2)
+        assert outcomes() == {said: 1}
+    known = torch.__version__.startswith("2.13")
+    assert shortened == [known, known]
