@@ -121,10 +121,12 @@ def _save(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*args, **keywords)
         from torch._dynamo.utils import counters
 
-        if given["entry"].guards_expr is None:  # what it supposes of sizes could not be written down
+        entry = given["entry"]
+        if entry is None or entry.guards_expr is None:  # what it supposes of sizes could not be written down
+            counters["aot_autograd"]["autograd_cache_bypass"] += 1
             return None
         try:
-            store(given["key"].removeprefix(PREFIX), given["entry"])
+            store(given["key"].removeprefix(PREFIX), entry)
         except Exception as error:  # of what torch puts around a graph, or holds in it
             _log.debug("a graph was not kept: %s", error, exc_info=True)
             counters["aot_autograd"]["autograd_cache_bypass"] += 1
@@ -140,15 +142,20 @@ def _make_entry(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def make_entry(*args: Any, **keywords: Any) -> Any:
-        entry = original(*args, **keywords)
         given = parameters.bind(*args, **keywords).arguments
         halves = [getattr(given[f"compiled_{half}_func"], _KEPT, None) for half in ("fw", "bw")]
-        if halves[0] is not None:
-            entry.compiled_fw = Half(halves[0])
-            old = entry.compiled_bw
-            if old is not None and halves[1] is not None:
-                numbers = old.backward_state_indices, old.num_symints_saved_for_bw_
-                entry.compiled_bw = Backward(halves[1], *numbers)
+        if halves[0] is None:
+            return original(*args, **keywords)
+        try:
+            entry = original(*args, **keywords)
+        except Exception:  # a setting of torch's was changed since: a compile is not to fail by its cache
+            _log.debug("no entry was made of a graph", exc_info=True)
+            return None
+        entry.compiled_fw = Half(halves[0])
+        old = entry.compiled_bw
+        if old is not None and halves[1] is not None:
+            numbers = old.backward_state_indices, old.num_symints_saved_for_bw_
+            entry.compiled_bw = Backward(halves[1], *numbers)
         return entry
 
     return make_entry

@@ -38,14 +38,15 @@ class Kept:
     gradients: tangents.Places = ()
     outside: bool = False
 
-    def bound(self) -> Call:
-        """The graph as a function of one list. LookupError where its library is no longer on disk, or is not
-        what it was."""
+    def bound(self, forget: Callable[[], None]) -> Call:
+        """The graph as a function of one list, which calls ``forget`` if its first call fails: there is no
+        graph here that ATen could run instead, but there is in the process that then compiles it anew.
+        LookupError where its library is no longer on disk, or is not what it was."""
         functions, code = self._functions(), marshal.loads(self.code.wrapper)
         call: Call = bind(self.code.source, functions, self.code.constants, True, code=code).call
-        if self.outside:
-            call = first_outside(call)
-        return boxed(tangents.as_traced(call, self.gradients) if self.gradients else call)
+        if self.gradients:
+            call = tangents.as_traced(call, self.gradients)
+        return _first_told(call, first_outside(call) if self.outside else call, forget)
 
     def _functions(self) -> Callable[[], Mapping[str, Callable[..., None]]]:
         if not self.code.library:
@@ -60,18 +61,21 @@ class Kept:
         return lambda: functions
 
 
-def boxed(call: Call) -> Call:
-    """``call``, marked as one that takes a list and empties it."""
+def _first_told(call: Call, first: Call, failed: Callable[[], None]) -> Call:
+    """``call``, in whose place ``first`` is called the first time; ``failed`` is told if that raises."""
+    state = [first]
 
     def run(inputs: list[Any]) -> Any:
-        return call(inputs)
+        if not state:
+            return call(inputs)
+        try:
+            return state.pop()(inputs)
+        except Exception:
+            failed()
+            raise
 
-    try:
-        call._boxed_call = True  # type: ignore[attr-defined]
-    except AttributeError:  # a builtin or bound method takes no attributes
-        run._boxed_call = True  # type: ignore[attr-defined]
-        return run
-    return call
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
 
 
 class Half:
@@ -86,9 +90,9 @@ class Half:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "made": None}
 
-    def prepare(self) -> None:
+    def prepare(self, forget: Callable[[], None] = lambda: None) -> None:
         """Make the function now, where a failure is a miss."""
-        self.made = self.kept.bound()
+        self.made = self.kept.bound(forget)
 
     def pre_save(self) -> None:
         """Nothing is left out of what is stored but what :meth:`__getstate__` leaves out."""
@@ -142,7 +146,7 @@ def find(key: str) -> tuple[Any, bytes] | None:
                 found = pickle.loads(content or b"")
                 for half in (found.compiled_fw, found.compiled_bw):
                     if half is not None:
-                        half.prepare()
+                        half.prepare(lambda: cache.remove(key))
         except Exception as error:  # of another torch, or damaged: whatever reading it raises
             raise ValueError(str(error)) from error
         return found, content or b""

@@ -34,9 +34,7 @@ class Lookup:
     ) -> None:
         self.recorder = recorder
         self.key = ""  # empty: torch has made none, or the graph is not to be kept
-        self.inference: list[
-            Callable[..., Any]
-        ] = []  # what was found of a graph of which no gradient is taken
+        self.inference: list[Callable[..., Any]] = []  # what was found of a graph that has no backward
         self.asked = False
         try:
             options = options.for_device(device_of(module, inputs))

@@ -315,7 +315,7 @@ def test_a_library_that_is_none(files: dict[str, bytes]) -> None:
     key = cache_key("no library", *files)
     DiskCache.shared().put(key, files)
     with pytest.raises(LookupError):
-        replace(half.kept, code=replace(half.kept.code, library=key)).bound()
+        replace(half.kept, code=replace(half.kept.code, library=key)).bound(lambda: None)
 
 
 def test_what_is_left_to_eager_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,6 +338,26 @@ def test_code_that_fails_when_run_is_forgotten(monkeypatch: pytest.MonkeyPatch) 
         patched.setattr(bind, "_scope", fails)
         assert said(points, X) == {NOT_FOUND: 1}, "and ATen ran it"
     assert not entries()
+
+
+def test_a_first_call_that_fails_is_forgotten() -> None:
+    """What is found has no graph that ATen could run in its place: the next process has."""
+    look = lambda x, i: torch.nn.functional.embedding(i, x).sin()
+    assert said(look, X.clone(), torch.tensor([0, 2])) == {NOT_FOUND: 1}
+    fresh()
+    with pytest.raises(IndexError):
+        torch.compile(look, backend="nbcompile")(X.clone(), torch.tensor([0, 9]))
+    assert outcomes() == {FOUND: 1} and not entries()
+    assert said(look, X.clone(), torch.tensor([0, 2])) == {NOT_FOUND: 1}
+
+
+def test_a_setting_that_is_changed_before_backward() -> None:
+    fresh()
+    x = X.clone().requires_grad_()
+    result = torch.compile(points, backend="nbcompile")(x)
+    with torch._functorch.config.patch(bundled_autograd_cache=True):
+        result.sum().backward()
+    assert x.grad is not None and not entries()
 
 
 def test_a_torch_without_the_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
