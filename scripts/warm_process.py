@@ -64,8 +64,7 @@ def seconds(
     compiler: str, blocks: int, folder: Path, before: bool = True, profile: str = ""
 ) -> tuple[float, float, str]:
     """What one fresh process takes with the caches in ``folder``, of the clock and of its own processor time,
-    and
-    what AOTAutograd's counters say."""
+    and what AOTAutograd's counters say."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, compiler, str(blocks), "before" if before else "", profile],
         capture_output=True, text=True, check=False,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import operator
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -70,8 +71,9 @@ def _of_inputs(inputs: Sequence[Any]) -> str:
         elif not isinstance(each, int | float | bool | torch.SymInt) and each is not None:
             return f"it is given a {type(each).__name__}"
     shown = _shown(inputs)
-    for place, each in enumerate(inputs):
-        if isinstance(each, torch.Tensor) and shown.count(shown[place]) > 1:
+    often = Counter(shown)
+    for place, each in zip(shown, inputs, strict=True):
+        if isinstance(each, torch.Tensor) and often[place] > 1:
             pairs = zip(each.shape, each.stride(), strict=True)
             if any(stride == 0 and extent != 1 for extent, stride in pairs):
                 return "it is given an expanded tensor whose memory another shows"
@@ -83,6 +85,8 @@ def _of_code(module: fx.GraphModule) -> str:
     if next(iter((*module.parameters(), *module.buffers())), None) is not None:
         return "it holds tensors"
     for node in _nodes(module):
+        if node.meta.get("is_wrapped"):  # torch takes the program's word for what it does
+            return "it calls a function of the program's own"
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             if str(node.target) not in _BODIES:
                 return f"it calls {node.target}"

@@ -80,8 +80,7 @@ def _first_told(call: Call, first: Call, failed: Callable[[], None]) -> Call:
 
 class Half:
     """A compiled graph where AOTAutograd's entry holds Inductor's: it is told to load it, and then to do what
-    is
-    left. ``made``: the function, once :meth:`prepare` has made it; it is never stored."""
+    is left. ``made``: the function, once :meth:`prepare` has made it; it is never stored."""
 
     def __init__(self, kept: Kept) -> None:
         self.kept = kept
@@ -135,8 +134,7 @@ def store(key: str, entry: Any) -> None:
 
 def find(key: str) -> tuple[Any, bytes] | None:
     """What is kept under this key, ready to be called, and its bytes. None if there is none, and for whatever
-    is
-    wrong with it: it is then removed."""
+    is wrong with it: it is then removed."""
     cache = DiskCache.shared()
 
     def made(entry: Entry) -> tuple[Any, bytes]:

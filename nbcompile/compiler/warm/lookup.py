@@ -11,7 +11,6 @@ from torch import fx
 
 from nbcompile.compiler.capture import tangents
 from nbcompile.compiler.capture.calls.first_call import has_custom_operators
-from nbcompile.compiler.runtime import artifacts
 from nbcompile.compiler.runtime.cache import DiskCache, key
 from nbcompile.compiler.stages import CompiledModule, device_of
 from nbcompile.compiler.warm import hooks
@@ -26,8 +25,7 @@ _log = logging.getLogger("nbcompile")
 
 class Lookup:
     """Of a graph that Dynamo has captured: its place in the cache. ``reason``: why it is not looked for;
-    empty
-    if it is."""
+    empty if it is."""
 
     def __init__(
         self, module: fx.GraphModule, inputs: Sequence[Any], options: Options, recorder: Recorder
@@ -38,7 +36,7 @@ class Lookup:
         self.asked = False
         try:
             options = options.for_device(device_of(module, inputs))
-            self.reason = hooks.install() or artifacts.register() or why_not(module, inputs, options)
+            self.reason = hooks.install() or why_not(module, inputs, options)
             self.facts = "" if self.reason else facts(module, inputs, options)
         except ToolchainError as error:
             self.reason = error.message

@@ -29,8 +29,7 @@ Functions = Mapping[str, Callable[..., None]]
 @dataclass(frozen=True)
 class Binary:
     """``functions()`` gives the kernels by symbol, waiting for the compiler if it is still at work. ``key``:
-    of its
-    entry in the cache; empty where it has no kernels."""
+    of its entry in the cache; empty where it has no kernels."""
 
     functions: Callable[[], Functions]
     from_cache: bool
