@@ -35,7 +35,18 @@ HELD = {
 }
 """Used by way of a value, where no scan of the source finds them."""
 
+_ANEW = "every process compiles a captured graph anew"
 OPTIONAL = {
+    "torch._C._autograd._top_saved_tensors_default_hooks": _ANEW,
+    "torch._C._functorch.peek_interpreter_stack": _ANEW,
+    "torch._C._get_sdp_priority_order": _ANEW,
+    "torch._C._len_torch_function_stack": _ANEW,
+    "torch._dynamo.compiled_autograd.compiled_autograd_enabled": _ANEW,
+    "torch._dynamo.config.caching_precompile": _ANEW,
+    "torch._functorch._aot_autograd.autograd_cache.AOTAutogradCache": _ANEW,
+    "torch._functorch._aot_autograd.autograd_cache.autograd_cache_key": _ANEW,
+    "torch._functorch._aot_autograd.schemas.SerializableAOTDispatchCompiler": _ANEW,
+    "torch._functorch.config.bundled_autograd_cache": _ANEW,
     "torch._decomp._core_aten_decompositions_post_autograd": "`core_aten_decompositions()` is asked instead",
     "torch._dynamo.symbolic_convert.InstructionTranslatorBase.frame_summary": "breaks without a last column",
     "torch._dynamo.variables.tensor": "one warning more",

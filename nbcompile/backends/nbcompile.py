@@ -16,6 +16,7 @@ from nbcompile.backends.base import Backend, of_inner
 from nbcompile.compiler.capture.function_to_fx import make_backend
 from nbcompile.compiler.runtime import artifacts
 from nbcompile.compiler.stages import AtenGraph, CompiledModule
+from nbcompile.compiler.warm.lookup import Lookup
 from nbcompile.errors import OptionError
 from nbcompile.options import MODES, Options
 from nbcompile.record.recorder import Recorder
@@ -40,7 +41,8 @@ def nbcompile_backend(
     checked = Options.from_mapping(given, mode=mode)
     if recorder is None:
         recorder = Recorder(checked, on_eager=_warn)
-    elif not isinstance(recorder, Recorder):
+        return make_backend(checked, recorder, pipeline, look_up=Lookup)(gm, example_inputs)
+    if not isinstance(recorder, Recorder):
         raise OptionError(f"option recorder wants a nbcompile.record.recorder.Recorder, got {recorder!r}.")
     return make_backend(checked, recorder, pipeline)(gm, example_inputs)
 

@@ -4,9 +4,11 @@ around them: the cache, edited kernels, tuning, replay, and the second compile o
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import CodeType
 from typing import Any, cast
 
 import torch
@@ -30,7 +32,7 @@ from nbcompile.compiler.runtime.gpu import build as triton_build
 from nbcompile.compiler.runtime.gpu.tools import triton_version
 from nbcompile.compiler.runtime.pool import POOL
 from nbcompile.compiler.runtime.stopwatch import Stopwatch
-from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelEdit, KernelSource, device_of
+from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelEdit, KernelSource, Portable, device_of
 from nbcompile.compiler.stages_to_record import parts
 from nbcompile.compiler.taken_apart import is_lasting, taken_apart
 from nbcompile.errors import (
@@ -103,7 +105,12 @@ def _for_cpu(
         return bind.bind(source, lambda: functions, constants, False, empty, around=around)
     library = binary.find_or_build(source, toolchain, options, recorder)
     stopwatch = recorder.stopwatches[aten.id] = Stopwatch(source)
-    module = bind.bind(source, library.functions, constants, library.from_cache, stopwatch=stopwatch)
+    code = bind.wrapper_code(source)
+    module = bind.bind(
+        source, library.functions, constants, library.from_cache, stopwatch=stopwatch, code=code
+    )
+    if options.cache and not _made_outside(aten, options):
+        module = replace(module, portable=_portable(source, code, library.key, constants))
     again = partial(_without_the_refused, aten, setting, toolchain)
     if source.repeatable:
         return bind.with_fallback(_built_at_first_call(module, library.functions, again), aten, recorder)
@@ -299,6 +306,15 @@ def _constants(
     held = bind.graph_constants(aten, source.constants)
     bodies = {name: item for name, item in held.items() if isinstance(item, fx.GraphModule)}
     return held | nested.callables(aten, bodies, options, recorder, compile_graph)
+
+
+def _portable(
+    source: KernelSource, code: CodeType, library: str, constants: Mapping[str, Any]
+) -> Portable | None:
+    """What another process needs to call the code of a graph; None where it holds graphs."""
+    if not all(isinstance(item, torch.Tensor) for item in constants.values()):
+        return None
+    return Portable(replace(source, head=(), kernels=()), marshal.dumps(code), library, constants)
 
 
 def source_of(aten: AtenGraph, passes: Passes, setting: Setting, compiler: Sequence[object]) -> KernelSource:

@@ -297,13 +297,27 @@ class KernelEdit:
 
 
 @dataclass(frozen=True)
+class Portable:
+    """What another process needs to call a graph's code: ``source`` less the text of its kernels, the key of
+    their library in the cache on disk (empty: there are none), the tensors that the graph holds, and what
+    Python made of the wrapper, marshalled."""
+
+    source: KernelSource
+    wrapper: bytes
+    library: str
+    constants: Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
 class CompiledModule:
     """Runnable code for one graph. ``call`` takes one list of inputs, empties it, and returns the
-    outputs as a tuple (torch's boxed calling convention)."""
+    outputs as a tuple (torch's boxed calling convention). ``portable``: None where no other process could
+    make the same of what is kept on disk."""
 
     graph: str
     call: Callable[[list[Any]], Sequence[torch.Tensor | int | None]]
     from_cache: bool = False
+    portable: Portable | None = None
 
     def as_text(self) -> str:
         return f"compiled module of {self.graph}"

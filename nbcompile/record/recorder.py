@@ -118,6 +118,7 @@ class Recorder:
         self.sources: dict[str, dict[str, Node]] = {}  # graph id → its input nodes by Dynamo's source name
         self.stopwatches: dict[str, KernelStopwatch] = {}  # of the graphs that run our code, by their ids
         self.capture_started: float | None = None  # when Dynamo began the present graph, perf_counter()
+        self.on_leaving: Callable[[], None] | None = None  # told when a graph is left to eager
         self._progress = progress
         self._on_eager = on_eager
         self._graph_count = 0
@@ -137,6 +138,8 @@ class Recorder:
     def leave_to_eager(self, graph: str, reason: str, advice: str = "") -> None:
         """Keep why a graph runs as it is; tell whoever asked for it (``on_eager``) that, and what to do."""
         self.ran_eagerly[graph] = reason
+        if self.on_leaving is not None:
+            self.on_leaving()
         if self._on_eager is not None:
             self._on_eager(f"{reason} {advice}".strip())
 

@@ -49,6 +49,7 @@ ELSEWHERE = {
     "runtime/gpu/launch.py": "when the graph runs",
     "runtime/c/assembly.py": "edited kernels",
     "runtime/interpreter/": "when the graph runs",
+    "warm/": "a cache that is not there",
 }
 # (file, function): why the whole graph has to run eagerly.
 WHOLE = {

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import fx
 
 from nbcompile.compiler import passes
-from nbcompile.compiler.capture.fx_to_aten import CompileAten, compile_fx_graph
+from nbcompile.compiler.capture.fx_to_aten import CompileAten, LookUp, compile_fx_graph
 from nbcompile.compiler.capture.graph_breaks import break_of_subgraph_reason
 from nbcompile.compiler.capture.graph_record import (
     cell_callers,
@@ -48,17 +49,20 @@ def make_backend(
     compile_aten: CompileAten,
     *,
     record_breaks: bool = True,
+    look_up: LookUp | None = None,
 ) -> Backend:
     """The Dynamo backend of one compile.
 
     The returned function records each FX graph, gives it to AOTAutograd and ``compile_aten``, and
     returns what Dynamo is to call: positional tensors in, a tuple of outputs back. ``record_breaks``
-    records the break that ended the graph; turn it off where somebody listens to all breaks.
+    records the break that ended the graph; turn it off where somebody listens to all breaks. ``look_up``:
+    where nobody reads the record, what finds a graph that was compiled before, with no stage of it.
     """
 
     @rare_collections()
     def backend(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        graph = record_fx_graph(module, recorder)
+        lookup = look_up and look_up(module, example_inputs, options, recorder)
+        graph = record_fx_graph(module, recorder, later=lookup is not None and not lookup.reason)
         if record_breaks:
             found = break_of_subgraph_reason(module, recorder, graph.id)
             if found is not None:
@@ -66,7 +70,7 @@ def make_backend(
         resolved = options.for_device(device_of(module, example_inputs))
         setting = passes.Setting(resolved, recorder)
         graph = passes.run(FX_PASSES, graph, graph.id, setting, start="fx")[-1]
-        return compile_fx_graph(graph, example_inputs, resolved, recorder, compile_aten)
+        return compile_fx_graph(graph, example_inputs, resolved, recorder, compile_aten, lookup=lookup)
 
     return backend
 
@@ -89,10 +93,35 @@ def delegating_backend(recorder: Recorder, compiler: Callable[..., Any]) -> Back
     return backend
 
 
-def record_fx_graph(module: fx.GraphModule, recorder: Recorder) -> FxGraph:
-    """Give the graph its id, add it to the record and return it as a stage value."""
-    start = time.perf_counter()
+class _Later(Mapping[str, Any]):
+    """A mapping that is made when it is first read."""
+
+    def __init__(self, make: Callable[[], Mapping[str, Any]]) -> None:
+        self._made = functools.cache(make)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._made()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made())
+
+    def __len__(self) -> int:
+        return len(self._made())
+
+
+def record_fx_graph(module: fx.GraphModule, recorder: Recorder, later: bool = False) -> FxGraph:
+    """Give the graph its id, add it to the record and return it as a stage value. ``later``: it is added when
+    a stage first reads of it, which none does of a graph that has been compiled before."""
     graph_id = recorder.next_graph_id()
+    if not later:
+        return _recorded(module, recorder, graph_id)
+    recorded = functools.cache(lambda: _recorded(module, recorder, graph_id))
+    ids, spans = _Later(lambda: recorded().ids), _Later(lambda: recorded().spans)
+    return FxGraph(id=graph_id, module=module, ids=ids, spans=spans)
+
+
+def _recorded(module: fx.GraphModule, recorder: Recorder, graph_id: str) -> FxGraph:
+    start = time.perf_counter()
     recorder.progress(f"captured graph {graph_id}: {_count(module)} operations")
     cell_file = recorder.cell.filename if recorder.cell is not None else ""
     callers = cell_callers(cell_file)

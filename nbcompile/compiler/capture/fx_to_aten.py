@@ -7,11 +7,12 @@ ATen, and the record says so and why.
 from __future__ import annotations
 
 import contextlib
+import functools
 import keyword
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import fx
@@ -54,6 +55,22 @@ from nbcompile.record.recorder import Recorder
 
 CompileAten = Callable[[AtenGraph, Options, Recorder], CompiledModule]
 """``compile_aten(aten, options, recorder)``: everything that happens below this file."""
+
+
+class WholeGraph(Protocol):
+    """A graph's place in the cache of whole graphs (:mod:`nbcompile.compiler.warm.lookup`)."""
+
+    reason: str
+    inference: list[Callable[..., Any]]
+
+    def within(self) -> contextlib.AbstractContextManager[None]: ...
+    def compiler(self, compiler: Callable[..., Any]) -> Callable[..., Any]: ...
+    def keep(self, call: Any, compiled: CompiledModule, module: fx.GraphModule, backward: bool) -> None: ...
+    def say(self, graph: str, hit: bool) -> None: ...
+    def forget(self) -> None: ...
+
+
+LookUp = Callable[[fx.GraphModule, Sequence[Any], Options, Recorder], WholeGraph]
 
 
 @dataclass(frozen=True)
@@ -108,8 +125,10 @@ def compile_fx_graph(
     recorder: Recorder,
     compile_aten: CompileAten,
     form: AtenForm = OURS,
+    lookup: WholeGraph | None = None,
 ) -> Callable[..., Any]:
-    """Compile one FX graph; the result takes its inputs and returns its outputs as a tuple.
+    """Compile one FX graph, or take what ``lookup`` finds; the result takes its inputs and returns its
+    outputs as a tuple.
 
     If AOTAutograd itself fails, the FX graph runs eagerly and a note says why; only what Dynamo wants
     to see (its own exceptions, and those that it turns into graph breaks) is raised.
@@ -123,29 +142,19 @@ def compile_fx_graph(
         copy_once_more(graph.module)
     # Loops do not write complex numbers: AOTAutograd then writes to inputs itself, after the graph.
     has_complex = form.ours and any(item.is_complex() for item in tensors)
-    trace = _Trace(graph, options, recorder, compile_aten, form.ours, differentiable)
-
-    def partition(joint: fx.GraphModule, inputs: Any, **keywords: Any) -> Any:
-        # Of a subgraph that is called (which comes without inputs) the caller knows the strides already.
-        if inputs:
-            trace.rewrite(LAYOUT_PASSES, joint, "joint")
-        trace.rewrite(JOINT_PASSES, joint, "joint")
-        again = form.ours and make_again(joint, keywords["num_fwd_outputs"])
-        trace.record_joint(joint)
-        forward, backward = split(joint, inputs, again, **keywords)
-        trace.saved = saved_names(forward, keywords.get("num_fwd_outputs"))
-        return forward, backward
-
+    trace = _Trace(graph, options, recorder, compile_aten, form.ours, differentiable, lookup)
     start = time.perf_counter()
     try:
         plain = contextlib.nullcontext() if form.ours else sdpa_kernel(SDPBackend.MATH)
-        with _as_eager_draws(graph.module, options), plain:
+        within = lookup.within() if lookup else contextlib.nullcontext()
+        with _as_eager_draws(graph.module, options), plain, within:
+            forward = trace.compiler("fw")
             compiled = aot_autograd(
-                fw_compiler=trace.compiler("fw"),
+                fw_compiler=lookup.compiler(forward) if lookup else forward,
                 bw_compiler=trace.compiler("bw"),
                 inference_compiler=trace.compiler("fw", whole=True),
                 decompositions=form.decompositions(options),
-                partition_fn=partition,
+                partition_fn=trace.partition,
                 keep_inference_input_mutations=not has_complex,
             )(graph.module, list(example_inputs))
     except Exception as error:
@@ -154,13 +163,18 @@ def compile_fx_graph(
         recorder.drop_part(graph.id)
         _give_up(recorder, f"{graph.id}.fw", error, None, "AOTAutograd could not trace it")
         return graph.module.forward
-    if isinstance(mended := _trusted(compiled, graph.module, example_inputs), LoweringError):
+    if lookup:
+        lookup.say(graph.id, hit=not trace.asked)
+    mended = _trusted(compiled, graph.module, example_inputs)
+    if isinstance(mended, LoweringError):
         recorder.drop_part(graph.id)
         _give_up(recorder, f"{graph.id}.fw", mended, None, "AOTAutograd's graph is not to be trusted")
         return graph.module.forward
     spent = (time.perf_counter() - start) * 1e3 - trace.below
     recorder.add(PassRecord("autograd", f"{graph.id}.fx", f"{graph.id}.fw", spent))
-    return short(mended, trace.inference)
+    if lookup and mended is not compiled:
+        lookup.forget()  # what is put around it is not kept with it
+    return short(mended, [*trace.inference, *(lookup.inference if lookup else ())])
 
 
 def _lost(module: fx.GraphModule) -> LoweringError | None:
@@ -222,7 +236,7 @@ class _Trace:
 
     def __init__(
         self, graph: FxGraph, options: Options, recorder: Recorder, compile_aten: CompileAten, ours: bool,
-        differentiable: bool,
+        differentiable: bool, lookup: WholeGraph | None,
     ) -> None:  # fmt: skip
         self.graph = graph
         self.options = options
@@ -230,8 +244,9 @@ class _Trace:
         self.compile_aten = compile_aten
         self.ours = ours
         self.differentiable = differentiable
-        self.origins = Origins(graph, recorder.cell.filename if recorder.cell is not None else "")
-        self.fx_inputs = self.origins.inputs
+        self.lookup = lookup
+        self.asked = False  # whether AOTAutograd has asked for a compiled graph yet
+        self.fx_inputs = [node for node in graph.module.graph.nodes if node.op == "placeholder"]
         self.saved: tuple[str, ...] = ()
         self.inference: list[Callable[..., Any]] = []  # what runs a graph of which no gradient is taken
         self.below = 0.0  # milliseconds spent in compile_aten while AOTAutograd was running
@@ -240,6 +255,10 @@ class _Trace:
         self.joint_inputs: dict[str, int] = {}
 
     # -- recording ---------------------------------------------------------------------------
+
+    @functools.cached_property
+    def origins(self) -> Origins:
+        return Origins(self.graph, self.recorder.cell.filename if self.recorder.cell is not None else "")
 
     def record_joint(self, module: fx.GraphModule) -> None:
         origins = self.origins.of(module.graph)
@@ -328,6 +347,18 @@ class _Trace:
         passes.run(rewrites, module, f"{self.graph.id}.{suffix}", passes.Setting(self.options, self.recorder))
         self.below += (time.perf_counter() - start) * 1e3
 
+    def partition(self, joint: fx.GraphModule, inputs: Any, **keywords: Any) -> Any:
+        """The forward and the backward graph of a joint one."""
+        # Of a subgraph that is called (which comes without inputs) the caller knows the strides already.
+        if inputs:
+            self.rewrite(LAYOUT_PASSES, joint, "joint")
+        self.rewrite(JOINT_PASSES, joint, "joint")
+        again = self.ours and make_again(joint, keywords["num_fwd_outputs"])
+        self.record_joint(joint)
+        forward, backward = split(joint, inputs, again, **keywords)
+        self.saved = saved_names(forward, keywords.get("num_fwd_outputs"))
+        return forward, backward
+
     # -- compiling -----------------------------------------------------------------------------
 
     def compiler(self, suffix: Literal["fw", "bw"], whole: bool = False) -> Callable[..., Any]:
@@ -336,6 +367,7 @@ class _Trace:
 
         @rare_collections()
         def compile_one(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+            self.asked = True
             if whole:
                 self.rewrite(LAYOUT_PASSES, module, suffix)
             if suffix == "bw":
@@ -370,7 +402,10 @@ class _Trace:
         if compiled.from_cache:
             self.recorder.from_cache.add(aten.id)
         call = outside_checks(compiled.call, module)
-        return _boxed(tangents.as_traced(call, module) if suffix == "bw" else call)
+        call = _boxed(tangents.as_traced(call, tangents.traced(module)) if suffix == "bw" else call)
+        if self.lookup:
+            self.lookup.keep(call, compiled, module, backward=suffix == "bw")
+        return call
 
     def _compiled(self, aten: AtenGraph) -> CompiledModule:
         try:

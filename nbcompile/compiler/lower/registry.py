@@ -119,7 +119,17 @@ def registry() -> Registry:
 def from_outside(target: Any) -> bool:
     """Whether an operator has a lowering that is not of this package, so that its code may change."""
     entry = registry().find(target)
-    return entry is not None and entry.lower.__module__.partition(".")[0] != __package__.partition(".")[0]
+    return entry is not None and _is_outside(entry)
+
+
+def any_from_outside() -> bool:
+    """Whether any operator has a lowering that is not of this package, without loading this package's."""
+    entries = (*_registry.lowerings.values(), *_registry.named.values())
+    return any(_is_outside(entry) for entry in entries)
+
+
+def _is_outside(entry: Lowering) -> bool:
+    return entry.lower.__module__.partition(".")[0] != __package__.partition(".")[0]
 
 
 def overload(name: str) -> Any:

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import torch
@@ -106,6 +107,15 @@ def refused_kernels(source: KernelSource, toolchain: Toolchain) -> dict[str, Too
     return found
 
 
+def wrapper_code(source: KernelSource) -> CodeType:
+    """What Python makes of a wrapper's text."""
+    return compile(source.wrapper, _filename(source), "exec")
+
+
+def _filename(source: KernelSource) -> str:
+    return f"<nbcompile wrapper {source.graph}>"
+
+
 def bind(
     source: KernelSource,
     functions: Callable[[], Mapping[str, Callable[..., None]]],
@@ -114,16 +124,18 @@ def bind(
     empty: Allocate | None = None,
     stopwatch: Stopwatch | None = None,
     around: Wrap | None = None,
+    code: CodeType | None = None,
 ) -> CompiledModule:
     """A module that resolves its kernels (waiting for the compiler) at its first call. ``constants``
     are what the graph holds, by name (see :func:`graph_constants`); ``empty`` allocates
     memory (shape, strides, dtype), by default from our pool on the CPU. While ``stopwatch`` runs, every
-    step of a call is timed. ``around`` gives what the wrapper calls in place of its kernels."""
-    filename = f"<nbcompile wrapper {source.graph}>"
+    step of a call is timed. ``around`` gives what the wrapper calls in place of its kernels. ``code``: what
+    :func:`wrapper_code` gave of this source."""
+    filename = _filename(source)
     linecache.cache[filename] = (
         len(source.wrapper), None, source.wrapper.splitlines(keepends=True), filename,
     )  # fmt: skip
-    code = compile(source.wrapper, filename, "exec")
+    code = code or wrapper_code(source)
     libraries = {name: _operator(name, target) for name, target in source.libraries.items()}
     state: list[Callable[[list[Any]], Any]] = []
     scope: dict[str, Any] = {}

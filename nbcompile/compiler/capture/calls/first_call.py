@@ -23,8 +23,11 @@ Call = Callable[[list[Any]], Any]
 
 def outside_checks(call: Call, module: fx.GraphModule) -> Call:
     """``call``, which runs ``module``: its first time outside that mode, if that can matter."""
-    if not _is_complex(module) or _has_custom_operators(module):
-        return call
+    return first_outside(call) if _is_complex(module) and not has_custom_operators(module) else call
+
+
+def first_outside(call: Call) -> Call:
+    """``call``, its first time outside that mode."""
     first = [True]
 
     def run(inputs: list[Any]) -> Any:
@@ -47,7 +50,8 @@ def _is_complex(module: fx.GraphModule) -> bool:
     return any(isinstance(value, torch.Tensor) and value.is_complex() for value in values)
 
 
-def _has_custom_operators(module: fx.GraphModule) -> bool:
+def has_custom_operators(module: fx.GraphModule) -> bool:
+    """Whether that mode could find anything in a graph."""
     return any(
         getattr(node.target, "namespace", "aten") not in _TORCHS
         for node in module.graph.nodes

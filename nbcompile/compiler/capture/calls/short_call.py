@@ -91,13 +91,19 @@ def _graph_of(compiled: Call, ours: list[Call]) -> Call | None:
     held = _held(forward)
     if set(held) != {"compiled_fn", "params_buffers_flat"} or held["params_buffers_flat"]:
         return None
-    wrapper = held["compiled_fn"]
+    wrapper = _within(held["compiled_fn"])
     if wrapper.__code__.co_qualname != "_create_runtime_wrapper.<locals>.runtime_wrapper":
         return None
     held = _held(wrapper)
     if set(held) != _HELD or not _is_plain(held["_codegen_runtime_wrapper"].__code__):
         return None
-    return next((each for each in ours if each is held["_inner_compiled_fn"]), None)
+    inner = _within(held["_inner_compiled_fn"])
+    return next((each for each in ours if each is inner), None)
+
+
+def _within(function: Any) -> Any:
+    """What is called by what AOTAutograd's cache puts around a function, or the function itself."""
+    return function.compiled_fn if type(function).__name__ == "SerializableCompiledFunction" else function
 
 
 def _held(function: Any) -> dict[str, Any]:

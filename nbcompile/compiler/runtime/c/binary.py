@@ -29,13 +29,15 @@ Functions = Mapping[str, Callable[..., None]]
 
 @dataclass(frozen=True)
 class Binary:
-    """``functions()`` gives the kernels by symbol, waiting for the compiler if it is still at work."""
+    """``functions()`` gives the kernels by symbol, waiting for the compiler if it is still at work. ``key``:
+    of its entry in the cache; empty where it has no kernels."""
 
     functions: Callable[[], Functions]
     from_cache: bool
+    key: str = ""
 
 
-_BUILT = "nbcompile-c-3"
+BUILT = "nbcompile-c-3"
 """How a text is built, beside the flags. Another number where the same text is to be built otherwise, as when
 one more fault of a compiler is recognised: else what was made wrong would stay in every cache."""
 
@@ -45,7 +47,7 @@ def find_or_build(source: KernelSource, toolchain: Toolchain, options: Options, 
     if not source.entry_points:
         return Binary(dict, from_cache=False)
     cache = DiskCache.shared()
-    name = key(without_comments(source.source), toolchain.fingerprint, EXTRA_FLAGS, options.target, _BUILT)
+    name = key(without_comments(source.source), toolchain.fingerprint, EXTRA_FLAGS, options.target, BUILT)
     entry = cache.get(name) if options.cache else None
     if entry is not None:
         try:
@@ -54,7 +56,7 @@ def find_or_build(source: KernelSource, toolchain: Toolchain, options: Options, 
             cache.remove(name)
         else:
             recorder.add(PassRecord("build", f"{source.graph}.source", source.graph, 0.0))
-            return Binary(lambda: found, from_cache=True)
+            return Binary(lambda: found, from_cache=True, key=name)
     start = time.perf_counter()
     process, future = os.getpid(), build(source, toolchain)
     done: list[Functions] = []
@@ -74,7 +76,7 @@ def find_or_build(source: KernelSource, toolchain: Toolchain, options: Options, 
             recorder.add(PassRecord("build", f"{source.graph}.source", source.graph, spent))
 
     future.add_done_callback(note)
-    return Binary(finish, from_cache=False)
+    return Binary(finish, from_cache=False, key=name)
 
 
 def _store(
