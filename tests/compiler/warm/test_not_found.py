@@ -203,6 +203,37 @@ def test_sizes_of_data() -> None:
         assert said(lambda x: x[x > 0].sin(), X) == looked_for_not("a size depends on data")
 
 
+def shows_a_part(x: Tensor, n: Tensor) -> Tensor:
+    x += 1
+    return x[: n.shape[0]]
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_views_that_are_made_after_the_call(grad: bool) -> None:
+    """Nothing of that is kept with a graph: found alone, it would show the wrong elements."""
+    for _ in range(2):
+        x = torch.linspace(-1, 1, 24).reshape(6, 4).t()
+        x = x.requires_grad_().clone() if grad else x
+        assert FOUND not in said(shows_a_part, x, torch.ones(2), dynamic=True)
+
+
+def copies_before(x: Tensor, w: Tensor) -> Tensor:
+    kept = x.flatten()
+    x += w
+    return kept
+
+
+def test_a_copy_of_what_is_overwritten_is_found_as_it_was_made() -> None:
+    gaps = torch.arange(40.0).as_strided((2, 2, 1, 1), (12, 4, 2, 1), 2)
+    for _ in range(3):
+        said(
+            copies_before,
+            gaps.clone().as_strided((2, 2, 1, 1), (2, 1, 1, 1)),
+            torch.tensor(1.0, requires_grad=True),
+        )
+        said(copies_before, gaps, torch.tensor(1.0, requires_grad=True))
+
+
 def test_a_parameter_that_is_a_subclass() -> None:
     for _ in range(2):
         fresh()
