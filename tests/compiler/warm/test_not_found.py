@@ -203,8 +203,8 @@ def test_sizes_of_data() -> None:
         assert said(lambda x: x[x > 0].sin(), X) == looked_for_not("a size depends on data")
 
 
-def shows_a_part(x: Tensor, n: Tensor) -> Tensor:
-    x += 1
+def shows_a_part(x: Tensor, n: Tensor, w: Tensor) -> Tensor:
+    x += w
     return x[: n.shape[0]]
 
 
@@ -212,9 +212,8 @@ def shows_a_part(x: Tensor, n: Tensor) -> Tensor:
 def test_views_that_are_made_after_the_call(grad: bool) -> None:
     """Nothing of that is kept with a graph: found alone, it would show the wrong elements."""
     for _ in range(2):
-        x = torch.linspace(-1, 1, 24).reshape(6, 4).t()
-        x = x.requires_grad_().clone() if grad else x
-        assert FOUND not in said(shows_a_part, x, torch.ones(2), dynamic=True)
+        x, w = torch.linspace(-1, 1, 24).reshape(6, 4).t(), torch.tensor(1.0, requires_grad=grad)
+        assert FOUND not in said(shows_a_part, x, torch.ones(2), w, dynamic=True)
 
 
 def copies_before(x: Tensor, w: Tensor) -> Tensor:
