@@ -278,5 +278,23 @@ def _atom_text(atom: Atom, name_of: Callable[[Atom], str]) -> str:
     if isinstance(atom, FloorDiv | Mod):
         sign = "/" if isinstance(atom, FloorDiv) else "%"
         top, bottom = index_code(atom.numerator, name_of), index_code(atom.denominator, name_of)
+        if _fits_an_int(atom):  # which there are vectors of to divide
+            return f"(long)((int)({top.text}) {sign} {bottom.operand})"
         return f"(({top.text}) {sign} {bottom.operand})"
     return name_of(atom)
+
+
+def _fits_an_int(atom: FloorDiv | Mod) -> bool:
+    """Whether what is divided by a constant is less than 2**31 in size, whatever the signs of its terms."""
+    if atom.denominator.constant is None or atom.denominator.constant >= 1 << 31:
+        return False
+    largest = 0
+    for mono, coeff in atom.numerator.terms:
+        term = abs(coeff)
+        for each in mono:
+            upper = None if isinstance(each, Size) else each.upper()
+            if upper is None or upper.constant is None:
+                return False
+            term *= max(upper.constant, 1)
+        largest += term
+    return largest < 1 << 31

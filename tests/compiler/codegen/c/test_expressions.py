@@ -14,7 +14,7 @@ from nbcompile.compiler.codegen.c import expressions
 from nbcompile.compiler.codegen.c.helpers import HELPERS
 from nbcompile.compiler.codegen.expression import Expression
 from nbcompile.compiler.loop_ir.expr import COMPARISONS, SCALAR_OPS, Load, cast, op
-from nbcompile.compiler.loop_ir.index import Axis, index
+from nbcompile.compiler.loop_ir.index import Axis, Size, floordiv, index
 from nbcompile.compiler.loop_ir.interpret import REFERENCE
 from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, LoopProgram, View
 from nbcompile.compiler.runtime.c.toolchain import find_toolchain
@@ -205,3 +205,15 @@ def test_a_truth_value_becomes_a_float_by_choice() -> None:
     assert expressions.cast(truth, torch.float64).text == "a ? 1.0 : 0.0"
     assert expressions.cast(truth, torch.bfloat16).text == "a ? 1.0f : 0.0f"
     assert expressions.cast(truth, torch.int32).text == "(int)a"
+
+
+def test_what_fits_an_int_is_divided_as_one() -> None:
+    def text(extent: int, factor: int) -> str:
+        axis = Axis("k", index(extent))
+        return expressions.index_code(floordiv(index(axis) * factor, index(127)) * 4, lambda atom: atom.text).text
+
+    assert text(128, 63) == "(long)((int)(k*63) / 127)*4"
+    assert text(1 << 26, 63) == "((k*63) / 127)*4"
+    size = Size("s0", 8)
+    unknown = expressions.index_code(floordiv(index(size) * 3, index(127)), lambda atom: atom.text)
+    assert "(int)" not in unknown.text
