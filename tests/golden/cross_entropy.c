@@ -19,8 +19,32 @@
 //   → div = sum_2 / _to_copy
 // made by nbcompile; header-free C
 
-__attribute__((simd("notinbranch"), const)) float expf(float);
 __attribute__((simd("notinbranch"), const)) float logf(float);
+#ifndef FMA_F32
+#ifdef __FP_FAST_FMAF
+#define FMA_F32(a, b, c) __builtin_fmaf(a, b, c)
+#else
+#define FMA_F32(a, b, c) ((a) * (b) + (c))
+#endif
+#endif
+static inline float exp_f32(float x) {
+  // 2^n exp(r) with |r| <= log(2) / 2 (Cody and Waite 1980), exp(r) by a polynomial of least relative error;
+  // within 1.1 units in the last place. The vector library leaves for a scalar function where x is below -87,
+  // as a masked score is.
+  const float y = x < -104.0f ? 0.0f : x > 89.0f ? 89.0f : x;
+  const float t = FMA_F32(y, 1.44269504f, 12582912.0f), n = t - 12582912.0f; // 1.5 * 2^23 rounds
+  const float r = FMA_F32(n, 2.12194440e-4f, FMA_F32(n, -0.693359375f, y));
+  float p = 0x1.6a2434p-10f;
+  p = FMA_F32(p, r, 0x1.1239e2p-7f);
+  p = FMA_F32(p, r, 0x1.5558f2p-5f);
+  p = FMA_F32(p, r, 0x1.555492p-3f);
+  p = FMA_F32(p, r, 0x1.fffffcp-2f);
+  p = FMA_F32(p, r * r, r) + 1.0f;
+  union { float value; int bits; } rounded = { t };
+  const int power = rounded.bits - 0x4b400000, half = power >> 1;
+  union { int bits; float value; } one = { (half + 127) << 23 }, other = { (power - half + 127) << 23 };
+  return x < -104.0f ? 0.0f : p * one.value * other.value;
+}
 static inline long in_range(long i, long n) {
   return (unsigned long)i < (unsigned long)n ? i : 0;
 }
@@ -43,7 +67,7 @@ void k0_log_softmax_ne_gather_sum(const float *logits, const long *labels, float
     double sum = 0;
     #pragma omp simd reduction(+:sum) reduction(|:bad)
     for (long j = 0; j < 1000; j++) {
-      sum += expf(logits[i*1000 + j] - max);
+      sum += exp_f32((logits[i*1000 + j] - max));
     }
     const float sum_row = (float)(sum);
     const long labels_ = labels[i];

@@ -64,10 +64,7 @@ class KernelPrinter:
         self.sizes: dict[str, None] = {}
         self.checks_bounds = False
         self.hides_bits = False
-        # a loop that calls anyway has no registers left for what is written out in it
-        made = list(walk_values(values.roots))
-        written_out = {erf.number for erf in map(erf_before_one, made) if erf is not None}
-        self.calls_library = any(value.op in CALLED and value.number not in written_out for value in made)
+        self.calls_library = calls_library(walk_values(values.roots))  # in the loop that is being written
         self.guards = 0  # around the expression that is being written
         for item in values.stores:  # the memory has first claim on a buffer's name
             self.memory(item.buffer, write=True)
@@ -364,6 +361,14 @@ class KernelPrinter:
 def out_of_range(text: str, size: str) -> str:
     """What notes that an index is not in ``[0, size)``."""
     return f"bad |= (unsigned long)({text}) >= (unsigned long)({size})"
+
+
+def calls_library(values: Iterable[Value]) -> bool:
+    """Whether a loop that makes these calls the library: it then has no registers left for what could be
+    written out in it."""
+    made = list(values)
+    written_out = {erf.number for erf in map(erf_before_one, made) if erf is not None}
+    return any(value.op in CALLED and value.number not in written_out for value in made)
 
 
 def erf_before_one(value: Value) -> Value | None:

@@ -20,7 +20,7 @@ from functools import cached_property
 
 from nbcompile.compiler.codegen.c.accumulators import NAN_REDUCTIONS, Accumulator, accumulator
 from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES, CWriter
-from nbcompile.compiler.codegen.c.kernel import EVERY_BIT, KernelPrinter, Scope, memory_type
+from nbcompile.compiler.codegen.c.kernel import EVERY_BIT, KernelPrinter, Scope, calls_library, memory_type
 from nbcompile.compiler.codegen.expression import Expression, name
 from nbcompile.compiler.codegen.printed import FunctionCall, Lines, Parameter, PrintedKernel
 from nbcompile.compiler.kernel_ir.guard_ranges import Range
@@ -298,6 +298,7 @@ class Nests(KernelPrinter):
     def innermost(self, lanes: Lanes, work: PointWork, scope: Scope) -> None:
         """The SIMD loop over the axis of ``lanes``: locals, accumulations, stores. It is cut where a guard on
         the axis changes its mind."""
+        self.calls_library = calls_library(self.needed(work.roots, {}, scope)[0])
         partial = self._partial_sums(lanes.axis, work.accumulators)
         pragma = self._simd_pragma(lanes, work, partial)
         kept = [value for value in self.needed(work.roots, {}, scope)[0] if value.number in work.kept]
