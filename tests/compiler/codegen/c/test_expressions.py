@@ -210,7 +210,8 @@ def test_a_truth_value_becomes_a_float_by_choice() -> None:
 def test_what_fits_an_int_is_divided_as_one() -> None:
     def text(extent: int, factor: int) -> str:
         axis = Axis("k", index(extent))
-        return expressions.index_code(floordiv(index(axis) * factor, index(127)) * 4, lambda atom: atom.text).text
+        place = floordiv(index(axis) * factor, index(127)) * 4
+        return expressions.index_code(place, lambda atom: atom.text).text
 
     assert text(128, 63) == "(long)((int)(k*63) / 127)*4"
     assert text(1 << 26, 63) == "((k*63) / 127)*4"
