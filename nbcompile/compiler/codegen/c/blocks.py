@@ -57,7 +57,7 @@ def lying_across(nests: Nests, work: PointWork, outer: Sequence[Axis], last: Axi
     # memory that is read nearly in its order needs no wide blocks, and the fewer rows are written at once,
     # the fewer pages are
     near = all(_bytes_apart(nests, value, last) <= NEAR_BYTES for value in best)
-    return Across(along, tuple(best), side, min(side, 16) if near else side)
+    return Across(along, tuple(best), side, min(side, 8) if near else side)
 
 
 def _bytes_apart(nests: Nests, value: Value, axis: Axis) -> int:

@@ -67,7 +67,7 @@ def test_blocks_of_several_tensors_fit_in_the_cache_together() -> None:
     across = op("mul", op("mul", read(a, COL, ROW), read(b, COL, ROW)), read(c, COL, ROW))
     whole = loop(out, (ROW, COL), op("add", across, read(y, ROW, COL)))
     found = lines(group(whole, axes=(ROW, COL)), a, b, c, y)
-    assert {"double a_block[512];", "double b_block[512];", "double c_block[512];"} <= {*found}
+    assert {"double a_block[256];", "double b_block[256];", "double c_block[256];"} <= {*found}
 
 
 def mixed(a: torch.Tensor, b: torch.Tensor) -> Any:
