@@ -200,12 +200,12 @@ def tiny_1() -> Built:
 
 
 def _chain(steps: int) -> Built:
-    def f(x: Tensor) -> Tensor:
+    def f(x: Tensor, turn: Tensor) -> Tensor:
         for _ in range(steps):
-            x = x.sin() @ x
+            x = x.sin() @ turn
         return x
 
-    return f, (randn(8, 8),)
+    return f, (randn(8, 8), torch.linalg.qr(randn(8, 8))[0])
 
 
 @program

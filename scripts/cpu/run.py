@@ -60,7 +60,9 @@ def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     for who, call in list(calls.items()):
         try:
             found = tree_leaves([call(*args) for _ in range(3)][-1])
-            torch.testing.assert_close(found, expected, rtol=2e-3, atol=2e-3)
+            for one, other in zip(found, expected, strict=True):
+                near = 3e-2 if one.dtype.itemsize == 2 else 2e-3
+                torch.testing.assert_close(one, other, rtol=near, atol=near)
         except Exception as error:  # a contestant's failure is a result
             row["failed"][who] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"[:200]
             del calls[who]
