@@ -29,6 +29,7 @@ from nbcompile.compiler.capture.fixed_sizes import fix_sizes, guards_lost
 from nbcompile.compiler.capture.graph_record import record_nodes
 from nbcompile.compiler.capture.lost_updates import (
     expanded_lost,
+    overlap_lost,
     strides_lost,
     subtracts_bools,
     updated_number,
@@ -188,7 +189,7 @@ def _trusted(
     compiled: Callable[..., Any], module: fx.GraphModule, inputs: Sequence[Any]
 ) -> Callable[..., Any] | LoweringError:
     """What AOTAutograd has made of a graph, mended where it is wrong; what is wrong if that cannot be."""
-    if fault := guards_lost() or expanded_lost(inputs):
+    if fault := guards_lost() or expanded_lost(inputs) or overlap_lost(inputs):
         return fault
     if not (lost := views_lost()):
         return compiled

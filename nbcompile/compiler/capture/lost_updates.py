@@ -15,7 +15,9 @@ of memory that is overwritten, which is left to eager.
 
 Of inputs that show one tensor, one of them overwritten, AOTAutograd makes views of an expanded one anew from
 the tensor itself, as if that were expanded: it raises an AssertionError, or the process dies (torch 2.13,
-Inductor too).
+Inductor too). And where it decides whether two inputs overlap at all it is wrong of a row and a column of one
+matrix: it takes them for tensors apart, and what is read of one after the other is overwritten is the old
+numbers (``v1 = b[:, :1]; b[2:3].fill_(1); return v1 * 2``; torch 2.13, ``aot_eager`` and Inductor too).
 """
 
 from __future__ import annotations
@@ -27,12 +29,14 @@ from typing import Any
 import torch
 from torch import fx
 from torch._functorch._aot_autograd.schemas import OutputType
+from torch.utils._python_dispatch import _disable_current_modes
 
 from nbcompile.compiler.rewrite.views_of_inputs import reads_by_strides, written
 from nbcompile.errors import LoweringError
 
 _VIEWS = (OutputType.alias_of_input, OutputType.is_input)
 _SUB = torch.ops.aten.sub.Tensor
+_MOST_ELEMENTS = 1 << 26
 
 
 def updated_number(module: fx.GraphModule) -> str:
@@ -70,6 +74,58 @@ def expanded_lost(inputs: Sequence[object]) -> LoweringError | None:
                 advice="Pass that tensor alone, and expand it within.",
             )
     return None
+
+
+def overlap_lost(inputs: Sequence[object]) -> LoweringError | None:
+    """What is wrong if the graph that AOTAutograd has just compiled overwrites an input which shares memory
+    with another that it has taken for a tensor apart; None if all is well."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    if metadata is None or len(metadata.input_info) != len(inputs):  # else it has made one of several
+        return None
+    tensors = [each for each in inputs if isinstance(each, torch.Tensor) and each.layout == torch.strided]
+    for each, how in zip(inputs, metadata.input_info, strict=True):
+        if not how.mutates_data or not any(each is item for item in tensors):
+            continue
+        if any(other is not each and _overlap(each, other) for other in tensors):
+            return LoweringError(
+                "it overwrites an input that shares memory with another, and AOTAutograd takes them for "
+                "tensors apart",
+                advice="Pass the tensor of which both are parts, and take them within.",
+            )
+    return None
+
+
+def _overlap(one: Any, other: Any) -> bool:
+    """Whether two tensors share an element, by the sizes that they have now. What would take long to tell is
+    taken to be as AOTAutograd has it."""
+    if one.is_nested or other.is_nested or one.element_size() != other.element_size():
+        return False
+    if one.untyped_storage()._cdata != other.untyped_storage()._cdata:
+        return False
+    places = [_place(one), _place(other)]
+    first = min(offset for _, _, offset, _ in places)
+    held = max(end for *_, end in places) - first
+    apart = max(offset for _, _, offset, _ in places) >= min(end for *_, end in places)
+    if apart or held > _MOST_ELEMENTS:
+        return False
+    with _disable_current_modes():
+        met = torch.zeros(held, dtype=torch.bool)
+        here, there = (met.as_strided(shape, stride, start - first) for shape, stride, start, _ in places)
+        here.fill_(True)
+        return bool(there.any())
+
+
+def _place(tensor: Any) -> tuple[list[int], list[int], int, int]:
+    """Shape and strides now, and where in its storage a tensor begins and has ended."""
+    shape, strides = [_now(n) for n in tensor.shape], [_now(n) for n in tensor.stride()]
+    start = _now(tensor.storage_offset())
+    last = sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+    return shape, strides, start, start if 0 in shape else start + last + 1
+
+
+def _now(size: Any) -> int:
+    return int(size.node.hint or 0) if isinstance(size, torch.SymInt) else int(size)
 
 
 def views_lost() -> list[int]:

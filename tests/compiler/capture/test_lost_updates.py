@@ -90,3 +90,31 @@ def test_views_of_an_expanded_input(function: Callable[..., Tensor]) -> None:
     assert torch.equal(found, expected) and torch.equal(one, other)
     assert found.untyped_storage().data_ptr() == one.untyped_storage().data_ptr()
     assert "expanded from a tensor that another shows" in run.eager_reason
+
+
+def row_then_column(row: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
+    before = column * column
+    row.masked_fill_(row > 0, 1)
+    return before, column * 2
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_row_and_a_column_of_one_matrix(dynamic: bool | None) -> None:
+    """AOTAutograd takes them for tensors apart (fuzzer's seed 7490217): the column's new number was lost."""
+    torch._dynamo.reset()
+    run = nbcompile.compile(row_then_column, dynamic=dynamic, options={"cache": False})
+    one, other = torch.rand(5, 6), torch.rand(5, 6)
+    other.copy_(one)
+    found, expected = run(one[2:3], one[:, :1]), row_then_column(other[2:3], other[:, :1])
+    torch.testing.assert_close((found, one), (expected, other))
+    assert "AOTAutograd takes them for tensors apart" in run.eager_reason
+
+
+def test_parts_of_one_matrix_that_lie_apart_are_compiled() -> None:
+    torch._dynamo.reset()
+    run = nbcompile.compile(row_then_column, options={"cache": False})
+    one, other = torch.rand(5, 6), torch.rand(5, 6)
+    other.copy_(one)
+    found, expected = run(one[2:3, 1:], one[:, :1]), row_then_column(other[2:3, 1:], other[:, :1])
+    torch.testing.assert_close((found, one), (expected, other))
+    assert run.ran_compiled

@@ -20,6 +20,8 @@ def double(x):
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each call was the light entry's."""
+    if torch.__version__ < (2, 13):
+        pytest.skip("another torch's wrapper, which is called as it is")
     calls: list[bool] = []
     real = light_entry._entry
 
@@ -149,7 +151,7 @@ def test_an_error_leaves_nothing_behind(taken: list[bool]) -> None:
     assert torch.equal(run(torch.ones(3), False), torch.full((3,), 4.0))
 
 
-def test_layers_and_keys_that_a_graph_left_are_taken_away() -> None:
+def test_layers_and_keys_that_a_graph_left_are_taken_away(taken: list[bool]) -> None:
     def leaves(x):
         x = x + 1
         torch._dynamo.graph_break()
