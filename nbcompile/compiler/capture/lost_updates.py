@@ -22,8 +22,10 @@ numbers (``v1 = b[:, :1]; b[2:3].fill_(1); return v1 * 2``; torch 2.13, ``aot_ea
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -83,45 +85,62 @@ def overlap_lost(inputs: Sequence[object]) -> LoweringError | None:
     metadata = context.fw_metadata if context is not None else None
     if metadata is None or len(metadata.input_info) != len(inputs):  # else it has made one of several
         return None
-    tensors = [each for each in inputs if isinstance(each, torch.Tensor) and each.layout == torch.strided]
+    shown: dict[int, list[_Place]] = defaultdict(list)  # by storage
     for each, how in zip(inputs, metadata.input_info, strict=True):
-        if not how.mutates_data or not any(each is item for item in tensors):
-            continue
-        if any(other is not each and _overlap(each, other) for other in tensors):
-            return LoweringError(
-                "it overwrites an input that shares memory with another, and AOTAutograd takes them for "
-                "tensors apart",
-                advice="Pass the tensor of which both are parts, and take them within.",
-            )
+        if isinstance(each, torch.Tensor) and each.layout == torch.strided and not each.is_nested:
+            shown[each.untyped_storage()._cdata].append(_place(each, how.mutates_data))
+    if any(map(_overlap, shown.values())):
+        return LoweringError(
+            "it overwrites an input that shares memory with another, and AOTAutograd takes them for "
+            "tensors apart",
+            advice="Pass the tensor of which both are parts, and take them within.",
+        )
     return None
 
 
-def _overlap(one: Any, other: Any) -> bool:
-    """Whether two tensors share an element, by the sizes that they have now. What would take long to tell is
-    taken to be as AOTAutograd has it."""
-    if one.is_nested or other.is_nested or one.element_size() != other.element_size():
+@dataclass(frozen=True)
+class _Place:
+    """Where in its storage a tensor lies, in elements of ``size`` bytes: from ``start`` to before ``end``."""
+
+    start: int
+    end: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    size: int
+    overwritten: bool
+
+
+def _place(tensor: Any, overwritten: bool) -> _Place:
+    shape, strides = tuple(map(_now, tensor.shape)), tuple(map(_now, tensor.stride()))
+    start = _now(tensor.storage_offset())
+    last = sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+    end = start if 0 in shape else start + last + 1
+    return _Place(start, end, shape, strides, tensor.element_size(), overwritten)
+
+
+def _overlap(places: list[_Place]) -> bool:
+    """Whether an overwritten tensor shares an element with another of one storage, by the sizes that they
+    have now. What would take long to tell is taken to be as AOTAutograd has it."""
+    if len(places) < 2 or len({each.size for each in places}) > 1:
         return False
-    if one.untyped_storage()._cdata != other.untyped_storage()._cdata:
-        return False
-    places = [_place(one), _place(other)]
-    first = min(offset for _, _, offset, _ in places)
-    held = max(end for *_, end in places) - first
-    apart = max(offset for _, _, offset, _ in places) >= min(end for *_, end in places)
-    if apart or held > _MOST_ELEMENTS:
+    places = sorted(places, key=lambda each: each.start)
+    for number, one in enumerate(places):  # parts of a flat buffer are many, and meet nobody
+        for other in islice(places, number + 1, None):
+            if other.start >= one.end:
+                break
+            if (one.overwritten or other.overwritten) and _meet(one, other):
+                return True
+    return False
+
+
+def _meet(one: _Place, other: _Place) -> bool:
+    held = max(one.end, other.end) - one.start
+    if held > _MOST_ELEMENTS:
         return False
     with _disable_current_modes():
         met = torch.zeros(held, dtype=torch.bool)
-        here, there = (met.as_strided(shape, stride, start - first) for shape, stride, start, _ in places)
-        here.fill_(True)
-        return bool(there.any())
-
-
-def _place(tensor: Any) -> tuple[list[int], list[int], int, int]:
-    """Shape and strides now, and where in its storage a tensor begins and has ended."""
-    shape, strides = [_now(n) for n in tensor.shape], [_now(n) for n in tensor.stride()]
-    start = _now(tensor.storage_offset())
-    last = sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
-    return shape, strides, start, start if 0 in shape else start + last + 1
+        met.as_strided(one.shape, one.strides).fill_(True)
+        return bool(met.as_strided(other.shape, other.strides, other.start - one.start).any())
 
 
 def _now(size: Any) -> int:

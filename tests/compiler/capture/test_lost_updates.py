@@ -118,3 +118,18 @@ def test_parts_of_one_matrix_that_lie_apart_are_compiled() -> None:
     found, expected = run(one[2:3, 1:], one[:, :1]), row_then_column(other[2:3, 1:], other[:, :1])
     torch.testing.assert_close((found, one), (expected, other))
     assert run.ran_compiled
+
+
+def test_parts_of_a_flat_buffer_are_compiled() -> None:
+    torch._dynamo.reset()
+    flat = torch.rand(64 * 12)
+    expected = flat * 2
+
+    def doubled(*parts: Tensor) -> Tensor:
+        torch._foreach_mul_(list(parts), 2)
+        return parts[0] + 1
+
+    run = nbcompile.compile(doubled, options={"cache": False})
+    run(*flat.split(12))
+    torch.testing.assert_close(flat, expected)
+    assert run.ran_compiled, run.eager_reason

@@ -125,3 +125,13 @@ def test_sizes_known_only_when_it_runs() -> None:
     for rows, columns in ((70, 130), (3, 64), (65, 9)):
         a, b = torch.randn(rows, columns), torch.randn(columns, rows)
         torch.testing.assert_close(run(a, b), PROGRAMS["several"](a, b))
+
+
+def test_each_line_that_copies_or_computes_leads_to_its_loop() -> None:
+    run = nbcompile.compile(PROGRAMS["added"], options={"cache": False})
+    run(torch.ones(128, 128), torch.ones(128, 128))
+    (kernel,) = run.compilation.kernels
+    linked = {link.line for link in kernel.line_map if link.origins}
+    for number, line in enumerate(kernel.sources["c"].splitlines(), start=1):
+        computes = line.strip().endswith(";") and not line.strip().startswith("const long")
+        assert (number in linked) == computes, line
