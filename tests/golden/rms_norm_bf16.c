@@ -19,6 +19,9 @@ static inline unsigned short float_to_bf16(float x) { // round half to even
   unsigned int rounded = (u.bits + 0x7fff + ((u.bits >> 16) & 1)) >> 16;
   return (unsigned short)(x != x ? 0x7fc0 : rounded);
 }
+static inline float round_bf16(float x) {
+  return x != x ? x : bf16_to_float(float_to_bf16(x));
+}
 
 // _to_copy, pow, mean, add, rsqrt, mul
 void k0_pow_mean_add_mul(const unsigned short *x, const unsigned short *weight, unsigned short *mul_1) {
@@ -35,7 +38,7 @@ void k0_pow_mean_add_mul(const unsigned short *x, const unsigned short *weight, 
     #pragma omp simd
     for (long j = 0; j < 768; j++) {
       const float mul = bf16_to_float(x[i*768 + j]) * rsqrt;
-      const float _to_copy_1 = bf16_to_float(float_to_bf16(mul));
+      const float _to_copy_1 = round_bf16(mul);
       mul_1[i*768 + j] = float_to_bf16((_to_copy_1 * bf16_to_float(weight[j])));
     }
   }

@@ -16,6 +16,9 @@ static inline unsigned short float_to_bf16(float x) { // round half to even
   unsigned int rounded = (u.bits + 0x7fff + ((u.bits >> 16) & 1)) >> 16;
   return (unsigned short)(x != x ? 0x7fc0 : rounded);
 }
+static inline float round_bf16(float x) {
+  return x != x ? x : bf16_to_float(float_to_bf16(x));
+}
 
 // _to_copy, sigmoid, mul
 void k0_sigmoid_mul(const unsigned short *x, unsigned short *mul_1) {
@@ -26,7 +29,7 @@ void k0_sigmoid_mul(const unsigned short *x, unsigned short *mul_1) {
       const float _to_copy = bf16_to_float(x[i*2048 + j]);
       const float sigmoid = 1.0f / (1.0f + expf(-_to_copy));
       const float mul = _to_copy * sigmoid;
-      const float _to_copy_1 = bf16_to_float(float_to_bf16(mul));
+      const float _to_copy_1 = round_bf16(mul);
       mul_1[i*1024 + j] = float_to_bf16((_to_copy_1 * bf16_to_float(x[i*2048 + j + 1024])));
     }
   }

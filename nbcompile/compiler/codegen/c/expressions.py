@@ -115,9 +115,8 @@ class CWriter:
         if name in SPECIAL:
             return self._special(name, texts, of)
         if name == "round_bf16":
-            return Expression(
-                f"{self.helper('bf16_to_float')}({self.helper('float_to_bf16')}({texts[0]}))", dtype
-            )
+            self.helper("bf16_to_float"), self.helper("float_to_bf16")
+            return Expression(f"{self.helper('round_bf16')}({texts[0]})", dtype)
         given = " / ".join(texts) if name == "truncdiv" else ", ".join(texts)
         return Expression(f"{self._called(name, of)}({given})", dtype)
 

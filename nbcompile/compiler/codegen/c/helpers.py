@@ -29,6 +29,10 @@ HELPERS: dict[str, Helper] = {
   unsigned int rounded = (u.bits + 0x7fff + ((u.bits >> 16) & 1)) >> 16;
   return (unsigned short)(x != x ? 0x7fc0 : rounded);
 }"""),
+    # a constant NaN that becomes an integer is 0 to GCC, and the least one to the processor, so to eager
+    "round_bf16": Helper("""static inline float round_bf16(float x) {
+  return x != x ? x : bf16_to_float(float_to_bf16(x));
+}"""),
     "in_range": Helper("""static inline long in_range(long i, long n) {
   return (unsigned long)i < (unsigned long)n ? i : 0;
 }"""),

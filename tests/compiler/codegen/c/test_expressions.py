@@ -218,3 +218,18 @@ def test_what_fits_an_int_is_divided_as_one() -> None:
     size = Size("s0", 8)
     unknown = expressions.index_code(floordiv(index(size) * 3, index(127)), lambda atom: atom.text)
     assert "(int)" not in unknown.text
+
+
+def test_a_nan_rounded_to_bfloat16_becomes_the_integer_that_eager_makes_of_it() -> None:
+    """One written as a constant was 0, folded by GCC, where the processor says the least integer."""
+
+    def f(x: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+        rounded = x.neg()
+        whole.copy_(rounded)
+        return rounded
+
+    x = torch.tensor([NAN, INF, -INF, 1e30, -1e30, 2.5, -3.0, 0.0] * 4, dtype=torch.bfloat16)
+    expected, got = torch.zeros(32, dtype=torch.int64), torch.zeros(32, dtype=torch.int64)
+    f(x, expected)
+    nbcompile.compile(f, options={"cache": False})(x, got)
+    assert got.tolist() == expected.tolist()
