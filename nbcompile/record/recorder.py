@@ -143,6 +143,13 @@ class Recorder:
         if self._on_eager is not None:
             self._on_eager(f"{reason} {advice}".strip())
 
+    def leave_call_to_eager(self, graph: str, reason: str) -> None:
+        """Note that a call of a compiled graph ran as the graph is, and why; tell whoever asked, once."""
+        note = f"graph {graph}: a call ran eagerly: {reason}"
+        if note not in self._parts["notes"] and self._on_eager is not None:
+            self._on_eager(f"for one call: {reason}")
+        self.add(note)
+
     def add(self, part: Part) -> None:
         """Append one part; a string is a note. The same note is kept once. TypeError for others."""
         field = _FIELD.get(type(part))

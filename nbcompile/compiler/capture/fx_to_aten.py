@@ -27,9 +27,8 @@ from nbcompile.compiler.capture.calls.short_call import short
 from nbcompile.compiler.capture.decompositions import Table, decompositions
 from nbcompile.compiler.capture.fixed_sizes import fix_sizes, guards_lost
 from nbcompile.compiler.capture.graph_record import record_nodes
-from nbcompile.compiler.capture.lost_updates import (
-    expanded_lost,
-    overlap_lost,
+from nbcompile.compiler.capture.lost import overlapping
+from nbcompile.compiler.capture.lost.updates import (
     strides_lost,
     subtracts_bools,
     updated_number,
@@ -175,7 +174,10 @@ def compile_fx_graph(
     recorder.add(PassRecord("autograd", f"{graph.id}.fx", f"{graph.id}.fw", spent))
     if lookup and mended is not compiled:
         lookup.forget()  # what is put around it is not kept with it
-    return short(mended, [*trace.inference, *(lookup.inference if lookup else ())])
+    call = short(mended, [*trace.inference, *(lookup.inference if lookup else ())])
+    fixed = [_is_static(node) for node in graph.module.graph.find_nodes(op="placeholder")]
+    say = functools.partial(recorder.leave_call_to_eager, graph.id)
+    return overlapping.where_compiled_for(call, graph.module.forward, example_inputs, fixed, say)
 
 
 def _lost(module: fx.GraphModule) -> LoweringError | None:
@@ -189,18 +191,21 @@ def _trusted(
     compiled: Callable[..., Any], module: fx.GraphModule, inputs: Sequence[Any]
 ) -> Callable[..., Any] | LoweringError:
     """What AOTAutograd has made of a graph, mended where it is wrong; what is wrong if that cannot be."""
-    if fault := guards_lost() or expanded_lost(inputs) or overlap_lost(inputs):
+    if fault := guards_lost() or overlapping.expanded_lost(inputs) or overlapping.overlap_lost(inputs):
         return fault
-    if not (lost := views_lost()):
-        return compiled
-    views = views_made_anew(module.graph, lost)
-    if views is None:
-        return LoweringError(
-            "it overwrites an input and returns a view of it by symbolic sizes, which AOTAutograd would look "
-            "for in the wrong place",
-            advice="Return what is overwritten, and make the view outside.",
-        )
-    return with_views(compiled, views, lost)
+    groups = overlapping.merged(inputs)
+    if fault := overlapping.merged_lost(inputs, groups):
+        return fault
+    if lost := views_lost():
+        views = views_made_anew(module.graph, lost)
+        if views is None:
+            return LoweringError(
+                "it overwrites an input and returns a view of it by symbolic sizes, which AOTAutograd would "
+                "look for in the wrong place",
+                advice="Return what is overwritten, and make the view outside.",
+            )
+        return with_views(compiled, views, lost)
+    return compiled
 
 
 @contextlib.contextmanager

@@ -159,10 +159,17 @@ def _memory(inputs: Sequence[Any]) -> list[Any]:
         else (
             place, type(each).__name__, each.storage_offset(), each.untyped_storage().nbytes(), each.is_leaf,
             each.requires_grad, each._is_view(), each.is_conj(), each.is_neg(), each.retains_grad,
-            hasattr(each, "_dynamo_static_input_type"),
+            hasattr(each, "_dynamo_static_input_type"), _whole(each._base),
         )
         for place, each in zip(_shown(inputs), inputs, strict=True)
     ]  # fmt: skip
+
+
+def _whole(base: torch.Tensor | None) -> Any:
+    """How the tensor lies that one is a view of: of views that overlap AOTAutograd reads that tensor."""
+    if base is None or base.layout != torch.strided or base.is_nested:
+        return None
+    return base.storage_offset(), tuple(base.shape), base.stride()
 
 
 def _env() -> Any:

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from nbcompile.compiler.runtime.cache import DiskCache
 from nbcompile.compiler.warm.kept import Backward, Half, Kept, find, store
 
@@ -106,6 +108,9 @@ def _lookup(original: Callable[..., Any], cache: Any) -> Callable[..., Any]:
             return None
         if entry.compiled_bw is None:
             _looking.inference.append(entry.compiled_fw.made)
+        context = torch._guards.TracingContext.try_get()
+        if context is not None:  # what tracing would have left there, for whoever asks what is overwritten
+            context.fw_metadata = entry.runtime_metadata
         return found
 
     return lookup

@@ -1,0 +1,93 @@
+"""Updates that torch loses on the way to AOTAutograd, or that AOTAutograd writes as what torch refuses.
+
+A tensor without axes, of float64 and on the CPU, is what Dynamo wraps a Python number in. The pass that takes
+such numbers out of graphs again (``torch.fx.passes._tensorify_python_scalars``) meets the user's own tensors
+too, restarts Dynamo, and the graph that comes then has lost what the user's program writes into one:
+``torch.compile(lambda x: x.mul_(2).sin(), backend="aot_eager")`` leaves ``x = torch.tensor(1.0).double()`` as
+it is (torch 2.11 to 2.13).
+
+What is written through an ``expand`` AOTAutograd adds to the tensor as the difference to what it held, and
+torch subtracts no bools: of fixed sizes it fails then, of symbolic ones it makes a graph that cannot run.
+
+A result that is a view by symbolic sizes of an overwritten input AOTAutograd finds in the wrong place, which
+is mended (:mod:`nbcompile.compiler.rewrite.views_of_inputs`); so it does what ``as_strided`` reads of a part
+of memory that is overwritten, which is left to eager.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+from torch._functorch._aot_autograd.schemas import OutputType
+
+from nbcompile.compiler.rewrite.views_of_inputs import reads_by_strides, written
+from nbcompile.errors import LoweringError
+
+_SUB = torch.ops.aten.sub.Tensor
+
+
+def updated_number(module: fx.GraphModule) -> str:
+    """The name of an input of this kind that a captured graph writes to, it or what may show its memory;
+    empty if there is none."""
+    held: dict[fx.Node, str] = {}  # node → the input whose memory it may show
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            if _is_number(node.meta.get("example_value")):
+                held[node] = str(node.target)
+        elif (shown := written(node)) in held:
+            return held[shown]
+        elif node.args and node.args[0] in held:
+            held[node] = held[node.args[0]]
+    return ""
+
+
+def views_lost() -> list[int]:
+    """The results, by their places, that the graph which AOTAutograd has just compiled returns as views of an
+    input that it overwrites, and that AOTAutograd would find by the strides of what the graph returned."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    if metadata is None:
+        return []
+    return [
+        place
+        for place, each in enumerate(metadata.output_info)
+        if each.output_type is OutputType.alias_of_input
+        and each.base_idx is not None
+        and metadata.input_info[each.base_idx].mutates_data
+        and (each.view_meta_sequence is None or _has_symbols(each.view_meta_sequence))
+    ]
+
+
+def _has_symbols(views: Any) -> bool:
+    return any(each.has_symbolic_inputs for each in views.sequence)
+
+
+def strides_lost(graph: fx.Graph) -> LoweringError | None:
+    """What is wrong if a captured graph reads by strides of its own what it overwrites; None if nothing."""
+    if not reads_by_strides(graph):
+        return None
+    return LoweringError(
+        "it overwrites a part of its memory, which it reads by strides of its own (as_strided)",
+        advice="Write the view as slices and reshapes.",
+    )
+
+
+def subtracts_bools(module: fx.GraphModule) -> bool:
+    """Whether an ATen graph holds a subtraction that torch refuses to run."""
+    return any(
+        all(_is_bool(item) for item in node.args) for node in module.graph.nodes if node.target is _SUB
+    )
+
+
+def _is_bool(item: object) -> bool:
+    value = item.meta.get("val") if isinstance(item, fx.Node) else item
+    return isinstance(value, bool) or (isinstance(value, torch.Tensor) and value.dtype == torch.bool)
+
+
+def _is_number(value: object) -> bool:
+    return (
+        isinstance(value, torch.Tensor)
+        and (value.dim(), value.dtype, value.device.type) == (0, torch.float64, "cpu")
+    )  # fmt: skip

@@ -1,0 +1,197 @@
+"""Inputs that share memory, one of them overwritten: never the numbers of before, at any call."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import nbcompile
+from nbcompile.backends.nbcompile import _warn
+
+Tensor = torch.Tensor
+Program = Callable[..., Any]
+
+
+def shown(wide: Tensor, tensor: Tensor) -> Tensor:
+    tensor.add_(1)
+    return wide.permute(0, 1, 2)
+
+
+def half(wide: Tensor, tensor: Tensor) -> Tensor:
+    tensor.add_(1)
+    return torch.chunk(wide, 2, 1)[1].permute(0, 1, 2)
+
+
+@pytest.mark.parametrize("function", [shown, half])
+def test_views_of_an_expanded_input(function: Callable[..., Tensor]) -> None:
+    """The process died of the second, with torch's own backends as well."""
+    torch._dynamo.reset()
+    run = nbcompile.compile(function, options={"cache": False})
+    one, other = torch.ones(2, 1, 2), torch.ones(2, 1, 2)
+    found, expected = (each(x.expand(2, 2, 2), x[None]) for each, x in ((run, one), (function, other)))
+    assert torch.equal(found, expected) and torch.equal(one, other)
+    assert found.untyped_storage().data_ptr() == one.untyped_storage().data_ptr()
+    assert "expanded from a tensor that another shows" in run.eager_reason
+
+
+def row_then_column(row: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
+    before = column * column
+    row.masked_fill_(row > 0, 1)
+    return before, column * 2
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_row_and_a_column_of_one_matrix(dynamic: bool | None) -> None:
+    """AOTAutograd takes them for tensors apart (fuzzer's seed 7490217): the column's new number was lost."""
+    torch._dynamo.reset()
+    run = nbcompile.compile(row_then_column, dynamic=dynamic, options={"cache": False})
+    one, other = torch.rand(5, 6), torch.rand(5, 6)
+    other.copy_(one)
+    found, expected = run(one[2:3], one[:, :1]), row_then_column(other[2:3], other[:, :1])
+    torch.testing.assert_close((found, one), (expected, other))
+    assert "AOTAutograd takes them for tensors apart" in run.eager_reason
+
+
+def test_parts_of_one_matrix_that_lie_apart_are_compiled() -> None:
+    torch._dynamo.reset()
+    run = nbcompile.compile(row_then_column, options={"cache": False})
+    one, other = torch.rand(5, 6), torch.rand(5, 6)
+    other.copy_(one)
+    found, expected = run(one[2:3, 1:], one[:, :1]), row_then_column(other[2:3, 1:], other[:, :1])
+    torch.testing.assert_close((found, one), (expected, other))
+    assert run.ran_compiled
+
+
+def test_parts_of_a_flat_buffer_are_compiled() -> None:
+    torch._dynamo.reset()
+    flat = torch.rand(64 * 12)
+    expected = flat * 2
+
+    def doubled(*parts: Tensor) -> Tensor:
+        torch._foreach_mul_(list(parts), 2)
+        return parts[0] + 1
+
+    run = nbcompile.compile(doubled, options={"cache": False})
+    run(*flat.split(12))
+    torch.testing.assert_close(flat, expected)
+    assert run.ran_compiled, run.eager_reason
+
+
+def added(one: Tensor, other: Tensor) -> Any:
+    one.mul_(2)
+    return other + one
+
+
+def one_shown(one: Tensor, other: Tensor) -> Any:
+    one.mul_(2)
+    return other + 1, one.view(-1)[3:10]
+
+
+def other_shown(one: Tensor, other: Tensor) -> Any:
+    other.mul_(2)
+    return one + 1, other.view(-1)[3:10]
+
+
+def both_shown(one: Tensor, other: Tensor) -> Any:
+    part, turned = one[1:], other.t()
+    one.add_(1)
+    return part, turned, other, one.sum()
+
+
+def views(storage: Tensor, *starts: int) -> list[Tensor]:
+    return [storage[start : start + 24].view(4, 6) for start in starts]
+
+
+def no_views(storage: Tensor, *starts: int) -> list[Tensor]:
+    """The same, but unknown to autograd, as ``deepcopy`` of a module with views for parameters makes them."""
+    held = storage.untyped_storage()
+    return [torch.empty(0).set_(held, start, (4, 6), (6, 1)) for start in starts]
+
+
+def apart(storage: Tensor, *starts: int) -> list[Tensor]:
+    return [each.clone() for each in views(storage, *starts)]
+
+
+def once(storage: Tensor, *starts: int) -> list[Tensor]:
+    return views(storage, starts[0]) * 2
+
+
+Call = tuple[Callable[..., list[Tensor]], int, int, int]  # how it is given, of how much memory, from where on
+SEQUENCES: list[list[Call]] = [
+    [(views, 40, 0, 16), (views, 60, 0, 16), (views, 60, 0, 20), (views, 60, 4, 16), (views, 60, 4, 30)],
+    [(no_views, 40, 0, 16), (no_views, 60, 0, 16), (no_views, 60, 4, 20), (views, 60, 4, 20)],
+    [(apart, 60, 0, 16), (views, 60, 0, 16), (no_views, 60, 0, 16)],
+    [(views, 60, 0, 30), (views, 60, 0, 16)],
+    [(no_views, 60, 0, 30), (no_views, 60, 0, 16), (apart, 60, 0, 16)],
+    [(apart, 60, 0, 16), (once, 60, 0, 0), (views, 60, 0, 0)],
+]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("sequence", range(len(SEQUENCES)))
+@pytest.mark.parametrize("program", [added, one_shown, other_shown, both_shown])
+def test_calls_that_share_memory_otherwise(program: Program, sequence: int, dynamic: bool | None) -> None:
+    """``aot_eager`` reads and writes where the inputs of the call lay that it was compiled for."""
+    torch._dynamo.reset()
+    run = torch.compile(program, backend="nbcompile", dynamic=dynamic, options={"cache": False})
+    for made, held, *starts in SEQUENCES[sequence]:
+        storage, other = torch.arange(float(held)), torch.arange(float(held))
+        inputs, wanted = made(storage, *starts), made(other, *starts)
+        found, expected = run(*inputs), program(*wanted)
+        torch.testing.assert_close((found, inputs, storage), (expected, wanted, other), rtol=0, atol=0)
+
+
+def test_what_was_compiled_in_another_process_asks_as_well() -> None:
+    """A graph that is found whole in the cache had been called for any inputs."""
+    for _ in range(2):
+        torch._dynamo.reset()
+        run = torch.compile(added, backend="nbcompile")
+        for made in (apart, views):
+            storage, other = torch.arange(60.0), torch.arange(60.0)
+            assert torch.equal(run(*made(storage, 0, 16)), added(*made(other, 0, 16)))
+
+
+def test_such_a_call_is_told_once_and_noted(caplog: pytest.LogCaptureFixture) -> None:
+    torch._dynamo.reset()
+    run = torch.compile(added, backend="nbcompile", options={"cache": False})
+    _warn.cache_clear()  # one reason is told once a process
+    said = "its inputs share memory in another way"
+    with caplog.at_level(logging.WARNING, "nbcompile"):
+        run(*apart(torch.arange(60.0), 0, 16))
+        assert said not in caplog.text
+        for _ in range(3):
+            run(*views(torch.arange(60.0), 0, 16))
+    assert caplog.text.count(said) == 1
+    torch._dynamo.reset()
+    compiled = nbcompile.compile(added, options={"cache": False})
+    for made in (apart, views):
+        compiled(*made(torch.arange(60.0), 0, 16))
+    assert any(said in note for note in compiled.compilation.notes)
+
+
+def test_a_deepcopy_of_buffers_that_overlap() -> None:
+    """Raised ``LaunchError`` in a later call: the storage that AOTAutograd took for both had another size."""
+
+    class Net(torch.nn.Module):
+        def __init__(self, held: int) -> None:
+            super().__init__()
+            memory = torch.arange(float(held))
+            self.register_buffer("one", memory[:24].view(4, 6))
+            self.register_buffer("other", memory[16:40].view(4, 6))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.one.mul_(0.5)
+            return x @ self.one.t() + self.other.sum()
+
+    torch._dynamo.reset()
+    for held in (40, 60):
+        net = Net(held)
+        run, eager = torch.compile(copy.deepcopy(net), backend="nbcompile"), copy.deepcopy(net)
+        for _ in range(2):
+            x = torch.ones(3, 6)
+            torch.testing.assert_close(run(x), eager(x))

@@ -1,0 +1,70 @@
+"""What torch loses of updates of 0-d float64 tensors on the CPU is not lost with us."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import nbcompile
+
+Tensor = torch.Tensor
+
+
+def method(x: Tensor, s: Tensor) -> Tensor:
+    s.mul_(2)
+    return x.sin()
+
+
+def operator(x: Tensor, s: Tensor) -> Tensor:
+    s += 1
+    return x.sin() + s
+
+
+def of_a_view(x: Tensor, s: Tensor) -> Tensor:
+    s.view(1)[0] = 3
+    return x.sin()
+
+
+def named(x: Tensor, s: Tensor) -> Tensor:
+    F.silu(s, inplace=True)
+    return torch.add(x, 1, out=s[None])
+
+
+@pytest.mark.parametrize("function", [method, operator, of_a_view, named])
+def test_the_update_is_there_and_the_record_says_why_it_ran_eagerly(function: Callable[..., Tensor]) -> None:
+    torch._dynamo.reset()
+    expected, found = (torch.tensor(1.2, dtype=torch.float64) for _ in range(2))
+    run = nbcompile.compile(function, options={"cache": False})
+    x = torch.ones(1, dtype=torch.float64 if function is named else torch.float32)
+    for _ in range(2):
+        torch.testing.assert_close(run(x, found), function(x, expected))
+        assert torch.equal(found, expected)
+    assert "a number as a tensor" in run.eager_reason
+
+
+def test_what_only_reads_one_is_compiled() -> None:
+    torch._dynamo.reset()
+    run = nbcompile.compile(lambda x, s, rate: x.mul_(s).add_(rate), options={"cache": False})
+    for rate in (0.5, 0.25, 0.125):
+        x, y, s = torch.ones(3), torch.ones(3), torch.tensor(1.2, dtype=torch.float64)
+        torch.testing.assert_close(run(x, s, rate), y.mul_(s).add_(rate))
+        torch.testing.assert_close(x, y)
+    assert run.ran_compiled, run.eager_reason
+
+
+@pytest.mark.parametrize("sizes", [(4,), (1, 2), (4, 5, 6)])
+def test_bools_that_are_written_through_an_expand(sizes: tuple[int, ...]) -> None:
+    def function(x: Tensor) -> Tensor:
+        shown = x.expand(x.shape)
+        shown.mul_(shown)
+        return shown.sum()
+
+    torch._dynamo.reset()
+    run = nbcompile.compile(function, options={"cache": False})
+    for size in sizes:
+        found, expected = torch.ones(size) > 0, torch.ones(size) > 0
+        assert torch.equal(run(found), function(expected)) and torch.equal(found, expected)
+    assert "AOTAutograd could not trace it" in run.eager_reason
