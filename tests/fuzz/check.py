@@ -108,6 +108,8 @@ def check(program: Program, target: Target) -> Verdict:
         also = torchs_own(found, program, runner, expected, references, apart)
         if target.device == "cuda" and not references.random:
             also |= as_on_the_cpu(found, program, got)
+        if program.meets:  # there AOTAutograd's numbers are wrong, and ours are not to be
+            also -= {item.identity for item in found if "values" in item.kind}
         verdict.torch = [item for item in found if item.identity in also]
         verdict.failures += [item for item in found if item.identity not in also]
     if target.device == "cuda":

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 
 from tests.fuzz import layouts
 from tests.fuzz.execute import Runner, run_step, values
+from tests.fuzz.meeting import meeting
 from tests.fuzz.nothing import from_nothing
 from tests.fuzz.program import Input, Program, Step
 
@@ -454,7 +455,8 @@ def _attempt(d: Draw, least: int) -> Program | None:
                     break
             else:
                 return None
-            return _checked(_even(d._program(d.results())), d.device, least)
+            made = _checked(_even(d._program(d.results())), d.device, least)
+            return made and meeting(made, d.device)
     except (Skip, Restart):
         return None
     finally:

@@ -68,6 +68,17 @@ def values(
     return made.to(dtype).to(device)
 
 
+def in_one_memory(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    """Tensors of these sizes, strides and (but where they meet) numbers in one memory, each an element after
+    the one before."""
+    held = [1 + sum((n - 1) * step for n, step in zip(each.shape, each.stride())) for each in tensors]
+    memory = tensors[0].new_zeros(max(count + number for number, count in enumerate(held)))
+    made = [memory.as_strided(each.shape, each.stride(), number) for number, each in enumerate(tensors)]
+    for new, old in zip(made, tensors):
+        new.copy_(old)
+    return made
+
+
 def weights(like: torch.Tensor, number: int) -> torch.Tensor:
     """What a result's gradient is multiplied by."""
     made = values(
@@ -96,7 +107,9 @@ class Runner:
         program = self.program = program.on(device)
         self.device = device
         self.function = function(program.source(device), "program")
-        self._inputs = function(program.inputs_source(device), "inputs", values=values)
+        self._inputs = function(
+            program.inputs_source(device), "inputs", values=values, in_one_memory=in_one_memory
+        )
 
     def arguments(self, call: int) -> tuple[torch.Tensor, ...]:
         return self._inputs(call, **self.program.sizes[call])  # type: ignore[no-any-return]

@@ -75,6 +75,7 @@ class Program:
     autocast: ``""`` or the dtype of an autocast region. ``inside``: the regions are within the function.
     dynamic:  torch.compile's argument.
     captures: torch keeps sizes and numbers that depend on data in the graph.
+    meets:    arguments that lie in one memory at every second call, each an element after the one before.
     """
 
     seed: int
@@ -87,6 +88,7 @@ class Program:
     inside: bool = False
     dynamic: bool | None = None
     captures: bool = False
+    meets: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), sort_keys=True)
@@ -98,6 +100,7 @@ class Program:
         data["steps"] = tuple(Step(**{**item, "results": tuple(item["results"])}) for item in data["steps"])
         data["results"] = tuple(data["results"])
         data["sizes"] = tuple(data["sizes"])
+        data["meets"] = tuple(data.get("meets", ()))
         return cls(**data)
 
     @property
@@ -138,6 +141,9 @@ class Program:
             bases[item.name] = base
             view = re.sub(r"\bb\b", base, item.view)
             lines.append(f"    {item.name} = {view}{'.detach().requires_grad_()' if item.grad else ''}")
+        if self.meets:
+            names = ", ".join(self.meets)
+            lines += ["    if call % 2:", f"        {names} = in_one_memory({names})"]
         lines.append(f"    return {_tuple(item.name for item in self.inputs)}")
         return "\n".join(lines) + "\n"
 

@@ -35,7 +35,7 @@ def test_source(program: Program, kind: str, what: str, target: str = "cpu") -> 
         f"    results={program.results!r},",
         f"    sizes={tuple(map(dict, program.sizes))!r},",
     ]
-    usual = {"mode": "grad", "autocast": "", "inside": False, "dynamic": None, "captures": False}
+    usual = {"mode": "grad", "autocast": "", "inside": False, "dynamic": None, "captures": False, "meets": ()}
     for name, value in usual.items():
         if getattr(program, name) != value:  # None is not False
             facts.append(f"    {name}={getattr(program, name)!r},")
