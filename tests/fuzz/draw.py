@@ -488,7 +488,8 @@ def without_unread_inputs(program: Program) -> Program:
     read = {name for step in program.steps for name in step.operands} | set(program.results)
     bases = {item.base for item in program.inputs}
     kept = tuple(item for item in program.inputs if item.name in read or item.name in bases)
-    return replace(program, inputs=kept)
+    meet = {*program.meets} <= {item.name for item in kept}
+    return replace(program, inputs=kept, meets=program.meets if meet else ())
 
 
 __all__ = ["Draw", "Made", "Mapping", "Restart", "Skip", "Value", "draw", "operation", "values"]

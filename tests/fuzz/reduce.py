@@ -263,6 +263,8 @@ def _plainer_circumstances(program: Program) -> Iterator[Program]:
         yield replace(program, mode="train")
     if program.inside:
         yield replace(program, inside=False)
+    if program.meets:
+        yield replace(program, meets=())
     if program.captures:
         yield replace(program, captures=False)
 
@@ -344,4 +346,5 @@ def renamed(program: Program) -> Program:
             for step in program.steps
         ),
         results=tuple(map(again, program.results)),
+        meets=tuple(map(again, program.meets)),
     )
