@@ -18,6 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = "data/share/jupyter/labextensions/nbcompile"
 STATIC = ROOT / "nbcompile" / "view" / "static"
+FILES = ("explorer.js", "plotly.js", "explorer.css", "THIRD-PARTY.txt")
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_has_the_explorer_and_the_extension(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    for file in ("page.js", "widget.js", "plotly.js", "explorer.css"):
+    for file in FILES:
         assert f"nbcompile/view/static/{file}" in names
         assert zipfile.ZipFile(wheel).read(f"nbcompile/view/static/{file}") == (STATIC / file).read_bytes()
     shared = {name.split(SHARED + "/")[1] for name in names if SHARED in name}
@@ -116,7 +117,7 @@ def test_a_tree_without_the_explorer_asks_for_what_builds_it(tmp_path: Path) -> 
         *("pydantic", "pygments", "markupsafe"),
     }
     assert required(HATCH_BUILD_NO_HOOKS="1") == set()
-    for path in (*(STATIC / name for name in ("page.js", "widget.js", "plotly.js", "explorer.css")),):
+    for path in (STATIC / name for name in FILES):
         kept = tmp_path / path.relative_to(ROOT)
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.touch()
