@@ -48,7 +48,7 @@ NODE_MODULES := labextension/node_modules/.package-lock.json
 TYPES := labextension/src/record/generated/classes.ts
 EXPLORER := nbcompile/view/static/explorer.css
 LABEXTENSION := labextension/dist/install.json
-SCRIPTS := $(wildcard labextension/*.json) $(shell find labextension/src labextension/style labextension/schema \
+SCRIPTS := $(wildcard labextension/*.json labextension/*.cjs) $(shell find labextension/src labextension/style labextension/schema \
   -type f -not -path '*/generated/*' 2>/dev/null)
 
 $(VENV)/.node: scripts/frontend.py | $(VENV)/bin/python
