@@ -2,9 +2,9 @@
 
     python scripts/audit.py [--only bandit,pip,npm] [--write]
 
-``bandit`` reads nbcompile/; ``pip-audit`` asks PyPI about the packages of this environment, ``npm audit`` npm's
-registry about those of package-lock.json. A finding is mended, or explained in ``audit_accepted.toml``, which
-SECURITY.md shows (``--write`` puts it there). Exit status: 1 for a finding without an explanation or an
+``bandit`` reads nbcompile/; ``pip-audit`` asks PyPI about the packages of this environment, ``npm audit``
+npm's registry about those of package-lock.json. A finding is mended, or explained in
+``audit_accepted.toml``, which SECURITY.md shows (``--write`` puts it there). Exit status: 1 for a finding without an explanation or an
 explanation without a finding, 3 if one of them could not be asked: that is not the same as clean.
 """
 
@@ -73,7 +73,7 @@ def accepted(text: str) -> list[Accepted]:
 
 
 def judged(findings: Iterable[Finding], rows: Sequence[Accepted], tools: Iterable[str]) -> list[str]:
-    """What is to be done, a line each: of findings without a row, and of rows (of these tools) without one."""
+    """What is to be done, a line each: findings without a row, and rows (of these tools) without one."""
     used: set[Accepted] = set()
     lines = []
     for finding in findings:
@@ -128,7 +128,16 @@ def of_bandit(report: Mapping[str, Any]) -> list[Finding]:
 
 def pip() -> list[Finding]:
     """Of the packages in this environment."""
-    command = [sys.executable, "-m", "pip_audit", "--format", "json", "--progress-spinner", "off", "--skip-editable"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip_audit",
+        "--format",
+        "json",
+        "--progress-spinner",
+        "off",
+        "--skip-editable",
+    ]
     return of_pip(_json(command, cwd=ROOT))
 
 
@@ -137,9 +146,8 @@ def of_pip(report: Mapping[str, Any]) -> list[Finding]:
     left_out = [each for each in packages if "skip_reason" in each]
     # pip-audit then says "No known vulnerabilities found", of none that it could ask about.
     if packages and len(left_out) > len(packages) // 2:
-        raise NotAskedError(
-            f"PyPI told nothing about {len(left_out)} of {len(packages)} packages: {left_out[0]['skip_reason']}"
-        )
+        few = f"{len(left_out)} of {len(packages)} packages"
+        raise NotAskedError(f"PyPI told nothing about {few}: {left_out[0]['skip_reason']}")
     for each in left_out:
         print(f"  pip: nothing is known of {each['name']}: {each['skip_reason']}")
     return [

@@ -1,10 +1,11 @@
 """Where the project is on the web: badges for Binder and Colab, and the links of README.md as PyPI shows it.
 
-    python scripts/badges.py            README.md's badges, anew; `make notebooks` does this and each notebook's
+    python scripts/badges.py        README.md's badges, anew; `make notebooks` does this and each notebook's
 
 All of it follows from one line of pyproject.toml, ``Repository`` under ``[project.urls]``, an address on
-GitHub. While there is none there are no badges, Binder and Colab fetch what they open from there, and on PyPI no links to
-files of the project and no pictures. Imports the standard library alone: a wheel's build uses it (hatch_build.py).
+GitHub. While there is none there are no badges, Binder and Colab fetch what they open from there, and on
+PyPI no links to files of the project and no pictures. Imports the standard library alone: a wheel's build
+uses it (hatch_build.py).
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ _LINK = re.compile(r"(?P<picture>!?)\[(?P<text>[^\]\n]*)\]\((?!\w+:|#)(?P<path>[
 
 
 def published(text: str, address: str | None, version: str) -> str:
-    """README.md for PyPI, which knows nothing of its neighbours: links to the files of this version, or, while
-    nobody knows where those are, none: their words, and for a picture what it shows."""
+    """README.md for PyPI, which knows nothing of its neighbours: links to the files of this version, or,
+    while nobody knows where those are, none: their words, and for a picture what it shows."""
     project = owner_and_name(address) if address else None
 
     def absolute(link: re.Match[str]) -> str:

@@ -100,7 +100,14 @@ def test_jupyterlab_finds_the_extension_where_only_the_wheel_is(wheel: Path, tmp
 
 def test_a_tree_without_the_explorer_asks_for_what_builds_it(tmp_path: Path) -> None:
     """The build of a wheel needs Node only where nothing is built, and brings one where there is none."""
-    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "scripts/frontend.py", "scripts/badges.py"):
+    for name in (
+        "pyproject.toml",
+        "hatch_build.py",
+        "README.md",
+        "LICENSE",
+        "scripts/frontend.py",
+        "scripts/badges.py",
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     ask = "import hatchling.build as build; print(*build.get_requires_for_build_wheel(), sep='\\n')"

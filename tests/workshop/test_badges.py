@@ -77,4 +77,6 @@ def test_the_readme_as_published_has_no_link_that_leads_nowhere() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for address in (None, ADDRESS):
         made = badges.published(text, address, "1.2.3")
-        assert not re.findall(r"\]\((?!https://|#)[^)\s]*\)", re.sub(r"(?ms)^```.*?^```$|`[^`\n]+`", "", made))
+        assert not re.findall(
+            r"\]\((?!https://|#)[^)\s]*\)", re.sub(r"(?ms)^```.*?^```$|`[^`\n]+`", "", made)
+        )
