@@ -4,8 +4,9 @@
 
 ``bandit`` reads nbcompile/; ``pip-audit`` asks PyPI about the packages of this environment, ``npm audit``
 npm's registry about those of package-lock.json. A finding is mended, or explained in
-``audit_accepted.toml``, which SECURITY.md shows (``--write`` puts it there). Exit status: 1 for a finding without an explanation or an
-explanation without a finding, 3 if one of them could not be asked: that is not the same as clean.
+``audit_accepted.toml``, which SECURITY.md shows (``--write`` puts it there). Exit status: 1 for a finding
+without an explanation or an explanation without a finding, 3 if one of them could not be asked: that is not
+the same as clean.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`make audit`: what it makes of each tool's answer, that silence is not taken for a clean bill, and our code."""
+"""`make audit`: what it makes of each tool's answer, that silence is not taken for clean, and our code."""
 
 from __future__ import annotations
 
