@@ -130,7 +130,7 @@ def check(sdist: Path, wheel: Path) -> None:
 # -- 4. a clean environment -----------------------------------------------------------------------
 
 
-def install(wheel: Path, folder: Path) -> Path:
+def install(wheel: Path, folder: Path, extra: str = "") -> Path:
     """The Python of a new environment with the wheel in it, and nothing else but what it asks for."""
     clean = {"PYTHONPATH": "", "NBCOMPILE_CACHE_DIR": str(folder / "cache")}  # pip counts what it sees there
     run(sys.executable, "-m", "venv", folder)
@@ -138,7 +138,7 @@ def install(wheel: Path, folder: Path) -> Path:
     (torch,) = re.findall(r"^torch==\S+$", (ROOT / "constraints.txt").read_text("utf-8"), re.M)
     pip = (python, "-m", "pip", "install", "-q", "--disable-pip-version-check")
     run(*pip, torch, **clean)  # that build of torch, and not one with CUDA's libraries
-    run(*pip, wheel, **clean)
+    run(*pip, f"{wheel}[{extra}]" if extra else wheel, **clean)
     said = run(folder / "bin" / "nbcompile", "--version", cwd=folder, **clean)
     if f"nbcompile {version()}," not in said:
         raise ReleaseError(f"nbcompile --version says {said}")
