@@ -167,7 +167,7 @@ def meet(python: Path, bare: bool, out: Path) -> Seconds:
 
 def judge(said: str, bare: bool) -> None:
     """Whether the screen says what it should. CleanInstallError if not."""
-    wanted = ["kernels: 0", "C compiler"] if bare else ["kernels: 1"]
+    wanted = ["kernels: 0", "no C compiler was found"] if bare else ["kernels: 1"]
     for each in (*wanted, "numbers right: True"):
         if each not in said:
             raise CleanInstallError(f"{each!r} is not on the screen:\n{said[-2000:]}")

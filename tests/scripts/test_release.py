@@ -122,8 +122,9 @@ def test_a_wheel_without_notices_is_refused(tmp_path: Path, monkeypatch: pytest.
         ("kernels: 1 numbers right: True", False, ""),
         ("kernels: 0 numbers right: True", False, "kernels: 1"),
         ("kernels: 1 numbers right: False", False, "numbers right: True"),
-        ("no C compiler was found. numbers right: True", True, ""),
-        ("kernels: 1 numbers right: True", True, "no C compiler"),
+        ("no C compiler was found. kernels: 0 numbers right: True", True, ""),
+        ("kernels: 0 numbers right: True", True, "no C compiler was found"),
+        ("no C compiler was found. kernels: 1 numbers right: True", True, "kernels: 0"),
     ],
 )
 def test_what_a_user_should_see(said: str, bare: bool, missing: str) -> None:
