@@ -161,6 +161,16 @@ def test_vs_code_and_colab_run_nothing_and_load_nothing_for_it(record: Compilati
         assert "," in used, f"{used}: outside of JupyterLab there is no such variable"
 
 
+def test_each_host_in_the_docs_names_a_test_that_is_there() -> None:
+    root = Path(__file__).resolve().parents[2]
+    page = (root / "docs" / "hosts.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 10
+    for row in rows:
+        named = re.findall(r"`(tests/[\w/]+\.py)`", row)
+        assert named and all((root / name).exists() for name in named), row
+
+
 # -- documentation: tools of their own, by night ----------------------------------------------------
 
 
