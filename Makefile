@@ -17,7 +17,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
   docs table clean distclean
 
 help:  ## show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 22
 
 $(VENV)/bin/python:
 	@$(PYTHON) scripts/check_machine.py
@@ -120,7 +120,7 @@ test-nightly:  ## the same, and the tests marked nightly: more of what `make tes
 	@$(MAKE) --no-print-directory test PYTEST_ARGS="$(PYTEST_ARGS) --nightly"
 
 COVERAGE := $(BIN)/python -m coverage
-coverage: $(VENV)/.test $(EXPLORER) $(VENV)/.linked  ## how much of the code the tests reach, at least 90% of lines; twice the time of `make test`
+coverage: $(VENV)/.test $(EXPLORER) $(VENV)/.linked  ## how much of the code the tests reach, at least 90% of lines; slower than `make test`
 	@rm -rf out/coverage && mkdir -p out/coverage
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(COVERAGE) run -m pytest $(PYTEST_ARGS); status=$$?; \
 	  $(COVERAGE) combine -q && $(COVERAGE) report && exit $$status

@@ -104,7 +104,10 @@ def test_readme_names_the_two_commands() -> None:
     assert "make demo" in text and "make test" in text
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "lab", "bench", "opdb", "notebooks", "table", "clean"])
+TARGETS = "setup demo test coverage lab audit release clean-install bench opdb notebooks table clean".split()
+
+
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
 def test_make_targets_run_files_that_exist(target: str) -> None:
     run = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
