@@ -71,7 +71,7 @@ $(SCHEMAS): out/schemas/.made ;
 $(TYPES): $(SCHEMAS) labextension/scripts/types.mjs $(NODE_MODULES)
 	@$(FRONTEND) types
 
-$(EXPLORER): $(SCRIPTS) $(TYPES) labextension/scripts/bundle.mjs
+$(EXPLORER): $(SCRIPTS) $(TYPES) $(addprefix labextension/scripts/,bundle.mjs notices.mjs plotly-parts.json)
 	@$(FRONTEND) explorer
 
 $(LABEXTENSION): $(SCRIPTS) $(TYPES)
