@@ -12,11 +12,12 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-nightly test-typescript lint lint-python lint-typescript lab types explorer explorer-figures labextension wheel bench bench-gpu versions backends-table opdb notebooks docs table \
-  clean distclean
+.PHONY: help setup demo test test-nightly test-typescript coverage lint lint-python lint-typescript lab types explorer \
+  explorer-figures labextension wheel audit release clean-install bench bench-gpu versions backends-table opdb notebooks \
+  docs table clean distclean
 
 help:  ## show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 22
 
 $(VENV)/bin/python:
 	@$(PYTHON) scripts/check_machine.py
@@ -48,7 +49,7 @@ NODE_MODULES := labextension/node_modules/.package-lock.json
 TYPES := labextension/src/record/generated/classes.ts
 EXPLORER := nbcompile/view/static/explorer.css
 LABEXTENSION := labextension/dist/install.json
-SCRIPTS := $(wildcard labextension/*.json) $(shell find labextension/src labextension/style labextension/schema \
+SCRIPTS := $(wildcard labextension/*.json labextension/*.cjs) $(shell find labextension/src labextension/style labextension/schema \
   -type f -not -path '*/generated/*' 2>/dev/null)
 
 $(VENV)/.node: scripts/frontend.py | $(VENV)/bin/python
@@ -70,7 +71,7 @@ $(SCHEMAS): out/schemas/.made ;
 $(TYPES): $(SCHEMAS) labextension/scripts/types.mjs $(NODE_MODULES)
 	@$(FRONTEND) types
 
-$(EXPLORER): $(SCRIPTS) $(TYPES) labextension/scripts/bundle.mjs
+$(EXPLORER): $(SCRIPTS) $(TYPES) $(addprefix labextension/scripts/,bundle.mjs notices.mjs plotly-parts.json)
 	@$(FRONTEND) explorer
 
 $(LABEXTENSION): $(SCRIPTS) $(TYPES)
@@ -87,6 +88,8 @@ types: $(TYPES)  ## TypeScript types of the record
 explorer: $(EXPLORER)  ## the explorer for pages and widgets, into nbcompile/view/static/
 
 labextension: $(VENV)/.linked  ## the JupyterLab extension, linked into .venv
+
+setup: $(VENV)/.test $(EXPLORER) $(VENV)/.linked  ## .venv with nbcompile, Jupyter, the test tools and the explorer, and no more
 
 demo: $(VENV)/.jupyter $(EXPLORER)  ## run notebooks/01-first-compile.ipynb and leave it, a page and its explorer in out/
 	@$(BIN)/python scripts/check_machine.py
@@ -116,6 +119,12 @@ test:  ## everything CI runs: the linters, vitest, pytest
 test-nightly:  ## the same, and the tests marked nightly: more of what `make test` has one of each kind of
 	@$(MAKE) --no-print-directory test PYTEST_ARGS="$(PYTEST_ARGS) --nightly"
 
+COVERAGE := $(BIN)/python -m coverage
+coverage: $(VENV)/.test $(EXPLORER) $(VENV)/.linked  ## how much of the code the tests reach, at least 90% of lines; slower than `make test`
+	@rm -rf out/coverage && mkdir -p out/coverage
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(COVERAGE) run -m pytest $(PYTEST_ARGS); status=$$?; \
+	  $(COVERAGE) combine -q && $(COVERAGE) report && exit $$status
+
 lab: $(VENV)/.jupyter $(EXPLORER) $(VENV)/.linked  ## open JupyterLab on the notebooks
 	@$(BIN)/python scripts/check_machine.py
 	$(BIN)/python -m jupyterlab --notebook-dir=notebooks $(LAB_ARGS)
@@ -125,6 +134,15 @@ explorer-figures: $(EXPLORER)  ## measure the explorer in a browser, into docs/e
 
 wheel: $(EXPLORER) $(LABEXTENSION)  ## a wheel with the explorer and the extension in it, into dist/
 	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps --wheel-dir dist .
+
+audit: $(VENV)/.test $(NODE_MODULES)  ## known faults of our dependencies, and doubtful places in our code: SECURITY.md
+	$(BIN)/python scripts/audit.py $(ARGS)
+
+release: $(VENV)/.test $(EXPLORER) $(LABEXTENSION)  ## build, check and tag a release; without ARGS=--tag nothing is tagged, and never pushed
+	$(BIN)/python scripts/release.py $(ARGS)
+
+clean-install: $(EXPLORER) $(LABEXTENSION)  ## the wheel as a user installs it: in new environments, in a browser, without a compiler
+	$(BIN)/python scripts/clean_install.py $(ARGS)
 
 bench: $(VENV)/.test  ## time nbcompile beside Inductor and eager
 	$(BIN)/python scripts/bench.py $(BENCH_ARGS)

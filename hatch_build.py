@@ -3,6 +3,8 @@
 A tree that has it built, such as an unpacked sdist, needs neither Node nor the packages named here. A tree
 with an older build keeps it: `make wheel` brings it up to date first. `HATCH_BUILD_NO_HOOKS=1` leaves all of
 this out, as the Makefile does, which builds and links the explorer by itself.
+
+README.md is published with links that lead somewhere (scripts/badges.py).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 SHARED = "share/jupyter/labextensions/nbcompile"
 
@@ -34,9 +37,23 @@ class ExplorerHook(BuildHookInterface):  # type: ignore[type-arg]
             build_data["shared_data"]["labextension/dist"] = SHARED
 
     def _front_end(self) -> ModuleType:
-        path = Path(self.root) / "scripts" / "frontend.py"
-        spec = importlib.util.spec_from_file_location("frontend", path)
-        assert spec and spec.loader
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
+        return _script(self.root, "frontend")
+
+
+class ReadmeHook(MetadataHookInterface):
+    PLUGIN_NAME = "custom"
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        text = Path(self.root, "README.md").read_text(encoding="utf-8")
+        address = metadata.get("urls", {}).get("Repository")
+        published = _script(self.root, "badges").published(text, address, metadata["version"])
+        metadata["readme"] = {"content-type": "text/markdown", "text": published}
+
+
+def _script(root: str, name: str) -> ModuleType:
+    """scripts/NAME.py, which imports nothing but the standard library."""
+    spec = importlib.util.spec_from_file_location(name, Path(root) / "scripts" / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

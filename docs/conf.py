@@ -29,7 +29,7 @@ add_module_names = False
 python_maximum_signature_line_length = 90
 
 html_theme = "furo"
-html_title = "nbcompile"
+html_title = f"nbcompile {version}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False

@@ -32,4 +32,5 @@ export default ts.config(
     },
   },
   { files: ['scripts/**', '*.mjs'], languageOptions: { globals: { process: 'readonly', console: 'readonly', URL: 'readonly' } } },
+  { files: ['*.cjs'], languageOptions: { globals: { module: 'readonly' } } },
 );

@@ -96,6 +96,9 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: Any) -> None:
     """``%load_ext nbcompile``: makes ``%%compile`` and ``%compile`` known to this IPython shell."""
+    from nbcompile.notebook.refused import refuse_a_browser
+
+    refuse_a_browser()
     from nbcompile.notebook import magics
 
     magics.load_ipython_extension(shell)

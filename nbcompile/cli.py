@@ -1,10 +1,13 @@
 """The ``nbcompile`` command: ``nbcompile bench`` compiles and times a suite, ``nbcompile diff`` holds two of
-its files against each other, ``nbcompile open`` shows what TORCH_TRACE wrote."""
+its files against each other, ``nbcompile show`` prints a saved record, ``nbcompile open`` what TORCH_TRACE
+wrote."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import platform
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -13,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from nbcompile.errors import NbcompileError, OptionError
 from nbcompile.record.diff import KINDS
+from nbcompile.view.facts.parts import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +27,9 @@ run."""
 _DIFF = """Say what got worse from one file of `nbcompile bench` to a later one (or from one saved record to
 another): new breaks and recompiles, more kernels, lost fusions, fallbacks, larger errors, longer times. Exit
 status: 1 if there is a regression to fail on, 2 if a file cannot be read."""
+_SHOW = """Print the records of a file: what %%compile --save wrote, a page, or a notebook with its outputs.
+torch need not be installed. A terminal gets colours, unless NO_COLOR is set. Exit status: 2 if there is no
+record in the file."""
 _OPEN = """Say what torch.compile did on a job that ran with TORCH_TRACE=FOLDER in its environment: each
 compilation, how it ended and why, and which ranks compiled something else. torch need not be installed."""
 
@@ -32,7 +39,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parser().parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = parsed.command
     try:
-        return command(parsed)
+        status = command(parsed)
+        sys.stdout.flush()
+        return status
+    except (
+        BrokenPipeError
+    ):  # whoever read us, such as `head`, has had enough: Python is not to flush once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except NbcompileError as error:
         print(f"nbcompile: {error}", file=sys.stderr)
         return 2
@@ -49,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_bench(commands)
     _add_diff(commands)
+    _add_show(commands)
     _add_open(commands)
     return parser
 
@@ -137,6 +152,48 @@ def _add_diff(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     diff.set_defaults(command=_diff)
 
 
+def _add_show(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    shows = commands.add_parser("show", help="print a saved record", description=_SHOW)
+    shows.add_argument("file", help="a .json, .html or .ipynb file")
+    shows.add_argument(
+        "--only", type=_parts, default=(), metavar="PARTS", help=f"between commas: {', '.join(PARTS)}"
+    )
+    shows.add_argument("--number", type=_positive(int), metavar="N", help="of several records this one")
+    shows.add_argument(
+        "--html", metavar="FILE", help="write them as a page with the explorer, and print nothing"
+    )
+    shows.set_defaults(command=_show)
+
+
+def _show(parsed: argparse.Namespace) -> int:
+    from nbcompile.view import to_page, to_text
+    from nbcompile.view.coloured import coloured, has_colours
+    from nbcompile.view.saved import read_saved
+
+    records = read_saved(parsed.file)
+    if parsed.number is not None:
+        if parsed.number > len(records):
+            raise OptionError(f"--number {parsed.number}: {parsed.file} holds {len(records)}.")
+        records = [records[parsed.number - 1]]
+    if parsed.html:
+        _write(parsed.html, to_page(records, Path(parsed.file).name if records[1:] else ""))
+        return 0
+    in_colours = has_colours(sys.stdout, os.environ)
+    for number, record in enumerate(records, 1):
+        if records[1:]:
+            print(f"{chr(10) if number > 1 else ''}[{number}]")
+        text = to_text(record, parsed.only)
+        print(coloured(text) if in_colours else text, end="")
+    return 0
+
+
+def _write(file: str, text: str) -> None:
+    try:
+        Path(file).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise NbcompileError(f"{file} cannot be written: {error.strerror}.") from error
+
+
 def _add_open(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     opens = commands.add_parser("open", help="what TORCH_TRACE wrote on a job", description=_OPEN)
     opens.add_argument("path", help="the folder, or one of its files")
@@ -159,7 +216,7 @@ def _open(parsed: argparse.Namespace) -> int:
     print(traces, end="")
     if parsed.html:
         page = to_page(traces, [name for name in parsed.only.split(",") if name])
-        Path(parsed.html).write_text(page, encoding="utf-8")
+        _write(parsed.html, page)
     return 0
 
 
@@ -225,6 +282,13 @@ def _pair(text: str) -> tuple[str, str]:
     if not (name and equals):
         raise argparse.ArgumentTypeError(f"wants name=value, got {text!r}")
     return name, value
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if unknown := [name for name in names if name not in PARTS]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(PARTS)}")
+    return names
 
 
 def _kinds(text: str) -> frozenset[str]:

@@ -1,13 +1,16 @@
-"""Where the notebooks can be opened without installing anything: badges for Binder and Colab.
+"""Where the project is on the web: badges for Binder and Colab, and the links of README.md as PyPI shows it.
 
-    python scripts/badges.py            README.md's, anew; `make notebooks` does this and each notebook's
+    python scripts/badges.py        README.md's badges, anew; `make notebooks` does this and each notebook's
 
-All of them follow from one line of pyproject.toml, ``Repository`` under ``[project.urls]``, an address on
-GitHub. While there is none there are no badges: Binder and Colab fetch what they open from there.
+All of it follows from one line of pyproject.toml, ``Repository`` under ``[project.urls]``, an address on
+GitHub. While there is none there are no badges, Binder and Colab fetch what they open from there, and on
+PyPI no links to files of the project and no pictures. Imports the standard library alone: a wheel's build
+uses it (hatch_build.py).
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -67,6 +70,30 @@ def readme(text: str, address: str | None) -> str:
     _, _, after = rest.partition(END)
     inside = f"\n{badges(address, TOUR)}\n" if address else "\n"
     return f"{before}{BEGIN}{inside}{END}{after}"
+
+
+_FENCE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.M | re.S)
+_LINK = re.compile(r"(?P<picture>!?)\[(?P<text>[^\]\n]*)\]\((?!\w+:|#)(?P<path>[^)\s]+)\)")
+
+
+def published(text: str, address: str | None, version: str) -> str:
+    """README.md for PyPI, which knows nothing of its neighbours: links to the files of this version, or,
+    while nobody knows where those are, none: their words, and for a picture what it shows."""
+    project = owner_and_name(address) if address else None
+
+    def absolute(link: re.Match[str]) -> str:
+        picture, words, path = link["picture"], link["text"], link["path"]
+        if project is None:
+            return f"*[Picture: {words}]*" if picture else words
+        host = "https://raw.githubusercontent.com" if picture else "https://github.com"
+        middle = "" if picture else "blob/"
+        return f"{picture}[{words}]({host}/{project}/{middle}v{version}/{path})"
+
+    parts, place = [], 0
+    for code in _FENCE.finditer(text):  # as it is: a list of lists in it is no link
+        parts += [_LINK.sub(absolute, text[place : code.start()]), code[0]]
+        place = code.end()
+    return "".join([*parts, _LINK.sub(absolute, text[place:])])
 
 
 def main() -> int:

@@ -27,7 +27,7 @@ SCHEMAS = ROOT / "out" / "schemas"
 STATIC = ROOT / "nbcompile" / "view" / "static"
 DIST = FOLDER / "dist"
 MADE = (
-    *(STATIC / name for name in ("widget.js", "page.js", "plotly.js", "explorer.css")),
+    *(STATIC / name for name in ("explorer.js", "plotly.js", "explorer.css", "THIRD-PARTY.txt")),
     DIST / "install.json",
 )
 

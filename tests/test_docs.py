@@ -10,6 +10,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,14 @@ def test_outputs_stand_in_the_place_of_their_comment() -> None:
     made = docs.with_outputs(text, ["1", ""])
     assert made.count("~~~~{code-block} text") == 1 and "\n1\n~~~~" in made
     assert made.endswith("```python\nx = 2\n```\n\nEnd.\n") and docs.OUTPUT not in made
+
+
+def test_every_page_says_which_version_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NBCOMPILE_ROOT", str(ROOT))
+    made: dict[str, Any] = {}
+    exec((DOCS / "conf.py").read_text(encoding="utf-8"), made)
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert made["html_title"] == f"nbcompile {version}" and made["release"] == version
 
 
 # -- commands and magics ----------------------------------------------------------------------------

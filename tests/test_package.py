@@ -55,6 +55,23 @@ def test_jupyter_is_an_extra() -> None:
     assert {"ipython", "ipywidgets", "ipykernel", "jupyterlab"} <= extra
 
 
+def test_each_use_has_an_extra_and_what_it_asks_for_is_used() -> None:
+    extras = PROJECT["optional-dependencies"]
+    assert {"jupyter", "gpu", "bench", "ranks", "backends", "sweep", "triton", "decompile"} <= set(extras)
+    wanted = {re.split(r"[<>=!~\[ ]", line)[0].lower() for line in extras["jupyter"]} - {"nbcompile"}
+    apps = {"jupyterlab", "ipykernel"}  # run, not imported
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "nbcompile").rglob("*.py"))
+    for name in wanted - apps:
+        module = {"ipython": "IPython"}.get(name, name)
+        assert re.search(rf"\b(import|from) {module}\b", sources), f"[jupyter] asks for {name}"
+
+
+def test_no_advice_installs_this_package_over_itself() -> None:
+    """Whoever has a wheel or a checkout would get whatever PyPI has under the name."""
+    for path in sorted((ROOT / "nbcompile").rglob("*.py")):
+        assert not re.search(r"pip install [^`\n]*nbcompile", path.read_text(encoding="utf-8")), path
+
+
 def test_the_pinned_torch_is_in_range_and_installed() -> None:
     pinned = re.search(r"^torch==(\S+)$", (ROOT / "constraints.txt").read_text(), re.M)
     assert pinned
@@ -87,7 +104,10 @@ def test_readme_names_the_two_commands() -> None:
     assert "make demo" in text and "make test" in text
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "lab", "bench", "opdb", "notebooks", "table", "clean"])
+TARGETS = "setup demo test coverage lab audit release clean-install bench opdb notebooks table clean".split()
+
+
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
 def test_make_targets_run_files_that_exist(target: str) -> None:
     run = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -26,7 +26,7 @@ try:
 except ImportError as error:
     raise ExplorerError(
         "nbcompile.interact needs ipywidgets, which is not installed.",
-        advice="pip install 'nbcompile[jupyter]'",
+        advice="Run: pip install anywidget ipywidgets plotly",
     ) from error
 
 if TYPE_CHECKING:

@@ -186,7 +186,7 @@ def measure(page: Page, rows: Rows, what: str) -> None:
 
 
 def bundles() -> Iterator[tuple[str, int, int]]:
-    for name in ("widget.js", "page.js", "explorer.css", "plotly.js"):
+    for name in ("explorer.js", "explorer.css", "plotly.js"):
         data = (STATIC / name).read_bytes()
         yield name, len(data), len(gzip.compress(data, 9))
 

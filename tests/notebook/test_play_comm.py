@@ -251,7 +251,7 @@ def test_the_widget_speaks_the_same_way(kernel: Kernel) -> None:
     }
     (opened,) = [c for c in shown["comms"] if c["comm_id"] == view["model_id"]]
     state = opened["data"]["state"]
-    assert state["_esm"] == "text of widget.js" and state["_css"] == "text of explorer.css"
+    assert state["_esm"] == "text of explorer.js" and state["_css"] == "text of explorer.css"
     assert state["payload"]["id"] == record(kernel)
     assert "view" in json.loads(unpack(state["payload"]))
     widget = Widget(kernel, view["model_id"])

@@ -74,7 +74,7 @@ def hashed(script: str) -> str:
 def test_the_policy_lets_two_scripts_run_and_nothing_else(record: Compilation) -> None:
     page = view.to_page(record, fixtures.HOSTILE)
     scripts = Scripts(page)
-    (own,) = scripts.of(None)
+    (own,) = scripts.of("module")
     (packed,) = scripts.of("text/plain")
     charts = zlib.decompress(base64.b64decode(packed)).decode()
     rules = policy(page)
@@ -96,11 +96,11 @@ def test_what_a_script_element_cannot_hold_is_written_otherwise(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     source = "var ended = '</script><script>alert(1)</SCRIPT><!--';\r\nvar pattern = /<script/u;\r\n"
-    for name in ("page.js", "plotly.js", "explorer.css"):
-        (tmp_path / name).write_bytes(source.encode() if name == "page.js" else b"/* </style> */")
+    for name in ("explorer.js", "plotly.js", "explorer.css"):
+        (tmp_path / name).write_bytes(source.encode() if name == "explorer.js" else b"/* </style> */")
     monkeypatch.setattr(pages, "static", lambda: tmp_path)
     page = view.to_page(Compilation(id="x"))
-    (own,) = Scripts(page).of(None)
+    (own,) = Scripts(page).of("module")
     assert "\\x3c/script>\\x3cscript>alert(1)\\x3c/SCRIPT>\\x3c!--" in own and "/\\x3cscript/u" in own
     assert "\r" not in page and hashed(own) in policy(page)["script-src"]
     assert page.count("</style>") == 1
@@ -110,7 +110,7 @@ def test_several_records_share_a_page() -> None:
     page = view.to_page([fixtures.transformer(), fixtures.failed()], "two runs")
     assert page.count('class="n-root"') == page.count('class="nbcompile-explorer"') == 2
     assert page.count("<style>") == 1 and "<h1>two runs</h1>" in page
-    assert len(Scripts(page).of("application/json")) == 2 and len(Scripts(page).of(None)) == 1
+    assert len(Scripts(page).of("application/json")) == 2 and len(Scripts(page).of("module")) == 1
     assert re.findall(r'data-payload="(.*?)"', page) == re.findall(r'application/json" id="(.*?)"', page)
 
 

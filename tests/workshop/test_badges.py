@@ -58,3 +58,25 @@ def test_a_notebook_with_badges_keeps_its_outputs() -> None:
     exec(
         compile(TransformerManager().transform_cell(setup.source), "setup", "exec"), {}
     )  # nothing is missing here
+
+
+def test_on_pypi_links_lead_to_this_version_or_are_words() -> None:
+    text = "See [docs](docs/a.md), [there](https://x.org), [below](#b), `[c](d)`.\n![A picture](e.png)\n"
+    made = badges.published(text, ADDRESS, "1.2.3")
+    assert "[docs](https://github.com/somebody/nbcompile/blob/v1.2.3/docs/a.md)" in made
+    assert "![A picture](https://raw.githubusercontent.com/somebody/nbcompile/v1.2.3/e.png)" in made
+    assert "[there](https://x.org), [below](#b), `[c](d)`." in made
+    assert badges.published(text, None, "1.2.3") == (
+        "See docs, [there](https://x.org), [below](#b), `[c](d)`.\n*[Picture: A picture]*\n"
+    )
+    code = "```python\nx = y[0](a)\n```\n"
+    assert badges.published(code, None, "1") == code
+
+
+def test_the_readme_as_published_has_no_link_that_leads_nowhere() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for address in (None, ADDRESS):
+        made = badges.published(text, address, "1.2.3")
+        assert not re.findall(
+            r"\]\((?!https://|#)[^)\s]*\)", re.sub(r"(?ms)^```.*?^```$|`[^`\n]+`", "", made)
+        )

@@ -36,14 +36,17 @@ function read(id: string): unknown {
   }
 }
 
-for (const place of document.querySelectorAll<HTMLElement>('.nbcompile-explorer')) {
-  const still = place.nextElementSibling;
-  const explorer = mount(place, read(place.dataset['payload'] ?? ''), host);
-  void explorer.ready.then(() => {
-    if (!still || !explorer.state) return;
-    // The same record as plain HTML: until it is read, for viewers that run no script, and for paper.
-    still.remove();
-    window.addEventListener('beforeprint', () => place.replaceWith(still));
-    window.addEventListener('afterprint', () => still.replaceWith(place));
-  });
+/** Put the explorer in the place of each record of this file. */
+export function openPage(): void {
+  for (const place of document.querySelectorAll<HTMLElement>('.nbcompile-explorer')) {
+    const still = place.nextElementSibling;
+    const explorer = mount(place, read(place.dataset['payload'] ?? ''), host);
+    void explorer.ready.then(() => {
+      if (!still || !explorer.state) return;
+      // The same record as plain HTML: until it is read, for viewers that run no script, and for paper.
+      still.remove();
+      window.addEventListener('beforeprint', () => place.replaceWith(still));
+      window.addEventListener('afterprint', () => still.replaceWith(place));
+    });
+  }
 }

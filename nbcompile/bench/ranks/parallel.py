@@ -6,6 +6,7 @@ outside (the wrapper is called instead, and calls the compiled module), FSDP2 sh
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 import types
@@ -18,8 +19,13 @@ from torch import nn
 from nbcompile.api import Compiled
 from nbcompile.bench.ranks.task import RankTask
 from nbcompile.errors import RanksError
+from nbcompile.record.compilation import Compilation
 from nbcompile.record.ranks import Bucket
 
+_OF_HOOKS = (
+    "These are FSDP2's hooks, which gather and reduce around each sharded module and may not be compiled: "
+    "each is a graph of its own, and nothing is fused across them. There is nothing to mend in the cell."
+)
 Make = Callable[[Callable[..., Any]], Compiled]
 
 
@@ -89,6 +95,7 @@ def compile_names(
         trainable = any(p.requires_grad for p in module.parameters())
         if parallel == "fsdp2" and trainable:
             units += _shard(name, module, mesh, names, len(units))
+            _expose(module, called_alone=True)
         call = CellCall(name, _past_itself(module), make, task.cell.filename)
         call.target = module
         call.leaves, call.buffers = tuple(module.parameters()), tuple(module.buffers())
@@ -116,13 +123,49 @@ def _past_itself(self: nn.Module) -> Callable[..., Any]:
     Dynamo captures the user's ``forward`` within it, under the names of its parameters. One of torch.nn's own
     modules it captures only as part of a function that is not torch's.
     """
-    if not type(self).forward.__module__.startswith("torch."):
+    if not _is_torchs(self):
         return self._call_impl
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return self._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     return call
+
+
+def _is_torchs(module: nn.Module) -> bool:
+    return type(module).forward.__module__.startswith("torch.")
+
+
+def _expose(module: nn.Module, called_alone: bool) -> None:
+    """Let Dynamo capture torch.nn's own modules where FSDP2's hooks, which it may not look into, part them
+    from the function that calls them: each is called through a function that is not torch's. What is inside
+    a module that is captured whole is left as it is."""
+    parted = any(_is_unit(part) for part in module.modules() if part is not module)
+    if _is_torchs(module) and not parted:
+        if called_alone or _is_unit(module):
+            module.forward = functools.partial(_forward, module)
+        return
+    for child in module.children():
+        _expose(child, called_alone=_is_torchs(module))
+
+
+def _is_unit(module: nn.Module) -> bool:
+    from torch.distributed.fsdp import FSDPModule
+
+    return isinstance(module, FSDPModule)
+
+
+def _forward(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    return type(module).forward(module, *args, **kwargs)
+
+
+def hooks_told(compilation: Compilation) -> Compilation:
+    """A record of what ran under FSDP2: the break at its hooks is said to be that, nobody's to mend."""
+    breaks = tuple(
+        dataclasses.replace(item, hint=_OF_HOOKS) if "the function `disable`" in item.reason else item
+        for item in compilation.breaks
+    )
+    return dataclasses.replace(compilation, breaks=breaks)
 
 
 def _outermost(modules: dict[str, nn.Module]) -> dict[str, nn.Module]:

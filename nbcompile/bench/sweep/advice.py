@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from nbcompile.bench.measure.timing import break_even
 from nbcompile.bench.sweep.grid import Point
 from nbcompile.bench.sweep.point import Outcome
-from nbcompile.units import ratio_text, seconds_text
+from nbcompile.units import count_text, ratio_text, seconds_text
 
 _NOISE = 0.03
 """Medians that are closer than this are a tie, however narrow their quartiles are."""
+_FEW = 5
+"""With fewer samples than this a median has no spread to be held against: one disturbance is half of two."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class _Time:
     high: float
     eager: float
     cold: float | None
+    samples: int = _FEW
 
     def ties(self, other: _Time) -> bool:
         near = abs(self.steady - other.steady) <= _NOISE * min(self.steady, other.steady)
@@ -41,9 +44,12 @@ def advice(outcomes: Mapping[Point, Outcome]) -> str:
     times = _times(outcomes)
     if not any(times.values()):
         return "No point was measured and found to agree, so there is nothing to choose from."
-    if len(times) == 1:
-        return _of_one(next(iter(times.values())))
-    return _of_many(times)
+    said = _of_one(next(iter(times.values()))) if len(times) == 1 else _of_many(times)
+    fewest = min(time.samples for inside in times.values() for time in inside.values())
+    if fewest >= _FEW:
+        return said
+    rest = f"{count_text(fewest, 'sample')} of a call at the fewest"
+    return f"On too few samples to be sure ({rest}; give a larger budget): {said[0].lower()}{said[1:]}"
 
 
 def _times(outcomes: Mapping[Point, Outcome]) -> dict[object, dict[str, _Time]]:
@@ -56,9 +62,11 @@ def _times(outcomes: Mapping[Point, Outcome]) -> dict[object, dict[str, _Time]]:
         mine, base = own.median, eager.median
         if mine and base:
             low, high = own.quantile(0.25) or mine, own.quantile(0.75) or mine
-            made = _Time(mine, low, high, base, None if own is eager else own.cold)
+            count = min(len(own.steady), len(eager.steady))
+            made = _Time(mine, low, high, base, None if own is eager else own.cold, count)
             found.setdefault(point.setting, {})[point.compiler] = made
-            beside = _Time(base, eager.quantile(0.25) or base, eager.quantile(0.75) or base, base, None)
+            low, high = eager.quantile(0.25) or base, eager.quantile(0.75) or base
+            beside = _Time(base, low, high, base, None, len(eager.steady))
             found[point.setting].setdefault("eager", beside)
     return found
 

@@ -94,7 +94,7 @@ class Sweep:
         except ImportError as error:
             raise MeasureError(
                 "a sweep's table needs pandas, which is not installed.",
-                advice="Run: pip install 'nbcompile[sweep]'",
+                advice="Run: pip install pandas",
             ) from error
         made = pandas.DataFrame(self.rows())
         numbers = [name for name in made.columns if name not in dict(self.grid.axes)]

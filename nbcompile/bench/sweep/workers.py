@@ -103,7 +103,7 @@ def packed(program: SweepProgram, modules: tuple[types.ModuleType, ...] = ()) ->
     except ImportError as error:
         raise MeasureError(
             "sending a program to another process needs cloudpickle, which is not installed.",
-            advice="Run: pip install 'nbcompile[sweep]'",
+            advice="Run: pip install cloudpickle",
         ) from error
     homes = {sys.modules.get(getattr(f, "__module__", "") or "") for f in (program.fn, program.make_inputs)}
     if program.fn is not None:

@@ -26,7 +26,7 @@ def explore(compilation: Compilation | Compiled, *inputs: Any) -> Explorer:
     except ImportError as error:
         raise ExplorerError(
             f"the explorer needs {error.name or 'anywidget'}, which is not installed.",
-            advice="pip install 'nbcompile[jupyter]'",
+            advice="Run: pip install anywidget",
         ) from error
     if isinstance(compilation, Compiled):
         record = compilation.compilation

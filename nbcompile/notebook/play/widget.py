@@ -22,7 +22,7 @@ class Explorer(anywidget.AnyWidget):
     payload = Dict().tag(sync=True)
 
     def __init__(self, compilation: Compilation, plays: Plays) -> None:
-        self._esm = static_file("widget.js")
+        self._esm = static_file("explorer.js")
         self._css = static_file("explorer.css")
         super().__init__(payload=view.payload(compilation))
         self._conversation = Conversation(plays, self.send)

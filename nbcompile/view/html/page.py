@@ -98,9 +98,9 @@ def static() -> Traversable:
 def _explorer() -> _Explorer | None:
     """``None`` in a checkout where it has not been built."""
     folder = static()
-    if not all(folder.joinpath(name).is_file() for name in ("page.js", "plotly.js", "explorer.css")):
+    if not all(folder.joinpath(name).is_file() for name in ("explorer.js", "plotly.js", "explorer.css")):
         return None
-    script, charts = _script(folder.joinpath("page.js")), _script(folder.joinpath("plotly.js"))
+    script, charts = _script(folder.joinpath("explorer.js")), _script(folder.joinpath("plotly.js"))
     return _Explorer(
         style=Markup(folder.joinpath("explorer.css").read_text("utf-8").replace("</", "<\\2f ")),
         script=Markup(script),

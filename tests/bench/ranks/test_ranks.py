@@ -164,6 +164,24 @@ def test_a_module_of_torch_itself_is_compiled_too(ranks: Ranks) -> None:
     torch.testing.assert_close(result.shown, names["model"](names["x"]).detach())
 
 
+def test_a_sharded_module_of_torch_itself_is_compiled_in_its_parts(ranks: Ranks) -> None:
+    """FSDP2's hooks, which Dynamo may not look into, parted it, and torch.nn's own parts were left out."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+    alone, x = copy.deepcopy(model), torch.randn(2, 4)
+    source = "loss = model(x).square().mean()\nloss.backward()\nloss.item()"
+    result = ranks.run(source, {"model": model, "x": x}, parallel="fsdp2", backend="aot_eager", measure=False)
+    assert [record.graphs for record in result.ranks] == [3, 3]
+    (broke,) = result.ranks[0].compilation.breaks
+    assert "FSDP2's hooks" in broke.hint and "nothing to mend" in broke.hint
+    expected = alone(x).square().mean()
+    expected.backward()
+    assert result.shown == pytest.approx(expected.item())
+    for mine, theirs in zip(model.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad)
+    assert not any("forward" in vars(part) for part in model.modules()), "the user's module is as it was"
+
+
 def test_parameters_that_went_apart_are_told_of(ranks: Ranks) -> None:
     names = program(16) | {"torch": torch}
     source = "with torch.no_grad():\n    model.head.bias += rank"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -246,6 +247,19 @@ def test_advice_calls_a_tie_a_tie_and_prefers_the_cheaper_compile() -> None:
     text = advised(dear={1: outcome(50e-6, cold=9.0)}, cheap={1: outcome(51e-6, cold=0.5)})
     assert text.startswith("Use cheap: 2.0× eager") and "dear ties within noise, compiling in 9 s" in text
     assert advised(none={1: outcome(99e-6)}).startswith("Stay with eager: nothing is faster beyond noise")
+
+
+def test_advice_from_few_samples_says_so_before_anything_else() -> None:
+    """Of two samples one may be a page fault: a ratio of 24 came of that."""
+    few = outcome(4e-6)
+    assert few.record is not None
+    cut = tuple(dataclasses.replace(each, steady=each.steady[:2]) for each in few.record.measurements)
+    two = Outcome("ok", record=dataclasses.replace(few.record, measurements=cut))
+    text = advised(fast={1: two})
+    assert text.startswith("On too few samples to be sure (2 samples of a call at the fewest; give a larger ")
+    assert "use fast: 25× eager" in text
+    assert advised(fast={1: two, 2: outcome(50e-6)}).startswith("On too few samples")
+    assert advised(fast={1: outcome(4e-6)}).startswith("Use fast")
 
 
 def test_advice_over_sizes_says_where_it_does_not_hold() -> None:

@@ -9,7 +9,7 @@ from types import CodeType
 from nbcompile.record.watched.walk import Rewritten
 
 MOST_LINES = 400
-NOT_HERE = "depyf is not installed, so there is no Python text of it: pip install 'nbcompile[decompile]'."
+NOT_HERE = "depyf is not installed, so there is no Python text of it: pip install depyf."
 _REMARKS = (
     ("__compiled_fn_", "the compiled graph"),
     ("__resume_at_", "the rest of the function, compiled when it is reached"),

@@ -6,6 +6,7 @@ import ctypes
 import os
 import resource
 import sys
+import warnings
 from collections.abc import Callable
 from typing import cast
 
@@ -62,3 +63,21 @@ def test_where_addresses_are_limited_it_still_runs() -> None:
         )
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def test_a_library_that_warns_of_forks_is_not_heard() -> None:
+    """jax, once loaded, says at every fork that a deadlock is likely; the child here uses none of it."""
+    active = [True]  # what is registered stays
+
+    def warn() -> None:
+        if active:
+            warnings.warn("os.fork() was called, this will likely lead to a deadlock", RuntimeWarning, 2)
+
+    os.register_at_fork(before=warn)
+    try:
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            assert tried(lambda address: ctypes.string_at(address, 4000), torch.ones(1000)) == ""
+        assert not heard
+    finally:
+        active.clear()
