@@ -11,15 +11,23 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import re
 import zlib
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 from nbcompile.errors import RecordError
 
 MAX_UNPACKED = 256_000_000
 """Bytes of JSON: a small file must not unfold into more than that. The explorer has the same bound."""
+MAX_VALUES = 8_000_000
+"""Of the JSON: short ones take a hundred times their text in memory. A record of 100 MB has seven million. The
+explorer has the same bound, and the next."""
+MAX_DEPTH = 64
+"""Of values in values, where a record's schema leaves it open."""
+MAX_WHOLE = 2**63
+"""What a whole number must not reach, nor its negative."""
 _LEVEL = 9
 """Of zlib: twice the time of 7 for a record with machine code (0.1 s), and a thirtieth smaller."""
 LEFT_OUT = "left out"
@@ -80,17 +88,87 @@ def unpack(packed: Mapping[str, Any]) -> bytes:
     """The JSON text in what :func:`pack` made. RecordError if it is damaged, or larger than
     :data:`MAX_UNPACKED`."""
     inflate = zlib.decompressobj()
+    if not isinstance(packed["deflate"], str):
+        raise RecordError("this record is damaged: what is packed in it is no text")
     try:
         text = inflate.decompress(base64.b64decode(packed["deflate"], validate=True), MAX_UNPACKED + 1)
-    except (TypeError, ValueError, zlib.error) as error:
+    except (ValueError, zlib.error) as error:
         raise RecordError(f"this record is damaged: {error}") from error
     if len(text) > MAX_UNPACKED:
         raise RecordError(f"this record is too large: it unpacks to more than {MAX_UNPACKED:,} bytes")
     if not inflate.eof or inflate.unused_data:
         raise RecordError(f"this record {'goes on after its end' if inflate.eof else 'breaks off'}")
+    check_size(text)
     return text
+
+
+def check_size(text: str | bytes) -> None:
+    """RecordError for JSON text of more bytes than :data:`MAX_UNPACKED`, or more values than
+    :data:`MAX_VALUES`, before it is parsed."""
+    if len(text) > MAX_UNPACKED:
+        raise RecordError(f"this record is too large: it has more than {MAX_UNPACKED:,} bytes")
+    if (text.count(",") if isinstance(text, str) else text.count(b",")) > MAX_VALUES:
+        raise RecordError(f"this record is too large: it has more than {MAX_VALUES:,} values")
+
+
+def parsed(text: str | bytes) -> Any:
+    """JSON values. ValueError also for numbers that JSON has not (``NaN``, and what is read as infinite), and
+    for whole ones that are no measure of anything (:data:`MAX_WHOLE`); RecursionError where it is too deep."""
+    return json.loads(text, parse_constant=_no_number, parse_int=_whole, parse_float=_finite)
+
+
+def is_odd(text: bytes) -> bool:
+    """Whether JSON text may hold what :func:`parsed` refuses, or a lone surrogate, which pydantic cannot
+    parse: a parser that is quicker lets the one pass and not the other."""
+    return _ODD.search(text) is not None
+
+
+_ODD = re.compile(rb"\\u[dD][89a-fA-F]|\d{19}|\d[eE]\+?\d{3}|NaN|Infinity")
+
+
+def _whole(text: str) -> int:
+    if len(text) > 20 or abs(int(text)) >= MAX_WHOLE:
+        raise ValueError(f"{text[:20]}… is too large a number")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value - value != 0.0:
+        raise ValueError(f"{text[:20]}… is too large a number")
+    return value
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number")
+
+
+def check_depth(value: Any) -> None:
+    """RecordError for values more than :data:`MAX_DEPTH` deep in each other."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            each
+            for one in level
+            for each in (one.values() if isinstance(one, dict) else one)
+            if isinstance(each, dict | list | tuple)
+        ]
+        if not level:
+            return
+    raise RecordError(f"this record is damaged: its options are more than {MAX_DEPTH} deep")
 
 
 def deflated(text: str) -> str:
     """A text in zlib's format, in base64."""
     return base64.b64encode(zlib.compress(text.encode(), _LEVEL)).decode()
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """JSON text that UTF-8 carries: lone surrogates, which it has not, are written as escapes."""
+    text = json.dumps(
+        value, indent=indent, ensure_ascii=False, separators=(",", ":") if indent is None else None
+    )
+    return _SURROGATE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
