@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from nbcompile.errors import RecordError
+from nbcompile.record import reading
 from nbcompile.record.advice.coach import Mend, Price
 from nbcompile.record.measured import Accuracy as Accuracy
 from nbcompile.record.measured import AutotuneChoice as AutotuneChoice
 from nbcompile.record.measured import Measurement as Measurement
-from nbcompile.record import reading
 from nbcompile.record.packed import LEFT_OUT, json_text, plain
 from nbcompile.record.shown import chart_of, explorer_of
 from nbcompile.record.watched.walk import DynamoWalk

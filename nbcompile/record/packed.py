@@ -28,6 +28,8 @@ MAX_DEPTH = 64
 """Of values in values, where a record's schema leaves it open."""
 MAX_WHOLE = 2**63
 """What a whole number must not reach, nor its negative."""
+MAX_NUMBER = 1e100
+"""The same of others: what is computed of them stays finite."""
 _LEVEL = 9
 """Of zlib: twice the time of 7 for a record with machine code (0.1 s), and a thirtieth smaller."""
 LEFT_OUT = "left out"
@@ -134,7 +136,7 @@ def _whole(text: str) -> int:
 
 def _finite(text: str) -> float:
     value = float(text)
-    if value - value != 0.0:
+    if not abs(value) < MAX_NUMBER:
         raise ValueError(f"{text[:20]}… is too large a number")
     return value
 

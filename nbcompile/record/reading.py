@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nbcompile.errors import RecordError
-from nbcompile.record.packed import check_depth as check_depth
 from nbcompile.record.packed import MAX_UNPACKED, check_size, is_odd, parsed, unpack
+from nbcompile.record.packed import check_depth as check_depth
 from nbcompile.units import clip, plain_line
 
 if TYPE_CHECKING:

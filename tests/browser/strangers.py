@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import Page
@@ -63,10 +62,10 @@ _FOUND = """() => {
 }"""
 
 
-def look_at(disk: OnDisk, text: str) -> tuple[str, list[str]]:
+def look_at(disk: OnDisk, text: str, wait: int = 0) -> tuple[str, list[str]]:
     """Open a file of a stranger's and look at everything: what the page says of it (``shown``, or the words of
-    its refusal), and what went wrong."""
-    page, faults = disk.page, []
+    its refusal), and what went wrong. ``wait``: milliseconds before it is judged."""
+    page, faults = disk.page, list[str]()
     record = _read(text)
     begun = time.monotonic()
     try:
@@ -82,6 +81,7 @@ def look_at(disk: OnDisk, text: str) -> tuple[str, list[str]]:
             return said, [f"it hung: not looked at in {SECONDS} s, after {time.monotonic() - begun:.0f} s"]
         looked = page.evaluate("window.looked")
         faults += [looked] if looked != "all" else []
+        page.wait_for_timeout(wait)
         said = _said(page)
     if said not in ("shown",) and "cannot be shown" not in said:
         faults.append(f"neither the record nor a refusal: {said[:300]!r}")
@@ -117,6 +117,3 @@ def _inert(text: str) -> str:
 def disk_of(page: Page, folder: Path) -> OnDisk:
     page.set_default_timeout(SECONDS * 1000)
     return OnDisk(page, folder)
-
-
-Any

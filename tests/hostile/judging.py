@@ -100,18 +100,18 @@ def _watched(verdict: Verdict, name: str, seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """TooLong after so many seconds, in the main thread."""
+    """TooLong after so many seconds of work, in the main thread: what else the machine does is not counted."""
 
     def stop(number: int, frame: Any) -> None:
         raise TooLong
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 # -- what is done with a record -------------------------------------------------------------------------

@@ -54,11 +54,24 @@ BAD_LINKS: dict[str, Callable[[list[str], int, int], str]] = {
 }
 BAD_NUMBERS: dict[str, Any] = {
     "-1": -1, "0": 0, "2^31": 2**31, "2^53+1": 2**53 + 1, "2^63": 2**63, "10^300": 10**300, "10^4000": 10**4000,
-    "-10^300": -(10**300), "1e308": 1e308, "-1e308": -1e308, "5e-324": 5e-324, "NaN": float("nan"),
+    "-10^300": -(10**300), "1e99": 1e99, "-1e99": -1e99, "1e308": 1e308, "-1e308": -1e308, "5e-324": 5e-324, "NaN": float("nan"),
     "Infinity": float("inf"), "-Infinity": float("-inf"), "1.5": 1.5,
 }  # fmt: skip
 _OF_WHOLES = ("-1", "0", "2^31", "2^53+1", "2^63", "10^300", "10^4000", "-10^300")
-_OF_NUMBERS = ("-1", "0", "10^300", "1e308", "-1e308", "5e-324", "NaN", "Infinity", "-Infinity", "10^4000")
+_OF_NUMBERS = (
+    "-1",
+    "0",
+    "1e99",
+    "-1e99",
+    "10^300",
+    "1e308",
+    "-1e308",
+    "5e-324",
+    "NaN",
+    "Infinity",
+    "-Infinity",
+    "10^4000",
+)
 
 
 @lru_cache(maxsize=1)
@@ -172,3 +185,37 @@ def _everywhere() -> Iterator[Hostile]:
             return _record_file(values)
 
         yield Hostile(f"everywhere {name}", make)
+
+
+@lru_cache(maxsize=1)
+def chosen() -> tuple[str, ...]:
+    """Names of those that are tried one by one, in Python and in a browser: all texts, packings, sizes, and of
+    each field of links and numbers one, in turns. :func:`everything` has the rest too."""
+    names = list(all_records())
+    whole = [name for name in names if name.split()[0] in ("packed", "size", "everywhere")]
+    texts = [name for name in names if name.startswith("text ") and not name.endswith(" long")]
+    long = [name for name in names if name.startswith("text ") and name.endswith(" long")][::6]
+    return (*whole, *texts, *long, *_in_turns("link "), *_in_turns("number "))
+
+
+@lru_cache(maxsize=1)
+def chosen_scenes() -> tuple[str, ...]:
+    """The same of scenes, for the browser."""
+    texts = [
+        name for name in scene_records() if name.startswith("scene text ") and not name.endswith(" long")
+    ]
+    return (*texts, *_in_turns("scene link "), *_in_turns("scene number "))
+
+
+def everything() -> dict[str, Hostile]:
+    """Every hostile record there is."""
+    return {**all_records(), **scene_records()}
+
+
+def _in_turns(start: str) -> list[str]:
+    """Of each field one name: of the first the first, of the second the second, and round."""
+    fields: dict[str, list[str]] = {}
+    for name in everything():
+        if name.startswith(start):
+            fields.setdefault(name.removeprefix(start).split()[0], []).append(name)
+    return [names[at % len(names)] for at, names in enumerate(fields.values())]
