@@ -168,7 +168,7 @@ _TURNS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def plain_line(text: str) -> str:
-    """Without control characters and line ends: a record must not be able to move the reader's terminal cursor."""
+    """Without control characters and line ends: a record must not move the cursor of a reader's terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c == " " else "·" for c in text)

@@ -22,12 +22,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from nbcompile.errors import RecordError
-from nbcompile.record import reading
 from nbcompile.record.advice.coach import Mend, Price
 from nbcompile.record.measured import Accuracy as Accuracy
 from nbcompile.record.measured import AutotuneChoice as AutotuneChoice
 from nbcompile.record.measured import Measurement as Measurement
-from nbcompile.record.packed import LEFT_OUT, json_text, plain
+from nbcompile.record.packed import (
+    LEFT_OUT,
+    check_depth,
+    check_schema,
+    json_text,
+    plain,
+    record_of,
+    values_of_text,
+)
 from nbcompile.record.shown import chart_of, explorer_of
 from nbcompile.record.watched.walk import DynamoWalk
 
@@ -383,18 +390,18 @@ class Compilation:
     @classmethod
     def from_json(cls, text: str | bytes) -> Compilation:
         """Read and validate a record, packed or not. RecordError if it is not one, or of a newer schema."""
-        return cls.from_dict(reading.values(text))
+        return cls.from_dict(values_of_text(text))
 
     @classmethod
     def from_dict(cls, data: Any) -> Compilation:
         """Like :meth:`from_json`, from already parsed JSON."""
-        reading.check_schema(data.get("schema") if isinstance(data, dict) else None, SCHEMA)
-        found: Compilation = reading.record(cls, data)
-        reading.check_schema(found.schema, SCHEMA)
+        check_schema(data.get("schema") if isinstance(data, dict) else None, SCHEMA)
+        found: Compilation = record_of(cls, data)
+        check_schema(found.schema, SCHEMA)
         if len(found.peers) > MAX_PEERS or any(peer.peers for peer in found.peers):
             raise RecordError("this record has too many peers")
         for each in (found, *found.peers):
-            reading.check_depth(each.options)
+            check_depth(each.options)
         return found
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (scripts of a page)
 """A stranger's record in a page: opened, all of it looked at, and nothing of it run."""
 
 from __future__ import annotations

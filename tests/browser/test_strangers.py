@@ -1,5 +1,5 @@
-"""Records from strangers in Chromium: each is shown or refused in words, nothing of it runs, nothing is asked of
-another machine, nothing hangs. Python's side is tests/hostile/test_in_python.py."""
+"""Records from strangers in Chromium: each is shown or refused in words, nothing of it runs, nothing is asked
+of another machine, nothing hangs. Python's side is tests/hostile/test_in_python.py."""
 
 from __future__ import annotations
 

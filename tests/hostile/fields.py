@@ -15,8 +15,9 @@ Change = Callable[[Any, int, int], Any]
 
 REFERENCES = frozenset({
     "Compilation.id", "Graph.id", "Graph.outputs", "Graph.saved", "Graph.parent", "Node.id", "Node.inputs",
-    "Node.origins", "Guard.graph", "GraphBreak.after_graph", "Recompile.graph", "Decision.id", "Decision.graph",
-    "Decision.producer", "Decision.consumer", "Kernel.id", "Kernel.graph", "Kernel.loops", "Kernel.recomputed",
+    "Node.origins", "Guard.graph", "GraphBreak.after_graph", "Recompile.graph", "Decision.id",
+    "Decision.graph", "Decision.producer", "Decision.consumer", "Kernel.id", "Kernel.graph", "Kernel.loops",
+    "Kernel.recomputed",
     "Kernel.reads", "Kernel.writes", "LineLink.origins", "PassRecord.before", "PassRecord.after",
     "DynamoWalk.graph", "WalkStep.made", "WalkStep.dropped", "AutotuneChoice.kernel", "Since.record",
 })  # fmt: skip
@@ -135,7 +136,7 @@ def _nested(old: Any, change: Callable[[Any], Any]) -> Any:
 
 def _count(values: Any, root: type, place: Place) -> int:
     found = 0
-    kinds = {kind.__name__: {name for name in typing.get_type_hints(kind)} for kind in classes(root)}
+    kinds = {kind.__name__: set(typing.get_type_hints(kind)) for kind in classes(root)}
     wanted = kinds.get(place.kind, set())
     stack = [values]
     while stack:

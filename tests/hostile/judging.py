@@ -100,7 +100,7 @@ def _watched(verdict: Verdict, name: str, seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """TooLong after so many seconds of work, in the main thread: what else the machine does is not counted."""
+    """TooLong after so many seconds of work, in the main thread: other processes' work is not counted."""
 
     def stop(number: int, frame: Any) -> None:
         raise TooLong

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table: a line a row)
 """Records whose packing is hostile: bombs, what is cut or wrong, what is deep, keys given twice."""
 
 from __future__ import annotations

@@ -53,8 +53,10 @@ BAD_LINKS: dict[str, Callable[[list[str], int, int], str]] = {
     "9e999": lambda ids, at, of: "9e999",
 }
 BAD_NUMBERS: dict[str, Any] = {
-    "-1": -1, "0": 0, "2^31": 2**31, "2^53+1": 2**53 + 1, "2^63": 2**63, "10^300": 10**300, "10^4000": 10**4000,
-    "-10^300": -(10**300), "1e99": 1e99, "-1e99": -1e99, "1e308": 1e308, "-1e308": -1e308, "5e-324": 5e-324, "NaN": float("nan"),
+    "-1": -1, "0": 0, "2^31": 2**31, "2^53+1": 2**53 + 1, "2^63": 2**63,
+    "10^300": 10**300, "10^4000": 10**4000,
+    "-10^300": -(10**300), "1e99": 1e99, "-1e99": -1e99, "1e308": 1e308, "-1e308": -1e308, "5e-324": 5e-324,
+    "NaN": float("nan"),
     "Infinity": float("inf"), "-Infinity": float("-inf"), "1.5": 1.5,
 }  # fmt: skip
 _OF_WHOLES = ("-1", "0", "2^31", "2^53+1", "2^63", "10^300", "10^4000", "-10^300")
@@ -189,8 +191,8 @@ def _everywhere() -> Iterator[Hostile]:
 
 @lru_cache(maxsize=1)
 def chosen() -> tuple[str, ...]:
-    """Names of those that are tried one by one, in Python and in a browser: all texts, packings, sizes, and of
-    each field of links and numbers one, in turns. :func:`everything` has the rest too."""
+    """Names of those that are tried one by one, in Python and in a browser: all texts, packings, sizes, and
+    of each field of links and numbers one, in turns. :func:`everything` has the rest too."""
     names = list(all_records())
     whole = [name for name in names if name.split()[0] in ("packed", "size", "everywhere")]
     texts = [name for name in names if name.startswith("text ") and not name.endswith(" long")]

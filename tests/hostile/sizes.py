@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table: a line a row)
 """Records that are absurd in size or shape: a million nodes, a text of a hundred megabytes, all linked to all."""
 
 from __future__ import annotations

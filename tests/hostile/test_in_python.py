@@ -161,7 +161,7 @@ def test_numbers_that_json_has_not_or_that_measure_nothing_are_refused(value: st
     from tests.hostile.records import packed_text
 
     text = f'{{"schema":"nbcompile.compilation/1","id":"x","compile_seconds":{value}}}'
-    with pytest.raises(RecordError, match="number|damaged"):
+    with pytest.raises(RecordError, match=r"number|damaged"):
         Compilation.from_json(packed_text(text) if packed else text)
 
 
@@ -172,7 +172,7 @@ def test_options_are_not_deeper_than_they_can_be_written(depth: int) -> None:
         record = Compilation.from_json(text)
         assert Compilation.from_json(record.to_json()) == record
     else:
-        with pytest.raises(RecordError, match="deep|not JSON"):
+        with pytest.raises(RecordError, match=r"deep|not JSON"):
             Compilation.from_json(text)
 
 

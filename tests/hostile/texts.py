@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table: a line a row)
 """Texts that are something else to whoever takes them for more than text. Each sets the canary where it runs."""
 
 from __future__ import annotations

@@ -35,9 +35,11 @@ METHODS = [
     "",
 ]
 MESSAGES: list[Any] = [
-    None, 7, "change", [], [1, 2], {}, deep(100_000), {"id": deep(100_000)}, {"id": "1", "method": deep(100_000)},
+    None, 7, "change", [], [1, 2], {}, deep(100_000), {"id": deep(100_000)},
+    {"id": "1", "method": deep(100_000)},
     {"id": "x" * 1_000_000, "method": "y" * 1_000_000}, {"id": {"__proto__": 1}, "method": {"a": 1}},
-    {"id": "1", "method": "controls", "params": [1]}, {"id": "1", "method": "controls", "params": deep(1_000)},
+    {"id": "1", "method": "controls", "params": [1]},
+    {"id": "1", "method": "controls", "params": deep(1_000)},
     *({"id": "1", "method": method, "params": {"record": "x"}} for method in METHODS),
     *({"id": "1", "method": method, "params": {"record": name}}
       for method in ("change", "edit", "earlier", "script", "assembly")

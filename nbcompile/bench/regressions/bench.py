@@ -11,9 +11,8 @@ from nbcompile.bench.processes import ProcessEndedError, in_process
 from nbcompile.bench.regressions.suite import SuiteSettings, chosen
 from nbcompile.bench.regressions.worker import cases_of, run_case
 from nbcompile.errors import RecordError, SuiteError
-from nbcompile.record import reading
 from nbcompile.record.compilation import Compilation, Measurement
-from nbcompile.record.packed import json_text, pack
+from nbcompile.record.packed import first_of, json_text, pack, said, validator, values_of_file
 
 SCHEMA = "nbcompile.bench/1"
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -54,12 +53,12 @@ class SuiteRun:
     def read(cls, file: str | Path) -> SuiteRun:
         """A file written by ``nbcompile bench``, or one record saved by itself as a bench of one case.
         RecordError if it is neither."""
-        data = reading.values_of_file(file)
+        data = values_of_file(file)
         schema = data.get("schema") if isinstance(data, dict) else None
         if schema != SCHEMA:
             if isinstance(schema, str) and schema.startswith("nbcompile.bench/"):
-                said = reading.said(schema, 60)
-                raise RecordError(f"{file} says {said}, this nbcompile reads {SCHEMA}: upgrade nbcompile.")
+                name = said(schema, 60)
+                raise RecordError(f"{file} says {name}, this nbcompile reads {SCHEMA}: upgrade nbcompile.")
             return _of_record(Compilation.from_dict(data))
         return _read(data, str(file))
 
@@ -69,9 +68,9 @@ def _read(data: dict[str, Any], file: str) -> SuiteRun:
 
     try:
         records = [case.pop("record", None) for case in data["cases"]]
-        bench = reading.validator(SuiteRun).validate_python(data)
+        bench = validator(SuiteRun).validate_python(data)
     except ValidationError as error:
-        where, message = reading.first_of(error)
+        where, message = first_of(error)
         raise RecordError(f"{file}, field {where}: {message}") from error
     except (KeyError, TypeError, AttributeError) as error:
         raise RecordError(f"{file} is damaged: {error!r}") from error
