@@ -131,6 +131,6 @@ def _alike(one: Sequence[str], two: Sequence[str]) -> int:
     return next((n for n, (a, b) in enumerate(zip(one, two)) if a != b), min(len(one), len(two)))
 
 
-def _opcodes(one: list[str], two: list[str]) -> list[tuple[str, int, int, int, int]]:
+def _opcodes(one: list[str], two: list[str]) -> Sequence[tuple[str, int, int, int, int]]:
     """Without lines that a long text repeats, which take time by the square of their number."""
     return difflib.SequenceMatcher(None, one, two, autojunk=len(two) >= 200).get_opcodes()

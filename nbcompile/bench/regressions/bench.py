@@ -68,7 +68,7 @@ def _read(data: dict[str, Any], file: str) -> SuiteRun:
 
     try:
         records = [case.pop("record", None) for case in data["cases"]]
-        bench = validator(SuiteRun).validate_python(data)
+        bench: SuiteRun = validator(SuiteRun).validate_python(data)
     except ValidationError as error:
         where, message = first_of(error)
         raise RecordError(f"{file}, field {where}: {message}") from error

@@ -88,7 +88,7 @@ FORMATS: dict[str, Callable[[Findings, Collection[str]], str]] = {
 def bench_text(bench: SuiteRun) -> str:
     """A line a case: what was captured, how long it takes, how far off it is."""
     width = max(len(case.name) for case in bench.cases)
-    lines = []
+    lines: list[str] = []
     for case in bench.cases:
         said = case.error or (_case_text(case.record) if case.record is not None else "")
         said = f"{case.name:<{width}}  {'fails: ' if case.error else ''}{said}"

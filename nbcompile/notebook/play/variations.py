@@ -107,11 +107,11 @@ def _tensor(leaf: Any, kind: torch.dtype | None, sizes: Mapping[int, int], memo:
     known = memo.get(id(leaf))
     if known is not None and not any(known.shape[dim] != extent for dim, extent in wanted.items()):
         return known
-    rows = [wanted.get(dim, extent) for dim, extent in enumerate(leaf.shape)]
+    extents = [wanted.get(dim, extent) for dim, extent in enumerate(leaf.shape)]
     # What is offered (:func:`sizes_of`) is less: a message may ask for any.
-    if math.prod(rows) > 4 * max(leaf.numel(), _MOST_BYTES // leaf.element_size()):
+    if math.prod(extents) > 4 * max(leaf.numel(), _MOST_BYTES // leaf.element_size()):
         raise PlayError(
-            f"a tensor of {' × '.join(map(str, rows))} is too large.", advice="Choose smaller sizes."
+            f"a tensor of {' × '.join(map(str, extents))} is too large.", advice="Choose smaller sizes."
         )
     made = leaf.detach().clone()
     # in the order of memory, so that a transposed tensor stays one
