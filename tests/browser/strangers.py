@@ -13,7 +13,7 @@ from nbcompile.errors import NbcompileError
 from nbcompile.record.compilation import Compilation
 from tests.browser.looking import OnDisk
 
-SECONDS = 30
+SECONDS = 90
 """For opening a record, and for looking at all of it."""
 
 # Clicks every tab, opens every select's options, hovers and clicks the first of what can be pointed at, and comes
