@@ -1,4 +1,5 @@
-"""Numbers as a person reads them: bytes, seconds, counts, ratios, shapes; and clipping of long text.
+"""Numbers as a person reads them: bytes, seconds, counts, ratios, shapes; clipping of long text, and texts
+without what steers a terminal or turns a line round.
 
 Every function returns plain text of bounded length; nothing here escapes HTML.
 """
@@ -6,6 +7,7 @@ Every function returns plain text of bounded length; nothing here escapes HTML.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from decimal import Decimal
 
@@ -153,3 +155,20 @@ def wrap(text: str, width: int, lines: int = 3) -> list[str]:
         else:
             out[-1] += (" " if out[-1] else "") + word
     return out[:lines]
+
+
+def printable(text: str) -> str:
+    """Without lone surrogates and control characters, which neither UTF-8 nor a browser can carry. What turns
+    the direction of writing is written out, ``‹U+202E›``: code must not read otherwise than it runs."""
+    return _TURNS.sub(lambda found: f"‹U+{ord(found.group()):04X}›", _UNPRINTABLE.sub("\ufffd", text))
+
+
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_TURNS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def plain_line(text: str) -> str:
+    """Without control characters and line ends: a record must not move the cursor of a reader's terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == " " else "·" for c in text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.play.exploring import explore
 from nbcompile.notebook.progress import OutputPlace
 from nbcompile.record.compilation import Compilation
+from nbcompile.record.packed import json_text
 from nbcompile.units import bytes_text
 from nbcompile.view import MIME, Pending, mime_bundle, payload, to_page
 
@@ -104,7 +104,7 @@ def save(compilation: Compilation, file: str) -> str:
     if file.endswith(".html"):
         text = to_page(compilation)
     else:
-        text = json.dumps(payload(compilation), ensure_ascii=False, separators=(",", ":"))
+        text = json_text(payload(compilation))
     path = Path(file).expanduser()
     path.write_text(text, encoding="utf-8")
     return f"saved {path} ({bytes_text(path.stat().st_size)})"

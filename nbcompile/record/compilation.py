@@ -18,7 +18,6 @@ Id conventions::
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,7 +26,15 @@ from nbcompile.record.advice.coach import Mend, Price
 from nbcompile.record.measured import Accuracy as Accuracy
 from nbcompile.record.measured import AutotuneChoice as AutotuneChoice
 from nbcompile.record.measured import Measurement as Measurement
-from nbcompile.record.packed import LEFT_OUT, plain, unpack
+from nbcompile.record.packed import (
+    LEFT_OUT,
+    check_depth,
+    check_schema,
+    json_text,
+    plain,
+    record_of,
+    values_of_text,
+)
 from nbcompile.record.shown import chart_of, explorer_of
 from nbcompile.record.watched.walk import DynamoWalk
 
@@ -378,48 +385,24 @@ class Compilation:
 
     def to_json(self, indent: int | None = None) -> str:
         """:meth:`to_dict` as JSON text, which any program reads."""
-        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
+        return json_text(self.to_dict(), indent)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Compilation:
         """Read and validate a record, packed or not. RecordError if it is not one, or of a newer schema."""
-        try:
-            data = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise RecordError(f"not JSON: {error}") from error
-        return cls.from_dict(data)
+        return cls.from_dict(values_of_text(text))
 
     @classmethod
     def from_dict(cls, data: Any) -> Compilation:
         """Like :meth:`from_json`, from already parsed JSON."""
-        from pydantic import TypeAdapter, ValidationError
-
-        _check_schema(data.get("schema") if isinstance(data, dict) else None)
-        adapter = TypeAdapter(cls)
-        try:
-            if "deflate" not in data:
-                found = adapter.validate_python(data)
-            elif b"\\ud" in (text := unpack(data)):  # maybe a lone surrogate, which pydantic cannot parse
-                found = adapter.validate_python(json.loads(text))
-            else:
-                found = adapter.validate_json(text)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise RecordError(f"this record is damaged: {error}") from error
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise RecordError(f"{f'field {where}' if where else 'the record'}: {first['msg']}") from error
-        _check_schema(found.schema)
-        if len(found.peers) > MAX_PEERS:
+        check_schema(data.get("schema") if isinstance(data, dict) else None, SCHEMA)
+        found: Compilation = record_of(cls, data)
+        check_schema(found.schema, SCHEMA)
+        if len(found.peers) > MAX_PEERS or any(peer.peers for peer in found.peers):
             raise RecordError("this record has too many peers")
+        for each in (found, *found.peers):
+            check_depth(each.options)
         return found
-
-
-def _check_schema(schema: Any) -> None:
-    if not isinstance(schema, str) or not schema.startswith("nbcompile.compilation/"):
-        raise RecordError("this is not an nbcompile record: it has no nbcompile schema line")
-    if schema != SCHEMA:
-        raise RecordError(f"this record says {schema}, this nbcompile reads {SCHEMA}: upgrade nbcompile")
 
 
 def json_schema() -> dict[str, Any]:

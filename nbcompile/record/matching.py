@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
@@ -96,19 +96,41 @@ class RecordMatching:
 
 def line_map(before: str, after: str) -> dict[int, int]:
     """Which line of ``after`` each line of ``before`` became, both from 1: equal lines first; between these,
-    a line that is mostly the same counts as edited. Lines that are gone are left out."""
-    one, two = ([line.rstrip() for line in text.splitlines()] for text in (before, after))
-    out: dict[int, int] = {}
-    for tag, a, a_end, b, b_end in difflib.SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
+    a line that is mostly the same counts as edited. Lines that are gone are left out. Of texts that differ in
+    more than :data:`MAX_COMPARED` lines only what is before and behind these is told, and a line is not held
+    against more than :data:`MAX_LIKELY` others."""
+    one, two = ([line.rstrip()[:MAX_WIDTH] for line in text.splitlines()] for text in (before, after))
+    start = _alike(one, two)
+    end = _alike(one[start:][::-1], two[start:][::-1])
+    out = {n: n for n in range(1, start + 1)}
+    out |= {len(one) - n: len(two) - n for n in range(end)}
+    one, two = one[start : len(one) - end], two[start : len(two) - end]
+    if max(len(one), len(two)) > MAX_COMPARED:
+        return out
+    for tag, a, a_end, b, b_end in _opcodes(one, two):
         if tag == "equal":
-            out.update({a + i + 1: b + i + 1 for i in range(a_end - a)})
+            out.update({start + a + i + 1: start + b + i + 1 for i in range(a_end - a)})
         elif tag == "replace":
             for line in range(a, a_end):
                 likely = [
-                    (difflib.SequenceMatcher(None, one[line], two[to]).ratio(), -to) for to in range(b, b_end)
+                    (difflib.SequenceMatcher(None, one[line], two[to]).ratio(), -to)
+                    for to in range(b, min(b_end, b + MAX_LIKELY))
                 ]
                 best, to = max(likely, default=(0.0, 0))
                 if best > _ALIKE:
-                    out[line + 1] = 1 - to
+                    out[start + line + 1] = start + 1 - to
                     b = 1 - to
     return out
+
+
+MAX_COMPARED, MAX_LIKELY, MAX_WIDTH = 1_000, 40, 400
+
+
+def _alike(one: Sequence[str], two: Sequence[str]) -> int:
+    """How many lines at the start are the same."""
+    return next((n for n, (a, b) in enumerate(zip(one, two)) if a != b), min(len(one), len(two)))
+
+
+def _opcodes(one: list[str], two: list[str]) -> Sequence[tuple[str, int, int, int, int]]:
+    """Without lines that a long text repeats, which take time by the square of their number."""
+    return difflib.SequenceMatcher(None, one, two, autojunk=len(two) >= 200).get_opcodes()

@@ -5,13 +5,21 @@ Pure record code: needs neither torch nor a kernel, so that a saved notebook can
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping
+from itertools import chain, islice
 
 from nbcompile.record.compilation import Compilation, Graph, Kernel, Node
 
 MAX_LINES = 2_000
 """Lines of one span that are followed: a record may come from anyone, and say that a node spans billions."""
+MAX_DEPTH = 24
+"""Steps that are followed from a node: it is a few stages, and half a dozen more for each graph in a graph. A
+record may hold a chain of any length, or a circle."""
+MAX_STEPS = 20_000
+"""Links that are followed from one id, all together: everything may be made from everything."""
+MAX_ALL = 5_000_000
+"""Links that are followed for all ids, beyond which each is told its nearest :data:`FEW` only."""
+FEW = 8
 
 
 class Links:
@@ -45,7 +53,8 @@ class Links:
         for below, parents in self._up.items():
             for above in parents:
                 self._down.setdefault(above, []).append(below)
-        self._lines: dict[str, tuple[int, ...]] = {}
+        self._lines: dict[tuple[str, str], tuple[int, ...]] = {}
+        self._left = MAX_ALL
 
     @staticmethod
     def generated(kernel: str, line: int) -> str:
@@ -65,11 +74,9 @@ class Links:
 
     def lines(self, id: str, file: str = "") -> tuple[int, ...]:
         """Lines of the cell (or of ``file``) that ``id`` comes from, sorted."""
-        if file:
-            return self._gather(id, file)
-        known = self._lines.get(id)
+        known = self._lines.get((id, file))
         if known is None:
-            known = self._lines[id] = self._gather(id, "")
+            known = self._lines[id, file] = self._gather(id, file)
         return known
 
     def at_line(self, line: int, file: str = "") -> tuple[str, ...]:
@@ -87,7 +94,7 @@ class Links:
                 nodes = self.graphs[each].nodes
             for one in nodes:
                 for span in one.spans:
-                    if span.file == file:
+                    if span.file == file and len(found) <= MAX_STEPS:
                         end = min(span.end_line or span.line, span.line + MAX_LINES)
                         found.update(range(span.line, end + 1))
         return tuple(sorted(found))
@@ -95,17 +102,18 @@ class Links:
     def _walk(self, id: str, edges: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
         if id not in self._up:
             raise KeyError(id)
-        seen = {id}
-        order: list[str] = []
-        queue = deque(edges.get(id, ()))
-        while queue:
-            each = queue.popleft()
-            if each in seen:
-                continue
-            seen.add(each)
-            order.append(each)
-            queue.extend(edges.get(each, ()))
-        return tuple(order)
+        room = MAX_STEPS if self._left > 0 else FEW
+        seen: dict[str, None] = {id: None}
+        level: Iterable[str] = (id,)
+        for _ in range(MAX_DEPTH):
+            found = list(islice(chain.from_iterable(edges.get(each, ()) for each in level), room))
+            room -= len(found)
+            self._left -= len(found)
+            level = [each for each in dict.fromkeys(found) if each not in seen]
+            seen.update(dict.fromkeys(level))
+            if not level or room <= 0:
+                break
+        return tuple(seen)[1:]
 
 
 def _merged(first: Iterable[str], second: Iterable[str]) -> tuple[str, ...]:

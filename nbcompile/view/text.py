@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from nbcompile.record.compilation import Compilation, Guard, Kernel, Recompile
 from nbcompile.record.provenance import Links
-from nbcompile.units import bytes_text, clip, clip_middle, percent_text, wrap
+from nbcompile.units import bytes_text, clip, clip_middle, percent_text, plain_line, wrap
 from nbcompile.view.drawing.pipeline_strip import strip
 from nbcompile.view.drawing.roofline import roofline, table
 from nbcompile.view.facts import facts as fact
@@ -49,13 +49,8 @@ def to_text(compilation: Compilation, show: Sequence[str] = (), pending: Pending
     out += _breaks(compilation) + _cell(compilation, facts, links)
     out += _walks(compilation) + _decisions(compilation, links) + _kernels(compilation, facts)
     out += _roofline(compilation) + _autotune(compilation, links) + _timings(compilation)
-    text = "\n".join(_plain(line)[:COLUMNS].rstrip() for line in out)
+    text = "\n".join(plain_line(line)[:COLUMNS].rstrip() for line in out)
     return text + "\n"
-
-
-def _plain(line: str) -> str:
-    """No control characters: a record must not be able to move the reader's terminal cursor."""
-    return "".join(c if c.isprintable() or c == " " else "·" for c in line)
 
 
 def _flow(parts: object, indent: str, glue: str = " · ") -> list[str]:

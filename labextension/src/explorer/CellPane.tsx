@@ -3,7 +3,7 @@ import { useMemo } from 'preact/hooks';
 import type { Call, SceneLine as Line } from '../record/generated/scene';
 import { highlighted } from './highlight';
 import { litClass, litLine, pointing, type State } from './state';
-import { clip, percent, seconds } from './units';
+import { clip, count, percent, seconds } from './units';
 
 const FATES: Record<string, string> = {
   fused: 'in generated kernels', library: 'a library call', fallback: 'ran by torch: no lowering',
@@ -11,18 +11,20 @@ const FATES: Record<string, string> = {
   unrun: 'not reached',
 };
 const CHIPS = 2;
+/** Lines that are drawn: each is an element. */
+const MAX_LINES = 5_000;
 
 /** The user's source; each line tinted by what became of it, and opening to its kernels. */
 export function CellPane({ state }: { state: State }) {
   const { record, scene } = state.data;
-  const source = record.cell?.source ?? '';
+  const { source, more } = useMemo(() => cut(record.cell?.source ?? ''), [record]);
   const lines = useMemo(() => highlighted(body(source, record.cell?.body_starts ?? 1), 'python'), [source]);
   const known = useMemo(() => new Map((scene?.lines ?? []).map((line) => [line.number, line])), [scene]);
   const open = useSignal(new Set<number>());
   if (!source) return <p class="nbc-empty">This record has no cell: it was made by a call from a program.</p>;
   const magic = source.split('\n').slice(0, (record.cell?.body_starts ?? 1) - 1);
   const of = scene?.share_of === 'time' ? 'the time' : 'the bytes moved';
-  const heaviest = Math.max(1e-9, ...(scene?.lines ?? []).map((line) => line.share));
+  const heaviest = (scene?.lines ?? []).reduce((most, line) => Math.max(most, line.share), 1e-9);
   const all = [...magic.map((text) => [<span class="nbc-quiet">{text}</span>]), ...lines];
   const written = source.split('\n');
   const toggle = (number: number): void => {
@@ -60,8 +62,15 @@ export function CellPane({ state }: { state: State }) {
           </>
         );
       })}
+      {more > 0 && <p class="nbc-empty">… {count(more, 'more line')}</p>}
     </div>
   );
+}
+
+/** The cell's first lines, and how many are left out. */
+function cut(source: string): { source: string; more: number } {
+  const lines = source.split('\n');
+  return { source: lines.length > MAX_LINES ? lines.slice(0, MAX_LINES).join('\n') : source, more: lines.length - MAX_LINES };
 }
 
 function label(number: number, line: Line, of: string): string {

@@ -10,7 +10,7 @@ import { Sheet } from './graph/sheet';
 import type { Tip } from './graph/tip';
 import { Viewer, type Spot } from './graph/viewer';
 import { PaneTools } from './Pane';
-import { graphTitle, latestFirst } from './stages';
+import { graphTitle, latestFirst, tabbed, textOf } from './stages';
 import type { State } from './state';
 import { Tabs } from './Tabs';
 
@@ -32,7 +32,7 @@ export function GraphPane({ state }: { state: State }) {
     <>
       <Tabs
         label="graphs"
-        tabs={graphs.map((each) => ({ id: each.id, label: graphTitle(record, each), title: each.title }))}
+        tabs={tabbed(graphs, graph).map((each) => ({ id: each.id, label: graphTitle(record, each), title: each.title }))}
         chosen={graph.id}
         choose={(id) => (state.graph.value = id)}
       >
@@ -53,7 +53,7 @@ function Undrawn({ graph, drawing }: { graph: Graph; drawing: Drawing | undefine
   return (
     <div class="nbc-graph-undrawn">
       <p class="nbc-empty">There is no drawing of this graph: {why}.{graph.text ? ' This is its text.' : ''}</p>
-      {graph.text && <pre class="nbc-text nbc-code" tabIndex={0}>{graph.text}</pre>}
+      {graph.text && <pre class="nbc-text nbc-code" tabIndex={0}>{textOf(graph)}</pre>}
     </div>
   );
 }

@@ -7,7 +7,7 @@ import { clip, count } from './units';
 /** Guards of one kind shown before one asks for all. */
 const FEW = 4;
 
-const KINDS: Record<string, string> = {
+const KINDS: ReadonlyMap<string, string> = new Map(Object.entries({
   TENSOR_MATCH: 'dtype, device, shape, strides and requires_grad of a tensor',
   TYPE_MATCH: 'an object is of this very type',
   ID_MATCH: 'it is this very object',
@@ -27,7 +27,7 @@ const KINDS: Record<string, string> = {
   GRAD_MODE: 'gradients are on or off as they were',
   DEFAULT_DEVICE: 'the default device',
   GLOBAL_STATE: "torch's global settings",
-};
+}));
 
 /** Why the graph ends where it does, what made it compile again, and what has to stay true for it to be used. */
 export function GuardsPane({ state }: { state: State }) {
@@ -130,7 +130,7 @@ function Kind({ state, kind, guards, open }: { state: State; kind: string; guard
       <colgroup><col class="nbc-guard-place" /><col class="nbc-guard-name" /><col /></colgroup>
       <thead>
         <tr>
-          <th scope="colgroup" colSpan={3}><b>{guards.length}</b> <span class="nbc-code">{kind}</span> <span class="nbc-quiet">{KINDS[kind] ?? ''}</span></th>
+          <th scope="colgroup" colSpan={3}><b>{guards.length}</b> <span class="nbc-code">{kind}</span> <span class="nbc-quiet">{KINDS.get(kind) ?? ''}</span></th>
         </tr>
       </thead>
       <tbody>

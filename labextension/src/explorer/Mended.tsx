@@ -53,7 +53,7 @@ function Rewrite({ state, mend, words }: { state: State; mend: Mend; words: stri
   const said = useSignal('');
   const root = useRef<HTMLDivElement>(null);
   const apply = async (): Promise<void> => {
-    const detail: ApplyDetail = { before: state.data.record.cell?.source ?? '', after: mend.after, said: '' };
+    const detail: ApplyDetail = { before: state.data.source, after: mend.after, said: '' };
     const event = new CustomEvent<ApplyDetail>(APPLY_EVENT, { detail, bubbles: true, composed: true, cancelable: true });
     root.current?.dispatchEvent(event);
     if (event.defaultPrevented) {

@@ -1,5 +1,5 @@
 import { useSignal } from '@preact/signals';
-import { graphTitle, STAGES } from './stages';
+import { graphTitle, STAGES, tabbed, textOf } from './stages';
 import type { State } from './state';
 import { Tabs } from './Tabs';
 
@@ -16,11 +16,11 @@ export function TextPane({ state }: { state: State }) {
     <>
       <Tabs
         label="stages"
-        tabs={graphs.map((graph) => ({ id: graph.id, label: graphTitle(record, graph) }))}
+        tabs={tabbed(graphs, shown).map((graph) => ({ id: graph.id, label: graphTitle(record, graph) }))}
         chosen={shown.id}
         choose={(id) => (chosen.value = id)}
       />
-      <pre class="nbc-text nbc-code" tabIndex={0}>{shown.text}</pre>
+      <pre class="nbc-text nbc-code" tabIndex={0}>{textOf(shown)}</pre>
     </>
   );
 }

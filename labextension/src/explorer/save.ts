@@ -11,6 +11,11 @@ export function download(name: string, text: string): void {
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
+/** What a record calls something as the name of a file: no path, nothing hidden, no other ending. */
+export function fileName(name: string): string {
+  return name.replace(/[^\w-]+/g, '_').slice(0, 80) || 'kernel';
+}
+
 /** Puts a text on the clipboard; false where the browser does not let us. */
 export async function copy(text: string): Promise<boolean> {
   try {

@@ -12,6 +12,22 @@ export function latestFirst(record: Compilation): Graph[] {
   return [...record.graphs].sort((a, b) => STAGES.indexOf(b.stage) - STAGES.indexOf(a.stage));
 }
 
+/** Tabs of a row, and characters of a text that is shown whole: a record may have any number. */
+const MAX_TABS = 100;
+const MAX_TEXT = 500_000;
+
+/** The graphs that have a tab: the first, and the chosen one. */
+export function tabbed(graphs: readonly Graph[], chosen: Graph | undefined): Graph[] {
+  const first = graphs.slice(0, MAX_TABS);
+  return chosen && !first.includes(chosen) ? [...first, chosen] : first;
+}
+
+/** A graph's text, cut where it is longer than anyone reads. */
+export function textOf({ text }: Graph): string {
+  const more = text.length - MAX_TEXT;
+  return more > 0 ? `${text.slice(0, MAX_TEXT)}\n… ${more.toLocaleString('en')} more characters` : text;
+}
+
 /** Graphs of these stages, in the order of the record. */
 export function graphsOf(record: Compilation, stages: readonly Stage[]): Graph[] {
   return record.graphs.filter((graph) => stages.includes(graph.stage));

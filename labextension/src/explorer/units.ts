@@ -23,10 +23,10 @@ const PREFIXES: [number, string][] = [
   [1e6, 'M'],
   [1e3, 'k'],
 ];
-const DTYPES: Record<string, string> = {
+const DTYPES: ReadonlyMap<string, string> = new Map(Object.entries({
   float32: 'f32', float64: 'f64', float16: 'f16', bfloat16: 'bf16', int64: 'i64', int32: 'i32', int16: 'i16',
   int8: 'i8', uint8: 'u8', complex64: 'c64',
-};
+}));
 
 /** A time in seconds: `0.98 ms`; an en dash where it was not measured. */
 export function seconds(value: number | null | undefined): string {
@@ -71,7 +71,7 @@ export function count(number: number, one: string, many = `${one}s`): string {
 /** `f32[16,64,512]`; a symbolic size keeps its name. */
 export function shape(dims: readonly (number | string)[] | null, dtype: string | null): string {
   const kind = (dtype ?? '').replace('torch.', '');
-  return (DTYPES[kind] ?? kind) + (dims ? `[${dims.join(',')}]` : '');
+  return (DTYPES.get(kind) ?? kind) + (dims ? `[${dims.join(',')}]` : '');
 }
 
 /** Numbers of lines, in order: `3`, `3–5`, `2, 7`; the first two of more. */

@@ -44,7 +44,7 @@ export async function marksOf(payload: unknown): Promise<Marks | null> {
   return marks;
 }
 
-function marksIn({ record, scene }: Unpacked): Marks | null {
+function marksIn({ record, scene, source }: Unpacked): Marks | null {
   if (!record.cell || !scene) return null;
   const calls = new Map(scene.calls.map((call) => [call.id, call]));
   const notes = new Map(record.graphs.flatMap((graph) => graph.nodes.map((node) => [node.id, node.note] as const)));
@@ -65,7 +65,7 @@ function marksIn({ record, scene }: Unpacked): Marks | null {
       ].filter((each, place, all) => each.text && all.findIndex((other) => other.text === each.text) === place),
     };
   });
-  return { record: record.id, source: record.cell.source, lines };
+  return { record: record.id, source, lines };
 }
 
 /** Whether there is something to see at a line: not where there was nothing to compile. */

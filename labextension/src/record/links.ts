@@ -3,6 +3,10 @@ import type { Compilation, Graph, Kernel, Node } from './generated/record';
 
 /** Lines of one span that are followed: a record may say that a node spans billions. */
 const MAX_LINES = 2_000;
+/** Steps from what was made to what it was made from: it is a few stages. A record may hold a chain of any length. */
+const MAX_DEPTH = 24;
+/** Links that are followed at once: everything may be made from everything. */
+const MAX_STEPS = 200_000;
 
 /** Id of line `line` (from 1) of a kernel's first source. */
 export function generated(kernel: string, line: number): string {
@@ -67,6 +71,7 @@ export class Links {
     for (const span of node.spans) {
       if (span.file !== file) continue;
       const end = Math.min(span.end_line ?? span.line, span.line + MAX_LINES);
+      if (lines.size > MAX_LINES) break;
       for (let line = span.line; line <= end; line++) lines.add(line);
     }
     if (lines.size) this.direct.set(node.id, [...lines]);
@@ -87,7 +92,7 @@ export class Links {
 
   /** What the given ids were made from, and they themselves. */
   up(ids: Iterable<string>): Set<string> {
-    return walk(ids, this.above);
+    return walk(ids, this.above, MAX_DEPTH);
   }
 
   /** What was made from the given ids, and they themselves. */
@@ -114,9 +119,20 @@ function push<K>(lists: Map<K, string[]>, key: K, value: string): void {
   else lists.set(key, [value]);
 }
 
-function walk(from: Iterable<string>, edges: ReadonlyMap<string, readonly string[]>): Set<string> {
+function walk(from: Iterable<string>, edges: ReadonlyMap<string, readonly string[]>, depth = Infinity): Set<string> {
   const seen = new Set(from);
-  // A Set visits what is added while it is walked.
-  for (const id of seen) for (const next of edges.get(id) ?? []) seen.add(next);
+  let [level, room] = [[...seen], MAX_STEPS];
+  for (let step = 0; level.length && step < depth; step++) {
+    const next: string[] = [];
+    for (const id of level) {
+      for (const each of edges.get(id) ?? []) {
+        if (--room < 0) return seen;
+        if (seen.has(each)) continue;
+        seen.add(each);
+        next.push(each);
+      }
+    }
+    level = next;
+  }
   return seen;
 }

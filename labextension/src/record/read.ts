@@ -7,10 +7,13 @@ import { CLASSES } from './generated/classes';
 import type { Scene } from './generated/scene';
 import validateRecord from './generated/validate-record.js';
 import validateScene from './generated/validate-scene.js';
+import { DepthError, harmless, hasTurns } from './texts';
 
 export const SCHEMA = 'nbcompile.compilation/1';
 /** Bytes of JSON: a small file must not unfold into more than that. Python has the same bound. */
 export const MAX_UNPACKED = 256_000_000;
+/** Of the JSON, which takes a hundred times its text in memory where they are short. Python has the same bound. */
+const MAX_VALUES = 8_000_000;
 
 /** A payload that cannot be shown; `advice` says what the reader can do. */
 export class RecordError extends Error {
@@ -25,6 +28,8 @@ export class RecordError extends Error {
 
 export interface Unpacked {
   record: Compilation;
+  /** The cell's text to the letter, for whoever compares it with the cell: the record's own is marked. */
+  source: string;
   /** What other compilers made of the same program. */
   peers: readonly Unpacked[];
   scene: Scene | null;
@@ -38,14 +43,36 @@ type Row = Record<string, unknown>;
 export async function read(payload: unknown): Promise<Unpacked> {
   let data = known(payload);
   if ('deflate' in data) data = known(parsed(await inflate(String(data['deflate']))));
+  const [source, sources] = [sourceOf(data), sourcesOf(data)];
+  data = made(data, source);
   if (!validateRecord(data)) throw new RecordError(`This record is damaged: ${problem(validateRecord.errors)}.`);
   const peers = (data['peers'] ?? []) as Row[];
-  return { ...alone(data), peers: peers.map((peer) => ({ ...alone(peer), peers: [] })) };
+  return { ...alone(data), source, peers: peers.map((peer, at) => ({ ...alone(peer), source: sources[at] ?? '', peers: [] })) };
 }
 
 /** A record without its peers, and its scene. */
-function alone({ view, ...data }: Row): Omit<Unpacked, 'peers'> {
+function alone({ view, ...data }: Row): Omit<Unpacked, 'peers' | 'source'> {
   return { record: filled('Compilation', { ...data, peers: [] }) as unknown as Compilation, ...scene(view) };
+}
+
+/** Of each peer, where there are any: what is damaged is told later. */
+function sourcesOf({ peers }: Row): string[] {
+  return Array.isArray(peers) ? peers.map((peer) => sourceOf((peer ?? {}) as Row)) : [];
+}
+
+function sourceOf(data: Row): string {
+  const cell = data['cell'] as Row | null | undefined;
+  return typeof cell?.['source'] === 'string' ? cell['source'] : '';
+}
+
+/** A rewrite goes into the cell to the letter only where the cell itself has what would be marked in it. */
+function made(data: Row, source: string): Row {
+  try {
+    return harmless(data, new Set(hasTurns(source) ? ['after'] : [])) as Row;
+  } catch (error) {
+    if (error instanceof DepthError) throw new RecordError(`This record is damaged: ${error.message}.`);
+    throw error;
+  }
 }
 
 /** A payload whose schema this explorer reads. */
@@ -58,12 +85,16 @@ function known(payload: unknown): Row {
   const version = typeof schema === 'string' && /^nbcompile\.compilation\/(\d+)$/.exec(schema)?.[1];
   if (!version) throw new RecordError('This is not an nbcompile record: it has no nbcompile schema line.');
   if (Number(version) > Number(SCHEMA.split('/')[1])) {
-    throw new RecordError(`This record says ${String(schema)}; this explorer reads ${SCHEMA}.`, 'Upgrade nbcompile.');
+    throw new RecordError(`This record says ${String(schema).slice(0, 60)}; this explorer reads ${SCHEMA}.`, 'Upgrade nbcompile.');
   }
   return data;
 }
 
 function parsed(text: string): unknown {
+  let values = 0;
+  for (let at = text.indexOf(','); at >= 0; at = text.indexOf(',', at + 1)) {
+    if (++values > MAX_VALUES) throw new RecordError(`This record is too large to be shown: it has more than ${MAX_VALUES / 1e6} million values.`, 'Its text and HTML forms show it.');
+  }
   try {
     return JSON.parse(text);
   } catch {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from nbcompile.bench.regressions.suite import SuiteSettings, chosen
 from nbcompile.bench.regressions.worker import cases_of, run_case
 from nbcompile.errors import RecordError, SuiteError
 from nbcompile.record.compilation import Compilation, Measurement
-from nbcompile.record.packed import pack
+from nbcompile.record.packed import first_of, json_text, pack, said, validator, values_of_file
 
 SCHEMA = "nbcompile.bench/1"
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -48,36 +47,31 @@ class SuiteRun:
         data = asdict(self)
         for row, case in zip(data["cases"], self.cases):
             row["record"] = pack(case.record.to_dict()) if case.record is not None else None
-        return json.dumps(data, ensure_ascii=False)
+        return json_text(data)
 
     @classmethod
     def read(cls, file: str | Path) -> SuiteRun:
         """A file written by ``nbcompile bench``, or one record saved by itself as a bench of one case.
         RecordError if it is neither."""
-        try:
-            data = json.loads(Path(file).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise RecordError(f"{file} cannot be read: {error.strerror}.") from error
-        except (ValueError, RecursionError) as error:
-            raise RecordError(f"{file} is not JSON: {error}.") from error
+        data = values_of_file(file)
         schema = data.get("schema") if isinstance(data, dict) else None
         if schema != SCHEMA:
             if isinstance(schema, str) and schema.startswith("nbcompile.bench/"):
-                raise RecordError(f"{file} says {schema}, this nbcompile reads {SCHEMA}: upgrade nbcompile.")
+                name = said(schema, 60)
+                raise RecordError(f"{file} says {name}, this nbcompile reads {SCHEMA}: upgrade nbcompile.")
             return _of_record(Compilation.from_dict(data))
         return _read(data, str(file))
 
 
 def _read(data: dict[str, Any], file: str) -> SuiteRun:
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     try:
         records = [case.pop("record", None) for case in data["cases"]]
-        bench = TypeAdapter(SuiteRun).validate_python(data)
+        bench: SuiteRun = validator(SuiteRun).validate_python(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise RecordError(f"{file}, field {where}: {first['msg']}") from error
+        where, message = first_of(error)
+        raise RecordError(f"{file}, field {where}: {message}") from error
     except (KeyError, TypeError, AttributeError) as error:
         raise RecordError(f"{file} is damaged: {error!r}") from error
     cases = tuple(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Callable, Collection
 from dataclasses import asdict
 
@@ -10,7 +10,8 @@ from nbcompile.bench.regressions.bench import SuiteRun
 from nbcompile.bench.regressions.findings import CaseFinding, Findings
 from nbcompile.record.compilation import Compilation
 from nbcompile.record.diff import KINDS, own_measurement
-from nbcompile.units import count_text, error_text, ratio_text, seconds_text
+from nbcompile.record.packed import json_text
+from nbcompile.units import count_text, error_text, plain_line, printable, ratio_text, seconds_text
 
 _MARK = {"regression": "✗", "improvement": "✓", "note": "·"}
 _TITLES = (("regression", "Regressions"), ("improvement", "Improvements"), ("note", "Also"))
@@ -32,7 +33,7 @@ def to_text(findings: Findings, fail_on: Collection[str]) -> str:
         change = found.change
         where = f"{change.where}: " if change.where else ""
         lines.append(f"  {_MARK[change.verdict]} {change.kind:<12} {where}{change.message}")
-    return "\n".join([*lines, _summary(findings, fail_on)]) + "\n"
+    return "\n".join([*map(plain_line, lines), _summary(findings, fail_on)]) + "\n"
 
 
 def to_json(findings: Findings, fail_on: Collection[str]) -> str:
@@ -44,7 +45,7 @@ def to_json(findings: Findings, fail_on: Collection[str]) -> str:
         "notes": findings.notes,
         "found": rows,
     }
-    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+    return json_text(whole, 1) + "\n"
 
 
 def to_markdown(findings: Findings, fail_on: Collection[str]) -> str:
@@ -87,10 +88,11 @@ FORMATS: dict[str, Callable[[Findings, Collection[str]], str]] = {
 def bench_text(bench: SuiteRun) -> str:
     """A line a case: what was captured, how long it takes, how far off it is."""
     width = max(len(case.name) for case in bench.cases)
-    lines = []
+    lines: list[str] = []
     for case in bench.cases:
         said = case.error or (_case_text(case.record) if case.record is not None else "")
-        lines.append(f"{case.name:<{width}}  {'fails: ' if case.error else ''}{said}")
+        said = f"{case.name:<{width}}  {'fails: ' if case.error else ''}{said}"
+        lines += map(plain_line, said.splitlines())
     return "\n".join(lines) + "\n"
 
 
@@ -146,11 +148,12 @@ def kinds(text: str) -> frozenset[str]:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+    """Markdown shows it as it is: a stranger's picture is not fetched, and nobody is called."""
+    return re.sub(r"([|\[\]!])", r"\\\1", plain_line(text)).replace("<", "&lt;").replace("@", "&#64;")
 
 
 def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return printable(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

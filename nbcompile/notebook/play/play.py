@@ -232,6 +232,11 @@ def changed(settings: PlaySettings, base: CellOptions, params: Mapping[str, Any]
     """``settings`` with what a request names. OptionError for a value that cannot be meant."""
     options = settings.options
     backend = str(params.get("backend") or options.backend)
+    # A cell may name anything that can be imported; a page names what it was told of, or what the cell did.
+    if backend not in (options.backend, base.backend, *registry.names()):
+        raise OptionError(
+            f"backend {backend!r} is unknown.", advice=f"There are {', '.join(registry.names())}."
+        )
     registry.check(backend)
     pairs = dict(options.options if backend == options.backend else _pairs_for(backend, base))
     mode = str(params.get("mode") or options.mode)

@@ -30,6 +30,7 @@ from nbcompile.view.html.page import static
 
 Send = Callable[[dict[str, Any]], object]
 
+MAX_WORD = 200
 A_SECOND = 10
 """Progress messages."""
 _TITLES: tuple[tuple[type[Exception], str], ...] = (
@@ -55,8 +56,8 @@ class Conversation:
     def answer(self, message: Any) -> None:
         """Answer one message now."""
         request = message if isinstance(message, Mapping) else {}
-        number = str(request.get("id", ""))
-        method, params = str(request.get("method", "")), request.get("params")
+        number, method = (_word(request.get(name)) for name in ("id", "method"))
+        params = request.get("params")
         told = _Progress(lambda reply: self._send({"id": number, **reply}))
         try:
             with interruptible():
@@ -86,6 +87,11 @@ def described(error: BaseException) -> dict[str, Any]:
     else:
         message, advice, line = f"{type(error).__name__}: {error}", "", None
     return {"title": title, "message": message, "advice": advice, "line": line, "cancelled": False}
+
+
+def _word(value: Any) -> str:
+    """What a page calls a request: a text, and no long one. Anything else has no name."""
+    return value if isinstance(value, str) and len(value) <= MAX_WORD else ""
 
 
 class _Progress:

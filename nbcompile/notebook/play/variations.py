@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -106,6 +107,12 @@ def _tensor(leaf: Any, kind: torch.dtype | None, sizes: Mapping[int, int], memo:
     known = memo.get(id(leaf))
     if known is not None and not any(known.shape[dim] != extent for dim, extent in wanted.items()):
         return known
+    extents = [wanted.get(dim, extent) for dim, extent in enumerate(leaf.shape)]
+    # What is offered (:func:`sizes_of`) is less: a message may ask for any.
+    if math.prod(extents) > 4 * max(leaf.numel(), _MOST_BYTES // leaf.element_size()):
+        raise PlayError(
+            f"a tensor of {' × '.join(map(str, extents))} is too large.", advice="Choose smaller sizes."
+        )
     made = leaf.detach().clone()
     # in the order of memory, so that a transposed tensor stays one
     strides = leaf.stride()

@@ -43,6 +43,10 @@ class CellLine:
     why: str = ""
 
 
+MAX_CELL = 20_000
+"""Lines of a cell, beyond which it is not told what became of them."""
+
+
 def cell_lines(compilation: Compilation, calls: tuple[Call, ...], links: Links) -> tuple[CellLine, ...]:
     """Every line of the cell; empty if the record has no cell (the Python API was used)."""
     if compilation.cell is None:
@@ -56,7 +60,7 @@ def cell_lines(compilation: Compilation, calls: tuple[Call, ...], links: Links) 
     statements = {fate.line: fate for fate in compilation.lines}
     captured = _captured(compilation) if not calls else {}
     out = []
-    for number, text in enumerate(compilation.cell.source.split("\n"), start=1):
+    for number, text in enumerate(compilation.cell.source.split("\n", MAX_CELL)[:MAX_CELL], start=1):
         here = by_line.get(number, [])
         chips: tuple[Chip, ...] = _chips(here) or captured.get(number, ())
         fate: Became | None = None

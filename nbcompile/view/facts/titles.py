@@ -11,16 +11,25 @@ STAGE_TITLE = {
 }  # fmt: skip
 
 
+MAX_GRAPHS = 1_000
+"""Of a record with more, all are named as those of several captures and of both directions."""
+
+
 def graph_title(compilation: Compilation, graph: Graph) -> str:
     """``Backward fused program``, ``g1 FX graph`` where several were captured, ``true fused program`` of a
     graph within one."""
-    several = len({g.id.split(".")[0] for g in compilation.graphs}) > 1
+    many = len(compilation.graphs) > MAX_GRAPHS
+    several = many or len({g.id.split(".")[0] for g in compilation.graphs}) > 1
     parent = ""
     if graph.stage in ("loops", "fused"):
         parts = graph.id.split(".")
         known = {"fw": "forward", "bw": "backward"}
         parent = next((known[part] for part in parts if part in known), "")
-        if parent and not any(part == "bw" for g in compilation.graphs for part in g.id.split(".")):
+        if (
+            parent
+            and not many
+            and not any(part == "bw" for g in compilation.graphs for part in g.id.split("."))
+        ):
             parent = ""
     within = graph.id.split(".")[2 : -1 if graph.stage in ("loops", "fused") else None]
     capture = graph.id.split(".")[0] if several else ""

@@ -15,8 +15,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from nbcompile.record.compilation import Compilation
+from nbcompile.units import printable
 from nbcompile.view.html.model import Model
-from nbcompile.view.html.rows import Caps, first_line_kept, printable
+from nbcompile.view.html.rows import Caps, first_line_kept
 from nbcompile.view.html.styles import Styler
 from nbcompile.view.pending import Pending
 from nbcompile.view.reports.report import section_html

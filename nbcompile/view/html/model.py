@@ -21,7 +21,7 @@ from nbcompile.units import (
     shape_text,
 )
 from nbcompile.view.drawing.contents import Extent, loop_label, tooltips
-from nbcompile.view.drawing.nesting import drawing, graphs_of_loops
+from nbcompile.view.drawing.nesting import MAX_NODES, drawing, graphs_of_loops
 from nbcompile.view.drawing.picture import graph_picture
 from nbcompile.view.drawing.pipeline_strip import strip
 from nbcompile.view.drawing.roofline import Roofline, quantity, roofline, roofline_picture, table
@@ -140,7 +140,11 @@ class Model:
         return out
 
     def _working(self, stage: str) -> list[Graph]:
-        graphs = [graph for graph in fact.stage_graphs(self.record, stage) if fact.working(graph)]
+        graphs = [
+            graph
+            for graph in fact.stage_graphs(self.record, stage)
+            if len(graph.nodes) <= MAX_NODES and fact.working(graph)
+        ]
         return graphs[: self.caps.pictures]
 
     def _graph(self, graph: Graph, extent: Extent, notes: Mapping[str, str], height: float) -> dict[str, Any]:

@@ -21,9 +21,8 @@ from markupsafe import Markup
 
 from nbcompile.record.compilation import Compilation
 from nbcompile.record.packed import deflated
-from nbcompile.units import clip
+from nbcompile.units import clip, printable
 from nbcompile.view.html.fragment import environment, page_fragment
-from nbcompile.view.html.rows import printable
 from nbcompile.view.html.styles import page_style_sheet
 
 MAX_RECORDS = 50

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, TypeVar
@@ -92,11 +91,3 @@ def lines_label(lines: Sequence[int]) -> str:
 def clip_line(line: str, width: int) -> str:
     """One line of code cut at ``width`` characters; its indentation stays."""
     return line if len(line) <= width else line[: width - 1] + "…"
-
-
-def printable(text: str) -> str:
-    """Without lone surrogates and control characters, which neither UTF-8 nor a browser can carry."""
-    return _UNPRINTABLE.sub("\ufffd", text)
-
-
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff\ufffe\uffff]")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from nbcompile.units import clip, wrap
-from nbcompile.view.html.rows import first_line_kept, printable
+from nbcompile.units import clip, printable, wrap
+from nbcompile.view.html.rows import first_line_kept
 from nbcompile.view.html.styles import Styler
 
 _WIDEST, _LINES = 60, 8

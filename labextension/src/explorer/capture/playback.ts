@@ -18,6 +18,8 @@ interface Frame {
   locals: ReadonlyMap<string, string>;
 }
 
+/** Of values on a stack, of locals and of callers: each step keeps its own, and a record may say that there are any number. */
+const MOST = 300;
 const EMPTY: Frame = { stack: [], locals: new Map() };
 
 export class Playback {
@@ -54,7 +56,8 @@ export class Playback {
     if (!step || !frame) return null;
     const instruction = this.walk.instructions[step.at];
     const callers: number[] = [];
-    for (let above = this.parents[place] ?? -1; above >= 0; above = this.parents[above] ?? -1) callers.unshift(above);
+    for (let above = this.parents[place] ?? -1; above >= 0 && callers.length < MOST; above = this.parents[above] ?? -1) callers.push(above);
+    callers.reverse();
     return { step, instruction, code: instruction && this.walk.codes[instruction.code], ...frame, callers };
   }
 
@@ -79,13 +82,14 @@ export class Playback {
   private after(frame: Frame, step: WalkStep): Frame {
     const word = (place: number): string => this.walk.words[place] ?? '?';
     const kept = frame.stack.length === step.kept && !step.pushed.length;
-    const stack = kept ? frame.stack : [...frame.stack.slice(0, Math.max(0, step.kept)), ...step.pushed.map(word)];
+    const pushed = step.pushed.slice(-MOST);
+    const stack = kept ? frame.stack : [...frame.stack.slice(0, Math.max(0, Math.min(step.kept, MOST - pushed.length))), ...pushed.map(word)];
     if (!step.stored.length) return { stack, locals: frame.locals };
     const locals = new Map(frame.locals);
     for (let place = 0; place + 1 < step.stored.length; place += 2) {
       const [name, value] = [word(step.stored[place] ?? -1), step.stored[place + 1] ?? -1];
       if (value < 0) locals.delete(name);
-      else locals.set(name, word(value));
+      else if (locals.size < MOST || locals.has(name)) locals.set(name, word(value));
     }
     return { stack, locals };
   }

@@ -2,7 +2,7 @@ import type { Signal } from '@preact/signals';
 import type { Kernel } from '../../record/generated/record';
 import type { Text } from '../../record/generated/scene';
 import { ask } from '../play';
-import { copy, download } from '../save';
+import { copy, download, fileName } from '../save';
 import type { State } from '../state';
 import { isEdited, start, type Edit } from './drafts';
 import { IconButton } from './icons';
@@ -71,9 +71,5 @@ async function copied(whole: string, text: Text, said: Signal<string>): Promise<
 
 async function script(state: State, kernel: Kernel): Promise<void> {
   const answer = await ask<{ name: string; text: string }>(state, 'script', { kernel: kernel.id });
-  if (answer) download(fileName(answer.name), answer.text);
-}
-
-function fileName(name: string): string {
-  return name.replace(/[^\w.-]+/g, '_').slice(0, 80) || 'kernel';
+  if (answer) download(`${fileName(answer.name.replace(/\.py$/, ''))}.py`, answer.text);
 }

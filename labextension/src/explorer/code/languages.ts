@@ -4,18 +4,18 @@ import { pythonLanguage } from '@codemirror/lang-python';
 import { StreamLanguage, type StreamParser } from '@codemirror/language';
 import type { Extension } from '@codemirror/state';
 
-const FILES: Record<string, string> = { c: '.c', cpp: '.cpp', triton: '.py', llir: '.ll', assembly: '.s' };
+const FILES: ReadonlyMap<string, string> = new Map(Object.entries({ c: '.c', cpp: '.cpp', triton: '.py', llir: '.ll', assembly: '.s' }));
 
 /** The end of a file's name: `.c`, `.ptx`. */
 export function ending(language: string): string {
-  return FILES[language] ?? `.${language.replace(/\W/g, '') || 'txt'}`;
+  return FILES.get(language) ?? `.${language.replace(/\W/g, '') || 'txt'}`;
 }
 
 /**
  * A comment's start. SASS ends its instructions with a semicolon, LLVM and AMDGCN start comments with one; of a
  * processor's assembly a number sign does so on x86, and starts a number on ARM.
  */
-const COMMENTS: Record<string, RegExp> = { llir: /^;/, amdgcn: /^(;|\/\/)/, assembly: /^(#+ |;|\/\/)/ };
+const COMMENTS: ReadonlyMap<string, RegExp> = new Map(Object.entries({ llir: /^;/, amdgcn: /^(;|\/\/)/, assembly: /^(#+ |;|\/\/)/ }));
 
 /** One word after the other: instructions, registers, types. Enough for every text a compiler makes. */
 function machine(comment: RegExp): StreamParser<null> {
@@ -44,5 +44,5 @@ function machine(comment: RegExp): StreamParser<null> {
 export function languageOf(name: string): Extension {
   if (name === 'c' || name === 'cpp') return cppLanguage;
   if (name === 'triton') return pythonLanguage;
-  return StreamLanguage.define(machine(COMMENTS[name] ?? /^\/\//));
+  return StreamLanguage.define(machine(COMMENTS.get(name) ?? /^\/\//));
 }

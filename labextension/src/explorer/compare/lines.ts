@@ -2,6 +2,8 @@
 
 /** Cells of the table that compares what differs; above that, all of it counts as replaced. */
 const MAX_CELLS = 4_000_000;
+/** Lines that one is held against, for the one that it became. */
+const MAX_LIKELY = 40;
 
 /** Pairs of places `[a, b]` of equal lines, in order: a longest common subsequence. */
 export function common(a: readonly string[], b: readonly string[]): [number, number][] {
@@ -82,7 +84,7 @@ export function lineMap(before: string, after: string): Map<number, number> {
   for (const [endA, endB] of [...common(a, b), [a.length, b.length]] as [number, number][]) {
     for (; atA < endA; atA++) {
       const line = a[atA] ?? '';
-      const likely = b.slice(atB, endB).map((other, place) => ({ place: atB + place, alike: alike(line, other) }));
+      const likely = b.slice(atB, Math.min(endB, atB + MAX_LIKELY)).map((other, place) => ({ place: atB + place, alike: alike(line, other) }));
       const best = likely.reduce<(typeof likely)[number] | null>((most, each) => (each.alike > (most?.alike ?? 0.5) ? each : most), null);
       if (!best) continue;
       out.set(atA + 1, best.place + 1);

@@ -1,6 +1,6 @@
 /** Where other compilations come from: what was tried here, other explorers of the page, files, pins. */
 import { signal, type Signal } from '@preact/signals';
-import { read, type Unpacked } from '../../record/read';
+import { MAX_UNPACKED, read, RecordError, type Unpacked } from '../../record/read';
 import type { Play } from '../play';
 import type { State } from '../state';
 
@@ -57,6 +57,7 @@ export function hold(candidate: Candidate): void {
 
 /** Reads a saved payload, or a saved record alone. Throws RecordError or SyntaxError with what is wrong with it. */
 export async function readFile(file: File): Promise<Candidate> {
+  if (file.size > MAX_UNPACKED) throw new RecordError('This file is too large to be a record.', 'Choose another file.');
   const data = await read(JSON.parse(await file.text()));
   const candidate: Candidate = { data, label: file.name.replace(/\.json$/, ''), from: 'file' };
   hold(candidate);
