@@ -1,5 +1,5 @@
-"""Where faults are tried: sessions that are forked from one process which has imported all and compiled nothing
-of theirs, a folder for each trial, and the program that is to give the right numbers whatever happens.
+"""Where faults are tried: sessions that are forked from one process, which has imported all and compiled
+nothing of theirs, a folder for each trial, and the program that is to give the right numbers whatever comes.
 
 A trial is lost if a session crashes or hangs, if its numbers are wrong, if it raises what is not one of our
 own errors, or if nothing is said where something of the user's was given up.
@@ -8,6 +8,7 @@ own errors, or if nothing is said where something of the user's was given up.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -26,7 +27,7 @@ import torch
 import torch._dynamo
 
 import nbcompile
-from nbcompile.backends.nbcompile import register
+from nbcompile.backends import nbcompile as backend
 from nbcompile.compiler.runtime import cache as disk
 from nbcompile.compiler.runtime.c import calls, toolchain
 from nbcompile.compiler.runtime.cache import DiskCache
@@ -48,8 +49,9 @@ class CannotTry(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a session ended: ``right``, ``wrong``, ``error`` (one of ours), ``raised`` (any other), ``crashed``,
-    ``hung`` or ``killed`` (by the trial). ``said``: notes, warnings of the log, reasons to run eagerly."""
+    """How a session ended: ``right``, ``wrong``, ``error`` (one of ours), ``raised`` (any other),
+    ``crashed``, ``hung`` or ``killed`` (by the trial). ``said``: notes, warnings of the log, reasons to run
+    eagerly."""
 
     how: str
     detail: str = ""
@@ -62,7 +64,8 @@ class Outcome:
         return self.how == "right"
 
     def must(self, what: str = "", *, error: bool = False) -> Outcome:
-        """LostError unless it was right (or, if ``error``, an error of ours) and ``what`` was said, if given."""
+        """LostError unless it was right (or, if ``error``, an error of ours), and one of ``what``, parts of
+        sentences between bars, was said, if given."""
         if not (self.survived or (error and self.how == "error")):
             raise LostError(f"{self.how}: {self.detail} (said: {self.said})")
         told = " ".join((*self.said, self.detail))
@@ -106,11 +109,18 @@ def differs(found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> 
 Report = dict[str, Any]
 
 
-def use(number: int = 0) -> Report:
-    """What a user does: the program by both doors, its numbers held to eager's."""
+DOORS = ("torch", "ours")
+
+
+_turn: list[tuple[str, ...]] = [DOORS]
+
+
+def use(number: int = 0, doors: Sequence[str] = ()) -> Report:
+    """What a user does: the program by ``torch.compile`` or by ``nbcompile.compile``, in turn from trial to
+    trial unless ``doors`` says by which, its numbers held to eager's."""
     said: list[str] = []
     expected, compiled = answers(program(number), number), []
-    for door in ("torch", "ours"):
+    for door in doors or _turn[0]:
         made: Any = program(number)
         made = torch.compile(made, backend="nbcompile") if door == "torch" else nbcompile.compile(made)
         if wrong := differs(answers(made, number), expected):
@@ -118,16 +128,19 @@ def use(number: int = 0) -> Report:
         if door == "ours":
             said += [*made.recorder.compilation().notes, *filter(None, [made.eager_reason])]
             compiled.append(made.ran_compiled)
-    return {"said": said, "compiled": all(compiled)}
+    eager = any("runs eagerly" in line for line in HEARD.lines)
+    return {"said": said, "compiled": all(compiled) and not eager}
 
 
 class Lab:
-    """One trial: ``home`` is its folder, ``root`` the cache in it, ``random`` draws the same for each number."""
+    """One trial: ``home`` is its folder, ``root`` the cache in it, ``random`` draws the same for each
+    number."""
 
     def __init__(self, home: Path, number: int, filled: Path) -> None:
         self.home, self.number, self.filled = home, number, filled
         self.root = home / "cache"
         self.random = random.Random(number)
+        _turn[0] = (DOORS[number % 2],)
 
     def fill(self) -> Path:
         """A cache that has all of program 0, as a session left it."""
@@ -143,8 +156,8 @@ class Lab:
         environment: Mapping[str, str | None] | None = None, before: Callable[[], None] | None = None,
         seconds: float = SECONDS,
     ) -> Session:  # fmt: skip
-        """Fork a session. ``before`` prepares it (limits, mounts); ``uid``: who runs it; ``environment``: None
-        removes a variable."""
+        """Fork a session. ``before`` prepares it (limits, mounts); ``uid``: who runs it; ``environment``:
+        None removes a variable."""
         handle, place = tempfile.mkstemp(prefix="outcome-", dir=self.home)
         os.close(handle)
         if uid is not None:
@@ -209,10 +222,10 @@ def _child(
     os.dup2(log, 1)
     os.dup2(log, 2)
     told: dict[str, Any] = {"how": "raised", "detail": "", "said": []}
-    heard = _Heard()
     try:
+        HEARD.lines.clear()
         fresh(lab, environment)
-        logging.getLogger("nbcompile").addHandler(heard)
+        logging.getLogger("nbcompile").addHandler(HEARD)
         if before is not None:
             before()
         if uid is not None:
@@ -228,7 +241,7 @@ def _child(
         ours = isinstance(error, NbcompileError)
         lines = traceback.format_exception(error)[-3:]
         told |= {"how": "error" if ours else "raised", "detail": "".join(lines)[-900:]}
-    told["said"] = [*told["said"], *heard.lines]
+    told["said"] = [*told["said"], *HEARD.lines]
     os.write(result, json.dumps(told).encode())
     with contextlib.suppress(BaseException):  # as a process that ends: what it has registered to clear away
         import atexit
@@ -246,6 +259,10 @@ class _Heard(logging.Handler):
         self.lines.append(record.getMessage())
 
 
+HEARD = _Heard()
+"""What the log of this session has said."""
+
+
 def fresh(lab: Lab, environment: Mapping[str, str | None]) -> None:
     """As a process that has compiled nothing, with the trial's own folders."""
     (lab.home / "tmp").mkdir(exist_ok=True)
@@ -260,20 +277,25 @@ def fresh(lab: Lab, environment: Mapping[str, str | None]) -> None:
     calls.native_caller.cache_clear()
     toolchain._find.cache_clear()
     disk._shared.cache_clear()
+    backend._warn.cache_clear()
     torch.set_num_threads(1)
 
 
 def warm_up(folder: Path) -> Path:
     """Import and start all that a session uses, in this process, and fill a cache by program 0 in another."""
-    register()
+    backend.register()
     os.environ["NBCOMPILE_CACHE_DIR"] = str(folder / "warm-up")
+    # How fast kernels are is not tried here, and their compiler takes most of the time.
+    toolchain._COMMON = tuple(flag if flag != "-O3" else "-O0" for flag in toolchain._COMMON)
     logging.getLogger("nbcompile").setLevel(logging.WARNING)
-    assert "wrong" not in use(977)
+    assert "wrong" not in use(977, DOORS)
     filled = Lab(folder / "filled", 0, folder)
     filled.home.mkdir()
-    filled.session().must()
+    filled.session(lambda: use(0, DOORS)).must()
     if len(entries(filled.root)) < 5:
         raise SystemExit(f"a cache has but {entries(filled.root)}")
+    gc.collect()
+    gc.freeze()  # a forked session shares what it does not touch
     return filled.root
 
 

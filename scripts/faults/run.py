@@ -1,8 +1,8 @@
-"""Provoke faults and count: ``scripts/faults/run.py [--only WORDS] [--trials N] [--out FILE] [--write PAGE]``.
+"""Provoke faults and count them: ``scripts/faults/run.py --out out/faults.jsonl --write docs/faults.md``.
 
 Each fault of the table (``kinds.py``) is provoked again and again, each time in a folder and sessions of its
-own, and a trial is survived if the user's program gives the right numbers, in that session and in the next, and
-the user is told where something was given up. Exits with 1 if a trial is lost. ``--out`` keeps the counts of
+own, and a trial is survived if the user's program gives the right numbers, in that session and in the next,
+and the user is told where something was given up. Exits with 1 if a trial is lost. ``--out`` keeps counts of
 each kind as it is over; ``--write`` puts all that a file holds into a page.
 """
 
@@ -23,15 +23,15 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import compilers  # noqa: E402, F401
-import damage  # noqa: E402, F401
-import disks  # noqa: E402, F401
-import others  # noqa: E402, F401
-import processes  # noqa: E402, F401
-import sessions  # noqa: E402, F401
-import torch  # noqa: E402
-from kinds import KINDS, Kind  # noqa: E402
-from lab import CannotTry, Lab, folder_of_trials, warm_up  # noqa: E402
+import compilers  # noqa: F401
+import damage  # noqa: F401
+import disks  # noqa: F401
+import others  # noqa: F401
+import processes  # noqa: F401
+import sessions  # noqa: F401
+import torch
+from kinds import KINDS, Kind
+from lab import CannotTry, Lab, folder_of_trials, warm_up
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Tally:
 def tally(kind: Kind, trials: int, folder: Path, filled: Path) -> Tally:
     """One kind of fault, tried so often."""
     start, tried, lost, cannot = time.perf_counter(), 0, 0, ""
-    for number in range(trials):
+    for number in range(-(-trials // kind.each)):
         home = folder / f"{kind.run.__name__}-{number}"
         home.mkdir(mode=0o755)
         try:
@@ -62,8 +62,10 @@ def tally(kind: Kind, trials: int, folder: Path, filled: Path) -> Tally:
             break
         except Exception as error:
             lost += 1
+            tried += 1
             print(f"      LOST {kind.name}, trial {number}: {type(error).__name__}: {error}", flush=True)
-        tried += 1
+        else:
+            tried += kind.each
         _remove(home)
     return Tally(kind.name, tried, lost, cannot, time.perf_counter() - start)
 

@@ -302,10 +302,12 @@ class DiskCache:
             watcher(self, key)
 
     def note(self, text: str) -> None:
-        """Tell the user a sentence, once a process."""
+        """Tell the user a sentence, once a process: in the next record, and in the log, for where nobody sees
+        a record."""
         if text not in self._said:
             self._said.add(text)
             self._notes.append(text)
+            _log.warning(text)
 
     def _make_room(self, keep: Path, written: int) -> None:
         """Remove the entries used longest ago until three quarters of the limit are left.
@@ -402,7 +404,11 @@ def _write_file(path: Path, data: bytes) -> None:
 def _verified(folder: Path, key: str) -> Entry | None:
     """The entry in ``folder``; None if it is not there, or damaged, in which case it is removed."""
     try:
-        wrong = "" if trust.folder_is_ours(folder) else "it is not ours alone to write"
+        ours = trust.folder_is_ours(folder)
+    except OSError:  # nothing is there, or it is out of reach
+        return None
+    try:
+        wrong = "" if ours else "it is not ours alone to write"
         manifest = {} if wrong else json.loads(trust.read(folder / MANIFEST))
         sums: dict[str, str] = {} if wrong else manifest["files"]
         if not wrong and manifest["key"] != key:
@@ -410,12 +416,8 @@ def _verified(folder: Path, key: str) -> Entry | None:
         for name, told in sums.items():
             if Path(name).name != name or hashlib.sha256(trust.read(folder / name)).hexdigest() != told:
                 wrong = f"{name} is not what was written"
-    except FileNotFoundError:  # nothing is there, or somebody is just removing it
-        wrong = "a file is missing"
-        if not os.path.lexists(folder):
-            return None
     except OSError as error:
-        if error.errno in _BUSY or isinstance(error, NotADirectoryError):
+        if error.errno in _BUSY or not os.path.lexists(folder):  # somebody is just removing it
             return None
         wrong = error.strerror or str(error)
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -40,7 +40,7 @@ def loaded(source: Path, method: str) -> Bound | None:
         return None
     try:
         with _building:  # by one thread; the next finds it in the cache
-            library = ctypes.CDLL(str(_library(source)))
+            library = scratch.opened(_library(source))
         defined = ctypes.addressof(ctypes.c_char.in_dll(library, method))
     except (ToolchainError, OSError, ValueError):
         return None

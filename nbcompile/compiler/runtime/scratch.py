@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import os
 import shutil
 import tempfile
@@ -15,6 +16,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from nbcompile.compiler.runtime import trust
 
 _fcntl: Any
 try:
@@ -51,6 +54,25 @@ def temporary() -> Iterator[Path]:
         yield Path(made)
     finally:
         shutil.rmtree(made, ignore_errors=True)
+
+
+def opened(path: Path) -> ctypes.CDLL:
+    """A library, loaded from a copy that nobody else can reach: a program whose libraries are written to
+    while they are loaded crashes, and of two that lay in one place only the first would ever be loaded.
+    OSError if it cannot be."""
+    data = trust.read(path)
+    try:
+        handle, name = tempfile.mkstemp(suffix=".so", dir=own())
+    except OSError:  # there is no room for copies
+        return ctypes.CDLL(str(path))
+    try:
+        with os.fdopen(handle, "wb") as copy:
+            copy.write(data)
+        return ctypes.CDLL(name)
+    except OSError:
+        return ctypes.CDLL(str(path))
+    finally:
+        os.unlink(name)  # the memory that it is mapped to stays
 
 
 def _made(place: str) -> Path:
