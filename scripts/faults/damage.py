@@ -125,7 +125,7 @@ def zeros(lab: Lab) -> None:
 @kind("damage", "bytes are added", 30, EACH)
 def grown(lab: Lab) -> None:
     """made anew, and said"""
-    _tried(lab, lambda file: _written(file, lambda data: data + lab.random.randbytes(1 + lab.number)))
+    _tried(lab, lambda file: _written(file, lambda data: data + b"\0" + lab.random.randbytes(lab.number)))
 
 
 @kind("damage", "a file is another entry's", 40, EACH)

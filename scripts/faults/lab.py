@@ -88,13 +88,15 @@ def program(number: int = 0) -> Callable[..., Any]:
 def inputs(number: int = 0) -> tuple[torch.Tensor, ...]:
     generator = torch.Generator().manual_seed(number)
     x, w = torch.randn(12, 17, generator=generator), torch.randn(17, generator=generator)
-    return x.requires_grad_(), torch.tensor([3, 0, 11]), w
+    return x.requires_grad_(number == 0), torch.tensor([3, 0, 11]), w
 
 
 def answers(function: Callable[..., Any], number: int = 0) -> list[torch.Tensor]:
-    """Results and the gradient."""
+    """Results, and the gradient of program 0."""
     x, i, w = inputs(number)
     one, two = function(x, i, w)
+    if not x.requires_grad:
+        return [one, two]
     (one.square().sum() + two.sum()).backward()
     assert x.grad is not None
     return [one.detach(), two.detach(), x.grad]

@@ -142,7 +142,8 @@ class Toolchain:
             if run.returncode != 0:
                 line = first_error(run.stderr)
                 refused = ToolchainError(f"{self.command[0]}: {line}.", advice=_advice_for(line))
-                refused.output = run.stderr
+                if re.search(r"\berror\b", run.stderr, re.IGNORECASE):  # else it says nothing of the text
+                    refused.output = run.stderr
                 raise refused
             partial.chmod(0o755)  # mkstemp's 0600 would hide a shared cache from its other readers
             os.replace(partial, out)
@@ -362,7 +363,7 @@ def _killed(run: subprocess.CompletedProcess[str]) -> str:
     """The signal that ended a compiler or what it started, which says nothing of the text; empty if none."""
     if run.returncode < 0:
         return signal.Signals(-run.returncode).name
-    found = re.search(r"(\w+) signal terminated program", run.stderr)
+    found = re.search(r"\b(\w{1,20}) signal terminated program", run.stderr)
     return found[1] if found else ""
 
 
