@@ -18,7 +18,7 @@ _EAGER = "eager"
 
 
 def _script(lab: Lab, text: str) -> Path:
-    """A compiler of ours in the real one's place: ``$CC`` is the real one, which answers what is only asked."""
+    """A compiler of ours in the real one's place: ``$CC`` is that, which answers what is only asked."""
     place = lab.home / "cc"
     head = (
         f'#!/bin/sh\nCC="{shutil.which("gcc")}"\n'

@@ -36,13 +36,16 @@ def read(file: Path) -> bytes:
     """The bytes of an ordinary file of ours. NotOursError for all else, other OSErrors as of reading."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     handle = os.open(file, flags | getattr(os, "O_BINARY", 0))
-    with os.fdopen(handle, "rb") as stream:
+    try:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
             raise NotOursError(0, "it is no ordinary file", str(file))
         if reason := _why_not(found):
             raise NotOursError(0, reason, str(file))
-        return stream.read()
+        with os.fdopen(handle, "rb", closefd=False) as stream:
+            return stream.read()
+    finally:
+        os.close(handle)
 
 
 def _why_not(found: os.stat_result) -> str:
