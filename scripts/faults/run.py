@@ -114,7 +114,8 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = [k for k in KINDS.values() if not words or any(w in f"{k.group} {k.name}" for w in words)]
     found = [] if parsed.write and parsed.trials < 0 else _all(chosen, parsed.trials, parsed.out)
     kept = {each.name: each for each in (_read(parsed.out) if parsed.out else found)}
-    text = table([kept[name] for name in KINDS if name in kept])
+    rows = KINDS if parsed.write else kept
+    text = table([kept.get(name, Tally(name, 0, 0, "not run", 0.0)) for name in KINDS if name in rows])
     print(text)
     if parsed.write:
         minutes = sum(each.seconds for each in kept.values()) / 60

@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -270,7 +271,7 @@ def big(lab: Lab) -> None:
     def work() -> Report:
         shell = _shell()
         shell.run_cell("big = torch.ones(64 << 20); w = torch.ones(4)")
-        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + (400 << 20), used + (400 << 20)))
         shell.run_cell("%%compile --into record\nz = (big[:4] * w).sin()")
         names = shell.user_ns
@@ -329,7 +330,7 @@ def never_ending(lab: Lab) -> None:
 @kind("session", "an edited kernel that divides by zero, aborts or overflows the stack", 12)
 def aborting(lab: Lab) -> None:
     """tried apart, refused, and said"""
-    lines = ("__builtin_trap();", "volatile long zero = 0; volatile long n = 1 / zero; (void)n;",
+    lines = ("__builtin_trap();", "volatile long zero = 0; volatile long n = 7 / zero; (void)n;",
              "volatile char all[1L << 33]; all[0] = 1; all[(1L << 33) - 1] = 1;")  # fmt: skip
     lab.session(lambda: _edited(lab, lines[lab.number % 3])).must("crashed")
 
