@@ -87,7 +87,9 @@ def table(found: Sequence[Tally]) -> str:
         survived = each.tried - each.lost
         lines.append(f"| {first} | {each.name} | {tried} | {survived:,} | {each.lost} | {each.kind.about} |")
     tried, lost = sum(each.tried for each in found), sum(each.lost for each in found)
-    lines.append(f"| | **{len(found)} kinds** | **{tried:,}** | **{tried - lost:,}** | **{lost}** | |")
+    count = sum(each.tried > 0 for each in found)
+    kinds = f"{count} kinds" if count == len(found) else f"{count} kinds of {len(found)}"
+    lines.append(f"| | **{kinds}** | **{tried:,}** | **{tried - lost:,}** | **{lost}** | |")
     return "\n".join(lines)
 
 
