@@ -13,8 +13,8 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test test-nightly test-typescript coverage lint lint-python lint-typescript lab types explorer \
-  explorer-figures labextension wheel audit release clean-install bench bench-gpu versions backends-table opdb notebooks \
-  docs table clean distclean
+  explorer-figures labextension wheel audit release clean-install bench bench-gpu versions backends-table faults opdb \
+  notebooks docs table clean distclean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 22
@@ -161,6 +161,10 @@ versions: $(VENV)/.test $(EXPLORER) $(LABEXTENSION)  ## every version of torch, 
 
 backends-table: $(VENV)/.test  ## every backend on twelve programs, into docs/backends.md
 	$(BIN)/python scripts/backends_table.py $(BENCH_ARGS)
+
+faults: $(VENV)/.test  ## provoke every fault of scripts/faults so often as its table says, into docs/faults.md
+	@rm -f out/faults.jsonl
+	$(BIN)/python scripts/faults/run.py --out out/faults.jsonl --write docs/faults.md $(ARGS)
 
 opdb: $(VENV)/.test  ## run torch's own op database through nbcompile
 	$(BIN)/python scripts/opdb.py $(OPDB_ARGS)

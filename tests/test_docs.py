@@ -149,7 +149,12 @@ def test_magic_lines_parse(magic: str, line: str) -> None:
 
     parse = vars(NbCompile)["compile"].parser.parse_argstring
     expression = split_expression(line, parse)[1] if magic == "%compile" else parse(line) and ""
-    assert magic == "%%compile" or expression or not line or line in ("--ranks-stop", "--runs", "--help")
+    assert (
+        magic == "%%compile"
+        or expression
+        or not line
+        or line in ("--ranks-stop", "--runs", "--cache", "--help")
+    )
 
 
 def test_the_cheat_sheet_names_what_there_is() -> None:

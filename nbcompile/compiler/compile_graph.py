@@ -41,6 +41,7 @@ from nbcompile.errors import (
     KernelError,
     LoweringError,
     NbcompileError,
+    RecordError,
     SymbolicSizeError,
     ToolchainError,
     VerifyError,
@@ -323,7 +324,10 @@ def source_of(aten: AtenGraph, passes: Passes, setting: Setting, compiler: Seque
     name = _key(aten, setting, compiler)
     stored = graph_cache.find(DiskCache.shared(), name) if name else None
     if stored:
-        return _recalled(stored, aten, passes, setting.recorder)
+        try:
+            return _recalled(stored, aten, passes, setting.recorder)
+        except RecordError:  # its record is none that is known here: it is made anew
+            DiskCache.shared().remove(name)
     source = generate(aten, passes, setting)
     _keep(name, aten, setting, source)
     return source

@@ -122,6 +122,7 @@ def _of_compiling() -> list[Callable[[Any], Any]]:
 def _of_examining() -> list[Callable[[Any], Any]]:
     return [
         argument("--runs", action="store_true", help="of %%compile: a table of what was compiled here"),
+        argument("--cache", action="store_true", help="of %%compile: where kernels are kept, and how many"),
         argument("--train", action="store_true", help="measure forward and backward together"),
         argument("--compare", metavar="A,B",
                  help="whom to time beside the cell's own backend, e.g. eager,inductor"),
@@ -338,6 +339,8 @@ def _other_modes(parsed: argparse.Namespace, mode: str) -> tuple[str, ...]:
         raise UsageError("--list-options is for %compile, with one %, and takes no expression")
     if parsed.runs:
         raise UsageError("--runs is for %compile, with one %, and takes no expression")
+    if parsed.cache:
+        raise UsageError("--cache is for %compile, with one %, and takes no expression")
     if parsed.recompile_limit is not None and parsed.recompile_limit < 1:
         raise UsageError("--recompile-limit wants a number from 1 on")
     modes = _names(parsed.mode_diff) if parsed.mode_diff else ()

@@ -49,6 +49,7 @@ from nbcompile.notebook.completion import matcher
 from nbcompile.notebook.display import Growing, save, show
 from nbcompile.notebook.doctoring import doctor_parts
 from nbcompile.notebook.exports import export_call
+from nbcompile.notebook.kept import cache_report
 from nbcompile.notebook.play import comm
 from nbcompile.notebook.play.play import SESSION
 from nbcompile.notebook.play.programs import CellProgram, ProgramPiece
@@ -136,8 +137,8 @@ class NbCompile(Magics):
         if parsed.help:
             print(self._parser.format_help())
             return None
-        if parsed.runs:
-            return self.plays.runs.index()
+        if parsed.runs or parsed.cache:
+            return self.plays.runs.index() if parsed.runs else cache_report()
         if parsed.ranks_stop:
             from nbcompile.notebook.ranks import stop
 

@@ -43,6 +43,7 @@ ELSEWHERE = {
     "runtime/artifacts.py": "a cache that is not there",
     "runtime/autotune/": "a measurement, which is left out",
     "runtime/cache.py": "a cache that is not there",
+    "runtime/trust.py": "a file of the cache that is not there",
     "runtime/cuda_graphs/": "a replay, which is left out",
     "runtime/edit/": "edited kernels",
     "runtime/gpu/grid.py": "when the graph runs",

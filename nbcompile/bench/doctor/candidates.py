@@ -59,7 +59,7 @@ def suggestions(
     patient: Patient, present: CompileSettings, here: Surroundings, record: Compilation
 ) -> Suggestions:
     """All that could make ``patient`` faster than ``present``, of which ``record`` is the record."""
-    tensors = list(Snapshot(patient.roots()).tensors.values())
+    tensors = list(Snapshot(patient.roots(), copies=False).tensors.values())
     device = next((t.device.type for t in tensors if t.device.type != "cpu"), "cpu")
     known = compilers(present, device, patient.train or patient.optimizer is not None)
     batches, no_batch = _batches(patient)

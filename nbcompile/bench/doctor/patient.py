@@ -172,7 +172,7 @@ def _is_plain(leaf: Any) -> bool:
 
 def _convert(patient: Patient, kind: torch.dtype) -> None:
     """Every floating tensor within reach, in place: parameters, buffers, inputs, what closures hold."""
-    tensors = Snapshot(patient.roots()).tensors.values()
+    tensors = Snapshot(patient.roots(), copies=False).tensors.values()
     floating = [tensor for tensor in tensors if tensor.dtype in _FLOATS]
     memories = [tensor.untyped_storage()._cdata for tensor in floating]
     if len(set(memories)) < len(memories):
@@ -183,7 +183,7 @@ def _convert(patient: Patient, kind: torch.dtype) -> None:
 
 
 def _to_channels_last(patient: Patient) -> None:
-    for tensor in Snapshot(patient.roots()).tensors.values():
+    for tensor in Snapshot(patient.roots(), copies=False).tensors.values():
         if tensor.dim() == 4 and tensor.dtype in _FLOATS:
             tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
 

@@ -148,11 +148,16 @@ def compare_with(
         _aloud(None if grown is None else lambda shown: grown(partial(record, shown[0]), shown[1])),
         audience.kept, watched=grown is not None,
     )  # fmt: skip
+    lost: tuple[str, ...] | None = None
     try:
-        with quiet(how.threads, silent=True) as used:
-            taken = comparison.run()
+        try:
+            with quiet(how.threads, silent=True) as used:
+                taken = comparison.run()
+        finally:
+            lost = snapshot.restore()
     finally:
-        lost = snapshot.restore()
+        if lost is None:  # an interrupt came between the run and putting back what it changed
+            lost = snapshot.restore()
     return record(taken, tuple(f"the autograd history of {name} could not be put back" for name in lost))
 
 

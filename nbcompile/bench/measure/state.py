@@ -23,6 +23,8 @@ from typing import Any
 import torch
 
 from nbcompile.bench.measure.code_objects import names_in
+from nbcompile.bench.measure.interrupts import FinishFirst
+from nbcompile.bench.measure.room import Room
 from nbcompile.bench.measure.tensor_state import (
     SavedStorage,
     SavedTensor,
@@ -62,7 +64,8 @@ class Snapshot:
 
     ``unrestorable`` names what was found that no restore can rewind (a generator, an open file);
     ``tensors`` lists the tensors found by name; ``bytes`` is the memory the copies take.
-    Raises MeasureError if more than 500,000 objects are reachable.
+    Raises MeasureError if more than 500,000 objects are reachable, and, before copying, where the copies
+    would take more than half of the memory that is free.
     """
 
     def __init__(self, roots: Mapping[str, Any], *, copies: bool = True) -> None:
@@ -72,6 +75,7 @@ class Snapshot:
         self._undo: list[tuple[Callable[[], bool], Callable[[], object]]] = []  # (changed?, put back)
         self._keep: list[Any] = []  # ids in _seen stay valid while the objects live
         self._seen: set[int] = set()
+        self._room = Room()
         self.unrestorable: tuple[str, ...] = ()
         self._process = _ProcessState()
         self._walk(roots)
@@ -125,7 +129,12 @@ class Snapshot:
 
     def restore(self) -> tuple[str, ...]:
         """Put everything back. Returns names of tensors whose autograd history could not be put back
-        (their values were): a tensor that was not a leaf and was changed in place by the run."""
+        (their values were): a tensor that was not a leaf and was changed in place by the run. An interrupt
+        waits until all is back."""
+        with FinishFirst():
+            return self._put_back()
+
+    def _put_back(self) -> tuple[str, ...]:
         lost = []
         for memory in self._storages.values():
             put_back_storage(memory)
@@ -205,6 +214,7 @@ class Snapshot:
         )
         for key, storage in storages_of(alias):
             if self._copies and key not in self._storages:
+                self._room.take(storage.nbytes(), storage.device)
                 self._storages[key] = SavedStorage(storage, copy_of(storage), storage.nbytes())
         if grad is not None:
             yield f"{name}.grad", grad
@@ -293,6 +303,8 @@ class Snapshot:
             def write(saved: Any) -> None:
                 array[...] = saved
 
+            if self._copies:
+                self._room.take(array.nbytes, torch.device("cpu"))
             self._save_by(array.copy, write, lambda one, two: one.tobytes() == two.tobytes())
             if array.dtype.hasobject:
                 yield f"{name}.items", array.tolist()

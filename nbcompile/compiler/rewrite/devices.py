@@ -33,7 +33,7 @@ def gather(module: fx.GraphModule) -> None:
         return
     with contextlib.nullcontext() if (mode := fake_mode(module.graph)) is None else fake_tensors(mode):
         for node in inputs:
-            _copy_there(node, device)
+            _copy_there(node, moving, device)
         for node in module.graph.nodes:
             if node in moving:
                 _make_there(module, node, device)
@@ -103,8 +103,8 @@ def _is_on(node: fx.Node, device: torch.device) -> bool:
     )
 
 
-def _copy_there(node: fx.Node, device: torch.device) -> None:
-    users = list(node.users)
+def _copy_there(node: fx.Node, moving: set[fx.Node], device: torch.device) -> None:
+    users = [user for user in node.users if user in moving or _is_on(user, device)]  # others may read a number
     with node.graph.inserting_after(node):
         copy = insert(node, aten._to_copy.default, (node,), f"{node.name}_there", device=device)
     for user in users:

@@ -8,16 +8,16 @@ import functools
 import linecache
 import math
 import os
-import tempfile
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from types import CodeType
 from typing import Any
 
 import torch
 
 from nbcompile.compiler.in_aten import as_traced, handed_on, in_aten
+from nbcompile.compiler.runtime import scratch
 from nbcompile.compiler.runtime.c.calls import native_caller
 from nbcompile.compiler.runtime.c.toolchain import Toolchain
 from nbcompile.compiler.runtime.layout import flat
@@ -56,8 +56,7 @@ def build(source: KernelSource, toolchain: Toolchain) -> concurrent.futures.Futu
     _builders(os.getpid()).submit(native_caller)  # the first of a machine is built while the kernels are
 
     def run() -> bytes:
-        with tempfile.TemporaryDirectory(prefix="nbcompile-") as name:
-            folder = Path(name)
+        with scratch.temporary() as folder:
             out = folder / "kernel.so"
             if len(files) == 1:
                 toolchain.compile(source.source, out, extra=EXTRA_FLAGS)
@@ -97,11 +96,11 @@ def alone(source: KernelSource, kernel: KernelText) -> KernelSource:
 def refused_kernels(source: KernelSource, toolchain: Toolchain) -> dict[str, ToolchainError]:
     """The kernels, by id, that the C compiler refuses by themselves, and what it says."""
     found: dict[str, ToolchainError] = {}
-    with tempfile.TemporaryDirectory(prefix="nbcompile-") as folder:
+    with scratch.temporary() as folder:
         for kernel in source.kernels:
             try:
                 text = alone(source, kernel).source
-                toolchain.compile(text, Path(folder) / "kernel.o", extra=(*EXTRA_FLAGS, "-c"))
+                toolchain.compile(text, folder / "kernel.o", extra=(*EXTRA_FLAGS, "-c"))
             except ToolchainError as error:
                 found[kernel.id] = error
     return found
@@ -143,9 +142,10 @@ def bind(
     def first(args: list[Any]) -> Any:
         if not state:
             kernels = functions() if around is None else around(functions())
-            scope.update(_scope(kernels, libraries, constants, empty))
-            exec(code, scope)
-            state.append(scope["call"])
+            found = _scope(kernels, libraries, constants, empty)
+            exec(code, found)
+            scope.update(found)
+            state.append(_one_a_thread(found, code) if "check(" in source.wrapper else found["call"])
         return call(args)
 
     def call(args: list[Any]) -> Any:
@@ -154,6 +154,25 @@ def bind(
         return state[0](args) if state else first(args)
 
     return CompiledModule(source.graph, call, from_cache)
+
+
+def _one_a_thread(scope: dict[str, Any], code: CodeType) -> Callable[[list[Any]], Any]:
+    """The wrapper of ``scope``, of which each thread has its own, with a flag of its own: a kernel sets it
+    for an index out of range while other threads run, and it is looked at after the kernel."""
+    own = threading.local()
+
+    def call(args: list[Any]) -> Any:
+        try:
+            return own.call(args)
+        except AttributeError:
+            if hasattr(own, "call"):
+                raise
+        mine = {**scope, **_flag()}
+        exec(code, mine)
+        own.call = mine["call"]
+        return own.call(args)
+
+    return call
 
 
 _OUT_VARIANTS = {
@@ -230,13 +249,6 @@ def _scope(
     empty: Allocate | None,
 ) -> dict[str, Any]:
     """The globals of the wrapper."""
-    flag = ctypes.c_int(0)
-
-    def check(kernel: str) -> None:
-        if flag.value:
-            flag.value = 0
-            raise IndexError(f"index out of range in kernel {kernel}")
-
     return {
         "torch": torch,
         "math": math,
@@ -247,13 +259,23 @@ def _scope(
         "as_traced": as_traced,
         "handed_on": handed_on,
         "aligned": aligned,
-        "status": ctypes.addressof(flag),
-        "check": check,
         "constants": constants,
-        "_flag": flag,
+        **_flag(),
         **functions,
         **libraries,
     }
+
+
+def _flag() -> dict[str, Any]:
+    """What a kernel says that it met an index out of range in, and what raises it."""
+    flag = ctypes.c_int(0)
+
+    def check(kernel: str) -> None:
+        if flag.value:
+            flag.value = 0
+            raise IndexError(f"index out of range in kernel {kernel}")
+
+    return {"status": ctypes.addressof(flag), "check": check, "_flag": flag}
 
 
 def view(base: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> torch.Tensor:

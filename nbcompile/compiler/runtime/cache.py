@@ -13,20 +13,23 @@ Why our own: the kept libraries (diskcache, joblib.Memory) store values under a 
 a shared library must be a file of its own for ``dlopen``, beside its record, and they raise where the
 disk does. What is left is a rename and a manifest.
 
-The folder holds code that will be run: like ``~/.cache`` itself, it is to be written by its owner only.
+The folder holds code that will be run, so nothing is loaded from one that is not this user's alone to write,
+nor from a file in it that is not (:mod:`nbcompile.compiler.runtime.trust`).
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import dataclasses
 import errno
 import functools
 import hashlib
 import json
+import logging
 import os
+import re
 import shutil
+import stat
 import tempfile
 import time
 import typing
@@ -34,6 +37,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from nbcompile.compiler.runtime import scratch, trust
 
 T = typing.TypeVar("T")
 
@@ -46,6 +51,12 @@ WATCHERS: list[Callable[[DiskCache, str], None]] = []
 
 _PARTIAL = ".partial-"  # prefix of folders being written or being removed
 _STALE_SECONDS = 3600.0  # older partial folders belong to processes that died
+_STAMP = ".size-read"  # touched when the size is looked at
+_COUNTER = ".written"  # a byte for each _UNIT that anybody has written since
+_UNIT = 1 << 16
+_BUSY = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR)  # not the entry's fault
+
+_log = logging.getLogger("nbcompile")
 
 
 def default_root() -> Path:
@@ -160,7 +171,6 @@ class DiskCache:
         self._private: tuple[int, Path] | None = None  # process id, folder
         self._notes: list[str] = []
         self._said: set[str] = set()
-        self._written = 0  # bytes since the size was last looked at
 
     @classmethod
     def shared(cls) -> DiskCache:
@@ -211,10 +221,14 @@ class DiskCache:
             if private is not None:
                 self._used(key)
             return private
-        self._written += sum(map(len, files.values()))
-        self._make_room(keep=entry.folder)
+        self._make_room(entry.folder, sum(map(len, files.values())))
         self._used(key)
         return entry
+
+    def put_aside(self, key: str, files: Mapping[str, bytes]) -> Entry | None:
+        """As :meth:`put`, into the temporary folder: what is under the root could not be loaded."""
+        self.remove(key)
+        return self._put_in_temporary(key, files)
 
     def remove(self, key: str) -> None:
         """Forget this key; nothing happens if it is not there."""
@@ -232,6 +246,19 @@ class DiskCache:
         """Bytes in entries under the root."""
         return sum(size for _, size, _ in _entries(self.root))
 
+    def contents(self) -> tuple[tuple[float, int], ...]:
+        """(time of last use, bytes) of each entry under the root, those first that will go first."""
+        return tuple(sorted((used, size) for used, size, _ in _entries(self.root)))
+
+    def why_not(self) -> str:
+        """Why the root is not used, as the rest of a sentence; empty if it is."""
+        if reason := trust.why_not(self.root):
+            return reason
+        there = next((each for each in (self.root, *self.root.parents) if each.exists()), None)
+        if there is None or not there.is_dir():
+            return f"{there} is no folder"
+        return "" if os.access(there, os.W_OK | os.X_OK) else f"{there} cannot be written"
+
     def take_notes(self) -> tuple[str, ...]:
         """What went wrong since last asked, one sentence each, each said once a process."""
         notes, self._notes = tuple(self._notes), []
@@ -239,7 +266,7 @@ class DiskCache:
 
     def _roots(self) -> list[Path]:
         private = [self._private[1]] if self._private and self._private[0] == os.getpid() else []
-        return [self.root, *private]
+        return private if trust.why_not(self.root) else [self.root, *private]
 
     def _put_retrying(self, key: str, files: Mapping[str, bytes]) -> Entry:
         try:
@@ -248,53 +275,58 @@ class DiskCache:
             return _write(self.root, key, files)
 
     def _put_privately(self, key: str, files: Mapping[str, bytes], cause: OSError) -> Entry | None:
-        self._note(
-            f"The compile cache {self.root} cannot be written ({cause.strerror or cause}): compiled kernels "
+        self.note(
+            f"The compile cache {self.root} cannot be used ({cause.strerror or cause}): compiled kernels "
             "last for this process only. Set NBCOMPILE_CACHE_DIR to another folder to keep them."
         )
+        return self._put_in_temporary(key, files)
+
+    def _put_in_temporary(self, key: str, files: Mapping[str, bytes]) -> Entry | None:
+        cause = OSError()
         # Memory-backed /dev/shm is the last resort where the disk under the temporary folder is full.
         for base in (None, "/dev/shm"):
             try:
                 return _write(self._private_root(base), key, files)
             except OSError as error:
                 self._private, cause = None, error
-        self._note(f"No temporary folder can be written either ({cause.strerror or cause}).")
+        self.note(f"No temporary folder can be written either ({cause.strerror or cause}).")
         return None
 
     def _private_root(self, base: str | None) -> Path:
         if self._private is None or self._private[0] != os.getpid():  # a forked child makes its own
-            folder = Path(tempfile.mkdtemp(prefix="nbcompile-", dir=base))
-            self._private = (os.getpid(), folder)
-            atexit.register(_remove_own, os.getpid(), folder)
+            self._private = os.getpid(), Path(tempfile.mkdtemp(prefix="cache-", dir=scratch.own(base)))
         return self._private[1]
 
     def _used(self, key: str) -> None:
         for watcher in WATCHERS:
             watcher(self, key)
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
+        """Tell the user a sentence, once a process: in the next record, and in the log, for where nobody sees
+        a record."""
         if text not in self._said:
             self._said.add(text)
             self._notes.append(text)
+            _log.warning(text)
 
-    def _make_room(self, keep: Path) -> None:
+    def _make_room(self, keep: Path, written: int) -> None:
         """Remove the entries used longest ago until three quarters of the limit are left.
 
-        Reading the size of a full cache takes a good part of a second, so it is read when this
-        process has written a sixteenth of the limit, or nobody has read it for a day.
+        Reading the size of a full cache takes a good part of a second, so it is read when all processes
+        have written a sixteenth of the limit since, or nobody has read it for a day.
         """
-        stamp = self.root / ".size-read"
+        stamp, counter = self.root / _STAMP, self.root / _COUNTER
         try:
-            fresh = time.time() - stamp.stat().st_mtime < 86400.0
-        except OSError:
-            fresh = False
-        if fresh and self._written * 16 < self.limit:
-            return
-        self._written = 0
-        try:
+            with counter.open("ab") as count:
+                count.write(bytes(1 + written // _UNIT))
+                full = count.tell() * _UNIT * 16 >= self.limit
+            # A clock that was set back must not keep anybody from looking for years.
+            if not full and stamp.exists() and abs(time.time() - stamp.stat().st_mtime) < 86400.0:
+                return
+            counter.write_bytes(b"")
             stamp.touch()
         except OSError as error:
-            self._note(f"The compile cache {self.root} cannot be trimmed ({error.strerror or error}).")
+            self.note(f"The compile cache {self.root} cannot be trimmed ({error.strerror or error}).")
             return
         _sweep(self.root, older_than=_STALE_SECONDS)
         entries = sorted(_entries(self.root))
@@ -333,6 +365,8 @@ def _write(root: Path, key: str, files: Mapping[str, bytes]) -> Entry:
     """Write an entry and rename it into place; OSError if that cannot be done."""
     folder = _folder(root, key)
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if reason := trust.why_not(root):
+        raise trust.NotOursError(errno.EPERM, reason)
     folder.parent.mkdir(mode=0o700, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=_PARTIAL, dir=root))
     try:
@@ -341,14 +375,14 @@ def _write(root: Path, key: str, files: Mapping[str, bytes]) -> Entry:
             "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
         }
         for name, data in files.items():
-            (partial / name).write_bytes(data)
-        (partial / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+            _write_file(partial / name, data)
+        _write_file(partial / MANIFEST, json.dumps(manifest).encode())
         for _ in range(3):
             try:
                 os.rename(partial, folder)
                 break
             except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                     raise
             # Another process was first. Its entry is as good as ours, unless damaged, and then get's
             # check has just removed it and the place is free.
@@ -362,25 +396,34 @@ def _write(root: Path, key: str, files: Mapping[str, bytes]) -> Entry:
         shutil.rmtree(partial, ignore_errors=True)  # gone already, if all went well
 
 
+def _write_file(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    path.chmod(0o600)  # whatever the process lets others do to new files
+
+
 def _verified(folder: Path, key: str) -> Entry | None:
     """The entry in ``folder``; None if it is not there, or damaged, in which case it is removed."""
     try:
-        text = (folder / MANIFEST).read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        if folder.is_dir():  # a folder with no manifest is not an entry
-            _remove(folder)
-        return None
-    except OSError:
+        ours = trust.folder_is_ours(folder)
+    except OSError:  # nothing is there, or it is out of reach
         return None
     try:
-        manifest = json.loads(text)
-        sums: dict[str, str] = manifest["files"]
-        whole = manifest["key"] == key and all(
-            hashlib.sha256((folder / name).read_bytes()).hexdigest() == told for name, told in sums.items()
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, OSError):
-        whole = False
-    if not whole:
+        wrong = "" if ours else "it is not ours alone to write"
+        manifest = {} if wrong else json.loads(trust.read(folder / MANIFEST))
+        sums: dict[str, str] = {} if wrong else manifest["files"]
+        if not wrong and manifest["key"] != key:
+            wrong = "it is another's"
+        for name, told in sums.items():
+            if Path(name).name != name or hashlib.sha256(trust.read(folder / name)).hexdigest() != told:
+                wrong = f"{name} is not what was written"
+    except OSError as error:
+        if error.errno in _BUSY or not os.path.lexists(folder):  # somebody is just removing it
+            return None
+        wrong = error.strerror or str(error)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        wrong = "its manifest cannot be read"
+    if wrong:
+        _log.warning("an entry of the compile cache is made anew, for %s: %s", wrong, folder)
         _remove(folder)
         return None
     with contextlib.suppress(OSError):  # a cache that one may only read has no use for the date
@@ -389,25 +432,42 @@ def _verified(folder: Path, key: str) -> Entry | None:
 
 
 def _entries(root: Path) -> list[tuple[float, int, Path]]:
-    """(time of last use, bytes, folder) of each entry under ``root``; those that vanish are left out."""
-    found = []
-    for manifest in root.glob(f"[0-9a-f][0-9a-f]/*/{MANIFEST}"):
+    """(time of last use, bytes, folder) of each entry under ``root``, whole or not; those that vanish are
+    left out. One that was last used in the future, by a clock that was wrong, was never used: it goes
+    first."""
+    found, soon = [], time.time() + 60.0
+    for folder in root.glob("[0-9a-f][0-9a-f]/*"):
+        if not re.fullmatch("[0-9a-f]{64}", folder.name):
+            continue
         try:
-            used = manifest.stat().st_mtime
-            size = sum(file.stat().st_size for file in manifest.parent.iterdir())
+            state = folder.lstat()
+            files = list(folder.iterdir()) if stat.S_ISDIR(state.st_mode) else []
+            states = {file.name: file.lstat() for file in files}
         except OSError:
             continue
-        found.append((used, size, manifest.parent))
+        used = states.get(MANIFEST, state).st_mtime
+        size = sum(each.st_size for each in states.values())
+        found.append((used if used < soon else 0.0, size, folder))
     return found
 
 
 def _remove(folder: Path) -> None:
-    """Remove an entry: renamed away first, so that no reader sees half of it."""
+    """Remove an entry, or what lies in its place: renamed away first, so that no reader sees half of it."""
     try:
-        aside = Path(tempfile.mkdtemp(prefix=_PARTIAL, dir=folder.parents[1]))
-        os.rename(folder, aside)
+        if not stat.S_ISDIR(os.lstat(folder).st_mode):
+            os.unlink(folder)
+            return
+        os.chmod(folder, 0o700)  # else it can neither be moved nor emptied
     except OSError:
-        aside = folder
+        pass
+    aside = folder
+    with contextlib.suppress(OSError):
+        place = Path(tempfile.mkdtemp(prefix=_PARTIAL, dir=folder.parents[1]))
+        try:
+            os.rename(folder, place)
+            aside = place
+        except OSError:
+            os.rmdir(place)
     shutil.rmtree(aside, ignore_errors=True)
 
 
@@ -415,13 +475,9 @@ def _sweep(root: Path, older_than: float) -> None:
     """Remove what processes that died left half written; ``older_than`` in seconds."""
     for partial in root.glob(_PARTIAL + "*"):
         try:
-            stale = time.time() - partial.stat().st_mtime >= older_than
+            # also of a clock that was ahead
+            stale = abs(time.time() - partial.stat().st_mtime) >= older_than
         except OSError:
             continue
         if stale:
             shutil.rmtree(partial, ignore_errors=True)
-
-
-def _remove_own(process: int, folder: Path) -> None:
-    if os.getpid() == process:  # not in a forked child, whose parent still uses it
-        shutil.rmtree(folder, ignore_errors=True)

@@ -6,12 +6,12 @@ import ctypes
 import os
 import struct
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from nbcompile.compiler.runtime import scratch
 from nbcompile.compiler.runtime.c.toolchain import find_toolchain
 from nbcompile.compiler.runtime.cache import DiskCache, key
 from nbcompile.errors import ToolchainError
@@ -40,7 +40,7 @@ def loaded(source: Path, method: str) -> Bound | None:
         return None
     try:
         with _building:  # by one thread; the next finds it in the cache
-            library = ctypes.CDLL(str(_library(source)))
+            library = scratch.opened(_library(source))
         defined = ctypes.addressof(ctypes.c_char.in_dll(library, method))
     except (ToolchainError, OSError, ValueError):
         return None
@@ -62,8 +62,8 @@ def _library(source: Path) -> Path:
     name = key("native", text, toolchain.fingerprint, _FLAGS)
     entry = cache.get(name)
     if entry is None:
-        with tempfile.TemporaryDirectory(prefix="nbcompile-") as folder:
-            out = Path(folder) / file
+        with scratch.temporary() as folder:
+            out = folder / file
             toolchain.compile(text, out, extra=_FLAGS)
             entry = cache.put(name, {file: out.read_bytes()})
     if entry is None:

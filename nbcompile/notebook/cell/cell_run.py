@@ -22,6 +22,7 @@ import torch._dynamo
 from torch._dynamo.exc import TorchDynamoException
 
 from nbcompile.bench.measure.code_objects import names_in
+from nbcompile.bench.measure.interrupts import FinishFirst
 from nbcompile.compiler.capture.cell_to_function import (
     SWITCHBOARD,
     CellFunction,
@@ -35,7 +36,6 @@ from nbcompile.compiler.capture.graph_breaks import explain
 from nbcompile.compiler.capture.listening import kept_from_compiling
 from nbcompile.compiler.capture.python_reasons import is_step
 from nbcompile.errors import CellError
-from nbcompile.notebook.cell.interrupts import FinishFirst
 from nbcompile.notebook.cell.planning import (
     CHANGED_GLOBAL,
     is_quiet,

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from nbcompile.bench.measure.accuracy import check
 from nbcompile.bench.measure.code_objects import names_in
+from nbcompile.bench.measure.interrupts import FinishFirst
 from nbcompile.bench.measure.state import Snapshot
 from nbcompile.bench.measure.timing import Step
 from nbcompile.coach.source import Rewrite, names, unified
@@ -28,7 +29,6 @@ from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellRun
 from nbcompile.notebook.cell.compiling import CellCompiler
 from nbcompile.notebook.cell.harmless import what_may_act
-from nbcompile.notebook.cell.interrupts import FinishFirst
 from nbcompile.notebook.cell.surroundings import quiet_compile
 from nbcompile.record.advice.coach import OF_SIZES, Mend, Price
 from nbcompile.record.compilation import Cell, Compilation, GraphBreak, Recompile

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from IPython.utils.capture import capture_output
 
+from nbcompile.bench.measure.interrupts import FinishFirst
 from nbcompile.bench.measure.state import Snapshot
 from nbcompile.bench.measure.timing import Step
 from nbcompile.compiler.capture.fx_to_aten import CompileAten
 from nbcompile.errors import MeasureError
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.compiling import compile_part
-from nbcompile.notebook.cell.interrupts import FinishFirst
 from nbcompile.notebook.cell.measuring import as_program
 from nbcompile.notebook.cell.surroundings import changing, quiet_compile
 from nbcompile.notebook.play.programs import PlayedProgram, ProgramPiece
@@ -103,6 +103,6 @@ def step_of(pieces: Sequence[ProgramPiece], train: bool) -> Step:
     fn, arguments = as_program(pieces)
     leaves: list[torch.Tensor] = []
     if train:
-        found = Snapshot({"fn": fn, "inputs": arguments}).tensors.values()
+        found = Snapshot({"fn": fn, "inputs": arguments}, copies=False).tensors.values()
         leaves = [tensor for tensor in found if tensor.is_leaf and tensor.requires_grad]
     return Step(fn, arguments, train=train, leaves=tuple(leaves))

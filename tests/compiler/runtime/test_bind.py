@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
@@ -83,3 +84,28 @@ def test_a_run_that_is_done_again_draws_the_same_numbers() -> None:
     found = module.call([torch.ones(3)])
     torch.manual_seed(3)
     assert torch.equal(found, torch.ones(3) + torch.rand(3))
+
+
+def test_an_index_out_of_range_is_the_error_of_its_own_thread() -> None:
+    """A kernel runs while other threads do, and its flag is read after it."""
+
+    def gathered(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        return (x.sin() * 2)[i]
+
+    compiled = nbcompile_compile(gathered)
+    x, good = torch.randn(1 << 15), torch.arange(1 << 15)
+    bad, expected = good.clone().fill_(1 << 20), gathered(x, good)
+    compiled(x, good)
+
+    def call(place: int) -> int:
+        wrong = 0
+        for _ in range(60):
+            try:
+                result = compiled(x, bad if place % 2 else good)
+                wrong += place % 2 or not torch.allclose(result, expected)
+            except IndexError:
+                wrong += not place % 2
+        return wrong
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sum(pool.map(call, range(6))) == 0

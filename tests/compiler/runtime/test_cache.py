@@ -123,7 +123,7 @@ def test_root_under_a_file_falls_back_and_says_so_once(tmp_path: Path) -> None:
     assert first.read("kernel.so") == FILES["kernel.so"]
     assert cache.get(key(1)) == first
     notes = cache.take_notes()
-    assert len(notes) == 1 and "cannot be written" in notes[0] and "NBCOMPILE_CACHE_DIR" in notes[0]
+    assert len(notes) == 1 and "cannot be used" in notes[0] and "NBCOMPILE_CACHE_DIR" in notes[0]
     assert cache.take_notes() == ()
     cache.clear()
     assert cache.get(key(1)) is None

@@ -5,9 +5,7 @@ A compile does not ask for it, which would take as long again; the explorer does
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
+from nbcompile.compiler.runtime import scratch
 from nbcompile.compiler.runtime.bind import EXTRA_FLAGS, alone
 from nbcompile.compiler.runtime.c.toolchain import Toolchain
 from nbcompile.compiler.stages import KernelSource
@@ -22,7 +20,7 @@ def assembly_of(source: KernelSource, kernel: str, toolchain: Toolchain) -> str:
     item = next(each for each in source.kernels if each.id == kernel)
     if source.language != "c":
         raise EditError(f"{item.name} is no C.", advice="Its record has what its compiler made of it.")
-    with tempfile.TemporaryDirectory(prefix="nbcompile-") as folder:
-        out = Path(folder) / "kernel.s"
+    with scratch.temporary() as folder:
+        out = folder / "kernel.s"
         toolchain.compile(alone(source, item).source, out, (*EXTRA_FLAGS, *_FLAGS))
         return out.read_text(encoding="utf-8", errors="replace")

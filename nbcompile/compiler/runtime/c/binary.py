@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from nbcompile.compiler.runtime.bind import EXTRA_FLAGS, build
 from nbcompile.compiler.runtime.c.calls import load
 from nbcompile.compiler.runtime.c.toolchain import Toolchain
-from nbcompile.compiler.runtime.cache import DiskCache, key
+from nbcompile.compiler.runtime.cache import DiskCache, Entry, key
 from nbcompile.compiler.stages import KernelSource
 from nbcompile.errors import ToolchainError
 from nbcompile.options import Options
@@ -85,9 +85,18 @@ def _store(
 ) -> Functions:  # fmt: skip
     library = future.result()
     files = {"kernel.so": library, "kernel.c": source.source.encode()}
-    entry = cache.put(name, files)
-    for text in cache.take_notes():
-        recorder.add(text)
+    try:
+        return _loaded(cache.put(name, files), source)
+    except ToolchainError as error:  # another process removed it meanwhile, or nothing there may be executed
+        found = _loaded(cache.put_aside(name, files), source)
+        cache.note(f"A kernel was loaded from a temporary folder, not from {cache.root}: {error.message}")
+        return found
+    finally:
+        for text in cache.take_notes():
+            recorder.add(text)
+
+
+def _loaded(entry: Entry | None, source: KernelSource) -> Functions:
     if entry is None:
         raise ToolchainError(
             "no folder to load a kernel from: neither the cache nor the temporary folder can be written.",

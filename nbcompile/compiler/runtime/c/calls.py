@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from nbcompile.compiler.runtime import native
+from nbcompile.compiler.runtime import native, scratch
 from nbcompile.compiler.stages import EntryPoint
 from nbcompile.errors import LaunchError, ToolchainError
 
@@ -23,7 +23,7 @@ def load(path: Path, entry_points: Iterable[EntryPoint]) -> dict[str, Callable[.
     """The functions of a built library by symbol. They take tensors, whose addresses the C function is given,
     and integers, which are 64 bits to it. ToolchainError if it cannot be loaded."""
     try:
-        library = ctypes.CDLL(str(path))
+        library = scratch.opened(path)
         return {item.symbol: _callable(getattr(library, item.symbol), item) for item in entry_points}
     except (OSError, AttributeError) as error:
         raise ToolchainError(f"a built kernel could not be loaded: {error}") from error

@@ -12,14 +12,17 @@ to that copy, shares its threads, and obeys ``torch.set_num_threads``.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
 import importlib.util
 import os
 import platform
+import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from nbcompile.compiler.runtime import scratch
 from nbcompile.compiler.runtime.c.if_conversion import WITHOUT_IF_CONVERSION, miscompiles
 from nbcompile.compiler.runtime.c.one_result import widest, with_one_result
 from nbcompile.errors import OUR_BUG, ToolchainError
@@ -102,8 +106,8 @@ class Toolchain:
         if self.kind != "gcc":
             self._make(out, arguments, text, timeout)
             return ()
-        with tempfile.TemporaryDirectory(prefix="nbcompile-") as folder:
-            dump = Path(folder) / "ifcvt"
+        with scratch.temporary() as folder:
+            dump = folder / "ifcvt"
             self._make(out, [*arguments, f"-fdump-tree-ifcvt={dump}"], text, timeout)
             if not dump.exists() or not miscompiles(dump.read_text(errors="replace")):
                 return ()
@@ -127,11 +131,19 @@ class Toolchain:
         partial = Path(name)
         command = [*self.command, *arguments, "-o", name, *self.libraries]
         try:
-            run = _run(command, timeout=timeout, text=source)
+            run = _run(command, timeout=timeout, text=source, folder=out.parent)
+            if _killed(run):  # by somebody, or for want of memory: it may be there again
+                run = _run(command, timeout=timeout, text=source, folder=out.parent)
+            if killed := _killed(run):
+                raise ToolchainError(
+                    f"{self.command[0]} was ended by a signal ({killed}), twice.",
+                    advice="The machine may be short of memory; call again when there is more.",
+                )
             if run.returncode != 0:
                 line = first_error(run.stderr)
                 refused = ToolchainError(f"{self.command[0]}: {line}.", advice=_advice_for(line))
-                refused.output = run.stderr
+                if re.search(r"\berror\b", run.stderr, re.IGNORECASE):  # else it says nothing of the text
+                    refused.output = run.stderr
                 raise refused
             partial.chmod(0o755)  # mkstemp's 0600 would hide a shared cache from its other readers
             os.replace(partial, out)
@@ -245,9 +257,9 @@ def _has_openmp(command: tuple[str, ...], kind: Literal["gcc", "clang"]) -> bool
     if kind == "gcc":
         run = _run([*command, "-print-file-name=libgomp.spec"], timeout=30.0)
         return "/" in run.stdout
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch.temporary() as folder:
         trial = "int omp_get_max_threads(void);\nint trial(void) { return omp_get_max_threads(); }\n"
-        out = str(Path(folder) / "trial.so")
+        out = str(folder / "trial.so")
         command_line = [
             *command,
             "-fPIC",
@@ -308,17 +320,51 @@ def _processor(machine: str, features: frozenset[str]) -> str:
     return f"{machine}-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
 
 
-def _run(command: Sequence[str], *, timeout: float, text: str = "") -> subprocess.CompletedProcess[str]:
+def _run(
+    command: Sequence[str], *, timeout: float, text: str = "", folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a compiler, its temporary files in ``folder``. It is in a group of its own: an interrupt of the
+    session (Ctrl-C and the stop button reach every process of its group) is not the compiler's, and one that
+    takes too long ends with all that it has started."""
     environment = {**os.environ, "LC_ALL": "C"}  # messages in English, for first_error
+    if folder is not None:
+        environment["TMPDIR"] = str(folder)
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        errors="replace", env=environment, process_group=0 if os.name == "posix" else None,
+    )  # fmt: skip
     try:
-        return subprocess.run(
-            command, input=text, capture_output=True, text=True, timeout=timeout, env=environment, check=False
-        )
-    except subprocess.TimeoutExpired as error:
+        out, errors = process.communicate(text, timeout)
+    except BaseException as error:
+        _end(process)
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
         raise ToolchainError(
             f"{command[0]} took longer than {timeout:.0f} s.",
             advice="Try again, or name another in NBCOMPILE_CC.",
         ) from error
+    return subprocess.CompletedProcess(command, process.returncode, out, errors)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End a compiler and what it has started."""
+    if os.name == "posix":
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            with contextlib.suppress(OSError):  # of what could not be sent any more
+                stream.close()
+
+
+def _killed(run: subprocess.CompletedProcess[str]) -> str:
+    """The signal that ended a compiler or what it started, which says nothing of the text; empty if none."""
+    if run.returncode < 0:
+        return signal.Signals(-run.returncode).name
+    found = re.search(r"\b(\w{1,20}) signal terminated program", run.stderr)
+    return found[1] if found else ""
 
 
 def first_error(messages: str) -> str:

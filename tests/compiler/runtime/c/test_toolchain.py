@@ -197,6 +197,46 @@ def test_a_compiler_that_hangs_is_stopped(tmp_path: Path, monkeypatch: pytest.Mo
     assert [path.name for path in tmp_path.iterdir()] == ["cc"]
 
 
+_ASKED = (
+    "case \"$*\" in *--version*) echo 'Free Software Foundation'; exit;; "
+    "*print-file*|*-E*) echo x; exit;; esac\n"
+)
+
+
+def test_a_compiler_that_is_killed_is_asked_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = tmp_path / "mark"
+    once = f'[ -e {mark} ] || {{ touch {mark}; kill -KILL $$; }}\nexec gcc "$@"\n'
+    monkeypatch.setenv("NBCOMPILE_CC", str(_program(tmp_path, "cc", _ASKED + once)))
+    text = "int f(void) { return 1; }\n"
+    find_toolchain().compile(text, tmp_path / "kernel.so")
+    assert mark.exists() and (tmp_path / "kernel.so").exists()
+    monkeypatch.setenv("NBCOMPILE_CC", str(_program(tmp_path, "cc2", _ASKED + "kill -SEGV $$\n")))
+    with pytest.raises(ToolchainError, match=r"ended by a signal \(SIGSEGV\), twice") as caught:
+        find_toolchain().compile(text, tmp_path / "kernel.so")
+    assert not caught.value.output
+
+
+def test_what_is_no_error_in_the_text_refuses_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its kernels would be taken apart, in the cache as well, for a compiler that is broken."""
+    broken = "printf '\\377\\376 broken' >&2; exit 1\n"
+    monkeypatch.setenv("NBCOMPILE_CC", str(_program(tmp_path, "cc", _ASKED + broken)))
+    with pytest.raises(ToolchainError, match="broken") as caught:
+        find_toolchain().compile("int f(void) { return 1; }\n", tmp_path / "kernel.so")
+    assert not caught.value.output
+
+
+@pytest.mark.skipif(os.name != "posix", reason="no groups of processes here")
+def test_what_a_compiler_has_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = f"sleep 61 & echo $! > {tmp_path}/pid; wait\n"
+    monkeypatch.setenv("NBCOMPILE_CC", str(_program(tmp_path, "cc", _ASKED + started)))
+    with pytest.raises(ToolchainError, match="took longer"):
+        find_toolchain().compile("int f(void) { return 1; }\n", tmp_path / "kernel.so", timeout=1.0)
+    state = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"
+
+
 @pytest.mark.parametrize(
     ("messages", "line"),
     [
