@@ -160,3 +160,15 @@ def test_one_function_on_either_gpu() -> None:
         assert got.device == x.device
         torch.testing.assert_close(got, (x.sin() * 2).sum(1))
     assert run.ran_compiled and not run.recorder.ran_eagerly
+
+
+def test_a_number_that_is_read_on_both_devices() -> None:
+    def function(x: torch.Tensor, n: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x / (n.abs() + 1), torch.nn.functional.one_hot(n, 6)
+
+    x, n = torch.arange(65, device="cuda"), torch.tensor(3)
+    run = nbcompile.compile(function, options={"cache": False})
+    found, expected = run(x, n), function(x, n)
+    torch.testing.assert_close(found, expected)
+    assert [each.device for each in found] == [each.device for each in expected]
+    assert run.ran_compiled

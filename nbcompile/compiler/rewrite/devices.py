@@ -104,7 +104,8 @@ def _is_on(node: fx.Node, device: torch.device) -> bool:
 
 
 def _copy_there(node: fx.Node, moving: set[fx.Node], device: torch.device) -> None:
-    users = [user for user in node.users if user in moving or _is_on(user, device)]  # others may read a number
+    # a number may also be read on the CPU
+    users = [user for user in node.users if user in moving or _is_on(user, device)]
     with node.graph.inserting_after(node):
         copy = insert(node, aten._to_copy.default, (node,), f"{node.name}_there", device=device)
     for user in users:

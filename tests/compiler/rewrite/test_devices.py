@@ -185,3 +185,17 @@ def test_what_is_written_into_an_input_elsewhere_is_written_after_the_call() -> 
     call = other_devices.writes(lambda args: (args[0] * 3, args[1] + 1, args[0].sum(0)), written)
     (result,) = call([x, count, table])
     assert torch.equal(result, x * 3) and count.item() == 3.0 and torch.equal(table, torch.full((4,), 8.0))
+
+
+def test_a_number_that_is_used_on_both_devices_is_copied_for_the_gpu_alone() -> None:
+    """One copy was given to all that reads it (fuzzer's seed 8060072): a call raised for its devices."""
+
+    def function(x: torch.Tensor, n: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x / (n.abs() + 1), n.unsqueeze(-1).eq(torch.arange(6))
+
+    module = graph(function, ((65,), torch.int64, "cuda"), ((), torch.int64, "cpu"))
+    devices.gather(module)
+    lies = places(module)
+    read = {node.name: {lies[item.name] for item in node.all_input_nodes} for node in module.graph.nodes}
+    assert read["abs_1"] == {"cuda"} and lies["abs_1"] == "cuda"
+    assert read["unsqueeze"] == read["eq"] == {"cpu"} and lies["eq"] == "cpu"
