@@ -22,13 +22,15 @@ def meeting(program: Program, device: str) -> Program:
     calls = [Runner(program, device).arguments(call) for call in range(len(program.sizes))]
     places = {item.name: place for place, item in enumerate(program.inputs)}
     shown = {item.base for item in program.inputs}
+    written = {step.writes for step in program.steps}
+    # a norm overwrites two of its arguments, in an order of its own
+    norms = {name for step in program.steps if step.op == "batch_norm" for name in step.operands}
     alone = [
         item
         for item in program.inputs
-        if not (item.base or item.grad or item.name in shown)
+        if not (item.base or item.grad or item.name in shown | norms)
         and all(_lies_plainly(arguments[places[item.name]]) for arguments in calls)
     ]
-    written = {step.writes for step in program.steps}
     pairs = [
         (one.name, other.name)
         for one in alone
