@@ -115,6 +115,18 @@ def is_named(symbol: Any, env: Any) -> bool:
     return not all(map(_is_of_what_is_shown, sources))
 
 
+def can_be_guarded(symbol: Any, env: Any) -> bool:
+    """Whether a guard of a symbol can be asked for now: of one that is only known as a nested tensor's own
+    size Dynamo has a name, and writes no guards (it compares the tensors that the nested one is made of)."""
+    if not is_named(symbol, env):
+        return False
+    every = getattr(env, "var_to_sources", {})
+    sources = every.get(symbol, ())
+    parts = [source.base for known in every.values() for source in known if hasattr(source, "base")]
+    nested = [part.base for part in parts if getattr(part, "member", "") == "_offsets"]
+    return not sources or not all(getattr(source, "base", None) in nested for source in sources)
+
+
 def _is_of_what_is_shown(source: Any) -> bool:
     if getattr(source, "member", "") == "_base":
         return True

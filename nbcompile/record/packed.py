@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 MAX_UNPACKED = 256_000_000
 """Bytes of JSON: a small file must not unfold into more than that. The explorer has the same bound."""
-MAX_VALUES = 8_000_000
-"""Of the JSON: short ones take a hundred times their text in memory. A record of 100 MB has seven million.
+MAX_VALUES = 4_000_000
+"""Of the JSON: short ones take a hundred times their text in memory. A record of 64 MB has as many.
 The explorer has the same bound."""
 MAX_DEPTH = 64
 """Of values in values, where a record's schema leaves it open."""

@@ -13,7 +13,7 @@ export const SCHEMA = 'nbcompile.compilation/1';
 /** Bytes of JSON: a small file must not unfold into more than that. Python has the same bound. */
 export const MAX_UNPACKED = 256_000_000;
 /** Of the JSON, which takes a hundred times its text in memory where they are short. Python has the same bound. */
-const MAX_VALUES = 8_000_000;
+const MAX_VALUES = 4_000_000;
 
 /** A payload that cannot be shown; `advice` says what the reader can do. */
 export class RecordError extends Error {

@@ -9,7 +9,7 @@ import sympy
 import torch
 from torch import fx
 
-from nbcompile.compiler.stages import hint_of, is_named
+from nbcompile.compiler.stages import can_be_guarded, hint_of, is_named
 from nbcompile.errors import LoweringError
 
 
@@ -50,7 +50,7 @@ def fix_sizes(module: fx.GraphModule) -> bool:
     if not can_fix(module):
         return False
     for symbol, env in _symbols(module):
-        if not is_named(symbol, env):
+        if not can_be_guarded(symbol, env):
             raise LoweringError(
                 f"the size {symbol} is known of the tensor alone that several inputs show parts of, and no "
                 "guard can name it: pass that tensor, or copies"

@@ -26,7 +26,7 @@ from nbcompile.compiler.loop_ir.expr import Expr, SizeNumber, constant, index_va
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, Size, at_least, floordiv, index, mod
 from nbcompile.compiler.loop_ir.nodes import at_most
 from nbcompile.compiler.loop_ir.proofs import well_defined
-from nbcompile.compiler.stages import GUESS, guards_of, guess_of, hint_of, is_named, least_of, most_of
+from nbcompile.compiler.stages import GUESS, can_be_guarded, guards_of, guess_of, hint_of, least_of, most_of
 from nbcompile.errors import LoweringError, SymbolicSizeError
 
 _EXACT = 1 << 12
@@ -263,7 +263,7 @@ class SizeTable:
         name = str(symbol)
         if name not in self.sizes:
             # what nobody can guard may be anything at the next call
-            hint, most = hint_of(symbol, env), None if is_named(symbol, env) else sys.maxsize
+            hint, most = hint_of(symbol, env), None if can_be_guarded(symbol, env) else sys.maxsize
             if hint is None:
                 self._of_data.add(name)
                 hint, most = guess_of(symbol, env), most_of(symbol, env) or sys.maxsize

@@ -23,7 +23,7 @@ from nbcompile.compiler.runtime.gpu import build as triton_build
 from nbcompile.compiler.runtime.gpu.build import Builds, TritonBinary
 from nbcompile.compiler.runtime.gpu.grid import grid_of, hints_of
 from nbcompile.compiler.runtime.stopwatch import Stopwatch
-from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelSource, device_of, is_named
+from nbcompile.compiler.stages import AtenGraph, CompiledModule, KernelSource, can_be_guarded, device_of
 from nbcompile.errors import LaunchError, LoweringError
 from nbcompile.record import roofline
 from nbcompile.record.compilation import Kernel, Launched
@@ -175,7 +175,7 @@ def guard_index_width(aten: AtenGraph, limit: int) -> None:
             if not isinstance(span, torch.SymInt) or span.node.hint is None or span.node.hint >= limit:
                 continue
             env, symbols = span.node.shape_env, span.node.expr.free_symbols
-            if all(map(partial(is_named, env=env), symbols)):  # else 64 bits are counted in
+            if all(map(partial(can_be_guarded, env=env), symbols)):  # else 64 bits are counted in
                 bool(span < limit)  # asking is what makes the guard
 
 

@@ -21,7 +21,7 @@ from torch.utils import _pytree
 
 import nbcompile
 from nbcompile.compiler.runtime.cache import DiskCache, Entry, from_plain, key
-from nbcompile.compiler.stages import AtenGraph, KernelSource, guards_of, is_named, least_of, most_of
+from nbcompile.compiler.stages import AtenGraph, KernelSource, can_be_guarded, guards_of, least_of, most_of
 from nbcompile.options import Options
 
 SOURCE, RECORD = "source.json", "record.json"
@@ -103,7 +103,7 @@ def _known(aten: AtenGraph) -> list[str]:
     env = sizes[0].node.shape_env
     symbols = {str(each): each for size in sizes for each in size.node.expr.free_symbols}
     most = [
-        f"{name} <= {most_of(each, env)}{'' if is_named(each, env) else ', unguarded'}"
+        f"{name} <= {most_of(each, env)}{'' if can_be_guarded(each, env) else ', unguarded'}"
         for name, each in symbols.items()
     ]
     return sorted([*most, *map(str, guards_of(env, symbols.keys()))])

@@ -28,10 +28,10 @@ import torch, nbcompile
 from nbcompile.compiler.runtime.c import toolchain
 
 built, run = [], toolchain._run
-def watched(command, *, timeout, text=""):
+def watched(command, *, text="", **how):
     if text:  # a file is compiled; what has none asks the compiler for its version and its libraries
         built.append(command)
-    return run(command, timeout=timeout, text=text)
+    return run(command, text=text, **how)
 toolchain._run = watched
 
 file = Path(sys.argv[2])
