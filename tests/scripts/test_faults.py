@@ -22,14 +22,16 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_faults_are_counted_and_written(tmp_path: Path) -> None:
     page, out = tmp_path / "page.md", tmp_path / "faults.jsonl"
-    page.write_text("# Faults\n\n<!-- the table: make faults -->\nwhat was there\n<!-- end of the table -->\n\nEnd.\n")
+    page.write_text(
+        "# Faults\n\n<!-- the table: make faults -->\nbefore\n<!-- end of the table -->\n\nEnd.\n"
+    )
     run = _run("--only", "more entries,one bit", "--trials", "2", "--out", str(out), "--write", str(page))
     assert run.returncode == 0, run.stdout + run.stderr
     told = [json.loads(line) for line in out.read_text().splitlines()]
     assert [each["lost"] for each in told] == [0, 0] and all(each["tried"] >= 2 for each in told)
     text = page.read_text()
     assert "| one bit is flipped |" in text and "**2 kinds of " in text
-    assert "what was there" not in text and text.endswith("End.\n")
+    assert "before" not in text and text.endswith("End.\n")
 
 
 def test_the_page_has_every_kind_of_fault() -> None:
