@@ -12,6 +12,7 @@ import torch
 
 import nbcompile
 from nbcompile.backends.nbcompile import _warn
+from tests.nightly import few
 
 Tensor = torch.Tensor
 Program = Callable[..., Any]
@@ -132,6 +133,7 @@ SEQUENCES: list[list[Call]] = [
 ]
 
 
+@few(16)
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("sequence", range(len(SEQUENCES)))
 @pytest.mark.parametrize("program", [added, one_shown, other_shown, both_shown])
