@@ -18,7 +18,7 @@ known either.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -193,6 +193,7 @@ class _Sharing:
     places: tuple[int, ...]
     pattern: tuple[int, ...]
     layouts: dict[int, Layout]
+    overwritten: Set[int]
 
     @classmethod
     def of(cls, inputs: Sequence[Any], fixed: Sequence[bool]) -> _Sharing | None:
@@ -202,14 +203,14 @@ class _Sharing:
         if metadata is None or not any(each.mutates_data for each in metadata.input_info):
             return None
         tensors = [place for place, each in enumerate(inputs) if _has_memory(each)]
-        groups = merged(inputs)
+        groups, overwritten = merged(inputs), set(tensors)  # of what is taken as one nobody knows which
         if not groups and len(metadata.input_info) == len(inputs):
             overwritten = {place for place in tensors if metadata.input_info[place].mutates_data}
             tensors = [place for place in tensors if place in overwritten or not fixed[place]]
             if len(tensors) < 2 or all(fixed[place] for place in tensors) or not overwritten:
                 return None
         layouts = {place: _layout(inputs[place]) for group in groups for place in group}
-        return cls(tuple(tensors), _pattern(inputs, tensors), layouts)
+        return cls(tuple(tensors), _pattern(inputs, tensors), layouts, overwritten)
 
     @property
     def distinct(self) -> bool:
@@ -226,7 +227,7 @@ class _Sharing:
         for place in self.places:
             if place not in self.layouts:
                 storage = given[place].untyped_storage()._cdata
-                shown[storage].append(_place(given[place], True))
+                shown[storage].append(_place(given[place], place in self.overwritten))
         return not any(map(_overlap, shown.values()))
 
 

@@ -176,6 +176,19 @@ def test_such_a_call_is_told_once_and_noted(caplog: pytest.LogCaptureFixture) ->
     assert any(said in note for note in compiled.compilation.notes)
 
 
+def test_parts_that_are_only_read_may_overlap() -> None:
+    def counted(total: Tensor, one: Tensor, other: Tensor) -> Tensor:
+        total.add_(1)
+        return one * other + total
+
+    torch._dynamo.reset()
+    run = nbcompile.compile(counted, options={"cache": False})
+    for starts in ((0, 16), (0, 4)):
+        parts = views(torch.arange(60.0), *starts)
+        torch.testing.assert_close(run(torch.zeros(()), *parts), counted(torch.zeros(()), *parts))
+    assert not any("ran eagerly" in note for note in run.compilation.notes)
+
+
 def test_a_deepcopy_of_buffers_that_overlap() -> None:
     """Raised ``LaunchError`` in a later call: the storage that AOTAutograd took for both had another size."""
 
