@@ -20,6 +20,7 @@ from nbcompile.compiler.capture.calls.light_entry import FULL, light
 from nbcompile.compiler.capture.function_to_fx import Backend, delegating_backend, make_backend
 from nbcompile.compiler.capture.fx_to_aten import CompileAten
 from nbcompile.compiler.capture.listening import STOPPED, Session
+from nbcompile.compiler.capture.lost.modes import eagerly
 from nbcompile.errors import OptionError
 from nbcompile.record.compilation import Cell, Compilation
 from nbcompile.record.recorder import KernelStopwatch, Recorder
@@ -273,7 +274,7 @@ def _weak_backend(tracker: weakref.ref[_Tracker], name: str) -> Backend:
     # must not keep the record and the compiled graphs alive with it.
     def entry(module: fx.GraphModule, example_inputs: Any) -> Callable[..., Any]:
         alive = tracker()
-        return module.forward if alive is None else alive.compile(module, example_inputs)
+        return eagerly(module) if alive is None else alive.compile(module, example_inputs)
 
     entry.__name__ = name  # what Dynamo's errors call it
     return entry

@@ -27,7 +27,7 @@ from nbcompile.compiler.capture.calls.short_call import short
 from nbcompile.compiler.capture.decompositions import Table, decompositions
 from nbcompile.compiler.capture.fixed_sizes import fix_sizes, guards_lost
 from nbcompile.compiler.capture.graph_record import record_nodes
-from nbcompile.compiler.capture.lost import overlapping
+from nbcompile.compiler.capture.lost import modes, overlapping
 from nbcompile.compiler.capture.lost.updates import (
     strides_lost,
     subtracts_bools,
@@ -134,11 +134,9 @@ def compile_fx_graph(
     to see (its own exceptions, and those that it turns into graph breaks) is raised.
     """
     if fault := _lost(graph.module):
-        _give_up(recorder, f"{graph.id}.fw", fault, None, "AOTAutograd was not asked")
-        return graph.module.forward
+        return _left_whole(graph, recorder, fault, "AOTAutograd was not asked")
     tensors = [item for item in example_inputs if isinstance(item, torch.Tensor)]
-    differentiable = any(item.requires_grad for item in tensors)
-    if differentiable:
+    if differentiable := any(item.requires_grad for item in tensors):
         copy_once_more(graph.module)
     # Loops do not write complex numbers: AOTAutograd then writes to inputs itself, after the graph.
     has_complex = form.ours and any(item.is_complex() for item in tensors)
@@ -147,7 +145,7 @@ def compile_fx_graph(
     try:
         plain = contextlib.nullcontext() if form.ours else sdpa_kernel(SDPBackend.MATH)
         within = lookup.within() if lookup else contextlib.nullcontext()
-        with _as_eager_draws(graph.module, options), plain, within:
+        with modes.brought_back(graph.module), _as_eager_draws(graph.module, options), plain, within:
             forward = trace.compiler("fw")
             compiled = aot_autograd(
                 fw_compiler=lookup.compiler(forward) if lookup else forward,
@@ -160,24 +158,26 @@ def compile_fx_graph(
     except Exception as error:
         if belongs_to_dynamo(error):
             raise
-        recorder.drop_part(graph.id)
-        _give_up(recorder, f"{graph.id}.fw", error, None, "AOTAutograd could not trace it")
-        return graph.module.forward
+        return _left_whole(graph, recorder, error, "AOTAutograd could not trace it")
     if lookup:
         lookup.say(graph.id, hit=not trace.asked)
     mended = _trusted(compiled, graph.module, example_inputs)
     if isinstance(mended, LoweringError):
-        recorder.drop_part(graph.id)
-        _give_up(recorder, f"{graph.id}.fw", mended, None, "AOTAutograd's graph is not to be trusted")
-        return graph.module.forward
+        return _left_whole(graph, recorder, mended, "AOTAutograd's graph is not to be trusted")
     spent = (time.perf_counter() - start) * 1e3 - trace.below
     recorder.add(PassRecord("autograd", f"{graph.id}.fx", f"{graph.id}.fw", spent))
     if lookup and mended is not compiled:
         lookup.forget()  # what is put around it is not kept with it
     call = short(mended, [*trace.inference, *(lookup.inference if lookup else ())])
-    fixed = [_is_static(node) for node in graph.module.graph.find_nodes(op="placeholder")]
+    fixed = list(map(_is_static, graph.module.graph.find_nodes(op="placeholder")))
     say = functools.partial(recorder.leave_call_to_eager, graph.id)
-    return overlapping.where_compiled_for(call, graph.module.forward, example_inputs, fixed, say)
+    return overlapping.where_compiled_for(call, modes.eagerly(graph.module), example_inputs, fixed, say)
+
+
+def _left_whole(graph: FxGraph, recorder: Recorder, error: Exception, why: str) -> Callable[..., Any]:
+    recorder.drop_part(graph.id)
+    _give_up(recorder, f"{graph.id}.fw", error, None, why)
+    return modes.eagerly(graph.module)
 
 
 def _lost(module: fx.GraphModule) -> LoweringError | None:
