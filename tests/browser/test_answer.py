@@ -74,6 +74,7 @@ def test_it_stays_open_says_what_changed_and_steps_back(lab: Server, page: Page)
     expect(place.locator(".nbc-facts")).to_contain_text(re.compile(r"\b2 kernels\b"))
 
 
+@pytest.mark.nightly
 def test_one_beside_closes_the_one_in_the_output(lab: Server, page: Page) -> None:
     place = ran(lab, page, CELL)
     place.get_by_role("tab", name="Guards").click()

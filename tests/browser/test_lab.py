@@ -74,7 +74,7 @@ LIT = re.compile(r"\bnbc-lit\b")
 LIT_LINE = re.compile(r"\bnbc-lit-line\b")
 
 
-@few(2)
+@few(1)
 @both_themes
 @pytest.mark.parametrize("application", ["lab", "notebook"])
 def test_a_saved_notebook_opens_with_no_kernel(

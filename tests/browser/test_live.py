@@ -53,6 +53,7 @@ def edited(place: Locator, page: Page, old: str, new: str) -> None:
     page.keyboard.press("Control+Enter")
 
 
+@pytest.mark.nightly
 def test_a_decision_overruled_changes_kernels_and_can_be_undone(lab: Server, page: Page) -> None:
     place = explorer(lab, page)
     switch = place.get_by_role("switch", name="fuse max → exp")
@@ -214,6 +215,7 @@ def test_a_program_under_controls(application: str, page: Page, request: pytest.
     expect(place.locator(".nbc-facts")).to_contain_text("kernels", timeout=SECONDS)
 
 
+@pytest.mark.nightly
 def test_the_doctors_button_writes_its_option_into_the_cell_it_is_of(lab: Server, page: Page) -> None:
     """What is found is made up here, the button is not."""
     found = (

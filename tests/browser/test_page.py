@@ -46,7 +46,7 @@ def message(page: Page) -> str:
 # -- what it shows ----------------------------------------------------------------------------------
 
 
-@few(2)
+@few(1)
 @both_themes
 @wide_and_narrow
 def test_it_opens_from_disk_in_any_look(disk: OnDisk, theme: str, width: int) -> None:
@@ -62,6 +62,7 @@ def test_it_opens_from_disk_in_any_look(disk: OnDisk, theme: str, width: int) ->
     disk.assert_nothing_happened()
 
 
+@few(1)
 @pytest.mark.parametrize("make", [real, fixtures.transformer, fixtures.with_break])
 def test_a_line_lights_what_came_from_it_and_a_kernel_its_lines(
     make: Callable[[], Compilation], disk: OnDisk
@@ -187,7 +188,7 @@ def test_without_scripts_it_is_the_plain_page(chromium: Any, tmp_path: Path) -> 
 # -- records from strangers ---------------------------------------------------------------------------
 
 
-@few(4)
+@few(1)
 @both_themes
 @pytest.mark.parametrize("kind", ["every field", "a transformer", "a graph break", "a failure"])
 def test_hostile_text_runs_nothing(kind: str, disk: OnDisk, theme: str) -> None:
@@ -240,7 +241,7 @@ DAMAGED = {
 }
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize("name", list(DAMAGED))
 def test_what_is_no_record_is_told(name: str, disk: OnDisk) -> None:
     text, said = DAMAGED[name]

@@ -10,6 +10,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.browser.jupyter import Server
 from tests.browser.looking import OnDisk
 from tests.browser.looks import both_themes
+from tests.nightly import few
 from tests.view import fixtures, fixtures_gpu
 
 CELL = "%%compile --no-bench\np = torch.softmax(x, -1)\nz = p.sin() * 2\nz.sum(-1)"
@@ -57,6 +58,7 @@ def test_play_and_compare_with_a_live_kernel(lab: Server, page: Page) -> None:
     lab.idle(page)
 
 
+@few(1)
 @both_themes
 def test_charts_of_a_file_from_disk(page: Page, tmp_path: Path, theme: str) -> None:
     disk = OnDisk(page, tmp_path)

@@ -82,6 +82,7 @@ def repeat(page: Page) -> str:
     return str(page.locator(f"{BOX}[aria-label*=' ×']").first.get_attribute("data-ref"))
 
 
+@few(1)
 @widths
 def test_equal_layers_are_one_until_they_are_unfolded(disk: OnDisk) -> None:
     page = opened(disk, layers())
@@ -98,6 +99,7 @@ def test_equal_layers_are_one_until_they_are_unfolded(disk: OnDisk) -> None:
     expect(page.locator(BOX)).to_have_count(few_boxes)
 
 
+@few(1)
 @widths
 def test_the_graph_is_whole_and_legible_at_each_scale(disk: OnDisk) -> None:
     page = opened(disk, layers())
@@ -192,7 +194,7 @@ def test_a_chip_of_another_graph_shows_that_graph(disk: OnDisk) -> None:
         page.keyboard.press("Escape")
 
 
-@few(4)
+@few(2)
 @widths
 @pytest.mark.parametrize("name", PANES)
 def test_a_pane_fills_the_window_and_comes_back(name: str, width: int, disk: OnDisk) -> None:
@@ -215,6 +217,7 @@ def test_a_pane_fills_the_window_and_comes_back(name: str, width: int, disk: OnD
     disk.assert_nothing_happened()
 
 
+@few(1)
 @widths
 def test_a_border_is_dragged_and_put_back(disk: OnDisk, width: int) -> None:
     page = opened(disk, real_modules())
@@ -266,7 +269,7 @@ RECORDS: dict[str, Any] = {
 }  # fmt: skip
 
 
-@few(4)
+@few(2)
 @both_themes
 @pytest.mark.parametrize("name", RECORDS)
 def test_axe_finds_nothing_serious(name: str, disk: OnDisk) -> None:

@@ -54,7 +54,7 @@ def test_the_corpus_is_as_large_as_it_says() -> None:
     assert len(REWRITTEN) >= 25 and len(REWRITTEN) + len(WORDS) >= 40
 
 
-@few(12)
+@few(5)
 @pytest.mark.parametrize("head", REWRITTEN)
 def test_the_diff_applied_compiles_whole_and_agrees(
     notebook: Notebook, head: str, monkeypatch: pytest.MonkeyPatch

@@ -14,6 +14,7 @@ import nbcompile
 from nbcompile.compiler import nested
 from nbcompile.view.html.fragment import to_html
 from nbcompile.view.text import to_text
+from tests.nightly import few
 
 Tensor = torch.Tensor
 W = torch.linspace(-1, 1, 64).reshape(8, 8)
@@ -58,6 +59,7 @@ def compiled(function: Callable[..., Any], **options: Any) -> Any:
     return nbcompile.compile(function, options={"cache": False, **options})
 
 
+@few(8)
 @pytest.mark.parametrize("target", ["cpu", "interpret"])
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize(

@@ -10,12 +10,14 @@ import pytest
 
 from tests.fuzz.check import agrees
 from tests.fuzz.draw import draw
+from tests.nightly import few
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "fuzz.py"
 SEEDS = [*range(20, 36)]
 INTERPRETED = [3, 10]
 
 
+@few(8)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_on_the_cpu(seed: int) -> None:
     agrees(draw(seed))

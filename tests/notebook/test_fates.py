@@ -17,6 +17,7 @@ from nbcompile.view.facts.cell_lines import CellLine, cell_lines
 from nbcompile.view.facts.facts import facts, verdict
 from nbcompile.view.html.fragment import to_html
 from nbcompile.view.text import to_text
+from tests.nightly import few
 from tests.notebook.conftest import Notebook
 
 _SAID = re.compile(r"  #: (.*)$", re.MULTILINE)
@@ -36,6 +37,7 @@ def recorded(notebook: Notebook, line: str, cell: str) -> Compilation:
     return notebook.records[-1]
 
 
+@few(30)
 @pytest.mark.parametrize("head", CELLS)
 def test_each_line_says_what_became_of_it(notebook: Notebook, head: str) -> None:
     cell, line = CELLS[head], head.partition(" | ")[2]

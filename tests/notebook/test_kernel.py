@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from nbcompile.record.compilation import Compilation
+from tests.nightly import few
 
 manager_module = pytest.importorskip("jupyter_client.manager")
 pytest.importorskip("ipykernel")
@@ -100,6 +101,7 @@ CELLS = {
 }
 
 
+@few(4)
 @pytest.mark.parametrize("name", CELLS)
 def test_a_cell_does_the_same(kernel: Kernel, name: str) -> None:
     kernel.run(DATA)

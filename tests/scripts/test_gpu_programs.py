@@ -191,7 +191,7 @@ def test_corpus_script_runs_regions(tmp_path: Path) -> None:
     assert not _records("failure", tmp_path)
 
 
-@few(3)
+@few(1)
 @pytest.mark.parametrize(
     ("what", "shape", "code"),
     [

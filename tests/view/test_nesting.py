@@ -362,7 +362,7 @@ def many(shape: str, count: int) -> Graph:
     return dataclasses.replace(graph, nodes=nodes)
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize("shape", ["modules", "chain", "fan out", "fan in"])
 def test_ten_thousand_nodes_in_about_a_second_and_600_kb(shape: str) -> None:
     graph = many(shape, 10_000)

@@ -11,6 +11,7 @@ import torch
 
 from nbcompile.workshop import WrongAnswerError, check
 from nbcompile.workshop import judging as j
+from tests.nightly import few
 
 
 @pytest.mark.parametrize(
@@ -97,6 +98,7 @@ def test_a_value_that_is_not_the_true_one_is_told_with_its_hint() -> None:
         j.one_of({"a": "yes"}, ("a", "b"), ("yes", "no"))
 
 
+@few(2)
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -14,6 +14,7 @@ import pytest
 
 from nbcompile.workshop import exercises
 from tests.from_scripts import load
+from tests.nightly import few
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "notebooks").glob("*.py"))
@@ -49,6 +50,7 @@ def test_a_notebook_is_what_its_source_makes_with_the_outputs_of_a_run(source: P
             assert any("Not yet" in o.get("data", {}).get("text/html", "") for o in cell.outputs)
 
 
+@few(1)
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("source", by_time())

@@ -27,7 +27,7 @@ def refused(passed: bool, says: str) -> bool:
     return not passed and "could not be checked" not in says and says.strip() != ""
 
 
-@few(16)
+@few(6)
 @pytest.mark.parametrize("name", [name for source in SOURCES for name in alone(source)])
 def test_an_answer_of_another_kind_is_refused(name: str) -> None:
     """Of exercises whose judge is handed nothing but the answer."""

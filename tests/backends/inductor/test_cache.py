@@ -108,6 +108,7 @@ def test_a_warm_compile_in_another_process_shows_what_the_cold_one_did(
     assert got.decisions == cold.decisions and got.autotune == cold.autotune
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_what_nobody_saw_is_said(records: dict[str, Compilation]) -> None:
     record = records["unseen"]

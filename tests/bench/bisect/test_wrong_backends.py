@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.bench.bisect.wrong_backends import WRONG, Wrong, checked
+from tests.nightly import few
 
 # One of each kind: a wrong value, gradient, view, tuple, special value; found in FX; wrong in backward only.
 SOON = {
@@ -20,6 +21,7 @@ CASES = [
 ]
 
 
+@few(2)
 @pytest.mark.parametrize("wrong", CASES)
 def test_the_operator_is_named(wrong: Wrong) -> None:
     report, seconds = checked(wrong)

@@ -93,6 +93,7 @@ def test_a_row_a_point_with_eager_beside_it() -> None:
         found.record(backend="aot_eager", mode="default")
 
 
+@pytest.mark.nightly
 def test_twenty_variants_are_twenty_compiles() -> None:
     variants = [{"autotune_seconds": seconds} for seconds in range(20)]
     found = sweep({"backend": "nbcompile", "options": variants}, accuracy=False)

@@ -55,7 +55,7 @@ CASES = [
 ]
 
 
-@few(26)
+@few(12)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize(("name", "fn", "bad", "good"), CASES, ids=[case[0] for case in CASES])
 def test_indices_out_of_range(name: str, fn: Program, bad: list[int], good: int, dynamic: bool) -> None:

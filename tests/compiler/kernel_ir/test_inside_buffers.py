@@ -68,7 +68,7 @@ INDICES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-@few(4)
+@few(2)
 @TARGETS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.uint8], ids=str)
 def test_indices_that_are_comparisons(dtype: torch.dtype, options: dict[str, Any]) -> None:

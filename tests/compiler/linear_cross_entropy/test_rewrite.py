@@ -15,6 +15,7 @@ from nbcompile.compiler.linear_cross_entropy import rewrite
 from nbcompile.errors import OptionError
 from nbcompile.options import Options
 from tests.compiler.capture.helpers import cell
+from tests.nightly import few
 
 B, T, H, V = 3, 5, 16, 37
 
@@ -218,6 +219,7 @@ LEFT = {
 }
 
 
+@few(6)
 @pytest.mark.parametrize("fn", LEFT, ids=lambda fn: fn.__name__)
 def test_left_alone(fn: Callable[..., Any]) -> None:
     inputs = _inputs()

@@ -4,11 +4,12 @@ import pytest
 
 from nbcompile.compiler.lower.registry import registry
 from tests.compiler.lower.harness import check_sample
-from tests.nightly import spaced
+from tests.nightly import few, spaced
 
 LOWERINGS = registry().lowerings
 
 
+@few(160)
 @pytest.mark.parametrize("target", LOWERINGS, ids=str)
 def test_lowering_agrees_with_eager(target, nightly):
     """One test an operator: thousands of samples as tests of their own are a minute of pytest's own time. By

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import nbcompile
+from tests.nightly import few
 
 Tensor = torch.Tensor
 
@@ -59,6 +60,7 @@ def described(found: tuple[Tensor, ...], x: Tensor) -> list[Any]:
     ]  # fmt: skip
 
 
+@few(20)
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("form", ["plain", "gradient", "part", "repeated"])

@@ -20,7 +20,7 @@ from nbcompile.compiler.stages import AtenGraph
 from nbcompile.options import Options
 from tests.compiler.lower.harness import _wide, as_list, compare, fresh
 from tests.compiler.lower.rewritten import SAMPLES
-from tests.nightly import spaced
+from tests.nightly import few, spaced
 
 aten = torch.ops.aten
 OPTIONS = Options()
@@ -71,6 +71,7 @@ def traced(target: Any, sample: Sample) -> tuple[AtenGraph, list[torch.Tensor], 
     return AtenGraph("g0.fw", "forward", module, ids), inputs, args, kwargs
 
 
+@few(40)
 @pytest.mark.parametrize("target", SAMPLES, ids=str)
 def test_what_torch_rewrites_becomes_loops(target: Any, nightly: bool) -> None:
     assert rewritten_by_torch(target)

@@ -15,6 +15,7 @@ from nbcompile.compiler.loop_ir.index import ONE, Axis, Size, index
 from nbcompile.compiler.loop_ir.known_sizes import SizeComparison
 from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, View
 from nbcompile.compiler.lower.sizes_of_data import checked
+from tests.nightly import few
 
 Tensor = torch.Tensor
 
@@ -65,6 +66,7 @@ def unique(x: Tensor) -> Tensor:
 FUNCTIONS = [masked_sum, picked, places, two_of_them, normalised, counted, shortened, unique]
 
 
+@few(7)
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_each_call_has_its_own_sizes(function: Callable[[Tensor], Any], dynamic: bool | None) -> None:

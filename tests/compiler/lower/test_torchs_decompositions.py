@@ -13,6 +13,7 @@ from nbcompile.compiler.capture.decompositions import _ADDED, _KEPT, core_table
 from nbcompile.compiler.loop_ir.interpret import interpret
 from nbcompile.compiler.lower.registry import registry
 from tests.compiler.lower.harness import _wide, as_list, compare, fresh, lower_sample
+from tests.nightly import few
 
 
 def _rewrites() -> dict[Any, Any]:
@@ -48,6 +49,7 @@ def test_there_is_something_to_compare():
     assert torch.ops.aten.native_group_norm_backward.default in REWRITES
 
 
+@few(20)
 @pytest.mark.parametrize("target", REWRITES, ids=str)
 def test_torchs_rewrite_gives_the_same(target):
     entry, rewrite = registry().lowerings[target], REWRITES[target]

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import nbcompile
+from tests.nightly import few
 
 Tensor = torch.Tensor
 Case = tuple[Callable[..., Tensor], tuple[Tensor, ...]]
@@ -77,6 +78,7 @@ def outcome(
     return result, [leaf.grad for leaf in leaves]
 
 
+@few(24)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("name", [*NATIVE, *OTHERS])
@@ -90,6 +92,7 @@ def test_as_eager(name: str, grad: bool, dynamic: bool) -> None:
         torch.testing.assert_close(one, other)
 
 
+@few(6)
 @pytest.mark.parametrize("name", NATIVE)
 def test_nothing_falls_back(name: str) -> None:
     function, given = NATIVE[name]
@@ -126,6 +129,7 @@ ON_SPECIAL: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 }
 
 
+@few(6)
 @pytest.mark.parametrize("name", ON_SPECIAL)
 def test_special_numbers(name: str) -> None:
     """Infinities, NaN and signs of nothing are those of eager mode, whose rules are its own."""
@@ -223,6 +227,7 @@ def part(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     return row, x.sum()
 
 
+@few(2)
 @pytest.mark.parametrize("function", [step, part])
 @pytest.mark.parametrize("grad", [False, True])
 def test_overwritten_inputs(function: Callable[..., Any], grad: bool) -> None:

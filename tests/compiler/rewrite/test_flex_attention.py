@@ -10,6 +10,7 @@ import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import nbcompile
+from tests.nightly import few
 
 Tensor = torch.Tensor
 BIAS = torch.linspace(-1, 1, 4)
@@ -36,6 +37,7 @@ def with_sums(q: Tensor, k: Tensor, v: Tensor) -> Any:
     return flex_attention(q, k, v, return_lse=True)
 
 
+@few(3)
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("function", [biased, soft_capped, grouped, with_sums])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

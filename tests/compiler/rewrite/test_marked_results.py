@@ -59,7 +59,7 @@ def sharing(tensors: Sequence[Tensor]) -> list[list[bool]]:
     return [[one == other for one in places] for other in places]
 
 
-@few(20)
+@few(8)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("name", CASES)

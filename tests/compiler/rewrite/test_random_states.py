@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import nbcompile
+from tests.nightly import few
 
 Tensor = torch.Tensor
 
@@ -50,6 +51,7 @@ def checkpointed_pair(x: Tensor) -> Tensor:
     return checkpoint(leaking, x, use_reentrant=False) * 2  # type: ignore[no-any-return]
 
 
+@few(6)
 @pytest.mark.parametrize("function", [dropped, many, checkpointed, checkpointed_pair])
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -73,7 +73,7 @@ def expanded(x: Tensor, w: Tensor) -> Tensor:
 FUNCTIONS = (expanded, flat, within, shaped, afterwards, part, pieces, chained, like)
 
 
-@few(28)
+@few(10)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("offset", [0, 3])

@@ -19,6 +19,7 @@ from nbcompile.compiler.capture import fx_to_aten
 from nbcompile.compiler.capture.calls import short_call
 from nbcompile.compiler.runtime.cache import DiskCache
 from tests.compiler.warm.helpers import FOUND, NOT_FOUND, copied, fresh, outcomes, twice
+from tests.nightly import few
 
 ROOT = Path(nbcompile.__file__).parent.parent
 Tensor = torch.Tensor
@@ -114,6 +115,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
 }
 
 
+@few(8)
 @pytest.mark.parametrize("name", CASES)
 def test_the_second_process_finds_it(name: str) -> None:
     assert twice(*CASES[name]) == ({NOT_FOUND: 1}, {FOUND: 1})

@@ -26,6 +26,7 @@ from nbcompile.errors import LoweringError
 from nbcompile.options import Options
 from nbcompile.record.recorder import Recorder
 from tests.compiler.warm.helpers import FOUND, NOT_FOUND, compiled, copied, fresh, outcomes, run
+from tests.nightly import few
 
 Tensor = torch.Tensor
 X = torch.linspace(-1, 1, 12).reshape(3, 4)
@@ -321,6 +322,7 @@ def lose_the_library(file: Path) -> None:
         DiskCache.shared().remove(library.parent.name)
 
 
+@few(4)
 @pytest.mark.parametrize(
     "damage",
     [

@@ -87,7 +87,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
 }
 
 
-@few(16)
+@few(7)
 @pytest.mark.parametrize(
     "dtype",
     [

@@ -226,7 +226,7 @@ def lanes(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 TABLES = [((5, 7), (10, 14)), ((4, 40), (3, 90)), ((33, 3), (64, 5)), ((1, 4), (5, 3))]
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize(
     ("table", "dtype", "last"), one_in(2, TABLES, [torch.float32, torch.float64], [False, True])
 )
