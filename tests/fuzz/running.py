@@ -37,6 +37,7 @@ def work(request: dict[str, Any]) -> int:
 
     target = _target(request)
     prepare(target)
+    target.compiler()  # a compiler that cannot be imported is no program's fault
     parent = os.getppid()
     for number, item in enumerate(request["work"]):
         if os.getppid() != parent:
@@ -264,6 +265,8 @@ def run(arguments: argparse.Namespace, script: Path, folder: Path) -> int:
                         waiting += _settled(worker, hung, arguments.reduce, tally)
                     elif worker.process.returncode not in (0, POISONED):
                         tally.add({"done": -1, "status": "fuzzer", "note": worker.last_words(), "kinds": []})
+                        if not worker.done:  # nor would another
+                            raise SystemExit(f"a worker could not begin: {worker.last_words()}")
                         continue
                     if worker.left():
                         waiting.append(worker.left())

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.amp.autocast_mode import _enter_autocast, _exit_autocast, _UnmanagedAutocast
+from torch.amp.autocast_mode import _enter_autocast, _exit_autocast
 from torch.autograd.grad_mode import _enter_inference_mode
 from torch.nn.attention import _cur_sdpa_kernel_backends, _sdpa_kernel
 
@@ -50,19 +50,19 @@ def brought_back(module: fx.GraphModule) -> Iterator[None]:
         return
     grad, forward_grad = torch.is_grad_enabled(), torch._C._is_fwd_grad_enabled()
     attention = _cur_sdpa_kernel_backends(with_priority=True)
-    try:
-        yield
-    except BaseException as error:
-        with torch._C._PreserveDispatchKeyGuard():
+    with torch._C._PreserveDispatchKeyGuard():  # some modes are keys
+        try:
+            yield
+        except BaseException as error:
             for mode in reversed(list(_held(error))):
-                if isinstance(mode, _UnmanagedAutocast):
+                if isinstance(mode, torch.autocast):
                     _exit_autocast(mode)  # type: ignore[no-untyped-call]
                 else:
                     mode.__exit__(None, None, None)
-        torch._C._set_grad_enabled(grad)
-        torch._C._set_fwd_grad_enabled(forward_grad)
-        _sdpa_kernel(attention, set_priority=True)
-        raise
+            torch._C._set_grad_enabled(grad)
+            torch._C._set_fwd_grad_enabled(forward_grad)
+            _sdpa_kernel(attention, set_priority=True)
+            raise
 
 
 def _enters_modes(module: fx.GraphModule) -> bool:
@@ -88,6 +88,6 @@ def _held(error: BaseException) -> Iterator[Any]:
             elif isinstance(interpreter := frame.f_locals.get("self"), fx.Interpreter):
                 held = list(interpreter.env.values())
             for mode in held:
-                if isinstance(mode, torch._C._InferenceMode | _UnmanagedAutocast) and id(mode) not in seen:
+                if isinstance(mode, torch._C._InferenceMode | torch.autocast) and id(mode) not in seen:
                     seen.add(id(mode))
                     yield mode
