@@ -107,10 +107,12 @@ def check(program: Program, target: Target) -> Verdict:
         untraced = any(reason.startswith(UNTRACED) for reason in verdict.eager)  # and leaves its modes on
         apart = {item.identity for item in found if without_us or (untraced and item.kind == "inference")}
         if program.meets:  # there AOTAutograd's numbers are wrong, and ours are not to be
+            dynamos = compare_calls(expected, compiled_outcomes(program, runner, "eager"), references)
             plain = replace(program, meets=())
             runner = Runner(plain, target.device)
             expected = [runner.run(call) for call in range(len(plain.sizes))]
             also = torchs_own(found, plain, runner, expected, References(plain, runner), apart)
+            also |= {item.identity for item in dynamos if item.kind.startswith("raises")}
         else:
             also = torchs_own(found, program, runner, expected, references, apart)
         if target.device == "cuda" and not references.random:

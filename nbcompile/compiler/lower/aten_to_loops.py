@@ -46,6 +46,11 @@ _FAULTS = (
     ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError,
 )  # fmt: skip
 """What a mistake in a lowering raises. (Dynamo's own, which must reach it, are others.)"""
+_BY_STRIDES = tuple(
+    getattr(torch.ops.aten, name).default
+    for name in ("as_strided", "as_strided_copy", "as_strided_scatter")
+    if hasattr(torch.ops.aten, name)
+)
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -193,7 +198,7 @@ def _lower_node(
             lowered = entry.lower(builder, *args, **kwargs)
             _check_scatters(builder.statements[before:], builder.options)
             _check_shapes(builder, fake, lowered)
-            return _as_traced(builder, fake, lowered)
+            return _in_its_own_memory(builder, node, before, _as_traced(builder, fake, lowered))
         except LoweringError as error:
             del builder.statements[before:]
             reason = None
@@ -241,6 +246,23 @@ def _as_traced(builder: Builder, fake: Any, made: Any) -> Any:
     ):
         return made
     return builder.view(made, shape, lambda *where: where)
+
+
+def _in_its_own_memory(builder: Builder, node: fx.Node, before: int, made: Any) -> Any:
+    """What the statements from ``before`` on made, copied where the lowering shares the memory of an argument
+    (that of ``copy`` does), the operator does not, and ``as_strided`` is to count from the start of it."""
+    if not isinstance(made, View) or node.target.is_view:  # type: ignore[union-attr]
+        return made
+    if any(made.buffer in each.outputs for each in builder.statements[before:]):
+        return made
+    return builder.copy(made) if _is_read_by_strides(node) else made
+
+
+def _is_read_by_strides(node: fx.Node) -> bool:
+    targets = [(user, user.target) for user in node.users if isinstance(user.target, torch._ops.OpOverload)]
+    return any(
+        target in _BY_STRIDES or (target.is_view and _is_read_by_strides(user)) for user, target in targets
+    )
 
 
 def _check_own_places(node: fx.Node, fake: Any) -> None:

@@ -164,11 +164,16 @@ def unsqueeze(b: Builder, x: View, dim: int) -> View:
     samples=of_view((lambda x: x[:1, :, :1], [0, 2]), (lambda x: x[:1], [0, 1]), (lambda x: x[:1, :0], [-3])),
 )
 def squeeze(b: Builder, x: View, dims: Sequence[int]) -> View:
-    """Drop those of ``dims`` that are 1: of a symbolic extent that is, the rank of the result tells."""
+    """Drop those of ``dims`` that are 1: of symbolic extents that are, the rank of the result tells, or what
+    they were when the graph was traced, of which a guard holds whether it was 1."""
     shape, rank = b.result_shape(), len(x.axes)
     asked = {wrap_dim(dim, rank) for dim in dims} if rank else set()
     all_are = len(asked) == rank - len(shape)
     dropped = {dim for dim in asked if all_are or x.shape[dim] == ONE}
+    if len(dropped) != rank - len(shape):
+        dropped = {dim for dim in asked if x.shape[dim].hint() == 1}
+    if len(dropped) != rank - len(shape):
+        raise LoweringError("which of its extents is 1 is not known")
 
     def place(*where: IndexExpr) -> Place:
         kept = iter(where)

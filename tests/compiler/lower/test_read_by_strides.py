@@ -1,0 +1,71 @@
+"""``as_strided`` of memory that is a copy to ATen, and shared with what it is a copy of in our loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import nbcompile
+
+
+def overwritten(x: Tensor) -> Tensor:
+    made = x * 2
+    shown = torch.as_strided(made, (3, 2), (2, 1), 0)
+    made.copy_(x)
+    return shown + 1
+
+
+def overwritten_view(x: Tensor) -> Tensor:
+    made = x * 2
+    shown = made.view(2, -1)[1:].as_strided((3, 2), (1, 3), 2)
+    made.copy_(x)
+    return shown + 1
+
+
+def a_part_of_what_is_made(x: Tensor) -> Tensor:
+    made, other = x[:12] * 2, x + 3
+    shown = torch.as_strided(made, (2, 4), (5, 1), 1)
+    made.copy_(other[7:19])
+    return shown * made[:4]
+
+
+def written_through(x: Tensor) -> Tensor:
+    made = x[:12] * 2
+    made.copy_(x[5:17])
+    torch.as_strided(made, (3,), (4,), 1).add_(1)
+    return made + 1
+
+
+def broadcast(x: Tensor) -> Tensor:
+    made = x[:12].view(3, 4) * 2
+    made.copy_(x[3:7])
+    return torch.as_strided(made, (6, 2), (2, 1), 0) + 1
+
+
+@pytest.mark.parametrize("start", [0, 1, 3])
+@pytest.mark.parametrize(
+    "function", [overwritten, overwritten_view, a_part_of_what_is_made, written_through, broadcast]
+)
+def test_it_counts_from_the_start_of_the_copy(function: Callable[[Tensor], Tensor], start: int) -> None:
+    torch._dynamo.reset()
+    run = nbcompile.compile(function, options={"cache": False})
+    x = torch.arange(27.0)[start:][:24]
+    assert torch.equal(run(x), function(x))
+    assert run.ran_compiled, run.eager_reason
+
+
+def test_extents_of_which_one_is_1_by_a_guard() -> None:
+    """Squeezed, a rank told that one of two symbolic extents is 1, not which."""
+
+    def function(x: Tensor, index: Tensor) -> Tensor:
+        return torch.diagonal(x, -1, 2, 1).squeeze().gather(0, index) * 2
+
+    torch._dynamo.reset()
+    run = nbcompile.compile(function, options={"cache": False})
+    for rows, columns in ((3, 2), (4, 4), (5, 3)):
+        x, index = torch.randn(rows, 1, columns), torch.tensor([0, rows - 1])
+        assert torch.equal(run(x, index), function(x, index))
+    assert run.ran_compiled, run.eager_reason
