@@ -22,7 +22,10 @@ Tensor = torch.Tensor
 COMPILER = Path(nbcompile.__file__).parent / "compiler"
 
 # What is raised in these, as a graph is compiled, is raised inside a lowering: it costs that node.
-OF_A_NODE = ("lower/operators/", "lower/fitting.py", "lower/constant_folding.py", "loop_ir/expr.py")
+OF_A_NODE = (
+    "lower/operators/", "lower/fitting.py", "lower/constant_folding.py", "lower/unread_indices.py",
+    "loop_ir/expr.py",
+)  # fmt: skip
 # In these it is raised of one kernel, inside each_kernel: it costs that kernel, or its node.
 OF_A_KERNEL = (
     "codegen/c/", "codegen/triton/", "kernel_ir/", "schedule/", "fuse/legality.py", "passes.py",

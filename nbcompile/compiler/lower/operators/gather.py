@@ -14,6 +14,7 @@ from nbcompile.compiler.loop_ir.expr import Expr, Indirect, index_value
 from nbcompile.compiler.loop_ir.expr import where as choose
 from nbcompile.compiler.loop_ir.index import IndexExpr
 from nbcompile.compiler.loop_ir.nodes import Loop, View
+from nbcompile.compiler.lower import unread_indices
 from nbcompile.compiler.lower.builder import Builder, at, broadcast
 from nbcompile.compiler.lower.constant_folding import Formula, formula_of
 from nbcompile.compiler.lower.operators.shape import Place, wrap_dim
@@ -123,12 +124,10 @@ _INDEX = calls(
     int32=lambda draw: call(draw(7, 5), [some(draw, 3, below=7, dtype=torch.int32)]),
     transposed=lambda draw: call(draw(5, 7).t(), [some(draw, 3, below=7)]),
     strided_index=lambda draw: call(draw(7, 5), [some(draw, 4, 6, below=7)[:, ::2].t()]),
-    expanded=lambda draw: call(draw(1, 5).expand(7, 5), [some(draw, 3, below=7)]),
     half=lambda draw: call(draw(7, 5, dtype=torch.bfloat16), [some(draw, 3, below=7)]),
     bools=lambda draw: call(draw(7, 5, dtype=torch.bool), [some(draw, 3, below=7)]),
     integers=lambda draw: call(draw(7, 5, dtype=torch.int32), [None, some(draw, 3, below=5)]),
     no_indices=lambda draw: call(draw(7, 5), [some(draw, 0, below=7)]),
-    one_row=lambda draw: call(draw(1, 5), [some(draw, 3, below=1, negative=True)]),
 )
 
 
@@ -137,7 +136,7 @@ def index(b: Builder, x: View, indices: Sequence[View | None]) -> View:
     """``x[indices]``, where None stands for a whole dimension and negative indices count from the end.
     LoweringError for masks (bool or uint8)."""
     shape, place = indexed(b, x.shape, indices)
-    return b.generate(shape, x.dtype, lambda *where: b.element(x, place(*where)))
+    return b.generate(shape, x.dtype, lambda *where: unread_indices.picked(b, x, place(*where)))
 
 
 def along(dim: int, where: Sequence[IndexExpr], at: IndexExpr) -> Place:
@@ -165,7 +164,7 @@ def index_select(b: Builder, x: View, dim: int, picked: View) -> View:
         if not x.axes:
             return b.element(x, ())
         pick = position(b, picked, where[dim : dim + 1] if picked.axes else (), x.shape[dim])
-        return b.element(x, along(dim, where, pick))
+        return unread_indices.picked(b, x, along(dim, where, pick))
 
     return b.generate(b.result_shape(), x.dtype, body)
 
@@ -194,7 +193,7 @@ def gather(b: Builder, x: View, dim: int, picked: View, sparse_grad: bool = Fals
     def body(*where: IndexExpr) -> Expr:
         if not x.axes:
             return b.element(x, ())
-        return b.element(x, along(dim, where, position(b, picked, where, x.shape[dim])))
+        return unread_indices.picked(b, x, along(dim, where, position(b, picked, where, x.shape[dim])))
 
     return b.generate(picked.shape, x.dtype, body)
 
@@ -222,6 +221,7 @@ def embedding(
     """The padding row and the scaling by frequency concern the gradient only."""
 
     def body(*where: IndexExpr) -> Expr:
-        return b.element(weight, (position(b, picked, where[:-1], weight.shape[0]), where[-1]))
+        row = position(b, picked, where[:-1], weight.shape[0])
+        return unread_indices.picked(b, weight, (row, where[-1]))
 
     return b.generate((*picked.shape, weight.shape[1]), weight.dtype, body)
