@@ -5,7 +5,7 @@ import type { Charts } from './host';
 import type { State } from './state';
 import { Tabs } from './Tabs';
 import { Chart } from './timing/Chart';
-import { bars, breakEven, counted, distribution, inWords, payers, paysInWords } from './timing/contestants';
+import { bars, breakEven, counted, distribution, inWords, payers, paysInWords, placed } from './timing/contestants';
 import { roofline } from './timing/roofline';
 import { Calls, Contestants } from './timing/tables';
 import { Timeline } from './timing/Timeline';
@@ -53,9 +53,10 @@ export function TimingPane({ state }: { state: State }) {
 function Timed({ state, timing, charts }: { state: State; timing: Timing; charts: Charts | null }) {
   const { rows } = timing;
   const draws = useMemo(() => {
-    const timed = counted(rows);
+    const drawn = placed(rows);
+    const timed = counted(drawn);
     const samples = timed.map((row) => state.data.record.measurements[row.measurement]?.steady ?? []);
-    return { bars: bars(rows), breakEven: breakEven(rows), samples: distribution(timed, samples), sampled: samples.some((each) => each.length > 4) };
+    return { bars: bars(drawn), breakEven: breakEven(drawn), samples: distribution(timed, samples), sampled: samples.some((each) => each.length > 4) };
   }, [rows]);
   return (
     <>
@@ -64,7 +65,7 @@ function Timed({ state, timing, charts }: { state: State; timing: Timing; charts
         <div class="nbc-chart-row">
           <Chart state={state} charts={charts} title="One call" summary={inWords(rows)} height={Math.max(60, 8 + 34 * rows.length)} draw={draws.bars} />
           {draws.sampled && <Chart state={state} charts={charts} title="Every sample" summary={`of ${inWords(counted(rows))}`} height={30 + 34 * counted(rows).length} draw={draws.samples} />}
-          {payers(rows).length > 0 && <Chart state={state} charts={charts} title="Ahead of eager, compile included" summary={paysInWords(rows)} height={190} draw={draws.breakEven} />}
+          {payers(placed(rows)).length > 0 && <Chart state={state} charts={charts} title="Ahead of eager, compile included" summary={paysInWords(rows)} height={190} draw={draws.breakEven} />}
         </div>
       )}
       <Contestants state={state} rows={rows} />

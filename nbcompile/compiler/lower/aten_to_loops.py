@@ -16,7 +16,7 @@ from nbcompile.compiler import other_devices
 from nbcompile.compiler.in_aten import shares_elements
 from nbcompile.compiler.loop_ir.computed_sizes import PythonNumber, base_sizes
 from nbcompile.compiler.loop_ir.expr import SizeNumber
-from nbcompile.compiler.loop_ir.index import IndexExpr, Size, index
+from nbcompile.compiler.loop_ir.index import ZERO, IndexExpr, Size, index
 from nbcompile.compiler.loop_ir.known_sizes import sizes_given, sizes_in, sizes_returned
 from nbcompile.compiler.loop_ir.nodes import (
     Body,
@@ -301,7 +301,7 @@ def _input(builder: Builder, node: fx.Node, fake: Any, name: str) -> tuple[Any, 
             raise LoweringError(f"input {node.name} is a {type(fake).__name__}")
         if fake.layout != torch.strided or fake.is_quantized:
             raise LoweringError(f"input {node.name} is not a strided tensor")
-        if fake._is_zerotensor():
+        if fake._is_zerotensor() and ZERO not in builder.shape(fake):
             raise LoweringError(f"the input {node.name} has no memory (torch._efficientzerotensor)")
         strides = tuple(builder.size(stride) for stride in fake.stride())
         buffer = Buffer(builder.fresh(name), builder.shape(fake), strides, fake.dtype, "input")

@@ -53,8 +53,13 @@ class Outputs:
         self.marked: set[Any] = set()  # the storages of what is marked as a conjugate or a negative
         for node in graph.module.graph.nodes:
             if node.op in ("placeholder", "get_attr") and isinstance(values.get(node), View):
-                if values[node].buffer.role != "temporary":  # else a copy of an input that is a negative
-                    self.owners[values[node].buffer.name] = storage_of(node)
+                buffer, fake = (
+                    values[node].buffer,
+                    node.meta["val"],
+                )  # an overwritten input's is its new value
+                negative = isinstance(fake, torch.Tensor) and fake.is_neg()  # loops then read a copy of it
+                if buffer.role != "temporary" or not negative:
+                    self.owners[buffer.name] = storage_of(node)
                 self.inputs.add(storage_of(node))
             elif node.target is marked():
                 self.marked.add(storage_of(node))

@@ -357,3 +357,24 @@ def test_symbolic_sizes_in_what_an_overwritten_part_of_an_input_is_made_with() -
         whole = torch.arange(36 * width).reshape(6, 6, width)
         got, wanted = (each(whole, whole[:-1]) for each in (run, program))
         assert torch.equal(got, wanted) and got.data_ptr() == wanted.data_ptr() == whole.data_ptr()
+
+
+def test_an_overwritten_input_of_integers_is_the_result() -> None:
+    """Of a source that gradients are asked of: the graph is differentiable, its result is not."""
+
+    def function(x: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        return x.copy_(source)
+
+    run = nbcompile.compile(function, options={"cache": False})
+    x, source = torch.zeros(3, 4, dtype=torch.int32), (torch.randn(3, 4) * 9).requires_grad_()
+    assert run(x, source) is x
+    assert torch.equal(x, source.detach().to(torch.int32))
+    assert run.ran_compiled, run.eager_reason
+
+
+def test_a_gradient_without_memory_of_no_elements() -> None:
+    x = torch.randn(0, 3, requires_grad=True)
+    run = nbcompile.compile(torch.sgn, options={"cache": False})
+    run(x).sum().backward()
+    assert x.grad is not None and x.grad.shape == (0, 3)
+    assert run.ran_compiled, run.eager_reason

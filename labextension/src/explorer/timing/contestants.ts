@@ -15,6 +15,17 @@ export interface Timed extends TimingRow {
   median: number;
 }
 
+/** More seconds, or calls, than any chart has an axis for: a record may say anything. */
+const MOST = 1e12;
+
+/** Rows whose numbers a chart can place; what it cannot is as if it had not been measured (tables tell it). */
+export function placed(rows: readonly TimingRow[]): TimingRow[] {
+  const known = (value: number | null): number | null => (value !== null && value >= 0 && value < MOST ? value : null);
+  return rows.map((row) => ({
+    ...row, p10: known(row.p10), median: known(row.median), p90: known(row.p90), cold: known(row.cold), break_even: known(row.break_even),
+  }));
+}
+
 export function counted(rows: readonly TimingRow[]): Timed[] {
   return rows.filter((row): row is Timed => row.counts && row.median !== null && row.median > 0);
 }
