@@ -76,8 +76,8 @@ def test_a_fresh_process_that_loads_them_compiles_nothing(tmp_path: Path, how: s
         said.append(dict(line.split() for line in done.stdout.splitlines() if line[:5] in ("built", "loade")))
     saves, loads = said
     assert int(saves["built"]) == 3, "forward and backward, and what calls kernels"
-    # the code and the library of each, and what calls kernels; plainly compiled, both together as well: a cell's
-    # record tells every stage, so that its graphs are not looked up whole
+    # the code and the library of each, and what calls kernels; plainly compiled, both together as well: the
+    # record of a cell tells every stage, so that its graphs are not looked up whole
     assert int(loads["loaded"]) == (6 if how == "plain" else 5)
     assert int(loads["built"]) == 0
 
