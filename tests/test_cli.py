@@ -34,6 +34,7 @@ def dies():
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_suite_is_run_and_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "suite.py").write_text(SUITE)

@@ -134,6 +134,7 @@ def test_plain_python_example_in_the_readme_runs() -> None:
 # -- scripts ----------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_the_code_in_the_bench_page_runs(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/bench.md").read_text(), re.S)
     assert len(blocks) >= 2

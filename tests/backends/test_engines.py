@@ -29,7 +29,7 @@ def error(got: Tensor, reference: Tensor) -> float:
     return float((got.double() - reference).norm() / reference.double().norm())
 
 
-@few(4)
+@few(2)
 @engines
 @pytest.mark.parametrize("name", TWELVE)
 def test_the_twelve_programs(backend: str, name: str) -> None:

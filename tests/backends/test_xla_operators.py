@@ -160,7 +160,7 @@ def test_there_are_samples_of_nearly_all() -> None:
     assert len(sampled) > 0.9 * len(lowerings())
 
 
-@few(4)
+@few(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_lowerings_agree_with_eager(part: int) -> None:

@@ -29,6 +29,7 @@ def ran(server: Server, page: Page, cell: str, width: int = 1400) -> Locator:
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "width", [1400, *(pytest.param(width, marks=pytest.mark.nightly) for width in (700, 1900))]
 )
@@ -46,6 +47,7 @@ def test_it_is_small_and_the_cell_is_whole(lab: Server, page: Page, width: int) 
     expect(place.locator(".nbc-pane-code")).to_contain_text("softmax")
 
 
+@pytest.mark.nightly
 def test_a_cell_without_tensors_takes_two_lines(lab: Server, page: Page) -> None:
     place = ran(lab, page, "%%compile\na = 1 + 1\nprint(a)")
     box = place.bounding_box()

@@ -177,6 +177,7 @@ def test_a_pin_elsewhere_comes_into_view_and_a_hover_does_not(disk: OnDisk) -> N
     assert box and frame and frame["y"] <= box["y"] < frame["y"] + frame["height"]
 
 
+@pytest.mark.nightly
 def test_thousands_of_boxes_are_a_canvas_with_the_same_links(disk: OnDisk) -> None:
     page = opened(disk, large(3000))
     page.get_by_label("expand all").click()

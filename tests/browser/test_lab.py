@@ -74,7 +74,7 @@ LIT = re.compile(r"\bnbc-lit\b")
 LIT_LINE = re.compile(r"\bnbc-lit-line\b")
 
 
-@few(1)
+@pytest.mark.nightly
 @both_themes
 @pytest.mark.parametrize("application", ["lab", "notebook"])
 def test_a_saved_notebook_opens_with_no_kernel(
@@ -148,6 +148,7 @@ def test_the_editor_marks_breaks_and_says_why(
     expect(cell(page, 1).locator(".nbc-stale")).to_have_count(0)
 
 
+@pytest.mark.nightly
 def test_the_explorer_beside_follows_the_active_cell(
     lab: Server, page: Page, compiled: list[nbformat.NotebookNode]
 ) -> None:

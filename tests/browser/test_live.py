@@ -8,7 +8,6 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.jupyter import Server
-from tests.nightly import few
 
 SETUP = "%load_ext nbcompile\nimport torch\nx = torch.randn(256, 512)"
 CELL = "%%compile --no-bench{flags}\ny = torch.softmax(x, -1) * 2\nz = (y.sin() + 1).sum(0)\nz"
@@ -168,6 +167,7 @@ def test_the_widget_plays_too(application: str, page: Page, request: pytest.Fixt
     expect(place.locator(".js-plotly-plot").first).to_be_visible(timeout=SECONDS)
 
 
+@pytest.mark.nightly
 def test_the_explorer_is_there_while_its_cell_is_timed_and_timing_can_be_stopped(
     lab: Server, page: Page
 ) -> None:
@@ -193,7 +193,7 @@ def test_the_explorer_is_there_while_its_cell_is_timed_and_timing_can_be_stopped
     lab.idle(page)
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("application", ["lab", "notebook"])
 def test_a_program_under_controls(application: str, page: Page, request: pytest.FixtureRequest) -> None:
     """Each choice is compiled and drawn; the record of the last opens below."""

@@ -207,6 +207,7 @@ def test_hostile_text_runs_nothing(kind: str, disk: OnDisk, theme: str) -> None:
     disk.assert_nothing_happened()
 
 
+@pytest.mark.nightly
 def test_hostile_words_from_python_run_nothing(disk: OnDisk) -> None:
     """The Scene as well is taken from the file: a stranger can write what Python never would."""
     values = view.whole(fixtures.transformer())
@@ -285,6 +286,7 @@ def test_a_packed_record_without_a_part_is_told(cut: slice, disk: OnDisk) -> Non
     disk.assert_nothing_happened()
 
 
+@pytest.mark.nightly
 def test_a_circle_of_origins_ends(disk: OnDisk) -> None:
     values = view.whole(fixtures.transformer())
     nodes = _nodes(values)

@@ -21,14 +21,14 @@ def test_there_are_more_than_two_hundred() -> None:
     assert len(ALL) >= 200
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize("name", [name for name in ALL if not name.startswith("size ")])
 def test_a_hostile_record_is_shown_or_refused_and_runs_nothing(name: str, page: Page, tmp_path: Path) -> None:
     said, faults = look_at(disk_of(page, tmp_path), everything()[name].make())
     assert faults == [], said
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", [name for name in ALL if name.startswith("size ")])
 def test_one_of_absurd_size_does_not_take_the_view_down(name: str, page: Page, tmp_path: Path) -> None:
     said, faults = look_at(disk_of(page, tmp_path), everything()[name].make())
@@ -38,6 +38,7 @@ def test_one_of_absurd_size_does_not_take_the_view_down(name: str, page: Page, t
 # -- what watches, watched -------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_a_page_that_escapes_nothing_is_noticed(
     page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, complaints: Any
 ) -> None:

@@ -194,7 +194,7 @@ def test_a_chip_of_another_graph_shows_that_graph(disk: OnDisk) -> None:
         page.keyboard.press("Escape")
 
 
-@few(2)
+@few(1)
 @widths
 @pytest.mark.parametrize("name", PANES)
 def test_a_pane_fills_the_window_and_comes_back(name: str, width: int, disk: OnDisk) -> None:
@@ -237,6 +237,7 @@ def test_a_border_is_dragged_and_put_back(disk: OnDisk, width: int) -> None:
     assert back and back[side] == pytest.approx(before[side], abs=2)
 
 
+@few(1)
 @both_themes
 def test_the_errors_of_a_check_are_colours_and_the_first_is_marked(disk: OnDisk) -> None:
     record = checked()
@@ -269,7 +270,7 @@ RECORDS: dict[str, Any] = {
 }  # fmt: skip
 
 
-@few(2)
+@few(1)
 @both_themes
 @pytest.mark.parametrize("name", RECORDS)
 def test_axe_finds_nothing_serious(name: str, disk: OnDisk) -> None:

@@ -76,7 +76,7 @@ def printed(program: GpuProgram) -> tuple[str, KernelSource]:
     return f"{comment}\n{described(source.launches)}\n{source.source}", source
 
 
-@few(20)
+@few(12)
 @each_program
 def test_numbers(program: GpuProgram) -> None:
     if program.small is None:

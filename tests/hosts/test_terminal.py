@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from nbcompile import view
-from tests.nightly import few
 from tests.view import fixtures
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,7 +60,7 @@ def test_a_terminal_gets_text_in_colours(tmp_path: Path) -> None:
     assert "<div" not in plain and "{'" not in plain and max(map(len, plain.splitlines())) <= 100
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("arguments", "environment"),
     [((), {"NO_COLOR": "1"}), ((), {"TERM": "dumb"}), (("nocolor",), {})],

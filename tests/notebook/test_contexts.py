@@ -284,6 +284,7 @@ shell.run_cell("%%compile --no-bench\\ny = x.sin() + 1")
 """
 
 
+@pytest.mark.nightly
 def test_a_cell_is_in_the_files_of_torch_trace(tmp_path: Path) -> None:
     """The handler that writes them is one of a stream, as those are that print."""
     environment = {**os.environ, "TORCH_TRACE": str(tmp_path)}

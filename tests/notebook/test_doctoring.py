@@ -29,6 +29,7 @@ def test_what_cannot_be_meant_is_one_line(notebook: Notebook, line: str, says: s
     assert "ran" not in outcome.namespace
 
 
+@pytest.mark.nightly
 def test_a_cell_and_a_call_are_examined_and_nothing_of_the_session_changes(notebook: Notebook) -> None:
     notebook.fresh(SETUP)
     outcome = notebook.run("%%compile --doctor 12 --backend aot_eager --into R\ny = f(x)")

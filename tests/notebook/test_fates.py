@@ -37,7 +37,7 @@ def recorded(notebook: Notebook, line: str, cell: str) -> Compilation:
     return notebook.records[-1]
 
 
-@few(30)
+@few(15)
 @pytest.mark.parametrize("head", CELLS)
 def test_each_line_says_what_became_of_it(notebook: Notebook, head: str) -> None:
     cell, line = CELLS[head], head.partition(" | ")[2]

@@ -101,7 +101,7 @@ CELLS = {
 }
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize("name", CELLS)
 def test_a_cell_does_the_same(kernel: Kernel, name: str) -> None:
     kernel.run(DATA)

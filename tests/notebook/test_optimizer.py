@@ -46,6 +46,7 @@ def test_it_trains_as_eager_does(notebook: Notebook, kind: str) -> None:
     assert not [found for found in compilation.breaks if found.spans[0].line == 5]  # but torch's own
 
 
+@pytest.mark.nightly
 def test_a_step_without_gradients_is_not_timed(notebook: Notebook) -> None:
     notebook.fresh(SETUP.format(kind=KINDS[1]))
     cell = "%%compile --optimizer\nF.mse_loss(model(x), y).backward()\nopt.step()"

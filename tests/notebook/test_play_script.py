@@ -59,6 +59,7 @@ def test_a_c_kernel_by_itself(notebook: Notebook, tmp_path: Path, name: str) -> 
     assert printed.startswith(f"{kernel.name}: median ") and " us, from " in printed
 
 
+@few(1)
 @pytest.mark.parametrize("name", ["rows", "a sum"])
 def test_a_triton_kernel_by_itself(notebook: Notebook, tmp_path: Path, name: str) -> None:
     pytest.importorskip("triton")

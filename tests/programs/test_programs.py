@@ -58,7 +58,7 @@ def _ids(program: Any) -> str:
     return str(program.name)
 
 
-@few(7)
+@few(4)
 @pytest.mark.parametrize("program", programs.PROGRAMS, ids=_ids)
 def test_agrees_with_eager_forward_and_backward(program: Any) -> None:
     fn, args = program.build()

@@ -19,6 +19,7 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_faults_are_counted_and_written(tmp_path: Path) -> None:
     page, out = tmp_path / "page.md", tmp_path / "faults.jsonl"

@@ -101,6 +101,7 @@ def test_kernels_script_writes_and_judges(tmp_path: Path, capsys: pytest.Capture
 # -- models ------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_models_script_measures_both_parts(tmp_path: Path) -> None:
     arguments = ["--only", "GPT-2", "small net", "--contestants", "eager", "nbcompile"]
     assert models.main([*ON_CPU, *arguments]) == 0

@@ -27,7 +27,7 @@ def refused(passed: bool, says: str) -> bool:
     return not passed and "could not be checked" not in says and says.strip() != ""
 
 
-@few(6)
+@few(3)
 @pytest.mark.parametrize("name", [name for source in SOURCES for name in alone(source)])
 def test_an_answer_of_another_kind_is_refused(name: str) -> None:
     """Of exercises whose judge is handed nothing but the answer."""
@@ -53,7 +53,7 @@ def wrong_answers(source: Path, tmp_path: Path, names: list[str]) -> None:
         assert not failed, (row["exercise"], failed)
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("stem", UNMEASURED)

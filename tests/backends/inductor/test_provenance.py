@@ -45,6 +45,7 @@ def compiled() -> Iterator[tuple[Compilation, list[Artifact]]]:
     yield run.compilation, artifacts
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_kernels_link_to_the_nodes_that_inductor_names(
     compiled: tuple[Compilation, list[Artifact]],

@@ -21,6 +21,7 @@ def is_there(pid: int) -> bool:
         return False
 
 
+@pytest.mark.nightly
 def test_each_has_a_process_of_its_own_and_what_goes_wrong_costs_that_one() -> None:
     with Ward() as given:
         first, second = given.run(answer, 1, timeout=60), given.run(answer, 2, timeout=60)

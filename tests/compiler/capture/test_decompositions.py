@@ -13,6 +13,7 @@ import nbcompile
 from nbcompile.compiler.capture.decompositions import decompositions
 from nbcompile.options import Options
 from tests.compiler.capture.helpers import compiled
+from tests.nightly import few
 
 aten = torch.ops.aten
 
@@ -48,6 +49,7 @@ LAYOUTS: dict[str, Callable[[], torch.Tensor]] = {
 }
 
 
+@few(25)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", RANDOM)
 def test_same_seed_same_bits_as_eager(name: str, layout: str) -> None:

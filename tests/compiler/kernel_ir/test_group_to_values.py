@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 
 import nbcompile
@@ -77,6 +78,7 @@ def test_a_half_is_rounded_where_it_is_cast() -> None:
     assert kinds(values(group(halves, axes=(ROW, COL))))[-1] == "round_bf16"
 
 
+@pytest.mark.nightly
 def test_parts_of_parts_written_one_after_another_make_one_chain() -> None:
     """What was there before stood twice in each write, so a mask of nine windows was 60,000 nodes long."""
 

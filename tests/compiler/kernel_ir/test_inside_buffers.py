@@ -94,6 +94,7 @@ def test_comparisons_as_targets_of_a_scatter(size: tuple[int, int]) -> None:
     assert run.ran_compiled, run.eager_reason
 
 
+@few(1)
 @TARGETS
 def test_an_extent_that_rounds_down_below_zero(options: dict[str, Any]) -> None:
     """``(-s) // 2`` of an odd size: C rounds it up, and the loop wrote beyond its buffer."""

@@ -78,7 +78,7 @@ def outcome(
     return result, [leaf.grad for leaf in leaves]
 
 
-@few(24)
+@few(12)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("name", [*NATIVE, *OTHERS])

@@ -61,6 +61,7 @@ print("built", len(built))
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["plain", pytest.param("cell", marks=pytest.mark.nightly)])
 def test_a_fresh_process_that_loads_them_compiles_nothing(tmp_path: Path, how: str) -> None:
     (tmp_path / "program.py").write_text(_PROGRAM)

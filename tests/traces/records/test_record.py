@@ -70,6 +70,7 @@ def test_breaks_guards_and_recompiles(trace: Trace) -> None:
     assert failed.breaks[0].spans[0].line == 20 and failed.notes[0].startswith("It failed at ")
 
 
+@pytest.mark.nightly
 def test_steps_take_no_more_than_the_whole(step: Trace) -> None:
     for each in step:
         record = step.compilation(each.id)
@@ -79,6 +80,7 @@ def test_steps_take_no_more_than_the_whole(step: Trace) -> None:
     assert step.compilation("0/0#2").from_cache
 
 
+@pytest.mark.nightly
 def test_every_compilation_is_shown(trace: Trace, step: Trace) -> None:
     records = [each.compilation(compile.id) for each in (trace, step) for compile in each]
     for record in records:
