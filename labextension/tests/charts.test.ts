@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import type { ScenePoint, SceneRoofline, TimingRow } from '../src/record/generated/scene';
 import { fromSlider, toSlider } from '../src/explorer/play/controls';
 import { plain, type Figure } from '../src/explorer/timing/Chart';
-import { bars, breakEven, inWords, range, reach, spread } from '../src/explorer/timing/contestants';
+import { bars, breakEven, inWords, placed, range, reach, spread } from '../src/explorer/timing/contestants';
 import { roofline } from '../src/explorer/timing/roofline';
 import { steps, timeTicks } from '../src/explorer/timing/scales';
 import { measure } from '../src/explorer/timing/Timeline';
@@ -30,6 +30,14 @@ test('bars: a bar a time with its spread; what did not run compiled has none', (
   expect(inWords(rows)).toContain('<i>tvm did not run compiled: not installed');
   expect((layout.yaxis as { ticktext: string[] }).ticktext[2]).toBe('&lt;i&gt;tvm');
   expect(plain('a & <b>')).toBe('a &amp; &lt;b&gt;');
+});
+
+test('numbers that no axis has are not drawn, and leave the others as they are', () => {
+  const absurd = { ...OURS, median: 1e300, p90: -1, break_even: 1e300 };
+  const [bar] = traces(bars(placed([ROW, absurd]))(COLOURS, 600));
+  expect(bar?.x).toEqual([0.002]);
+  expect(placed([ROW, OURS])).toEqual([ROW, OURS]);
+  expect(placed([absurd])[0]).toMatchObject({ median: null, p90: null, break_even: null, cold: 0.5 });
 });
 
 test('break-even: ahead of eager from where the compile is paid', () => {

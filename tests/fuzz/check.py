@@ -144,10 +144,8 @@ def torchs_own(
     ]
     also: set[tuple[str, str]] = set()
     for backend in contestants:
-        with (
-            torch._C._PreserveDispatchKeyGuard(),
-            functorch_config.patch(donated_buffer=False),
-        ):  # or a second backward of theirs raises, and shows nothing
+        # with donated buffers a second backward of theirs raises, and shows nothing
+        with torch._C._PreserveDispatchKeyGuard(), functorch_config.patch(donated_buffer=False):
             theirs = compiled_outcomes(program, runner, backend)
             differs = compare_calls(expected, theirs, references)
             del theirs

@@ -52,8 +52,8 @@ export function TimingPane({ state }: { state: State }) {
 
 function Timed({ state, timing, charts }: { state: State; timing: Timing; charts: Charts | null }) {
   const { rows } = timing;
+  const drawn = useMemo(() => placed(rows), [rows]);
   const draws = useMemo(() => {
-    const drawn = placed(rows);
     const timed = counted(drawn);
     const samples = timed.map((row) => state.data.record.measurements[row.measurement]?.steady ?? []);
     return { bars: bars(drawn), breakEven: breakEven(drawn), samples: distribution(timed, samples), sampled: samples.some((each) => each.length > 4) };
@@ -64,8 +64,8 @@ function Timed({ state, timing, charts }: { state: State; timing: Timing; charts
       {charts && (
         <div class="nbc-chart-row">
           <Chart state={state} charts={charts} title="One call" summary={inWords(rows)} height={Math.max(60, 8 + 34 * rows.length)} draw={draws.bars} />
-          {draws.sampled && <Chart state={state} charts={charts} title="Every sample" summary={`of ${inWords(counted(rows))}`} height={30 + 34 * counted(rows).length} draw={draws.samples} />}
-          {payers(placed(rows)).length > 0 && <Chart state={state} charts={charts} title="Ahead of eager, compile included" summary={paysInWords(rows)} height={190} draw={draws.breakEven} />}
+          {draws.sampled && <Chart state={state} charts={charts} title="Every sample" summary={`of ${inWords(counted(rows))}`} height={30 + 34 * counted(drawn).length} draw={draws.samples} />}
+          {payers(drawn).length > 0 && <Chart state={state} charts={charts} title="Ahead of eager, compile included" summary={paysInWords(rows)} height={190} draw={draws.breakEven} />}
         </div>
       )}
       <Contestants state={state} rows={rows} />

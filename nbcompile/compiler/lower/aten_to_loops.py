@@ -46,11 +46,7 @@ _FAULTS = (
     ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError,
 )  # fmt: skip
 """What a mistake in a lowering raises. (Dynamo's own, which must reach it, are others.)"""
-_BY_STRIDES = tuple(
-    getattr(torch.ops.aten, name).default
-    for name in ("as_strided", "as_strided_copy", "as_strided_scatter")
-    if hasattr(torch.ops.aten, name)
-)
+_BY_STRIDES = (aten.as_strided.default, aten.as_strided_copy.default, aten.as_strided_scatter.default)
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -251,25 +247,27 @@ def _as_traced(builder: Builder, fake: Any, made: Any) -> Any:
 def _in_its_own_memory(builder: Builder, node: fx.Node, before: int, made: Any) -> Any:
     """What the statements from ``before`` on made, copied where the lowering shares the memory of an argument
     (that of ``copy`` does), the operator does not, and ``as_strided`` is to count from the start of it."""
-    if not isinstance(made, View) or node.target.is_view:  # type: ignore[union-attr]
+    if not isinstance(made, View) or _is_view(node) or not _is_read_by_strides(node):
         return made
-    if any(made.buffer in each.outputs for each in builder.statements[before:]):
-        return made
-    return builder.copy(made) if _is_read_by_strides(node) else made
+    new = any(made.buffer in each.outputs for each in builder.statements[before:])
+    return made if new else builder.copy(made)
 
 
 def _is_read_by_strides(node: fx.Node) -> bool:
-    targets = [(user, user.target) for user in node.users if isinstance(user.target, torch._ops.OpOverload)]
     return any(
-        target in _BY_STRIDES or (target.is_view and _is_read_by_strides(user)) for user, target in targets
+        user.target in _BY_STRIDES or (_is_view(user) and _is_read_by_strides(user)) for user in node.users
     )
+
+
+def _is_view(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
 
 
 def _check_own_places(node: fx.Node, fake: Any) -> None:
     """LoweringError for a result that is no view, traced with strides by which its elements share memory:
     torch 2.11 says so of a scatter into an expanded tensor, and its elements are not the same numbers. (The
     storage of a view need not be its argument's: of equal nodes one is kept, with the views of all.)"""
-    if node.target.is_view:  # type: ignore[union-attr]
+    if _is_view(node):
         return
     for item in fake if isinstance(fake, tuple | list) else (fake,):
         if not isinstance(item, torch.Tensor) or item.layout != torch.strided or not shares_elements(item):

@@ -53,12 +53,9 @@ class Outputs:
         self.marked: set[Any] = set()  # the storages of what is marked as a conjugate or a negative
         for node in graph.module.graph.nodes:
             if node.op in ("placeholder", "get_attr") and isinstance(values.get(node), View):
-                buffer, fake = (
-                    values[node].buffer,
-                    node.meta["val"],
-                )  # an overwritten input's is its new value
-                negative = isinstance(fake, torch.Tensor) and fake.is_neg()  # loops then read a copy of it
-                if buffer.role != "temporary" or not negative:
+                buffer = values[node].buffer  # of an input that is overwritten, its new value's
+                is_a_copy = buffer.role == "temporary" and node.meta["val"].is_neg()
+                if not is_a_copy:
                     self.owners[buffer.name] = storage_of(node)
                 self.inputs.add(storage_of(node))
             elif node.target is marked():

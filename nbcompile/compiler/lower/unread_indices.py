@@ -4,7 +4,8 @@ would go unnoticed, where eager raises IndexError."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from nbcompile.compiler.loop_ir.expr import Expr, Indirect, Load
 from nbcompile.compiler.loop_ir.index import ZERO, Axis, Index, index
@@ -21,36 +22,44 @@ def picked(b: Builder, x: View, where: Sequence[Index]) -> Expr:
     element = b.element(x, where)
     gathers = {atom for place in where for atom in index(place).atoms() if isinstance(atom, Indirect)}
     if gathers and not b.options.chip.is_gpu:
-        makers = {out.name: item for item in b.statements if isinstance(item, Loop) for out in item.outputs}
-        places = x.at(tuple(ZERO if n.constant == 1 else at for n, at in zip(x.shape, where, strict=True)))
-        read = {atom for n in _dimensions(x, makers) for atom in places[n].atoms()}
-        if gathers - read:
+        load = next(node for node in element.walk() if isinstance(node, Load))
+        dimensions = {n for n, stride in enumerate(x.buffer.strides) if stride != ZERO}
+        if x.buffer.role == "temporary":
+            dimensions = _Differing(b).of(x.buffer.name, len(load.index), _DEEPEST)
+        if gathers - {atom for n in dimensions for atom in load.index[n].atoms()}:
             raise LoweringError("what its indices pick is equal everywhere, and nobody would check them")
     return element
 
 
-def _dimensions(x: View, makers: Mapping[str, Loop]) -> set[int]:
-    """The dimensions of the buffer of ``x`` along which its elements may differ."""
-    maker = makers.get(x.buffer.name)
-    if maker is not None:
-        return _of_loop(maker, makers, _DEEPEST)
-    return {n for n, stride in enumerate(x.buffer.strides) if stride != ZERO}
+@dataclass
+class _Differing:
+    """The dimensions of tensors along which their elements may differ."""
 
+    builder: Builder
+    known: dict[str, set[int]] = field(default_factory=dict)
 
-def _of_loop(loop: Loop, makers: Mapping[str, Loop], deep: int) -> set[int]:
-    if loop.kind != "pointwise" or not deep:
-        return set(range(len(loop.kept)))
-    axes = _axes(loop.body, makers, deep - 1)
-    return {n for n, axis in enumerate(loop.kept) if axis in axes}
+    def of(self, buffer: str, rank: int, deep: int) -> set[int]:
+        if buffer not in self.known:
+            loop = self._maker(buffer)
+            if loop is None or not deep:
+                self.known[buffer] = set(range(rank))
+            else:
+                axes = self._axes(loop.body, deep - 1)
+                self.known[buffer] = {n for n, axis in enumerate(loop.kept) if axis in axes}
+        return self.known[buffer]
 
+    def _maker(self, buffer: str) -> Loop | None:
+        """The loop that would be computed where the tensor is read: of others it is in memory."""
+        for item in reversed(self.builder.statements):
+            if any(out is not None and out.name == buffer for out in item.outputs):
+                return item if isinstance(item, Loop) and item.kind == "pointwise" else None
+        return None
 
-def _axes(body: Expr, makers: Mapping[str, Loop], deep: int) -> set[Axis]:
-    found: set[Axis] = set()
-    for node in body.walk():
-        if isinstance(node, Load):
-            maker = makers.get(node.buffer)
-            read = range(len(node.index)) if maker is None else _of_loop(maker, makers, deep)
-            found |= {axis for n in read for axis in node.index[n].axes()}
-        else:
-            found |= {axis for item in node.indices() for axis in item.axes()}
-    return found
+    def _axes(self, body: Expr, deep: int) -> set[Axis]:
+        found: set[Axis] = set()
+        for node in body.walk():
+            places = node.indices()
+            if isinstance(node, Load):
+                places = tuple(places[n] for n in self.of(node.buffer, len(places), deep))
+            found |= {axis for item in places for axis in item.axes()}
+        return found

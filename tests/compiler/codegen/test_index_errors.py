@@ -124,3 +124,13 @@ def test_sources_of_other_extents(name: str, dynamic: bool, columns: int) -> Non
     assert again.ran_compiled, again.eager_reason
     with pytest.raises(RuntimeError):
         again(x, other)
+
+
+@pytest.mark.parametrize("name", ["an expanded row", "equal rows", "one row"])
+def test_where_no_kernel_checks_indices_they_need_not_be_read(name: str) -> None:
+    """A GPU's kernels mask what is out of range; what is picked from what is equal everywhere is in one."""
+    fn = {**ROWS, **POSITIONS}[name]
+    run = nbcompile.compile(fn, options={**OPTIONS, "interpret": True})
+    x, index = torch.randn(6, 8), torch.tensor([0, 5])
+    torch.testing.assert_close(run(x, index), fn(x, index))
+    assert run.ran_compiled and len(run.compilation.kernels) == 1, run.eager_reason

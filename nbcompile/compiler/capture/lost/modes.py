@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.amp.autocast_mode import _enter_autocast, _exit_autocast
+from torch.amp.autocast_mode import _enter_autocast
 from torch.autograd.grad_mode import _enter_inference_mode
 from torch.nn.attention import _cur_sdpa_kernel_backends, _sdpa_kernel
 
@@ -55,10 +55,7 @@ def brought_back(module: fx.GraphModule) -> Iterator[None]:
             yield
         except BaseException as error:
             for mode in reversed(list(_held(error))):
-                if isinstance(mode, torch.autocast):
-                    _exit_autocast(mode)  # type: ignore[no-untyped-call]
-                else:
-                    mode.__exit__(None, None, None)
+                mode.__exit__(None, None, None)
             torch._C._set_grad_enabled(grad)
             torch._C._set_fwd_grad_enabled(forward_grad)
             _sdpa_kernel(attention, set_priority=True)
