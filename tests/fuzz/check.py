@@ -107,12 +107,11 @@ def check(program: Program, target: Target) -> Verdict:
         untraced = any(reason.startswith(UNTRACED) for reason in verdict.eager)  # and leaves its modes on
         apart = {item.identity for item in found if without_us or (untraced and item.kind == "inference")}
         if program.meets:  # there AOTAutograd's numbers are wrong, and ours are not to be
-            dynamos = compare_calls(expected, compiled_outcomes(program, runner, "eager"), references)
+            raised = raised_by_torch(program, runner, expected, references)
             plain = replace(program, meets=())
             runner = Runner(plain, target.device)
             expected = [runner.run(call) for call in range(len(plain.sizes))]
-            also = torchs_own(found, plain, runner, expected, References(plain, runner), apart)
-            also |= {item.identity for item in dynamos if item.kind.startswith("raises")}
+            also = raised | torchs_own(found, plain, runner, expected, References(plain, runner), apart)
         else:
             also = torchs_own(found, program, runner, expected, references, apart)
         if target.device == "cuda" and not references.random:
@@ -178,6 +177,19 @@ def torchs_own(
         same = (item for item in compare_calls(expected, theirs, references) if item.kind == "strides")
         also |= {item.identity for item in same if item.note == left.get(item.identity)}
     return also
+
+
+def raised_by_torch(
+    program: Program, runner: Runner, expected: Sequence[Outcome], references: References
+) -> set[tuple[str, str]]:
+    """What Dynamo raises without us; and what backward raises in ``aot_eager`` too, as something that a graph
+    saved for it was overwritten since. Eager may save none of that, or never come to what needs it; a
+    compiled graph has one node for all."""
+    dynamos = compare_calls(expected, compiled_outcomes(program, runner, "eager"), references)
+    with functorch_config.patch(donated_buffer=False):
+        saved = compare_calls(expected, compiled_outcomes(program, runner, aot_eager()), references)
+    overwritten = [item for item in saved if "modified by an inplace operation" in item.note]
+    return {item.identity for item in (*dynamos, *overwritten) if item.kind.startswith("raises")}
 
 
 def _as_told(item: Difference, fakes: Sequence[Any], real: Sequence[Any]) -> bool:

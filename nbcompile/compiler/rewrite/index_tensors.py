@@ -30,7 +30,8 @@ def make_again(joint: fx.GraphModule, forward_outputs: int) -> bool:
     if not any(_index_arguments(node) for node in joint.graph.nodes):
         return False
     joint.graph.eliminate_dead_code()
-    joint.graph = fx_graph_cse(joint.graph)
+    if not _finds_sizes_twice(joint):
+        joint.graph = fx_graph_cse(joint.graph)
     graph = joint.graph
     constant = _made_from_nothing(graph)
     forward = _needed(graph.find_nodes(op="output")[0].args[0][:forward_outputs])
@@ -56,12 +57,19 @@ def split(
     from torch._functorch import config
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-    with config.patch(cse=False) if again else contextlib.nullcontext():
+    keep = again or _finds_sizes_twice(joint)
+    with config.patch(cse=False) if keep else contextlib.nullcontext():
         parts = min_cut_rematerialization_partition(joint, inputs, **keywords)
         outputs = parts[0].graph.find_nodes(op="output")[0].args[0][keywords["num_fwd_outputs"] :]
         if keep_old_values(joint, {node.name for node in outputs if isinstance(node, fx.Node)}):
             return min_cut_rematerialization_partition(joint, inputs, **keywords)
         return parts
+
+
+def _finds_sizes_twice(joint: fx.GraphModule) -> bool:
+    """Whether several nodes find a size in their data (``nonzero``, ``x[mask]``). Of two alike, torch's search
+    for common subexpressions keeps one, and the nodes after the other go on naming a size that none finds."""
+    return sum("unbacked_bindings" in node.meta for node in joint.graph.nodes) > 1
 
 
 def _index_arguments(node: fx.Node) -> list[fx.Node]:

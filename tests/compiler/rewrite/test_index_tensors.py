@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import nbcompile
 from tests.compiler.capture.helpers import compiled
 from tests.compiler.rewrite.test_channels_last import Graphs
 
@@ -50,3 +51,19 @@ def test_what_depends_on_data_is_saved():
     program = compiled(lambda x, at: (x * 2)[:, at], compile_aten=graphs)
     program(x, at).square().sum().backward()
     assert not any("arange" in name for name in names(graphs, "backward"))
+
+
+def test_sizes_found_twice_are_one_each():
+    """The gradient of the second ``x[x > 0]`` was as long as a size that no node was left to find."""
+
+    def both(x):
+        return (x[x > 0] * 2).sum() + (x[x > 0] * x[x > 0]).exp().sum()
+
+    x = torch.randn(40, requires_grad=True)
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        program = nbcompile.compile(both, fullgraph=True, options={"cache": False})
+        program(x).backward()
+    assert program.ran_compiled, program.eager_reason
+    ours, x.grad = x.grad, None
+    both(x).backward()
+    torch.testing.assert_close(ours, x.grad)

@@ -85,7 +85,7 @@ EXACT_UNARY = {
     "full_like": "torch.full_like({x}, 2)",
     "isnan": "torch.isnan({x})",
     "isfinite": "{x}.isfinite()",
-    "signbit": "torch.signbit({x})",
+    "signbit": "torch.signbit({x}.nan_to_num())",
     "logical_not": "torch.logical_not({x})",
     "detach_copy": "{x}.detach().clone()",
     "to_self": "{x}.to({x}.dtype)",
@@ -136,7 +136,8 @@ BINARY = {
     "fmin": ("torch.fmin({x}, {y})", True),
     "atan2": ("torch.atan2({x}, {y})", False),
     "hypot": ("torch.hypot({x}, {y})", False),
-    "copysign": ("torch.copysign({x}, {y})", True),
+    # arithmetic gives a NaN whatever sign it likes
+    "copysign": ("torch.copysign({x}, {y}.nan_to_num())", True),
     "floor_divide": ("torch.floor_divide({x}, {y}.abs() + 1)", False),
     "remainder": ("{x} % ({y}.abs() + 1)", False),
     "fmod": ("torch.fmod({x}, {y}.abs() + 2)", False),

@@ -7,6 +7,10 @@ user's next cells run in that mode: without gradients, or at half precision (tor
 collector meets it, at any time, and brings back the dispatch keys of the moment at which it was entered.
 Those of a trace by AOTAutograd are fatal: "Hit PythonDispatcher dispatch key but PythonDispatcherTLS was not
 set".
+
+AOTAutograd has one of its own: it asks whether sizes are equal with guards suppressed. Where the stack ends
+just there (RecursionError), or the user interrupts, guards stay suppressed in that thread, and all that is
+compiled later, by whatever backend, is taken for right at sizes that it is wrong for.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import torch
 from torch import fx
 from torch.amp.autocast_mode import _enter_autocast
 from torch.autograd.grad_mode import _enter_inference_mode
+from torch.fx.experimental.symbolic_shapes import TLS, ShapeEnv
 from torch.nn.attention import _cur_sdpa_kernel_backends, _sdpa_kernel
 
 _ENTERED = (
@@ -60,6 +65,18 @@ def brought_back(module: fx.GraphModule) -> Iterator[None]:
             torch._C._set_fwd_grad_enabled(forward_grad)
             _sdpa_kernel(attention, set_priority=True)
             raise
+
+
+@contextlib.contextmanager
+def guards_told() -> Iterator[None]:
+    """Where a graph is traced: if that raises, sizes are guarded again as they are now."""
+    around: list[bool] = TLS.__dict__.setdefault("suppress_guards_stack", [])
+    suppressed, before = ShapeEnv._suppress_guards_tls(), list(around)
+    try:
+        yield
+    except BaseException:
+        TLS.suppress_guards, around[:] = suppressed, before
+        raise
 
 
 def _enters_modes(module: fx.GraphModule) -> bool:

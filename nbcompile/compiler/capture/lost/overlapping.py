@@ -10,9 +10,9 @@ Of inputs that do overlap it makes one, the tensor that both are views of, and r
 that they lie is written in its graph, and nothing guards it: another call with ``b[4:20]`` for ``b[0:16]``
 reads and writes where the first one did. Here such calls run eagerly (:func:`where_compiled_for`). A result
 that is a view of one of them it makes anew of the whole: ``b.mul_(2); return a + 1, b[3:10]`` shows the
-tensor's elements 3 to 10 (:func:`merged_lost`). And of inputs that share memory without being views of a
-tensor that autograd knows (``set_``, a ``deepcopy`` of views) it takes the storage, of whose size nothing is
-known either.
+tensor's elements 3 to 10, and a view of what is computed it makes of another tensor (:func:`merged_lost`).
+And of inputs that share memory without being views of a tensor that autograd knows (``set_``, a ``deepcopy``
+of views) it takes the storage, of whose size nothing is known either.
 """
 
 from __future__ import annotations
@@ -30,6 +30,11 @@ from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wr
 from nbcompile.errors import LoweringError
 
 _VIEWS = (OutputType.alias_of_input, OutputType.is_input)
+_VIEWS_OF_RESULTS = (
+    OutputType.alias_of_intermediate,
+    OutputType.alias_of_intermediate_save_as_output,
+    OutputType.alias_of_intermediate_base_is_user_output,
+)
 _MOST_ELEMENTS = 1 << 26
 Call = Callable[..., Any]
 Layout = tuple[Any, ...]
@@ -155,10 +160,25 @@ def merged_lost(inputs: Sequence[Any], groups: Sequence[Sequence[int]]) -> Lower
     context = torch._guards.TracingContext.try_get()
     metadata = context.fw_metadata if context is not None else None
     assert metadata is not None, "it has said which inputs are taken as one"
-    if any(each.output_type is OutputType.alias_of_input for each in metadata.output_info):
+    # the tensors that the others are views of come first among the inputs that the graph has; torch 2.11 takes
+    # the first of the given ones for one of them, where none of them was given
+    no_base = all(inputs[place]._base is not None for group in groups for place in group)
+    if any(
+        each.output_type is OutputType.alias_of_input
+        or (each.output_type is OutputType.is_input and no_base and (each.base_idx or 0) < len(groups))
+        for each in metadata.output_info
+    ):
         return LoweringError(
             "it overwrites an input that shares memory with another, and returns a view of an input, which "
             "AOTAutograd would look for in the wrong place",
+            advice=advice,
+        )
+    # torch renumbers what a view is of as it does the inputs, and these are no inputs: an IndexError, or
+    # the view of another tensor
+    if any(each.output_type in _VIEWS_OF_RESULTS for each in metadata.output_info):
+        return LoweringError(
+            "it overwrites an input that shares memory with another, and returns a view of what it computes, "
+            "which AOTAutograd would look for in the wrong place",
             advice=advice,
         )
     return None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import nbcompile
@@ -97,3 +99,28 @@ def test_a_graph_without_such_a_region_is_called_as_it_is() -> None:
 
     module = torch.fx.symbolic_trace(lambda x: x + 1)
     assert eagerly(module) == module.forward
+
+
+def test_a_trace_that_ends_where_guards_are_suppressed() -> None:
+    """RecursionError there left them suppressed: a later graph was taken for right at sizes it was not for."""
+
+    @torch.library.custom_op("nbcompile_test::ends_while_suppressed", mutates_args=())
+    def ends(x: Tensor) -> Tensor:
+        return x * 2
+
+    @ends.register_fake
+    def _(x: Tensor) -> Tensor:
+        if any("_functorch" in frame.filename for frame in traceback.extract_stack()):
+            ShapeEnv()._suppress_guards_enter()
+            raise RecursionError("maximum recursion depth exceeded")
+        return torch.empty_like(x)
+
+    torch._dynamo.reset()
+    run = nbcompile.compile(lambda x: ends(x) + 1, options={"cache": False})
+    torch.testing.assert_close(run(torch.ones(3)), torch.full((3,), 3.0))
+    assert "maximum recursion depth" in run.eager_reason
+    assert not ShapeEnv._suppress_guards_tls()
+
+    fill = nbcompile.compile(lambda x: x.new_ones(x.shape[0] // 2) if x.shape[0] < 9 else x, dynamic=True)
+    assert fill(torch.zeros(6)).shape == (3,)
+    assert fill(torch.zeros(12)).shape == (12,)

@@ -210,3 +210,45 @@ def test_a_deepcopy_of_buffers_that_overlap() -> None:
         for _ in range(2):
             x = torch.ones(3, 6)
             torch.testing.assert_close(run(x), eager(x))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_views_of_what_is_computed_beside_inputs_that_overlap(first: int) -> None:
+    """``aot_eager`` raises an IndexError, or shows another tensor: it renumbers what they are views of."""
+
+    def shown_in_parts(weight: Tensor, one: Tensor, other: Tensor) -> Any:
+        made = weight * 2
+        one.mul_(2)
+        return made[:1], made[1:].t(), other + one
+
+    def other_order(one: Tensor, weight: Tensor, other: Tensor) -> Any:
+        return shown_in_parts(weight, one, other)
+
+    torch._dynamo.reset()
+    function = (shown_in_parts, other_order)[first]
+    run = torch.compile(function, backend="nbcompile", options={"cache": False})
+    for starts in ((0, 16), (4, 20)):
+        outcomes = []
+        for call in (run, function):
+            weight = torch.ones(3, 4, requires_grad=True)
+            inputs = views(torch.arange(60.0), *starts)
+            inputs.insert(first, weight)
+            found = call(*inputs)
+            found[1].sum().backward()
+            outcomes.append((*found, inputs, weight.grad))
+        torch.testing.assert_close(*outcomes, rtol=0, atol=0)
+
+
+def test_an_overwritten_input_among_those_that_overlap_is_itself() -> None:
+    """With torch 2.11 it was the whole tensor that it is a part of."""
+
+    def kept(one: Tensor, other: Tensor) -> Any:
+        one += 1
+        torch._dynamo.graph_break()
+        return one[one.sum(1) > 20], other
+
+    torch._dynamo.reset()
+    run = torch.compile(kept, backend="nbcompile", dynamic=False, options={"cache": False})
+    for starts in ((0, 30), (16, 0), (0, 16)):
+        inputs, wanted = views(torch.arange(60.0), *starts), views(torch.arange(60.0), *starts)
+        torch.testing.assert_close((run(*inputs), inputs), (kept(*wanted), wanted), rtol=0, atol=0)
