@@ -16,11 +16,13 @@ from nbcompile.compiler.kernel_ir.values import Gathered, Value
 from nbcompile.compiler.loop_ir.index import ONE, Axis
 from nbcompile.compiler.loop_ir.versions import Part
 
-SIDES = (64, 32, 16)
+SIDES = (256, 128, 64, 32, 16)
+ROWS = {1: 16, 2: 32, 4: 16, 8: 16, 16: 16}
+"""By the bytes of an element, about a line of memory: the fewer rows are written at once, the fewer pages."""
 CACHE_BYTES = 48 << 10  # of all blocks together
 LEAST = 8  # points along either axis
 NEAR_BYTES = 1 << 10
-_TILES = {4: ("across", 8), 8: ("across_wide", 4)}
+_TILES = {4: ("across", 16), 8: ("across_wide", 4)}
 """By the bytes of an element: the helper that copies a square of them in registers, and its side."""
 
 
@@ -51,13 +53,11 @@ def lying_across(nests: Nests, work: PointWork, outer: Sequence[Axis], last: Axi
     if along is None:
         return None
     row = sum(nests.buffers[value.buffer].dtype.itemsize for value in best)
-    side = next((side for side in SIDES if side * side * row <= CACHE_BYTES), None)
-    if side is None:
-        return None
-    # memory that is read nearly in its order needs no wide blocks, and the fewer rows are written at once,
-    # the fewer pages are
-    near = all(_bytes_apart(nests, value, last) <= NEAR_BYTES for value in best)
-    return Across(along, tuple(best), side, min(side, 8) if near else side)
+    # memory that is read nearly in its order needs no wide blocks
+    most = 64 if all(_bytes_apart(nests, value, last) <= NEAR_BYTES for value in best) else SIDES[0]
+    rows = max(ROWS[nests.buffers[value.buffer].dtype.itemsize] for value in best)
+    side = next((side for side in SIDES if side <= most and side * rows * row <= CACHE_BYTES), None)
+    return None if side is None else Across(along, tuple(best), side, rows)
 
 
 def _bytes_apart(nests: Nests, value: Value, axis: Axis) -> int:
@@ -100,9 +100,10 @@ def print_blocks(
     around = [axis for axis in outer if axis is not across.axis]
     for axis in around:
         nests.for_(axis)
-    sides = {across.axis: across.rows, last: across.side}
+    # blocks follow each other along the memory that is copied: what of a line one leaves, the next one takes
+    sides = {last: across.side, across.axis: across.rows}
     lows = {axis: _blocks(nests, axis, side) for axis, side in sides.items()}
-    rows, lanes = (
+    lanes, rows = (
         _Within(nests, axis, low, _end(nests, axis, low, sides[axis])) for axis, low in lows.items()
     )
     scope: Scope = {}

@@ -35,7 +35,7 @@ def test_a_block_of_what_lies_across_is_copied_along_its_memory() -> None:
         "across_f32(y + i + j*50, 50, y_block + (i - i_block)*64 + j - j_block, 64, i_end - i, j_end - j);"
     )
     assert found[at - 2 : at] == [
-        "for (long j = j_block; j < j_end; j += 8) {", "for (long i = i_block; i < i_end; i += 8) {",
+        "for (long j = j_block; j < j_end; j += 16) {", "for (long i = i_block; i < i_end; i += 16) {",
     ]  # fmt: skip
     assert "out[i*70 + j] = x[i*70 + j] + y_block[(i - i_block)*64 + j - j_block];" in found
     assert not any("x_block" in line for line in found)
@@ -67,7 +67,7 @@ def test_blocks_of_several_tensors_fit_in_the_cache_together() -> None:
     across = op("mul", op("mul", read(a, COL, ROW), read(b, COL, ROW)), read(c, COL, ROW))
     whole = loop(out, (ROW, COL), op("add", across, read(y, ROW, COL)))
     found = lines(group(whole, axes=(ROW, COL)), a, b, c, y)
-    assert {"double a_block[256];", "double b_block[256];", "double c_block[256];"} <= {*found}
+    assert {f"double {name}_block[{16 * 64}];" for name in "abc"} <= {*found}
 
 
 def mixed(a: torch.Tensor, b: torch.Tensor) -> Any:
