@@ -24,7 +24,7 @@ def meeting(program: Program, device: str) -> Program:
     shown = {item.base for item in program.inputs}
     written = {step.writes for step in program.steps}
     # a norm overwrites two of its arguments, in an order of its own
-    norms = {name for step in program.steps if step.op in ("batch_norm", "batch_norm_keeping") for name in step.operands}
+    norms = {name for step in program.steps if step.op.startswith("batch_norm") for name in step.operands}
     alone = [
         item
         for item in program.inputs

@@ -67,8 +67,8 @@ def split(
 
 
 def _finds_sizes_twice(joint: fx.GraphModule) -> bool:
-    """Whether several nodes find a size in their data (``nonzero``, ``x[mask]``). Of two alike, torch's search
-    for common subexpressions keeps one, and the nodes after the other go on naming a size that none finds."""
+    """Whether several nodes find a size in their data (``nonzero``, ``x[mask]``). Of two alike, torch's
+    search for common subexpressions keeps one, and what follows the other names a size that none finds."""
     return sum("unbacked_bindings" in node.meta for node in joint.graph.nodes) > 1
 
 

@@ -160,8 +160,8 @@ def merged_lost(inputs: Sequence[Any], groups: Sequence[Sequence[int]]) -> Lower
     context = torch._guards.TracingContext.try_get()
     metadata = context.fw_metadata if context is not None else None
     assert metadata is not None, "it has said which inputs are taken as one"
-    # the tensors that the others are views of come first among the inputs that the graph has; torch 2.11 takes
-    # the first of the given ones for one of them, where none of them was given
+    # the tensors that the others are views of come first among the inputs that the graph has; torch 2.11
+    # takes the first of the given ones for one of them, where none of them was given
     no_base = all(inputs[place]._base is not None for group in groups for place in group)
     if any(
         each.output_type is OutputType.alias_of_input

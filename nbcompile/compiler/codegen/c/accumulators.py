@@ -34,11 +34,6 @@ class Accumulator:
         """Whether an update reads the value more than once."""
         return self.item.kind in ("max", "min", "argmax", "argmin")
 
-    @property
-    def is_logical(self) -> bool:
-        """Whether the value stands behind a logical operator, which binds less than others: a && (b || c)."""
-        return self.item.kind in ("any", "all")
-
     def update(self, target: str, value: str, position: str = "") -> list[str]:
         """C statements that fold ``value`` into ``target``."""
         kind = self.item.kind
@@ -47,9 +42,9 @@ class Accumulator:
         if kind == "prod":
             return [f"{target} *= {value};"]
         if kind == "any":
-            return [f"{target} = {target} || {value};"]
+            return [f"{target} |= {value};"]
         if kind == "all":
-            return [f"{target} = {target} && {value};"]
+            return [f"{target} &= {value};"]
         if kind in ("max", "min"):
             sign = ">" if kind == "max" else "<"
             if self.flag:
@@ -110,8 +105,9 @@ def accumulator(
         start, clause = ("1", "*") if kind == "prod" else ("0", "+")
         return Accumulator(item, name, ctype, start, clause, name)
     if kind in ("any", "all"):
-        start, clause = ("0", "||") if kind == "any" else ("1", "&&")
-        return Accumulator(item, name, ctype, start, clause, name)
+        # in an int, of which a vector has as many as of floats: with a _Bool GCC compares one at a time
+        start, clause = ("0", "|") if kind == "any" else ("1", "&")
+        return Accumulator(item, name, "int", start, clause, name)
     start = _least(dtype) if "max" in kind else _greatest(dtype)
     if kind in ("argmax", "argmin"):
         return Accumulator(item, name, ctype, start, "", f"{name}_at")

@@ -107,7 +107,8 @@ def _pass(nests: Nests, level: int, scope: Scope, tile: _Tile, count: IndexExpr)
         nests.out.add(start, [acc.item.loop.id])
     for axis in inner:
         nests.for_(axis)
-    nests.innermost(tile, PointWork(stores, accumulators + split), scope)
+    work = PointWork(stores, accumulators + split)
+    nests.innermost(tile, work, nests.hoist(work.values, frozenset((tile.axis,)), scope))
     for _ in inner:
         nests.out.close()
     for acc in accumulators:

@@ -21,11 +21,13 @@ from nbcompile.compiler.loop_ir.index import Atom, Axis, FloorDiv, IndexExpr, Mo
 from nbcompile.errors import CodegenError
 
 MEMORY_TYPES = {
-    torch.float32: "float", torch.float64: "double", torch.float16: "_Float16",
+    torch.float32: "float", torch.float64: "double", torch.float16: "unsigned short",
     torch.bfloat16: "unsigned short", torch.int64: "long", torch.int32: "int", torch.int16: "short",
     torch.int8: "signed char", torch.uint8: "unsigned char", torch.bool: "unsigned char",
 }  # fmt: skip
 REGISTER_TYPES = MEMORY_TYPES | {torch.float16: "float", torch.bfloat16: "float", torch.bool: "_Bool"}
+HALVES = {torch.bfloat16: "bf16", torch.float16: "f16"}
+"""Types whose bits are all that C has of them, by the name in the helpers that convert them."""
 SHORT = {
     torch.float32: "f32", torch.float64: "f64", torch.int64: "i64", torch.int32: "i32",
     torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8", torch.bool: "bool",
@@ -114,9 +116,10 @@ class CWriter:
             return loose(f"{one} / ({one} + {self.libm('exp', of)}(-{texts[0]}))", dtype)
         if name in SPECIAL:
             return self._special(name, texts, of)
-        if name == "round_bf16":
-            self.helper("bf16_to_float"), self.helper("float_to_bf16")
-            return Expression(f"{self.helper('round_bf16')}({texts[0]})", dtype)
+        if name in ("round_bf16", "round_f16"):
+            half = name.removeprefix("round_")
+            self.helper(f"{half}_to_float"), self.helper(f"float_to_{half}")
+            return Expression(f"{self.helper(name)}({texts[0]})", dtype)
         given = " / ".join(texts) if name == "truncdiv" else ", ".join(texts)
         return Expression(f"{self._called(name, of)}({given})", dtype)
 
@@ -179,7 +182,6 @@ _FLOAT_OPERATORS: dict[str, Callable[[list[str], str, str], str]] = {
     "isnan": lambda a, s, one: f"{a[0]} != {a[0]}",
     "isinf": lambda a, s, one: f"__builtin_fabs{s}({a[0]}) == __builtin_inf{s}()",
     "signbit": lambda a, s, one: f"__builtin_copysign{s}({one}, {a[0]}) < 0",
-    "round_f16": lambda a, s, one: f"(float)(_Float16){a[0]}",
 }
 
 _INT_OPERATORS: dict[str, Callable[[list[str], str], str]] = {

@@ -33,6 +33,40 @@ HELPERS: dict[str, Helper] = {
     "round_bf16": Helper("""static inline float round_bf16(float x) {
   return x != x ? x : bf16_to_float(float_to_bf16(x));
 }"""),
+    # GCC takes (float)(_Float16)x one at a time; what follows, in integers, as many as a register holds
+    "f16_to_float": Helper("""static inline float f16_to_float(unsigned short x) {
+#ifdef __clang__
+  union { unsigned short bits; _Float16 value; } u = { x };
+  return (float)u.value;
+#else
+  const unsigned int w = (unsigned int)x << 16, twice = w + w;
+  union { unsigned int bits; float value; } u, v;
+  u.bits = (twice >> 4) + 0x70000000u;
+  v.bits = (twice >> 17) | 0x3f000000u;
+  u.value *= 0x1p-112f;
+  v.value -= 0.5f; // where the exponent is the least
+  u.bits = (w & 0x80000000u) | (twice < 0x8000000u ? v.bits : u.bits);
+  return u.value;
+#endif
+}"""),
+    "float_to_f16": Helper("""static inline unsigned short float_to_f16(float x) { // round half to even
+#ifdef __clang__
+  union { _Float16 value; unsigned short bits; } u = { (_Float16)x };
+  return u.bits;
+#else
+  union { float value; unsigned int bits; } u = { x }, v = { x }, w;
+  const unsigned int twice = u.bits + u.bits, most = twice & 0xff000000u;
+  v.bits &= 0x7fffffffu;
+  v.value = v.value * 0x1p112f * 0x1p-110f; // infinite from where a half is
+  w.bits = ((most < 0x71000000u ? 0x71000000u : most) >> 1) + 0x7800000u;
+  w.value += v.value; // which rounds to the bits that a half has
+  const unsigned int rounded = ((w.bits >> 13) & 0x7c00u) + (w.bits & 0xfffu);
+  return (unsigned short)((u.bits >> 16 & 0x8000u) | (twice > 0xff000000u ? 0x7e00u : rounded));
+#endif
+}"""),
+    "round_f16": Helper("""static inline float round_f16(float x) {
+  return f16_to_float(float_to_f16(x));
+}"""),
     "in_range": Helper("""static inline long in_range(long i, long n) {
   return (unsigned long)i < (unsigned long)n ? i : 0;
 }"""),

@@ -4,11 +4,13 @@ checks of gathered indices. The nests are told apart in ``nests``."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 
 import torch
 
 from nbcompile.compiler.codegen.c.expressions import (
     CALLED,
+    HALVES,
     MEMORY_TYPES,
     REGISTER_TYPES,
     CWriter,
@@ -168,17 +170,18 @@ class KernelPrinter:
 
     def loaded(self, element: str, memory: torch.dtype, dtype: torch.dtype) -> Expression:
         """An element of memory of type ``memory`` as a register of type ``dtype`` has it."""
-        if memory == torch.bfloat16:
-            return Expression(f"{self.writer.helper('bf16_to_float')}({element})", dtype)
-        if memory == torch.float16:
-            return Expression(f"(float){element}", dtype)
+        if memory in HALVES:
+            return Expression(f"{self.writer.helper(f'{HALVES[memory]}_to_float')}({element})", dtype)
         return loose(f"{element} != 0", dtype) if memory == torch.bool else Expression(element, dtype)
 
     def stored(self, value: Expression, dtype: torch.dtype) -> Expression:
         """A register value as what memory of ``dtype`` holds."""
-        if dtype == torch.bfloat16:
-            return Expression(f"{self.writer.helper('float_to_bf16')}({value.operand})", dtype)
-        return Expression(f"(_Float16){value.operand}", dtype) if dtype == torch.float16 else value
+        if dtype not in HALVES:
+            return value
+        half = HALVES[dtype]
+        if (element := _argument(value.text, f"{half}_to_float")) is not None:  # it is only copied
+            return Expression(element, dtype)
+        return Expression(f"{self.writer.helper(f'float_to_{half}')}({value.operand})", dtype)
 
     # -- locals ----------------------------------------------------------------------------------
 
@@ -397,3 +400,12 @@ def memory_type(buffer: Buffer) -> str:
     if buffer.dtype not in MEMORY_TYPES:
         raise CodegenError(f"no C type for {buffer.dtype}")
     return MEMORY_TYPES[buffer.dtype]
+
+
+def _argument(text: str, function: str) -> str | None:
+    """What a call of ``function``, and nothing else, is given; None if ``text`` is not that."""
+    if not (text.startswith(f"{function}(") and text.endswith(")")):
+        return None
+    inner = text[len(function) + 1 : -1]
+    depths = accumulate((char == "(") - (char == ")") for char in inner)
+    return inner if all(depth >= 0 for depth in depths) else None

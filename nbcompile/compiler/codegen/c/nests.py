@@ -365,7 +365,7 @@ class Nests(KernelPrinter):
             self.constant(local, acc.item.value.dtype, value.text, loop)
             value = name(local, value.dtype)
         position = self.code(acc.item.position, scope).text if acc.item.position is not None else ""
-        for line in acc.update(where, value.operand if acc.is_logical else value.text, position):
+        for line in acc.update(where, value.text, position):
             self.out.add(line, [loop])
 
     def fold_once(self, split: Sequence[Accumulator], scope: Scope) -> None:
@@ -396,13 +396,14 @@ class Nests(KernelPrinter):
 
 def contiguous(values: KernelValues, buffers: Mapping[str, Buffer], axis: Axis) -> int:
     """Bytes walked with stride one along ``axis``, less those walked with a larger stride."""
-    places = [(value.place, value.buffer) for value in walk_values(values.roots) if value.kind == "load"]
-    places += [(item.place, item.buffer) for item in values.stores] * 2
+    loads = [value for value in walk_values(values.roots) if value.kind == "load"]
+    places = [(value.place, value.buffer, value.axes) for value in loads]
+    places += [(item.place, item.buffer, item.place.axes()) for item in values.stores] * 2
     score = 0
-    for place, buffer in places:
+    for place, buffer, axes in places:
         step = place.coefficient(axis)
         # a vector read along one axis counts for little beside the tensors of the whole nest
-        points = hint_product(a.extent for a in place.atoms() if isinstance(a, Axis))
+        points = hint_product(a.extent for a in axes)
         weight = buffers[buffer].dtype.itemsize * points
         if step is None or not (step == 0 or step == ONE):
             score -= weight

@@ -34,13 +34,18 @@ def scatter_nest(nests: Nests) -> None:
     safe = [target.axis for target in targets if target.axis is not None]
     lane = safe[-1] if safe else None
     between = _open_chunks(nests, lane) if lane is not None else None
+    outside = lane is not None and not _lies_along(nests, lane, value, place)
+    if lane is not None and outside:
+        nests.for_(lane, between=between)
     for axis in nest.axes:
         if axis is not lane:
             nests.for_(axis)
-    if lane is not None:
+    scope: Scope = {}
+    if lane is not None and not outside:
+        scope = nests.hoist([value, *gathered(place)], frozenset((lane,)), scope)
         nests.out.add("#pragma omp simd" + _clause(nests, place, value))
         nests.for_(lane, between=between)
-    scope = _defined(nests, value)
+    scope = nests.inside([value], {}, scope)
     _report_place(nests, place, loop, scope)
     memory = nests.memory(loop.name, write=True)
     where = f"{memory}[{nests.place(place, scope)}]"
@@ -49,19 +54,20 @@ def scatter_nest(nests: Nests) -> None:
         nests.out.close()
 
 
+def _lies_along(nests: Nests, lane: Axis, value: Value, place: IndexExpr) -> bool:
+    """Whether more of the memory that is read and written lies along ``lane`` than across it."""
+    loads = [item for item in walk_values([value, *gathered(place)]) if item.kind == "load"]
+    places = [place, *(item.place for item in loads)]
+    steps = [step for step in (each.coefficient(lane) for each in places) if step != 0]
+    return 2 * sum(step == ONE for step in steps) >= len(steps)
+
+
 def _resolver(nests: Nests, loop: Loop) -> Resolver:
     """What makes values of the loop; each numbers its values anew."""
     resolver = Resolver(nests.values.group, nests.values.group.bindings, nests.nest, nests.buffers)
     resolver.origin = loop.id
     nests.names = resolver.names
     return resolver
-
-
-def _defined(nests: Nests, value: Value) -> Scope:
-    """The scope with what a value needs, what it surely gathers reported."""
-    scope = nests.define([value], {}, {})
-    nests.report_needed([value], {}, {}, scope)
-    return scope
 
 
 def _copy_base(nests: Nests, loop: Loop) -> None:
@@ -77,7 +83,7 @@ def _copy_base(nests: Nests, loop: Loop) -> None:
         if n == 0 and out.bytes_hint() > (1 << 16):
             nests.out.add("#pragma omp parallel for" + _clause(nests, ZERO, value))
         nests.for_(axis)
-    nests.store(Store(loop, loop.name, out.offset(kept), value), _defined(nests, value))
+    nests.store(Store(loop, loop.name, out.offset(kept), value), nests.inside([value], {}, {}))
     for _ in axes:
         nests.out.close()
 

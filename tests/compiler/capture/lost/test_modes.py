@@ -102,7 +102,7 @@ def test_a_graph_without_such_a_region_is_called_as_it_is() -> None:
 
 
 def test_a_trace_that_ends_where_guards_are_suppressed() -> None:
-    """RecursionError there left them suppressed: a later graph was taken for right at sizes it was not for."""
+    """RecursionError there left them so: a later graph was taken for right at sizes it was not for."""
 
     @torch.library.custom_op("nbcompile_test::ends_while_suppressed", mutates_args=())
     def ends(x: Tensor) -> Tensor:

@@ -163,3 +163,24 @@ def test_gelu_is_as_near_as_eagers() -> None:
         for f in (nbcompile.compile(torch.nn.functional.gelu), torch.nn.functional.gelu)
     )
     assert mine <= max(theirs, 8e-7)
+
+
+def test_every_half_is_the_float_that_it_is() -> None:
+    halves = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int16).view(torch.float16)
+    widen = nbcompile.compile(lambda x: x.float(), options={"cache": False})
+    torch.testing.assert_close(widen(halves), halves.float(), rtol=0, atol=0, equal_nan=True)
+    assert widen.ran_compiled, widen.eager_reason
+
+
+def test_floats_are_rounded_to_halves_as_the_processor_does() -> None:
+    """Every half, what lies half-way to the next, and the floats beside that; and others from all of them."""
+    bits = torch.arange(0, 1 << 31, 1 << 12, dtype=torch.int64)
+    bits = torch.cat([bits + near for near in (-1, 0, 1, 1234)]).clamp(0, 0x7FFFFFFF).to(torch.int32)
+    floats = torch.cat([bits.view(torch.float32), -bits.view(torch.float32)])
+    narrow = nbcompile.compile(lambda x: x.half(), options={"cache": False})
+    found, wanted = narrow(floats), floats.half()
+    kept = ~wanted.isnan()
+    assert torch.equal(found[kept].view(torch.int16), wanted[kept].view(torch.int16))
+    assert found[~kept].isnan().all()
+    rounded = nbcompile.compile(lambda x: x.half().float() * 2, options={"cache": False})
+    torch.testing.assert_close(rounded(floats), floats.half().float() * 2, rtol=0, atol=0, equal_nan=True)

@@ -42,7 +42,10 @@ def test_bits_and_numbers_of_memory() -> None:
     made = nests(group(loop(buffer("out", 10), (ROW,), read(X, ROW)), axes=(ROW,)), X)
     assert made.loaded("m[i]", torch.bool, torch.bool).operand == "(m[i] != 0)"
     assert made.loaded("m[i]", torch.bfloat16, torch.float32).text == "bf16_to_float(m[i])"
-    assert made.stored(name("t", torch.float32), torch.float16) == Expression("(_Float16)t", torch.float16)
+    stored = made.stored(name("t", torch.float32), torch.float16)
+    assert stored == Expression("float_to_f16(t)", torch.float16)
+    copied = made.stored(made.loaded("m[(i)]", torch.float16, torch.float32), torch.float16)
+    assert copied.text == "m[(i)]"
 
 
 def test_the_test_of_an_index_is_one_comparison() -> None:

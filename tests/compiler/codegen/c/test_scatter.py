@@ -37,15 +37,31 @@ def test_lanes_take_the_columns_that_no_two_points_share() -> None:
     found = lines(scatter(base, "add"), X, PLACES, base)
     (simd,) = (n for n, line in enumerate(found) if line.startswith("#pragma omp simd"))
     assert found[simd + 1].startswith("for (long j = first; j < last; j++)")
-    assert found[simd - 1].startswith("for (long i = 0;"), "rows that may meet are walked in order"
+    assert found[simd - 1] == "const long p_ = p[i];", "what is one for all columns is read once"
+    assert found[simd - 2].startswith("for (long i = 0;"), "rows that may meet are walked in order"
+
+
+def test_where_rows_lie_along_memory_each_is_filled_by_itself() -> None:
+    """``zeros(3, 8).scatter_add(1, p, x)``: points of a row may meet, rows do not."""
+    x, places = buffer("x", 3, 8), buffer("p", 3, 8, dtype=torch.int64)
+    base, out = buffer("b", 3, 8), buffer("table", 3, 8)
+    rows, columns = Axis("i", index(3)), Axis("j", index(8))
+    put = IndexExpr({(Indirect(read(places, rows, columns), index(8)),): 1})
+    added = loop(
+        out, (rows, columns), read(x, rows, columns), target=(index(rows), put), base=base.name, mode="add"
+    )
+    found = lines(group(added, axes=(rows, columns)), x, places, base)
+    first = next(n for n, line in enumerate(found) if line.startswith("for (long i = first;"))
+    assert found[first + 1].startswith("for (long j = 0;")
+    assert not any(line.startswith("#pragma omp simd") for line in found)
 
 
 @pytest.mark.parametrize(
     ("mode", "text"),
     [
-        ("add", "table[in_range(p[i], 3)*8 + j] = (old + x[i*8 + j]);"),
-        ("max", "table[in_range(p[i], 3)*8 + j] = maximum_f32(old, x[i*8 + j]);"),
-        (None, "table[in_range(p[i], 3)*8 + j] = x[i*8 + j];"),
+        ("add", "table[in_range(p_, 3)*8 + j] = (old + x[i*8 + j]);"),
+        ("max", "table[in_range(p_, 3)*8 + j] = maximum_f32(old, x[i*8 + j]);"),
+        (None, "table[in_range(p_, 3)*8 + j] = x[i*8 + j];"),
     ],
 )
 def test_values_are_combined_as_the_mode_says(mode: str | None, text: str) -> None:
@@ -56,5 +72,6 @@ def test_values_are_combined_as_the_mode_says(mode: str | None, text: str) -> No
 def test_halves_are_combined_in_float() -> None:
     base = buffer("b", 3, 8, dtype=torch.float16)
     found = lines(scatter(base, "add", torch.float16), X, PLACES, base)
-    assert "const float old = (float)table[in_range(p[i], 3)*8 + j];" in found
-    assert "table[in_range(p[i], 3)*8 + j] = (_Float16)(old + x[i*8 + j]);" in found
+    assert "const float old = f16_to_float(table[in_range(p_, 3)*8 + j]);" in found
+    assert "table[c0*8 + c1] = b[c0*8 + c1];" in found, "copied as it is"
+    assert "table[in_range(p_, 3)*8 + j] = float_to_f16((old + x[i*8 + j]));" in found
