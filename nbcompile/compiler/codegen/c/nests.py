@@ -398,7 +398,7 @@ def contiguous(values: KernelValues, buffers: Mapping[str, Buffer], axis: Axis) 
     """Bytes walked with stride one along ``axis``, less those walked with a larger stride."""
     loads = [value for value in walk_values(values.roots) if value.kind == "load"]
     places = [(value.place, value.buffer, value.axes) for value in loads]
-    places += [(item.place, item.buffer, item.place.axes()) for item in values.stores] * 2
+    places += [(item.place, item.buffer, frozenset(item.place.axes())) for item in values.stores] * 2
     score = 0
     for place, buffer, axes in places:
         step = place.coefficient(axis)
