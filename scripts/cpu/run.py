@@ -4,11 +4,11 @@
 
 Contestants take turns, in another order each round: the one after a call that streams through memory finds
 its inputs gone from the cache, the one after a short call finds them there. Two threads, huge pages for all
-(``THP_MEM_ALLOC_ENABLE=1``), no gradients. Ours is called through ``nbcompile.compile``, Inductor through ``torch.compile``, as their users
-do; ``--entry`` calls ours through ``torch.compile(backend="nbcompile")``. ``--autotune`` adds Inductor with
-max-autotune and freezing, ``--wrapper`` Inductor with ``cpp_wrapper``. ``--half`` takes one half of the
-programs, so that the other stays unseen until the last measurement. A result that differs from eager by more
-than rounding is said, and counts as no time.
+(``THP_MEM_ALLOC_ENABLE=1``), no gradients. Ours is called through ``nbcompile.compile``, Inductor through
+``torch.compile``, as their users do; ``--entry`` calls ours through ``torch.compile(backend="nbcompile")``.
+``--autotune`` adds Inductor with max-autotune and freezing, ``--wrapper`` Inductor with ``cpp_wrapper``.
+``--half`` takes one half of the programs, so that the other stays unseen until the last measurement. A
+result that differs from eager by more than rounding is said, and counts as no time.
 """
 
 from __future__ import annotations

@@ -9,12 +9,14 @@ from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES
 from nbcompile.compiler.codegen.c.kernel import Scope
 from nbcompile.compiler.codegen.c.nests import Lanes, Nests, PointWork, contiguous
 from nbcompile.compiler.codegen.expression import Expression
-from nbcompile.compiler.kernel_ir.values import Value
+from nbcompile.compiler.kernel_ir.values import Value, walk_values
 from nbcompile.compiler.loop_ir.expr import compute_dtype
 from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, product
 from nbcompile.compiler.loop_ir.versions import Part
 
 TILE = 512  # columns walked together
+SHORT, SHORTEST = 8, 3  # elements of a row
+MANY = 64  # rows
 CACHE_BYTES = 16 << 20  # wide tiles stream; narrow ones miss in every page of every row
 
 
@@ -23,8 +25,25 @@ def is_columns(nests: Nests) -> bool:
     rows, inner = nests.nest.rows, nests.nest.inner_axes
     if not rows or any(item.position is not None for item in nests.values.reductions):
         return False
+    if _are_short(nests):
+        return True
     along, across = (contiguous(nests.values, nests.buffers, axis) for axis in (rows[-1], inner[-1]))
     return along > across
+
+
+def _are_short(nests: Nests) -> bool:
+    """Whether a vector along a row would be empty for the most part, and one across the rows pays, though
+    their memory lies apart: it does where more is done with an element than a sum."""
+    count = product(axis.extent for axis in nests.nest.inner_axes).constant
+    if count is None or count >= SHORT or nests.nest.rows[-1].extent.hint() < MANY:
+        return False
+    values = nests.values
+    compares = any(item.kind in ("max", "min") for item in values.reductions)
+    return (
+        count <= SHORTEST
+        or compares
+        or any(item.op in ("exp", "log") for item in walk_values(values.roots) if item.kind == "op")
+    )
 
 
 class _Tile(Lanes):

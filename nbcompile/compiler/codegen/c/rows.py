@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nbcompile.compiler.codegen.c.accumulators import LANES, Accumulator
 from nbcompile.compiler.codegen.c.blocks import lying_across, print_blocks
 from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES
@@ -13,6 +15,7 @@ from nbcompile.compiler.loop_ir.expr import compute_dtype
 from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, product
 from nbcompile.compiler.loop_ir.versions import Part
 
+PARALLEL = "#pragma omp parallel for"
 FEW_OUTER = 8
 SHORT = 4
 """Points along the last axis that make no vector: the axis before it does."""
@@ -42,7 +45,7 @@ def points_nest(nests: Nests) -> None:
     for axis in outer:
         nests.for_(axis)
     scope = nests.hoist(work.values, frozenset((last,)), {}) if outer or not parallel else {}
-    pragma = "#pragma omp parallel for simd" if parallel and not outer_first else ""
+    pragma = f"{PARALLEL} simd" if parallel and not outer_first else ""
     nests.innermost(Lanes(nests, last, pragma), work, scope)
     for _ in outer:
         nests.out.close()
@@ -58,7 +61,7 @@ def _short_rows(nests: Nests, work: PointWork, outer: tuple[Axis, ...], last: Ax
         nests.out.add(nests.parallel_pragma(nests.clauses((), arrays=True), len(around)))
     for axis in around:
         nests.for_(axis)
-    pragma = "#pragma omp parallel for simd" if parallel and not outer_first else "#pragma omp simd"
+    pragma = f"{PARALLEL} simd" if parallel and not outer_first else "#pragma omp simd"
     nests.out.add(pragma + nests.clauses((), arrays=False))
     nests.for_(lanes)
     scope = nests.hoist(work.values, frozenset((last,)), {})
@@ -106,12 +109,12 @@ def rows_nest(nests: Nests) -> None:
 
 def _pass(nests: Nests, level: int, scope: Scope, buffers: RowBuffers) -> Scope:
     """One walk along the row; returns the scope with what was made for it, and before it."""
-    inner, lanes = nests.nest.inner_axes, Lanes(nests, nests.nest.inner_axes[-1])
+    inner = nests.nest.inner_axes
     stores, reductions, split = nests.pass_work(level)
     if not (stores or reductions or split):
         return scope
     count = product(axis.extent for axis in inner)
-    roots = nests.pass_roots(level)
+    roots, lanes = nests.pass_roots(level), Lanes(nests, inner[-1])
     kept = {number: buffers.names[number].text for number in buffers.written.get(level, ())}
     read = ((number, buffers.names[number]) for number in buffers.read.get(level, ()))
     reuse = {number: Expression(f"{row.text}[{lanes.element}]", row.dtype) for number, row in read}
@@ -123,8 +126,12 @@ def _pass(nests: Nests, level: int, scope: Scope, buffers: RowBuffers) -> Scope:
             nests.out.add(f"int {acc.flag} = 0;", [acc.item.loop.id])
         if acc.result != acc.name:
             nests.out.add(f"long {acc.result} = 0;", [acc.item.loop.id])
+    pragma = _threads(nests, [*accumulators, *split])
+    if pragma and len(inner) > 1:
+        nests.out.add(pragma)
     for axis in inner[:-1]:
         nests.for_(axis)
+    lanes.pragma = f"{PARALLEL} simd" if pragma and len(inner) == 1 else ""
     nests.innermost(lanes, PointWork(stores, accumulators + split, kept), {**scope, **reuse})
     for _ in inner[:-1]:
         nests.out.close()
@@ -134,6 +141,16 @@ def _pass(nests: Nests, level: int, scope: Scope, buffers: RowBuffers) -> Scope:
             nests.out.add(acc.nan, [acc.item.loop.id])
         _result(nests, acc, count, scope)
     return scope
+
+
+def _threads(nests: Nests, accumulators: Sequence[Accumulator]) -> str:
+    """What has threads share the walk of the one row that there is; empty where there are more rows, too
+    little work, or an accumulator of which not every thread can have its own."""
+    if nests.nest.rows or not all(acc.clause for acc in accumulators):
+        return ""
+    if any(nests.is_array(acc) for acc in accumulators):
+        return ""
+    return nests.parallel_pragma(nests.clauses(accumulators, arrays=False), 1)
 
 
 def _in_row(nests: Nests, acc: Accumulator) -> Accumulator:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import nbcompile
 from nbcompile.compiler.codegen.c.columns import is_columns
 from nbcompile.compiler.loop_ir.expr import op
 from nbcompile.compiler.loop_ir.fused import Group
 from nbcompile.compiler.loop_ir.index import Axis, index
 from tests.compiler.codegen.c.by_hand import buffer, group, lines, loop, nests, read
+from tests.nightly import few
 
 ROW, COL = Axis("i", index(50)), Axis("j", index(40))
 X = buffer("x", 50, 40)
@@ -52,3 +61,51 @@ def test_a_sum_of_a_long_column_is_made_in_double_and_given_its_type_once() -> N
     total = loop(buffer("total", 40), (long, COL), read(memory, long, COL), reduced=(long,), reduction="sum")
     found = lines(group(total, axes=(COL, long), inner=(long,)), memory)
     assert "total[lane] += x[j*40 + i];" in found and "total_col[lane] = (float)(total[lane]);" in found
+
+
+def _with_a_column_sum(x: torch.Tensor) -> Any:
+    y = x.softmax(-1)
+    return y, y.sum(0), (x * 2).amax(-1).sum()
+
+
+SHORT_ROWS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "softmax": lambda x: x.softmax(-1),
+    "log_softmax of a product": lambda x: (x * 2).log_softmax(-1) + 1,
+    "largest and least": lambda x: (x.amax(-1), x.amin(-1, keepdim=True) - x),
+    "sums": lambda x: (x.sum(-1), x.prod(-1), (x > 0).any(-1), (x > 0).all(-1)),
+    "spread": lambda x: F.layer_norm(x, x.shape[-1:]),
+    "beside columns": _with_a_column_sum,
+    "masked": lambda x: torch.where(x > 0, x, -torch.inf).softmax(-1),
+    "two axes": lambda x: x.view(-1, 2, x.shape[-1]).exp().sum((1, 2)),
+    "padded": lambda x: F.pad(x, (1, 0)).exp().sum(-1),
+    "places": lambda x: (x.argmax(-1), x.exp().sum(-1)),
+}
+
+
+@few(12)
+@pytest.mark.parametrize("extent", [1, 2, 3, 5, 7])
+@pytest.mark.parametrize("name", SHORT_ROWS)
+def test_rows_of_few_elements_go_side_by_side(name: str, extent: int) -> None:
+    torch.manual_seed(0)
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        x = torch.randn(600, extent).to(dtype)
+        x[::7, 0], x[3::11, -1] = torch.nan, torch.inf
+        run = nbcompile.compile(SHORT_ROWS[name], options={"cache": False, "verify": True})
+        got, wanted = run(x), SHORT_ROWS[name](x)
+        more = {"rtol": 0.05, "atol": 0.05} if dtype == torch.bfloat16 else {}
+        torch.testing.assert_close(got, wanted, equal_nan=True, **more)
+        assert run.ran_compiled, run.eager_reason
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "extent", "side_by_side"),
+    [
+        ("softmax", 600, 5, True), ("softmax", 600, 8, False), ("softmax", 60, 5, False),
+        ("spread", 600, 5, False), ("spread", 600, 3, True),
+    ],
+)  # fmt: skip
+def test_which_rows_go_side_by_side(name: str, rows: int, extent: int, side_by_side: bool) -> None:
+    run = nbcompile.compile(SHORT_ROWS[name], dynamic=False, options={"cache": False})
+    run(torch.ones(rows, extent))
+    (kernel,) = run.compilation.kernels
+    assert ("lane" in kernel.sources["c"]) == side_by_side
