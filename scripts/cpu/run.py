@@ -1,6 +1,6 @@
-"""nbcompile beside Inductor and eager on programs that nobody tuned for (scripts/cpu/programs.py).
+"""nbcompile beside Inductor and eager on programs that nobody tuned for (programs.py, snippets.py).
 
-    python scripts/cpu/run.py [--only NAME ...] [--half 0] [--json FILE] [--autotune] [--wrapper]
+    python scripts/cpu/run.py [--snippets] [--only NAME ...] [--half 0] [--json FILE] [--autotune] [--wrapper]
 
 Contestants take turns, in another order each round: the one after a call that streams through memory finds
 its inputs gone from the cache, the one after a short call finds them there. Two threads, huge pages for all
@@ -49,13 +49,14 @@ def contestants(arguments: argparse.Namespace, f: Callable[..., Any]) -> dict[st
 
 def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Medians in seconds by contestant, and what differed."""
+    import snippets
     import torch
     from torch.utils._pytree import tree_leaves
 
-    from programs import build
+    import programs
 
     torch._dynamo.reset()
-    f, args = build(name)
+    f, args = (snippets if arguments.snippets else programs).build(name)
     calls = contestants(arguments, f)
     row: dict[str, Any] = {"program": name, "seconds": {}, "failed": {}}
     expected = tree_leaves(f(*args))
@@ -138,6 +139,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME")
     parser.add_argument("--half", type=int, choices=(0, 1))
     parser.add_argument("--issue", action="store_true", help="the 31 of issue 18 alone")
+    parser.add_argument("--snippets", action="store_true", help="single operators instead (snippets.py)")
     parser.add_argument("--budget", type=float, default=1.5, help="seconds of samples a program")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--entry", action="store_true", help='ours by torch.compile(backend="nbcompile")')
@@ -146,11 +148,12 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="also write every row, as JSON lines")
     arguments = parser.parse_args()
     import torch
+    from snippets import SNIPPETS
 
     from programs import ISSUE, PROGRAMS, half
 
     torch.set_num_threads(arguments.threads)
-    names = list(PROGRAMS)[:ISSUE] if arguments.issue else list(PROGRAMS)
+    names = list(SNIPPETS if arguments.snippets else PROGRAMS)[: ISSUE if arguments.issue else None]
     names = [name for name in names if not arguments.only or name in arguments.only]
     names = [name for name in names if arguments.half is None or half(name) == arguments.half]
     print(f"torch {torch.__version__}, {arguments.threads} threads, load {os.getloadavg()[0]:.1f}; µs")

@@ -20,11 +20,12 @@ void k0_embedding_dense_backward(const long *tokens, const float *grad, float *e
     const long last = first + 32 < 64 ? first + 32 : 64;
     for (long i = 0; i < 32; i++) {
       for (long j = 0; j < 16; j++) {
+        const long tokens_ = tokens[i*16 + j];
         #pragma omp simd reduction(|:bad)
         for (long k = first; k < last; k++) {
-          bad |= (unsigned long)(tokens[i*16 + j]) >= (unsigned long)(100);
-          const float old = embedding_dense_backward_1[in_range(tokens[i*16 + j], 100)*64 + k];
-          embedding_dense_backward_1[in_range(tokens[i*16 + j], 100)*64 + k] = (old + grad[i*1024 + j*64 + k]);
+          bad |= (unsigned long)(tokens_) >= (unsigned long)(100);
+          const float old = embedding_dense_backward_1[in_range(tokens_, 100)*64 + k];
+          embedding_dense_backward_1[in_range(tokens_, 100)*64 + k] = (old + grad[i*1024 + j*64 + k]);
         }
       }
     }

@@ -17,11 +17,13 @@ void k0_index_put(const float *x, const long *rows, const float *values, float *
   for (long first = 0; first < 64; first += 32) {
     const long last = first + 32 < 64 ? first + 32 : 64;
     for (long i = 0; i < 40; i++) {
+      const long rows_ = rows[i];
+      const long t = (rows_ < 0L) ? (rows_ + 100) : rows_;
       #pragma omp simd reduction(|:bad)
       for (long j = first; j < last; j++) {
-        bad |= (unsigned long)((rows[i] < 0L) ? (rows[i] + 100) : rows[i]) >= (unsigned long)(100);
-        const float old = index_put[in_range((rows[i] < 0L) ? (rows[i] + 100) : rows[i], 100)*64 + j];
-        index_put[in_range((rows[i] < 0L) ? (rows[i] + 100) : rows[i], 100)*64 + j] = (old + values[i*64 + j]);
+        bad |= (unsigned long)(t) >= (unsigned long)(100);
+        const float old = index_put[in_range(t, 100)*64 + j];
+        index_put[in_range(t, 100)*64 + j] = (old + values[i*64 + j]);
       }
     }
   }

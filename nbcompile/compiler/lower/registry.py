@@ -76,7 +76,7 @@ _registry = Registry()
 FAMILIES = (
     "arithmetic", "elementary", "activations", "comparison", "creation", "random", "reductions", "softmax",
     "norms", "batch_norm", "scans", "shape", "joining", "overwrite", "gather", "scatter", "pooling",
-    "max_pooling", "pad_gradients", "view_gradients", "library",
+    "max_pooling", "padding", "view_gradients", "library",
 )  # fmt: skip
 APART = ("nbcompile.compiler.linear_cross_entropy.lowering",)
 

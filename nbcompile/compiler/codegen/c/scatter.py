@@ -42,7 +42,10 @@ def scatter_nest(nests: Nests) -> None:
             nests.for_(axis)
     scope: Scope = {}
     if lane is not None and not outside:
-        scope = nests.hoist([value, *gathered(place)], frozenset((lane,)), scope)
+        for item in gathered(place):
+            if lane not in item.axes:
+                scope = nests.declared(item, nests.define([item], {}, scope), gathers=True)
+        scope = nests.hoist([value], frozenset((lane,)), scope)
         nests.out.add("#pragma omp simd" + _clause(nests, place, value))
         nests.for_(lane, between=between)
     scope = nests.inside([value], {}, scope)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import nbcompile
 from nbcompile.compiler.loop_ir.expr import Indirect
 from nbcompile.compiler.loop_ir.fused import Group
 from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, index
@@ -75,3 +76,17 @@ def test_halves_are_combined_in_float() -> None:
     assert "const float old = f16_to_float(table[in_range(p_, 3)*8 + j]);" in found
     assert "table[c0*8 + c1] = b[c0*8 + c1];" in found, "copied as it is"
     assert "table[in_range(p_, 3)*8 + j] = float_to_f16((old + x[i*8 + j]));" in found
+
+
+def test_an_index_of_an_index_that_is_read_once_is_checked_too() -> None:
+    run = nbcompile.compile(
+        lambda x, at, of, v: x.index_add(0, at[of], v), dynamic=False, options={"cache": False}
+    )
+    x, at, v = torch.zeros(9, 4), torch.arange(6), torch.ones(2, 4)
+    for of in ([0, 5], [3, 3]):
+        given = torch.tensor(of)
+        torch.testing.assert_close(run(x, at, given, v), x.index_add(0, at[given], v))
+    with pytest.raises(IndexError):
+        run(x, at, torch.tensor([0, 77]), v)
+    with pytest.raises(IndexError):
+        run(x, at + 5, torch.tensor([0, 5]), v)
