@@ -250,7 +250,7 @@ SNIPPETS: dict[str, tuple[Callable[..., Any], Made]] = {
     "dequant": (
         lambda q, s: (q.float() - 3) * s,
         lambda: (
-            randint(0, 255, (1000, 1000), dtype=torch.uint8),
+            randint(255, (1000, 1000), dtype=torch.uint8),
             randn(1000, 1),
         ),
     ),
@@ -329,8 +329,8 @@ SNIPPETS: dict[str, tuple[Callable[..., Any], Made]] = {
     "u8_blend": (
         lambda a, b: (a.int() * 3 + b.int() >> 2).to(torch.uint8),
         lambda: (
-            randint(0, 255, (1000, 1000), dtype=torch.uint8),
-            randint(0, 255, (1000, 1000), dtype=torch.uint8),
+            randint(255, (1000, 1000), dtype=torch.uint8),
+            randint(255, (1000, 1000), dtype=torch.uint8),
         ),
     ),
     "bf16_gelu": (lambda x: F.gelu(x), lambda: (randn(1000, 1000).bfloat16(),)),
