@@ -8,7 +8,6 @@ exactly as eager does.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +39,9 @@ _KEPT = (
     "sgn"
 ).split()
 
+# A core walks the middle of a padded tensor along memory; a GPU reads by the index that torch writes.
+_KEPT_ON_CPU = ("reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d")
+
 # Rewritten although not in the core table, so that it fuses with what stands around it.
 _ADDED = ("native_batch_norm",)
 
@@ -53,7 +55,8 @@ def decompositions(options: Options) -> Table:
 def _table(eager_random: bool, gpu: bool) -> Table:
     table = core_table()
     table = drawing_as_eager(table) if eager_random else _without_random(table)
-    for name in (*_KEPT, *(f"{name}_" for name in _KEPT)):  # in-place forms too
+    kept = _KEPT if gpu else (*_KEPT, *_KEPT_ON_CPU)
+    for name in (*kept, *(f"{name}_" for name in kept)):  # in-place forms too
         packet = getattr(aten, name, None)  # not every torch has each of these
         for overload in packet.overloads() if packet is not None else ():
             table.pop(getattr(packet, overload), None)
@@ -70,9 +73,6 @@ def _table(eager_random: bool, gpu: bool) -> Table:
     table[aten.nll_loss_backward.default] = losses.nll_loss_backward
     table[aten.nll_loss2d_backward.default] = losses.nll_loss_backward
     table[aten._weight_norm_interface_backward.default] = weight_norm_interface_backward
-    if not gpu:  # a core walks the middle along memory; a GPU reads by the index that torch writes
-        for pad in itertools.product(("reflection", "replication"), (1, 2)):
-            table.pop(getattr(aten, "{}_pad{}d".format(*pad)).default, None)
     if gpu:
         table[aten.convolution.default] = _bias_apart
         table[aten.convolution_backward.default] = _bias_gradient_apart

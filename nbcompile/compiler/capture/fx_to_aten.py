@@ -145,8 +145,7 @@ def compile_fx_graph(
     try:
         plain = contextlib.nullcontext() if form.ours else sdpa_kernel(SDPBackend.MATH)
         within = lookup.within() if lookup else contextlib.nullcontext()
-        restored = modes.guards_told(), modes.brought_back(graph.module)
-        with restored[0], restored[1], _as_eager_draws(graph.module, options), plain, within:
+        with modes.traced(graph.module), _as_eager_draws(graph.module, options), plain, within:
             forward = trace.compiler("fw")
             compiled = aot_autograd(
                 fw_compiler=lookup.compiler(forward) if lookup else forward,

@@ -49,7 +49,7 @@ def eagerly(module: fx.GraphModule) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def brought_back(module: fx.GraphModule) -> Iterator[None]:
-    """Where a graph is run or traced: if that raises, the modes that are entered now come back."""
+    """Where a graph is run: if that raises, the modes that are entered now come back."""
     if not _enters_modes(module):
         yield
         return
@@ -68,12 +68,13 @@ def brought_back(module: fx.GraphModule) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def guards_told() -> Iterator[None]:
-    """Where a graph is traced: if that raises, sizes are guarded again as they are now."""
+def traced(module: fx.GraphModule) -> Iterator[None]:
+    """Where a graph is traced: as :func:`brought_back`, and sizes are guarded again as they are now."""
     around: list[bool] = TLS.__dict__.setdefault("suppress_guards_stack", [])
     suppressed, before = ShapeEnv._suppress_guards_tls(), list(around)
     try:
-        yield
+        with brought_back(module):
+            yield
     except BaseException:
         TLS.suppress_guards, around[:] = suppressed, before
         raise

@@ -17,8 +17,8 @@ from nbcompile.compiler.loop_ir.index import ONE, Axis
 from nbcompile.compiler.loop_ir.versions import Part
 
 SIDES = (256, 128, 64, 32, 16)
-ROWS = {1: 16, 2: 32, 4: 16, 8: 16, 16: 16}
-"""By the bytes of an element, about a line of memory: the fewer rows are written at once, the fewer pages."""
+ROWS = 16  # about a line of memory: the fewer rows are written at once, the fewer pages are
+ROWS_OF_HALVES = 32
 CACHE_BYTES = 48 << 10  # of all blocks together
 LEAST = 8  # points along either axis
 NEAR_BYTES = 1 << 10
@@ -55,7 +55,8 @@ def lying_across(nests: Nests, work: PointWork, outer: Sequence[Axis], last: Axi
     row = sum(nests.buffers[value.buffer].dtype.itemsize for value in best)
     # memory that is read nearly in its order needs no wide blocks
     most = 64 if all(_bytes_apart(nests, value, last) <= NEAR_BYTES for value in best) else SIDES[0]
-    rows = max(ROWS[nests.buffers[value.buffer].dtype.itemsize] for value in best)
+    halves = any(nests.buffers[value.buffer].dtype.itemsize == 2 for value in best)
+    rows = ROWS_OF_HALVES if halves else ROWS
     side = next((side for side in SIDES if side <= most and side * rows * row <= CACHE_BYTES), None)
     return None if side is None else Across(along, tuple(best), side, rows)
 

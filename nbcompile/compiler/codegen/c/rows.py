@@ -126,12 +126,13 @@ def _pass(nests: Nests, level: int, scope: Scope, buffers: RowBuffers) -> Scope:
             nests.out.add(f"int {acc.flag} = 0;", [acc.item.loop.id])
         if acc.result != acc.name:
             nests.out.add(f"long {acc.result} = 0;", [acc.item.loop.id])
-    pragma = _threads(nests, [*accumulators, *split])
-    if pragma and len(inner) > 1:
-        nests.out.add(pragma)
+    if _is_shared(nests, [*accumulators, *split]):
+        if len(inner) == 1:
+            lanes.pragma = f"{PARALLEL} simd"
+        else:
+            nests.out.add(PARALLEL + nests.clauses([*accumulators, *split], arrays=False))
     for axis in inner[:-1]:
         nests.for_(axis)
-    lanes.pragma = f"{PARALLEL} simd" if pragma and len(inner) == 1 else ""
     nests.innermost(lanes, PointWork(stores, accumulators + split, kept), {**scope, **reuse})
     for _ in inner[:-1]:
         nests.out.close()
@@ -143,14 +144,11 @@ def _pass(nests: Nests, level: int, scope: Scope, buffers: RowBuffers) -> Scope:
     return scope
 
 
-def _threads(nests: Nests, accumulators: Sequence[Accumulator]) -> str:
-    """What has threads share the walk of the one row that there is; empty where there are more rows, too
-    little work, or an accumulator of which not every thread can have its own."""
-    if nests.nest.rows or not all(acc.clause for acc in accumulators):
-        return ""
-    if any(nests.is_array(acc) for acc in accumulators):
-        return ""
-    return nests.parallel_pragma(nests.clauses(accumulators, arrays=False), 1)
+def _is_shared(nests: Nests, accumulators: Sequence[Accumulator]) -> bool:
+    """Whether threads share the walk of the one row that there is: there is enough to do, and each can have
+    its own of every accumulator."""
+    own = all(acc.clause and not nests.is_array(acc) for acc in accumulators)
+    return own and not nests.nest.rows and nests.work() >= PARALLEL_WORK
 
 
 def _in_row(nests: Nests, acc: Accumulator) -> Accumulator:

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import nbcompile
 from nbcompile.compiler.loop_ir.expr import op
 from nbcompile.compiler.loop_ir.fused import Group
 from nbcompile.compiler.loop_ir.index import Axis, index
@@ -73,3 +81,42 @@ def test_a_short_last_axis_is_walked_within_the_vector_of_the_one_before() -> No
         "for (long j = 0; j < 40; j++) {",
         "for (long k = 0; k < 2; k++) {",
     ]
+
+
+@pytest.fixture
+def four_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)  # the suite has one, which cannot get in another's way
+    yield
+    torch.set_num_threads(before)
+
+
+def _kept(x: torch.Tensor, w: torch.Tensor) -> Any:
+    y = (x * w).sin()
+    return y.softmax(0), y.std(), (y - y.mean()).abs().amax()
+
+
+ONE_ROW: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "spread": lambda x, w: (x.std(), torch.var_mean(x.exp())),
+    "norm": lambda x, w: F.layer_norm(x, x.shape, w),
+    "kept": _kept,
+    "gathered": lambda x, w: (x[(w * 1000).long()].var(), x[(w * 1000).long()].amax()),
+    "by regions": lambda x, w: (F.pad(x, (3, 1)).std(), torch.cat([x, w]).var()),
+    "two axes": lambda x, w: (x.view(-1, 50)[:, 1:].t().std(), x.view(-1, 50)[:, :-1].var()),
+    "overwritten": lambda x, w: (x.mul_(2).add_(w).std(), x.softmax(0)),
+}
+
+
+@pytest.mark.usefixtures("four_threads")
+@pytest.mark.parametrize("name", ONE_ROW)
+def test_threads_share_the_walk_of_one_row(name: str) -> None:
+    run = nbcompile.compile(ONE_ROW[name], options={"cache": False})
+    for seed in range(6):
+        torch.manual_seed(seed)
+        x, w = torch.randn(200_000), torch.rand(200_000)
+        if seed == 5:
+            x[777] = torch.nan
+        found, wanted = run(x.clone(), w), ONE_ROW[name](x.clone(), w)
+        torch.testing.assert_close(found, wanted, equal_nan=True, rtol=1e-4, atol=1e-5)
+    printed = [kernel.sources["c"] for kernel in run.compilation.kernels]
+    assert any("#pragma omp parallel for" in text and "reduction(+" in text for text in printed)
