@@ -24,6 +24,7 @@ RANDOM = re.compile(r"dropout|rand(?!int\(|perm\()|bernoulli|normal\(|rrelu\(") 
 BROKEN = re.compile(
     r"(?:our compiler could not compile it|our code failed when run): (?!LoweringError|IndexError)(\w+)"
 )
+OVERWRITTEN = "modified by an inplace operation"
 UNTRACED = "AOTAutograd could not trace it"
 ANY = re.compile(r"(?:our compiler could not compile it|our code failed when run): (.{0,50})")
 Backend = Callable[..., Any] | str
@@ -153,6 +154,8 @@ def torchs_own(
         if backend is aot_from_inputs:  # its numbers may be wrong where ours must not be
             differs = [item for item in differs if item.kind.startswith("raises")]
         also |= {item.identity for item in differs}
+        if any("inference tensor" in item.note for item in differs):  # theirs ran outside of the mode as well
+            also |= {item.identity for item in found if item.kind == "inference"}
         if without_us and any(item.kind.startswith("raises") for item in differs):
             also |= set(without_us)
     if any(runner.is_laid_out_otherwise(call) for call in range(len(program.sizes))):
@@ -171,11 +174,13 @@ def torchs_own(
         for item in told:
             if any(_as_told(item, fakes, real) for fakes, real in calls):
                 also |= {item.identity, ("values", item.place)}
-    left = {item.identity: item.note for item in found if item.kind == "strides"}
+    # Inductor's graphs save for backward what ours do, by AOTAutograd's smallest cut, and aot_eager's do not
+    left = {item.identity: item.note for item in found if item.kind == "strides" or OVERWRITTEN in item.note}
     if any(identity not in also for identity in left):
         theirs = compiled_outcomes(program, runner, "inductor")
-        same = (item for item in compare_calls(expected, theirs, references) if item.kind == "strides")
-        also |= {item.identity for item in same if item.note == left.get(item.identity)}
+        same = (item for item in compare_calls(expected, theirs, references) if item.identity in left)
+        alike = (item for item in same if item.note == left[item.identity] or OVERWRITTEN in item.note)
+        also |= {item.identity for item in alike}
     return also
 
 
@@ -188,7 +193,7 @@ def raised_by_torch(
     dynamos = compare_calls(expected, compiled_outcomes(program, runner, "eager"), references)
     with functorch_config.patch(donated_buffer=False):
         saved = compare_calls(expected, compiled_outcomes(program, runner, aot_eager()), references)
-    overwritten = [item for item in saved if "modified by an inplace operation" in item.note]
+    overwritten = [item for item in saved if OVERWRITTEN in item.note]
     return {item.identity for item in (*dynamos, *overwritten) if item.kind.startswith("raises")}
 
 

@@ -28,6 +28,7 @@ from nbcompile.compiler.capture.decompositions import Table, decompositions
 from nbcompile.compiler.capture.fixed_sizes import fix_sizes, guards_lost
 from nbcompile.compiler.capture.graph_record import record_nodes
 from nbcompile.compiler.capture.lost import modes, overlapping
+from nbcompile.compiler.capture.lost.related import as_views, gradients_lost, related
 from nbcompile.compiler.capture.lost.updates import (
     strides_lost,
     subtracts_bools,
@@ -169,6 +170,7 @@ def compile_fx_graph(
     if lookup and mended is not compiled:
         lookup.forget()  # what is put around it is not kept with it
     call = short(mended, [*trace.inference, *(lookup.inference if lookup else ())])
+    call = as_views(call, related(graph.module.graph))
     fixed = list(map(_is_static, graph.module.graph.find_nodes(op="placeholder")))
     say = functools.partial(recorder.leave_call_to_eager, graph.id)
     return overlapping.where_compiled_for(call, modes.eagerly(graph.module), example_inputs, fixed, say)
@@ -192,6 +194,8 @@ def _trusted(
 ) -> Callable[..., Any] | LoweringError:
     """What AOTAutograd has made of a graph, mended where it is wrong; what is wrong if that cannot be."""
     if fault := guards_lost() or overlapping.expanded_lost(inputs) or overlapping.overlap_lost(inputs):
+        return fault
+    if fault := gradients_lost(module.graph):
         return fault
     groups = overlapping.merged(inputs)
     if fault := overlapping.merged_lost(inputs, groups):

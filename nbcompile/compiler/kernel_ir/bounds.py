@@ -139,6 +139,7 @@ class _Walk:
         self.wrong: dict[str, None] = {}
         self.seen: set[tuple[int, Cases]] = set()
         self.proofs: dict[tuple[IndexExpr, Cases], bool] = {}
+        self.joined: dict[tuple[Cases, Cases], Cases] = {}
 
     def running(self, axes: Iterable[Axis]) -> Cases:
         """What is known where a nest over ``axes`` has points; no case where it never has."""
@@ -185,7 +186,27 @@ class _Walk:
                 self.access("reads", buffer, value.index, value.place, known, value.origin, others)
             places = (value.place, *(item for bound in value.bounds for item in bound))
             self.defined(places, known, value.origin)
-            pending += [(child, around) for child, around in _children(value, known)]
+            pending += self.children(value, known)
+
+    def children(self, value: Value, cases: Cases) -> Iterator[tuple[Value, Cases]]:
+        """Each input of a value, and what is known where it is evaluated."""
+        if value.kind != "guard":
+            yield from ((child, cases) for child in value.inputs())
+            return
+        for child in replace(value, args=()).inputs():  # in the bounds
+            yield child, cases
+        inner, outer = value.args
+        if inner.kind != "const":  # there is nothing to check in a constant
+            yield inner, self.within(cases, (inside(value.bounds),))
+        if outer.kind != "const":
+            yield outer, self.within(cases, tuple(outside(value.bounds)))
+
+    def within(self, cases: Cases, more: Cases) -> Cases:
+        """Each of ``cases`` with each of ``more`` that can be: windows ask the same of many values."""
+        key = cases, more
+        if key not in self.joined:
+            self.joined[key] = within_cases(cases, more)
+        return self.joined[key]
 
     def access(
         self,
@@ -277,14 +298,3 @@ class _Walk:
         if not item.others:
             return False
         return all(any(inside(way, (case,)) for way in ways) for case in item.cases) or in_a_row()
-
-
-def _children(value: Value, cases: Cases) -> Iterator[tuple[Value, Cases]]:
-    """Each input of a value, and what is known where it is evaluated."""
-    if value.kind != "guard":
-        yield from ((child, cases) for child in value.inputs())
-        return
-    for child in replace(value, args=()).inputs():  # in the bounds
-        yield child, cases
-    yield value.args[0], within_cases(cases, [inside(value.bounds)])
-    yield value.args[1], within_cases(cases, outside(value.bounds))

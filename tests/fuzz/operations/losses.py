@@ -41,7 +41,7 @@ def bce(d: Draw) -> str:
 @operation("losses")
 def kl_div(d: Draw) -> str:
     x = d.floating(1, test=_some)
-    return f"F.kl_div(F.log_softmax({x}, -1), F.softmax({d.like(x)}, -1){_reduction(d)})"
+    return f"F.kl_div(F.log_softmax({x}, -1), F.softmax({d.like(x)} * 0.5, -1){_reduction(d)})"
 
 
 @operation("losses", weight=3.0)

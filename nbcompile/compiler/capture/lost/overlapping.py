@@ -140,7 +140,7 @@ def merged(inputs: Sequence[Any]) -> list[list[int]]:
         return []
     groups: dict[int, list[int]] = defaultdict(list)
     for place, each in enumerate(inputs):
-        if _has_memory(each):
+        if has_memory(each):
             groups[each.untyped_storage()._cdata].append(place)
     return [group for group in groups.values() if _overlap([_place(inputs[i], True) for i in group])]
 
@@ -222,7 +222,7 @@ class _Sharing:
         metadata = context.fw_metadata if context is not None else None
         if metadata is None or not any(each.mutates_data for each in metadata.input_info):
             return None
-        tensors = [place for place, each in enumerate(inputs) if _has_memory(each)]
+        tensors = [place for place, each in enumerate(inputs) if has_memory(each)]
         groups, overwritten = merged(inputs), set(tensors)  # of what is taken as one nobody knows which
         if not groups and len(metadata.input_info) == len(inputs):
             overwritten = {place for place in tensors if metadata.input_info[place].mutates_data}
@@ -251,7 +251,7 @@ class _Sharing:
         return not any(map(_overlap, shown.values()))
 
 
-def _has_memory(value: Any) -> bool:
+def has_memory(value: Any) -> bool:
     return (
         isinstance(value, torch.Tensor)
         and value.layout == torch.strided
