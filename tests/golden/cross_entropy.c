@@ -76,7 +76,8 @@ void k0_log_softmax_ne_gather_sum(const float *logits, const long *labels, float
     const float _log_softmax = (logits[in_range(where, 1000) + i*1000] - max) - logf(sum_row);
     const float neg = -_log_softmax;
     bad |= (unsigned long)(where) >= (unsigned long)(1000);
-    sum_2 += (ne_1 ? neg : 0.0f);
+    const float where_1 = ne_1 ? neg : 0.0f;
+    sum_2 += where_1;
   }
   sum_2_2[0] = (float)sum_2;
   if (bad) *status = 1;

@@ -14,12 +14,6 @@ static inline long remainder_i64(long a, long b) {
   long rest = a % b;
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
-static inline long floordiv_i64(long a, long b) {
-  if (b == 0) return 0;
-  if (b == (long)-1) return -a;
-  long quotient = a / b;
-  return quotient - (quotient * b != a && (a < 0) != (b < 0));
-}
 
 // gt, remainder, eq, bitwise_and, div, where, sum, bitwise_not
 void k0_gt_remainder_eq_bitwise_not(const long *a, const int *b, long *where, unsigned char *bitwise_not, long *sum_1_2) {
@@ -34,7 +28,7 @@ void k0_gt_remainder_eq_bitwise_not(const long *a, const int *b, long *where, un
       const long remainder_ = remainder_i64(a_, 3L);
       const _Bool eq = remainder_ == 0L;
       const _Bool bitwise_and = gt && eq;
-      const long div_ = floordiv_i64(a_, 2L);
+      const long div_ = a_ >> 1;
       sum_1 += (long)bitwise_and;
       where[i*70 + j] = bitwise_and ? div_ : t;
       bitwise_not[i*70 + j] = !bitwise_and;

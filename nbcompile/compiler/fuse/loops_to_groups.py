@@ -88,7 +88,12 @@ class _Fuser:
                     self.group_of[other] != self.group_of[maker] for other in others
                 )
                 producers.append((bytes_saved(buffer, kept), self.order[maker], maker, buffer))
-        for saved, _, maker, buffer in sorted(producers, key=lambda item: (-item[0], item[1])):
+        # what lies between a producer and the loop may be joined to it: then there is no cycle any more
+        offers = sorted(
+            producers,
+            key=lambda item: (len(producers) > 1 and self._between(item[2], loop), -item[0], item[1]),
+        )
+        for saved, _, maker, buffer in offers:
             producer = self.statements[maker]
             if isinstance(producer, LibraryCall):
                 word = "has no lowering" if producer.fallback else "is a library call here"
@@ -96,6 +101,10 @@ class _Fuser:
                 self._record(maker, loop.id, "producer-consumer", refusal, saved)
                 continue
             self._try(producer, loop, "producer-consumer", saved, buffer)
+
+    def _between(self, maker: str, loop: Loop) -> bool:
+        a, b = self.group_of[maker], self.group_of[loop.id]
+        return a != b and self._cycle(a, b)
 
     def offer_to_siblings(self, loop: Loop) -> None:
         for load in loop.reads():

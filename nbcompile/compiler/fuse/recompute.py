@@ -44,7 +44,7 @@ def times_over(
         if windows > 2:  # each of a window's loads counts, guarded or not
             times = max(times, windows * reader.points() / points)
         return times if costly and times > NEARLY_ONCE else 0.0
-    computed = sum(_evaluated(group, load.buffer))
+    computed = sum(_evaluated(group, maker, load.buffer))
     times = computed / points
     if times <= NEARLY_ONCE:
         return 0.0
@@ -55,9 +55,11 @@ def times_over(
     return times if again > saved * limits.operations_a_byte else 0.0
 
 
-def _evaluated(group: Group, buffer: str) -> Iterable[float]:
-    """How many elements of ``buffer`` a kernel computes for each place that it reads it at."""
+def _evaluated(group: Group, maker: Loop, buffer: str) -> Iterable[float]:
+    """How many elements of ``buffer`` a kernel computes for each place that it reads it at, or stores it."""
     found: dict[object, float] = {}
+    if buffer in group.stored and (own := group.bindings.get(maker.id)) is not None:
+        found[False, tuple(own[axis] for axis in maker.kept)] = float(maker.points())
     for loop in group.loops:
         binding = group.bindings.get(loop.id)
         for load in loop.reads():

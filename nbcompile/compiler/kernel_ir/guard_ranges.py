@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from math import ceil, floor
 
 from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, at_least
 
@@ -32,33 +33,42 @@ def decide(bounds: Bounds, ranges: Range) -> bool | None:
     return True if sure else None
 
 
-def segments(axis: Axis, guards: Iterable[Bounds]) -> list[tuple[int, int] | None]:
-    """``[low, high)`` pieces of an axis; ``[None]`` (the whole axis) if there is nothing to cut, the
-    extent is symbolic, or there would be too many pieces."""
+def segments(
+    axis: Axis, guards: Iterable[Bounds], ranges: Range | None = None, most: int = MOST_SEGMENTS
+) -> list[tuple[int, int] | None]:
+    """``[low, high)`` pieces of an axis where the others are in ``ranges``; ``[None]`` (the whole axis) if
+    there is nothing to cut, the extent is symbolic, or there would be more than ``most`` pieces."""
     extent = axis.extent.constant
     if extent is None:
         return [None]
     cuts: set[int] = set()
     for bounds in guards:
         for value, low, high in bounds:
-            cuts |= set(_cuts(axis, value, low, high))
+            cuts |= set(_cuts(axis, value, low, high, ranges or {}))
     inside = sorted(cut for cut in cuts if 0 < cut < extent)
-    if not inside or len(inside) >= MOST_SEGMENTS:
+    if not inside or len(inside) >= most:
         return [None]
     edges = [0, *inside, extent]
     return list(pairwise(edges))
 
 
-def _cuts(axis: Axis, value: IndexExpr, low: IndexExpr, high: IndexExpr) -> Sequence[int]:
-    step = value.coefficient(axis)
-    if step is None or step.constant not in (1, -1) or low.constant is None or high.constant is None:
+def _cuts(axis: Axis, value: IndexExpr, low: IndexExpr, high: IndexExpr, ranges: Range) -> Sequence[int]:
+    """Where along ``axis`` a bound begins or ceases to hold, wherever that is along the other axes: rows of a
+    concatenation (``80*i + j < 160`` of j below 80) are cut between rows."""
+    step, low_end, high_end = value.coefficient(axis), low.constant, high.constant
+    if step is None or not step.constant or low_end is None or high_end is None:
         return ()
-    rest = (value - step * axis).constant
+    rest = _interval(value - step * axis, ranges)
     if rest is None:
         return ()
-    if step.constant == 1:
-        return (low.constant - rest, high.constant - rest)
-    return (rest - low.constant + 1, rest - high.constant + 1)
+    found = []
+    for end in (low_end, high_end):  # value >= end from here on, or up to here
+        first, second = ((end - each) / step.constant for each in rest)
+        if step.constant > 0 and ceil(first) == ceil(second):
+            found.append(ceil(first))
+        elif step.constant < 0 and floor(first) == floor(second):
+            found.append(floor(first) + 1)
+    return found
 
 
 def _interval(value: IndexExpr, ranges: Range) -> tuple[int, int] | None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import nbcompile
 from tests.compiler.fuse.test_decisions import fuse, ones, refusals
 
 Function = Callable[[torch.Tensor], torch.Tensor]
@@ -53,3 +54,31 @@ def test_every_part_of_a_cat_is_computed_once():
     """The last one too: no guard of its own is around it."""
     program = fuse(lambda x, y: torch.cat([x.exp(), y.exp()], 1), ones(64, 64), ones(64, 64))
     assert len(program.groups) == 1
+
+
+def test_what_is_stored_is_not_computed_again_at_gathered_places() -> None:
+    """A stack of rolls picked from by a table was computed for each pick, all nine parts of it."""
+    x, order = torch.randn(40, 50), torch.tensor([2, 0, 1, 5, 4, 3, 6])
+
+    def function(x: torch.Tensor, order: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        stacked = torch.stack([x.roll(i, 0) for i in range(7)])
+        return stacked, stacked[order] * 2
+
+    torch._dynamo.reset()
+    call = nbcompile.compile(function, options={"cache": False})
+    torch.testing.assert_close(call(x, order), function(x, order))
+    reasons = [each.reason for each in call.compilation.decisions if not each.accepted]
+    assert any("would be computed 2 times over" in reason for reason in reasons)
+
+
+def test_a_constant_that_two_read_one_after_the_other_is_in_no_memory() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        bump = torch.zeros_like(x)
+        bump[20, 24] = 0.3
+        return x * 2 + bump
+
+    torch._dynamo.reset()
+    x = torch.randn(48, 48)
+    call = nbcompile.compile(function, options={"cache": False})
+    torch.testing.assert_close(call(x), function(x))
+    assert len(call.compilation.kernels) == 1

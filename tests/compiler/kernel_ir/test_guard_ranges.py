@@ -40,6 +40,16 @@ def test_a_loop_is_cut_at_both_ends_of_a_guard() -> None:
 def test_a_loop_is_left_whole_where_nothing_is_known_or_too_much() -> None:
     symbolic = Axis("n", index(Size("s0", 8)))
     assert segments(symbolic, [between(index(symbolic), 2, 5)]) == [None]
-    assert segments(ROW, [between(index(ROW) * 2, 2, 5)]) == [None], "a step of two"
+    assert segments(ROW, [between(index(ROW) * index(ROW), 2, 5)]) == [None], "no straight line"
     many = Axis("m", index(100))
     assert segments(many, [between(index(many), n, 100) for n in range(1, MOST_SEGMENTS + 1)]) == [None]
+
+
+def test_a_bound_on_several_axes_cuts_where_it_fails_wherever_the_others_are() -> None:
+    assert segments(ROW, [between(index(ROW) * 2, 2, 5)]) == [(0, 1), (1, 3), (3, 10)]
+    parts = [between(index(ROW) * 20 + index(COL), 20 * n, 20 * n + 20) for n in range(3)]
+    assert segments(ROW, parts) == [(0, 1), (1, 2), (2, 3), (3, 10)], "the parts of a concatenation"
+    assert segments(ROW, [between(30 - index(ROW) * 10 - index(COL), 0, 99)]) == [None], "cut along no row"
+    edge = [between(index(ROW) * 20 + index(COL) - 20, 0, 1)]
+    assert segments(COL, edge) == [None]
+    assert segments(COL, edge, {ROW: (1, 2)}) == [(0, 1), (1, 4)], "in the second row alone"

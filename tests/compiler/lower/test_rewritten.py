@@ -87,5 +87,7 @@ def test_what_torch_rewrites_becomes_loops(target: Any, nightly: bool) -> None:
             except RuntimeError:  # the operator has no float64 version
                 wide = None
         program = verify(aten_to_loops(graph, OPTIONS))
-        assert not [item for item in program.statements if isinstance(item, LibraryCall)], sample.name
+        called = [item for item in program.statements if isinstance(item, LibraryCall)]
+        # an index into one number is read by no kernel, so only a library checks it
+        assert not called or (target is torch.ops.aten.take.default and inputs[0].numel() == 1), sample.name
         compare(list(interpret(program, [fresh(item) for item in inputs])), eager, wide)

@@ -9,6 +9,7 @@ from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES
 from nbcompile.compiler.codegen.c.kernel import Scope
 from nbcompile.compiler.codegen.c.nests import Lanes, Nests, PointWork, contiguous
 from nbcompile.compiler.codegen.expression import Expression
+from nbcompile.compiler.kernel_ir.guard_ranges import Range
 from nbcompile.compiler.kernel_ir.values import Value, walk_values
 from nbcompile.compiler.loop_ir.expr import compute_dtype
 from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, product
@@ -127,7 +128,12 @@ def _pass(nests: Nests, level: int, scope: Scope, tile: _Tile, count: IndexExpr)
     for axis in inner:
         nests.for_(axis)
     work = PointWork(stores, accumulators + split)
-    nests.innermost(tile, work, nests.hoist(work.values, frozenset((tile.axis,)), scope))
+
+    def write(region: Range) -> None:
+        around = nests.hoist(work.values, frozenset((tile.axis,)), scope, region)
+        nests.innermost(tile, work, around, region)
+
+    nests.regions((*inner, *nests.nest.rows[:-1]), work.roots, write)
     for _ in inner:
         nests.out.close()
     for acc in accumulators:

@@ -158,11 +158,21 @@ class CWriter:
             return Expression(f"{self.helper(name, of)}({', '.join(texts)})", of)
         if name in _INT_OPERATORS:
             return loose(_INT_OPERATORS[name](texts, REGISTER_TYPES[of]), of)
+        if name in ("floordiv", "remainder") and (bits := _power_of_two(args[1].text)) is not None:
+            # down, as Python does, and for several at once, which no division is
+            return loose(f"{texts[0]} >> {bits}" if name == "floordiv" else f"{texts[0]} & {2**bits - 1}", of)
         if name in ("floordiv", "remainder", "truncdiv", "fmod", "pow"):
             return Expression(f"{self.helper(f'{name}_int', of)}({', '.join(texts)})", of)
         if name in ("shl", "shr", "sign"):
             return Expression(f"{self.helper(name, of)}({', '.join(texts)})", of)
         raise CodegenError(f"no C for {name} on {of}")
+
+
+def _power_of_two(text: str) -> int | None:
+    """Which power of two, below 2**31, a literal is, if it is one."""
+    digits = text.removesuffix("L")
+    value = int(digits) if digits.isdecimal() else 0
+    return value.bit_length() - 1 if 0 < value < 2**31 and not value & (value - 1) else None
 
 
 _INFIX = {

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from nbcompile.compiler.codegen.c.columns import columns_nest, is_columns
 from nbcompile.compiler.codegen.c.expressions import CWriter
-from nbcompile.compiler.codegen.c.nests import Nests
+from nbcompile.compiler.codegen.c.nests import LONG, Nests
 from nbcompile.compiler.codegen.c.rows import points_nest, rows_nest
 from nbcompile.compiler.codegen.c.scatter import scatter_nest
 from nbcompile.compiler.codegen.printed import PrintedKernel
 from nbcompile.compiler.codegen.source import comment_of, source_of
 from nbcompile.compiler.kernel_ir.group_to_values import kernel_values
-from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
+from nbcompile.compiler.kernel_ir.values import KernelValues
+from nbcompile.compiler.loop_ir.fused import FusedProgram, Group, Nest
+from nbcompile.compiler.loop_ir.index import ONE, product
 from nbcompile.compiler.loop_ir.nodes import Buffer
 from nbcompile.compiler.passes import each_kernel
 from nbcompile.compiler.stages import KernelSource
@@ -42,9 +45,24 @@ def print_kernel(
     group: Group, buffers: Mapping[str, Buffer], writer: CWriter, comment: Sequence[str]
 ) -> PrintedKernel:
     """The C function of a group; ``comment`` lines are put above it."""
-    nests = Nests(kernel_values(group, buffers), buffers, writer)
+    nests = Nests(_values(group, buffers), buffers, writer)
     NESTS[nest_of(nests)](nests)
     return nests.function(comment)
+
+
+def _values(group: Group, buffers: Mapping[str, Buffer]) -> KernelValues:
+    """What the kernel is printed from: sums over everything, made of rows that end after a few vectors, as
+    one long row where memory has no gap between them."""
+    values = kernel_values(group, buffers)
+    nest = values.nest
+    whole = values.reductions and all(
+        item.split and buffers[item.output].numel() == ONE for item in values.reductions
+    )
+    if whole and nest.rows and product(axis.extent for axis in nest.inner_axes).constant in range(LONG):
+        row = replace(group, nest=Nest(group.nest.axes, frozenset(group.nest.axes)))
+        if len((joined := kernel_values(row, buffers)).nest.axes) == 1:
+            return joined
+    return values
 
 
 def nest_of(nests: Nests) -> str:

@@ -20,7 +20,7 @@ from nbcompile.compiler.codegen.c.expressions import (
 )
 from nbcompile.compiler.codegen.expression import Expression, loose, name
 from nbcompile.compiler.codegen.printed import Lines
-from nbcompile.compiler.kernel_ir.guard_ranges import Range, decide, segments
+from nbcompile.compiler.kernel_ir.guard_ranges import MOST_SEGMENTS, Range, decide, segments
 from nbcompile.compiler.kernel_ir.values import Gathered, KernelValues, Store, Value, walk_values
 from nbcompile.compiler.loop_ir.expr import TRANSCENDENTAL
 from nbcompile.compiler.loop_ir.index import Atom, Axis, IndexExpr, Size, at_least, product
@@ -181,7 +181,8 @@ class KernelPrinter:
         half = HALVES[dtype]
         if (element := _argument(value.text, f"{half}_to_float")) is not None:  # it is only copied
             return Expression(element, dtype)
-        return Expression(f"{self.writer.helper(f'float_to_{half}')}({value.operand})", dtype)
+        text = _argument(value.text, f"round_{half}") or value.operand  # what is rounded once stays so
+        return Expression(f"{self.writer.helper(f'float_to_{half}')}({text})", dtype)
 
     # -- locals ----------------------------------------------------------------------------------
 
@@ -294,10 +295,16 @@ class KernelPrinter:
         """The extent of an axis as C."""
         return self.place(axis.extent, {})
 
-    def segments(self, axis: Axis, roots: Sequence[Value], fixed: Range) -> list[tuple[int, int] | None]:
-        """Ranges of ``axis`` within each of which every guard on it alone is decided."""
+    def segments(
+        self, axis: Axis, roots: Sequence[Value], fixed: Range, most: int = MOST_SEGMENTS
+    ) -> list[tuple[int, int] | None]:
+        """Ranges of ``axis``, at ``most`` so many, within each of which every guard on it alone is decided
+        where others are in the ranges ``fixed``."""
         order, _ = self.needed(roots, fixed, {})
-        return segments(axis, [value.bounds for value in order if value.kind == "guard"])
+        guards = [
+            value.bounds for value in order if value.kind == "guard" and decide(value.bounds, fixed) is None
+        ]
+        return segments(axis, guards, fixed, most)
 
     # -- work ------------------------------------------------------------------------------------
 

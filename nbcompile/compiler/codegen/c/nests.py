@@ -14,7 +14,7 @@ A split reduction (over the rows themselves) accumulates per thread and is combi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -23,7 +23,7 @@ from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES, CWriter
 from nbcompile.compiler.codegen.c.kernel import EVERY_BIT, KernelPrinter, Scope, calls_library, memory_type
 from nbcompile.compiler.codegen.expression import Expression, name
 from nbcompile.compiler.codegen.printed import FunctionCall, Lines, Parameter, PrintedKernel
-from nbcompile.compiler.kernel_ir.guard_ranges import Range
+from nbcompile.compiler.kernel_ir.guard_ranges import Range, decide
 from nbcompile.compiler.kernel_ir.values import KernelValues, Reduction, Store, Value, gathered, walk_values
 from nbcompile.compiler.loop_ir.index import ONE, Axis, IndexExpr
 from nbcompile.compiler.loop_ir.nodes import Buffer, hint_product
@@ -32,6 +32,11 @@ from nbcompile.compiler.loop_ir.versions import Part
 LONG = 256
 """Points that pay for adding the lanes of a wide vector up at their end (of floats, with 256 bits in place of
 512: a third of the time for 40 points, the same for 256)."""
+
+MOST_REGIONS = 32
+"""Of a nest, each with code of its own."""
+SHORT_CODE = 120
+"""Values of all regions together, at which they cost the C compiler little."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +93,9 @@ class Nests(KernelPrinter):
         self.levels: dict[str, int] = {}
         for item in values.reductions:
             self.levels.setdefault(item.output, self.level(item.value))
-        self.split = {item.output: self.accumulator(item, None) for item in values.reductions if item.split}
-        self.split_kept = {output: self.buffers[output].numel() for output in self.split}
+        split = [item for item in values.reductions if item.split]
+        self.split_kept = {item.output: self.buffers[item.output].numel() for item in split}
+        self.split = {item.output: self._split_accumulator(item) for item in split}
 
     # -- the function ------------------------------------------------------------------------------
 
@@ -137,12 +143,22 @@ class Nests(KernelPrinter):
 
     # -- split reductions --------------------------------------------------------------------------
 
+    def _split_accumulator(self, item: Reduction) -> Accumulator:
+        acc = self.accumulator(item, None)
+        return self.in_row(acc) if self.split_kept[item.output] == ONE else acc
+
+    def in_row(self, acc: Accumulator) -> Accumulator:
+        """An accumulator of one result, with its NaN noted apart where it can be."""
+        return acc.flagged(self.fresh(f"{acc.name}_nan")) if acc.can_be_flagged else acc
+
     def _declared_split(self) -> Lines:
         lines = Lines(depth=1)
         for output, acc in self.split.items():
             kept, origin = self.split_kept[output], [acc.item.loop.id]
             if kept == ONE:
                 lines.add(f"{acc.type} {acc.name} = {acc.start};", origin)
+                if acc.flag:
+                    lines.add(f"int {acc.flag} = 0;", origin)
             else:
                 size = self.place(kept, {})
                 lines.add(f"{acc.type} {acc.name}[{size}];", origin)
@@ -157,6 +173,8 @@ class Nests(KernelPrinter):
             place, result = ("0", acc.result) if one else ("c", f"{acc.name}[c]")
             around = "" if one else f"for (long c = 0; c < {self.place(kept, {})}; c++) "
             text = self.stored(self._final(acc, result), self.buffers[output].dtype).text
+            if acc.flag:
+                lines.add(acc.nan, [acc.item.loop.id])
             lines.add(f"{around}{memory}[{place}] = {text};", [acc.item.loop.id])
         return lines
 
@@ -265,24 +283,62 @@ class Nests(KernelPrinter):
         ]  # fmt: skip
         return PointWork(stores, split)
 
+    # -- regions -----------------------------------------------------------------------------------
+
+    def regions(
+        self, axes: Sequence[Axis], roots: Sequence[Value], write: Callable[[Range], None],
+        around: Range | None = None, most: int = MOST_REGIONS,
+    ) -> None:  # fmt: skip
+        """``write`` what is done at a point of ``axes``, whose loops are open, once for each region of them
+        in which guards on them are decided: the parts of a concatenation, the edges of a padded image."""
+        around = around or {}
+        for number, axis in enumerate(axes):
+            pieces = self.segments(axis, roots, around, most)
+            if len(pieces) < 2 or not self._pays(axis, pieces, roots, around):
+                continue
+            division, local = len(self.out.text), self.axis_names[axis.text]
+            for place, piece in enumerate(pieces):
+                assert piece is not None
+                test = f"if ({local} < {piece[1]})" if piece is not pieces[-1] else ""
+                line = f"{'else ' if place and test else 'else' if place else ''}{test}"
+                self.out.open(line, axes=(), part=Part(axis, place, division))
+                rest = axes[number + 1 :]
+                self.regions(rest, roots, write, {**around, axis: piece}, most // len(pieces))
+                self.out.close()
+            return
+        write(around)
+
+    def _pays(
+        self, axis: Axis, pieces: Sequence[tuple[int, int] | None], roots: Sequence[Value], around: Range
+    ) -> bool:
+        """Whether the code of all pieces is about as long as that of the whole, or short: of a concatenation
+        each has one part, of a wide window nearly all of its elements, and the C compiler takes its time."""
+        each = [{**around, axis: piece} for piece in pieces if piece is not None]
+        written = sum(len(self.needed(roots, ranges, {})[0]) for ranges in each)
+        return written <= max(SHORT_CODE, 3 * len(self.needed(roots, around, {})[0]) // 2)
+
     # -- innermost loops ---------------------------------------------------------------------------
 
-    def hoist(self, roots: Sequence[Value], inside: frozenset[Axis], scope: Scope) -> Scope:
+    def hoist(
+        self, roots: Sequence[Value], inside: frozenset[Axis], scope: Scope, ranges: Range | None = None
+    ) -> Scope:
         """Locals for what ``roots`` need that does not depend on the axes ``inside``."""
-        order, certain = self.needed(roots, {}, scope)
+        ranges = ranges or {}
+        order, certain = self.needed(roots, ranges, scope)
         frontier: dict[int, Value] = {}
         wanted = {item.number for item in roots}
         for value in order:
             if value.axes & inside or value.number in wanted:
                 for child in (*value.inputs(), value):
                     plain = not (child.axes & inside) and child.number in certain
-                    if plain and child.kind in ("op", "load", "guard"):
+                    decided = child.kind == "guard" and decide(child.bounds, ranges) is not None
+                    if plain and child.kind in ("op", "load", "guard") and not decided:
                         frontier.setdefault(child.number, child)
         for value in frontier.values():
             if value.number not in scope:
                 # what a guard chooses between stays in its expression: only the chosen may be read
                 behind = value.args if value.kind == "guard" else ()
-                scope = self.define([item for item in value.inputs() if item not in behind], {}, scope)
+                scope = self.define([item for item in value.inputs() if item not in behind], ranges, scope)
                 scope = self.declared(value, scope, gathers=True)
         return scope
 
@@ -295,19 +351,21 @@ class Nests(KernelPrinter):
         self.report_needed(roots, ranges, scope if before is None else before, local)
         return local
 
-    def innermost(self, lanes: Lanes, work: PointWork, scope: Scope) -> None:
+    def innermost(self, lanes: Lanes, work: PointWork, scope: Scope, around: Range | None = None) -> None:
         """The SIMD loop over the axis of ``lanes``: locals, accumulations, stores. It is cut where a guard on
-        the axis changes its mind."""
-        self.calls_library = calls_library(self.needed(work.roots, {}, scope)[0])
+        the axis changes its mind; those on other axes are decided by their ranges ``around``."""
+        around = around or {}
+        self.calls_library = calls_library(self.needed(work.roots, around, scope)[0])
         partial = self._partial_sums(lanes.axis, work.accumulators)
         pragma = self._simd_pragma(lanes, work, partial)
-        kept = [value for value in self.needed(work.roots, {}, scope)[0] if value.number in work.kept]
+        kept = [value for value in self.needed(work.roots, around, scope)[0] if value.number in work.kept]
         division = len(self.out.text)
-        for number, piece in enumerate(self.segments(lanes.axis, work.roots, {})):
+        for number, piece in enumerate(self.segments(lanes.axis, work.roots, around)):
             if pragma:
                 self.out.add(pragma)
             lanes.open(piece, Part(lanes.axis, number, division))
-            inner = self.inside(work.roots, {} if piece is None else {lanes.axis: piece}, scope)
+            ranges = around if piece is None else {**around, lanes.axis: piece}
+            inner = self.inside(work.roots, ranges, scope)
             for value in kept:
                 inner = self._keep(value, f"{work.kept[value.number]}[{lanes.element}]", inner)
             for acc in work.accumulators:

@@ -11,6 +11,7 @@ from nbcompile.compiler.codegen.c.kernel import PARALLEL_WORK, Scope
 from nbcompile.compiler.codegen.c.nests import Lanes, Nests, PointWork, contiguous
 from nbcompile.compiler.codegen.c.row_buffers import RowBuffers, plan_row_buffers
 from nbcompile.compiler.codegen.expression import Expression, name
+from nbcompile.compiler.kernel_ir.guard_ranges import Range
 from nbcompile.compiler.loop_ir.expr import compute_dtype
 from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, product
 from nbcompile.compiler.loop_ir.versions import Part
@@ -44,9 +45,13 @@ def points_nest(nests: Nests) -> None:
         nests.out.add(nests.parallel_pragma(nests.clauses(work.accumulators, arrays=True), len(outer)))
     for axis in outer:
         nests.for_(axis)
-    scope = nests.hoist(work.values, frozenset((last,)), {}) if outer or not parallel else {}
     pragma = f"{PARALLEL} simd" if parallel and not outer_first else ""
-    nests.innermost(Lanes(nests, last, pragma), work, scope)
+
+    def write(region: Range) -> None:
+        scope = nests.hoist(work.values, frozenset((last,)), {}, region) if outer or not parallel else {}
+        nests.innermost(Lanes(nests, last, pragma), work, scope, region)
+
+    nests.regions(outer, work.roots, write)
     for _ in outer:
         nests.out.close()
 
@@ -119,7 +124,7 @@ def _pass(nests: Nests, level: int, scope: Scope, buffers: RowBuffers) -> Scope:
     read = ((number, buffers.names[number]) for number in buffers.read.get(level, ()))
     reuse = {number: Expression(f"{row.text}[{lanes.element}]", row.dtype) for number, row in read}
     scope = nests.hoist(roots, frozenset(inner), {**scope, **reuse})
-    accumulators = [_in_row(nests, nests.accumulator(item, count.constant, LANES)) for item in reductions]
+    accumulators = [nests.in_row(nests.accumulator(item, count.constant, LANES)) for item in reductions]
     for acc in accumulators:
         nests.out.add(f"{acc.type} {acc.name} = {acc.start};", [acc.item.loop.id])
         if acc.flag:
@@ -130,7 +135,8 @@ def _pass(nests: Nests, level: int, scope: Scope, buffers: RowBuffers) -> Scope:
         if len(inner) == 1:
             lanes.pragma = f"{PARALLEL} simd"
         else:
-            nests.out.add(PARALLEL + nests.clauses([*accumulators, *split], arrays=False))
+            collapse = f" collapse({len(inner) - 1})" if len(inner) > 2 else ""
+            nests.out.add(f"{PARALLEL}{collapse}{nests.clauses([*accumulators, *split], arrays=False)}")
     for axis in inner[:-1]:
         nests.for_(axis)
     nests.innermost(lanes, PointWork(stores, accumulators + split, kept), {**scope, **reuse})
@@ -151,10 +157,6 @@ def _is_shared(nests: Nests, accumulators: Sequence[Accumulator]) -> bool:
     return own and not nests.nest.rows and nests.work() >= PARALLEL_WORK
 
 
-def _in_row(nests: Nests, acc: Accumulator) -> Accumulator:
-    return acc.flagged(nests.fresh(f"{acc.name}_nan")) if acc.can_be_flagged else acc
-
-
 def _once(nests: Nests, level: int, scope: Scope) -> Scope:
     """What is made once per row and needs ``level`` passes: stores and split reductions. What overwrites
     memory is made here, and stored after the last pass."""
@@ -167,6 +169,8 @@ def _once(nests: Nests, level: int, scope: Scope) -> Scope:
             scope = nests.made([item.value], scope)
         else:
             nests.store(item, scope)
+    if level <= nests.top_level:  # the next pass may need what is folded
+        scope = nests.made([acc.item.value for acc in work.accumulators], scope)
     nests.fold_once(work.accumulators, scope)
     return scope
 
