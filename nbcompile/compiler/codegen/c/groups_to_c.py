@@ -55,8 +55,12 @@ def _values(group: Group, buffers: Mapping[str, Buffer]) -> KernelValues:
     one long row where memory has no gap between them."""
     values = kernel_values(group, buffers)
     nest = values.nest
+    points = product(axis.extent for axis in nest.axes)
     whole = values.reductions and all(
-        item.split and buffers[item.output].numel() == ONE for item in values.reductions
+        item.split
+        and buffers[item.output].numel() == ONE
+        and product(axis.extent for axis in item.loop.axes) == points  # none is folded but once a row
+        for item in values.reductions
     )
     if whole and nest.rows and product(axis.extent for axis in nest.inner_axes).constant in range(LONG):
         row = replace(group, nest=Nest(group.nest.axes, frozenset(group.nest.axes)))

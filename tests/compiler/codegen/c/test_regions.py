@@ -85,6 +85,23 @@ def test_a_sum_over_everything_of_short_rows_is_one_row() -> None:
     assert "for (long j" in text, "memory has gaps"
 
 
+def test_a_sum_beside_what_is_wider_is_folded_once_a_row() -> None:
+    """Found by the fuzzer: it was added up once for each element of the wider."""
+
+    def function(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        loss = F.l1_loss(x, y, reduction="sum")
+        pair = torch.stack([loss, loss], -1)
+        return pair.sum((0,)), torch.stack([pair, pair], 1)
+
+    printed(function, torch.ones(1), torch.ones(1) * 3)
+
+    def wider(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x.exp()
+        return y.sum(), y[:, None] * torch.ones(5)
+
+    printed(wider, torch.randn(7))
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), None])
 def test_extremes_of_everything(bad: float | None) -> None:
     x = torch.randn(64, 900)
