@@ -252,6 +252,7 @@ class _Sharing:
 
 
 def has_memory(value: Any) -> bool:
+    """Whether a value is a tensor that shows one memory by strides: no sparse, nested or composed one."""
     return (
         isinstance(value, torch.Tensor)
         and value.layout == torch.strided

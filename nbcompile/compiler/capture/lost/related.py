@@ -30,12 +30,12 @@ def gradients_lost(graph: fx.Graph) -> LoweringError | None:
     AOTAutograd has just compiled of it; None if all is well."""
     context = torch._guards.TracingContext.try_get()
     metadata = context.fw_metadata if context is not None else None
-    if metadata is None:
+    if metadata is None or not any(each.mutates_data for each in metadata.input_info):
         return None
     (output,) = graph.find_nodes(op="output")
     for item, made in zip(output.args[0], metadata.output_info, strict=False):
-        value = item.meta.get("example_value") if isinstance(item, fx.Node) else None
-        if isinstance(value, torch.Tensor) and value.requires_grad and not made.requires_grad:
+        value: Any = item.meta.get("example_value") if isinstance(item, fx.Node) else None
+        if has_memory(value) and value.requires_grad and not made.requires_grad:
             return LoweringError(
                 f"{item} requires a gradient by what is written to another view of it, and AOTAutograd "
                 "loses that",
