@@ -131,7 +131,7 @@ class CWriter:
             return self.helper(name, of)
         if name == "exp" and of == torch.float32:
             return self.helper(name, of)
-        if name in ("floordiv", "remainder"):
+        if name in ("floordiv", "remainder", "fmod"):
             return self.helper(f"{name}_float", of)
         if name in LIBM:
             return self.libm(name, of)

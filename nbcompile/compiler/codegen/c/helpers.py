@@ -8,6 +8,21 @@ from __future__ import annotations
 
 from nbcompile.compiler.codegen.helpers import ERF, Helper
 
+_REST = """#ifndef REST_SHORT
+#define REST_SHORT
+static inline TYPE rest_SHORT(TYPE a, TYPE b) { // fmod, which is a loop over bits in some libraries
+  const TYPE quotient = __builtin_truncSUFFIX(a / b);
+  if (!(__builtin_fabsSUFFIX(quotient) < 4194304)) return fmodSUFFIX(a, b);
+  if (quotient == 0) return a;
+  const TYPE rest = __builtin_fmaSUFFIX(-quotient, b, a); // exact; below 0 if the quotient rounds up
+  const TYPE most = __builtin_copysignSUFFIX(b, a);
+  return __builtin_copysignSUFFIX((a < 0) == (rest < 0) || rest == 0 ? rest : rest + most, a);
+}
+#endif
+"""
+"""The rest of a division, exact as that of ``fmod``: it is a float, and so is what a quotient one too large
+leaves, as that is a multiple of the last places of both and smaller than those of the larger."""
+
 _FMA = """#ifndef FMA_F32
 #ifdef __FP_FAST_FMAF
 #define FMA_F32(a, b, c) __builtin_fmaf(a, b, c)
@@ -107,17 +122,20 @@ HELPERS: dict[str, Helper] = {
   TYPE m = a < b ? a : b;
   return b != b ? a : m;
 }"""),
-    "floordiv_float": Helper("""static inline TYPE floordiv_SHORT(TYPE a, TYPE b) { // as Python's //
+    "floordiv_float": Helper(_REST + """static inline TYPE floordiv_SHORT(TYPE a, TYPE b) { // as Python's //
   if (b == 0) return a / b;
-  TYPE rest = fmodSUFFIX(a, b), quotient = (a - rest) / b;
+  TYPE rest = rest_SHORT(a, b), quotient = (a - rest) / b;
   if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
   TYPE whole = __builtin_floorSUFFIX(quotient);
   if (quotient == 0) return __builtin_copysignSUFFIX(0, a / b);
   return quotient - whole > (TYPE)0.5 ? whole + 1 : whole;
 }""", functions=("fmod",)),
-    "remainder_float": Helper("""static inline TYPE remainder_SHORT(TYPE a, TYPE b) { // as Python's %
-  TYPE rest = fmodSUFFIX(a, b);
+    "remainder_float": Helper(_REST + """static inline TYPE remainder_SHORT(TYPE a, TYPE b) { // as Python's %
+  TYPE rest = rest_SHORT(a, b);
   return rest != 0 && (b < 0) != (rest < 0) ? rest + b : rest;
+}""", functions=("fmod",)),
+    "fmod_float": Helper(_REST + """static inline TYPE fmod_SHORT(TYPE a, TYPE b) {
+  return rest_SHORT(a, b);
 }""", functions=("fmod",)),
     "floordiv_int": Helper("""static inline TYPE floordiv_SHORT(TYPE a, TYPE b) {
   if (b == 0) return 0;

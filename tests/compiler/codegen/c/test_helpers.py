@@ -184,3 +184,29 @@ def test_floats_are_rounded_to_halves_as_the_processor_does() -> None:
     assert found[~kept].isnan().all()
     rounded = nbcompile.compile(lambda x: x.half().float() * 2, options={"cache": False})
     torch.testing.assert_close(rounded(floats), floats.half().float() * 2, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_rest_of_a_division_is_exact(dtype: torch.dtype) -> None:
+    """By a quotient where that is short, and by the library where it is not: bit for bit what eager gives,
+    at multiples and beside them too. (Where ``a / b`` overflows eager gives NaN, and C the rest.)"""
+    generator = torch.Generator().manual_seed(0)
+
+    def random(low: int, high: int) -> torch.Tensor:
+        return torch.randint(low, high, (20_000,), generator=generator)
+
+    b = torch.randn(20_000, generator=generator, dtype=dtype)
+    multiples = [(b * random(-high, high)).to(dtype) for high in (3, 40, 5_000, 5_000_000)]
+    beside = [torch.nextafter(each, torch.tensor(end, dtype=dtype)) for each in multiples for end in (0, 1e9)]
+    special = torch.tensor([0.0, -0.0, 1, -1, 6, 0.1, torch.inf, -torch.inf, torch.nan], dtype=dtype)
+    pairs = torch.cartesian_prod(special, special)
+    cases = [(a, b) for a in (*multiples, *beside, b * 1e4)] + [(pairs[:, 0].clone(), pairs[:, 1].clone())]
+
+    def function(a: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.remainder(a, b), torch.fmod(a, b), torch.floor_divide(a, b)]
+
+    call = nbcompile.compile(function, options={"cache": False}, dynamic=True)
+    for a, divisor in cases:
+        for found, expected in zip(call(a, divisor), function(a, divisor), strict=True):
+            torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+            assert torch.equal(found.signbit() | found.isnan(), expected.signbit() | expected.isnan())
