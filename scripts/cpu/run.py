@@ -1,6 +1,7 @@
-"""nbcompile beside Inductor and eager on programs that nobody tuned for (programs.py, snippets.py).
+"""nbcompile beside Inductor and eager on programs that nobody tuned for (programs.py, snippets.py, users/).
 
-    python scripts/cpu/run.py [--snippets] [--only NAME ...] [--half 0] [--json FILE] [--autotune] [--wrapper]
+    python scripts/cpu/run.py [--snippets | --users] [--only NAME ...] [--half 0] [--json FILE]
+                              [--autotune] [--wrapper]
 
 Contestants take turns, in another order each round: the one after a call that streams through memory finds
 its inputs gone from the cache, the one after a short call finds them there. Two threads, huge pages for all
@@ -23,6 +24,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
@@ -47,16 +49,23 @@ def contestants(arguments: argparse.Namespace, f: Callable[..., Any]) -> dict[st
     return found
 
 
-def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Medians in seconds by contestant, and what differed."""
+def corpus(arguments: argparse.Namespace) -> ModuleType:
+    """The module that has the programs asked for: their names in ``PROGRAMS``, and ``build``."""
     import snippets
-    import torch
-    from torch.utils._pytree import tree_leaves
+    import users
 
     import programs
 
+    return users if arguments.users else snippets if arguments.snippets else programs
+
+
+def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Medians in seconds by contestant, and what differed."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
     torch._dynamo.reset()
-    f, args = (snippets if arguments.snippets else programs).build(name)
+    f, args = corpus(arguments).build(name)
     calls = contestants(arguments, f)
     row: dict[str, Any] = {"program": name, "seconds": {}, "failed": {}}
     expected = tree_leaves(f(*args))
@@ -140,6 +149,7 @@ def main() -> int:
     parser.add_argument("--half", type=int, choices=(0, 1))
     parser.add_argument("--issue", action="store_true", help="the 31 of issue 18 alone")
     parser.add_argument("--snippets", action="store_true", help="single operators instead (snippets.py)")
+    parser.add_argument("--users", action="store_true", help="programs of a stranger's instead (users/)")
     parser.add_argument("--budget", type=float, default=1.5, help="seconds of samples a program")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--entry", action="store_true", help='ours by torch.compile(backend="nbcompile")')
@@ -148,14 +158,15 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="also write every row, as JSON lines")
     arguments = parser.parse_args()
     import torch
-    from snippets import SNIPPETS
 
-    from programs import ISSUE, PROGRAMS, half
+    from programs import ISSUE
 
     torch.set_num_threads(arguments.threads)
-    names = list(SNIPPETS if arguments.snippets else PROGRAMS)[: ISSUE if arguments.issue else None]
+    source = corpus(arguments)
+    names = list(source.PROGRAMS)[: ISSUE if arguments.issue else None]
     names = [name for name in names if not arguments.only or name in arguments.only]
-    names = [name for name in names if arguments.half is None or half(name) == arguments.half]
+    names = [name for name in names if arguments.half is None or source.half(name) == arguments.half]
+    names = [name for name in names if name not in getattr(source, "TRAIN_LOSS", ())]  # no gradients here
     print(f"torch {torch.__version__}, {arguments.threads} threads, load {os.getloadavg()[0]:.1f}; µs")
     rows = []
     with torch.no_grad():

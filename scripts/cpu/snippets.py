@@ -2,7 +2,7 @@
 kernels are slow where whole programs hide it. All were written down, from what users do, before any was
 timed; since then the slowest have been worked on.
 
-``SNIPPETS`` by name: a function, and what makes its arguments, the same values every time. Needs torch only.
+``PROGRAMS`` by name: a function, and what makes its arguments, the same values every time. Needs torch only.
 """
 
 from __future__ import annotations
@@ -20,8 +20,13 @@ Made = Callable[[], tuple[Any, ...]]
 
 def build(name: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     torch.manual_seed(zlib.crc32(name.encode()))
-    function, make = SNIPPETS[name]
+    function, make = PROGRAMS[name]
     return function, make()
+
+
+def half(name: str) -> int:
+    """Which half of the programs this one is in, by its name alone."""
+    return zlib.crc32(name.encode()) % 2
 
 
 def randn(*shape: int) -> Tensor:
@@ -48,7 +53,7 @@ def neighbours(x: Tensor) -> Tensor:
     return (torch.stack(around).sum(0) - x == 3).float()
 
 
-SNIPPETS: dict[str, tuple[Callable[..., Any], Made]] = {
+PROGRAMS: dict[str, tuple[Callable[..., Any], Made]] = {
     "index_select": (
         lambda w, i: w.index_select(0, i) * 2,
         lambda: (
