@@ -169,8 +169,8 @@ def _once(nests: Nests, level: int, scope: Scope) -> Scope:
             scope = nests.made([item.value], scope)
         else:
             nests.store(item, scope)
-    if level <= nests.top_level:  # the next pass may need what is folded
-        scope = nests.made([acc.item.value for acc in work.accumulators], scope)
+    # the next pass may need what is folded
+    scope = nests.made([acc.item.value for acc in work.accumulators], scope)
     nests.fold_once(work.accumulators, scope)
     return scope
 
