@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.fuzz.execute import Runner
 from tests.fuzz.program import Program
@@ -41,8 +43,23 @@ def meeting(program: Program, device: str) -> Program:
         return program
     sizes = program.sizes if len(program.sizes) > 1 else program.sizes * 2
     made = replace(program, sizes=sizes, meets=choose.choice(pairs))
-    outcomes = [Runner(made, device).run(call) for call in range(len(sizes))]
-    return program if any(outcome.error is not None for outcome in outcomes) else made
+    with _Copies() as copies:
+        outcomes = [Runner(made, device).run(call) for call in range(len(sizes))]
+    return program if copies.within or any(outcome.error is not None for outcome in outcomes) else made
+
+
+class _Copies(TorchDispatchMode):
+    """Whether a tensor was copied to others that share its memory. Which elements such a copy reads before it
+    overwrites them is nobody's promise; of other operators eager refuses that."""
+
+    within = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.copy_.default:
+            new, old = args[:2]
+            places = {(each.storage_offset(), each.shape, each.stride(), each.dtype) for each in (new, old)}
+            self.within |= torch._C._is_alias_of(new, old) and len(places) > 1
+        return func(*args, **(kwargs or {}))
 
 
 def _lies_plainly(tensor: torch.Tensor) -> bool:

@@ -18,6 +18,7 @@ from tests.fuzz.check import EagerDiesError, References, Target, check, compare_
 from tests.fuzz.compare import differences, within
 from tests.fuzz.draw import Draw, Skip, Value, draw
 from tests.fuzz.execute import Outcome, Runner
+from tests.fuzz.meeting import meeting
 from tests.fuzz.operations.indexing import index_along, index_like
 from tests.fuzz.program import Input, Program, Step
 from tests.fuzz.rounding import Rounding
@@ -247,6 +248,32 @@ def test_strides_that_only_fake_tensors_have_are_torchs() -> None:
     for program in (symbolic, Program(0, (half,), branch, ("v2",))):
         verdict = check(program, Target("cpu"))
         assert not verdict.failures and [item.kind for item in verdict.torch] == ["strides"]
+
+
+def test_what_is_drawn_in_an_order_that_only_fake_tensors_have_is_torchs() -> None:
+    """Before a branch that they cannot take."""
+    inputs = (
+        Input("v0", "(12, 12)", "float32"),
+        Input("v1", "(33,)", "float32", view="b.as_strided((8, 12, 1, 12), (1, 1, 1, 1))"),
+    )
+    steps = (
+        Step("add", "torch.add(v0, v1, alpha=2)", ("v2",)),
+        Step("random_like", "torch.randn_like(v2)", ("v3",)),
+        Step("cond", "torch.cond(v3.any(), lambda a: -a, lambda a: a + 1, (v3,))", ("v4",)),
+        Step("hstack", "torch.hstack([v3, v4])", ("v5",)),
+    )
+    verdict = check(Program(0, inputs, steps, ("v5",)), Target("cpu"))
+    assert not verdict.failures and "values" in [item.kind for item in verdict.torch]
+
+
+def test_nothing_is_copied_to_what_comes_to_share_its_memory() -> None:
+    """Which elements are overwritten before they are read is nobody's promise."""
+    inputs = (Input("v0", "(8,)", "float32"), Input("v1", "(8,)", "float32"))
+    copied = Step("copy_", "v1.copy_(v0)", ("v2",), writes="v1")
+    added = Step("add_", "v1.mul_(2)", ("v2",), writes="v1")
+    programs = [Program(seed, inputs, (step,), ("v2",)) for step in (copied, added) for seed in range(20)]
+    met = [bool(meeting(program, "cpu").meets) for program in programs]
+    assert not any(met[:20]) and any(met[20:])
 
 
 def test_an_input_saved_and_overwritten_after_a_graph_break_is_refused_by_torch_too() -> None:

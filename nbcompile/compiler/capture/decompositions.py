@@ -36,7 +36,9 @@ _KEPT = (
     # torch's rewrites differ from its kernels: at NaN these, in the result's dtype the last
     "hardtanh_backward hardswish_backward elu_backward select_scatter "
     # the rewrite divides a complex number by its size as a complex number: NaN where that is subnormal
-    "sgn"
+    "sgn "
+    # the rewrites ask of float32 what a half type has rounded
+    "isposinf isneginf threshold"
 ).split()
 
 # A core walks the middle of a padded tensor along memory; a GPU reads by the index that torch writes.

@@ -368,6 +368,12 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in HALF else dtype
 
 
+def as_held(value: Expr, dtype: torch.dtype) -> Expr:
+    """``value`` as a tensor of ``dtype`` holds it, rounded to a half type, in the type it is computed in.
+    What decides by a number (is it above 3, is it infinite, is it the largest) decides by this one."""
+    return cast(cast(value, dtype), value.dtype)
+
+
 def walk_index(expr: IndexExpr) -> Iterator[Expr]:
     """All scalar expressions inside an index (the values of gathers)."""
     for atom in expr.atoms():

@@ -14,7 +14,7 @@ import torch
 from torch.utils._pytree import tree_flatten_with_path, tree_unflatten
 
 from nbcompile.compiler.loop_ir.computed_sizes import DrawCounter
-from nbcompile.compiler.loop_ir.expr import Expr, Number, SizeNumber, compute_dtype, scalar
+from nbcompile.compiler.loop_ir.expr import Expr, Number, SizeNumber, as_held, compute_dtype, scalar
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, Axis, Index, IndexExpr, floordiv, index, product
 from nbcompile.compiler.loop_ir.nodes import (
     Buffer,
@@ -75,8 +75,7 @@ class Builder:
 
     def fresh(self, hint: str = "") -> str:
         """A buffer name not used yet, built on ``hint`` or the node's name."""
-        base = hint or self._hint
-        name = base
+        base = name = hint or self._hint
         for number in itertools.count(1):
             if name not in self._names:
                 break
@@ -101,8 +100,7 @@ class Builder:
 
     def result_dtype(self, output: int = 0) -> torch.dtype:
         """dtype of (output number ``output`` of) the node's result."""
-        dtype: torch.dtype = self._result(output).dtype
-        return dtype
+        return self._result(output).dtype
 
     def result_shape(self, output: int = 0) -> tuple[IndexExpr, ...]:
         return self.shape(self._result(output))
@@ -203,8 +201,10 @@ class Builder:
             ZERO if extent == ONE else place
             for place, extent in zip(where[lead:], operand.shape, strict=True)
         ]
-        loaded: Expr = operand.load(tuple(places))
-        return loaded.cast(compute if compute is not None else compute_dtype(operand.dtype))
+        loaded, wide = operand.load(tuple(places)), compute_dtype(operand.dtype)
+        if compute == torch.bool:  # a number that its type rounds to 0 is False
+            return as_held(loaded.cast(wide), operand.dtype).cast(compute)
+        return loaded.cast(compute if compute is not None else wide)
 
     def check_native(self, operand: View) -> None:
         check_dtype(operand.dtype)

@@ -71,11 +71,6 @@ SAMPLES: dict[Any, list[Sample]] = {
     # activations
     aten.relu6.default: unary(FLOATS, -9, 9),
     aten.leaky_relu_backward.default: _pairs(0.1, False),
-    aten.threshold.default: calls(
-        plain=lambda draw: call(draw(7, 34, special=True), 0.5, -2.0),
-        half=lambda draw: call(draw(7, 34, dtype=torch.bfloat16), 0.5, -2.0),
-        whole=lambda draw: call(draw(7, dtype=torch.int64), 1, -2),
-    ),
     aten.hardsigmoid.default: unary(),
     aten.hardsigmoid_backward.default: _pairs(dtypes=(torch.float32, *FLOATS[2:])),
     aten.hardswish.default: unary(),
@@ -253,8 +248,6 @@ SAMPLES: dict[Any, list[Sample]] = {
     aten.__or__.Tensor: binary(_BITS),
     aten.__xor__.Tensor: binary(_BITS),
     aten.isfinite.default: unary((*FLOATS, *INTS, torch.bool)),
-    aten.isposinf.default: unary((*FLOATS, *INTS, torch.bool)),
-    aten.isneginf.default: unary((*FLOATS, *INTS, torch.bool)),
     **{
         getattr(aten, f"{view}_copy").default: lowered(getattr(aten, view).default).samples
         for view in ("expand", "unsqueeze", "diagonal", "unfold", "split_with_sizes")

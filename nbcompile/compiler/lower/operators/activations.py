@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Expr, op, where
+from nbcompile.compiler.loop_ir.expr import Expr, as_held, compute_dtype, constant, constant_like, op, where
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder
-from nbcompile.compiler.lower.operators.arithmetic import check_ends
+from nbcompile.compiler.lower.operators.arithmetic import check_ends, clamp
 from nbcompile.compiler.lower.registry import Sample, lowering
 from nbcompile.compiler.lower.samples import FLOATS, INTS, Call, Draw, call, calls, unary
 
@@ -44,10 +44,6 @@ def _pairs(*numbers: Any, dtypes: Sequence[torch.dtype] = FLOATS, **options: Any
 # -- pieces of lines --------------------------------------------------------------------------
 
 
-def _clip(x: Expr, low: float, high: float) -> Expr:
-    return op("minimum", op("maximum", x, low), high)
-
-
 @lowering(aten.relu.default, samples=unary((*FLOATS, *INTS)))
 def relu(b: Builder, x: View) -> View:
     """The larger of ``x`` and 0; NaN stays NaN."""
@@ -60,23 +56,37 @@ def leaky_relu(b: Builder, x: View, negative_slope: float = 0.01) -> View:
     return b.pointwise(lambda x: where(x > 0, x, x * negative_slope), x)
 
 
+@lowering(aten.threshold.default, samples=unary((*FLOATS, torch.int64), threshold=[0, 0.5], value=[-0.3, 2]))
+def threshold(b: Builder, x: View, threshold: Any, value: Any) -> View:
+    """``value``, as the dtype holds it, where ``x <= threshold``, else ``x``: also where it is NaN."""
+    dtype = b.result_dtype()
+    check_ends(dtype, threshold, value)
+    filled = constant(value, dtype).cast(compute_dtype(dtype))
+    return b.pointwise(lambda x: where(as_held(x, dtype) <= constant_like(threshold, x), filled, x), x)
+
+
 @lowering(aten.threshold_backward.default, samples=_pairs(0) + _pairs(0.5))
 def threshold_backward(b: Builder, grad: View, x: View, threshold: Any) -> View:
     """0 where ``x <= threshold``, else ``grad``: also where ``x`` is NaN."""
-    return b.pointwise(lambda grad, x: where(x <= threshold, 0, grad), grad, x)
+    return _gated(b, grad, x, lambda grad, x: where(x <= threshold, 0, grad))
+
+
+def _gated(b: Builder, grad: View, x: View, body: Callable[[Expr, Expr], Expr]) -> View:
+    """``body(grad, x)``, which decides by ``x``."""
+    return b.pointwise(lambda grad, each: body(grad, as_held(each, x.dtype)), grad, x)
 
 
 @lowering(aten.hardtanh.default, samples=unary((*FLOATS, torch.int64), min_val=[-1, 0], max_val=[1]))
 def hardtanh(b: Builder, x: View, min_val: Any = -1, max_val: Any = 1) -> View:
     """``x`` limited to [``min_val``, ``max_val``], of integers too; NaN stays NaN."""
-    check_ends(x.dtype, min_val, max_val)
-    return b.pointwise(lambda x: _clip(x, min_val, max_val), x)
+    result: View = clamp(b, x, min_val, max_val)
+    return result
 
 
 @lowering(aten.hardtanh_backward.default, samples=_pairs(-1, 1) + _pairs(0, 6))
 def hardtanh_backward(b: Builder, grad: View, x: View, min_val: Any, max_val: Any) -> View:
     """``grad`` where ``min_val < x < max_val``, else 0: also at both ends and where ``x`` is NaN."""
-    return b.pointwise(lambda grad, x: where(op("and", x > min_val, x < max_val), grad, 0), grad, x)
+    return _gated(b, grad, x, lambda grad, x: where(op("and", x > min_val, x < max_val), grad, 0))
 
 
 @lowering(aten.hardswish_backward.default, samples=_pairs())
@@ -86,13 +96,13 @@ def hardswish_backward(b: Builder, grad: View, x: View) -> View:
     def body(grad: Expr, x: Expr) -> Expr:
         return where(x <= -3, 0, where(x >= 3, grad, grad * (x / 3 + 0.5)))
 
-    return b.pointwise(body, grad, x)
+    return _gated(b, grad, x, body)
 
 
 @lowering(aten.hardshrink_backward.default, aten.softshrink_backward.default, samples=_pairs(0.5))
 def shrink_backward(b: Builder, grad: View, x: View, lambd: float) -> View:
     """``grad`` where ``abs(x) > lambd``, else 0, also at NaN: of hardshrink and softshrink alike."""
-    return b.pointwise(lambda grad, x: where(op("or", x < -lambd, x > lambd), grad, 0), grad, x)
+    return _gated(b, grad, x, lambda grad, x: where(op("or", x < -lambd, x > lambd), grad, 0))
 
 
 # -- smooth ones ------------------------------------------------------------------------------

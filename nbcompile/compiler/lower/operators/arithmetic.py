@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Constant, Expr, SizeNumber, compute_dtype, constant, op, where
-from nbcompile.compiler.loop_ir.index import IndexExpr
+from nbcompile.compiler.loop_ir.expr import (
+    Constant,
+    Expr,
+    SizeNumber,
+    as_held,
+    compute_dtype,
+    constant,
+    op,
+    where,
+)
+from nbcompile.compiler.loop_ir.index import Index, IndexExpr
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.loop_ir.proofs import proves
 from nbcompile.compiler.lower.builder import Builder, Operand
@@ -195,6 +205,22 @@ def ldexp(b: Builder, x: View, exponent: View) -> View:
 # -- the smaller and the larger ---------------------------------------------------------------
 
 
+def chosen(b: Builder, operand: Operand, at: Sequence[Index], dtype: torch.dtype) -> Expr:
+    """An element of what an operator may choose as its result, in the type that ``dtype`` is computed in: a
+    number, or an element of another type, becomes what ``dtype`` can hold, also where that is a half type."""
+    value = b.element(operand, at, compute_dtype(dtype))
+    return value if isinstance(operand, View) and operand.dtype == dtype else as_held(value, dtype)
+
+
+def _choice(b: Builder, function: Callable[..., Expr], *operands: Operand) -> View:
+    dtype = b.result_dtype()
+
+    def body(*at: IndexExpr) -> Expr:
+        return function(*(chosen(b, operand, at, dtype) for operand in operands))
+
+    return b.generate(b.result_shape(), dtype, body)
+
+
 def _larger(x: Expr, y: Expr) -> Expr:
     return op("or", x, y) if x.dtype == torch.bool else op("maximum", x, y)
 
@@ -206,25 +232,25 @@ def _smaller(x: Expr, y: Expr) -> Expr:
 @lowering(aten.maximum.default, samples=binary((*FLOATS, *INTS, torch.bool)))
 def maximum(b: Builder, x: View, y: View) -> View:
     """The larger one, NaN if either is; of bools the logical or."""
-    return b.pointwise(_larger, x, y)
+    return _choice(b, _larger, x, y)
 
 
 @lowering(aten.minimum.default, samples=binary((*FLOATS, *INTS, torch.bool)))
 def minimum(b: Builder, x: View, y: View) -> View:
     """The smaller one, NaN if either is; of bools the logical and."""
-    return b.pointwise(_smaller, x, y)
+    return _choice(b, _smaller, x, y)
 
 
 @lowering(aten.fmax.default, samples=binary((*FLOATS, *INTS, torch.bool)))
 def fmax(b: Builder, x: View, y: View) -> View:
     """The larger one; where one is NaN, the other."""
-    return b.pointwise(lambda x, y: op("fmax", x, y) if x.dtype.is_floating_point else _larger(x, y), x, y)
+    return _choice(b, lambda x, y: op("fmax", x, y) if x.dtype.is_floating_point else _larger(x, y), x, y)
 
 
 @lowering(aten.fmin.default, samples=binary((*FLOATS, *INTS, torch.bool)))
 def fmin(b: Builder, x: View, y: View) -> View:
     """The smaller one; where one is NaN, the other."""
-    return b.pointwise(lambda x, y: op("fmin", x, y) if x.dtype.is_floating_point else _smaller(x, y), x, y)
+    return _choice(b, lambda x, y: op("fmin", x, y) if x.dtype.is_floating_point else _smaller(x, y), x, y)
 
 
 _CLAMPS = calls(
@@ -273,7 +299,7 @@ def clamp(b: Builder, x: View, low: Operand | None = None, high: Operand | None 
             x = _larger(x, next(rest))
         return _smaller(x, next(rest)) if high is not None else x
 
-    return b.pointwise(body, x, *ends)
+    return _choice(b, body, x, *ends)
 
 
 # -- three operands ---------------------------------------------------------------------------

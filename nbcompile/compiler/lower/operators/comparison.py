@@ -10,6 +10,7 @@ import torch
 from nbcompile.compiler.loop_ir.expr import Expr, compute_dtype, op, where
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder, Operand
+from nbcompile.compiler.lower.operators.arithmetic import chosen
 from nbcompile.compiler.lower.registry import Sample, lowering, overload
 from nbcompile.compiler.lower.samples import FLOATS, INTS, binary, call, calls, unary, with_numbers
 
@@ -142,10 +143,10 @@ _shift("right", "shr")
 ))  # fmt: skip
 def where_self(b: Builder, condition: View, yes: View, no: View) -> View:
     """``yes`` or ``no``, each in the type of the result, as the condition says."""
-    compute = compute_dtype(b.result_dtype())
+    dtype = b.result_dtype()
 
     def body(*at: Any) -> Expr:
         test = b.element(condition, at, torch.bool)
-        return where(test, b.element(yes, at, compute), b.element(no, at, compute))
+        return where(test, chosen(b, yes, at, dtype), chosen(b, no, at, dtype))
 
-    return b.generate(b.result_shape(), b.result_dtype(), body)
+    return b.generate(b.result_shape(), dtype, body)

@@ -11,6 +11,7 @@ import torch
 from nbcompile.compiler.loop_ir.expr import (
     Constant,
     Expr,
+    as_held,
     compute_dtype,
     constant,
     index_value,
@@ -108,7 +109,7 @@ def clone(b: Builder, x: View, memory_format: Any = None) -> View:
 def _filled(b: Builder, value: Operand) -> View:
     dtype = b.result_dtype()
     compute = compute_dtype(dtype)
-    return b.generate(b.result_shape(), dtype, lambda *at: b.element(value, at, compute))
+    return b.generate(b.result_shape(), dtype, lambda *at: as_held(b.element(value, at, compute), dtype))
 
 
 _SIZES = calls(

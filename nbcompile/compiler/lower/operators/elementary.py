@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Expr, compute_dtype, constant, op, where
+from nbcompile.compiler.loop_ir.expr import Expr, as_held, compute_dtype, constant, op, where
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder
 from nbcompile.compiler.lower.registry import Sample, lowering, overload
@@ -83,10 +83,10 @@ def absolute(x: Expr) -> Expr:
     return x if x.dtype in (torch.bool, torch.uint8) else op("abs", x)
 
 
-@_unary("sign", "sgn", samples=unary(ALL))
-def sign(x: Expr) -> Expr:
+@lowering(aten.sign.default, aten.sgn.default, samples=unary(ALL))
+def sign(b: Builder, x: View) -> View:
     """-1, 0 or 1: 0 for NaN; bools as they are."""
-    return x if x.dtype == torch.bool else op("sign", x)
+    return b.pointwise(lambda each: each if x.dtype == torch.bool else op("sign", as_held(each, x.dtype)), x)
 
 
 @_unary("_conj_physical", samples=_NUMBERS)
@@ -108,7 +108,7 @@ def _rounding(name: str) -> None:
     @lowering(overload(name), samples=_NUMBERS)
     def function(b: Builder, x: View) -> View:
         def body(each: Expr) -> Expr:  # of a number that the tensor's type can hold, which decides
-            whole = each.cast(x.dtype).cast(each.dtype)
+            whole = as_held(each, x.dtype)
             return op(name, whole) if each.dtype.is_floating_point else each
 
         return b.pointwise(body, x)
@@ -132,17 +132,20 @@ def round_decimals(b: Builder, x: View, decimals: int = 0) -> View:
 # -- tests ------------------------------------------------------------------------------------
 
 
-def _test(name: str) -> None:
-    @lowering(overload(name), samples=unary(ALL))
+def _test(target: str, name: str, *given: float) -> None:
+    @lowering(overload(target), samples=unary(ALL))
     def lower(b: Builder, x: View) -> View:
-        def body(x: Expr) -> Expr:
-            return op(name, x) if x.dtype.is_floating_point else constant(False, torch.bool)
+        def body(each: Expr) -> Expr:
+            floating = each.dtype.is_floating_point
+            return op(name, as_held(each, x.dtype), *given) if floating else constant(False, torch.bool)
 
         return b.pointwise(body, x, compute=compute_dtype(x.dtype))
 
 
-_test("isnan")
-_test("isinf")
+_test("isnan", "isnan")
+_test("isinf", "isinf")
+_test("isposinf", "eq", math.inf)
+_test("isneginf", "eq", -math.inf)
 
 
 @lowering(aten.signbit.default, samples=unary(ALL))
@@ -171,11 +174,16 @@ def nan_to_num(
     if not dtype.is_floating_point:
         return b.pointwise(same, x)
     limits = torch.finfo(dtype)
+    nan, neginf, posinf = (
+        default if given is None else constant(given, dtype).value
+        for given, default in ((nan, 0.0), (neginf, limits.min), (posinf, limits.max))
+    )
 
-    def body(x: Expr) -> Expr:
-        found = where(x.eq(-math.inf), limits.min if neginf is None else neginf, x)
-        found = where(x.eq(math.inf), limits.max if posinf is None else posinf, found)
-        return where(op("isnan", x), 0.0 if nan is None else nan, found)
+    def body(each: Expr) -> Expr:
+        x = as_held(each, dtype)
+        found = where(x.eq(-math.inf), neginf, x)
+        found = where(x.eq(math.inf), posinf, found)
+        return where(op("isnan", x), nan, found)
 
     return b.pointwise(body, x)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Expr, compute_dtype, constant, index_value, op, where
+from nbcompile.compiler.loop_ir.expr import Expr, as_held, compute_dtype, constant, index_value, op, where
 from nbcompile.compiler.loop_ir.index import ZERO, IndexExpr
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder
@@ -72,7 +72,7 @@ def max_pool(
     def place_of_largest(*place: IndexExpr) -> Expr:
         # the first element that equals the maximum; of several NaN, as in eager, the last
         lead, spot = place[:-rank], place[-rank:]
-        top = b.element(values, place, compute)
+        top = as_held(b.element(values, place, compute), x.dtype)
         equal, missing = constant(nowhere, torch.int64), constant(0, torch.int64)
         members = list(windows.members(spot))
         chosen: list[Expr] = [equal, missing]
@@ -80,7 +80,7 @@ def max_pool(
             for source, inside in order:
 
                 def matches(source: Places = source, n: int = n) -> Expr:
-                    item = b.element(x, (*lead, *source), compute)
+                    item = as_held(b.element(x, (*lead, *source), compute), x.dtype)
                     return op("isnan", item) if n else item.eq(top)
 
                 chosen[n] = where(guarded(inside, matches, False), _flat(source, windows.input), chosen[n])

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Expr, Number, compute_dtype, constant, index_value, op
+from nbcompile.compiler.loop_ir.expr import Expr, Number, as_held, compute_dtype, constant, index_value, op
 from nbcompile.compiler.loop_ir.index import ZERO, IndexExpr, Size, product
 from nbcompile.compiler.loop_ir.nodes import ReductionKind, View
 from nbcompile.compiler.lower.builder import Builder, normalize_dims, unsqueeze_dims
@@ -224,7 +224,7 @@ def _extremes(kind: Literal["max", "min"], of_bool: ReductionKind, place: Reduct
     @lowering(overload(f"arg{kind}"), samples=[*_samples(_PLACES, _EXTREME_TYPES[:-1], empty=[(0,)]), *_TIES])
     def places(b: Builder, x: View, dim: int | None = None, keepdim: bool = False, output: int = 0) -> View:
         def body(value: Expr, *where: IndexExpr) -> Expr:
-            return value.cast(torch.uint8) if value.dtype == torch.bool else value
+            return value.cast(torch.uint8) if value.dtype == torch.bool else as_held(value, x.dtype)
 
         _check_not_empty(x, dim)
         name = f"{b.op}_place"
@@ -260,7 +260,7 @@ def any_(b: Builder, x: View, dim: Dims = None, keepdim: bool = False) -> View:
     """Whether any element is not 0, as NaN is not; None is all dimensions, but an empty list is none."""
 
     def body(value: Expr, *where: IndexExpr) -> Expr:
-        return value if value.dtype == torch.bool else value.ne(0)
+        return value if value.dtype == torch.bool else as_held(value, x.dtype).ne(0)
 
     if isinstance(dim, Sequence) and not dim:  # nothing is reduced then, though None is all dimensions
         return b.pointwise(body, x, compute=compute_dtype(x.dtype))
@@ -368,7 +368,7 @@ def vector_norm(
     if math.isinf(ord):
         result = reduced("max" if ord > 0 else "min", lambda v: op("abs", v))
     elif ord == 0:
-        result = reduced("sum", lambda v: v.ne(0).cast(compute))
+        result = reduced("sum", lambda v: as_held(v, x.dtype).ne(0).cast(compute))
     elif ord == 1:
         result = reduced("sum", lambda v: op("abs", v))
     elif ord == 2:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Expr, compute_dtype, constant
+from nbcompile.compiler.loop_ir.expr import Expr, as_held, compute_dtype, constant
 from nbcompile.compiler.loop_ir.index import ONE, ZERO
 from nbcompile.compiler.loop_ir.nodes import ScanKind, View
 from nbcompile.compiler.lower.builder import Builder, check_dtype
@@ -153,9 +153,11 @@ def _extreme(b: Builder, target: Any, kind: ScanKind, x: View, dim: int) -> tupl
         )
         return b.pointwise(lambda value: value.ne(0), values, compute=torch.uint8), places
     narrow = x.dtype in _NARROW
-    values, places = b.scan(
-        kind, x, place, lambda value: value.cast(torch.int32) if narrow else value, x.dtype, torch.int64
-    )
+
+    def body(value: Expr) -> Expr:
+        return value.cast(torch.int32) if narrow else as_held(value, x.dtype)
+
+    values, places = b.scan(kind, x, place, body, x.dtype, torch.int64)
     return values, places
 
 
