@@ -56,6 +56,7 @@ def test_twenty_variants_of_one_function_all_compile(backend: str) -> None:
         assert run.compilation.recompiles == ()
 
 
+@pytest.mark.nightly
 def test_twenty_variants_of_one_module() -> None:
     model = Small()
     x = torch.randn(4, 8)

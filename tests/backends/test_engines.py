@@ -61,6 +61,7 @@ def of_many_kinds(x: Tensor, changed: Tensor, none: Tensor, scalar: Tensor, yes:
     return twice, twice, x, (x * 2).t(), changed * 2, none + 1, none.sum(0), scalar * 2, x.sum(), *numbers
 
 
+@few(1)
 @engines
 def test_values_of_many_kinds(backend: str) -> None:
     def arguments() -> tuple[Tensor, ...]:
@@ -78,6 +79,7 @@ def test_values_of_many_kinds(backend: str) -> None:
     torch.testing.assert_close(second, first)  # what was changed
 
 
+@few(1)
 @engines
 def test_parameters_changed_in_place_are_seen(backend: str) -> None:
     layer = nn.Linear(3, 2)
@@ -108,6 +110,7 @@ def test_gradients(backend: str) -> None:
     assert {"g0.joint", "g0.bw", "g0.bw.fused"} <= {graph.id for graph in compiled.compilation.graphs}
 
 
+@few(1)
 @engines
 def test_sizes_that_change(backend: str) -> None:
     def f(x: Tensor) -> Tensor:
@@ -122,6 +125,7 @@ def test_sizes_that_change(backend: str) -> None:
     assert f"{backend} compiles graph g0.fw anew for each set of sizes" in compiled.compilation.notes
 
 
+@few(1)
 @engines
 def test_what_it_lacks_is_named_with_its_line(backend: str) -> None:
     f = in_a_cell("def f(x):\n    y = x + 1\n    z, _ = torch.cummax(y, 0)\n    return z * 2\n")
@@ -153,6 +157,7 @@ def test_what_no_engine_does_as_eager_does(backend: str, statement: str, reason:
     assert compiled.compilation.notes[0].startswith("line 2: ")
 
 
+@few(1)
 @engines
 def test_indices(backend: str) -> None:
     def f(x: Tensor, i: Tensor) -> Tensor:
@@ -167,6 +172,7 @@ def test_indices(backend: str) -> None:
     assert compiled.ran_compiled  # the program was at fault
 
 
+@few(1)
 @engines
 def test_what_the_engine_made_is_shown(backend: str) -> None:
     def f(x: Tensor, w: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from nbcompile.backends.registry import resolve
 from nbcompile.errors import BackendError
 from nbcompile.record.provenance import Links
 from nbcompile.view import to_html, to_text, whole
+from tests.nightly import few
 
 pytest.importorskip("jax", reason="pip install jax")
 
@@ -56,6 +57,7 @@ def test_a_transformer_trains() -> None:
     assert len(draws) == 4 and all("drawn by torch" in node.note for node in draws)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_residual_block_trains_and_updates_its_buffers() -> None:
     class Block(nn.Module):
@@ -167,6 +169,7 @@ def test_results_own_their_memory() -> None:
     assert torch.equal(x, torch.zeros(2, 3))
 
 
+@few(4)
 @pytest.mark.parametrize(
     "change",
     [

@@ -90,6 +90,7 @@ def test_one_beside_closes_the_one_in_the_output(lab: Server, page: Page) -> Non
     expect(place.locator(".nbc-panes")).to_be_visible()
 
 
+@pytest.mark.nightly
 def test_a_mend_is_applied_with_one_click_and_holds(lab: Server, page: Page) -> None:
     flags = "--compare eager,nbcompile"
     cell = CELL.replace("--no-bench", flags).replace("z = (y.sin()", "print(y.mean())\nz = (y.sin()")

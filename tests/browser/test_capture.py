@@ -82,6 +82,7 @@ def test_a_node_that_was_made_is_lit_in_the_graph(page: Page, tmp_path: Path, re
     expect(pane).to_contain_text("1 of ")
 
 
+@pytest.mark.nightly
 def test_the_passes_are_stepped_too(page: Page, tmp_path: Path, record: Compilation) -> None:
     pane = capture(OnDisk(page, tmp_path).open(record))
     for name, noun in (
@@ -96,6 +97,7 @@ def test_the_passes_are_stepped_too(page: Page, tmp_path: Path, record: Compilat
     expect(pane.locator(".nbc-here").first).to_be_visible()
 
 
+@pytest.mark.nightly
 def test_a_hostile_walk_is_text(page: Page, tmp_path: Path) -> None:
     disk = OnDisk(page, tmp_path)
     pane = capture(disk.open(fixtures.hostile()))

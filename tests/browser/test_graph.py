@@ -78,6 +78,7 @@ def test_a_line_lights_its_kernels_and_a_kernel_its_lines(disk: OnDisk) -> None:
         assert sorted(lit) == list(links.lines(kernel))
 
 
+@pytest.mark.nightly
 def test_closing_a_module_moves_what_is_below_and_nothing_across(disk: OnDisk) -> None:
     page = opened(disk, real_modules())
     before, held = places(page), module(page)
@@ -92,6 +93,7 @@ def test_closing_a_module_moves_what_is_below_and_nothing_across(disk: OnDisk) -
     assert places(page) == before
 
 
+@pytest.mark.nightly
 def test_colours_move_nothing_and_say_values(disk: OnDisk) -> None:
     record = real_modules()
     page = opened(disk, record)
@@ -119,6 +121,7 @@ def test_a_search_opens_what_holds_its_find(disk: OnDisk) -> None:
     assert "softmax" in str(page.locator(".nbc-graph-cursor").get_attribute("aria-label"))
 
 
+@pytest.mark.nightly
 def test_the_wheel_is_the_pages_until_the_graph_is_entered(disk: OnDisk) -> None:
     page = opened(disk, real_modules())
     picture = page.locator(".nbc-graph-picture")
@@ -160,6 +163,7 @@ def test_by_keyboard_along_edges_to_a_pin(disk: OnDisk) -> None:
     assert page.locator(LIT).count() > 0, "what was pinned stays lit"
 
 
+@pytest.mark.nightly
 def test_a_pin_elsewhere_comes_into_view_and_a_hover_does_not(disk: OnDisk) -> None:
     record = real_modules()
     page = opened(disk, record)

@@ -124,6 +124,7 @@ def test_explorer_and_editor_light_each_other(
     expect(chips.first).not_to_have_class(re.compile(r"nbc-(lit|dim)"))
 
 
+@pytest.mark.nightly
 def test_the_editor_marks_breaks_and_says_why(
     lab: Server, page: Page, compiled: list[nbformat.NotebookNode]
 ) -> None:
@@ -174,6 +175,7 @@ def test_the_explorer_beside_follows_the_active_cell(
     expect(beside.locator(".nbc-beside-pin")).to_have_count(2)
 
 
+@pytest.mark.nightly
 def test_commands_completion_and_highlighting(lab: Server, page: Page) -> None:
     # nbcompile is not loaded, but told already to take no times: that would be most of this test.
     setup = f"{SETUP}\nget_ipython().config.NbCompile.bench = False"

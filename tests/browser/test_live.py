@@ -68,6 +68,7 @@ def test_a_decision_overruled_changes_kernels_and_can_be_undone(lab: Server, pag
     kernels(place, "1")
 
 
+@pytest.mark.nightly
 def test_an_edited_kernel_runs_and_a_wrong_edit_is_caught(lab: Server, page: Page) -> None:
     place = explorer(lab, page)
     result = place.locator(".nbc-edit-result")

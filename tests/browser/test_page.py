@@ -140,6 +140,7 @@ def test_arrows_move_through_the_panels(disk: OnDisk) -> None:
     assert tabs.first.get_attribute("aria-selected") == "true"
 
 
+@pytest.mark.nightly
 def test_several_records_each_have_an_explorer(disk: OnDisk) -> None:
     page = disk.open([fixtures.transformer(), fixtures.failed()], title="two runs")
     assert page.locator(".nbc .nbc-head").count() == 2
@@ -147,6 +148,7 @@ def test_several_records_each_have_an_explorer(disk: OnDisk) -> None:
     disk.assert_nothing_happened()
 
 
+@pytest.mark.nightly
 def test_the_chart_library_runs_under_the_policy_once_a_chart_is_shown(disk: OnDisk) -> None:
     page = disk.open(fixtures.transformer())
     assert page.evaluate("typeof window.Plotly") == "undefined"
@@ -155,6 +157,7 @@ def test_the_chart_library_runs_under_the_policy_once_a_chart_is_shown(disk: OnD
     disk.assert_nothing_happened()
 
 
+@pytest.mark.nightly
 def test_a_kernel_is_downloaded_from_a_file(disk: OnDisk) -> None:
     record = fixtures.transformer()
     page = disk.open(record)
@@ -165,6 +168,7 @@ def test_a_kernel_is_downloaded_from_a_file(disk: OnDisk) -> None:
     disk.assert_nothing_happened()
 
 
+@pytest.mark.nightly
 def test_on_paper_it_is_the_plain_page(disk: OnDisk) -> None:
     page = disk.open(fixtures.transformer())
     count = "[document.querySelectorAll('.nbc').length, document.querySelectorAll('.n-root').length]"
@@ -188,7 +192,7 @@ def test_without_scripts_it_is_the_plain_page(chromium: Any, tmp_path: Path) -> 
 # -- records from strangers ---------------------------------------------------------------------------
 
 
-@few(1)
+@pytest.mark.nightly
 @both_themes
 @pytest.mark.parametrize("kind", ["every field", "a transformer", "a graph break", "a failure"])
 def test_hostile_text_runs_nothing(kind: str, disk: OnDisk, theme: str) -> None:
@@ -242,7 +246,7 @@ DAMAGED = {
 }
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize("name", list(DAMAGED))
 def test_what_is_no_record_is_told(name: str, disk: OnDisk) -> None:
     text, said = DAMAGED[name]
@@ -265,7 +269,7 @@ def _nine_peers(values: dict[str, Any]) -> None:
     values["peers"] = [{"id": f"x{number}"} for number in range(9)]
 
 
-@few(3)
+@few(1)
 @pytest.mark.parametrize(
     ("change", "said"),
     [(_wrong_span, "graphs.0.nodes.3.spans.0.line"), (_nine_peers, "more than 8 items")],
@@ -278,6 +282,7 @@ def test_a_damaged_record_is_told(change: Callable[[dict[str, Any]], None], said
     disk.assert_nothing_happened()
 
 
+@few(1)
 @pytest.mark.parametrize("cut", [slice(1, None), slice(0, 4000)], ids=["its start", "its end"])
 def test_a_packed_record_without_a_part_is_told(cut: slice, disk: OnDisk) -> None:
     payload = view.payload(fixtures.transformer())
@@ -306,6 +311,7 @@ def test_a_span_over_billions_of_lines_is_cut(disk: OnDisk) -> None:
     assert page.locator(".nbc-failure").count() == 0
 
 
+@pytest.mark.nightly
 def test_300_megabytes_packed_into_a_record_are_not_written_out(disk: OnDisk) -> None:
     bomb = base64.b64encode(zlib.compress(bytes(300_000_000), 9)).decode()
     assert len(bomb) < 400_000
@@ -318,6 +324,7 @@ def test_300_megabytes_packed_into_a_record_are_not_written_out(disk: OnDisk) ->
 # -- records of other versions ---------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_a_record_without_a_view_opens(disk: OnDisk) -> None:
     values = view.whole(fixtures.transformer())
     del values["view"]
@@ -328,6 +335,7 @@ def test_a_record_without_a_view_opens(disk: OnDisk) -> None:
     disk.assert_nothing_happened()
 
 
+@pytest.mark.nightly
 def test_a_record_with_a_damaged_view_opens_without_it(disk: OnDisk) -> None:
     values = view.whole(fixtures.transformer())
     values["view"]["lines"] = 3
@@ -337,6 +345,7 @@ def test_a_record_with_a_damaged_view_opens_without_it(disk: OnDisk) -> None:
     disk.assert_nothing_happened()
 
 
+@few(1)
 @pytest.mark.parametrize("field", [None, "later"], ids=["an early record", "a field of a later version"])
 def test_what_a_record_lacks_or_has_more_is_no_matter(field: str | None, disk: OnDisk) -> None:
     values: dict[str, Any] = {"schema": "nbcompile.compilation/1", "id": "early"}

@@ -21,7 +21,7 @@ def test_there_are_more_than_two_hundred() -> None:
     assert len(ALL) >= 200
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize("name", [name for name in ALL if not name.startswith("size ")])
 def test_a_hostile_record_is_shown_or_refused_and_runs_nothing(name: str, page: Page, tmp_path: Path) -> None:
     said, faults = look_at(disk_of(page, tmp_path), everything()[name].make())
@@ -52,7 +52,7 @@ def test_a_page_that_escapes_nothing_is_noticed(
     assert any("onerror" in fault or "happened" in fault for fault in faults)
 
 
-@few(3)
+@few(1)
 @pytest.mark.parametrize(
     "script",
     [

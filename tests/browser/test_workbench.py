@@ -157,6 +157,7 @@ def test_a_node_shows_its_properties_and_leads_on(disk: OnDisk) -> None:
     expect(panel).to_have_count(0)
 
 
+@pytest.mark.nightly
 def test_a_kernel_lights_the_decisions_that_made_it_and_brings_them_into_sight(disk: OnDisk) -> None:
     record = real_modules()
     page = opened(disk, record)
@@ -179,6 +180,7 @@ def test_a_kernel_lights_the_decisions_that_made_it_and_brings_them_into_sight(d
     assert box and frame and frame["y"] <= box["y"] < frame["y"] + frame["height"]
 
 
+@pytest.mark.nightly
 def test_a_chip_of_another_graph_shows_that_graph(disk: OnDisk) -> None:
     record = fixtures.with_break()
     page = opened(disk, record)
@@ -217,7 +219,7 @@ def test_a_pane_fills_the_window_and_comes_back(name: str, width: int, disk: OnD
     disk.assert_nothing_happened()
 
 
-@few(1)
+@pytest.mark.nightly
 @widths
 def test_a_border_is_dragged_and_put_back(disk: OnDisk, width: int) -> None:
     page = opened(disk, real_modules())
@@ -237,7 +239,7 @@ def test_a_border_is_dragged_and_put_back(disk: OnDisk, width: int) -> None:
     assert back and back[side] == pytest.approx(before[side], abs=2)
 
 
-@few(1)
+@pytest.mark.nightly
 @both_themes
 def test_the_errors_of_a_check_are_colours_and_the_first_is_marked(disk: OnDisk) -> None:
     record = checked()
@@ -254,6 +256,7 @@ def test_the_errors_of_a_check_are_colours_and_the_first_is_marked(disk: OnDisk)
     assert "nbc-break" in str(frame.get_attribute("style")) and "heat-5" in str(frame.get_attribute("style"))
 
 
+@pytest.mark.nightly
 def test_texts_that_a_file_lacks_say_what_makes_them(disk: OnDisk) -> None:
     page = opened(disk, real_modules())
     for name in ("Triton", "PTX", "SASS", "Inductor"):

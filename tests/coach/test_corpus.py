@@ -54,7 +54,7 @@ def test_the_corpus_is_as_large_as_it_says() -> None:
     assert len(REWRITTEN) >= 25 and len(REWRITTEN) + len(WORDS) >= 40
 
 
-@few(5)
+@few(3)
 @pytest.mark.parametrize("head", REWRITTEN)
 def test_the_diff_applied_compiles_whole_and_agrees(
     notebook: Notebook, head: str, monkeypatch: pytest.MonkeyPatch
@@ -84,7 +84,7 @@ def test_the_diff_applied_compiles_whole_and_agrees(
         assert compare_values("mend", name, got, want, None).agrees, name
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize("head", WORDS)
 def test_what_cannot_be_rewritten_has_words(
     notebook: Notebook, head: str, monkeypatch: pytest.MonkeyPatch

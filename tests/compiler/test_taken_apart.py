@@ -17,6 +17,7 @@ from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.runtime.c.toolchain import Toolchain
 from nbcompile.compiler.taken_apart import is_lasting
 from nbcompile.errors import CodegenError, ToolchainError, VerifyError
+from tests.nightly import few
 
 Tensor = torch.Tensor
 
@@ -45,6 +46,7 @@ def chain(x: Tensor, index: Tensor) -> Tensor:
     return ((x * 2 + 1).sin() * 3 - x).sum(1) + index.float()
 
 
+@few(2)
 @pytest.mark.parametrize(
     "error", [CodegenError("it cannot be"), VerifyError("it is wrong"), KeyError("a bug"), AssertionError()]
 )
@@ -63,6 +65,7 @@ def test_an_operation_that_cannot_be_printed_costs_its_node(
     assert apart and "could not be made" in apart[0].reason
 
 
+@few(1)
 @pytest.mark.parametrize("overwrites", [False, True])
 def test_what_the_c_compiler_refuses_costs_its_node(
     monkeypatch: pytest.MonkeyPatch, overwrites: bool
@@ -136,6 +139,7 @@ def test_a_refusal_for_want_of_room_is_not_remembered() -> None:
     assert is_lasting(lasting) and not is_lasting(passing)
 
 
+@few(1)
 @pytest.mark.parametrize("overwrites", [False, True])
 def test_what_triton_refuses_costs_its_node(monkeypatch: pytest.MonkeyPatch, overwrites: bool) -> None:
     pytest.importorskip("triton")

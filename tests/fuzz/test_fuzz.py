@@ -17,7 +17,7 @@ SEEDS = [*range(20, 36)]
 INTERPRETED = [3, 10]
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_on_the_cpu(seed: int) -> None:
     agrees(draw(seed))

@@ -59,6 +59,7 @@ def test_a_fault_is_found_and_made_small(fault: str) -> None:
     assert not verdict.failures and not verdict.torch
 
 
+@pytest.mark.nightly
 def test_nothing_is_found_where_nothing_is_wrong() -> None:
     for seed in range(12):
         verdict = check(draw(seed), Target(backend="eager"))
@@ -207,6 +208,7 @@ def test_noise_takes_infinity_for_no_small_number() -> None:
     assert total.isinf()
 
 
+@pytest.mark.nightly
 def test_a_reshape_that_shows_a_fake_tensor_is_torchs() -> None:
     """Fake tensors of two types are added in another order of memory, in which the reshape is no copy."""
     mixed = "torch.add(v0.permute(2, 0, 1), torch.ones(1, 15, 2, dtype=torch.int16), alpha=2)"
@@ -221,6 +223,7 @@ def test_a_reshape_that_shows_a_fake_tensor_is_torchs() -> None:
     assert [item.kind for item in failures] == ["alias-made"]
 
 
+@pytest.mark.nightly
 def test_a_shape_that_only_fake_tensors_have_is_torchs() -> None:
     steps = (Step("pixel_unshuffle", "F.pixel_unshuffle(v0, 2)", ("v1",)),)
     program = Program(0, (Input("v0", "(0, 2, 2)", "float32"),), steps, ("v1",))
@@ -230,6 +233,7 @@ def test_a_shape_that_only_fake_tensors_have_is_torchs() -> None:
     assert [item.kind for item in check(_program("v0 + 1"), grown).failures] == ["shape"]
 
 
+@pytest.mark.nightly
 def test_strides_that_only_fake_tensors_have_are_torchs() -> None:
     """Of symbolic sizes alone, and beyond a branch that fake tensors cannot take."""
     pool = (

@@ -76,7 +76,7 @@ def printed(program: GpuProgram) -> tuple[str, KernelSource]:
     return f"{comment}\n{described(source.launches)}\n{source.source}", source
 
 
-@few(12)
+@few(5)
 @each_program
 def test_numbers(program: GpuProgram) -> None:
     if program.small is None:
@@ -154,7 +154,7 @@ def test_each_line_that_computes_is_linked_to_the_loops_it_is_for(program: GpuPr
         assert loops, kernel.name
 
 
-@few(14)
+@few(5)
 @each_program
 def test_three_chips(program: GpuProgram, nightly: bool) -> None:
     _, source = printed(program)

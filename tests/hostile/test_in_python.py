@@ -48,7 +48,7 @@ def test_there_are_hundreds_and_every_field_is_among_them() -> None:
     assert len({*chosen(), *chosen_scenes()}) == len(chosen()) + len(chosen_scenes())
 
 
-@few(10)
+@few(5)
 @pytest.mark.parametrize("name", [name for name in chosen() if not name.startswith("size ")])
 def test_a_hostile_record_gives_a_result_or_an_error_of_ours(name: str) -> None:
     verdict = judge(all_records()[name].make())
@@ -66,6 +66,7 @@ def test_a_record_of_absurd_size_or_shape_is_shown_in_time(name: str) -> None:
 # -- what watches, watched -------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_a_view_that_escapes_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     text = all_records()["everywhere a script"].make()
     html = {"html": USES["html"]}
@@ -126,7 +127,7 @@ except RecordError as error:
 """
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "plain"])
 @pytest.mark.parametrize("name", list(_BOMBS))
 def test_a_bomb_is_refused_in_little_memory(name: str, packed: bool) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.nightly import few
+
 pytest.importorskip("IPython")
 
 from nbcompile.record.check import CheckReport
@@ -36,6 +38,7 @@ def test_a_call_gives_the_report(notebook: Notebook) -> None:
     assert report.cell is not None and report.cell.shows and report.cell.said == ""
 
 
+@few(1)
 @pytest.mark.parametrize(("backend", "went"), [("off", "differs"), ("refuses", "raises")])
 def test_a_cell_has_the_report_below_its_record(notebook: Notebook, backend: str, went: str) -> None:
     notebook.fresh(SETUP)

@@ -105,6 +105,7 @@ def test_what_a_cell_calls_is_part_of_what_it_is(notebook: Notebook, shown: list
         assert {item.contestant for item in found if item.agrees} == {"nbcompile", "aot_eager"}, change
 
 
+@pytest.mark.nightly
 def test_what_those_call_may_change_too(notebook: Notebook, shown: list[dict[str, Any]]) -> None:
     notebook.run("scale = 2.0\ndef h(x):\n    return x * scale\ndef g(x):\n    return h(x) + 1")
     line = "%%compile --compare eager,nbcompile,aot_eager\ny = g(x).sin()"

@@ -87,6 +87,7 @@ def test_modes_are_those_of_the_backend() -> None:
     assert "a call" in found.text
 
 
+@pytest.mark.nightly
 def test_the_chart_has_a_pair_of_bars_for_each_choice() -> None:
     found = interaction()
     found.controls["fuse"].value = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nbcompile.record.provenance import Links
+from tests.nightly import few
 from tests.notebook.conftest import Notebook
 
 SETUP = """
@@ -30,6 +31,7 @@ KINDS = [
 ]
 
 
+@few(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_trains_as_eager_does(notebook: Notebook, kind: str) -> None:
     notebook.fresh(SETUP.format(kind=kind))

@@ -15,6 +15,7 @@ from nbcompile.notebook.play.play import Plays
 from nbcompile.notebook.play.programs import CellProgram
 from nbcompile.notebook.play.running import PlaySettings
 from nbcompile.record.compilation import Compilation
+from tests.nightly import few
 from tests.notebook.conftest import Notebook, plain
 
 SETUP = """
@@ -117,6 +118,7 @@ def test_times_are_taken_where_asked_for(player: Player) -> None:
     assert "compiling" in player.told
 
 
+@pytest.mark.nightly
 def test_another_size_and_type(player: Player) -> None:
     player.cell()
     small = player.change(sizes={"64": 5})
@@ -203,6 +205,7 @@ def test_tensors_are_not_kept_alive(player: Player) -> None:
     assert dead() is None
 
 
+@few(4)
 @pytest.mark.parametrize(
     "params",
     [{"backend": "none"}, {"mode": "fast"}, {"dynamic": "maybe"}, {"no_fuse": "a:b"}, {"no_fuse": [["a"]]},
@@ -284,6 +287,7 @@ def test_a_compiled_function_can_be_played_with(notebook: Notebook, monkeypatch:
         nbcompile.explore(3)
 
 
+@pytest.mark.nightly
 def test_a_program_is_compiled_for_another_chip_and_back(player: Player) -> None:
     """Its kernels are Triton's then, of the same captured operations; what it computes stays eager's."""
     record = player.cell()

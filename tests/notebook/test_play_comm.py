@@ -209,6 +209,7 @@ def test_errors_are_replies(kernel: Kernel) -> None:
     assert "dance" in method["error"]["message"]
 
 
+@pytest.mark.nightly
 def test_an_edit_that_crashes_leaves_the_kernel_alive(kernel: Kernel) -> None:
     kernel.run("torch.set_num_threads(2)\nbig = torch.randn(512, 512)")
     assert kernel.run("%%compile --into edits\nout = torch.softmax(big, -1)")["error"] is None

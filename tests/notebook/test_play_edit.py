@@ -13,6 +13,7 @@ from nbcompile.compiler.attempt import Attempt
 from nbcompile.compiler.runtime.edit import trial
 from nbcompile.errors import EditError, PlayError
 from nbcompile.record.compilation import Compilation
+from tests.nightly import few
 from tests.notebook.conftest import Notebook, plain
 from tests.notebook.test_play import Player, pairs_of
 
@@ -97,6 +98,7 @@ def test_what_an_edit_does_not_write_is_not_taken_for_right() -> None:
     assert loop and got[:, 990:].isnan().all() and torch.equal(got[:, :990], expected[:, :990])
 
 
+@pytest.mark.nightly
 def test_an_edit_that_does_not_compile_names_its_line(editor: Editor) -> None:
     lines = editor.text.split("\n")
     place = next(n for n, line in enumerate(lines) if "relu[" in line)
@@ -112,6 +114,7 @@ def test_an_edit_that_does_not_compile_names_its_line(editor: Editor) -> None:
     assert editor.edit(editor.text)["agrees"], "and the next edit is well"
 
 
+@few(1)
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
@@ -157,6 +160,7 @@ def test_a_kernel_of_a_backward_pass(notebook: Notebook) -> None:
     assert any(row["name"].endswith("x.grad") and not row["agrees"] for row in wrong["outputs"])
 
 
+@pytest.mark.nightly
 def test_two_edits_of_one_program(notebook: Notebook) -> None:
     editor = Editor(notebook)
     editor.cell(CELL, SETUP)

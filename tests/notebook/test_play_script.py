@@ -46,7 +46,7 @@ def run(text: str, folder: Path) -> str:
     return done.stdout
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize("name", CELLS)
 def test_a_c_kernel_by_itself(notebook: Notebook, tmp_path: Path, name: str) -> None:
     player = Player(notebook)

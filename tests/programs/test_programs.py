@@ -74,7 +74,7 @@ def test_agrees_with_eager_forward_and_backward(program: Any) -> None:
     assert counters["stats"]["unique_graphs"] == (2 if program.batches else 1) + program.breaks
 
 
-@few(6)
+@few(3)
 @pytest.mark.parametrize("program", programs.PROGRAMS, ids=_ids)
 def test_agrees_with_eager_without_gradients(program: Any) -> None:
     fn, args = program.build()
@@ -84,7 +84,7 @@ def test_agrees_with_eager_without_gradients(program: Any) -> None:
     assert [item for item in found if not item.agrees] == []
 
 
-@few(8)
+@few(4)
 @pytest.mark.parametrize("program", programs.BENCHMARKS, ids=_ids)
 def test_benchmarked_programs_agree_with_eager(program: Any) -> None:
     fn, args = program.build(True)

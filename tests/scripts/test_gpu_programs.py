@@ -62,7 +62,7 @@ def test_kernel_runs_and_is_close_to_float64(kernel: kernel_list.Kernel) -> None
     calls[0]()
 
 
-@few(3)
+@few(1)
 @pytest.mark.parametrize("kernel", kernel_list.KERNELS, ids=lambda kernel: kernel.name)
 def test_kernel_compiles_for_a_chip_that_is_not_here(kernel: kernel_list.Kernel) -> None:
     pytest.importorskip("triton")
@@ -121,6 +121,7 @@ def test_a_model_that_draws_numbers_has_no_reference() -> None:
     assert not train and models.reference_of(module, args, False) is not None
 
 
+@pytest.mark.nightly
 def test_linear_cross_entropy_script(tmp_path: Path) -> None:
     assert linear_cross_entropy.main([*ON_CPU, "--contestants", "eager", "nbcompile"]) == 0
     (record,) = _records("steady", tmp_path)
@@ -220,6 +221,7 @@ def test_sweep_times_alternatives(
     assert "1 regions" in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 def test_sweep_refuses_an_alternative_that_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
     inputs = (("a0", "f32", [40, 512], None, None),)

@@ -26,6 +26,7 @@ from nbcompile.record.compilation import (
 )
 from nbcompile.record.packed import unpack
 from nbcompile.view.scene import SCHEMA
+from tests.nightly import few
 from tests.record.test_packed import closed
 from tests.view import fixtures, fixtures_gpu
 
@@ -48,6 +49,7 @@ def scene(record: Compilation) -> dict[str, Any]:
     return made
 
 
+@few(4)
 @every_record
 def test_a_payload_is_a_record_with_a_scene_as_its_schema_says(record: Compilation) -> None:
     payload = view.payload(record)
@@ -62,6 +64,7 @@ def test_a_payload_is_a_record_with_a_scene_as_its_schema_says(record: Compilati
     jsonschema.validate(whole, closed(json_schema()))
 
 
+@few(4)
 @every_record
 def test_the_same_record_gives_the_same_payload(record: Compilation) -> None:
     assert json.dumps(view.payload(record)) == json.dumps(view.payload(record))

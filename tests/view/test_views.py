@@ -20,6 +20,7 @@ from nbcompile.record.compilation import Cell, Compilation, GraphBreak, Kernel, 
 from nbcompile.units import clip_middle
 from nbcompile.view.html.fragment import MAX_BYTES
 from nbcompile.view.html.styles import RULES, TONES
+from tests.nightly import few
 from tests.view import fixtures
 from tests.view.fixtures_hostile import NAMES, poisoned
 
@@ -150,6 +151,7 @@ def test_text_fits_in_100_columns_and_moves_no_cursor(record: Compilation) -> No
     assert lines[0] in "".join(read(view.to_html(record)).words), "the same verdict first"
 
 
+@few(4)
 @every_record
 def test_bundle_has_the_three_forms(record: Compilation) -> None:
     bundle = view.mime_bundle(record)

@@ -67,6 +67,7 @@ def test_kernels_link_to_the_nodes_that_inductor_names(
         assert sum(generated for generated, _, _ in ours) >= 3
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_everything_leads_to_the_captured_graph(compiled: tuple[Compilation, list[Artifact]]) -> None:
     record, _ = compiled

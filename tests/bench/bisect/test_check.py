@@ -18,6 +18,7 @@ from nbcompile.record.compilation import Compilation
 from nbcompile.view.html.styles import mid
 from nbcompile.view.reports.check import coloured
 from tests.bench.bisect.wrong_backends import Wrong, aten, slightly
+from tests.nightly import few
 
 
 def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -49,6 +50,7 @@ def wrong_together(module: fx.GraphModule, _: Sequence[Any]) -> Callable[..., An
     return fx.GraphModule(module, graph).forward
 
 
+@few(1)
 @pytest.mark.parametrize(
     ("backend", "stages"),
     [
@@ -79,6 +81,7 @@ def test_a_crash_is_made_as_small_as_a_difference() -> None:
     assert report.cell.text.count("\n") == 1 and "matmul" not in report.cell.text.partition("(")[0]
 
 
+@pytest.mark.nightly
 def test_a_fault_of_two_operators_together_is_a_cell_of_two() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         scaled = torch.exp(torch.sin(x) * 2.0)

@@ -21,7 +21,7 @@ CASES = [
 ]
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize("wrong", CASES)
 def test_the_operator_is_named(wrong: Wrong) -> None:
     report, seconds = checked(wrong)

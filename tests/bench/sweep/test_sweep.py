@@ -104,6 +104,7 @@ def test_twenty_variants_are_twenty_compiles() -> None:
         assert len(record.kernels) == 1 and len(record.graphs) == 4
 
 
+@pytest.mark.nightly
 def test_types_are_given_to_make_inputs_or_to_what_it_makes() -> None:
     seen = []
 
@@ -123,6 +124,7 @@ def test_types_are_given_to_make_inputs_or_to_what_it_makes() -> None:
     assert seen == [torch.float64, torch.bfloat16] and layer.weight.dtype == torch.float32
 
 
+@pytest.mark.nightly
 def test_make_inputs_may_make_the_function_too() -> None:
     found = sweep({"backend": "aot_eager", "n": [2, 3]}, None, lambda n: (torch.sin, torch.ones(n)))
     assert [row["status"] for row in found.rows()] == ["ok", "ok"]
@@ -188,6 +190,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
     assert again.made == []
 
 
+@pytest.mark.nightly
 def test_a_store_knows_code_and_point_from_others(tmp_path: Path) -> None:
     store = tmp_path / "sweep.jsonl"
     counted = Counted()

@@ -49,6 +49,7 @@ class Losing(Executor):
         return future
 
 
+@pytest.mark.nightly
 def test_a_point_whose_worker_is_lost_is_run_once_more() -> None:
     grid = {"backend": "eager", "n": [2, 3, 4]}
     executor = Losing(lost=3, times=1)
@@ -103,6 +104,7 @@ def test_a_process_of_its_own_is_ended_in_time_and_measures_memory() -> None:
     assert row["status"] == "ok" and product <= row["peak_bytes"] < 4 * product
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_pool_that_breaks_is_finished_here(tmp_path: Path) -> None:
     store = tmp_path / "sweep.jsonl"

@@ -13,6 +13,7 @@ from nbcompile.compiler.stages import AtenGraph, CompiledModule
 from nbcompile.options import Options
 from nbcompile.record.recorder import Recorder
 from tests.compiler.capture.helpers import compiled, run_aten
+from tests.nightly import few
 
 aten = torch.ops.aten
 LAYERS: dict[str, tuple[Any, tuple[int, ...]]] = {
@@ -26,6 +27,7 @@ LAYERS: dict[str, tuple[Any, tuple[int, ...]]] = {
 }
 
 
+@few(8)
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("frozen", [(), ("weight",), ("weight", "input"), ("bias",)], ids="-".join)
 def test_bias_is_added_apart(name: str, frozen: tuple[str, ...]) -> None:

@@ -29,7 +29,7 @@ def shorter(x: Tensor) -> Tensor:
     return x[1:].diagonal().relu().roll(1) * 2
 
 
-@few(3)
+@few(1)
 @pytest.mark.parametrize("function", [diagonal, at_least_seven, shorter])
 @pytest.mark.parametrize("cache", [False, True])
 def test_each_size_has_its_own_graph(function: Callable[[Tensor], Tensor], cache: bool) -> None:
@@ -89,6 +89,7 @@ def gated(x: Tensor) -> Tensor:
     return x
 
 
+@few(2)
 @pytest.mark.parametrize("function", [every_third, gated])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_an_extent_that_was_one_is_broadcast(
@@ -134,6 +135,7 @@ def test_a_size_that_nothing_names_is_said() -> None:
     assert not run.ran_compiled and "no guard can name" in run.eager_reason
 
 
+@few(1)
 @pytest.mark.parametrize("sizes", [((6, 9), (6, 2), (6, 3), (6, 7)), ((12, 9), (24, 2), (6, 3), (5, 7))])
 def test_a_number_that_no_guard_holds_is_no_number(sizes: tuple[tuple[int, int], ...]) -> None:
     """Of a tensor beside a view of it AOTAutograd takes sizes whose guards Dynamo drops: what it traced holds

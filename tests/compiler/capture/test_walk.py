@@ -19,6 +19,7 @@ from nbcompile.record.compilation import Compilation
 from nbcompile.record.packed import pack
 from nbcompile.record.watched.walk import DynamoWalk, WalkStep, states
 from tests.compiler.capture.helpers import cell, compiled
+from tests.nightly import few
 
 
 def straight(x):
@@ -123,6 +124,7 @@ def watched(request: pytest.FixtureRequest, capsys: Any) -> tuple[str, Compilati
     return request.param, run.compilation
 
 
+@few(4)
 def test_every_node_of_the_graphs_was_made_at_one_instruction(watched: tuple[str, Compilation]) -> None:
     _, record = watched
     made = collections.Counter(id for walk in record.walks for step in walk.steps for id in step.made)
@@ -132,6 +134,7 @@ def test_every_node_of_the_graphs_was_made_at_one_instruction(watched: tuple[str
         assert walk.graph or not any(step.made for step in walk.steps)
 
 
+@few(4)
 def test_attempts_end_as_they_do(watched: tuple[str, Compilation]) -> None:
     name, record = watched
     assert len(record.of_stage("fx")) == len({walk.graph for walk in record.walks} - {""})
@@ -143,6 +146,7 @@ def test_attempts_end_as_they_do(watched: tuple[str, Compilation]) -> None:
         assert not walk.cut
 
 
+@few(4)
 def test_what_is_played_is_a_stack(watched: tuple[str, Compilation]) -> None:
     _, record = watched
     for walk in record.walks:
@@ -157,6 +161,7 @@ def test_what_is_played_is_a_stack(watched: tuple[str, Compilation]) -> None:
                 assert instruction.argument in state.locals
 
 
+@few(4)
 def test_a_place_is_the_place_in_the_source(watched: tuple[str, Compilation]) -> None:
     name, record = watched
     walk = next(w for w in record.walks if w.graph)
@@ -173,6 +178,7 @@ def test_a_place_is_the_place_in_the_source(watched: tuple[str, Compilation]) ->
     assert seen - {""}, name
 
 
+@few(4)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_watching_changes_nothing(name: str, capsys: Any) -> None:
     found = []
@@ -285,6 +291,7 @@ def test_columns_count_characters() -> None:
     assert "torch.sin(x)" in spans and walk.codes[0].file == ""
 
 
+@pytest.mark.nightly
 def test_a_long_walk_is_cut_with_a_sentence_and_small(monkeypatch: pytest.MonkeyPatch) -> None:
     def long(x):
         held = []

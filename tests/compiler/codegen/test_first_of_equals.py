@@ -24,7 +24,7 @@ READERS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@few(10)
+@few(4)
 @pytest.mark.parametrize("interpret", [False, True], ids=["c", "triton"])
 @pytest.mark.parametrize("dtype", [torch.int16, torch.float32])
 @pytest.mark.parametrize("name", READERS)

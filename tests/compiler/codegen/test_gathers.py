@@ -6,6 +6,7 @@ import torch.nn.functional as F
 
 import nbcompile
 from tests.compiler.codegen.running import aten_of, compile_aten
+from tests.nightly import few
 
 
 def _lines(x: torch.Tensor) -> torch.Tensor:
@@ -29,6 +30,7 @@ PROGRAMS = {
 }
 
 
+@few(5)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_gathered_position_is_checked(name):
     program = PROGRAMS[name]

@@ -61,7 +61,7 @@ CASES = [
 ]
 
 
-@few(12)
+@few(6)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize(("name", "fn", "bad", "good"), CASES, ids=[case[0] for case in CASES])
 def test_indices_out_of_range(name: str, fn: Program, bad: list[int], good: int, dynamic: bool) -> None:
@@ -84,6 +84,7 @@ TABLES: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any]] = {
 }
 
 
+@few(3)
 @pytest.mark.parametrize("sizes", [(100, 10), (10, 100)])
 @pytest.mark.parametrize("name", TABLES)
 def test_one_index_into_two_tables(name: str, sizes: tuple[int, int]) -> None:
@@ -107,7 +108,7 @@ SOURCES: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
 }
 
 
-@few(8)
+@few(3)
 @pytest.mark.parametrize("columns", [8, 3])
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", SOURCES)

@@ -33,7 +33,7 @@ def swapped(s: torch.Tensor, x: torch.Tensor) -> None:
     x.copy_(x + twice)
 
 
-@few(6)
+@few(3)
 @pytest.mark.parametrize("interpret", [False, True], ids=["c", "triton"])
 @pytest.mark.parametrize(
     ("function", "shape"),

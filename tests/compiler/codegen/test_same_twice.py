@@ -10,10 +10,12 @@ import torch.nn.functional as F
 
 import nbcompile
 from tests.compiler.codegen.triton.test_modules import INTERPRET
+from tests.nightly import few
 
 C = {"cache": False, "verify": True}
 
 
+@few(4)
 @pytest.mark.parametrize("options", [C, INTERPRET], ids=["c", "triton"])
 @pytest.mark.parametrize("size", [(8, 3), (3, 8), (5, 130)])
 @pytest.mark.parametrize("transposed", [False, True])

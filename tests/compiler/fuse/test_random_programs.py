@@ -41,7 +41,7 @@ def loops_of(program: LoopProgram) -> list:
     return [item for item in program.statements if hasattr(item, "axes")]
 
 
-@few(10)
+@few(4)
 @pytest.mark.parametrize("seed", [*range(48), 288, 398])
 def test_fused_agrees_with_unfused_interpreted_and_eager(seed: int) -> None:
     function, inputs = random_program(seed)

@@ -28,7 +28,7 @@ ROLLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-@few(8)
+@few(3)
 @TARGETS
 @pytest.mark.parametrize("name", ROLLS)
 def test_rolls_of_symbolic_sizes(name: str, options: dict[str, Any]) -> None:
@@ -44,6 +44,7 @@ def test_rolls_of_symbolic_sizes(name: str, options: dict[str, Any]) -> None:
         assert run.ran_compiled, run.eager_reason
 
 
+@few(3)
 @TARGETS
 @pytest.mark.parametrize("first", [-1, 9, -9, 3])
 def test_rolls_by_a_number_that_is_an_input(first: int, options: dict[str, Any]) -> None:
@@ -68,7 +69,7 @@ INDICES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-@few(2)
+@few(1)
 @TARGETS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.uint8], ids=str)
 def test_indices_that_are_comparisons(dtype: torch.dtype, options: dict[str, Any]) -> None:

@@ -111,6 +111,7 @@ TAKEN = [
 ]  # fmt: skip
 
 
+@few(5)
 @pytest.mark.parametrize("fn", TAKEN, ids=lambda fn: fn.__name__)
 def test_the_same_numbers(fn: Callable[..., Any]) -> None:
     inputs = _inputs()
@@ -219,7 +220,7 @@ LEFT = {
 }
 
 
-@few(6)
+@few(3)
 @pytest.mark.parametrize("fn", LEFT, ids=lambda fn: fn.__name__)
 def test_left_alone(fn: Callable[..., Any]) -> None:
     inputs = _inputs()
@@ -232,6 +233,7 @@ def test_left_alone(fn: Callable[..., Any]) -> None:
         torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-2)
 
 
+@few(2)
 @pytest.mark.parametrize(
     "between",
     [torch.tanh, lambda z: z * 0.5, lambda z: z.softmax(-1), torch.detach, lambda z: z.half().float()],
@@ -366,6 +368,7 @@ def test_the_record_says_so() -> None:
     assert {span.line for span in node.spans} == {4}
 
 
+@pytest.mark.nightly
 def test_by_default_only_large_logits_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = _inputs()
 

@@ -19,6 +19,7 @@ from nbcompile.compiler.loop_ir.expr import Load
 from nbcompile.compiler.loop_ir.index import ONE, Axis, Size, index
 from nbcompile.compiler.loop_ir.interpret import interpret
 from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, LoopProgram, View
+from tests.nightly import few
 
 Tensor = torch.Tensor
 
@@ -46,6 +47,7 @@ def two_parts(x: Tensor, n: Tensor) -> Tensor:
     return x[: number(n)].cos().sum(0) + x[number(n) :].sum(0)
 
 
+@few(3)
 @pytest.mark.parametrize("function", [up_to, from_there, between, two_parts])
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_a_slice_up_to_a_number_that_data_holds(
@@ -81,6 +83,7 @@ def rows_written(x: Tensor, n: Tensor) -> Tensor:
     return y.sin()
 
 
+@few(3)
 @pytest.mark.parametrize(
     "function", [up_to, from_there, two_parts, one_row, two_rows, a_row_written, rows_written]
 )

@@ -59,6 +59,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 SOON = ["cumprod", "nn.functional.smooth_l1_loss", "std_mean"]
 
 
+@few(1)
 def test_operators_of_torch(name):
     found, _ = contest(cases_of(database()[name]))
     assert not unknown(name, found)
@@ -67,7 +68,7 @@ def test_operators_of_torch(name):
 LOWERINGS = {str(target): entry for target, entry in registry().lowerings.items()}
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize(("name",), one_in(40, LOWERINGS))
 def test_lowerings(name):
     found, _ = contest(cases_of_lowering(LOWERINGS[name]))
@@ -87,6 +88,7 @@ def test_slices_beyond_the_ends_and_other_dtypes(program):
     assert contest([Case("x", program, (torch.randn(4, 5),), {})]) == ([], 1)
 
 
+@few(4)
 @pytest.mark.parametrize("truth", [torch.any, torch.all])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
 @pytest.mark.parametrize("keepdim", [False, True])
@@ -107,6 +109,7 @@ def _case(function, *args, **more):
     return Case("x", function, args, {}, **more)
 
 
+@few(4)
 @pytest.mark.parametrize(
     ("function", "what"),
     [

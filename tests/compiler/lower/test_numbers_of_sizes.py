@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import nbcompile
+from tests.nightly import few
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 PROGRAMS: dict[str, Function] = {
@@ -28,6 +29,7 @@ PROGRAMS: dict[str, Function] = {
 }
 
 
+@few(5)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_numbers_computed_of_sizes(name: str) -> None:
     function = PROGRAMS[name]

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import nbcompile
+from tests.nightly import few
 
 Tensor = torch.Tensor
 
@@ -59,6 +60,7 @@ def old_and_new(x: Tensor) -> tuple[Tensor, Tensor]:
     return old, x.add_(1)
 
 
+@few(4)
 @pytest.mark.parametrize(
     "function",
     [
@@ -190,6 +192,7 @@ def largest_of_all(x: Tensor) -> Tensor:
     return torch.linalg.vector_norm(torch.lerp(mean, mean, mean) + 0.01, float("inf"), (3, 0, 1, 2))
 
 
+@few(2)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("seed", [0, 2])
 def test_halves_are_used_as_they_are_kept_for_backward(seed: int, dtype: torch.dtype) -> None:

@@ -60,7 +60,7 @@ def described(found: tuple[Tensor, ...], x: Tensor) -> list[Any]:
     ]  # fmt: skip
 
 
-@few(20)
+@few(8)
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("form", ["plain", "gradient", "part", "repeated"])

@@ -66,7 +66,7 @@ def unique(x: Tensor) -> Tensor:
 FUNCTIONS = [masked_sum, picked, places, two_of_them, normalised, counted, shortened, unique]
 
 
-@few(7)
+@few(3)
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_each_call_has_its_own_sizes(function: Callable[[Tensor], Any], dynamic: bool | None) -> None:
@@ -80,6 +80,7 @@ def test_each_call_has_its_own_sizes(function: Callable[[Tensor], Any], dynamic:
     assert len({graph.id for graph in run.compilation.graphs if graph.stage == "forward"}) == 1
 
 
+@few(3)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_kernels_for_a_gpu_have_such_sizes_too(function: Callable[[Tensor], Any]) -> None:
     pytest.importorskip("triton")
@@ -102,6 +103,7 @@ def test_positions_have_64_bits_where_no_guard_keeps_them_in_32(dynamic: bool | 
     assert ("tl.int64" in kernel.sources["triton"]) == bool(dynamic)
 
 
+@few(2)
 @pytest.mark.parametrize("function", [masked_sum, picked, two_of_them, normalised])
 def test_gradients(function: Callable[[Tensor], Any]) -> None:
     run = nbcompile.compile(function, options={"cache": False})

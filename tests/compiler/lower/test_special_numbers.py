@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from tests.compiler.lower.contest import Case, contest, differentiable
 from tests.compiler.lower.gradient_cases import database, samples, spread
-from tests.nightly import one_in
+from tests.nightly import few, one_in
 
 NUMBERS = (nan, inf, -inf, 0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -3.0, 3.0, 6.0, 1e-40, 0.3, -0.3)
 
@@ -46,6 +46,7 @@ def on_special_numbers(case: Case) -> Case | None:
     return made if pointwise else None
 
 
+@few(4)
 @pytest.mark.parametrize(("name",), one_in(80, database()))
 def test_operators_of_torch(name):
     for dtype in (torch.float32, torch.bfloat16):

@@ -78,7 +78,7 @@ def outcome(
     return result, [leaf.grad for leaf in leaves]
 
 
-@few(12)
+@few(5)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("name", [*NATIVE, *OTHERS])
@@ -92,7 +92,7 @@ def test_as_eager(name: str, grad: bool, dynamic: bool) -> None:
         torch.testing.assert_close(one, other)
 
 
-@few(6)
+@few(3)
 @pytest.mark.parametrize("name", NATIVE)
 def test_nothing_falls_back(name: str) -> None:
     function, given = NATIVE[name]
@@ -203,6 +203,7 @@ GRADIENTS: dict[str, Case] = {
 }
 
 
+@few(1)
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients_are_eagers(name: str) -> None:
     function, (x,) = GRADIENTS[name]
@@ -227,7 +228,7 @@ def part(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     return row, x.sum()
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize("function", [step, part])
 @pytest.mark.parametrize("grad", [False, True])
 def test_overwritten_inputs(function: Callable[..., Any], grad: bool) -> None:

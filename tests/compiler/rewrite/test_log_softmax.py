@@ -78,7 +78,7 @@ def calls(graph: AtenGraph) -> list[fx.Node]:
 CASES = [loss, smoothed, weighted, likelihoods, first_dim, returned, divergence, widened]
 
 
-@few(16)
+@few(6)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("fn", CASES)
 def test_results_and_gradients(fn, dtype):

@@ -73,7 +73,7 @@ def expanded(x: Tensor, w: Tensor) -> Tensor:
 FUNCTIONS = (expanded, flat, within, shaped, afterwards, part, pieces, chained, like)
 
 
-@few(10)
+@few(4)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("offset", [0, 3])
@@ -135,6 +135,7 @@ def test_strides_of_the_programs_own_of_the_whole_of_memory_are_compiled() -> No
     assert run.ran_compiled, run.eager_reason
 
 
+@few(1)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_views_within_a_transform(dynamic: bool) -> None:
     def function(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:

@@ -47,6 +47,7 @@ def said(function: Callable[..., Any], *inputs: Any, **how: Any) -> dict[str, in
     return compiled(function, inputs, **how)[0]
 
 
+@few(2)
 @pytest.mark.parametrize(
     "options",
     [
@@ -65,6 +66,7 @@ def test_another_option(options: dict[str, Any]) -> None:
     assert said(points, X) == {FOUND: 1}
 
 
+@few(2)
 @pytest.mark.parametrize(
     "inputs",
     [
@@ -243,6 +245,7 @@ def test_a_parameter_that_is_a_subclass() -> None:
         assert list(outcomes()) == ["whole graph not looked for: it is given a TwoTensor"]
 
 
+@few(2)
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -322,7 +325,7 @@ def lose_the_library(file: Path) -> None:
         DiskCache.shared().remove(library.parent.name)
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize(
     "damage",
     [

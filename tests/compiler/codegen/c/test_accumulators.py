@@ -39,7 +39,7 @@ OF_TRUTHS: dict[str, Callable[..., Tensor]] = {
 OF_NUMBERS = {**OF_TRUTHS, "prod": torch.prod, "argmax": torch.argmax, "argmin": torch.argmin}
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize("interpret", (False, True), ids=("c", "triton"))
 @pytest.mark.parametrize("expression", (*TRUTHS, *NUMBERS))
 def test_reductions(expression: str, interpret: bool) -> None:

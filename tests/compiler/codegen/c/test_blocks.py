@@ -87,7 +87,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
 }
 
 
-@few(7)
+@few(3)
 @pytest.mark.parametrize(
     "dtype",
     [

@@ -82,7 +82,7 @@ SHORT_ROWS: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
-@few(12)
+@few(4)
 @pytest.mark.parametrize("extent", [1, 2, 3, 5, 7])
 @pytest.mark.parametrize("name", SHORT_ROWS)
 def test_rows_of_few_elements_go_side_by_side(name: str, extent: int) -> None:
@@ -97,6 +97,7 @@ def test_rows_of_few_elements_go_side_by_side(name: str, extent: int) -> None:
         assert run.ran_compiled, run.eager_reason
 
 
+@few(2)
 @pytest.mark.parametrize(
     ("name", "rows", "extent", "side_by_side"),
     [

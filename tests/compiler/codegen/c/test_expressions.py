@@ -20,6 +20,7 @@ from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, LoopProgram, View
 from nbcompile.compiler.runtime.c.toolchain import find_toolchain
 from tests.compiler.codegen.running import compile_program, same_zeros
 from tests.compiler.lower.harness import compare
+from tests.nightly import few
 
 NAN, INF = math.nan, math.inf
 EDGES = [NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, -3.0, 1e-3, 10.0, -7.3, 40.0,
@@ -84,6 +85,7 @@ def pairs(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     return left.reshape(-1).contiguous(), right.reshape(-1).contiguous()
 
 
+@few(4)
 @pytest.mark.parametrize("dtype", OPERATIONS, ids=str)
 def test_operations_agree_with_torch(dtype):
     x, y = pairs(dtype)
@@ -122,6 +124,7 @@ STORED = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int
           torch.int8, torch.uint8, torch.bool]  # fmt: skip
 
 
+@few(4)
 @pytest.mark.parametrize("source", STORED, ids=str)
 def test_casts_agree_with_torch(source):
     if source.is_floating_point:

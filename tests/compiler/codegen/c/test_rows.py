@@ -14,6 +14,7 @@ from nbcompile.compiler.loop_ir.expr import op
 from nbcompile.compiler.loop_ir.fused import Group
 from nbcompile.compiler.loop_ir.index import Axis, index
 from tests.compiler.codegen.c.by_hand import buffer, group, lines, loop, nests, read
+from tests.nightly import few
 
 ROW, COL = Axis("i", index(6)), Axis("j", index(40))
 X = buffer("x", 6, 40)
@@ -107,6 +108,7 @@ ONE_ROW: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
 }
 
 
+@few(3)
 @pytest.mark.usefixtures("four_threads")
 @pytest.mark.parametrize("name", ONE_ROW)
 def test_threads_share_the_walk_of_one_row(name: str) -> None:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 import nbcompile
+from tests.nightly import few
 
 Tensor = torch.Tensor
 
@@ -54,6 +55,7 @@ MORE = [
 ]
 
 
+@few(2)
 @pytest.mark.parametrize(
     ("name", "columns", "kind"),
     [*FEW, *(pytest.param(*case, marks=pytest.mark.nightly) for case in MORE if case not in FEW)],

@@ -120,7 +120,7 @@ def test_reductions_agree_with_torch(dtype, device, tmp_path):
     assert not wrong, "\n".join(wrong)
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("target", CHIPS)
 def test_reductions_compile(target, tmp_path):
     made = 0
@@ -203,6 +203,7 @@ def test_random_numbers_are_those_of_the_reference(seed, device, tmp_path):
     assert float(got["many"].min()) >= 0 and float(got["many"].max()) < 1
 
 
+@few(1)
 @pytest.mark.parametrize("target", CHIPS)
 def test_random_numbers_compile(target, tmp_path):
     made = random_file().compile(tmp_path, "random", target)

@@ -61,35 +61,39 @@ def spread(x):
     return x - x.amin(-1, keepdim=True), x.sum(-1), x.clamp(min=0).amax(-1)
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize(("dtype", "width"), one_in(3, FLOATS, [1025, 1027, 1087, 1151, 1279]))
 def test_softmax(dtype, width):
     """Of other widths, as many points are left after the whole blocks as a block has, or more, or few."""
     assert walks_lines(source_of(softmax, drawn(9, width, dtype)), dtype)
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize("function", [statistics, spread])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_other_reductions(dtype, function):
     assert walks_lines(source_of(function, drawn(9, 1031, dtype) / 3), dtype)
 
 
+@pytest.mark.nightly
 def test_integers():
     assert walks_lines(source_of(spread, drawn(18, 1031, torch.int8)), torch.int8)
 
 
+@pytest.mark.nightly
 def test_even_but_not_by_groups():
     """Rows of 4-byte alignment, as of BERT's vocabulary of 30522."""
     assert walks_lines(source_of(softmax, drawn(9, 1034, torch.bfloat16)), torch.bfloat16)
 
 
+@pytest.mark.nightly
 def test_types_of_two_sizes():
     """Both sides lie at whole lines where the smaller type does."""
     text = source_of(lambda x: torch.log_softmax(x.float(), -1), drawn(9, 1027, torch.bfloat16))
     assert walks_lines(text, torch.bfloat16)
 
 
+@pytest.mark.nightly
 def test_columns_and_positions():
     """What depends on the column, and what lies otherwise in memory."""
 
@@ -116,7 +120,7 @@ def test_in_place():
     torch.testing.assert_close(given, torch.softmax(x, -1), equal_nan=True)
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
 def test_end_of_storage(dtype):
     """A view one element off alignment, whose last row ends where the storage does."""
@@ -144,11 +148,13 @@ def test_one_row_off_alignment():
     assert walks_lines(source_of(lambda x: x[:, 3:].amax(-1), x), torch.bfloat16)
 
 
+@few(1)
 @pytest.mark.parametrize("width", [1024, 1032])
 def test_left_alone_where_rows_start_at_groups(width):
     assert not walks_lines(source_of(softmax, drawn(9, width, torch.bfloat16)), torch.bfloat16)
 
 
+@pytest.mark.nightly
 def test_left_alone_where_the_order_counts():
     """The first of equal maxima is asked for."""
     x = drawn(9, 1027, torch.bfloat16)
@@ -202,6 +208,7 @@ def test_no_group_beyond_the_buffer():
     assert "< 4104)" not in text
 
 
+@pytest.mark.nightly
 def test_slabs():
     """Few rows, each shared out among programs: a slab lies before, across or after the last whole block."""
 
@@ -214,6 +221,7 @@ def test_slabs():
         assert walks_lines(text, torch.bfloat16)
 
 
+@pytest.mark.nightly
 def test_rows_walked_together():
     def function(x):
         return (x - x.mean(-1, keepdim=True)) * torch.rsqrt(x.var(-1, keepdim=True) + 1)

@@ -170,7 +170,7 @@ def test_operations_agree_with_torch(dtype, device, tmp_path):
     assert not wrong, "\n".join(wrong)
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize("dtype", OPERATIONS, ids=str)
 def test_operations_compile_for_hopper(dtype, tmp_path):
     file, _ = operations(dtype)
@@ -265,6 +265,7 @@ CONSTANTS = {
 }
 
 
+@few(1)
 @pytest.mark.parametrize("device", DEVICES)
 def test_constants_have_their_type_wherever_they_stand(device, tmp_path):
     file, inputs, outputs, expected = File(), {}, {}, {}

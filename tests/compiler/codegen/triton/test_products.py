@@ -99,7 +99,7 @@ CASES = {
 }
 
 
-@few(25)
+@few(10)
 @pytest.mark.parametrize("template", ["tiles", "persistent"])
 @pytest.mark.parametrize("dtype", [BF16, F16, F32], ids=str)
 @pytest.mark.parametrize("name", CASES)
@@ -287,6 +287,7 @@ def test_decisions_follow_the_choice():
 # -- compiled for chips -----------------------------------------------------------------------------------
 
 
+@few(1)
 @pytest.mark.parametrize(
     ("chip", "expected"),
     [("cuda:90", "wgmma"), ("cuda:80", "mma.sync"), ("cuda:100", "tcgen05"), ("hip:gfx942", "v_mfma")],

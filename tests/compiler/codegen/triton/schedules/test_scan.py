@@ -51,7 +51,7 @@ def checked(
     return titles(source)
 
 
-@few(3)
+@few(2)
 @pytest.mark.parametrize(("name", "shape", "schedule"), one_in(3, SCANS, SHAPES, SCHEDULES))
 def test_each_schedule(name: str, shape: str, schedule: str) -> None:
     size, dim = SHAPES[shape]
@@ -65,7 +65,7 @@ def test_each_schedule(name: str, shape: str, schedule: str) -> None:
             assert found[0] == schedule
 
 
-@few(5)
+@few(2)
 @pytest.mark.parametrize(("name", "shape", "schedule"), one_in(3, SCANS, SHAPES, SCHEDULES))
 def test_from_the_end(name: str, shape: str, schedule: str) -> None:
     size, dim = SHAPES[shape]
@@ -79,7 +79,7 @@ def test_from_the_end(name: str, shape: str, schedule: str) -> None:
     assert len(found) == 1 and (found == [schedule] or shape == "line")
 
 
-@few(3)
+@few(1)
 @pytest.mark.parametrize("name", SCANS)
 def test_what_is_special(name: str) -> None:
     """NaN, infinities and equals at every place of a block and across blocks."""
@@ -99,6 +99,7 @@ def test_what_is_special(name: str) -> None:
             checked(lambda x: SCANS[name](x.flip(1), 1), x, **limits)
 
 
+@pytest.mark.nightly
 def test_slabs_of_whole_blocks_need_no_masks() -> None:
     """38 blocks in four slabs of ten, the last of eight."""
     limits = {"multiprocessors": 1, "LONGEST_ROW": 64, "WALK_BLOCK": 64}
@@ -110,6 +111,7 @@ def test_slabs_of_whole_blocks_need_no_masks() -> None:
         assert "chunk = 640" in source.source and "mask=i_in" not in source.source
 
 
+@pytest.mark.nightly
 def test_indices_of_64_bits() -> None:
     for limits in SCHEDULES.values():
         for size, dim in SHAPES.values():
@@ -183,7 +185,7 @@ TOGETHER = [
 ]  # fmt: skip
 
 
-@few(6)
+@few(3)
 @pytest.mark.parametrize("limits", [{}, *SCHEDULES.values()], ids=["own", *SCHEDULES])
 @pytest.mark.parametrize("function", TOGETHER, ids=lambda function: function.__name__)
 def test_fused_into_one_kernel(function: Callable[..., Any], limits: dict[str, int]) -> None:
@@ -283,7 +285,7 @@ def random_program(seed: int) -> Callable[..., Any]:
     return function
 
 
-@few(8)
+@few(4)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_chains(seed: int) -> None:
     torch.manual_seed(seed)
@@ -295,7 +297,7 @@ def test_random_chains(seed: int) -> None:
 # -- whole compiles ------------------------------------------------------------------------------------
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize("limits", [{}, *SCHEDULES.values()], ids=["own", *SCHEDULES])
 def test_other_sizes(limits: dict[str, int], nightly: bool) -> None:
     def function(x):
@@ -339,7 +341,7 @@ def kernels_to_compile() -> Iterator[tuple[str, str, str]]:
                 yield name, shape, schedule
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize("kernel", one_in(3, kernels_to_compile()))
 def test_three_chips(kernel: tuple[str, str, str]) -> None:
     name, shape, schedule = kernel

@@ -49,7 +49,7 @@ def embedding(rows: int, padding: int = -1) -> Any:
 # -- small tables ------------------------------------------------------------------------------------------
 
 
-@few(8)
+@few(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize(("rows", "length"), [(3, 5), (1, 4), (7, 1), (16, 12), (2, 70), (5, 200), (64, 64)])
 def test_small_tables(rows, length, dtype):
@@ -87,6 +87,7 @@ def test_nan_stays_in_its_row(length):
     assert got.isnan().sum() == 1 and got.isinf().sum() == 1
 
 
+@few(2)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("length", [6, 80])
 def test_what_is_not_finite_stays_in_its_row_of_a_product(length, dtype):
@@ -135,7 +136,7 @@ def often(points: int, rows: int) -> torch.Tensor:
     return at[torch.randperm(points)]
 
 
-@few(5)
+@few(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
     ("points", "rows", "length"), [(5, 9, 64), (60, 90, 70), (200, 333, 300), (130, 200, 128)]
@@ -238,13 +239,14 @@ def test_two_listed_axes(table, dtype, last):
     check(put, x, rows, columns, src, title=AXES, **ANY_SIZE)
 
 
+@pytest.mark.nightly
 def test_points_along_a_listed_axis_in_another_order_keep_to_atomics():
     rows, columns, src = torch.randint(5, (10,)), torch.randint(7, (64,)), torch.randn(3, 33, 10, 64)
     x = torch.randn(3, 5, 7, 33).permute(0, 3, 1, 2)
     check(put, x, rows, columns, src, title="scatter", **ANY_SIZE)
 
 
-@few(3)
+@few(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("size", "points"), [((5, 7), (10, 64)), ((4, 40), (3, 90)), ((3, 2), (40, 16))])
 def test_points_that_lie_along_a_listed_axis(size, points, dtype):
@@ -291,6 +293,7 @@ def test_one_listed_axis(dim):
     check(fn, x, at, torch.randn(shape), title=AXES, **ANY_SIZE)
 
 
+@pytest.mark.nightly
 def test_a_place_where_many_meet():
     x, src = torch.randn(2, 18, 4, 5), lanes(2, 18, 30, 40)
     rows, columns = torch.randint(4, (30,)), torch.randint(5, (40,))
@@ -314,7 +317,7 @@ def test_nan_stays_in_its_listed_place():
     assert got.isnan().nonzero().tolist() == [[0, 1, 1, 2]]
 
 
-@few(3)
+@few(1)
 @pytest.mark.parametrize("length", [2, 8, 70])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_values_that_do_not_vary_along_all_axes(dtype, length):
@@ -338,6 +341,7 @@ def test_listed_values_that_do_not_vary_along_all_axes(shape, dtype):
     check(fn, x, at, torch.randn(shape).to(dtype), title=LISTED, **ANY_TABLE)
 
 
+@few(1)
 @pytest.mark.parametrize("shape", [(1, 18, 1, 1), (1, 18, 1, 14), (3, 18, 10, 1)])
 def test_values_along_some_listed_axes(shape):
     x, rows, columns = torch.randn(3, 18, 4, 6), torch.randint(4, (10,)), torch.randint(6, (14,))
