@@ -1,6 +1,6 @@
 """The ``nbcompile`` command: ``nbcompile bench`` compiles and times a suite, ``nbcompile diff`` holds two of
 its files against each other, ``nbcompile show`` prints a saved record, ``nbcompile open`` what TORCH_TRACE
-wrote."""
+wrote, ``nbcompile class`` how far a class is."""
 
 from __future__ import annotations
 
@@ -32,6 +32,10 @@ torch need not be installed. A terminal gets colours, unless NO_COLOR is set. Ex
 record in the file."""
 _OPEN = """Say what torch.compile did on a job that ran with TORCH_TRACE=FOLDER in its environment: each
 compilation, how it ended and why, and which ranks compiled something else. torch need not be installed."""
+
+_CLASS = """How far the participants of a class are, from the files that they keep in a shared folder: which
+exercises are solved, which were tried how often, and where the class is stuck. torch need not be installed.
+Exit status: 2 if there is nobody's file in the folder. A file that cannot be read is left out, and named."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_diff(commands)
     _add_show(commands)
     _add_open(commands)
+    _add_class(commands)
     return parser
 
 
@@ -217,6 +222,27 @@ def _open(parsed: argparse.Namespace) -> int:
     if parsed.html:
         page = to_page(traces, [name for name in parsed.only.split(",") if name])
         _write(parsed.html, page)
+    return 0
+
+
+def _add_class(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    sheet = commands.add_parser("class", help="how far a class is with the exercises", description=_CLASS)
+    sheet.add_argument("folder", help="that participants named in NBCOMPILE_CLASS_FOLDER")
+    sheet.add_argument("--title", default="", help="what stands above it (default: the folder's name)")
+    sheet.add_argument("--only", default="", metavar="NUMBERS", help="notebooks between commas, e.g. 03,06")
+    sheet.add_argument("--html", metavar="FILE", help="write it as a page, and print nothing")
+    sheet.set_defaults(command=_class)
+
+
+def _class(parsed: argparse.Namespace) -> int:
+    from nbcompile.workshop.progress.sheet import class_sheet
+
+    only = [number for number in parsed.only.split(",") if number]
+    sheet = class_sheet(parsed.folder, title=parsed.title, only=only)
+    if parsed.html:
+        _write(parsed.html, sheet.to_page())
+    else:
+        print(sheet, end="")
     return 0
 
 

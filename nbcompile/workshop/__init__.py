@@ -9,5 +9,16 @@ could be asked for. Each module here has the checkers of one notebook, ``judging
 from __future__ import annotations
 
 from nbcompile.workshop.exercise import Exercise, Judgement, WrongAnswerError, check, exercise, exercises
+from nbcompile.workshop.progress import ClassSheet, class_sheet, keep_progress
 
-__all__ = ["Exercise", "Judgement", "WrongAnswerError", "check", "exercise", "exercises"]
+__all__ = [
+    "ClassSheet",
+    "Exercise",
+    "Judgement",
+    "WrongAnswerError",
+    "check",
+    "class_sheet",
+    "exercise",
+    "exercises",
+    "keep_progress",
+]

@@ -144,6 +144,13 @@ def dims(answer: Dynamic) -> str:
             raise WrongAnswerError(
                 f"The file takes batch {batch} with length {length}, to be refused. State the bounds."
             )
+    bounds = [size for axes in answer.values() for size in axes.values() if not isinstance(size, str)]
+    if wrong := [size for size in bounds if size[1] != 1]:
+        name, least, _ = wrong[0]
+        raise WrongAnswerError(
+            f"The file does what is asked, but you say that {name!r} begins at {least}. torch.export checks "
+            "no least value below 3, so nothing refuses it: who reads your bounds is misled."
+        )
     return "batches of 1 to 64 and lengths of 1 to 128 give what the module gives; 65 and 129 are refused."
 
 

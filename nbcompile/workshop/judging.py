@@ -16,7 +16,7 @@ import torch
 import nbcompile
 from nbcompile.errors import NbcompileError, in_one_line
 from nbcompile.record.compilation import Compilation, Graph
-from nbcompile.workshop.exercise import WrongAnswerError
+from nbcompile.workshop.exercise import UnansweredError, WrongAnswerError
 
 # The form of an answer ---------------------------------------------------------------------------
 
@@ -91,7 +91,7 @@ def function(answer: Any, signature: str = "") -> None:
 def returned(value: Any, name: str, do: str = "write its body in place of the dots") -> Any:
     """``value``, if the reader's function of this name returned any; ``do`` is what is to be done if not."""
     if value is None or value is ...:
-        raise WrongAnswerError(f"{name} returns nothing yet: {do}.")
+        raise UnansweredError(f"{name} returns nothing yet: {do}.")
     return value
 
 

@@ -86,7 +86,7 @@ def option(answer: Mapping[str, Any]) -> str:
     extra = [name for name in answer if name not in wanted]
     if extra:
         raise WrongAnswerError(f"{extra[0]} is an option of Inductor's, but reduce-overhead does not set it.")
-    if dict(answer) != wanted:
+    if dict(answer) != wanted or any(type(answer[name]) is not type(wanted[name]) for name in wanted):
         raise WrongAnswerError("reduce-overhead sets that to something else.")
     return f"that is the whole mode: of Inductor's {len(known)} options it sets {len(wanted)}."
 
@@ -118,7 +118,7 @@ def replay(answer: list[Any], story: Callable[[], list[Any]]) -> str:
     for place, (mine, true) in enumerate(zip(answer, truth, strict=True)):
         if mine is ...:
             raise WrongAnswerError("Each value of the answer is a list: write it in place of the dots.")
-        if not isinstance(mine, list | tuple) or not all(isinstance(each, int | float) for each in mine):
+        if not isinstance(mine, list | tuple) or not all(type(each) in (int, float) for each in mine):
             raise WrongAnswerError(f"Number {place + 1} is to be a list of numbers, not {shown(mine)}.")
         if list(mine) != true:
             raise WrongAnswerError(
@@ -172,7 +172,7 @@ def payback(fn: Callable[..., Any]) -> str:
                 raise WrongAnswerError(
                     f"calls_to_pay is to return a number, or math.inf, not {shown(found)}."
                 )
-            if not math.isclose(found, expected, rel_tol=1e-3, abs_tol=1.0):
+            if not math.isclose(found, expected, rel_tol=1e-3, abs_tol=0.99):
                 raise WrongAnswerError(
                     f"{other} instead of {plain}, {program}: {found:,.0f} calls is not it. It costs "
                     f"{other_cold:g} s once, not {cold:g}, and then {other_call:g} µs a call, not {call:g}."

@@ -125,6 +125,8 @@ def retrace(answer: Mapping[str, Any], fn: Function, stories: Mapping[str, Calls
         if not isinstance(given, Mapping) or not all(type(count) is int for count in given.values()):
             raise WrongAnswerError(f"{name}: write two whole numbers, as in {{'torch.compile': 1, ...}}.")
         truth = counted_captures(fn, calls)
+        if unknown := [way for way in given if way not in truth]:
+            raise WrongAnswerError(f"{name}: {unknown[0]!r} is none of {', '.join(truth)}.")
         for way, count in truth.items():
             if given.get(way) != count:
                 asked = (

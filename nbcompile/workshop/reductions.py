@@ -311,7 +311,7 @@ def _moments(found: Any) -> Part:
         count, mean, m2 = (torch.as_tensor(each, dtype=torch.float64).reshape(()) for each in found)
     except (TypeError, ValueError, RuntimeError):
         raise WrongAnswerError("merge_moments is to return three numbers: (count, mean, m2).") from None
-    if float(count) != count.round():
+    if not bool(count.isfinite()) or float(count) != count.round():
         raise WrongAnswerError(f"The count that merge_moments returns is to be whole, not {float(count):g}.")
     return int(count), mean, m2
 
@@ -325,7 +325,7 @@ def _same_moments(name: str, values: torch.Tensor, state: Part) -> None:
             raise WrongAnswerError(f"For {name} mean and m2 are to stay 0.")
         return
     exact = values.double()
-    if abs(float(mean) - float(exact.mean())) > 1e-4 * (1 + abs(float(exact.mean()))):
+    if not abs(float(mean) - float(exact.mean())) <= 1e-4 * (1 + abs(float(exact.mean()))):  # NaN too
         raise WrongAnswerError(
             f"For {name} the mean is {float(mean):.6g}, not {float(exact.mean()):.6g}: "
             "a part counts by its length."

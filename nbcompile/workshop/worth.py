@@ -172,6 +172,10 @@ def bottleneck(answer: str) -> str:
     )
 
 
+MOST_PADDED = 100
+"""Times a length beyond which a size is not tried: it might be more than there is memory."""
+
+
 @exercise("worth.lengths")
 def lengths(size_for: Callable[[int], int]) -> str:
     """A function from a length to the size that it is padded to. Twelve lengths may cost at most four
@@ -188,6 +192,8 @@ def lengths(size_for: Callable[[int], int]) -> str:
         size = whole_number(called(size_for, "size_for", length), f"What size_for({length}) returns")
         if size < length:
             raise WrongAnswerError(f"{length} numbers do not fit into {size}.")
+        if size > MOST_PADDED * length:
+            raise WrongAnswerError(f"{length} numbers padded to {size}: work, and memory, thrown away.")
         waste = max(waste, size / length)
         compiled(torch.full((4, size), -torch.inf).index_fill_(1, torch.arange(length), 0.0))
     graphs = len(captured(compiled.compilation))

@@ -2,18 +2,18 @@
 
     python -m tests.workshop.mutate notebooks/06-fusion.py [EXERCISE ...]
 
-Prints a line of JSON for each exercise: what was said of the solution (``right``) and of each wrong answer
-(``wrong``), as [what is wrong, passed, words].
+Prints a line of JSON for each exercise: what was said of the solution (``right``), of each wrong answer
+(``wrong``) and of those drawn by chance near the right one (``drawn``), as [what is wrong, passed, words].
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import json
 import re
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +21,11 @@ import torch
 
 from nbcompile.workshop import check
 from tests.workshop.contexts import Context, contexts, exercises_of
-from tests.workshop.mutations import Answer, breaking, generic, mutations, twice_called
-
-STILL_RIGHT = {
-    "first.lines": "'.*': (backwards|the last once more)",  # lines in any order
-    "tour.write": "returns twice that|another type",  # any function of such a shape
-    "capture.recompiles": r"the last once more|\[\d\] (one more|shorter)",  # any three recompiles
-    "eager.predict": "returns twice that",  # a factor of 3 is allowed
-    "training.accumulate": "returns nothing|another type|a list of it|an object|right the first time only",
-    "training.schedule": "right the first time only",  # it is asked once
-    "export.dims": r"'query': 0: \[1\] less",  # batches of 0 are not tried
-    "own.lowering": "right the first time only",  # it is asked once
-    "own.backend": "right the first time only",
-    "build.rule": "right the first time only",  # the first time is the one to refuse
-}
-"""Mutations of a solution that are right too, by exercise: a pattern of what is wrong with them elsewhere."""
+from tests.workshop.drawn import drawn
+from tests.workshop.mutations import STILL_RIGHT, Answer, breaking, generic, mutations, twice_called
 
 
-def wrong_answers(right: Any, name: str) -> Iterator[Answer]:
+def changed(name: str, right: Any) -> Iterator[Answer]:
     """Generic ones, mutations, and what only some exercises can be given."""
     yield from generic()
     for wrong, answer in mutations(right):
@@ -50,10 +37,14 @@ def wrong_answers(right: Any, name: str) -> Iterator[Answer]:
         yield "called twice", twice_called(right)
 
 
-def judged(context: Context) -> Iterator[tuple[str, bool, str]]:
+Answers = Callable[[str, Any], Iterable[Answer]]
+"""Wrong answers to an exercise of this name, made of the right one."""
+
+
+def judged(context: Context, answers: Answers) -> Iterator[tuple[str, bool, str]]:
     """Each wrong answer, with what the judge says of it."""
     for place in context.readers:
-        for wrong, answer in wrong_answers(context.arguments[place], context.name):
+        for wrong, answer in answers(context.name, context.arguments[place]):
             arguments = [*context.arguments]
             arguments[place] = answer
             torch._dynamo.reset()
@@ -63,8 +54,19 @@ def judged(context: Context) -> Iterator[tuple[str, bool, str]]:
 
 
 if __name__ == "__main__":
-    source = Path(sys.argv[1]).resolve()
-    for context in contexts(source, sys.argv[2:] or exercises_of(source)):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("source", type=Path)
+    parser.add_argument("exercises", nargs="*")
+    parser.add_argument("--drawn", type=int, default=10, help="so many of those drawn")
+    parser.add_argument("--only-drawn", action="store_true", help="leave out the others")
+    asked = parser.parse_args()
+    source = asked.source.resolve()
+    for context in contexts(source, asked.exercises or exercises_of(source)):
         right = check(context.name, *context.arguments)
-        row = {"exercise": context.name, "right": (right.passed, right.says), "wrong": list(judged(context))}
+        row = {
+            "exercise": context.name,
+            "right": (right.passed, right.says),
+            "wrong": [] if asked.only_drawn else list(judged(context, changed)),
+            "drawn": list(judged(context, lambda name, right: drawn(name, right, asked.drawn))),
+        }
         print(f"exercise {json.dumps(row)}", flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 
 from nbcompile.workshop import check, exercises
 from tests.nightly import few
-from tests.workshop.contexts import NOTEBOOKS, alone, exercises_of
+from tests.workshop.contexts import NOTEBOOKS, alone, by_themselves, exercises_of
+from tests.workshop.drawn import TOLERANCE, drawn, near
 from tests.workshop.mutations import generic, mutations
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +38,25 @@ def test_an_answer_of_another_kind_is_refused(name: str) -> None:
         assert refused(said.passed, said.says), (wrong, said)
 
 
+ANSWERS = {name: answer for source in SOURCES for name, answer in by_themselves(source).items()}
+SLOW = {
+    "eager.predict", "fusion.speedup", "fusion.overrule", "fusion.inductor", "worth.choose", "others.fewer",
+    "others.pattern", "training.buckets", "training.schedule", "tour.write", "loops.order", "own.rule",
+}  # fmt: skip
+"""Judges that measure, or run other compilers, or many programs."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.nightly if name in SLOW else ()) for name in ANSWERS],
+)
+def test_an_answer_beside_the_right_one_is_refused(name: str, nightly: bool) -> None:
+    """Of exercises whose right answer is known without running a notebook."""
+    for wrong, answer in drawn(name, ANSWERS[name])[: 10 if nightly else 3]:
+        said = check(name, answer)
+        assert refused(said.passed, said.says), (wrong, said)
+
+
 def wrong_answers(source: Path, tmp_path: Path, names: list[str]) -> None:
     run = subprocess.run(
         [sys.executable, "-m", "tests.workshop.mutate", str(source), *names],
@@ -48,8 +69,8 @@ def wrong_answers(source: Path, tmp_path: Path, names: list[str]) -> None:
     assert [row["exercise"] for row in rows] == names
     for row in rows:
         assert row["right"][0], row["right"]
-        assert len(row["wrong"]) >= 20
-        failed = [item for item in row["wrong"] if not refused(item[1], item[2])]
+        assert len(row["wrong"]) >= 20 and len(row["drawn"]) == 10
+        failed = [item for item in row["wrong"] + row["drawn"] if not refused(item[1], item[2])]
         assert not failed, (row["exercise"], failed)
 
 
@@ -78,3 +99,30 @@ def test_each_exercise_is_in_a_notebook() -> None:
 def test_no_mutation_is_the_answer_itself(right: Any) -> None:
     found = [answer for _, answer in mutations(right)]
     assert found and not any(type(answer) is type(right) and answer == right for answer in found)
+
+
+@pytest.mark.parametrize("right", [3, 2.5, True, "word", [1, 2], {1, 2}, {"a": 1, "b": 2}, (1, "x")])
+def test_what_is_drawn_is_ten_different_answers_and_the_same_ones_each_time(right: Any) -> None:
+    found = drawn("test.some", right)
+    assert [wrong for wrong, _ in found] == [wrong for wrong, _ in drawn("test.some", right)]
+    assert len({wrong for wrong, _ in found}) == 10
+    assert not any(type(answer) is type(right) and answer == right for _, answer in found)
+    assert [wrong for wrong, _ in found] != [wrong for wrong, _ in drawn("test.other", right)]
+
+
+def test_what_is_drawn_near_a_function_returns_something_else() -> None:
+    chance = random.Random(0)
+    for _ in range(60):
+        wrong, answer = near(lambda i, j: 10 * i + j, chance)
+        try:
+            found = answer(2, 3)
+        except (TypeError, ValueError):
+            continue
+        assert found != 23 or wrong == "right the first time only" or type(found) is not int, wrong
+
+
+def test_what_an_exercise_allows_for_is_not_drawn() -> None:
+    assert set(TOLERANCE) <= set(exercises())
+    for _, answer in drawn("eager.overhead", 1.0):
+        if isinstance(answer, float) and answer > 0:
+            assert not 0.25 < answer < 4, "the right answer may itself be off by a factor of two"
