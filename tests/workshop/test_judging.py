@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from nbcompile.record.compilation import Compilation
 from nbcompile.workshop import WrongAnswerError, check
 from nbcompile.workshop import judging as j
 from tests.nightly import few
@@ -112,6 +114,85 @@ def test_a_value_that_is_not_the_true_one_is_told_with_its_hint() -> None:
 def test_only_what_overrules_the_compiler_beats_it(options: dict[str, Any], says: str) -> None:
     said = check("fusion.overrule", options)
     assert not said and re.search(says, said.says), said
+
+
+def off_by_less_than_two_in_a_hundred(record: Compilation) -> dict[str, float]:
+    kernel = record.kernels[0]
+    return {
+        "loops": len(kernel.loops) * 1.01,
+        "megabytes": (kernel.bytes_read + kernel.bytes_written) / 1e6,
+        "guarded": sum(guard.kind == "TENSOR_MATCH" for guard in record.guards),
+        "refused": sum(not decision.accepted for decision in record.decisions),
+    }
+
+
+def test_what_is_counted_is_exact() -> None:
+    w = torch.randn(64, 64)
+    record = j.record_of(lambda x: torch.relu(x * 2 + 1) @ w, torch.randn(64, 64))
+    answer = off_by_less_than_two_in_a_hundred(record)
+    assert "'loops' is not" in check("first.read", answer, record).says
+    assert check("first.read", {**answer, "loops": len(record.kernels[0].loops)}, record)
+
+
+def _payback(more: float) -> Callable[..., float]:
+    def calls_to_pay(cold: float, call: float, other_cold: float, other_call: float) -> float:
+        if other_call >= call:
+            return math.inf
+        return max((other_cold - cold) / (call - other_call), 0.0) + more
+
+    return calls_to_pay
+
+
+def _merge(count: float = 0, mean: float = 0.0) -> Callable[..., Any]:
+    def merge(a: Any, b: Any) -> Any:
+        n = a[0] + b[0]
+        if not n:
+            return a
+        delta = b[1] - a[1]
+        m2 = a[2] + b[2] + delta * delta * (a[0] * b[0] / n)
+        return n + count, a[1] + delta * (b[0] / n) + mean, m2
+
+    return merge
+
+
+def _axes(least: int) -> dict[str, Any]:
+    batch = ("batch", least, 64)
+    return {"query": {0: batch}, "keys": {0: batch, 1: ("length", 1, 128)}}
+
+
+@pytest.mark.parametrize(
+    ("name", "answers", "says"),
+    [
+        ("modes.option", ({"triton.cudagraphs": 1},), "to something else"),
+        ("modes.replay", ([[True]], lambda: [[1.0]]), "a list of numbers"),
+        ("modes.payback", (_payback(1),), "calls is not it"),
+        ("export.dims", (_axes(0),), "begins at 0"),
+        ("export.dims", (_axes(2),), "begins at 2"),
+        ("reductions.welford", (_merge(count=math.inf),), "to be whole, not inf"),
+        ("reductions.welford", (_merge(mean=math.nan),), "the mean is nan"),
+        ("worth.lengths", (lambda length: 10**13,), "thrown away"),
+        (
+            "others.retrace",
+            (
+                {"once": {"torch.compile": 1, "jax.jit": 1, "mine": 0}},
+                lambda x: x * 2,
+                {"once": [(torch.ones(2),)]},
+            ),
+            "'mine' is none of",
+        ),
+    ],
+)
+def test_an_answer_that_once_passed_or_broke_its_judge(
+    name: str, answers: tuple[Any, ...], says: str
+) -> None:
+    said = check(name, *answers)
+    assert not said and says in said.says, said
+
+
+def test_the_right_ones_beside_them_pass() -> None:
+    for answer in (_payback(0), _payback(0.5)):
+        assert check("modes.payback", answer)
+    assert check("export.dims", _axes(1)) and check("reductions.welford", _merge())
 
 
 @pytest.mark.parametrize("text", ["", " \n"])

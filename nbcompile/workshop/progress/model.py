@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-SCHEMA = "nbcompile.progress/1"
+SCHEMA: Literal["nbcompile.progress/1"] = "nbcompile.progress/1"
 MOST_EXERCISES = 500
 """In one file. There are fewer than a hundred; an instructor may add some."""
 MOST_ATTEMPTS = 99_999

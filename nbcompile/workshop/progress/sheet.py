@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -140,19 +141,18 @@ class ClassSheet:
     def to_page(self) -> str:
         """An HTML file with nothing outside of it, light and dark by the reader's setting, for a screen in
         the room."""
-        from nbcompile.workshop.progress.page import to_page
-
-        return to_page(self)
+        return str(_view("page").to_page(self))
 
     def __str__(self) -> str:
-        from nbcompile.workshop.progress.text import to_text
-
-        return to_text(self)
+        return str(_view("text").to_text(self))
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        from nbcompile.workshop.progress.text import to_html
+        return {"text/plain": str(self), "text/html": str(_view("text").to_html(self))}
 
-        return {"text/plain": str(self), "text/html": to_html(self)}
+
+def _view(name: str) -> Any:
+    """What shows it: opened when something is shown, as the records' views are."""
+    return import_module(f"nbcompile.workshop.progress.{name}")
 
 
 def _time(seconds: float | None) -> datetime | None:
