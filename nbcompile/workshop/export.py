@@ -151,6 +151,13 @@ def dims(answer: Dynamic) -> str:
             f"The file does what is asked, but you say that {name!r} begins at {least}. torch.export checks "
             "no least value below 3, so nothing refuses it: who reads your bounds is misled."
         )
+    largest: dict[str, int] = {}
+    for name, _, most in bounds:
+        if largest.setdefault(name, most) != most:
+            raise WrongAnswerError(
+                f"The file does what is asked, but you say that {name!r} ends at {largest[name]} and at "
+                f"{most}: torch.export takes the smaller."
+            )
     return "batches of 1 to 64 and lengths of 1 to 128 give what the module gives; 65 and 129 are refused."
 
 

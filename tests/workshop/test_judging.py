@@ -155,9 +155,8 @@ def _merge(count: float = 0, mean: float = 0.0) -> Callable[..., Any]:
     return merge
 
 
-def _axes(least: int) -> dict[str, Any]:
-    batch = ("batch", least, 64)
-    return {"query": {0: batch}, "keys": {0: batch, 1: ("length", 1, 128)}}
+def _axes(least: int, most: int = 64) -> dict[str, Any]:
+    return {"query": {0: ("batch", least, 64)}, "keys": {0: ("batch", least, most), 1: ("length", 1, 128)}}
 
 
 @pytest.mark.parametrize(
@@ -168,6 +167,7 @@ def _axes(least: int) -> dict[str, Any]:
         ("modes.payback", (_payback(1),), "calls is not it"),
         ("export.dims", (_axes(0),), "begins at 0"),
         ("export.dims", (_axes(2),), "begins at 2"),
+        ("export.dims", (_axes(1, 66),), "ends at 64 and at 66"),
         ("reductions.welford", (_merge(count=math.inf),), "to be whole, not inf"),
         ("reductions.welford", (_merge(mean=math.nan),), "the mean is nan"),
         ("worth.lengths", (lambda length: 10**13,), "thrown away"),
