@@ -15,7 +15,8 @@ _TITLE = {name: f"{each.number} {each.title}" for each in NOTEBOOKS for name in 
 
 def to_text(sheet: ClassSheet) -> str:
     """Tables: where the class is stuck, participants by notebooks, participants by exercises."""
-    return report.to_text(_title(sheet), _sections(sheet))
+    legend = [Section(lines=(LEGEND,))] if sheet.begun else []
+    return report.to_text(_title(sheet), [*_sections(sheet), *legend])
 
 
 def to_html(sheet: ClassSheet) -> str:
@@ -67,7 +68,6 @@ def _sections(sheet: ClassSheet) -> list[Section]:
     if sheet.begun:
         sections.append(_overview(sheet))
         sections += [_notebook(sheet, notebook) for notebook in sheet.begun]
-        sections.append(Section(lines=(LEGEND,)))
     if lines := not_shown(sheet):
         sections.append(Section("Not in the tables", lines=tuple(lines)))
     return sections
@@ -75,19 +75,19 @@ def _sections(sheet: ClassSheet) -> list[Section]:
 
 def _overview(sheet: ClassSheet) -> Section:
     """Participants by notebooks: how many exercises of each are solved."""
-    rows: list[tuple[Value, ...]] = []
-    for each in sheet.participants:
-        cells = (_share(each.solved(n.exercises), len(n.exercises)) for n in sheet.begun)
-        rows.append((clip(each.name, _NAME), *cells))
     everybody = len(sheet.participants)
     done = (
         f"{sum(p.solved(n.exercises) == len(n.exercises) for p in sheet.participants)}/{everybody}"
         for n in sheet.begun
     )
-    rows.append(("all exercises solved", *done))
+    # First, since a notebook's output shows some twenty rows and scrolls to the others.
+    rows: list[tuple[Value, ...]] = [("all of it solved", *done)]
+    for each in sheet.participants:
+        cells = (_share(each.solved(n.exercises), len(n.exercises)) for n in sheet.begun)
+        rows.append((clip(each.name, _NAME), *cells))
     heads = ("", *(notebook.number for notebook in sheet.begun))
     right = range(1, len(heads))
-    return Section("Solved in each notebook", heads, tuple(rows), right=right, ruled=(len(rows) - 1,))
+    return Section("Solved in each notebook", heads, tuple(rows), right=right, ruled=(1,))
 
 
 def _share(solved: int, of: int) -> Value:
@@ -96,17 +96,18 @@ def _share(solved: int, of: int) -> Value:
 
 def _notebook(sheet: ClassSheet, notebook: Notebook) -> Section:
     """Participants by the exercises of a notebook."""
-    rows: list[tuple[Value, ...]] = []
+    tallies = [sheet.tally(exercise) for exercise in notebook.exercises]
+    rows: list[tuple[Value, ...]] = [
+        ("solved", *(f"{each.solved}/{len(sheet.participants)}" for each in tallies))
+    ]
     for each in sheet.participants:
         cells = (_cell(each, exercise) for exercise in notebook.exercises)
         rows.append((clip(each.name, _NAME), *cells))
-    tallies = [sheet.tally(exercise) for exercise in notebook.exercises]
-    rows.append(("solved", *(f"{each.solved}/{len(sheet.participants)}" for each in tallies)))
     solved, of = sum(each.solved for each in tallies), len(tallies) * len(sheet.participants)
     heads = ("", *(exercise.partition(".")[2] for exercise in notebook.exercises))
     return Section(
         f"{notebook.number} {notebook.title}: {solved:,} of {of:,} solved",
-        heads, tuple(rows), right=range(1, len(heads)), ruled=(len(rows) - 1,), folded=True,
+        heads, tuple(rows), right=range(1, len(heads)), ruled=(1,), folded=True,
     )  # fmt: skip
 
 
