@@ -151,7 +151,7 @@ def dims(answer: Dynamic) -> str:
             f"The file does what is asked, but you say that {name!r} begins at {least}. torch.export checks "
             "no least value below 3, so nothing refuses it: who reads your bounds is misled."
         )
-    largest: dict[str, int] = {}
+    largest: dict[str, int | None] = {}
     for name, _, most in bounds:
         if largest.setdefault(name, most) != most:
             raise WrongAnswerError(
