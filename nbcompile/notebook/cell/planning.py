@@ -6,6 +6,7 @@ import ast
 import builtins
 import contextlib
 import dis
+import sys
 import types
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any
@@ -40,6 +41,7 @@ _CONTEXTS: tuple[Any, ...] = (
     torch.no_grad, torch.enable_grad, torch.inference_mode, torch.autocast,
 )  # fmt: skip
 
+BY_JAX = "jax computes it, not torch"
 CHANGED_GLOBAL = "it reads a global that a function it may call changes"
 _PLAIN_VALUES = "plain Python values"
 _MANY_STEPS = "a loop, run step by step"
@@ -134,6 +136,8 @@ def _reason(statement: CellStatement, namespace: Namespace, stored: set[str], un
             return f"{name} is not defined"
     if not stored and _is_plain(node, namespace, stored):
         return _PLAIN_VALUES
+    if "jax" in sys.modules and _Globals(names_read(node) - stored, namespace).jax:
+        return BY_JAX
     if statement.in_loop and _is_plain(node, namespace, stored):
         return _PLAIN_VALUES  # numbers that change at each step: Python keeps count
     for part in ast.walk(node):
@@ -305,6 +309,7 @@ class _Globals:
         self.writes: set[str] = set()
         self.compiled: list[Any] = []  # what torch.compile has made of those that may be called
         self.constant: list[types.FunctionType] = []  # whose result Dynamo takes for a constant
+        self.jax = False  # whether any of it is jax's
         self._namespace = namespace
         self._seen: set[int] = set()
         for name in names:
@@ -316,6 +321,7 @@ class _Globals:
         self._seen.add(id(value))
         if is_compiled(value):
             self.compiled.append(value)
+        self.jax = self.jax or _is_jax(value)
         if isinstance(value, types.FunctionType) and vars(value).get("_dynamo_marked_constant"):
             self.constant.append(value)
         if isinstance(value, types.FunctionType):
@@ -346,6 +352,17 @@ class _Globals:
 
 
 _MAX_FOLLOWED = 2000
+
+
+def _is_jax(value: Any) -> bool:
+    """Whether it is an array of jax, a function that it jitted, a module or anything else of its."""
+    if isinstance(value, types.ModuleType):
+        name = value.__name__
+    elif isinstance(value, types.FunctionType | type):
+        name = value.__module__ or ""
+    else:
+        name = type(value).__module__
+    return name.partition(".")[0] in ("jax", "jaxlib")
 
 
 def _inside(value: Any) -> Iterable[Any]:

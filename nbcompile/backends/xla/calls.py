@@ -1,0 +1,291 @@
+"""Which jitted functions a cell calls, and with what: noticed where jax itself comes by.
+
+jax has no public way to be told of a call. Wrapping ``jax.jit`` would miss what was jitted before, and leave
+wrappers behind in the session; a function of jax's own kind cannot be given another ``__call__``, which is C.
+So it is asked at the two places that every call passes. The first with new shapes goes through Python
+(``_run_python_pjit``, after tracing); each later one ends with jax's own hook (``_post_hook_state``, made for
+``jax_debug_nans``). Nothing of the user's is replaced, and nothing is traced or run a second time: what jax
+has just traced is taken as it is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import Any
+
+from nbcompile.backends.xla.imported import when_imported
+from nbcompile.backends.xla.jaxpr import Caller, frame_at
+from nbcompile.compiler.capture.graph_record import is_user_file
+
+_COMPILE = "/jax/core/compile/"
+_STEPS = {
+    f"{_COMPILE}jaxpr_trace_duration": "trace",
+    f"{_COMPILE}jaxpr_to_mlir_module_duration": "lower",
+    f"{_COMPILE}backend_compile_duration": "xla",
+}
+_MOST_SHAPES = 32
+"""Programs of one function that are kept; with further ones its calls are counted only."""
+
+
+@dataclass
+class JittedCall:
+    """A function as jax compiled it for the cell's call. ``arrays`` are the arguments of its first call that
+    are not static, in the order of the jaxpr, ``lines`` those of the cell where it is called, ``steps`` the
+    seconds that jax took to trace, lower and compile it in this cell (empty: it was compiled before)."""
+
+    name: str
+    traced: Any
+    arrays: tuple[Any, ...]
+    caller: Caller
+    mapped: bool = False
+    count: int = 0
+    lines: set[int] = field(default_factory=set)
+    steps: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def closed(self) -> Any:
+        """Its ``ClosedJaxpr``."""
+        return self.traced.jaxpr
+
+    @property
+    def why_not_again(self) -> str:
+        """Why it cannot be called once more; empty if it can."""
+        if any(getattr(each, "is_deleted", bool)() for each in self.arrays):
+            return "its arguments were donated: their memory is gone"
+        if self.traced.donate_argnums:
+            return "it takes its arguments' memory (donated), and a call would take what you have left"
+        if self.closed.effects:
+            return "it prints or calls Python, which would happen again"
+        return ""
+
+
+class JitWatch:
+    """Notices the calls that run while it is on, from the frame whose globals are ``namespace``."""
+
+    def __init__(self, namespace: Mapping[str, Any]) -> None:
+        self.calls: list[JittedCall] = []
+        self.notes: list[str] = []
+        self._namespace = namespace
+        self._by_program: dict[int, JittedCall] = {}
+        self._by_arguments: dict[Hashable, JittedCall] = {}
+        self._shapes: dict[int, int] = {}
+        self._steps: dict[str, dict[str, float]] = {}
+        self._functions: list[Any] = []  # whose addresses are keys
+        self._undo: list[Callable[[], None]] = []
+        self._busy = False
+
+    def start(self) -> None:
+        """From now on, or as soon as the cell imports jax."""
+        self._undo.append(when_imported("jax", self._install))
+
+    def stop(self) -> None:
+        """jax is as it was."""
+        while self._undo:
+            self._undo.pop()()
+
+    def _install(self) -> None:
+        try:
+            import jax.monitoring
+
+            pjit, api = (importlib.import_module(f"jax._src.{name}") for name in ("pjit", "api"))
+            self._hook(api)
+            self._patch(pjit)
+            jax.monitoring.register_event_duration_secs_listener(self._timed)
+            self._undo.append(lambda: jax.monitoring.unregister_event_duration_listener(self._timed))
+        except (ImportError, AttributeError) as error:
+            version = getattr(sys.modules.get("jax"), "__version__", "")
+            self.notes.append(
+                f"Calls of jitted functions are not seen: jax {version} has no {error.args[0]}."
+            )
+
+    def _hook(self, api: ModuleType) -> None:
+        state: Any = api._post_hook_state
+        before = state.get_global()
+
+        def after_call(function: Any, args: Any, kwargs: Any, output: Any) -> None:
+            if before is not None:
+                before(function, args, kwargs, output)
+            self._hit(function, args, kwargs)
+
+        state.set_global(after_call)
+        # The cell may have set jax_debug_nans, which sets another.
+        self._undo.append(lambda: state.set_global(before) if state.get_global() is after_call else None)
+
+    def _patch(self, pjit: ModuleType) -> None:
+        original = pjit._run_python_pjit
+
+        def run(params: Any, flat: Any, function: Any, args: Any, kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            made = original(params, flat, function, args, kwargs)
+            self._missed(params, flat, function)
+            return made
+
+        pjit._run_python_pjit = run  # type: ignore[attr-defined]
+        self._undo.append(lambda: setattr(pjit, "_run_python_pjit", original))
+
+    def _timed(self, event: str, duration_secs: float, **about: Any) -> None:
+        step = _STEPS.get(event)
+        if step is not None:
+            name = str(about.get("fun_name", "")).removeprefix("jit(").removesuffix(")")
+            self._steps.setdefault(name, {})[step] = duration_secs
+
+    # -- a call -----------------------------------------------------------------------------------------
+
+    def _missed(self, params: Any, flat: Any, function: Any) -> None:
+        """A call that jax has just traced, compiled and run."""
+        if self._busy or not _is_users(function):
+            return
+        self._busy = True
+        try:
+            self._notice(function, lambda: (params, flat))
+        except Exception as error:
+            self._tell(error)
+        finally:
+            self._busy = False
+
+    def _hit(self, function: Any, args: Any, kwargs: Any) -> None:
+        """A call of what was compiled before."""
+        raw = getattr(function, "_fun", None)
+        if self._busy or raw is None or not _is_users(raw):
+            return
+        self._busy = True
+        try:
+            key = _key(raw, args, kwargs)
+            known = self._by_arguments.get(key)
+            if known is None:
+                pjit: Any = sys.modules["jax._src.pjit"]
+                known = self._notice(raw, lambda: pjit._infer_params(raw, function._jit_info, args, kwargs))
+                if known is not None:
+                    self._by_arguments[key] = known
+            else:
+                self._count(known)
+        except Exception as error:
+            self._tell(error)
+        finally:
+            self._busy = False
+
+    def _notice(self, function: Any, ask: Callable[[], tuple[Any, Any]]) -> JittedCall | None:
+        frames = _frames(self._namespace)
+        if not frames:
+            return None  # of another thread, or of jax's own
+        seen = self._shapes.get(id(function), 0)
+        if seen >= _MOST_SHAPES:
+            return None
+        import jax
+
+        params, flat = ask()
+        if any(isinstance(each, jax.core.Tracer) for each in flat):
+            return None  # within the trace of another function, or of a gradient
+        program = params.params["jaxpr"]
+        known = self._by_program.get(id(program))
+        if known is None:
+            self._shapes[id(function)] = seen + 1
+            self._functions += [function, program]
+            known = self._by_program[id(program)] = self._made(function, params, flat, frames)
+            self.calls.append(known)
+        self._count(known)
+        return known
+
+    def _made(
+        self, function: Any, params: Any, flat: Any, frames: list[tuple[CodeType, int, FrameType]]
+    ) -> JittedCall:
+        import jax
+
+        pjit: Any = sys.modules["jax._src.pjit"]
+        traced: Any = jax.stages.Traced  # whose constructor is not for everybody
+        users = _users_function(function)
+        name = str(getattr(users, "__name__", "") or getattr(function, "__name__", "a function"))
+        caller = Caller(
+            tuple(frame_at(code, instruction) for code, instruction, _ in frames),
+            frames[0][0].co_filename,
+            getattr(users, "__code__", None),
+        )
+        return JittedCall(
+            name,
+            traced(
+                list(map(pjit.convert_to_metaty, flat)), params.params, params.in_tree, params.out_tree,
+                params.consts,
+            ),
+            tuple(flat),
+            caller,
+            mapped=getattr(function, "__module__", "") == _PMAP,
+            steps=self._steps.pop(str(params.params["name"]), {}),
+        )  # fmt: skip
+
+    def _count(self, call: JittedCall) -> None:
+        call.count += 1
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            here = frame.f_globals is self._namespace and frame.f_code.co_filename == call.caller.cell_file
+            if here and frame.f_locals is frame.f_globals:
+                call.lines.add(frame.f_lineno)
+                return
+            frame = frame.f_back
+
+    def _tell(self, error: Exception) -> None:
+        note = f"A call of a jitted function is not recorded: {type(error).__name__}: {error}"
+        if note not in self.notes:
+            self.notes.append(note.split("\n", 1)[0])
+
+
+_PMAP = "jax._src.pmap"
+
+
+def _is_users(function: Any) -> bool:
+    """Whether a function that jax compiles was jitted by the user or a library, rather than by jax: each
+    operation of ``jax.numpy`` is a jitted function of its own."""
+    module = str(getattr(function, "__module__", "") or "")
+    return not module.startswith(("jax.", "jaxlib.", "nbcompile.")) or module == _PMAP
+
+
+def _users_function(function: Any, depth: int = 6) -> Any:
+    """The user's own function in what jax made of it: of a ``pmap`` or ``shard_map``, the one within."""
+    if isinstance(function, FunctionType) and is_user_file(function.__code__.co_filename):
+        return function
+    inside = [getattr(function, "__wrapped__", None), getattr(function, "func", None)]
+    for cell in getattr(function, "__closure__", None) or ():
+        try:
+            inside.append(cell.cell_contents)
+        except ValueError:  # not bound yet
+            continue
+    for each in inside if depth else ():
+        found = _users_function(each, depth - 1) if callable(each) else None
+        if found is not None:
+            return found
+    return None
+
+
+def _frames(namespace: Mapping[str, Any]) -> list[tuple[CodeType, int, FrameType]]:
+    """The user's frames from the cell's own inwards; none where no cell is below."""
+    found: list[tuple[CodeType, int, FrameType]] = []
+    frame: FrameType | None = sys._getframe(1)
+    cell = 0
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            found.append((frame.f_code, frame.f_lasti, frame))
+            if frame.f_globals is namespace and frame.f_locals is frame.f_globals:
+                cell = len(found)
+        frame = frame.f_back
+    return found[:cell][::-1]
+
+
+def _key(function: Any, args: Any, kwargs: Any) -> Hashable:
+    """What tells the calls of a function apart, as far as that is quickly said."""
+    import jax
+
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    return id(function), tree, tuple(_kind(leaf) for leaf in leaves)
+
+
+def _kind(leaf: Any) -> Hashable:
+    kind: Any = type(leaf)
+    shape = getattr(leaf, "shape", None)
+    if shape is not None:
+        return tuple(shape), str(leaf.dtype), getattr(leaf, "sharding", None)
+    if isinstance(leaf, str | bool | int | None):
+        return kind, leaf
+    return kind
