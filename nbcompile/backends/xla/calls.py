@@ -10,12 +10,15 @@ has just traced is taken as it is.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from types import CodeType, FrameType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, cast
 
 from nbcompile.backends.xla.imported import when_imported
 from nbcompile.backends.xla.jaxpr import Caller, frame_at
@@ -41,6 +44,7 @@ class JittedCall:
     traced: Any
     arrays: tuple[Any, ...]
     caller: Caller
+    function: FunctionType | None = None  # the user's own
     mapped: bool = False
     count: int = 0
     lines: set[int] = field(default_factory=set)
@@ -50,6 +54,32 @@ class JittedCall:
     def closed(self) -> Any:
         """Its ``ClosedJaxpr``."""
         return self.traced.jaxpr
+
+    @property
+    def callers(self) -> Caller:
+        """Where all of its calls were."""
+        first = self.caller.frames[0].lineno if self.caller.frames else None
+        return dataclasses.replace(self.caller, also=tuple(sorted(self.lines - {first})))
+
+    @property
+    def made_by(self) -> str:
+        """What jitted it."""
+        return "jax.pmap" if self.mapped else "jax.jit"
+
+    @property
+    def where(self) -> str:
+        """Its name, and the line of the cell that calls it first."""
+        return f"{self.name} (line {min(self.lines)})" if self.lines else self.name
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The names of the jaxpr's inputs, as far as they have any; a ``pmap`` numbers them."""
+        jaxpr = self.closed.jaxpr
+        names = tuple(getattr(jaxpr.debug_info, "arg_names", None) or ())
+        if self.mapped and self.function is not None:
+            own = tuple(inspect.signature(self.function).parameters)
+            names = own if len(own) == len(jaxpr.invars) else names
+        return names if len(names) == len(jaxpr.invars) else ("",) * len(jaxpr.invars)
 
     @property
     def why_not_again(self) -> str:
@@ -76,6 +106,7 @@ class JitWatch:
         self._steps: dict[str, dict[str, float]] = {}
         self._functions: list[Any] = []  # whose addresses are keys
         self._undo: list[Callable[[], None]] = []
+        self._hook_again: Callable[[], None] = lambda: None
         self._busy = False
 
     def start(self) -> None:
@@ -104,16 +135,26 @@ class JitWatch:
 
     def _hook(self, api: ModuleType) -> None:
         state: Any = api._post_hook_state
-        before = state.get_global()
 
         def after_call(function: Any, args: Any, kwargs: Any, output: Any) -> None:
-            if before is not None:
-                before(function, args, kwargs, output)
+            also = state.get_global() if before is None or not callable(before) else before
+            if also is not None:
+                also(function, args, kwargs, output)
             self._hit(function, args, kwargs)
 
-        state.set_global(after_call)
-        # The cell may have set jax_debug_nans, which sets another.
-        self._undo.append(lambda: state.set_global(before) if state.get_global() is after_call else None)
+        # This thread's, which goes before the one for all: whoever leaves jax.debug_nans() sets it to None.
+        before = state.swap_local(after_call)
+
+        def again() -> None:
+            if not callable(state.get_local()):
+                state.set_local(after_call)
+
+        def undo() -> None:
+            if state.get_local() is after_call:
+                state.swap_local(before)
+
+        self._hook_again = again
+        self._undo.append(undo)
 
     def _patch(self, pjit: ModuleType) -> None:
         original = pjit._run_python_pjit
@@ -141,6 +182,7 @@ class JitWatch:
             return
         self._busy = True
         try:
+            self._hook_again()
             self._notice(function, lambda: (params, flat))
         except Exception as error:
             self._tell(error)
@@ -212,6 +254,7 @@ class JitWatch:
             ),
             tuple(flat),
             caller,
+            users,
             mapped=getattr(function, "__module__", "") == _PMAP,
             steps=self._steps.pop(str(params.params["name"]), {}),
         )  # fmt: skip
@@ -242,20 +285,20 @@ def _is_users(function: Any) -> bool:
     return not module.startswith(("jax.", "jaxlib.", "nbcompile.")) or module == _PMAP
 
 
-def _users_function(function: Any, depth: int = 6) -> Any:
-    """The user's own function in what jax made of it: of a ``pmap`` or ``shard_map``, the one within."""
-    if isinstance(function, FunctionType) and is_user_file(function.__code__.co_filename):
-        return function
-    inside = [getattr(function, "__wrapped__", None), getattr(function, "func", None)]
-    for cell in getattr(function, "__closure__", None) or ():
-        try:
-            inside.append(cell.cell_contents)
-        except ValueError:  # not bound yet
-            continue
-    for each in inside if depth else ():
-        found = _users_function(each, depth - 1) if callable(each) else None
-        if found is not None:
-            return found
+def _users_function(function: Any) -> Any:
+    """The user's own function in what jax made of it, found through what wraps it; None if there is none."""
+    level, seen = [function], set()
+    for _ in range(8):
+        inside: list[Any] = []
+        for each in level:
+            if isinstance(each, FunctionType) and is_user_file(each.__code__.co_filename):
+                return each
+            seen.add(id(each))
+            inside += [getattr(each, name, None) for name in ("__wrapped__", "func", "f")]
+            for cell in getattr(each, "__closure__", None) or ():
+                with contextlib.suppress(ValueError):  # not bound yet
+                    inside.append(cell.cell_contents)
+        level = [each for each in inside if each is not None and id(each) not in seen][:64]
     return None
 
 
@@ -282,7 +325,7 @@ def _key(function: Any, args: Any, kwargs: Any) -> Hashable:
 
 
 def _kind(leaf: Any) -> Hashable:
-    kind: Any = type(leaf)
+    kind: Hashable = cast(Hashable, type(leaf))
     shape = getattr(leaf, "shape", None)
     if shape is not None:
         return tuple(shape), str(leaf.dtype), getattr(leaf, "sharding", None)

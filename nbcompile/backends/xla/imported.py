@@ -25,6 +25,7 @@ class _Finder(MetaPathFinder):
     def __init__(self, name: str, tell: Callable[[], None]) -> None:
         self.name = name
         self.tell = tell
+        self.asking = False
 
     def leave(self) -> None:
         if self in sys.meta_path:
@@ -33,13 +34,21 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != self.name:
+        if fullname != self.name or self.asking:
             return None
-        self.leave()
-        spec = util.find_spec(fullname)
+        self.asking = True  # the other finders
+        try:
+            spec = util.find_spec(fullname)
+        finally:
+            self.asking = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _Telling(spec, self.tell)
+            spec.loader = _Telling(spec, self._tell_once)
         return spec
+
+    def _tell_once(self) -> None:
+        if self in sys.meta_path:  # else nobody wants to know any more
+            self.leave()
+            self.tell()
 
 
 class _Telling(Loader):

@@ -51,17 +51,17 @@ def without_scopes(text: str) -> str:
 
 @dataclass(frozen=True)
 class Caller:
-    """Where a function was called: the user's frames, outermost first, the file of the compiled cell, and the
-    function's own code, if it has any."""
+    """Where a function was called first: the user's frames, outermost first, the file of the compiled cell,
+    the function's own code, if it has any, and the other lines of the cell that call it."""
 
     frames: tuple[FrameSummary, ...] = ()
     cell_file: str = ""
     code: CodeType | None = None
+    also: tuple[int, ...] = ()
 
-    @property
-    def spans(self) -> tuple[Span, ...]:
-        """The frames as places of the cell."""
-        return spans_of_frames(self.frames, self.cell_file)
+    def spans(self, frames: tuple[FrameSummary, ...]) -> tuple[Span, ...]:
+        """The frames as places of the cell, and those other lines."""
+        return (*spans_of_frames(frames, self.cell_file), *map(Span, self.also))
 
 
 @dataclass(frozen=True)
@@ -75,15 +75,13 @@ class JaxprRecord:
     inputs: tuple[str, ...]
 
 
-def record_jaxpr(closed: Any, prefix: str, title: str, caller: Caller) -> JaxprRecord:
-    """Read a ``jax.extend.core.ClosedJaxpr``. Ids begin with ``prefix``."""
+def record_jaxpr(closed: Any, prefix: str, title: str, caller: Caller, names: Sequence[str]) -> JaxprRecord:
+    """Read a ``jax.extend.core.ClosedJaxpr``. Ids begin with ``prefix``; ``names`` are its arguments'."""
     reader = _Reader(f"{prefix}.jaxpr", caller)
     jaxpr = closed.jaxpr
-    names = list(getattr(jaxpr.debug_info, "arg_names", None) or ())
     known: dict[Any, str] = {}
     constants = [reader.given(var, "", known, "constant") for var in jaxpr.constvars]
-    named = names if len(names) == len(jaxpr.invars) else [""] * len(jaxpr.invars)
-    inputs = [reader.given(var, name or "", known) for var, name in zip(jaxpr.invars, named, strict=True)]
+    inputs = [reader.given(var, name or "", known) for var, name in zip(jaxpr.invars, names, strict=True)]
     made = reader.read(closed, known, None)
     outputs = tuple(dict.fromkeys(known[var] for var in jaxpr.outvars if var in _Known(known)))
     graph = Graph(f"{prefix}.jaxpr", "fx", title, tuple(reader.nodes), outputs, text=str(closed))
@@ -170,12 +168,12 @@ class _Reader:
             kind = "library"
         elif primitive in _VIEWS:
             kind = "view"
-        spans = spans_of_frames(frames, self.caller.cell_file)
+        spans = self.caller.spans(frames)
         within = _bodies(equation)
         for body in within:  # what a loop or branch does stands at lines of its own
             for each in body.eqns:
                 inside = _within(frames, frames_of(each.source_info.traceback))
-                spans += spans_of_frames(inside, self.caller.cell_file)
+                spans += self.caller.spans(inside)
         shown = [each.removeprefix(f"{self.prefix}.") for each in operands]
         node = self._node(
             name, primitive, kind, inputs, equation.outvars[0] if equation.outvars else None,
@@ -216,6 +214,16 @@ def inner_jaxpr(equation: Any) -> str:
         return ""
     found = (key for key in ("jaxpr", "call_jaxpr") if hasattr(equation.params.get(key), "eqns"))
     return next(found, "")
+
+
+def on_mesh(jaxpr: Any) -> bool:
+    """Whether any of it is a ``shard_map``, which has no form without a compile."""
+    for equation in jaxpr.eqns:
+        key = inner_jaxpr(equation)
+        inner = getattr(equation.params[key], "jaxpr", equation.params[key]) if key else None
+        if str(equation.primitive) == "shard_map" or (inner is not None and on_mesh(inner)):
+            return True
+    return False
 
 
 def _bodies(equation: Any) -> list[Any]:

@@ -50,7 +50,7 @@ def record_call(call: JittedCall, recorder: Recorder) -> JittedProgram:
     lowered = call.traced.lower()
     compiled = lowered.compile()
     shown = f"pmap of {call.name}" if call.mapped else call.name
-    jaxpr = record_jaxpr(call.closed, name, f"jaxpr of {shown}", call.caller)
+    jaxpr = record_jaxpr(call.closed, name, f"jaxpr of {shown}", call.callers, call.arguments)
     hlo = compiled.as_text() or ""
     named, again = _compiled_again(call, jaxpr)
     if not _same(hlo, named):
@@ -59,7 +59,7 @@ def record_call(call: JittedCall, recorder: Recorder) -> JittedProgram:
     steps = call.steps or again
     if not call.steps:
         recorder.add(
-            f"{shown} was compiled before this cell ran: its compile time is that of a second compile."
+            f"{call.where} was compiled before this cell ran: its compile time is that of a second compile."
         )
     program = JittedProgram(name, call, compiled, sum(steps.values()))
     placed = _Placed(program, jaxpr)
@@ -73,14 +73,16 @@ def record_call(call: JittedCall, recorder: Recorder) -> JittedProgram:
     module = parse(named)
     maker = _Maker(name, target_of(program.devices[0]), jaxpr, placed.notes)
     recorder.extend(maker.parts(module, lowered.as_text(), without_scopes(named).strip()))
-    recorder.extend(_passes(name, steps))
-    recorder.extend(filter(None, (placed.sentence(module), _counted(program))))
+    recorder.extend(_passes(name, steps, _counted(program)))
+    if told := placed.sentence(module):
+        recorder.add(told)
     return program
 
 
 def _free_name(name: str, recorder: Recorder) -> str:
     """A word that no id of the record begins with yet."""
     word = re.sub(r"\W+", "_", name).strip("_") or "f"
+    word = f"{word}_" if word in ("fw", "bw") else word  # which say in an id what direction it is of
     taken = {graph.id.partition(".")[0] for graph in recorder.parts(Graph)}
     number, free = 1, word
     while free in taken:
@@ -122,11 +124,11 @@ def _bare(text: str) -> str:
     return _NAME.sub(lambda found: names.setdefault(found.group(), f"%{len(names)}"), bare)
 
 
-def _passes(name: str, steps: Mapping[str, float]) -> Iterator[PassRecord]:
+def _passes(name: str, steps: Mapping[str, float], counted: str) -> Iterator[PassRecord]:
     ends = {"trace": ("", "jaxpr"), "lower": ("jaxpr", "stablehlo"), "xla": ("stablehlo", "fused")}
     for step, seconds in steps.items():
         before, after = (f"{name}.{each}" if each else "" for each in ends[step])
-        yield PassRecord(step, before, after, 1e3 * seconds)
+        yield PassRecord(step, before, after, 1e3 * seconds, counted if step == "xla" else "")
 
 
 class _Maker(HloRecord):
@@ -272,6 +274,6 @@ def _counted(program: JittedProgram) -> str:
     if not flops or held is None or not math.isfinite(flops):
         return ""
     return (
-        f"XLA counts {flops:,.0f} operations and {bytes_text(int(moved))} accessed in {program.call.name}, "
-        f"and {bytes_text(held)} of memory for values in between."
+        f"XLA's own count: {flops:,.0f} operations, {bytes_text(int(moved))} accessed, "
+        f"{bytes_text(held)} of memory for values in between"
     )

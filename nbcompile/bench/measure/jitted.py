@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from nbcompile.backends.xla.jaxpr import on_mesh
 from nbcompile.backends.xla.jaxpr_values import in_float64, one_by_one
 from nbcompile.backends.xla.jitted import JittedProgram
 from nbcompile.bench.measure.accuracy import compare_values
@@ -44,7 +45,7 @@ def measure_jitted(
     for program in programs:
         why = program.call.why_not_again
         if why:
-            notes.append(f"Not timed: {program.call.name}, for {why}.")
+            notes.append(f"Not timed: {program.call.where}, for {why}.")
         else:
             taken.append(program)
     accuracy: list[Accuracy] = []
@@ -64,11 +65,18 @@ def measure_jitted(
             groups |= {program.name: [program] for program in taken}
         for name, group in groups.items():
             progress(f"timing {name}")
-            measurements += _timed_group(name, group, budget / len(groups), cold)
+            made, why = _timed_group(name, group, budget / len(groups), cold)
+            measurements += made
+            if why:
+                notes.append(f"{name}: timed compiled only, for {why}.")
     return JittedTimes(tuple(measurements), tuple(accuracy), tuple(notes))
 
 
-def _timed_group(what: str, group: Sequence[JittedProgram], budget: float, cold: bool) -> list[Measurement]:
+def _timed_group(
+    what: str, group: Sequence[JittedProgram], budget: float, cold: bool
+) -> tuple[list[Measurement], str]:
+    """The times of programs one after the other, and why there are none without the compiler."""
+
     def compiled() -> Any:
         return [_ready(_call(program)) for program in group]
 
@@ -76,12 +84,15 @@ def _timed_group(what: str, group: Sequence[JittedProgram], budget: float, cold:
         return [_ready(one_by_one(each.call.closed, each.call.arrays)) for each in group]
 
     contestants: dict[str, Callable[[], object]] = {"xla": compiled}
-    reason = ""
-    try:
-        first_eager, _ = timed(eager)
-        contestants = {"eager": eager, "xla": compiled}
-    except Exception as error:
-        first_eager, reason = 0.0, f"it cannot run one primitive at a time: {in_one_line(error)}"
+    first_eager, reason = 0.0, ""
+    if any(on_mesh(program.call.closed) for program in group):
+        reason = "what a mesh of devices runs compiles anew at each call outside of jit"
+    else:
+        try:
+            first_eager, _ = timed(eager)
+            contestants = {"eager": eager, "xla": compiled}
+        except Exception as error:
+            reason = f"it cannot run one primitive at a time: {in_one_line(error)}"
     first, _ = timed(compiled)
     samples = interleaved(contestants, budget=budget)
     xla = Measurement(
@@ -89,11 +100,10 @@ def _timed_group(what: str, group: Sequence[JittedProgram], budget: float, cold:
         cold=sum(program.seconds for program in group) + first if cold else None,
         first=first, steady=_short(samples["xla"]), graphs=len(group),
     )  # fmt: skip
-    slow = Measurement(
-        what, "eager", first=None if reason else first_eager, steady=_short(samples.get("eager", ())),
-        ran_compiled=False, reason=reason,
-    )  # fmt: skip
-    return [slow, xla]
+    if reason:
+        return [xla], reason
+    slow = Measurement(what, "eager", first=first_eager, steady=_short(samples["eager"]), ran_compiled=False)
+    return [slow, xla], ""
 
 
 def _ready(values: Any) -> Any:

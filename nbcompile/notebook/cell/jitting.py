@@ -76,13 +76,11 @@ class JittedCell:
         if line.fate == "unrun" or line.reason.startswith("raised"):
             return line
         here = range(line.line, line.end_line + 1)
-        called = [call.name for call in self.calls if any(number in here for number in call.lines)]
+        called = [f"{call.name} ({call.made_by})" for call in self.calls if not call.lines.isdisjoint(here)]
         if called:
-            return dataclasses.replace(
-                line, fate="compiled", reason=f"XLA compiled {_listed(called)}, which jax.jit made"
-            )
+            return dataclasses.replace(line, fate="compiled", reason=f"compiled by XLA: {_listed(called)}")
         if line.reason == BY_JAX:
-            return dataclasses.replace(line, reason="jax ran it one operation at a time")
+            return dataclasses.replace(line, reason="jax ran it eagerly, operation by operation")
         return line
 
 

@@ -48,7 +48,9 @@ _MANY_STEPS = "a loop, run step by step"
 _TEXT = "works on text"
 _A_CONTAINER = "changes a container at each step"
 _NAMES = "names a value"
-QUIET = frozenset({_PLAIN_VALUES, _MANY_STEPS, _TEXT, _A_CONTAINER, _NAMES})
+_OWN_CONTEXT = "enters a context of its own"
+_JITS = "makes a jitted function, which runs when it is called"
+QUIET = frozenset({_PLAIN_VALUES, _MANY_STEPS, _TEXT, _A_CONTAINER, _NAMES, _JITS})
 """Reasons of which there is no more to say: nothing would be gained by compiling."""
 
 
@@ -137,7 +139,7 @@ def _reason(statement: CellStatement, namespace: Namespace, stored: set[str], un
     if not stored and _is_plain(node, namespace, stored):
         return _PLAIN_VALUES
     if "jax" in sys.modules and _Globals(names_read(node) - stored, namespace).jax:
-        return BY_JAX
+        return _jax_reason(node, namespace)
     if statement.in_loop and _is_plain(node, namespace, stored):
         return _PLAIN_VALUES  # numbers that change at each step: Python keeps count
     for part in ast.walk(node):
@@ -148,8 +150,22 @@ def _reason(statement: CellStatement, namespace: Namespace, stored: set[str], un
         elif isinstance(part, ast.For) and _steps(part.iter, namespace, stored) > unroll:
             return _MANY_STEPS
         elif isinstance(part, ast.With) and not all(_is_context(item, namespace) for item in part.items):
-            return "enters a context of its own"
+            return _OWN_CONTEXT
     return None
+
+
+def _jax_reason(node: ast.stmt, namespace: Namespace) -> str:
+    """Why a statement that has to do with jax is left to it."""
+    if isinstance(node, ast.For):
+        return _MANY_STEPS
+    if isinstance(node, ast.With):
+        return _OWN_CONTEXT
+    value = getattr(node, "value", None)
+    if isinstance(value, ast.Call):
+        made = callee(value.func, namespace)
+        if getattr(made, "__name__", "") in ("jit", "pmap") and _is_jax(made):
+            return _JITS
+    return BY_JAX if not isinstance(node, ast.Assign | ast.Expr) or _works(node) else _NAMES
 
 
 def _call_reason(
@@ -247,10 +263,14 @@ def _is_trivial(statement: CellStatement, namespace: Namespace, stored: set[str]
     node = statement.node
     if not isinstance(node, ast.Assign | ast.Expr):
         return False
+    return not _works(node) or _is_plain(node, namespace, stored)
+
+
+def _works(node: ast.stmt) -> bool:
+    """Whether a statement does more than name things."""
     work = ast.Call | ast.BinOp | ast.UnaryOp | ast.Compare | ast.BoolOp | ast.ListComp | ast.DictComp
-    if any(isinstance(part, work | ast.Subscript | ast.IfExp | ast.SetComp) for part in ast.walk(node)):
-        return _is_plain(node, namespace, stored)
-    return True
+    more = ast.Subscript | ast.IfExp | ast.SetComp
+    return any(isinstance(part, work | more) for part in ast.walk(node))
 
 
 def _steps(node: ast.expr, namespace: Namespace, stored: set[str]) -> float:
