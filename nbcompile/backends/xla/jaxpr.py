@@ -35,7 +35,10 @@ _VIEWS = frozenset(
 )
 _SCOPE = "nbcompile_{}"
 _SCOPES = re.compile(r"(?<!\w)nbcompile_(\d+)(?!\w)")
-_UNSCOPED = re.compile(r"(?<!\w)nbcompile_\d+(?:/|(?!\w))")
+_UNSCOPED = re.compile(r"(?<!\w)nbcompile_\d+(?:/|(?!\w))| stack_frame_id=\d+")
+_TABLES = re.compile(
+    r"(?:^(?:FileNames|FunctionNames|FileLocations|StackFrames)\n(?:\d+ .*\n)*\n*)+", re.MULTILINE
+)
 
 
 def scope_in(op_name: str) -> int | None:
@@ -45,8 +48,9 @@ def scope_in(op_name: str) -> int | None:
 
 
 def without_scopes(text: str) -> str:
-    """A text of XLA's as it is where no equation has a scope of ours."""
-    return _UNSCOPED.sub("", text)
+    """HLO as it is where no equation has a scope of ours, without its tables of files and frames, which are
+    of whoever had it compiled."""
+    return _UNSCOPED.sub("", _TABLES.sub("", text))
 
 
 @dataclass(frozen=True)

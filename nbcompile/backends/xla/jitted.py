@@ -234,7 +234,10 @@ class _Placed:
         if len(devices) < 2:
             return ""
         told = [f"{self.names[id]}: {note}" for id, note in self.notes.items() if note]
-        told += [f"the result: {note}" for note in dict.fromkeys(self.results) if note]
+        if len(set(self.results)) == 1:
+            told.append(f"{'each' if self.results[1:] else 'the'} result: {self.results[0]}")
+        else:
+            told += [f"result {place}: {note}" for place, note in enumerate(self.results)]
         counted = Counter(
             item.opcode.removesuffix("-start")
             for body in module.computations.values()
@@ -244,7 +247,7 @@ class _Placed:
         between = [count_text(count, name) for name, count in counted.items()]
         last = f"Between them: {', '.join(between)}." if between else "They hand each other nothing."
         kind = str(getattr(devices[0], "device_kind", "") or devices[0].platform)
-        return f"{self.program.call.name} runs on {len(devices)} devices ({kind}). {'; '.join(told)}. {last}"
+        return f"{self.program.call.where} runs on {len(devices)} devices ({kind}). {'; '.join(told)}. {last}"
 
 
 def _lies(sharding: Any, shape: tuple[int, ...]) -> str:

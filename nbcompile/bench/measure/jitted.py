@@ -42,6 +42,7 @@ def measure_jitted(
     turns for ``budget`` seconds in all. All of them, one after the other, are timed as ``what``; where there
     are several, each is timed by its own name too."""
     notes, taken = [], []
+    untimed: dict[str, list[str]] = {}
     for program in programs:
         why = program.call.why_not_again
         if why:
@@ -62,13 +63,16 @@ def measure_jitted(
                 )
         groups = {what: taken} if taken else {}
         if len(taken) > 1:
+            if any(on_mesh(program.call.closed) for program in taken):
+                groups = {}  # nothing to hold the time of all against
             groups |= {program.name: [program] for program in taken}
         for name, group in groups.items():
             progress(f"timing {name}")
             made, why = _timed_group(name, group, budget / len(groups), cold)
             measurements += made
             if why:
-                notes.append(f"{name}: timed compiled only, for {why}.")
+                untimed.setdefault(why, []).append(name)
+    notes += [f"Not timed without XLA ({', '.join(names)}): {why}." for why, names in untimed.items()]
     return JittedTimes(tuple(measurements), tuple(accuracy), tuple(notes))
 
 
@@ -86,7 +90,7 @@ def _timed_group(
     contestants: dict[str, Callable[[], object]] = {"xla": compiled}
     first_eager, reason = 0.0, ""
     if any(on_mesh(program.call.closed) for program in group):
-        reason = "what a mesh of devices runs compiles anew at each call outside of jit"
+        reason = "outside of jit, what a mesh of devices runs is compiled anew at each call"
     else:
         try:
             first_eager, _ = timed(eager)

@@ -80,7 +80,7 @@ class JittedCell:
         if called:
             return dataclasses.replace(line, fate="compiled", reason=f"compiled by XLA: {_listed(called)}")
         if line.reason == BY_JAX:
-            return dataclasses.replace(line, reason="jax ran it eagerly, operation by operation")
+            return dataclasses.replace(line, reason="jax ran each operation by itself")
         return line
 
 
