@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import inspect
 import sys
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, cast
 
+from nbcompile.backends.xla.exchange import wide_types
 from nbcompile.backends.xla.imported import when_imported
 from nbcompile.backends.xla.jaxpr import Caller, frame_at
 from nbcompile.compiler.capture.graph_record import is_user_file
@@ -42,6 +44,8 @@ class JittedCall:
 
     name: str
     traced: Any
+    lowered: Any
+    compiled: Any
     arrays: tuple[Any, ...]
     caller: Caller
     function: FunctionType | None = None  # the user's own
@@ -80,6 +84,12 @@ class JittedCall:
             own = tuple(inspect.signature(self.function).parameters)
             names = own if len(own) == len(jaxpr.invars) else names
         return names if len(names) == len(jaxpr.invars) else ("",) * len(jaxpr.invars)
+
+    def types(self) -> contextlib.AbstractContextManager[None]:
+        """64-bit types where the function has any, whatever is set by now."""
+        avals = (*self.closed.in_avals, *self.closed.out_avals)
+        wide = any(str(getattr(each, "dtype", "")).endswith(("64", "128")) for each in avals)
+        return wide_types() if wide else contextlib.nullcontext()
 
     @property
     def why_not_again(self) -> str:
@@ -237,6 +247,7 @@ class JitWatch:
     ) -> JittedCall:
         import jax
 
+        steps = self._steps.pop(str(params.params["name"]), {})
         pjit: Any = sys.modules["jax._src.pjit"]
         traced: Any = jax.stages.Traced  # whose constructor is not for everybody
         users = _users_function(function)
@@ -246,25 +257,29 @@ class JitWatch:
             frames[0][0].co_filename,
             getattr(users, "__code__", None),
         )
+        made = traced(
+            list(map(pjit.convert_to_metaty, flat)), params.params, params.in_tree, params.out_tree,
+            params.consts,
+        )  # fmt: skip
+        lowered = made.lower()  # now, while settings are as they were for the call: nothing is compiled anew
         return JittedCall(
             name,
-            traced(
-                list(map(pjit.convert_to_metaty, flat)), params.params, params.in_tree, params.out_tree,
-                params.consts,
-            ),
+            made,
+            lowered,
+            lowered.compile(),
             tuple(flat),
             caller,
             users,
             mapped=getattr(function, "__module__", "") == _PMAP,
-            steps=self._steps.pop(str(params.params["name"]), {}),
-        )  # fmt: skip
+            steps=steps,
+        )
 
     def _count(self, call: JittedCall) -> None:
         call.count += 1
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             here = frame.f_globals is self._namespace and frame.f_code.co_filename == call.caller.cell_file
-            if here and frame.f_locals is frame.f_globals:
+            if here and not frame.f_code.co_flags & inspect.CO_NEWLOCALS:
                 call.lines.add(frame.f_lineno)
                 return
             frame = frame.f_back
@@ -281,7 +296,12 @@ _PMAP = "jax._src.pmap"
 def _is_users(function: Any) -> bool:
     """Whether a function that jax compiles was jitted by the user or a library, rather than by jax: each
     operation of ``jax.numpy`` is a jitted function of its own."""
-    module = str(getattr(function, "__module__", "") or "")
+    while isinstance(function, functools.partial):
+        function = function.func
+    if "jax" in sys.modules and isinstance(function, sys.modules["jax"].stages.Wrapped):
+        return True  # jax.jit(jnp.tanh): jitted once more
+    named = function if isinstance(function, FunctionType) else type(function)
+    module = str(named.__module__ or "")
     return not module.startswith(("jax.", "jaxlib.", "nbcompile.")) or module == _PMAP
 
 
@@ -310,7 +330,7 @@ def _frames(namespace: Mapping[str, Any]) -> list[tuple[CodeType, int, FrameType
     while frame is not None:
         if is_user_file(frame.f_code.co_filename):
             found.append((frame.f_code, frame.f_lasti, frame))
-            if frame.f_globals is namespace and frame.f_locals is frame.f_globals:
+            if frame.f_globals is namespace and not frame.f_code.co_flags & inspect.CO_NEWLOCALS:
                 cell = len(found)
         frame = frame.f_back
     return found[:cell][::-1]

@@ -34,25 +34,23 @@ class JittedProgram:
 
     name: str
     call: JittedCall
-    compiled: Any
     seconds: float
 
     @property
     def devices(self) -> tuple[Any, ...]:
         """The devices that it runs on."""
-        return tuple(self.compiled.runtime_executable().local_devices())
+        return tuple(self.call.compiled.runtime_executable().local_devices())
 
 
 def record_call(call: JittedCall, recorder: Recorder) -> JittedProgram:
     """Add what jax and XLA made of a call to a record."""
     recorder.progress(f"reading what XLA made of {call.name}")
     name = _free_name(call.name, recorder)
-    lowered = call.traced.lower()
-    compiled = lowered.compile()
     shown = f"pmap of {call.name}" if call.mapped else call.name
     jaxpr = record_jaxpr(call.closed, name, f"jaxpr of {shown}", call.callers, call.arguments)
-    hlo = compiled.as_text() or ""
-    named, again = _compiled_again(call, jaxpr)
+    hlo = call.compiled.as_text() or ""
+    with call.types():
+        named, again = _compiled_again(call, jaxpr)
     if not _same(hlo, named):
         recorder.add(f"XLA made another program of {shown} when it was asked again: no links to its lines.")
         named = hlo
@@ -61,7 +59,7 @@ def record_call(call: JittedCall, recorder: Recorder) -> JittedProgram:
         recorder.add(
             f"{call.where} was compiled before this cell ran: its compile time is that of a second compile."
         )
-    program = JittedProgram(name, call, compiled, sum(steps.values()))
+    program = JittedProgram(name, call, sum(steps.values()))
     placed = _Placed(program, jaxpr)
     graph = dataclasses.replace(
         jaxpr.graph,
@@ -71,8 +69,8 @@ def record_call(call: JittedCall, recorder: Recorder) -> JittedProgram:
     )
     recorder.add(graph)
     module = parse(named)
-    maker = _Maker(name, target_of(program.devices[0]), jaxpr, placed.notes)
-    recorder.extend(maker.parts(module, lowered.as_text(), without_scopes(named).strip()))
+    maker = _Maker(program, jaxpr, placed.notes)
+    recorder.extend(maker.parts(module, call.lowered.as_text(), without_scopes(named).strip()))
     recorder.extend(_passes(name, steps, _counted(program)))
     if told := placed.sentence(module):
         recorder.add(told)
@@ -134,8 +132,10 @@ def _passes(name: str, steps: Mapping[str, float], counted: str) -> Iterator[Pas
 class _Maker(HloRecord):
     """XLA's kernels of a jaxpr."""
 
-    def __init__(self, prefix: str, target: str, jaxpr: JaxprRecord, notes: Mapping[str, str]) -> None:
-        super().__init__(prefix, target)
+    def __init__(self, program: JittedProgram, jaxpr: JaxprRecord, notes: Mapping[str, str]) -> None:
+        super().__init__(program.name, target_of(program.devices[0]))
+        callers = program.call.callers
+        self.called = callers.spans(callers.frames)
         self.jaxpr = jaxpr
         self.notes = notes
         self.given = {node.id: node for node in jaxpr.graph.nodes}
@@ -146,9 +146,9 @@ class _Maker(HloRecord):
         return (node.id,) if node is not None else ()
 
     def spans_of(self, item: Instruction) -> tuple[Span, ...]:
-        """See :meth:`HloRecord.spans_of`."""
+        """See :meth:`HloRecord.spans_of`. What XLA made without saying of what is at least of this call."""
         node = self._node_of(item)
-        return node.spans if node is not None else ()
+        return node.spans if node is not None else self.called
 
     def _node_of(self, item: Instruction) -> Node | None:
         scope = scope_in(item.op_name)
@@ -220,11 +220,11 @@ class _Placed:
             return
         import jax
 
-        shardings = jax.tree.leaves(program.compiled.input_shardings, is_leaf=lambda each: each is None)
+        shardings = jax.tree.leaves(program.call.compiled.input_shardings, is_leaf=lambda each: each is None)
         inputs = jaxpr.inputs[len(jaxpr.inputs) - len(shardings) :]
         for id, sharding, array in zip(inputs, shardings, program.call.arrays, strict=False):
             self.notes[id] = _lies(sharding, tuple(getattr(array, "shape", ())))
-        outputs = jax.tree.leaves(program.compiled.output_shardings, is_leaf=lambda each: each is None)
+        outputs = jax.tree.leaves(program.call.compiled.output_shardings, is_leaf=lambda each: each is None)
         for var, sharding in zip(program.call.closed.jaxpr.outvars, outputs, strict=False):
             self.results.append(_lies(sharding, tuple(var.aval.shape)))
 
@@ -268,8 +268,8 @@ def _lies(sharding: Any, shape: tuple[int, ...]) -> str:
 def _counted(program: JittedProgram) -> str:
     """XLA's own estimate of the program's work and memory; empty where it gives none."""
     try:
-        cost = program.compiled.cost_analysis() or {}
-        memory = program.compiled.memory_analysis()
+        cost = program.call.compiled.cost_analysis() or {}
+        memory = program.call.compiled.memory_analysis()
     except Exception:  # not every platform has them
         return ""
     flops, moved = cost.get("flops", 0.0), cost.get("bytes accessed", 0.0)

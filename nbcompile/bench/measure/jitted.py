@@ -85,7 +85,7 @@ def _timed_group(
         return [_ready(_call(program)) for program in group]
 
     def eager() -> Any:
-        return [_ready(one_by_one(each.call.closed, each.call.arrays)) for each in group]
+        return [_ready(_eager(each)) for each in group]
 
     contestants: dict[str, Callable[[], object]] = {"xla": compiled}
     first_eager, reason = 0.0, ""
@@ -124,8 +124,14 @@ def _call(program: JittedProgram) -> Any:
     """The compiled program once more, with the arguments of its first call."""
     import jax
 
-    args, kwargs = jax.tree.unflatten(program.call.traced.in_tree, program.call.arrays)
-    return program.compiled(*args, **kwargs)
+    call = program.call
+    args, kwargs = jax.tree.unflatten(call.traced.in_tree, call.arrays)
+    return call.compiled(*args, **kwargs)
+
+
+def _eager(program: JittedProgram) -> list[Any]:
+    with program.call.types():
+        return one_by_one(program.call.closed, program.call.arrays)
 
 
 # -- values --------------------------------------------------------------------------------------------
@@ -141,7 +147,7 @@ def _checked(program: JittedProgram, *, several: bool) -> list[Accuracy]:
     before = f"{program.name}." if several else ""
     names = [f"{before}output{place}" for place in places]
     got = dict(zip(names, map(_tensor, jax.tree.leaves(_call(program))), strict=True))
-    plain = dict(zip(names, map(_tensor, one_by_one(call.closed, call.arrays)), strict=True))
+    plain = dict(zip(names, map(_tensor, _eager(program)), strict=True))
     wide, why = _reference(program, names)
     return [compare_values("xla", name, got, plain, wide, why) for name in names]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ELSEWHERE = "the cell computes with jax: %%compile --backend xla shows what XLA makes of it"
 """Said under any other backend."""
-NOT_JITTED = "the cell calls no function that jax.jit made: jax ran each operation by itself"
+NOT_JITTED = "the cell calls no jitted function directly: jax ran each operation by itself"
 
 
 class JittedCell:

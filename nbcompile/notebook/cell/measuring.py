@@ -24,7 +24,7 @@ from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.compiling import settings_of
 from nbcompile.notebook.cell.planning import BY_JAX
-from nbcompile.record.compilation import Ceilings, Cell, Compilation, Measurement
+from nbcompile.record.compilation import Ceilings, Cell, Compilation, Kernel, Measurement
 from nbcompile.record.mode_diff import ModeDiff
 from nbcompile.settings import CompileSettings
 from nbcompile.targets import parse
@@ -122,6 +122,8 @@ def measure_jitted_cell(
         programs, options.bench_seconds, what=name, cold=options.cold, progress=watching.progress
     )
     kernels = {name: len(compilation.kernels)} if name == "cell" else {}
+    if len(programs) > 1:
+        kernels |= {each.name: len(_kernels_of(each.name, compilation)) for each in programs}
     timed = dataclasses.replace(
         compilation,
         measurements=(
@@ -137,6 +139,10 @@ def measure_jitted_cell(
         ceilings=compilation.ceilings or (_ceilings(compilation) if found.measurements else ()),
     )
     return _with_notes(timed, list(found.notes))
+
+
+def _kernels_of(name: str, compilation: Compilation) -> list[Kernel]:
+    return [kernel for kernel in compilation.kernels if kernel.id.startswith(f"{name}.")]
 
 
 def peers_key(run: CellRun, compilation: Compilation, options: CellOptions) -> Hashable:
