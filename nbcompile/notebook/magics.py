@@ -258,7 +258,7 @@ class NbCompile(Magics):
         options = self._of_cell(self._parser.parse_argstring(line))
         self._abandon()
         self._count += 1
-        hooks.hide_mark(line)
+        cell_file = hooks.hide_mark(line)
         prepared = prepare(
             tree,
             first_id=self.board.next_id,
@@ -282,7 +282,7 @@ class NbCompile(Magics):
         self._run = _Current(run, options, compiler, place)
         self.board.open(run)
         if options.backend == "xla" and not options.disable:
-            compiler.jitted = JittedCell(self._ip.user_ns)
+            compiler.jitted = JittedCell(cell_file)
             compiler.jitted.start()
         return prepared.tree
 
@@ -328,9 +328,10 @@ class NbCompile(Magics):
                     modes = modes_of_parts(parts, options, growing.progress, train=train)
             if not result.success:
                 compilation = _noted(compilation, "The cell raised an error, so nothing was measured.")
-            if result.success and parts:
+            if result.success and (parts or programs):
                 compilation = self.plays.runs.since(self._cell, compilation)
-                self._remember(parts, run.namespace, compilation, options, train)
+                if parts:
+                    self._remember(parts, run.namespace, compilation, options, train)
                 self.plays.runs.remember(self._cell, compilation)
             self._deliver(compilation, options, place, modes)
             if options.check and result.success:

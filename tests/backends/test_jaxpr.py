@@ -137,7 +137,7 @@ def drawn(x: Any) -> Any:
     [
         lambda x: jax.lax.scan(lambda s, v: (jnp.sin(s) + v, s), x[0], x)[0],
         branches,
-        drawn,
+        pytest.param(drawn, marks=pytest.mark.nightly),
         jax.value_and_grad(lambda x: jax.nn.relu(x).sum() ** 3),
         lambda x: jnp.sort(x.astype(jnp.bfloat16) * 1.3, axis=0),
         jax.checkpoint(lambda x: jnp.log1p(jnp.exp(x))),

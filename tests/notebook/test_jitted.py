@@ -13,6 +13,7 @@ from nbcompile.record.compilation import Compilation, LineFate
 from nbcompile.record.provenance import Links
 from nbcompile.view import to_html, to_text
 from nbcompile.view.facts.facts import verdict
+from tests.nightly import few
 from tests.notebook.conftest import Notebook
 
 pytest.importorskip("jax", reason="pip install jax")
@@ -88,6 +89,7 @@ def test_the_same_is_left_as_without_the_magic(notebook: Notebook) -> None:
     assert set(plain.namespace) == set(compiled.namespace)
 
 
+@few(1)
 @pytest.mark.parametrize(
     "body",
     [
@@ -154,6 +156,14 @@ def test_under_another_backend_one_sentence_says_where_to_look(notebook: Noteboo
     told = "the cell computes with jax: %%compile --backend xla shows what XLA makes of it"
     assert verdict(record).text == f"ran eager: {told}" and record.notes == (told,)
     assert told in to_text(record).replace("\n      ", " ")
+
+
+def test_the_next_run_says_what_changed(notebook: Notebook) -> None:
+    notebook.fresh(SETUP)
+    for body in ("y = jax.jit(jnp.tanh)(x)", "y = jax.jit(lambda v: jnp.tanh(v) @ w)(x)"):
+        notebook.shell.run_cell(f"%%compile --backend xla --no-bench\n{body}", cell_id="the same cell")
+    assert notebook.records[-2].since is None
+    assert notebook.records[-1].since is not None and notebook.records[-1].since.changes
 
 
 def test_torch_and_jax_in_one_cell(notebook: Notebook) -> None:
@@ -235,6 +245,7 @@ def test_a_wrong_result_is_found(notebook: Notebook, monkeypatch: pytest.MonkeyP
         assert [item.agrees for item in found.accuracy] == [agrees]
 
 
+@pytest.mark.nightly
 def test_checks_for_nan_go_on(notebook: Notebook) -> None:
     """jax_debug_nans uses the hook by which calls are noticed."""
     setup = f"{SETUP}\nf = jax.jit(lambda v: jnp.log(v))\nready = f(x * 0 + 1)"

@@ -17,6 +17,8 @@ from nbcompile.record.compilation import Compilation
 pytest.importorskip("jax", reason="pip install jax")
 pytest.importorskip("IPython")
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import json, sys
 from IPython.core.interactiveshell import InteractiveShell

@@ -16,7 +16,7 @@ import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, cast
@@ -104,12 +104,12 @@ class JittedCall:
 
 
 class JitWatch:
-    """Notices the calls that run while it is on, from the frame whose globals are ``namespace``."""
+    """Notices the calls that run while it is on and come from the code of ``cell_file``."""
 
-    def __init__(self, namespace: Mapping[str, Any]) -> None:
+    def __init__(self, cell_file: str) -> None:
         self.calls: list[JittedCall] = []
         self.notes: list[str] = []
-        self._namespace = namespace
+        self._cell_file = cell_file
         self._by_program: dict[int, JittedCall] = {}
         self._by_arguments: dict[Hashable, JittedCall] = {}
         self._shapes: dict[int, int] = {}
@@ -121,6 +121,9 @@ class JitWatch:
 
     def start(self) -> None:
         """From now on, or as soon as the cell imports jax."""
+        if not self._cell_file:
+            self.notes.append("Calls of jitted functions are not seen: IPython keeps no source of this cell.")
+            return
         self._undo.append(when_imported("jax", self._install))
 
     def stop(self) -> None:
@@ -221,7 +224,7 @@ class JitWatch:
             self._busy = False
 
     def _notice(self, function: Any, ask: Callable[[], tuple[Any, Any]]) -> JittedCall | None:
-        frames = _frames(self._namespace)
+        frames = _frames(self._cell_file)
         if not frames:
             return None  # of another thread, or of jax's own
         seen = self._shapes.get(id(function), 0)
@@ -242,9 +245,7 @@ class JitWatch:
         self._count(known)
         return known
 
-    def _made(
-        self, function: Any, params: Any, flat: Any, frames: list[tuple[CodeType, int, FrameType]]
-    ) -> JittedCall:
+    def _made(self, function: Any, params: Any, flat: Any, frames: list[tuple[CodeType, int]]) -> JittedCall:
         import jax
 
         steps = self._steps.pop(str(params.params["name"]), {})
@@ -253,8 +254,8 @@ class JitWatch:
         users = _users_function(function)
         name = str(getattr(users, "__name__", "") or getattr(function, "__name__", "a function"))
         caller = Caller(
-            tuple(frame_at(code, instruction) for code, instruction, _ in frames),
-            frames[0][0].co_filename,
+            tuple(frame_at(code, instruction) for code, instruction in frames),
+            self._cell_file,
             getattr(users, "__code__", None),
         )
         made = traced(
@@ -278,8 +279,7 @@ class JitWatch:
         call.count += 1
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
-            here = frame.f_globals is self._namespace and frame.f_code.co_filename == call.caller.cell_file
-            if here and not frame.f_code.co_flags & inspect.CO_NEWLOCALS:
+            if _is_cell(frame.f_code, self._cell_file):
                 call.lines.add(frame.f_lineno)
                 return
             frame = frame.f_back
@@ -298,7 +298,7 @@ def _is_users(function: Any) -> bool:
     operation of ``jax.numpy`` is a jitted function of its own."""
     while isinstance(function, functools.partial):
         function = function.func
-    if "jax" in sys.modules and isinstance(function, sys.modules["jax"].stages.Wrapped):
+    if not isinstance(function, FunctionType) and hasattr(function, "lower"):
         return True  # jax.jit(jnp.tanh): jitted once more
     named = function if isinstance(function, FunctionType) else type(function)
     module = str(named.__module__ or "")
@@ -322,15 +322,20 @@ def _users_function(function: Any) -> Any:
     return None
 
 
-def _frames(namespace: Mapping[str, Any]) -> list[tuple[CodeType, int, FrameType]]:
+def _is_cell(code: CodeType, cell_file: str) -> bool:
+    """Whether this is the code of a cell itself rather than of a function in it."""
+    return code.co_filename == cell_file and not code.co_flags & inspect.CO_NEWLOCALS
+
+
+def _frames(cell_file: str) -> list[tuple[CodeType, int]]:
     """The user's frames from the cell's own inwards; none where no cell is below."""
-    found: list[tuple[CodeType, int, FrameType]] = []
+    found: list[tuple[CodeType, int]] = []
     frame: FrameType | None = sys._getframe(1)
     cell = 0
     while frame is not None:
         if is_user_file(frame.f_code.co_filename):
-            found.append((frame.f_code, frame.f_lasti, frame))
-            if frame.f_globals is namespace and not frame.f_code.co_flags & inspect.CO_NEWLOCALS:
+            found.append((frame.f_code, frame.f_lasti))
+            if _is_cell(frame.f_code, cell_file):
                 cell = len(found)
         frame = frame.f_back
     return found[:cell][::-1]
@@ -348,7 +353,7 @@ def _kind(leaf: Any) -> Hashable:
     kind: Hashable = cast(Hashable, type(leaf))
     shape = getattr(leaf, "shape", None)
     if shape is not None:
-        return tuple(shape), str(leaf.dtype), getattr(leaf, "sharding", None)
+        return shape, leaf.dtype, getattr(leaf, "sharding", None)
     if isinstance(leaf, str | bool | int | None):
         return kind, leaf
     return kind

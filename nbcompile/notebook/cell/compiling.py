@@ -145,7 +145,8 @@ class CellCompiler:
         compilation = recorder.compilation()
         breaks = sorted((*compilation.breaks, *run.breaks), key=lambda b: b.spans[0].line if b.spans else 0)
         lines = line_fates(run, compilation, recorder.ran_eagerly)
-        said = jax_notes([line.reason for line in lines], jitted)
+        reasons = [line.reason for line in lines] if not self.options.disable else []
+        said = jax_notes(reasons, jitted)
         notes = (*said, *compilation.notes, *run.notes)
         if jitted is not None:
             lines = jitted.fates(lines)

@@ -24,13 +24,14 @@ NOT_JITTED = "the cell calls no jitted function directly: jax ran each operation
 
 class JittedCell:
     """Notices the jitted functions that a cell under ``--backend xla`` calls. They run as they would without
-    it; ``programs`` are what was recorded of them."""
+    it; ``programs`` are what was recorded of them. ``cell_file`` is the name of the cell's code."""
 
-    def __init__(self, namespace: Mapping[str, Any]) -> None:
+    def __init__(self, cell_file: str) -> None:
         from nbcompile.backends.xla.calls import JitWatch
 
         self.programs: list[JittedProgram] = []
-        self._watch = JitWatch(namespace)
+        self.cell_file = cell_file
+        self._watch = JitWatch(cell_file)
 
     def start(self) -> None:
         """Before the cell runs."""
@@ -46,9 +47,9 @@ class JittedCell:
         return self._watch.calls
 
     @property
-    def cell_file(self) -> str:
-        """The cell's file name; empty where nothing was called."""
-        return next((call.caller.cell_file for call in self.calls), "")
+    def unseen(self) -> bool:
+        """Whether calls may have been missed, as the record says."""
+        return bool(self._watch.notes)
 
     def record(self, recorder: Recorder, options: Mapping[str, Any]) -> None:
         """Add each function to the cell's record; of one that cannot be read, a sentence says so."""
@@ -89,7 +90,7 @@ def jax_notes(reasons: Sequence[str], jitted: JittedCell | None) -> Iterator[str
     if BY_JAX in reasons:
         if jitted is None:
             yield ELSEWHERE
-        elif not jitted.calls:
+        elif not jitted.calls and not jitted.unseen:
             yield NOT_JITTED
 
 

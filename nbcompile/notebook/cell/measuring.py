@@ -183,7 +183,8 @@ def left_to_python(run: CellRun, compilation: Compilation, options: CellOptions)
     first = {number: members[0].line for number, members in run.prepared.runs.items()}
     left |= {first[number]: reason for number, reason in run.left.items() if number in first}
     told = "\n".join(compilation.notes)
-    left = {line: reason for line, reason in left.items() if reason not in told and reason != BY_JAX}
+    said = {BY_JAX} if told else set()  # by the note that names what computes
+    left = {line: reason for line, reason in left.items() if reason not in told and reason not in said}
     python = [f"line {line}: {reason}" for line, reason in sorted(left.items())]
     notes = [*compilation.notes, *python] or ["nothing in it computes with tensors"]
     shown = notes[0].replace(" ran eagerly", "", 1)
