@@ -21,6 +21,7 @@ pytest.importorskip("jax", reason="pip install jax")
 import jax
 
 from nbcompile.backends.xla import jitted
+from nbcompile.bench.measure import jitted as measure
 from nbcompile.bench.measure.jitted import measure_jitted
 
 SETUP = "import jax, jax.numpy as jnp\nx = jnp.linspace(-1, 1, 12).reshape(3, 4)\nw = jnp.eye(4) * 0.3"
@@ -225,6 +226,22 @@ def test_a_failure_of_ours_leaves_the_cell_alone(notebook: Notebook, monkeypatch
     outcome = notebook.run(f"%%compile --backend xla --no-bench\n{LAYER}\nfound")
     assert isinstance(outcome.result, float) and not outcome.error
     assert "What XLA made of layer cannot be shown: ValueError: no such thing" in notebook.records[-1].notes
+
+
+def test_what_would_take_too_long_without_xla_is_timed_with_it_alone(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "_MOST_PRIMITIVES", 1)
+    notebook.shell.run_line_magic("config", "NbCompile.bench_seconds = 0.05")
+    record = run(notebook, "y = jax.jit(lambda v: jnp.sin(v) * 2)(x)", "--backend xla")
+    (xla,) = record.measurements
+    assert xla.contestant == "xla" and xla.median and not record.accuracy
+    why = "2 primitives are too many to run one at a time."
+    assert record.notes == (
+        f"<lambda> (line 2) is not compared with anything: {why}",
+        f"Not timed without XLA (cell): {why}",
+    )
+    assert "eager was not timed" in verdict(record).text
 
 
 def test_a_wrong_result_is_found(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:

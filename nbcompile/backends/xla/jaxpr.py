@@ -220,6 +220,13 @@ def inner_jaxpr(equation: Any) -> str:
     return next(found, "")
 
 
+def primitives_in(jaxpr: Any) -> int:
+    """How many equations there are, those of called jaxprs in place of the calls."""
+    inner = [(inner_jaxpr(each), each) for each in jaxpr.eqns]
+    return sum(primitives_in(getattr(each.params[key], "jaxpr", each.params[key])) if key else 1
+               for key, each in inner)  # fmt: skip
+
+
 def on_mesh(jaxpr: Any) -> bool:
     """Whether any of it is a ``shard_map``, which has no form without a compile."""
     for equation in jaxpr.eqns:

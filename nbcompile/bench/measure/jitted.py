@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from nbcompile.backends.xla.jaxpr import on_mesh
+from nbcompile.backends.xla.jaxpr import on_mesh, primitives_in
 from nbcompile.backends.xla.jaxpr_values import in_float64, one_by_one
 from nbcompile.backends.xla.jitted import JittedProgram
 from nbcompile.bench.measure.accuracy import compare_values
@@ -21,6 +21,8 @@ from nbcompile.bench.measure.timing import interleaved, quiet, timed
 from nbcompile.errors import in_one_line
 from nbcompile.record.compilation import Accuracy, Measurement
 
+_MOST_PRIMITIVES = 2_000
+"""Beyond which a function is not run one primitive at a time: each is compiled by itself the first time."""
 _MOST_BYTES = 1 << 30
 """Of arguments and results, beyond which there is no float64 run."""
 
@@ -54,12 +56,15 @@ def measure_jitted(
     with quiet(silent=True):
         for program in taken:
             progress(f"comparing {program.call.name}")
+            if why := _too_much(program):
+                notes.append(f"{program.call.where} is not compared with anything: {why}.")
+                continue
             try:
                 accuracy += _checked(program, several=len(taken) > 1)
             except Exception as error:  # a collective that has no meaning outside of its mesh, say
                 notes.append(
-                    f"{program.call.name} cannot run one primitive at a time ({in_one_line(error)}): "
-                    "its results are compared with nothing."
+                    f"{program.call.where} is not compared with anything: it cannot run one primitive at a "
+                    f"time ({in_one_line(error)})."
                 )
         groups = {what: taken} if taken else {}
         if len(taken) > 1:
@@ -91,6 +96,8 @@ def _timed_group(
     first_eager, reason = 0.0, ""
     if any(on_mesh(program.call.closed) for program in group):
         reason = "outside of jit, what a mesh of devices runs is compiled anew at each call"
+    elif too_much := next(filter(None, map(_too_much, group)), ""):
+        reason = too_much
     else:
         try:
             first_eager, _ = timed(eager)
@@ -108,6 +115,12 @@ def _timed_group(
         return [xla], reason
     slow = Measurement(what, "eager", first=first_eager, steady=_short(samples["eager"]), ran_compiled=False)
     return [slow, xla], ""
+
+
+def _too_much(program: JittedProgram) -> str:
+    """Why it is not run one primitive at a time; empty if it may be."""
+    count = primitives_in(program.call.closed)
+    return f"{count:,} primitives are too many to run one at a time" if count > _MOST_PRIMITIVES else ""
 
 
 def _ready(values: Any) -> Any:
