@@ -51,6 +51,10 @@ gather = jax.shard_map(
     lambda v: jax.lax.all_gather(jnp.sin(v), "data", tiled=True),
     mesh=mesh, in_specs=P("data"), out_specs=P(), check_vma=False)
 whole = jax.jit(gather)(jax.device_put(jnp.ones((8, 4)), rows))""",
+    """%%compile --backend xla
+x = jax.device_put(jnp.linspace(0, 1, 32).reshape(8, 4), rows)
+w = jax.device_put(jnp.linspace(0, 2, 12).reshape(4, 3), NamedSharding(mesh, P()))
+grad = jax.jit(jax.grad(lambda w, x: jnp.exp(x @ w).mean()))(w, x)""",
 ]
 
 
@@ -119,3 +123,13 @@ def test_shard_map(records: list[Compilation]) -> None:
     assert node(record, "lambda.fused", "all-gather").origins == (gathered.id,)
     assert "Between them: 1 all-gather." in record.notes[0]
     assert not record.measurements
+
+
+def test_arrays_that_lie_on_a_mesh(records: list[Compilation]) -> None:
+    """Their primitives are run one at a time on that mesh."""
+    record = records[3]
+    (note,) = record.notes
+    assert "w: whole on each; x: P('data') over data=4, [2, 4] on each" in note and "1 all-reduce" in note
+    assert [each.contestant for each in record.measurements if each.median] == ["eager", "xla"]
+    (compared,) = record.accuracy
+    assert compared.agrees and compared.error is not None and compared.error < 1e-5

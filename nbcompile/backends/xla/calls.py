@@ -16,7 +16,7 @@ import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, cast
@@ -85,11 +85,20 @@ class JittedCall:
             names = own if len(own) == len(jaxpr.invars) else names
         return names if len(names) == len(jaxpr.invars) else ("",) * len(jaxpr.invars)
 
-    def types(self) -> contextlib.AbstractContextManager[None]:
-        """64-bit types where the function has any, whatever is set by now."""
+    @contextlib.contextmanager
+    def settings(self) -> Iterator[None]:
+        """As its arguments ask for: 64-bit types where it has any, whatever is set by now, and their mesh."""
+        import jax
+
         avals = (*self.closed.in_avals, *self.closed.out_avals)
-        wide = any(str(getattr(each, "dtype", "")).endswith(("64", "128")) for each in avals)
-        return wide_types() if wide else contextlib.nullcontext()
+        meshes = (getattr(getattr(each, "sharding", None), "mesh", None) for each in self.arrays)
+        mesh = next((each for each in meshes if each is not None and each.size > 1), None)
+        with contextlib.ExitStack() as stack:
+            if any(str(getattr(each, "dtype", "")).endswith(("64", "128")) for each in avals):
+                stack.enter_context(wide_types())
+            if mesh is not None and hasattr(jax, "set_mesh"):
+                stack.enter_context(jax.set_mesh(mesh))
+            yield
 
     @property
     def why_not_again(self) -> str:

@@ -49,7 +49,7 @@ def record_call(call: JittedCall, recorder: Recorder) -> JittedProgram:
     shown = f"pmap of {call.name}" if call.mapped else call.name
     jaxpr = record_jaxpr(call.closed, name, f"jaxpr of {shown}", call.callers, call.arguments)
     hlo = call.compiled.as_text() or ""
-    with call.types():
+    with call.settings():
         named, again = _compiled_again(call, jaxpr)
     if not _same(hlo, named):
         recorder.add(f"XLA made another program of {shown} when it was asked again: no links to its lines.")

@@ -143,7 +143,7 @@ def _call(program: JittedProgram) -> Any:
 
 
 def _eager(program: JittedProgram) -> list[Any]:
-    with program.call.types():
+    with program.call.settings():
         return one_by_one(program.call.closed, program.call.arrays)
 
 
@@ -173,7 +173,8 @@ def _reference(program: JittedProgram, names: Sequence[str]) -> tuple[dict[str, 
     if any(str(getattr(each, "dtype", "")) == "float64" for each in call.arrays):
         return None, "the program already runs in float64"
     try:
-        made = in_float64(call.closed, call.arrays)
+        with call.settings():
+            made = in_float64(call.closed, call.arrays)
     except Exception as error:  # a primitive that has no such form: eager alone is there to compare with
         return None, f"no float64 run: {in_one_line(error)}"
     return dict(zip(names, map(_tensor, made), strict=True)), ""
