@@ -49,7 +49,7 @@ _TEXT = "works on text"
 _A_CONTAINER = "changes a container at each step"
 _NAMES = "names a value"
 _OWN_CONTEXT = "enters a context of its own"
-_JITS = "makes a jitted function, which runs when it is called"
+_JITS = "makes a jitted function"
 QUIET = frozenset({_PLAIN_VALUES, _MANY_STEPS, _TEXT, _A_CONTAINER, _NAMES, _JITS})
 """Reasons of which there is no more to say: nothing would be gained by compiling."""
 
