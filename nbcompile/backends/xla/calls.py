@@ -145,15 +145,13 @@ class JitWatch:
             import jax.monitoring
 
             pjit, api = (importlib.import_module(f"jax._src.{name}") for name in ("pjit", "api"))
-            self._hook(api)
             self._patch(pjit)
+            self._hook(api)
             jax.monitoring.register_event_duration_secs_listener(self._timed)
             self._undo.append(lambda: jax.monitoring.unregister_event_duration_listener(self._timed))
         except (ImportError, AttributeError) as error:
             version = getattr(sys.modules.get("jax"), "__version__", "")
-            self.notes.append(
-                f"Calls of jitted functions are not seen: jax {version} has no {error.args[0]}."
-            )
+            self.notes.append(f"Calls of jitted functions are not seen: jax {version} has no {error.name}.")
 
     def _hook(self, api: ModuleType) -> None:
         state: Any = api._post_hook_state
@@ -179,16 +177,25 @@ class JitWatch:
         self._undo.append(undo)
 
     def _patch(self, pjit: ModuleType) -> None:
-        original = pjit._run_python_pjit
+        name = "_run_python_pjit"
+        if not hasattr(pjit, name):
+            name = "_python_pjit_helper"  # before jax 0.10
+        original = getattr(pjit, name)
 
         def run(params: Any, flat: Any, function: Any, args: Any, kwargs: Any) -> Any:
             __tracebackhide__ = True
             made = original(params, flat, function, args, kwargs)
-            self._missed(params, flat, function)
+            self._missed(function, lambda: (params, flat))
             return made
 
-        pjit._run_python_pjit = run  # type: ignore[attr-defined]
-        self._undo.append(lambda: setattr(pjit, "_run_python_pjit", original))
+        def run_before(function: Any, info: Any, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            made = original(function, info, *args, **kwargs)
+            self._missed(function, lambda: pjit._infer_params(function, info, args, kwargs))
+            return made
+
+        setattr(pjit, name, run if name == "_run_python_pjit" else run_before)
+        self._undo.append(lambda: setattr(pjit, name, original))
 
     def _timed(self, event: str, duration_secs: float, **about: Any) -> None:
         step = _STEPS.get(event)
@@ -198,14 +205,14 @@ class JitWatch:
 
     # -- a call -----------------------------------------------------------------------------------------
 
-    def _missed(self, params: Any, flat: Any, function: Any) -> None:
+    def _missed(self, function: Any, ask: Callable[[], tuple[Any, Any]]) -> None:
         """A call that jax has just traced, compiled and run."""
         if self._busy or not _is_users(function):
             return
         self._busy = True
         try:
             self._hook_again()
-            self._notice(function, lambda: (params, flat))
+            self._notice(function, ask)
         except Exception as error:
             self._tell(error)
         finally:

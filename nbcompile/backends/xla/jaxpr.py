@@ -14,6 +14,8 @@ from traceback import FrameSummary
 from types import CodeType
 from typing import Any
 
+import numpy as np
+
 from nbcompile.compiler.capture.graph_record import is_user_file, spans_of_frames
 from nbcompile.record.compilation import Dim, Graph, Node, NodeKind, Span
 
@@ -203,7 +205,7 @@ class _Reader:
 
     def _literal(self, var: Any) -> str:
         """A number that is no node."""
-        text = str(var.val) if hasattr(var, "val") else self.literals.get(var, "?")
+        text = str(np.asarray(var.val)) if hasattr(var, "val") else self.literals.get(var, "?")
         return text if len(text) <= 24 else f"{text[:21]}..."
 
     def _name(self, wanted: str) -> str:
