@@ -207,12 +207,13 @@ class JitWatch:
 
     def _missed(self, function: Any, ask: Callable[[], tuple[Any, Any]]) -> None:
         """A call that jax has just traced, compiled and run."""
-        if self._busy or not _is_users(function):
+        if self._busy:
             return
         self._busy = True
         try:
             self._hook_again()
-            self._notice(function, ask)
+            if _is_users(function):
+                self._notice(function, ask)
         except Exception as error:
             self._tell(error)
         finally:
@@ -220,11 +221,13 @@ class JitWatch:
 
     def _hit(self, function: Any, args: Any, kwargs: Any) -> None:
         """A call of what was compiled before."""
-        raw = getattr(function, "_fun", None)
-        if self._busy or raw is None or not _is_users(raw):
+        if self._busy:
             return
         self._busy = True
         try:
+            raw = getattr(function, "_fun", None)
+            if raw is None or not _is_users(raw):
+                return
             key = _key(raw, args, kwargs)
             known = self._by_arguments.get(key)
             if known is None:
