@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -34,10 +34,12 @@ from nbcompile.notebook.cell import hooks
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun, Switchboard
 from nbcompile.notebook.cell.coaching import coach_cell
 from nbcompile.notebook.cell.compiling import CellCompiler, CompiledCall, settings_of
+from nbcompile.notebook.cell.jitting import JittedCell
 from nbcompile.notebook.cell.measuring import (
     has_backward,
     left_to_python,
     measure_cell,
+    measure_jitted_cell,
     measure_parts,
     modes_of_parts,
     peers_key,
@@ -59,6 +61,9 @@ from nbcompile.notebook.usage import check_callable, helpful
 from nbcompile.options import PEER_MODES
 from nbcompile.record.compilation import Cell, Compilation
 from nbcompile.record.mode_diff import ModeDiff
+
+if TYPE_CHECKING:
+    from nbcompile.backends.xla.jitted import JittedProgram
 
 _CELLS = 4  # whose peers are kept
 
@@ -253,7 +258,7 @@ class NbCompile(Magics):
         options = self._of_cell(self._parser.parse_argstring(line))
         self._abandon()
         self._count += 1
-        hooks.hide_mark(line)
+        cell_file = hooks.hide_mark(line)
         prepared = prepare(
             tree,
             first_id=self.board.next_id,
@@ -276,6 +281,9 @@ class NbCompile(Magics):
         )
         self._run = _Current(run, options, compiler, place)
         self.board.open(run)
+        if options.backend == "xla" and not options.disable:
+            compiler.jitted = JittedCell(cell_file)
+            compiler.jitted.start()
         return prepared.tree
 
     def _failed(self, error: Exception) -> None:
@@ -290,18 +298,24 @@ class NbCompile(Magics):
         if current is None:
             return
         run, options, place = current.run, current.options, current.place
+        programs = current.stop_watching()
         run.finish(result.error_in_exec)
         modes = None
         try:
             compilation = self.plays.runs.since(self._cell, current.compiler.record(run))
             parts, train = repeatable(run, compilation), has_backward(run, options)
-            if result.success and not run.parts:
+            if result.success and not run.parts and not programs:
                 compilation = left_to_python(run, compilation, options)
             elif wanted(compilation, options) and result.success:
                 kept = self._peers_of(peers_key(run, compilation, options))
                 compilation = self._measured(
                     compilation, options, place,
                     lambda record, watching: measure_cell(run, record, options, watching, kept),
+                )  # fmt: skip
+            if programs and result.success and options.bench:
+                compilation = self._measured(
+                    compilation, options, place,
+                    lambda record, watching: measure_jitted_cell(programs, record, options, watching),
                 )  # fmt: skip
             found = compilation.breaks or compilation.recompiles
             if options.bench and found and wanted(compilation, options) and result.success:
@@ -314,9 +328,10 @@ class NbCompile(Magics):
                     modes = modes_of_parts(parts, options, growing.progress, train=train)
             if not result.success:
                 compilation = _noted(compilation, "The cell raised an error, so nothing was measured.")
-            if result.success and parts:
+            if result.success and (parts or programs):
                 compilation = self.plays.runs.since(self._cell, compilation)
-                self._remember(parts, run.namespace, compilation, options, train)
+                if parts:
+                    self._remember(parts, run.namespace, compilation, options, train)
                 self.plays.runs.remember(self._cell, compilation)
             self._deliver(compilation, options, place, modes)
             if options.check and result.success:
@@ -370,6 +385,7 @@ class NbCompile(Magics):
     def _abandon(self) -> None:
         """Forget a run that IPython never told us the end of (a silent cell)."""
         if self._run is not None:
+            self._run.stop_watching()
             self.board.close(self._run.run)
             self._run = None
 
@@ -426,6 +442,14 @@ class _Current:
     options: CellOptions
     compiler: CellCompiler
     place: OutputPlace
+
+    def stop_watching(self) -> list[JittedProgram]:
+        """Leave jax as it was. The list will have its jitted functions once they are recorded."""
+        jitted = self.compiler.jitted
+        if jitted is None:
+            return []
+        jitted.stop()
+        return jitted.programs
 
 
 _loaded: dict[int, NbCompile] = {}

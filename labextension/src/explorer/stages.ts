@@ -40,7 +40,8 @@ export function graphTitle(record: Compilation, graph: Graph): string {
   const trains = record.graphs.some((each) => each.stage === 'backward');
   const below = graph.stage === 'loops' || graph.stage === 'fused';
   const direction = below && trains ? (rest.includes('bw') ? 'bw' : 'fw') : '';
-  const name = (below && rest[rest.length - 1]) || TITLES[graph.stage]; // two texts of one stage differ in their ids
+  const own = rest[rest.length - 1];
+  const name = ((below || own === 'jaxpr') && own) || TITLES[graph.stage]; // two texts of one stage differ in their ids
   const within = rest.slice(1, below ? -1 : undefined).join('.');
   return [several && capture, direction, within, name].filter(Boolean).join(' ');
 }

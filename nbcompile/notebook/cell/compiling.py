@@ -19,6 +19,7 @@ from nbcompile.compiler.capture.fx_to_aten import CompileAten
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.fates import line_fates
+from nbcompile.notebook.cell.jitting import JittedCell, jax_notes
 from nbcompile.notebook.cell.planning import stays_global
 from nbcompile.notebook.cell.surroundings import quiet_compile
 from nbcompile.record.compilation import Cell, Compilation
@@ -119,6 +120,7 @@ class CellCompiler:
         self.progress = progress
         self.functional = options.backend not in _OP_BY_OP and options.backend in registry.names()
         self.compiled: list[Compiled] = []
+        self.jitted: JittedCell | None = None  # what is called of jax's
         self._recorder: Recorder | None = None
 
     def __call__(self, function: types.FunctionType, *, whole: bool, numbers: tuple[str, ...]) -> Compiled:
@@ -136,11 +138,18 @@ class CellCompiler:
 
     def record(self, run: CellRun) -> Compilation:
         """Everything known about the cell's compile, in the order of its lines where that matters."""
-        recorder = self._recorder_for(run.filename)
+        jitted = self.jitted
+        recorder = self._recorder_for(run.filename or (jitted.cell_file if jitted is not None else ""))
+        if jitted is not None:
+            jitted.record(recorder, self.options.mapping)
         compilation = recorder.compilation()
         breaks = sorted((*compilation.breaks, *run.breaks), key=lambda b: b.spans[0].line if b.spans else 0)
         lines = line_fates(run, compilation, recorder.ran_eagerly)
-        notes = (*compilation.notes, *run.notes)
+        reasons = [line.reason for line in lines] if not self.options.disable else []
+        said = jax_notes(reasons, jitted)
+        notes = (*said, *compilation.notes, *run.notes)
+        if jitted is not None:
+            lines = jitted.fates(lines)
         return dataclasses.replace(compilation, breaks=tuple(breaks), lines=lines, notes=notes)
 
 

@@ -87,10 +87,13 @@ def _marked(tree: ast.AST) -> str | None:
     return None
 
 
-def hide_mark(line: str) -> None:
-    """In the source that tracebacks quote, show the magic line (as a comment, so it stays Python)."""
+def hide_mark(line: str) -> str:
+    """In the source that tracebacks quote, show the magic line (as a comment, so it stays Python). Returns
+    the file name of the cell, empty if its source is not kept."""
+    found = ""
     for name, entry in list(linecache.cache.items()):
         if len(entry) == 4 and entry[2] and entry[2][0].startswith(f"{MARK}("):
+            found = name
             size, modified, lines, full = entry
             linecache.cache[name] = (
                 size,
@@ -98,6 +101,7 @@ def hide_mark(line: str) -> None:
                 [f"# %%compile {line}".rstrip() + "\n", *lines[1:]],
                 full,
             )
+    return found
 
 
 def install_mark() -> None:

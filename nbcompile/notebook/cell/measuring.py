@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Sequence
 from types import FunctionType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch._dynamo
@@ -23,10 +23,14 @@ from nbcompile.errors import MeasureError, in_one_line
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.compiling import settings_of
-from nbcompile.record.compilation import Ceilings, Cell, Compilation, Measurement
+from nbcompile.notebook.cell.planning import BY_JAX
+from nbcompile.record.compilation import Ceilings, Cell, Compilation, Kernel, Measurement
 from nbcompile.record.mode_diff import ModeDiff
 from nbcompile.settings import CompileSettings
 from nbcompile.targets import parse
+
+if TYPE_CHECKING:
+    from nbcompile.backends.xla.jitted import JittedProgram
 
 
 class Watching(Protocol):
@@ -106,6 +110,41 @@ def measure_cell(
     )  # fmt: skip
 
 
+def measure_jitted_cell(
+    programs: Sequence[JittedProgram], compilation: Compilation, options: CellOptions, watching: Watching
+) -> Compilation:
+    """Time the jitted functions that a cell called, and add the times to its record. Where torch's parts of
+    the cell are timed as well, these have the cell's name."""
+    from nbcompile.bench.measure.jitted import measure_jitted
+
+    name = "jitted" if compilation.measurements else "cell"
+    found = measure_jitted(
+        programs, options.bench_seconds, what=name, cold=options.cold, progress=watching.progress
+    )
+    kernels = {name: len(compilation.kernels)} if name == "cell" else {}
+    if len(programs) > 1:
+        kernels |= {each.name: len(_kernels_of(each.name, compilation)) for each in programs}
+    timed = dataclasses.replace(
+        compilation,
+        measurements=(
+            *compilation.measurements,
+            *(
+                dataclasses.replace(
+                    each, kernels=kernels.get(each.what), threads=compilation.environment.threads
+                )
+                for each in found.measurements
+            ),
+        ),
+        accuracy=(*compilation.accuracy, *found.accuracy),
+        ceilings=compilation.ceilings or (_ceilings(compilation) if found.measurements else ()),
+    )
+    return _with_notes(timed, list(found.notes))
+
+
+def _kernels_of(name: str, compilation: Compilation) -> list[Kernel]:
+    return [kernel for kernel in compilation.kernels if kernel.id.startswith(f"{name}.")]
+
+
 def peers_key(run: CellRun, compilation: Compilation, options: CellOptions) -> Hashable:
     """What tells a cell from another: its text, what it is compiled with, the shapes, dtypes and devices of
     its tensors, and by identity all else that it is given and every function and class of the session, which
@@ -144,7 +183,9 @@ def left_to_python(run: CellRun, compilation: Compilation, options: CellOptions)
     first = {number: members[0].line for number, members in run.prepared.runs.items()}
     left |= {first[number]: reason for number, reason in run.left.items() if number in first}
     told = "\n".join(compilation.notes)
-    python = [f"line {line}: {reason}" for line, reason in sorted(left.items()) if reason not in told]
+    said = {BY_JAX} if told else set()  # by the note that names what computes
+    left = {line: reason for line, reason in left.items() if reason not in told and reason not in said}
+    python = [f"line {line}: {reason}" for line, reason in sorted(left.items())]
     notes = [*compilation.notes, *python] or ["nothing in it computes with tensors"]
     shown = notes[0].replace(" ran eagerly", "", 1)
     reason = shown if len(notes) == 1 else f"{shown} (and {len(notes) - 1} more)"

@@ -6,6 +6,7 @@ import ast
 import builtins
 import contextlib
 import dis
+import sys
 import types
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any
@@ -40,13 +41,16 @@ _CONTEXTS: tuple[Any, ...] = (
     torch.no_grad, torch.enable_grad, torch.inference_mode, torch.autocast,
 )  # fmt: skip
 
+BY_JAX = "jax computes it, not torch"
 CHANGED_GLOBAL = "it reads a global that a function it may call changes"
 _PLAIN_VALUES = "plain Python values"
 _MANY_STEPS = "a loop, run step by step"
 _TEXT = "works on text"
 _A_CONTAINER = "changes a container at each step"
 _NAMES = "names a value"
-QUIET = frozenset({_PLAIN_VALUES, _MANY_STEPS, _TEXT, _A_CONTAINER, _NAMES})
+_OWN_CONTEXT = "enters a context of its own"
+_JITS = "makes a jitted function"
+QUIET = frozenset({_PLAIN_VALUES, _MANY_STEPS, _TEXT, _A_CONTAINER, _NAMES, _JITS})
 """Reasons of which there is no more to say: nothing would be gained by compiling."""
 
 
@@ -134,6 +138,8 @@ def _reason(statement: CellStatement, namespace: Namespace, stored: set[str], un
             return f"{name} is not defined"
     if not stored and _is_plain(node, namespace, stored):
         return _PLAIN_VALUES
+    if "jax" in sys.modules and _Globals(names_read(node) - stored, namespace).jax:
+        return _jax_reason(node, namespace)
     if statement.in_loop and _is_plain(node, namespace, stored):
         return _PLAIN_VALUES  # numbers that change at each step: Python keeps count
     for part in ast.walk(node):
@@ -144,8 +150,22 @@ def _reason(statement: CellStatement, namespace: Namespace, stored: set[str], un
         elif isinstance(part, ast.For) and _steps(part.iter, namespace, stored) > unroll:
             return _MANY_STEPS
         elif isinstance(part, ast.With) and not all(_is_context(item, namespace) for item in part.items):
-            return "enters a context of its own"
+            return _OWN_CONTEXT
     return None
+
+
+def _jax_reason(node: ast.stmt, namespace: Namespace) -> str:
+    """Why a statement that has to do with jax is left to it."""
+    if isinstance(node, ast.For):
+        return _MANY_STEPS
+    if isinstance(node, ast.With):
+        return _OWN_CONTEXT
+    value = getattr(node, "value", None)
+    if isinstance(value, ast.Call):
+        made = callee(value.func, namespace)
+        if getattr(made, "__name__", "") in ("jit", "pmap") and _is_jax(made):
+            return _JITS
+    return BY_JAX if not isinstance(node, ast.Assign | ast.Expr) or _works(node) else _NAMES
 
 
 def _call_reason(
@@ -243,10 +263,14 @@ def _is_trivial(statement: CellStatement, namespace: Namespace, stored: set[str]
     node = statement.node
     if not isinstance(node, ast.Assign | ast.Expr):
         return False
+    return not _works(node) or _is_plain(node, namespace, stored)
+
+
+def _works(node: ast.stmt) -> bool:
+    """Whether a statement does more than name things."""
     work = ast.Call | ast.BinOp | ast.UnaryOp | ast.Compare | ast.BoolOp | ast.ListComp | ast.DictComp
-    if any(isinstance(part, work | ast.Subscript | ast.IfExp | ast.SetComp) for part in ast.walk(node)):
-        return _is_plain(node, namespace, stored)
-    return True
+    more = ast.Subscript | ast.IfExp | ast.SetComp
+    return any(isinstance(part, work | more) for part in ast.walk(node))
 
 
 def _steps(node: ast.expr, namespace: Namespace, stored: set[str]) -> float:
@@ -305,6 +329,7 @@ class _Globals:
         self.writes: set[str] = set()
         self.compiled: list[Any] = []  # what torch.compile has made of those that may be called
         self.constant: list[types.FunctionType] = []  # whose result Dynamo takes for a constant
+        self.jax = False  # whether any of it is jax's
         self._namespace = namespace
         self._seen: set[int] = set()
         for name in names:
@@ -316,6 +341,7 @@ class _Globals:
         self._seen.add(id(value))
         if is_compiled(value):
             self.compiled.append(value)
+        self.jax = self.jax or _is_jax(value)
         if isinstance(value, types.FunctionType) and vars(value).get("_dynamo_marked_constant"):
             self.constant.append(value)
         if isinstance(value, types.FunctionType):
@@ -346,6 +372,17 @@ class _Globals:
 
 
 _MAX_FOLLOWED = 2000
+
+
+def _is_jax(value: Any) -> bool:
+    """Whether it is an array of jax, a function that it jitted, a module or anything else of its."""
+    if isinstance(value, types.ModuleType):
+        name = value.__name__
+    elif isinstance(value, types.FunctionType | type):
+        name = value.__module__ or ""
+    else:
+        name = type(value).__module__
+    return name.partition(".")[0] in ("jax", "jaxlib")
 
 
 def _inside(value: Any) -> Iterable[Any]:

@@ -86,6 +86,6 @@ def _made(compilation: Compilation) -> dict[str, str]:
             made["Build"] = "from cache"
         elif any(kernel.target not in ("cpu", "") for kernel in compilation.kernels):
             made["Build"] = f"Triton {compilation.environment.triton}".strip()
-        elif compilation.environment.compiler:
+        elif compilation.environment.compiler and not fact.of_jax(compilation):
             made["Build"] = compilation.environment.compiler.split()[0].rsplit("/", 1)[-1][:16]
     return made

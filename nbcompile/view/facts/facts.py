@@ -471,7 +471,9 @@ def _subtitle(compilation: Compilation) -> str:
     if compilation.execution != "compiled":  # the verdict names the chip that the code is for
         where = f"ran on {where}"
     parts.append(f"{where}, {count_text(environment.threads, 'thread')}" if environment.threads else where)
-    if environment.torch:
+    if of_jax(compilation):
+        parts.append(environment.compiler)
+    elif environment.torch:
         parts.append(f"torch {environment.torch.split('+')[0]}")
     inputs = [
         node for graph in stage_graphs(compilation, "fx")[:1] for node in graph.nodes
@@ -481,6 +483,12 @@ def _subtitle(compilation: Compilation) -> str:
         shape = ", ".join(str(size) for size in (inputs[0].shape or ())[:8])
         parts.append(f"{inputs[0].dtype or ''}[{shape}]".removeprefix("torch."))
     return " · ".join(clip(part, 60) for part in parts if part)
+
+
+def of_jax(compilation: Compilation) -> bool:
+    """Whether all that was captured is jax's: then no version of torch says anything of it."""
+    captured = stage_graphs(compilation, "fx")
+    return bool(captured) and all(graph.id.endswith(".jaxpr") for graph in captured)
 
 
 def is_parameter(node: Node) -> bool:

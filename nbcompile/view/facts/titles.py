@@ -11,6 +11,9 @@ STAGE_TITLE = {
 }  # fmt: skip
 
 
+OWN_TITLE = {"jaxpr": "jaxpr", "stablehlo": "StableHLO"}
+"""What a graph is called whose id ends so, whatever its stage."""
+
 MAX_GRAPHS = 1_000
 """Of a record with more, all are named as those of several captures and of both directions."""
 
@@ -33,6 +36,7 @@ def graph_title(compilation: Compilation, graph: Graph) -> str:
             parent = ""
     within = graph.id.split(".")[2 : -1 if graph.stage in ("loops", "fused") else None]
     capture = graph.id.split(".")[0] if several else ""
-    words = [capture, parent, *within, STAGE_TITLE.get(graph.stage, graph.stage)]
+    stage = OWN_TITLE.get(graph.id.rpartition(".")[2], STAGE_TITLE.get(graph.stage, graph.stage))
+    words = [capture, parent, *within, stage]
     text = clip(" ".join(word for word in words if word), 60)
     return text[:1].upper() + text[1:] if not several else text
