@@ -42,6 +42,8 @@ LIBM = dict.fromkeys(
 INLINE = frozenset("sqrt floor ceil trunc".split())  # the compiler makes instructions of these
 CALLED = (LIBM.keys() | {"sigmoid"}) - INLINE - {"exp"}
 """Operations that call the library, in vectors too."""
+ONE_AT_A_TIME = frozenset("floordiv remainder fmod nextafter lgamma".split()) | SPECIAL.keys()
+"""Operations, of floats, that leave a loop without vectors."""
 
 
 def c_functions() -> frozenset[str]:

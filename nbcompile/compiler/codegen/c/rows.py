@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from nbcompile.compiler.codegen.c.accumulators import LANES, Accumulator
 from nbcompile.compiler.codegen.c.blocks import lying_across, print_blocks
-from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES
+from nbcompile.compiler.codegen.c.expressions import ONE_AT_A_TIME, REGISTER_TYPES
 from nbcompile.compiler.codegen.c.kernel import PARALLEL_WORK, Scope
 from nbcompile.compiler.codegen.c.nests import Lanes, Nests, PointWork, contiguous
 from nbcompile.compiler.codegen.c.row_buffers import RowBuffers, plan_row_buffers
 from nbcompile.compiler.codegen.expression import Expression, name
 from nbcompile.compiler.kernel_ir.guard_ranges import Range
+from nbcompile.compiler.kernel_ir.values import walk_values
 from nbcompile.compiler.loop_ir.expr import compute_dtype
 from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, product
 from nbcompile.compiler.loop_ir.versions import Part
@@ -124,7 +125,9 @@ def _pass(nests: Nests, level: int, scope: Scope, buffers: RowBuffers) -> Scope:
     read = ((number, buffers.names[number]) for number in buffers.read.get(level, ()))
     reuse = {number: Expression(f"{row.text}[{lanes.element}]", row.dtype) for number, row in read}
     scope = nests.hoist(roots, frozenset(inner), {**scope, **reuse})
-    accumulators = [nests.in_row(nests.accumulator(item, count.constant, LANES)) for item in reductions]
+    alone = any(value.op in ONE_AT_A_TIME for value in walk_values(roots))  # then a row has one sum, not many
+    sums = 1 if alone else LANES
+    accumulators = [nests.in_row(nests.accumulator(item, count.constant, sums)) for item in reductions]
     for acc in accumulators:
         nests.out.add(f"{acc.type} {acc.name} = {acc.start};", [acc.item.loop.id])
         if acc.flag:
