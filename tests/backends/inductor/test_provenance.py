@@ -84,6 +84,7 @@ def test_everything_leads_to_the_captured_graph(compiled: tuple[Compilation, lis
     assert Compilation.from_json(record.to_json()) == record
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_decisions_have_inductors_reasons(compiled: tuple[Compilation, list[Artifact]]) -> None:
     record, _ = compiled
@@ -98,6 +99,7 @@ def test_decisions_have_inductors_reasons(compiled: tuple[Compilation, list[Arti
     assert {"library-call", "no-shared-data"} <= refused and "inductor" not in refused
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_views_read_it(compiled: tuple[Compilation, list[Artifact]]) -> None:
     record, _ = compiled

@@ -10,7 +10,7 @@ from nbcompile.compiler.codegen.helpers import ERF, Helper
 
 _REST = """#ifndef REST_SHORT
 #define REST_SHORT
-static inline TYPE rest_SHORT(TYPE a, TYPE b) { // fmod, which is a loop over bits in some libraries
+static inline TYPE alone_SHORT(TYPE a, TYPE b) { // fmod, which is a loop over bits in some libraries
   const TYPE quotient = __builtin_truncSUFFIX(a / b);
   if (!(__builtin_fabsSUFFIX(quotient) < 4194304)) return fmodSUFFIX(a, b);
   if (quotient == 0) return a;
@@ -18,10 +18,57 @@ static inline TYPE rest_SHORT(TYPE a, TYPE b) { // fmod, which is a loop over bi
   const TYPE most = __builtin_copysignSUFFIX(b, a);
   return __builtin_copysignSUFFIX((a < 0) == (rest < 0) || rest == 0 ? rest : rest + most, a);
 }
+#define OF_f32 1
+#if OF_SHORT && defined(__AVX2__) && defined(__FMA__) && defined(__GNUC__) && !defined(__clang__)
+// The same for a vector, by the name that GCC calls where it makes vectors of a loop.
+float rest_f32(float a, float b) __attribute__((simd("notinbranch"), const));
+static float scalar_f32(float a, float b) __asm__("rest_f32") __attribute__((used));
+static float scalar_f32(float a, float b) { return alone_f32(a, b); }
+typedef float rest4 __attribute__((vector_size(16)));
+typedef float rest8 __attribute__((vector_size(32)));
+typedef int rest8i __attribute__((vector_size(32)));
+static inline rest8 eight_f32(rest8 a, rest8 b) {
+  const rest8i sign = (rest8i){0} - 2147483647 - 1, of_a = (rest8i)a & sign;
+  const rest8 quotient = a / b;
+  const rest8i near = (rest8)((rest8i)quotient & ~sign) < 4194304.0f;
+  if (__builtin_expect(__builtin_ia32_movmskps256((rest8)near) != 255, 0)) {
+    for (int i = 0; i < 8; i++) a[i] = alone_f32(a[i], b[i]);
+    return a;
+  }
+  const rest8 whole = __builtin_convertvector(__builtin_convertvector(quotient, rest8i), rest8);
+  const rest8 rest = __builtin_ia32_vfmaddps256(-whole, b, a);
+  const rest8i beyond = (rest != 0.0f) & (((rest8i)rest ^ (rest8i)a) >> 31);
+  const rest8 found = rest + (rest8)(beyond & (((rest8i)b & ~sign) | of_a));
+  const rest8i none = whole == 0.0f;
+  return (rest8)((none & (rest8i)a) | (~none & (((rest8i)found & ~sign) | of_a)));
+}
+static rest8 avx_f32(rest8 a, rest8 b) __asm__("_ZGVcN8vv_rest_f32") __attribute__((used));
+static rest8 avx_f32(rest8 a, rest8 b) { return eight_f32(a, b); }
+static rest8 avx2_f32(rest8 a, rest8 b) __asm__("_ZGVdN8vv_rest_f32") __attribute__((used));
+static rest8 avx2_f32(rest8 a, rest8 b) { return eight_f32(a, b); }
+static rest4 sse_f32(rest4 a, rest4 b) __asm__("_ZGVbN4vv_rest_f32") __attribute__((used));
+static rest4 sse_f32(rest4 a, rest4 b) {
+  union { rest4 half[2]; rest8 all; } x = { { a, a } }, y = { { b, b } };
+  x.all = eight_f32(x.all, y.all);
+  return x.half[0];
+}
+#ifdef __AVX512F__
+typedef float rest16 __attribute__((vector_size(64)));
+static rest16 avx512_f32(rest16 a, rest16 b) __asm__("_ZGVeN16vv_rest_f32") __attribute__((used));
+static rest16 avx512_f32(rest16 a, rest16 b) {
+  union { rest16 all; rest8 half[2]; } x = { a }, y = { b };
+  for (int i = 0; i < 2; i++) x.half[i] = eight_f32(x.half[i], y.half[i]);
+  return x.all;
+}
+#endif
+#else
+#define rest_SHORT alone_SHORT
+#endif
 #endif
 """
 """The rest of a division, exact as that of ``fmod``: it is a float, and so is what a quotient one too large
-leaves, as that is a multiple of the last places of both and smaller than those of the larger."""
+leaves, as that is a multiple of the last places of both and smaller than those of the larger. Names of vector
+versions are those of the x86-64 psABI for vector functions, as the C library's are."""
 
 _FMA = """#ifndef FMA_F32
 #ifdef __FP_FAST_FMAF
@@ -123,16 +170,16 @@ HELPERS: dict[str, Helper] = {
   return b != b ? a : m;
 }"""),
     "floordiv_float": Helper(_REST + """static inline TYPE floordiv_SHORT(TYPE a, TYPE b) { // as Python's //
-  if (b == 0) return a / b;
-  TYPE rest = rest_SHORT(a, b), quotient = (a - rest) / b;
-  if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
-  TYPE whole = __builtin_floorSUFFIX(quotient);
-  if (quotient == 0) return __builtin_copysignSUFFIX(0, a / b);
-  return quotient - whole > (TYPE)0.5 ? whole + 1 : whole;
+  const TYPE rest = rest_SHORT(a, b), exact = (a - rest) / b;
+  const TYPE quotient = (rest != 0) & ((b < 0) != (rest < 0)) ? exact - 1 : exact;
+  const TYPE whole = __builtin_floorSUFFIX(quotient);
+  const TYPE nearest = quotient - whole > (TYPE)0.5 ? whole + 1 : whole;
+  const TYPE found = quotient == 0 ? __builtin_copysignSUFFIX(0, a / b) : nearest;
+  return b == 0 ? a / b : found;
 }""", functions=("fmod",)),
     "remainder_float": Helper(_REST + """static inline TYPE remainder_SHORT(TYPE a, TYPE b) { // as Python's %
   TYPE rest = rest_SHORT(a, b);
-  return rest != 0 && (b < 0) != (rest < 0) ? rest + b : rest;
+  return (rest != 0) & ((b < 0) != (rest < 0)) ? rest + b : rest;
 }""", functions=("fmod",)),
     "fmod_float": Helper(_REST + """static inline TYPE fmod_SHORT(TYPE a, TYPE b) {
   return rest_SHORT(a, b);

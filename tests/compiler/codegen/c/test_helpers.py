@@ -210,3 +210,27 @@ def test_the_rest_of_a_division_is_exact(dtype: torch.dtype) -> None:
         for found, expected in zip(call(a, divisor), function(a, divisor), strict=True):
             torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
             assert torch.equal(found.signbit() | found.isnan(), expected.signbit() | expected.isnan())
+
+
+def _rests(a: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
+    return [
+        torch.remainder(a, b),
+        torch.fmod(a, b).double() * 2,
+        torch.fmod(a[::3], b[::3]),
+        torch.remainder(a, 6.0).sum(),
+        torch.where(b > 1, torch.fmod(a, b), torch.floor_divide(a, b)),
+        torch.fmod(a, b).long(),
+    ]
+
+
+def test_a_rest_is_the_same_in_vectors_of_any_width_and_beside_them() -> None:
+    """Also where one number of a vector has a quotient so large that the library is asked."""
+    run = nbcompile.compile(_rests, options={"cache": False}, dynamic=True)
+    generator = torch.Generator().manual_seed(0)
+    for count in (2, 3, 7, 8, 15, 16, 17, 31, 40, 63, 1000):
+        a = torch.randn(count, generator=generator) * 100
+        b = torch.rand(count, generator=generator) + 0.5
+        a[count // 2], b[0] = 1e30, 1e-20
+        for found, expected in zip(run(a, b), _rests(a, b), strict=True):
+            torch.testing.assert_close(found, expected, rtol=0 if found.dim() else 1e-6, atol=0)
+    assert any("fmod_f32(" in kernel.sources["c"] for kernel in run.compilation.kernels)
