@@ -249,7 +249,7 @@ def cleared(lab: Lab) -> None:
 @kind("disk", "files may be of a few KB only (ulimit -f)", 15)
 def small_files(lab: Lab) -> None:
     """in eager, or kept as far as it goes, and said"""
-    size = 1024 * (1 + lab.random.randrange(16))
+    size = 1024 * (1 + lab.random.randrange(15))  # what fits is kept, and nothing said
 
     def before() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -60,7 +60,18 @@ class Accumulator:
             test = f"{value} {sign} {target} || ({value} != {value} && {target} == {target})"
         else:
             test = f"{value} {sign} {target}"
-        return [f"if ({test}) {{ {target} = {value}; {target}_at = {position}; }}"]
+        at = self.place(target)
+        if at == f"{target}_at":
+            return [f"if ({test}) {{ {target} = {value}; {at} = {position}; }}"]
+        # two selections: of a branch that writes to arrays no vectors are made
+        chosen = f"{target} = further ? {value} : {target}; {at} = further ? {position} : {at};"
+        return [f"{{ const _Bool further = {test}; {chosen} }}"]
+
+    @staticmethod
+    def place(target: str) -> str:
+        """Where the position of an extreme is, of which ``target`` is the value: ``t_at``, or ``t_at[lane]``."""
+        name, bracket, element = target.partition("[")
+        return f"{name}_at{bracket}{element}"
 
     @property
     def can_be_flagged(self) -> bool:

@@ -24,7 +24,7 @@ CACHE_BYTES = 16 << 20  # wide tiles stream; narrow ones miss in every page of e
 def is_columns(nests: Nests) -> bool:
     """Whether memory lies along the rows' last axis rather than along the reduced ones."""
     rows, inner = nests.nest.rows, nests.nest.inner_axes
-    if not rows or any(item.position is not None for item in nests.values.reductions):
+    if not rows or any(item.position is not None and item.split for item in nests.values.reductions):
         return False
     if _are_short(nests):
         return True
@@ -123,8 +123,13 @@ def _pass(nests: Nests, level: int, scope: Scope, tile: _Tile, count: IndexExpr)
     accumulators = [nests.accumulator(item, count.constant) for item in reductions]
     for acc in accumulators:
         tile.array(acc.type, acc.name, acc.item.loop.id)
-        start = f"for (long {lane} = 0; {lane} < {tile.width}; {lane}++) {acc.name}[{lane}] = {acc.start};"
-        nests.out.add(start, [acc.item.loop.id])
+        starts = [f"{acc.name}[{lane}] = {acc.start};"]
+        if acc.item.position is not None:  # as narrow as may be: more of them are in a vector
+            tile.array("int" if _fits_an_int(count) else "long", acc.result, acc.item.loop.id)
+            starts.append(f"{acc.result}[{lane}] = 0;")
+        for start in starts:
+            head = f"for (long {lane} = 0; {lane} < {tile.width}; {lane}++)"
+            nests.out.add(f"{head} {start}", [acc.item.loop.id])
     for axis in inner:
         nests.for_(axis)
     work = PointWork(stores, accumulators + split)
@@ -201,7 +206,7 @@ def _result(nests: Nests, acc: Accumulator, count: IndexExpr, tile: _Tile) -> No
     """Give the finished results of a tile a name, and store them if they are needed in memory."""
     output = acc.item.output
     dtype = compute_dtype(nests.buffers[output].dtype)
-    kind, result = REGISTER_TYPES[dtype], Expression(f"{acc.name}[{tile.lane}]", dtype)
+    kind, result = REGISTER_TYPES[dtype], Expression(f"{acc.result}[{tile.lane}]", dtype)
     made, converts = nests.finished(acc, result.text, count)
     if converts:
         array = nests.fresh(f"{output}_col")
@@ -215,6 +220,10 @@ def _result(nests: Nests, acc: Accumulator, count: IndexExpr, tile: _Tile) -> No
         nests.store_result(acc, result, {})
         nests.out.close()
     nests.reduced[output] = result
+
+
+def _fits_an_int(count: IndexExpr) -> bool:
+    return count.constant is not None and count.constant < 2**31
 
 
 def _tile_size(outer: Sequence[Axis], last: Axis, count: IndexExpr) -> int:

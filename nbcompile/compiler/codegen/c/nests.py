@@ -386,7 +386,8 @@ class Nests(KernelPrinter):
             if acc.name in partial:
                 self._declare_operator(acc)
                 clauses += f" reduction({acc.clause}:{partial[acc.name]})"
-        simd = "#pragma omp simd" if all(acc.clause for acc in work.accumulators) else ""
+        vectors = all(acc.clause or lanes.has_own(acc) for acc in work.accumulators)
+        simd = "#pragma omp simd" if vectors else ""
         pragma = lanes.pragma or simd
         if work.accumulators and clauses and not lanes.pragma and self._is_short(lanes.axis, work):
             clauses += " simdlen(8)"

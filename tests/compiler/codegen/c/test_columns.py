@@ -37,9 +37,26 @@ def test_memory_decides_between_rows_and_columns() -> None:
     assert not is_columns(nests(group(along, axes=(ROW, COL), inner=(COL,)), X))
 
 
-def test_positions_of_extremes_are_found_by_rows() -> None:
-    where = loop(buffer("where", 40), (ROW, COL), read(X, ROW, COL), reduced=(ROW,), reduction="argmax")
-    assert not is_columns(nests(group(where, axes=(COL, ROW), inner=(ROW,)), X))
+@few(4)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.uint8, torch.bool])
+@pytest.mark.parametrize("shape", [(3, 21, 700), (5, 2, 9, 70), (300, 513)])
+def test_positions_of_extremes_go_side_by_side(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    """The first of equals, NaN above all and the first of them, what is nowhere above the least at 0."""
+    axis = len(shape) - 2 if len(shape) < 4 else 1
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (*x.max(axis), x.argmin(axis), *(x.min(axis)), x.argmax(axis, keepdim=True) + 1)
+
+    x = torch.randint(0, 5, shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    if dtype.is_floating_point:
+        x.view(-1)[::7], x.view(-1)[::5] = torch.nan, -torch.inf
+        x[..., 3] = -torch.inf
+    if dtype == torch.bool:  # eager has no argmin of it
+        function = lambda x: x.max(axis)
+    run = nbcompile.compile(function, options={"cache": False})
+    for found, expected in zip(run(x), function(x), strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+    assert "_at[lane]" in run.compilation.kernels[0].sources["c"]
 
 
 def test_each_column_of_a_tile_has_an_accumulator_of_its_own() -> None:
