@@ -118,10 +118,12 @@ def part_killed(lab: Lab) -> None:
     mark = lab.home / "mark"
     text = (
         f'mkdir {mark} 2>/dev/null || exec "$CC" "$@"\n'
-        f'"$CC" "$@" <&0 & pid=$!; sleep {wait:.3f}\n'
+        # what runs beside a shell reads from nothing, unless from another number than 0
+        f'exec 3<&0; "$CC" "$@" <&3 & pid=$!; sleep {wait:.3f}\n'
         "for each in $(cat /proc/$pid/task/$pid/children 2>/dev/null); do kill -9 $each; done; wait $pid"
     )
-    assert _compiling(lab, text).must().compiled
+    found = _compiling(lab, text).must()
+    assert found.compiled, found
 
 
 @kind("compiler", "it is slow", 8)
@@ -168,4 +170,5 @@ def vanishing(lab: Lab) -> None:
 def talkative(lab: Lab) -> None:
     """compiled"""
     text = 'head -c 3000000 /dev/zero | tr "\\0" x >&2; exec "$CC" "$@"'
-    assert _compiling(lab, text).must().compiled
+    found = _compiling(lab, text).must()
+    assert found.compiled, found
