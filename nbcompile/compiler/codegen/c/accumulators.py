@@ -69,7 +69,7 @@ class Accumulator:
 
     @staticmethod
     def place(target: str) -> str:
-        """Where the position of an extreme is, of which ``target`` is the value: ``t_at``, or ``t_at[lane]``."""
+        """Where the position of an extreme is whose value is ``target``: ``t_at``, or ``t_at[lane]``."""
         name, bracket, element = target.partition("[")
         return f"{name}_at{bracket}{element}"
 
