@@ -70,6 +70,15 @@ def test_a_setting_of_the_environment_is_enough_and_can_be_refused(
     assert only_file(tmp_path).read_text() == before
 
 
+def test_a_name_in_the_environment_that_nobody_can_see_fails_no_exercise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(keeping.FOLDER, str(tmp_path))
+    monkeypatch.setenv(keeping.NAME, "\u200b\n")
+    assert check("test.kept", 42).passed
+    assert read(only_file(tmp_path)).participant.isprintable()
+
+
 def test_who_somebody_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUPYTERHUB_USER", "grace")
     keep_progress(tmp_path)

@@ -99,7 +99,8 @@ def noted(exercise: str, passed: bool) -> str:
     if _stopped or not (_keeper or wanted):
         return ""
     if _keeper is None:
-        _keeper = _Keeper(Path(wanted).expanduser().absolute(), _name(os.environ.get(NAME, "")))
+        name = shown_name(os.environ.get(NAME, ""))  # one that nobody can see fails no exercise
+        _keeper = _Keeper(Path(wanted).expanduser().absolute(), _name(name))
     return _keeper.note(exercise, passed)
 
 

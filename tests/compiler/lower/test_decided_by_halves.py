@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import nbcompile
 from tests.nightly import few
 
 TINY = 1e-9  # what float16 rounds to 0, when it is a product of two steps
@@ -110,3 +111,15 @@ def test_equal_once_rounded(name: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("name", CHOSEN)
 def test_what_is_chosen(name: str, dtype: torch.dtype) -> None:
     _check(lambda x: CHOSEN[name](x).float(), _numbers(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_number_that_is_computed_of_sizes_is_chosen_too(dtype: torch.dtype) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return F.threshold(x, 0.5, x.shape[0]) + x.clamp(max=x.shape[0] / 10)
+
+    run = nbcompile.compile(function, dynamic=True, options={"cache": False})
+    for rows in (3, 5):
+        x = _numbers(dtype)[:rows]
+        torch.testing.assert_close(run(x), function(x))
+    assert not run.compilation.library_calls

@@ -64,8 +64,7 @@ class Accumulator:
         if at == f"{target}_at":
             return [f"if ({test}) {{ {target} = {value}; {at} = {position}; }}"]
         # two selections: of a branch that writes to arrays no vectors are made
-        chosen = f"{target} = further ? {value} : {target}; {at} = further ? {position} : {at};"
-        return [f"{{ const _Bool further = {test}; {chosen} }}"]
+        return [f"{at} = {test} ? {position} : {at};", f"{target} = {test} ? {value} : {target};"]
 
     @staticmethod
     def place(target: str) -> str:

@@ -43,7 +43,7 @@ INLINE = frozenset("sqrt floor ceil trunc".split())  # the compiler makes instru
 CALLED = (LIBM.keys() | {"sigmoid"}) - INLINE - {"exp"}
 """Operations that call the library, in vectors too."""
 ONE_AT_A_TIME = frozenset("floordiv remainder fmod nextafter lgamma".split()) | SPECIAL.keys()
-"""Operations, of floats, that leave a loop without vectors."""
+"""Operations, of floats, of which not every compiler makes vectors."""
 
 
 def c_functions() -> frozenset[str]:

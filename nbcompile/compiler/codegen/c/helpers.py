@@ -64,6 +64,7 @@ static rest16 avx512_f32(rest16 a, rest16 b) {
 #else
 #define rest_SHORT alone_SHORT
 #endif
+#undef OF_f32
 #endif
 """
 """The rest of a division, exact as that of ``fmod``: it is a float, and so is what a quotient one too large

@@ -125,8 +125,8 @@ def _pass(nests: Nests, level: int, scope: Scope, buffers: RowBuffers) -> Scope:
     read = ((number, buffers.names[number]) for number in buffers.read.get(level, ()))
     reuse = {number: Expression(f"{row.text}[{lanes.element}]", row.dtype) for number, row in read}
     scope = nests.hoist(roots, frozenset(inner), {**scope, **reuse})
-    alone = any(value.op in ONE_AT_A_TIME for value in walk_values(roots))  # then a row has one sum, not many
-    sums = 1 if alone else LANES
+    alone = any(value.op in ONE_AT_A_TIME for value in walk_values(roots))
+    sums = 1 if alone else LANES  # that the sum of a row is made of
     accumulators = [nests.in_row(nests.accumulator(item, count.constant, sums)) for item in reductions]
     for acc in accumulators:
         nests.out.add(f"{acc.type} {acc.name} = {acc.start};", [acc.item.loop.id])

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Expr, as_held, compute_dtype, constant, constant_like, op, where
+from nbcompile.compiler.loop_ir.expr import Expr, as_held, constant_like, op, where
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder
 from nbcompile.compiler.lower.operators.arithmetic import check_ends, clamp
@@ -61,8 +61,12 @@ def threshold(b: Builder, x: View, threshold: Any, value: Any) -> View:
     """``value``, as the dtype holds it, where ``x <= threshold``, else ``x``: also where it is NaN."""
     dtype = b.result_dtype()
     check_ends(dtype, threshold, value)
-    filled = constant(value, dtype).cast(compute_dtype(dtype))
-    return b.pointwise(lambda x: where(as_held(x, dtype) <= constant_like(threshold, x), filled, x), x)
+
+    def body(x: Expr) -> Expr:
+        filled = as_held(constant_like(value, x), dtype)
+        return where(as_held(x, dtype) <= constant_like(threshold, x), filled, x)
+
+    return b.pointwise(body, x)
 
 
 @lowering(aten.threshold_backward.default, samples=_pairs(0) + _pairs(0.5))

@@ -86,7 +86,7 @@ def _quotient(b: Builder, x: Operand, y: Operand, name: str) -> View:
     dtype = b.result_dtype()
     if name == "truncdiv" and compute_dtype(dtype) != dtype and isinstance(y, View) and y.axes:
         # between two half tensors ATen rounds the quotient before it truncates
-        return b.pointwise(lambda x, y: op("trunc", (x / y).cast(dtype).cast(x.dtype)), x, y)
+        return b.pointwise(lambda x, y: op("trunc", as_held(x / y, dtype)), x, y)
     return b.pointwise(lambda x, y: op(name, x, y), x, y)
 
 
@@ -141,7 +141,7 @@ def _rest(b: Builder, x: Operand, y: Operand, name: str) -> View:
 
     def body(x: Expr, y: Expr) -> Expr:
         # a divisor that was rounded to a half type has quite another rest
-        return op(name, x.cast(dtype).cast(x.dtype), y.cast(dtype).cast(y.dtype))
+        return op(name, as_held(x, dtype), as_held(y, dtype))
 
     return b.pointwise(body, x, y)
 

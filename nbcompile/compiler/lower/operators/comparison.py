@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Expr, compute_dtype, op, where
+from nbcompile.compiler.loop_ir.expr import Expr, as_held, compute_dtype, op, where
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder, Operand
 from nbcompile.compiler.lower.operators.arithmetic import chosen
@@ -28,13 +28,12 @@ def _comparison(name: str) -> None:
     @lowering(overload(f"{name}.Scalar"), samples=with_numbers(1, 0.5, -1) + _against_rounded())
     def compare(b: Builder, x: View, y: Operand) -> View:
         dtype = b.promote(x, y)
-        compute = compute_dtype(dtype)
 
         def body(x: Expr, y: Expr) -> Expr:
             # both sides are rounded to the common type: 0.1 equals bfloat16(0.1)
-            return op(name, x.cast(dtype).cast(compute), y.cast(dtype).cast(compute))
+            return op(name, as_held(x, dtype), as_held(y, dtype))
 
-        return b.pointwise(body, x, y, compute=compute)
+        return b.pointwise(body, x, y, compute=compute_dtype(dtype))
 
 
 def _against_rounded() -> list[Sample]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Expr, as_held, compute_dtype, constant, op, where
+from nbcompile.compiler.loop_ir.expr import Expr, as_held, compute_dtype, constant, constant_like, op, where
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder
 from nbcompile.compiler.lower.registry import Sample, lowering, overload
@@ -174,16 +174,16 @@ def nan_to_num(
     if not dtype.is_floating_point:
         return b.pointwise(same, x)
     limits = torch.finfo(dtype)
-    nan, neginf, posinf = (
-        default if given is None else constant(given, dtype).value
-        for given, default in ((nan, 0.0), (neginf, limits.min), (posinf, limits.max))
-    )
 
     def body(each: Expr) -> Expr:
         x = as_held(each, dtype)
-        found = where(x.eq(-math.inf), neginf, x)
-        found = where(x.eq(math.inf), posinf, found)
-        return where(op("isnan", x), nan, found)
+
+        def filled(given: float | None, default: float) -> Expr:
+            return as_held(constant_like(default if given is None else given, x), dtype)
+
+        found = where(x.eq(-math.inf), filled(neginf, limits.min), x)
+        found = where(x.eq(math.inf), filled(posinf, limits.max), found)
+        return where(op("isnan", x), filled(nan, 0.0), found)
 
     return b.pointwise(body, x)
 
