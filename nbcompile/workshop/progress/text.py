@@ -37,7 +37,8 @@ def mark(participant: Participant, exercise: str) -> str:
 def told(tally: Tally) -> str:
     """Where a class is stuck, in a sentence."""
     each = significant(tally.attempts / tally.tried, 2)
-    return f"{tally.open} of the {tally.tried} who tried are not done, {each} attempts each"
+    attempts = "one attempt" if each == "1" else f"{each} attempts"
+    return f"{tally.open} of the {tally.tried} who tried are not done, {attempts} each"
 
 
 def notebook_of(exercise: str) -> str:
