@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._python_dispatch import _disable_current_modes
 
 from tests.fuzz.plain_control import in_python
 from tests.fuzz.program import Input, Program, Step, function
@@ -267,6 +269,17 @@ def _lying_as(real: Any, fake: Any) -> Any:
     return real
 
 
+def undisturbed(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that makes noise, of which ``Rounding`` makes no more."""
+
+    @functools.wraps(method)
+    def apart(*arguments: Any) -> Any:
+        with _disable_current_modes():
+            return method(*arguments)
+
+    return apart
+
+
 class Noise:
     """Multiplies by numbers near one."""
 
@@ -281,6 +294,7 @@ class Noise:
         """Whether numbers count as equal that are nearly so: errors alone never make two equal."""
         return self.seed % 2 == 1
 
+    @undisturbed
     def snapped(self, value: Any) -> Any:
         """``value`` with fewer digits, and nothing where next to nothing is left of larger numbers."""
         if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
@@ -301,6 +315,7 @@ class Noise:
             and bool((short == short.flatten()[0]).all())
         )
 
+    @undisturbed
     def near(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
             return value

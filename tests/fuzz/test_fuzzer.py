@@ -17,7 +17,7 @@ from tests.fuzz import check as check_module
 from tests.fuzz.check import EagerDiesError, References, Target, check, compare_calls, torchs_own
 from tests.fuzz.compare import differences, within
 from tests.fuzz.draw import Draw, Skip, Value, draw
-from tests.fuzz.execute import Outcome, Runner
+from tests.fuzz.execute import Noise, Outcome, Runner
 from tests.fuzz.meeting import meeting
 from tests.fuzz.operations.indexing import index_along, index_like
 from tests.fuzz.program import Input, Program, Step
@@ -340,3 +340,18 @@ def test_some_programs_have_no_arguments() -> None:
         assert not check(program, Target("cpu")).failures
         there = Runner(program, "cuda").program.source("cuda")
         assert "device='cuda'" in there and "device='cpu'" not in there
+
+
+def test_noise_is_not_disturbed_in_turn() -> None:
+    """Else two numbers that were made equal are told apart again, and no run shows them equal."""
+    x = torch.rand(64) + 0.5
+    noise = Noise(3, 1.0, "")
+    with Rounding(3, 1.0):
+        assert torch.equal(noise.snapped(x), noise.snapped(x))
+
+
+def test_a_group_of_one_number_has_no_deviation() -> None:
+    """Another order of rounding leaves the bias alone, of which eager's leaves it scaled by 1 / sqrt(eps)."""
+    x, bias = torch.randn(4, 5), torch.rand(5)
+    with torch.no_grad(), Rounding(3, 1.0):
+        assert torch.equal(torch.nn.functional.group_norm(x, 5, None, bias), bias.expand(4, 5))

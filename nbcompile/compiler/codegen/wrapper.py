@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from nbcompile.compiler.codegen.memory_reuse import taken_over
 from nbcompile.compiler.codegen.printed import Parameter, PrintedKernel
-from nbcompile.compiler.loop_ir.computed_sizes import PythonNumber, python_text
+from nbcompile.compiler.loop_ir.computed_sizes import PythonNumber, python_text, told_by
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
 from nbcompile.compiler.loop_ir.index import ZERO, IndexExpr, product
 from nbcompile.compiler.loop_ir.known_sizes import SizeComparison, sizes_computed, sizes_given
@@ -22,7 +22,6 @@ from nbcompile.compiler.loop_ir.nodes import (
     LibraryCall,
     View,
     ViewCalls,
-    only_size,
 )
 from nbcompile.compiler.stages import SMALL_BUFFER
 
@@ -164,10 +163,12 @@ class _Wrapper:
         """Sizes that the extents of these tell, and nothing before has told."""
         for item in buffers:
             for dim, extent in enumerate(item.shape):
-                size = only_size(extent)
-                if size is not None and size.text not in self.sizes:
-                    self.sizes.add(size.text)
-                    self.lines.append(f"{size.text} = {self.name(item.name)}.shape[{dim}]")
+                told = told_by(extent)
+                if told is not None and told.size.text not in self.sizes:
+                    self.sizes.add(told.size.text)
+                    self.lines.append(
+                        f"{told.size.text} = {told.text(f'{self.name(item.name)}.shape[{dim}]')}"
+                    )
 
     def _compute(self) -> None:
         """The sizes that can be computed by now, each after what it is computed of."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from nbcompile.compiler.loop_ir.index import Atom, FloorDiv, IndexExpr, Mod, Size
 
@@ -51,6 +51,38 @@ class DrawCounter(ComputedSize):
         parts = tuple(computed_in([first]).values())
         told = PythonNumber(python_text(first), frozenset(base_sizes([first])), parts)
         super().__init__(f"draw_{number}", first.hint(), 0, told)
+
+
+def only_size(extent: IndexExpr) -> Size | None:
+    """The size that an extent is, and nothing else; it then tells that size. A computed one it does not."""
+    atom = next(iter(extent.atoms()), None)
+    if isinstance(atom, ComputedSize):
+        return None
+    return atom if isinstance(atom, Size) and extent == IndexExpr({(atom,): 1}) else None
+
+
+class Told(NamedTuple):
+    """A size that an extent tells: the extent is ``factor * size + offset``."""
+
+    size: Size
+    factor: int
+    offset: int
+
+    def text(self, extent: str) -> str:
+        """The size in Python, of the text of the extent."""
+        less = f"{extent} {'-' if self.offset > 0 else '+'} {abs(self.offset)}" if self.offset else extent
+        return less if self.factor == 1 else f"({less}) // {self.factor}"
+
+
+def told_by(extent: IndexExpr) -> Told | None:
+    """The only size that an extent is made of, which it then tells: a padded axis's is ``s + 3``."""
+    if (size := only_size(extent)) is not None:
+        return Told(size, 1, 0)
+    atoms = extent.atoms()
+    size = only_size(IndexExpr({(next(iter(atoms)),): 1})) if len(atoms) == 1 else None
+    terms = dict(extent.terms)
+    factor, offset = terms.pop((size,), 0) if size is not None else 0, terms.pop((), 0)
+    return Told(size, factor, offset) if size is not None and factor and not terms else None
 
 
 def computed_in(places: Iterable[IndexExpr | PythonNumber]) -> dict[str, ComputedSize]:

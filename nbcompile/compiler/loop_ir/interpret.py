@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from nbcompile.compiler.loop_ir.computed_sizes import ComputedSize, PythonNumber
+from nbcompile.compiler.loop_ir.computed_sizes import ComputedSize, PythonNumber, told_by
 from nbcompile.compiler.loop_ir.expr import Constant, Expr, Guarded, IndexValue, Indirect, Load, Op
 from nbcompile.compiler.loop_ir.index import Atom, Axis, FloorDiv, IndexExpr, Mod, Size
 from nbcompile.compiler.loop_ir.known_sizes import SizeComparison
@@ -24,7 +24,6 @@ from nbcompile.compiler.loop_ir.nodes import (
     LoopProgram,
     View,
     ViewCalls,
-    only_size,
 )
 from nbcompile.errors import VerifyError
 
@@ -51,9 +50,9 @@ class Interpreter:
                 self.sizes[item] = int(arg)
 
     def _bind(self, extent: IndexExpr, size: int) -> None:
-        only = only_size(extent)
-        if only is not None:
-            self.sizes.setdefault(only.text, size)
+        told = told_by(extent)
+        if told is not None:
+            self.sizes.setdefault(told.size.text, (size - told.offset) // told.factor)
 
     def run(self) -> tuple[Any, ...]:
         for statement in self.program.statements:

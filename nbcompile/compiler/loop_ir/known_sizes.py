@@ -8,10 +8,16 @@ from dataclasses import dataclass
 
 from torch.utils._pytree import tree_leaves
 
-from nbcompile.compiler.loop_ir.computed_sizes import ComputedSize, PythonNumber, base_sizes, computed_in
+from nbcompile.compiler.loop_ir.computed_sizes import (
+    ComputedSize,
+    PythonNumber,
+    base_sizes,
+    computed_in,
+    told_by,
+)
 from nbcompile.compiler.loop_ir.expr import Indirect, walk_index
 from nbcompile.compiler.loop_ir.index import IndexExpr
-from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, LoopProgram, Statement, View, ViewCalls, only_size
+from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, LoopProgram, Statement, View, ViewCalls
 
 SIGNS: dict[str, Callable[[int, int], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
@@ -83,8 +89,8 @@ def sizes_given(program: LoopProgram) -> set[str]:
     """The symbolic sizes that the arguments of a program tell."""
     told = {item for item in program.inputs if isinstance(item, str)}
     given = (item for item in program.inputs if isinstance(item, Buffer))
-    sizes = (only_size(extent) for buffer in given for extent in buffer.shape)
-    return told | {size.text for size in sizes if size is not None}
+    sizes = (told_by(extent) for buffer in given for extent in buffer.shape)
+    return told | {item.size.text for item in sizes if item is not None}
 
 
 def sizes_returned(program: LoopProgram) -> set[str]:

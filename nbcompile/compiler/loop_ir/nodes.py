@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 from torch.utils._pytree import tree_leaves
 
-from nbcompile.compiler.loop_ir.computed_sizes import ComputedSize, PythonNumber, computed_in
+from nbcompile.compiler.loop_ir.computed_sizes import PythonNumber, computed_in, told_by
 from nbcompile.compiler.loop_ir.expr import Expr, Load, constant, walk_index
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, Atom, Axis, Index, IndexExpr, Size, index, product
 from nbcompile.compiler.loop_ir.substitution import substitute
@@ -272,7 +272,7 @@ class LibraryCall:
     def tells(self) -> set[str]:
         """Sizes that are known when it has run, at the latest: extents of what it returns."""
         extents = [extent for out in self.outputs if out is not None for extent in out.shape]
-        found = {size.text for size in map(only_size, extents) if size is not None}
+        found = {told.size.text for told in map(told_by, extents) if told is not None}
         return found | ({self.number} if self.number else set())
 
     def bodies(self) -> tuple[Body, ...]:
@@ -281,14 +281,6 @@ class LibraryCall:
 
 
 Statement = Loop | LibraryCall
-
-
-def only_size(extent: IndexExpr) -> Size | None:
-    """The size that an extent is, and nothing else; it then tells that size. A computed one it does not."""
-    atom = next(iter(extent.atoms()), None)
-    if isinstance(atom, ComputedSize):
-        return None
-    return atom if isinstance(atom, Size) and extent == IndexExpr({(atom,): 1}) else None
 
 
 SAVED_DRAW, REPEATED_DRAW = "run_and_save_rng_state", "run_with_rng_state"

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from nbcompile.compiler.loop_ir.computed_sizes import PythonNumber, python_text
+from nbcompile.compiler.loop_ir.computed_sizes import PythonNumber, only_size, python_text
 from nbcompile.compiler.loop_ir.expr import SizeNumber
 from nbcompile.compiler.loop_ir.index import IndexExpr
 from nbcompile.compiler.loop_ir.known_sizes import SIGNS, SizeComparison, sizes_given, sizes_in
@@ -24,7 +24,6 @@ from nbcompile.compiler.loop_ir.nodes import (
     LibraryCall,
     LoopProgram,
     View,
-    only_size,
 )
 from nbcompile.compiler.loop_ir.proofs import proves, well_defined
 from nbcompile.compiler.lower.builder import Builder

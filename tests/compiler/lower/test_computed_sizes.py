@@ -14,6 +14,7 @@ from nbcompile.compiler.loop_ir.computed_sizes import (
     PythonNumber,
     base_sizes,
     computed_in,
+    told_by,
 )
 from nbcompile.compiler.loop_ir.expr import Load
 from nbcompile.compiler.loop_ir.index import ONE, Axis, Size, index
@@ -232,3 +233,30 @@ def test_a_place_out_of_range_is_refused(function: Callable[[Tensor, Tensor], Te
             run(x, torch.tensor(n))
     torch.testing.assert_close(run(x, torch.tensor(2)), function(x, torch.tensor(2)))
     assert run.ran_compiled, run.eager_reason
+
+
+def test_an_extent_tells_the_one_size_that_it_is_made_of() -> None:
+    """A backward graph after a graph break is given a gradient of ``s + 3`` columns, and nothing of ``s``."""
+    s, t = (index(Size(name, 8, 2)) for name in "st")
+    for extent, size in ((s, 7), (s + 3, 10), (s - 2, 5), (s * 4, 28), (s * 3 + 1, 22)):
+        told = told_by(extent)
+        assert told is not None and told.size.text == "s"
+        assert (size - told.offset) // told.factor == 7 == eval(told.text("size"))
+    assert all(told_by(extent) is None for extent in (s + t, s * s, index(5), s // 2, s * t + 1))
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_backward_of_another_graphs_result_padded(dynamic: bool | None) -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        wave = x.sin()
+        part = wave[:, -3:-1]
+        torch._dynamo.graph_break()
+        return F.pad(wave, (1, 3, 1, 2)), part > 0
+
+    run = nbcompile.compile(function, options={"cache": False}, dynamic=dynamic)
+    for width in (5, 9, 12):
+        x, y = (torch.linspace(-1, 1, 3 * width).reshape(3, width).requires_grad_() for _ in range(2))
+        run(x)[0].square().sum().backward()
+        function(y)[0].square().sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
+    assert run.ran_compiled and not run.recorder.ran_eagerly, run.eager_reason
