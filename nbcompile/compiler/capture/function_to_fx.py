@@ -18,6 +18,7 @@ from nbcompile.compiler.capture.graph_record import (
     record_nodes,
     source_name,
 )
+from nbcompile.compiler.capture.lost.default_device import write_default_device
 from nbcompile.compiler.linear_cross_entropy.rewrite import chunk_linear_cross_entropy
 from nbcompile.compiler.rare_collections import rare_collections
 from nbcompile.compiler.rewrite.attention import choose_attention
@@ -61,6 +62,7 @@ def make_backend(
 
     @rare_collections()
     def backend(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        write_default_device(module)
         lookup = look_up and look_up(module, example_inputs, options, recorder)
         graph = record_fx_graph(module, recorder, later=lookup is not None and not lookup.reason)
         if record_breaks:
