@@ -1,9 +1,9 @@
 """The device that a program makes its tensors on.
 
 Under ``torch.set_default_device`` or ``with torch.device(...)`` Dynamo of torch 2.11 writes ``arange(3)``
-with no device into its graph, and leaves it to the modes that are there when the graph runs (torch 2.13 writes the
-device). AOTAutograd, and whatever compiles for it, traces without those modes: on a GPU positions and masks
-come back on the CPU (``aot_eager`` and Inductor too).
+with no device into its graph, and leaves it to the modes that are there when the graph runs (torch 2.13
+writes the device). AOTAutograd, and whatever compiles for it, traces without those modes: on a GPU positions
+and masks come back on the CPU (``aot_eager`` and Inductor too).
 """
 
 from __future__ import annotations
