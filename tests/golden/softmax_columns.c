@@ -1,10 +1,13 @@
-// kernel softmax (columns) over 768 points, each of 512:
-//     max[j] = max x[i, j]  over i<512
-//     exp[i, j] = exp(x[i, j] - max[j])
-//     sum[j] = sum exp[i, j]  over i<512
+// kernel softmax (split) over 512 points, each of 768:
+//   → max[j] = max x[i, j]  over i<512
+// kernel softmax_2 (split) over 512 points, each of 768:
+//   → exp[i, j] = exp(x[i, j] - max[j])
+//   → sum[j] = sum exp[i, j]  over i<512
+// kernel softmax_3 (pointwise) over 512 × 768 points:
 //   → _softmax[i, j] = exp[i, j] / sum[j]
 // made by nbcompile; header-free C
 
+#pragma omp declare reduction(nanmax_f32 : float : omp_out = omp_in > omp_out || omp_in != omp_in ? omp_in : omp_out) initializer(omp_priv = -__builtin_inff())
 #ifndef FMA_F32
 #ifdef __FP_FAST_FMAF
 #define FMA_F32(a, b, c) __builtin_fmaf(a, b, c)
@@ -32,42 +35,43 @@ static inline float exp_f32(float x) {
 }
 
 // _softmax
-void k0_softmax(const float *x, float *_softmax) {
-  #pragma omp parallel for
-  for (long first = 0; first < 768; first += 128) {
-    const long width = 768 - first < 128 ? 768 - first : 128;
-    float max[128];
-    for (long lane = 0; lane < width; lane++) max[lane] = -__builtin_inff();
-    for (long i = 0; i < 512; i++) {
-      #pragma omp simd
-      for (long lane = 0; lane < width; lane++) {
-        const long j = first + lane;
-        const float t = x[i*768 + j];
-        max[lane] = t > max[lane] || t != t ? t : max[lane];
-      }
-    }
-    double sum[128];
-    for (long lane = 0; lane < width; lane++) sum[lane] = 0;
-    for (long i = 0; i < 512; i++) {
-      #pragma omp simd
-      for (long lane = 0; lane < width; lane++) {
-        const long j = first + lane;
-        sum[lane] += exp_f32((x[i*768 + j] - max[lane]));
-      }
-    }
-    float sum_col[128];
+void k0_softmax(const float *x, float *max_2) {
+  float max[768];
+  for (long c = 0; c < 768; c++) max[c] = -__builtin_inff();
+  #pragma omp parallel for reduction(nanmax_f32:max[:768])
+  for (long i = 0; i < 512; i++) {
     #pragma omp simd
-    for (long lane = 0; lane < width; lane++) {
-      const long j = first + lane;
-      sum_col[lane] = (float)(sum[lane]);
+    for (long j = 0; j < 768; j++) {
+      const float t = x[i*768 + j];
+      max[j] = t > max[j] || t != t ? t : max[j];
     }
-    for (long i = 0; i < 512; i++) {
-      #pragma omp simd
-      for (long lane = 0; lane < width; lane++) {
-        const long j = first + lane;
-        const float exp_ = exp_f32((x[i*768 + j] - max[lane]));
-        _softmax[i*768 + j] = exp_ / sum_col[lane];
-      }
+  }
+  for (long c = 0; c < 768; c++) max_2[c] = max[c];
+}
+
+// _softmax
+void k1_softmax_2(const float *x, const float *max, float *exp_, float *sum_2) {
+  double sum[768];
+  for (long c = 0; c < 768; c++) sum[c] = 0;
+  #pragma omp parallel for reduction(+:sum[:768])
+  for (long i = 0; i < 512; i++) {
+    #pragma omp simd
+    for (long j = 0; j < 768; j++) {
+      const float exp__2 = exp_f32((x[i*768 + j] - max[j]));
+      sum[j] += exp__2;
+      exp_[i*768 + j] = exp__2;
+    }
+  }
+  for (long c = 0; c < 768; c++) sum_2[c] = (float)sum[c];
+}
+
+// _softmax
+void k2_softmax_3(const float *exp_, const float *sum, float *_softmax) {
+  #pragma omp parallel for
+  for (long i = 0; i < 512; i++) {
+    #pragma omp simd
+    for (long j = 0; j < 768; j++) {
+      _softmax[i*768 + j] = exp_[i*768 + j] / sum[j];
     }
   }
 }

@@ -15,7 +15,14 @@ from nbcompile.compiler.fuse.alignment import (
 )
 from nbcompile.compiler.fuse.cost import is_expensive, many_loads, touched
 from nbcompile.compiler.fuse.limits import CPU_LIMITS, Limits
-from nbcompile.compiler.fuse.own_sums import KEPT_BYTES, fit_a_stack
+from nbcompile.compiler.fuse.own_sums import (
+    KEPT_BYTES,
+    axes_of,
+    fit_a_stack,
+    lie_across,
+    only_reduces,
+    shares,
+)
 from nbcompile.compiler.fuse.recompute import repeats, times_over
 from nbcompile.compiler.fuse.scans import counts_up, scanning
 from nbcompile.compiler.fuse.storage import why_not_in_place
@@ -213,7 +220,7 @@ def _schedule(group: Group, uses: Uses) -> Group | Refusal:
     if not all(counts_up(group, loop) for loop in group.loops if loop.id in group.bindings):
         return Refusal("different-shape", "of equal numbers the first is wanted, which would come later here")
     reduced = {
-        loop.id: _axes_of(binding[axis] for axis in loop.reduced)
+        loop.id: axes_of(binding[axis] for axis in loop.reduced)
         for loop, binding in _bound(group)
         if loop.reduction
     }
@@ -229,14 +236,6 @@ def _schedule(group: Group, uses: Uses) -> Group | Refusal:
     return refusal or Refusal("different-axes", "they reduce over different axes")
 
 
-def _axes_of(places: Iterable[IndexExpr]) -> frozenset[Axis]:
-    found: set[Axis] = set()
-    for place in places:
-        bare = place.axis
-        found |= place.axes() if bare is None else {bare}
-    return frozenset(found)
-
-
 def _schedules(
     group: Group, reduced: Mapping[str, frozenset[Axis]], uses: Uses
 ) -> Iterable[tuple[frozenset[Axis], frozenset[str]]]:
@@ -244,7 +243,7 @@ def _schedules(
     axes = group.nest.axes
     if not reduced:
         partial = [
-            _axes_of(binding.values())
+            axes_of(binding.values())
             for loop, binding in _bound(group)
             if any(out.name in group.stored for out in loop.outputs)
         ]
@@ -311,7 +310,7 @@ def _check_roots(group: Group, reduced: Mapping[str, frozenset[Axis]], uses: Use
             if is_root:
                 return Refusal("different-shape", "they iterate over different shapes")
             continue
-        domain = _axes_of(binding.values())
+        domain = axes_of(binding.values())
         if loop.reduction and loop.id in group.split:
             if not rows <= reduced[loop.id] or domain not in (all_axes, rows):
                 return Refusal("different-axes", "they reduce over different axes")
@@ -343,18 +342,24 @@ def _check_rows(group: Group, uses: Uses) -> Refusal | None:
     nest, limits = group.nest, uses.limits
     if len(group.loops) == 1 or uses.forces(group.loops):
         return None
-    programs, width = _points(nest.rows), 1
+    lanes, width = _lanes(group, uses), 1
+    programs, inner = (
+        shares(nest, lanes) if limits.split_alone else _points(nest.rows),
+        _points(nest.inner_axes),
+    )
     if limits.columns > 1:
-        lanes = _lanes(group, uses)
         if not lanes.isdisjoint(nest.rows):
             programs, width = programs // limits.columns, limits.columns
             both = not lanes.isdisjoint(nest.inner) and _points(nest.inner_axes) > limits.longest_column
-            if both and not _only_reduces(group):
+            if both and not only_reduces(group):
                 return Refusal("other-order", "one reads or writes memory along the rows, the other across")
-    inner = _points(nest.inner_axes)
+    if limits.split_alone and lie_across(nest, lanes) and inner * _points(nest.rows) > limits.serial_points:
+        return Refusal(
+            "other-order", f"memory lies across columns of {inner:,}: each alone is walked in its order"
+        )
     if programs >= limits.few_rows or inner * _points(nest.rows) <= limits.serial_points:
         return None
-    if not limits.split_alone and (_only_reduces(group) or (width == 1 and _shareable(group, limits))):
+    if not limits.split_alone and (only_reduces(group) or (width == 1 and _shareable(group, limits))):
         return None
     rows = _points(nest.rows)
     return Refusal("few-rows", f"only {rows} rows of {inner:,}: one kernel would leave cores idle")
@@ -392,32 +397,6 @@ def _shareable(group: Group, limits: Limits) -> bool:
     known = all(axis.extent.constant is not None for axis in group.nest.axes)
     positions = any(loop.reduction in ("argmax", "argmin") for loop in group.loops)
     return known and not positions and _points(group.nest.inner_axes) <= limits.shared_row
-
-
-def _only_reduces(group: Group) -> bool:
-    """Whether no result of a row is needed for another, or for anything made of the whole row: such a group
-    can be shared out among any number of programs."""
-    known_after: set[str] = set()  # what depends on a result of a row
-    for _ in group.loops:  # they are in no order yet
-        found = {
-            out.name for loop in group.loops for out in loop.outputs
-            if loop.reduction or any(load.buffer in known_after for load in loop.reads())
-        }  # fmt: skip
-        if found == known_after:
-            break
-        known_after = found
-    for loop in group.loops:
-        reads = any(load.buffer in known_after for load in loop.reads())
-        if loop.reduction and (reads or loop.reduction in ("argmax", "argmin")):
-            return False
-        if not reads:
-            continue
-        binding = group.bindings.get(loop.id)
-        stores = any(out.name in group.stored for out in loop.outputs)
-        whole_row = binding is None or _axes_of(binding.values()) & group.nest.inner
-        if not loop.reduction and stores and whole_row:
-            return False
-    return True
 
 
 def _check_edges(group: Group, uses: Uses) -> Refusal | None:

@@ -61,7 +61,7 @@ def only_size(extent: IndexExpr) -> Size | None:
     return atom if isinstance(atom, Size) and extent == IndexExpr({(atom,): 1}) else None
 
 
-class Told(NamedTuple):
+class Telling(NamedTuple):
     """A size that an extent tells: the extent is ``factor * size + offset``."""
 
     size: Size
@@ -74,15 +74,15 @@ class Told(NamedTuple):
         return less if self.factor == 1 else f"({less}) // {self.factor}"
 
 
-def told_by(extent: IndexExpr) -> Told | None:
+def told_by(extent: IndexExpr) -> Telling | None:
     """The only size that an extent is made of, which it then tells: a padded axis's is ``s + 3``."""
     if (size := only_size(extent)) is not None:
-        return Told(size, 1, 0)
+        return Telling(size, 1, 0)
     atoms = extent.atoms()
     size = only_size(IndexExpr({(next(iter(atoms)),): 1})) if len(atoms) == 1 else None
     terms = dict(extent.terms)
     factor, offset = terms.pop((size,), 0) if size is not None else 0, terms.pop((), 0)
-    return Told(size, factor, offset) if size is not None and factor and not terms else None
+    return Telling(size, factor, offset) if size is not None and factor and not terms else None
 
 
 def computed_in(places: Iterable[IndexExpr | PythonNumber]) -> dict[str, ComputedSize]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nbcompile.compiler.codegen.c.accumulators import LANES, Accumulator
+from nbcompile.compiler.codegen.c.along import made_along
 from nbcompile.compiler.codegen.c.blocks import lying_across, print_blocks
 from nbcompile.compiler.codegen.c.expressions import ONE_AT_A_TIME, REGISTER_TYPES
 from nbcompile.compiler.codegen.c.kernel import PARALLEL_WORK, Scope
 from nbcompile.compiler.codegen.c.nests import Lanes, Nests, PointWork, contiguous
+from nbcompile.compiler.codegen.c.positions import extreme_of, print_first
 from nbcompile.compiler.codegen.c.row_buffers import RowBuffers, plan_row_buffers
 from nbcompile.compiler.codegen.expression import Expression, name
 from nbcompile.compiler.kernel_ir.guard_ranges import Range
@@ -42,6 +44,7 @@ def points_nest(nests: Nests) -> None:
         return
     parallel = nests.work() >= PARALLEL_WORK
     outer_first = parallel and outer and product(a.extent for a in outer).hint() >= FEW_OUTER
+    along = made_along(nests, work, outer, last)
     if outer_first:
         nests.out.add(nests.parallel_pragma(nests.clauses(work.accumulators, arrays=True), len(outer)))
     for axis in outer:
@@ -49,7 +52,7 @@ def points_nest(nests: Nests) -> None:
     pragma = f"{PARALLEL} simd" if parallel and not outer_first else ""
 
     def write(region: Range) -> None:
-        scope = nests.hoist(work.values, frozenset((last,)), {}, region) if outer or not parallel else {}
+        scope = nests.hoist(work.values, frozenset((last,)), along, region) if outer or not parallel else {}
         nests.innermost(Lanes(nests, last, pragma), work, scope, region)
 
     nests.regions(outer, work.roots, write)
@@ -63,6 +66,7 @@ def _short_rows(nests: Nests, work: PointWork, outer: tuple[Axis, ...], last: Ax
     *around, lanes = outer
     parallel = nests.work() >= PARALLEL_WORK
     outer_first = parallel and around and product(a.extent for a in around).hint() >= FEW_OUTER
+    along = made_along(nests, work, outer, last)
     if outer_first:
         nests.out.add(nests.parallel_pragma(nests.clauses((), arrays=True), len(around)))
     for axis in around:
@@ -70,9 +74,11 @@ def _short_rows(nests: Nests, work: PointWork, outer: tuple[Axis, ...], last: Ax
     pragma = f"{PARALLEL} simd" if parallel and not outer_first else "#pragma omp simd"
     nests.out.add(pragma + nests.clauses((), arrays=False))
     nests.for_(lanes)
-    scope = nests.hoist(work.values, frozenset((last,)), {})
+    scope = nests.hoist(work.values, frozenset((last,)), along)
     division = len(nests.out.text)
     for number, piece in enumerate(nests.segments(last, work.roots, {})):
+        # of more than a little code GCC leaves a loop, and then no vectors of the loop around it
+        nests.out.add(f"#pragma GCC unroll {last.extent.constant}")
         nests.for_(last, piece, Part(last, number, division))
         inner = nests.inside(work.roots, {} if piece is None else {last: piece}, scope)
         for item in sorted(work.stores, key=lambda item: item.last):
@@ -128,23 +134,29 @@ def _pass(nests: Nests, level: int, scope: Scope, buffers: RowBuffers) -> Scope:
     alone = any(value.op in ONE_AT_A_TIME for value in walk_values(roots))
     sums = 1 if alone else LANES  # that the sum of a row is made of
     accumulators = [nests.in_row(nests.accumulator(item, count.constant, sums)) for item in reductions]
-    for acc in accumulators:
+    tried = ((acc, extreme_of(nests, acc, count, stores)) for acc in accumulators if len(inner) == 1)
+    extremes = {acc.name: extreme for acc, extreme in tried if extreme is not None}
+    walked = [extremes.get(acc.name, acc) for acc in accumulators]
+    for acc in walked:
         nests.out.add(f"{acc.type} {acc.name} = {acc.start};", [acc.item.loop.id])
         if acc.flag:
             nests.out.add(f"int {acc.flag} = 0;", [acc.item.loop.id])
         if acc.result != acc.name:
             nests.out.add(f"long {acc.result} = 0;", [acc.item.loop.id])
-    if _is_shared(nests, [*accumulators, *split]):
+    if _is_shared(nests, [*walked, *split]):
         if len(inner) == 1:
             lanes.pragma = f"{PARALLEL} simd"
         else:
             collapse = f" collapse({len(inner) - 1})" if len(inner) > 2 else ""
-            nests.out.add(f"{PARALLEL}{collapse}{nests.clauses([*accumulators, *split], arrays=False)}")
+            nests.out.add(f"{PARALLEL}{collapse}{nests.clauses([*walked, *split], arrays=False)}")
     for axis in inner[:-1]:
         nests.for_(axis)
-    nests.innermost(lanes, PointWork(stores, accumulators + split, kept), {**scope, **reuse})
+    nests.innermost(lanes, PointWork(stores, walked + split, kept), {**scope, **reuse})
     for _ in inner[:-1]:
         nests.out.close()
+    for acc in accumulators:
+        if acc.name in extremes:
+            print_first(nests, acc, extremes[acc.name], count, lanes, {**scope, **reuse})
     scope = {number: code for number, code in scope.items() if number not in reuse}
     for acc in accumulators:
         if acc.flag:

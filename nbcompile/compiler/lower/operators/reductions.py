@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 
 from nbcompile.compiler.loop_ir.expr import Expr, Number, as_held, compute_dtype, constant, index_value, op
-from nbcompile.compiler.loop_ir.index import ZERO, IndexExpr, Size, product
+from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, Size, product
 from nbcompile.compiler.loop_ir.nodes import ReductionKind, View
 from nbcompile.compiler.lower.builder import Builder, normalize_dims, unsqueeze_dims
 from nbcompile.compiler.lower.registry import Sample, lowering, overload
@@ -23,6 +23,7 @@ from nbcompile.errors import LoweringError
 aten = torch.ops.aten
 
 Dims = Sequence[int] | int | None
+MANY_ROWS = 256
 _FLOAT_TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
@@ -279,13 +280,42 @@ def moments(b: Builder, x: View, dims: Dims) -> tuple[View, View, IndexExpr]:
         raise LoweringError("the variance of integers")
     count = counted(x, places)
     if places and count != ZERO:
-        return b.welford(x, places)
+        return _apart(b, x, places) if _lies_across(b, x, places) else b.welford(x, places)
     if not places:
         mean = b.generate(x.shape, compute, lambda *where: b.element(x, where), name="mean")
         # 0 for a finite x, else NaN
         return mean, b.pointwise(lambda x: x - x, mean, dtype=compute, name="m2"), count
     total = fold(b, "sum", x, dims, dtype=compute, name="sum")
     return b.pointwise(lambda s: s / 0, total, dtype=compute, name="mean"), total, count
+
+
+def _lies_across(b: Builder, x: View, places: Sequence[int]) -> bool:
+    """Whether a CPU walks ``x`` along memory for what is not reduced, and many times. Then its threads share
+    the rows of each of two sums, where one loop for both would go down a few columns at a time."""
+    layout = None if b.options.chip.is_gpu else x.strided()
+    if layout is None or counted(x, places).hint() < MANY_ROWS:
+        return False
+    lanes = [place for place, stride in enumerate(layout[0]) if stride == ONE and x.shape[place] != ONE]
+    return bool(lanes) and lanes[0] not in places
+
+
+def _apart(b: Builder, x: View, places: Sequence[int]) -> tuple[View, View, IndexExpr]:
+    """:func:`moments` as two sums. The first is kept in float64: of equal numbers the mean is that number."""
+    count, double = counted(x, places), torch.float64
+    total = b.reduce("sum", x, places, dtype=double, body=lambda value, *_: value.cast(double), name="sum")
+    mean = b.pointwise(
+        lambda s: s / count_value(count, double),
+        total,
+        dtype=compute_dtype(x.dtype),
+        compute=double,
+        name="mean",
+    )
+
+    def deviation(value: Expr, *where: IndexExpr) -> Expr:
+        off = value - b.element(mean, tuple(place for n, place in enumerate(where) if n not in places))
+        return off * off
+
+    return mean, b.reduce("sum", x, places, dtype=mean.dtype, body=deviation, name="m2"), count
 
 
 _SPREADS: list[Any] = [

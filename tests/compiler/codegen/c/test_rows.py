@@ -80,6 +80,7 @@ def test_a_short_last_axis_is_walked_within_the_vector_of_the_one_before() -> No
         "for (long i = 0; i < 6; i++) {",
         "#pragma omp simd",
         "for (long j = 0; j < 40; j++) {",
+        "#pragma GCC unroll 2",
         "for (long k = 0; k < 2; k++) {",
     ]
 
