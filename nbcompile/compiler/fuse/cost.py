@@ -58,7 +58,9 @@ def is_expensive(loop: Loop, makers: Mapping[str, Loop]) -> bool:
         if isinstance(node, Op) and node.name in TRANSCENDENTAL:
             return True
         leaves += isinstance(node, Load) and node.buffer not in makers
-    return leaves >= COSTLY_LOADS
+        if leaves >= COSTLY_LOADS:
+            return True
+    return False
 
 
 def operations(loop: Loop, makers: Mapping[str, Loop]) -> int:

@@ -405,6 +405,7 @@ def _check_edges(group: Group, uses: Uses) -> Refusal | None:
     problem = _check_updates(group, uses)
     if problem is not None:
         return problem
+    computable = _Computable(group, makers)
     for loop in group.loops:
         binding = group.bindings.get(loop.id)
         for load in loop.reads():
@@ -425,7 +426,7 @@ def _check_edges(group: Group, uses: Uses) -> Refusal | None:
                 if times > 1.1 and is_expensive(maker, makers) and not uses.forces((maker, loop)):
                     return Refusal("recompute", f"{maker.name} would be computed {times:,.0f} times over")
                 continue
-            if not _computable(group, makers, load, binding):
+            if not computable.at(load, binding):
                 return Refusal("other-rows", f"reads {load.buffer} at other rows than those it is made in")
             times = times_over(load, loop, maker, group, makers, uses.limits)
             if times and not uses.forces((maker, loop)):
@@ -449,30 +450,43 @@ def _output_index(group: Group, loop: Loop) -> tuple[IndexExpr, ...]:
     return tuple(binding[axis] for axis in loop.kept)
 
 
-def _computable(group: Group, makers: Mapping[str, Loop], load: Load, binding: Binding | None) -> bool:
-    """Whether the value of ``load`` can be computed where it is read: every row result that it needs,
-    through pointwise loops of the group, must be that of the present row."""
-    maker = makers.get(load.buffer)
-    if maker is None:
-        return True
-    if maker.kind == "scatter" or maker.id in group.split:
-        return False
-    if maker.reduction or maker.scan:
-        return (
-            binding is not None
-            and maker.id in group.bindings
-            and place_of(load, binding) == _output_index(group, maker)
-        )
-    places = load.index if binding is None else place_of(load, binding)
-    if binding is None and any(makers.get(inner.buffer) is not None for inner in maker.reads()):
-        return all(_reduction_free(makers, inner) for inner in maker.reads())
-    there = dict(zip(maker.kept, places, strict=True))
-    return all(_computable(group, makers, inner, there) for inner in maker.reads())
+class _Computable:
+    """Whether values of a group can be computed where they are read: every row result that one needs, through
+    pointwise loops of the group, must be that of the present row. Each is asked for once at each place: what
+    is read twice by each of many loops has more paths to it than there is time."""
 
+    def __init__(self, group: Group, makers: Mapping[str, Loop]) -> None:
+        self.group, self.makers = group, makers
+        self._there: dict[tuple[str, tuple[IndexExpr, ...], bool], bool] = {}
+        self._free: dict[str, bool] = {}
 
-def _reduction_free(makers: Mapping[str, Loop], load: Load) -> bool:
-    """Whether a value depends on no reduction or scatter of the group."""
-    maker = makers.get(load.buffer)
-    if maker is None:
-        return True
-    return maker.kind == "pointwise" and all(_reduction_free(makers, inner) for inner in maker.reads())
+    def at(self, load: Load, binding: Binding | None) -> bool:
+        """Whether the value of ``load`` can be, by a loop with this binding."""
+        if load.buffer not in self.makers:
+            return True
+        places = load.index if binding is None else place_of(load, binding)
+        key = (load.buffer, places, binding is None)
+        if key not in self._there:
+            self._there[key] = self._ask(self.makers[load.buffer], places, binding is not None)
+        return self._there[key]
+
+    def _ask(self, maker: Loop, places: tuple[IndexExpr, ...], bound: bool) -> bool:
+        if maker.kind == "scatter" or maker.id in self.group.split:
+            return False
+        if maker.reduction or maker.scan:
+            return bound and maker.id in self.group.bindings and places == _output_index(self.group, maker)
+        reads = list(maker.reads())
+        if not bound and any(inner.buffer in self.makers for inner in reads):
+            return all(self._reduction_free(inner.buffer) for inner in reads)
+        there = dict(zip(maker.kept, places, strict=True))
+        return all(self.at(inner, there) for inner in reads)
+
+    def _reduction_free(self, buffer: str) -> bool:
+        """Whether a value depends on no reduction or scatter of the group."""
+        maker = self.makers.get(buffer)
+        if maker is None:
+            return True
+        if buffer not in self._free:
+            parts = (self._reduction_free(inner.buffer) for inner in maker.reads())
+            self._free[buffer] = maker.kind == "pointwise" and all(parts)
+        return self._free[buffer]

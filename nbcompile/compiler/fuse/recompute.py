@@ -36,10 +36,9 @@ def times_over(
     """How often each element of the pointwise ``maker`` would be computed, where that costs more than to keep
     it in memory; 0 where it does not."""
     points = max(maker.points(), 1)
-    costly = is_expensive(maker, makers)
     windows = sum(1 for other in reader.reads() if other.buffer == load.buffer)
     if not limits.split_alone:
-        costly = costly or len(maker.reads()) > limits.cheap_loads
+        costly = is_expensive(maker, makers) or len(maker.reads()) > limits.cheap_loads
         times = evaluations(load, reader) / points
         if windows > 2:  # each of a window's loads counts, guarded or not
             times = max(times, windows * reader.points() / points)
@@ -48,7 +47,7 @@ def times_over(
     times = computed / points
     if times <= NEARLY_ONCE:
         return 0.0
-    if costly or (windows > 2 and _masked(reader, load)):
+    if is_expensive(maker, makers) or (windows > 2 and _masked(reader, load)):
         return times
     saved = bytes_saved(maker.outputs[0], load.buffer in group.stored)
     again = (computed - points) * operations(maker, makers)

@@ -1,0 +1,64 @@
+"""Products of a small matrix and a vector are loops on a CPU, and the same numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import nbcompile
+from tests.nightly import few
+
+Tensor = torch.Tensor
+CASES: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
+    "mm": (lambda x, y: x @ y, ((12, 8), (8, 1))),
+    "row": (lambda x, y: x @ y, ((1, 8), (8, 12))),
+    "dot": (lambda x, y: torch.mm(x, y), ((1, 8), (8, 1))),
+    "bmm": (lambda x, y: torch.bmm(x, y), ((4, 48, 16), (4, 16, 1))),
+    "einsum": (lambda h, c: torch.einsum("bdn,bn->bd", h, c), ((4, 48, 8), (4, 8))),
+    "transposed": (lambda x, y: x.t() @ y, ((8, 12), (8, 1))),
+}
+
+
+def calls(function: Callable[..., Tensor], *inputs: Tensor) -> tuple[Tensor, list[str]]:
+    run = nbcompile.compile(function, options={"cache": False})
+    found = run(*inputs)
+    assert run.ran_compiled, run.eager_reason
+    loops = next(graph for graph in run.compilation.graphs if graph.stage == "loops")
+    return found, [node.op for node in loops.nodes if node.kind == "library"]
+
+
+@few(3)
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_numbers_agree_and_nothing_is_called(name: str, dtype: torch.dtype) -> None:
+    function, shapes = CASES[name]
+    torch.manual_seed(0)
+    inputs = [torch.randn(shape, dtype=dtype) for shape in shapes]
+    found, called = calls(function, *inputs)
+    expected = function(*inputs)
+    assert found.stride() == expected.stride() and not called
+    torch.testing.assert_close(found, expected)
+
+
+def test_infinities_and_none_of_a_number() -> None:
+    x, y = torch.tensor([[torch.inf, 0.0], [torch.nan, 1.0], [1.0, 2.0]]), torch.tensor([[0.0], [1.0]])
+    found, called = calls(torch.mm, x, y)
+    torch.testing.assert_close(found, x @ y, equal_nan=True)
+    assert not called
+
+
+@pytest.mark.parametrize(
+    "shapes", [((12, 65), (65, 1)), ((2000, 32), (32, 1)), ((12, 8), (8, 2)), ((0, 8), (8, 1))]
+)
+def test_the_blas_has_what_is_longer_larger_wider_or_empty(shapes: tuple[tuple[int, ...], ...]) -> None:
+    inputs = [torch.randn(shape) for shape in shapes]
+    found, called = calls(torch.mm, *inputs)
+    torch.testing.assert_close(found, torch.mm(*inputs))
+    assert called
+
+
+def test_half_types_too() -> None:
+    inputs = torch.randn(12, 8, dtype=torch.bfloat16), torch.randn(8, 1, dtype=torch.bfloat16)
+    assert calls(torch.mm, *inputs)[1]
