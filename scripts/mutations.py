@@ -100,7 +100,7 @@ MUTATIONS = (
     Mutation("a sum over the rows is read before it is whole", "compiler/fuse/legality.py",
              "            if maker.id in group.split:\n", "            if False:\n"),
     Mutation("a row's result is read at other rows", "compiler/fuse/legality.py",
-             "            if not _computable(group, makers, load, binding):\n", "            if False:\n"),
+             "            if not computable.at(load, binding):\n", "            if False:\n"),
     Mutation("a shifted placement counts as one to one", "compiler/fuse/alignment.py",
              "    return rest == ZERO and expected == extent\n", "    return expected == extent\n"),
     Mutation("a dependence is dropped", "compiler/fuse/dependencies.py",
