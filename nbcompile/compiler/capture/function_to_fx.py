@@ -19,6 +19,7 @@ from nbcompile.compiler.capture.graph_record import (
     source_name,
 )
 from nbcompile.compiler.capture.lost.default_device import write_default_device
+from nbcompile.compiler.capture.lost.dropout import off_is_its_input
 from nbcompile.compiler.linear_cross_entropy.rewrite import chunk_linear_cross_entropy
 from nbcompile.compiler.rare_collections import rare_collections
 from nbcompile.compiler.rewrite.attention import choose_attention
@@ -38,7 +39,14 @@ def _attention(graph: FxGraph, setting: passes.Setting) -> FxGraph:
     return graph
 
 
+def _dropout(graph: FxGraph, setting: passes.Setting) -> FxGraph:
+    if off := off_is_its_input(graph.module):
+        setting.said.append(f"{off} dropouts that are off are their inputs")
+    return graph
+
+
 FX_PASSES = (
+    passes.Pass("dropout", _dropout),
     passes.Pass("linear + cross_entropy", chunk_linear_cross_entropy),
     passes.Pass("attention", _attention),
 )

@@ -14,6 +14,10 @@ import torch
 from torch import fx
 from torch.utils._device import DeviceContext, _device_constructors
 
+OF_DATA = (torch.tensor, torch.as_tensor)
+"""What takes numbers makes a real tensor of them, with which no fake one on a GPU can be traced: it is copied
+there."""
+
 
 def write_default_device(module: fx.GraphModule) -> None:
     """Write the device that the program had as its default into every node of a captured graph, and of those
@@ -23,12 +27,25 @@ def write_default_device(module: fx.GraphModule) -> None:
     if device is None:
         return
     for node in unnamed:
+        if node.target in OF_DATA:
+            _moved(node, device)
+            continue
         node.update_kwarg("device", device)
         value = node.meta.get("example_value")
         if isinstance(value, torch.Tensor):
             node.meta["example_value"] = value.to(device)
     for part in _parts(module):
         part.recompile()
+
+
+def _moved(node: fx.Node, device: torch.device) -> None:
+    with node.graph.inserting_after(node):
+        there = node.graph.call_method("to", (node, device))
+    there.meta = dict(node.meta)
+    value = node.meta.get("example_value")
+    if isinstance(value, torch.Tensor):
+        there.meta["example_value"] = value.to(device)
+    node.replace_all_uses_with(there, lambda user: user is not there)
 
 
 def _parts(module: fx.GraphModule) -> Iterator[fx.GraphModule]:

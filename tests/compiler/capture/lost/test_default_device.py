@@ -24,7 +24,14 @@ def _set(device: str) -> Iterator[None]:
 
 
 def made(x: Tensor) -> tuple[Tensor, ...]:
-    return torch.arange(3), torch.rand(2), torch.full((2,), 1.0, device="cpu"), torch.zeros_like(x), x + 1
+    return (
+        torch.arange(3),
+        torch.tensor([1.0, 2.0]),
+        torch.rand(2),
+        torch.full((2,), 1.0, device="cpu"),
+        torch.zeros_like(x),
+        x + 1,
+    )
 
 
 @pytest.mark.parametrize("default", [torch.device, _set])
@@ -35,7 +42,7 @@ def test_results_are_where_eager_has_them(default: Callable[[str], Any]) -> None
     with default("meta"):
         there = [item.device for item in run(x)]
         assert there == [item.device for item in made(x)]
-    assert [item.device.type for item in run(x)] == ["cpu"] * 5  # and is compiled anew where it is not set
+    assert [item.device.type for item in run(x)] == ["cpu"] * 6  # and is compiled anew where it is not set
 
 
 def _graph() -> fx.GraphModule:
@@ -45,7 +52,8 @@ def _graph() -> fx.GraphModule:
     default = graph.call_function(torch.arange, (3,), {"device": None})
     bare = graph.call_function(torch.zeros, ((2,),))
     bare.meta["example_value"] = torch.zeros(2)
-    graph.output((here, default, bare, graph.call_function(torch.neg, (bare,))))
+    numbers = graph.call_function(torch.tensor, ([1, 2],))
+    graph.output((here, default, bare, graph.call_function(torch.neg, (bare,)), numbers))
     return fx.GraphModule({}, graph)
 
 
@@ -57,7 +65,9 @@ def test_the_default_is_written_where_no_device_is(monkeypatch: pytest.MonkeyPat
     module = fx.GraphModule({"within": within}, outer)
     default_device.write_default_device(module)
     shown, made_outside = module()
-    assert [item.device.type for item in (*shown, made_outside)] == ["cpu", "meta", "meta", "meta", "meta"]
+    assert [item.device.type for item in (*shown, made_outside)] == ["cpu", *["meta"] * 5]
+    (numbers,) = within.graph.find_nodes(op="call_function", target=torch.tensor)
+    assert "device" not in numbers.kwargs and [user.target for user in numbers.users] == ["to"]
     assert [node.meta["example_value"].device.type for node in within.graph.find_nodes(
         op="call_function", target=torch.zeros)] == ["meta"]  # fmt: skip
 

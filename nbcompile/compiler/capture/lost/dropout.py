@@ -1,0 +1,57 @@
+"""Dropout that is turned off.
+
+``F.dropout(x, p, training=False)`` returns ``x`` itself: what is written to it in place is written to ``x``.
+AOTAutograd traces a tensor apart (``aot_eager`` and Inductor too, torch 2.11 to 2.13), and ``x`` keeps its
+numbers, in silence. Here it is what it is in eager.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+from torch.nn import functional
+
+DROPOUTS = (
+    functional.dropout, functional.dropout1d, functional.dropout2d, functional.dropout3d,
+    functional.alpha_dropout, functional.feature_alpha_dropout, torch.dropout, torch.alpha_dropout,
+    torch.feature_dropout, torch.feature_alpha_dropout,
+)  # fmt: skip
+"""All take ``(input, p, training)``, the last of which torch's own call ``train``."""
+_IN_PLACE = frozenset(
+    getattr(operator, name)
+    for name in "iadd isub imul itruediv ifloordiv imod ipow iand ior ixor ilshift irshift setitem".split()
+)
+
+
+def off_is_its_input(module: fx.GraphModule) -> int:
+    """Put its input in place of each dropout that is turned off, where anything is written in place; how
+    many were."""
+    if not any(map(_writes, module.graph.nodes)):
+        return 0
+    off = [node for node in module.graph.nodes if node.op == "call_function" and _is_off(node)]
+    for node in off:
+        node.replace_all_uses_with(node.args[0])
+        module.graph.erase_node(node)
+    if off:
+        module.recompile()
+    return len(off)
+
+
+def _writes(node: fx.Node) -> bool:
+    if node.op == "call_method":
+        name = str(node.target)
+        return name.endswith("_") and not name.endswith("__")
+    name = getattr(node.target, "__name__", "")
+    return node.op == "call_function" and (
+        node.target in _IN_PLACE or (name.endswith("_") and not name.endswith("__"))
+    )
+
+
+def _is_off(node: fx.Node) -> bool:
+    if node.target not in DROPOUTS or not node.args or not isinstance(node.args[0], fx.Node):
+        return False
+    training: Any = node.kwargs.get("training", node.kwargs.get("train", True))
+    return (node.args[2] if len(node.args) > 2 else training) is False
