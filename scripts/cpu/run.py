@@ -1,7 +1,8 @@
-"""nbcompile beside Inductor and eager on programs that nobody tuned for (programs.py, snippets.py, users/).
+"""nbcompile beside Inductor and eager on programs that nobody tuned for (programs.py, snippets.py, users/,
+strangers/).
 
-    python scripts/cpu/run.py [--snippets | --users] [--only NAME ...] [--half 0] [--json FILE]
-                              [--autotune] [--wrapper]
+    python scripts/cpu/run.py [--snippets | --users | --strangers] [--only NAME ...] [--half 0]
+                              [--json FILE] [--autotune] [--wrapper]
 
 Contestants take turns, in another order each round: the one after a call that streams through memory finds
 its inputs gone from the cache, the one after a short call finds them there. Two threads, huge pages for all
@@ -52,11 +53,13 @@ def contestants(arguments: argparse.Namespace, f: Callable[..., Any]) -> dict[st
 def corpus(arguments: argparse.Namespace) -> ModuleType:
     """The module that has the programs asked for: their names in ``PROGRAMS``, and ``build``."""
     import snippets
+    import strangers
     import users
 
     import programs
 
-    return users if arguments.users else snippets if arguments.snippets else programs
+    chosen = {"users": users, "strangers": strangers, "snippets": snippets}
+    return next((module for name, module in chosen.items() if getattr(arguments, name)), programs)
 
 
 def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -150,6 +153,7 @@ def main() -> int:
     parser.add_argument("--issue", action="store_true", help="the 31 of issue 18 alone")
     parser.add_argument("--snippets", action="store_true", help="single operators instead (snippets.py)")
     parser.add_argument("--users", action="store_true", help="programs of a stranger's instead (users/)")
+    parser.add_argument("--strangers", action="store_true", help="or of another's (strangers/)")
     parser.add_argument("--budget", type=float, default=1.5, help="seconds of samples a program")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--entry", action="store_true", help='ours by torch.compile(backend="nbcompile")')
