@@ -145,9 +145,7 @@ class _Wrapper:
         if targets:
             self.lines.append(f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = args")
         self.lines.append("args.clear()")
-        for item in self.loops.inputs:
-            if isinstance(item, Buffer):
-                self._learn([item])
+        self._learn(item for item in self.loops.inputs if isinstance(item, Buffer))
         self._compute()
         unused = [
             self.name(item.name) for item in self.loops.inputs
@@ -160,15 +158,16 @@ class _Wrapper:
             self.lines.append(f"{self.name(name)} = constants[{name!r}]")
 
     def _learn(self, buffers: Iterable[Buffer]) -> None:
-        """Sizes that the extents of these tell, and nothing before has told."""
-        for item in buffers:
-            for dim, extent in enumerate(item.shape):
-                told = told_by(extent)
-                if told is not None and told.size.text not in self.sizes:
-                    self.sizes.add(told.size.text)
-                    self.lines.append(
-                        f"{told.size.text} = {told.text(f'{self.name(item.name)}.shape[{dim}]')}"
-                    )
+        """Sizes that the extents of these tell, and nothing before has told; those that are one first."""
+        told = [
+            (told, f"{self.name(item.name)}.shape[{dim}]")
+            for item in buffers for dim, extent in enumerate(item.shape)
+            if (told := told_by(extent)) is not None
+        ]  # fmt: skip
+        for each, extent in sorted(told, key=lambda pair: pair[0].text("") != ""):
+            if each.size.text not in self.sizes:
+                self.sizes.add(each.size.text)
+                self.lines.append(f"{each.size.text} = {each.text(extent)}")
 
     def _compute(self) -> None:
         """The sizes that can be computed by now, each after what it is computed of."""

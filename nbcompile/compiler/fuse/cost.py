@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from nbcompile.compiler.loop_ir.expr import TRANSCENDENTAL, Expr, Guarded, Load, Op
+from nbcompile.compiler.loop_ir.expr import TRANSCENDENTAL, WORK, Expr, Guarded, Load, Op
 from nbcompile.compiler.loop_ir.index import ONE
 from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, hint_product
 
 COSTLY_LOADS = 6
-WORK = {
-    **dict.fromkeys("div reciprocal sqrt rsqrt hypot truncdiv floordiv fmod remainder".split(), 16),
-    **dict.fromkeys(("maximum", "minimum"), 4),  # they spread NaN
-}
-"""Operations that take a processor as long as so many additions; those that take far longer are
-``TRANSCENDENTAL``."""
 
 
 def evaluations(load: Load, reader: Loop) -> float:

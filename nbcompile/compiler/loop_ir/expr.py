@@ -289,6 +289,11 @@ TRANSCENDENTAL = frozenset(
     "erfcx".split()
 )  # fmt: skip
 """Operations that cost many instructions: worth keeping rather than computing again."""
+WORK = {
+    **dict.fromkeys("div reciprocal sqrt rsqrt hypot truncdiv floordiv fmod remainder".split(), 16),
+    **dict.fromkeys(("maximum", "minimum"), 4),  # they spread NaN
+}
+"""Other operations that take a processor as long as so many additions."""
 
 
 def op(name: str, *args: Expr | Number | SizeNumber, dtype: torch.dtype | None = None) -> Expr:

@@ -8,9 +8,8 @@ from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES
 from nbcompile.compiler.codegen.c.kernel import Scope
 from nbcompile.compiler.codegen.c.nests import Nests, PointWork
 from nbcompile.compiler.codegen.expression import Expression
-from nbcompile.compiler.fuse.cost import WORK
 from nbcompile.compiler.kernel_ir.values import Value, walk_values
-from nbcompile.compiler.loop_ir.expr import TRANSCENDENTAL
+from nbcompile.compiler.loop_ir.expr import TRANSCENDENTAL, WORK
 from nbcompile.compiler.loop_ir.index import Axis, product
 
 MOST = 4096
