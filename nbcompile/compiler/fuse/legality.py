@@ -342,26 +342,25 @@ def _check_rows(group: Group, uses: Uses) -> Refusal | None:
     nest, limits = group.nest, uses.limits
     if len(group.loops) == 1 or uses.forces(group.loops):
         return None
+    inner, rows = _points(nest.inner_axes), _points(nest.rows)
+    small = inner * rows <= limits.serial_points
+    if small and limits.split_alone:
+        return None
     lanes, width = _lanes(group, uses), 1
-    programs, inner = (
-        shares(nest, lanes) if limits.split_alone else _points(nest.rows),
-        _points(nest.inner_axes),
-    )
+    programs = shares(nest, lanes) if limits.split_alone else rows
     if limits.columns > 1:
         if not lanes.isdisjoint(nest.rows):
             programs, width = programs // limits.columns, limits.columns
-            both = not lanes.isdisjoint(nest.inner) and _points(nest.inner_axes) > limits.longest_column
+            both = not lanes.isdisjoint(nest.inner) and inner > limits.longest_column
             if both and not only_reduces(group):
                 return Refusal("other-order", "one reads or writes memory along the rows, the other across")
-    if limits.split_alone and lie_across(nest, lanes) and inner * _points(nest.rows) > limits.serial_points:
-        return Refusal(
-            "other-order", f"memory lies across columns of {inner:,}: each alone is walked in its order"
-        )
-    if programs >= limits.few_rows or inner * _points(nest.rows) <= limits.serial_points:
+    if limits.split_alone and lie_across(nest, lanes):
+        reason = f"memory lies across columns of {inner:,}: each alone is walked in its order"
+        return Refusal("other-order", reason)
+    if programs >= limits.few_rows or small:
         return None
     if not limits.split_alone and (only_reduces(group) or (width == 1 and _shareable(group, limits))):
         return None
-    rows = _points(nest.rows)
     return Refusal("few-rows", f"only {rows} rows of {inner:,}: one kernel would leave cores idle")
 
 

@@ -1,6 +1,7 @@
 """Dropout that is turned off.
 
-``F.dropout(x, p, training=False)`` returns ``x`` itself: what is written to it in place is written to ``x``.
+``F.dropout(x, p, training=False)`` returns ``x`` itself, and so does one of ``p=0``: what is written to it in
+place is written to ``x``.
 AOTAutograd traces a tensor apart (``aot_eager`` and Inductor too, torch 2.11 to 2.13), and ``x`` keeps its
 numbers, in silence. Here it is what it is in eager.
 """
@@ -33,7 +34,7 @@ def off_is_its_input(module: fx.GraphModule) -> int:
         return 0
     off = [node for node in module.graph.nodes if node.op == "call_function" and _is_off(node)]
     for node in off:
-        node.replace_all_uses_with(node.args[0])
+        node.replace_all_uses_with(_argument(node, 0, "input"))
         module.graph.erase_node(node)
     if off:
         module.recompile()
@@ -51,7 +52,15 @@ def _writes(node: fx.Node) -> bool:
 
 
 def _is_off(node: fx.Node) -> bool:
-    if node.target not in DROPOUTS or not node.args or not isinstance(node.args[0], fx.Node):
+    if node.target not in DROPOUTS or not isinstance(_argument(node, 0, "input"), fx.Node):
         return False
-    training: Any = node.kwargs.get("training", node.kwargs.get("train", True))
-    return (node.args[2] if len(node.args) > 2 else training) is False
+    probability = _argument(node, 1, "p")
+    never = isinstance(probability, int | float) and probability == 0
+    return never or _argument(node, 2, "training", "train") is False
+
+
+def _argument(node: fx.Node, place: int, *names: str) -> Any:
+    """What a call is given there or by one of these names; None: nothing."""
+    if len(node.args) > place:
+        return node.args[place]
+    return next((node.kwargs[name] for name in names if name in node.kwargs), None)

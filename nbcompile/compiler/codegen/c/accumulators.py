@@ -9,6 +9,7 @@ import torch
 
 from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES, SHORT, constant
 from nbcompile.compiler.kernel_ir.values import Reduction
+from nbcompile.compiler.loop_ir.index import IndexExpr
 
 LONG_ROW = 256  # float32 sums of more elements than this, or of who knows how many, accumulate in double
 LANES = 3  # sums of a vector, at the least, that the sum of a row is made of
@@ -98,6 +99,11 @@ NAN_REDUCTIONS = {
     for kind, sign, worst in (("max", ">", -math.inf), ("min", "<", math.inf))
 }
 """Declarations of maximum and minimum that let NaN win, for OpenMP."""
+
+
+def place_type(count: IndexExpr) -> str:
+    """The narrowest C type of positions among ``count``: more of them are in a vector."""
+    return "int" if count.constant is not None and count.constant < 2**31 else "long"
 
 
 def accumulator(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nbcompile.compiler.codegen.c.accumulators import Accumulator
+from nbcompile.compiler.codegen.c.accumulators import Accumulator, place_type
 from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES
 from nbcompile.compiler.codegen.c.kernel import Scope
 from nbcompile.compiler.codegen.c.nests import Lanes, Nests, PointWork, contiguous
@@ -124,8 +124,8 @@ def _pass(nests: Nests, level: int, scope: Scope, tile: _Tile, count: IndexExpr)
     for acc in accumulators:
         tile.array(acc.type, acc.name, acc.item.loop.id)
         starts = [f"{acc.name}[{lane}] = {acc.start};"]
-        if acc.item.position is not None:  # as narrow as may be: more of them are in a vector
-            tile.array("int" if _fits_an_int(count) else "long", acc.result, acc.item.loop.id)
+        if acc.item.position is not None:
+            tile.array(place_type(count), acc.result, acc.item.loop.id)
             starts.append(f"{acc.result}[{lane}] = 0;")
         for start in starts:
             head = f"for (long {lane} = 0; {lane} < {tile.width}; {lane}++)"
@@ -220,10 +220,6 @@ def _result(nests: Nests, acc: Accumulator, count: IndexExpr, tile: _Tile) -> No
         nests.store_result(acc, result, {})
         nests.out.close()
     nests.reduced[output] = result
-
-
-def _fits_an_int(count: IndexExpr) -> bool:
-    return count.constant is not None and count.constant < 2**31
 
 
 def _tile_size(outer: Sequence[Axis], last: Axis, count: IndexExpr) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from nbcompile.compiler.codegen.c.accumulators import Accumulator
-from nbcompile.compiler.codegen.c.expressions import ONE_AT_A_TIME
+from nbcompile.compiler.codegen.c.accumulators import Accumulator, place_type
+from nbcompile.compiler.codegen.c.expressions import CALLED, ONE_AT_A_TIME
 from nbcompile.compiler.codegen.c.kernel import Scope
 from nbcompile.compiler.codegen.c.nests import Lanes, Nests, PointWork
 from nbcompile.compiler.kernel_ir.values import Store, walk_values
@@ -15,6 +15,8 @@ from nbcompile.compiler.loop_ir.index import IndexExpr
 
 FEW = 16
 """Elements of a row that are sooner walked one by one."""
+NOT_SURELY_THE_SAME = TRANSCENDENTAL | ONE_AT_A_TIME | CALLED
+"""Operations of which a vector's result need not be that of a single number."""
 NOWHERE = {"int": "2147483647", "long": "9223372036854775807L"}
 
 
@@ -43,7 +45,7 @@ def extreme_of(
     if item.position is None or (count.constant or FEW) < FEW:
         return None
     values = list(walk_values([item.value]))
-    if any(value.kind == "op" and value.op in TRANSCENDENTAL | ONE_AT_A_TIME for value in values):
+    if any(value.kind == "op" and value.op in NOT_SURELY_THE_SAME for value in values):
         return None
     if nests.values.group.in_place or {store.buffer for store in stores} & {value.buffer for value in values}:
         return None
@@ -55,7 +57,7 @@ def print_first(
     nests: Nests, acc: Accumulator, extreme: Accumulator, count: IndexExpr, lanes: Lanes, scope: Scope
 ) -> None:
     """The second walk; it declares the result of ``acc``."""
-    kind = "int" if count.constant is not None and count.constant < 2**31 else "long"
+    kind = place_type(count)
     first, origin = nests.fresh(f"{acc.name}_first"), [acc.item.loop.id]
     nests.out.add(f"{kind} {first} = {NOWHERE[kind]};", origin)
     found = First(acc.item, first, kind, NOWHERE[kind], "min", first, extreme=extreme)

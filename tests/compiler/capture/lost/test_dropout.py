@@ -35,10 +35,22 @@ def channels(x: Tensor) -> Tensor:
     return h - x
 
 
+def never(x: Tensor) -> Tensor:
+    h = F.dropout(x, 0.0, training=True)
+    h += 1
+    return h * x
+
+
+def by_name(x: Tensor) -> Tensor:
+    h = F.dropout(training=False, input=x, p=0.5)
+    h += 1
+    return h * x
+
+
 DROP = torch.nn.Dropout(0.3).eval()
 
 
-@pytest.mark.parametrize("function", [added, module, shown, channels])
+@pytest.mark.parametrize("function", [added, module, shown, channels, never, by_name])
 def test_the_argument_is_written_to(function: Callable[[Tensor], Tensor]) -> None:
     torch._dynamo.reset()
     one, other = (torch.linspace(-2, 2, 12).reshape(3, 4) for _ in range(2))
