@@ -1,5 +1,5 @@
 #!/bin/bash
-# One call of the machine with two GPUs: random programs on its CPU cores and on both GPUs, all of one commit.
+# One call of a machine with one or two GPUs: random programs on its CPU cores and its GPUs, all of one commit.
 #
 #   git archive HEAD -o .dev/frozen.tar                       # here, .dev being ignored by git
 #   bash scripts/gpu/round.sh FIRST JOBS SECONDS [tests]      # there, with .dev carried
@@ -30,9 +30,13 @@ on_gpu() { # GPU, and the files of tests/gpu that it takes
 files=(tests/gpu/test_*.py)
 rest=("${files[@]/tests\/gpu\/test_every_lowering.py/}")
 fuzz cpu cpu "$first" "$jobs" "$seconds" &
-(on_gpu 0 tests/gpu/test_every_lowering.py) &
-# shellcheck disable=SC2068  # the file left out must not be an empty word
-(on_gpu 1 ${rest[@]}) &
+if [ "$(nvidia-smi -L | wc -l)" -gt 1 ]; then
+  (on_gpu 0 tests/gpu/test_every_lowering.py) &
+  # shellcheck disable=SC2068  # the file left out must not be an empty word
+  (on_gpu 1 ${rest[@]}) &
+else
+  (on_gpu 0 tests/gpu) &
+fi
 wait
 for log in "$OUT"/*.log; do
   echo "== $(basename "$log")"

@@ -17,6 +17,7 @@ of views) it takes the storage, of whose size nothing is known either.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from itertools import islice
 from typing import Any
 
 import torch
+from torch._C._dynamo.guards import compute_overlapping_tensors
 from torch._functorch._aot_autograd.schemas import OutputType
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
@@ -133,7 +135,7 @@ def _now(size: Any) -> int:
 
 def merged(inputs: Sequence[Any]) -> list[list[int]]:
     """The inputs, by their places, that the graph which AOTAutograd has just compiled takes as one each:
-    those of one storage, some of which overlap."""
+    those of one storage, some of which overlap as it sees it."""
     context = torch._guards.TracingContext.try_get()
     metadata = context.fw_metadata if context is not None else None
     if metadata is None or len(metadata.input_info) == len(inputs):
@@ -142,7 +144,19 @@ def merged(inputs: Sequence[Any]) -> list[list[int]]:
     for place, each in enumerate(inputs):
         if has_memory(each):
             groups[each.untyped_storage()._cdata].append(place)
-    return [group for group in groups.values() if _overlap([_place(inputs[i], True) for i in group])]
+    return [group for group in groups.values() if _taken_as_one([inputs[place] for place in group])]
+
+
+def _taken_as_one(inputs: Sequence[torch.Tensor]) -> bool:
+    """Whether AOTAutograd takes some of these, all of one storage, for overlapping, as it does of some that
+    lie between each other's elements (``b[:, :1]`` and ``b[:, 1::3]``): by its own rule."""
+    if len(inputs) < 2:
+        return False
+    sizes = [n for each in inputs for n in (*each.shape, *each.stride(), each.storage_offset())]
+    symbolic = [n for n in sizes if isinstance(n, torch.SymInt)]
+    unguarded = symbolic[0].node.shape_env.suppress_guards if symbolic else contextlib.nullcontext
+    with unguarded():
+        return bool(compute_overlapping_tensors(list(inputs), symbolic=bool(symbolic)))
 
 
 def merged_lost(inputs: Sequence[Any], groups: Sequence[Sequence[int]]) -> LoweringError | None:

@@ -212,6 +212,26 @@ def test_a_deepcopy_of_buffers_that_overlap() -> None:
             torch.testing.assert_close(run(x), eager(x))
 
 
+def column_between(column: Tensor, others: Tensor) -> Tensor:
+    column.lerp_(column * 2, 0.25)
+    return torch.diff(others, dim=2).sin()
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_columns_between_each_other_that_autograd_knows_not_for_views(dynamic: bool | None) -> None:
+    """They lie apart, and AOTAutograd takes them for one: of a size that is not that of the memory behind
+    them (fuzzer's seed 14208827, a ``LaunchError``)."""
+    torch._dynamo.reset()
+    run = nbcompile.compile(column_between, dynamic=dynamic, options={"cache": False})
+    one = torch.rand(8, 7, 21)
+    other = one.clone()
+    found, expected = (
+        function(x[..., :1].detach(), x[:, :, 1::3].detach())
+        for function, x in ((run, one), (column_between, other))
+    )
+    torch.testing.assert_close((found, one), (expected, other))
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_views_of_what_is_computed_beside_inputs_that_overlap(first: int) -> None:
     """``aot_eager`` raises an IndexError, or shows another tensor: it renumbers what they are views of."""
