@@ -17,6 +17,7 @@ import torch
 from torch._functorch import config as functorch_config
 
 from tests.fuzz.compare import Difference, differences, largest, seen_strides
+from tests.fuzz.drawn import Drawn
 from tests.fuzz.execute import Outcome, Runner, widened
 from tests.fuzz.program import Program
 
@@ -141,6 +142,7 @@ def torchs_own(
         aot_rewritten,
         aot_of_copies,
         aot_from_inputs,
+        aot_of_dropouts,
     ]
     also: set[tuple[str, str]] = set()
     for backend in contestants:
@@ -244,6 +246,16 @@ def aot_eager() -> Backend:
     return backend  # type: ignore[no-any-return]
 
 
+def aot_of_dropouts(graph: Any, inputs: Any) -> Any:
+    """``aot_eager`` of dropouts that are off as we have them, as their inputs."""
+    from nbcompile.compiler.capture.lost import dropout
+
+    dropout.off_is_its_input(graph)
+    repeated = dropout.without_repeated(graph)
+    call = aot_eager()(graph, inputs)  # type: ignore[operator]
+    return call if repeated is None else dropout.with_repeated(call, repeated)
+
+
 def aot_rewritten(graph: Any, inputs: Any) -> Any:
     """``aot_eager_decomp_partition``, but that its rewrites draw the random numbers that eager draws."""
     from functorch.compile import min_cut_rematerialization_partition
@@ -341,16 +353,18 @@ class References:
         return self._noisy[call, more]
 
     def wide(self, call: int) -> Outcome | None:
-        """In float64; None where that would draw other random numbers, or where eager refuses it."""
+        """In float64, of the same random numbers; None where that cannot be, or where eager refuses it."""
         if call not in self._wide:
-            outcome = None
-            if not self.random:
-                try:
-                    outcome = Runner(widened(self.program), self.runner.device).run(call)
-                except torch.AcceleratorError as error:
-                    raise EagerDiesError(str(error)[:120]) from error
-                except Exception:  # a program of other types need not be one that eager takes
-                    outcome = None
+            outcome, drawn = None, Drawn()
+            try:
+                if self.random:
+                    self.runner.run(call, around=drawn)
+                wide = Runner(widened(self.program), self.runner.device)
+                outcome = wide.run(call, around=drawn.again() if self.random else None)
+            except torch.AcceleratorError as error:
+                raise EagerDiesError(str(error)[:120]) from error
+            except Exception:  # a program of other types need not be one that eager takes
+                outcome = None
             self._wide[call] = outcome
         return self._wide[call]
 

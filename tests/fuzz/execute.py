@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -331,6 +332,11 @@ class Noise:
         left = value.detach().abs().nan_to_num(0, 0, 0).amax().clamp(min=1.0) * (factor - 1)
         return value * factor + torch.where(value.detach() == 0, left, torch.zeros_like(left))
 
+    def near_mean(self, value: torch.Tensor) -> torch.Tensor:
+        """Equal numbers, off by what a sum of so many is: a norm takes their mean from them."""
+        many = max(1.0, math.sqrt(value.numel()) / 4)
+        return Noise(int(self.generator.initial_seed()), self.size * many, "").near(value)
+
 
 _DECIDES = re.compile(
     r"\b(eq|ne|isclose|argmax|argmin|max|min|sort|argsort|topk|median|nanmedian|mode|kthvalue|cummax|cummin|"
@@ -347,7 +353,7 @@ _BY_STRIDES = re.compile(r"as_strided|rand\w*_like|dropout|bernoulli|\bnormal_?\
 def run_step(step: Step, scope: dict[str, Any], noise: Noise | None = None) -> None:
     """Execute one statement in ``scope``."""
     compares = noise is not None and noise.snaps and bool(_DECIDES.search(step.code))
-    levels = noise is not None and noise.snaps and bool(_NORMS.search(step.code))
+    levels = noise is not None and bool(_NORMS.search(step.code))
     # 2.9999 and 3.0 are other indices
     if noise is None or (step.exact and ".long()" not in step.code and not compares):
         with in_python():
@@ -361,7 +367,7 @@ def run_step(step: Step, scope: dict[str, Any], noise: Noise | None = None) -> N
             own[name] = noise.snapped(scope[name])
             continue
         if levels and noise.levelled(scope[name]):
-            own[name] = noise.snapped(scope[name])
+            own[name] = noise.snapped(scope[name]) if noise.snaps else noise.near_mean(scope[name])
             continue
         own[name] = noise.near(scope[name])
         # each mention has an error of its own: a compiler may compute a value anew where it is used, rounded

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ import torch
 
 from tests.fuzz import check as check_module
 from tests.fuzz.check import EagerDiesError, References, Target, check, compare_calls, torchs_own
-from tests.fuzz.compare import differences, within
+from tests.fuzz.compare import differences, nearer, within
 from tests.fuzz.draw import Draw, Skip, Value, draw
 from tests.fuzz.execute import Noise, Outcome, Runner
 from tests.fuzz.meeting import meeting
@@ -125,7 +126,7 @@ def test_a_gpu_that_dies_while_a_difference_is_judged_is_not_the_next_programs(
     program = _program("v0.clone()")
     references = References(program, Runner(program))
 
-    def dies(*_: object) -> None:
+    def dies(*_: object, **__: object) -> None:
         raise torch.AcceleratorError("CUDA error: device-side assert triggered", 710)
 
     monkeypatch.setattr(Runner, "run", dies)
@@ -355,3 +356,36 @@ def test_a_group_of_one_number_has_no_deviation() -> None:
     x, bias = torch.randn(4, 5), torch.rand(5)
     with torch.no_grad(), Rounding(3, 1.0):
         assert torch.equal(torch.nn.functional.group_norm(x, 5, None, bias), bias.expand(4, 5))
+
+
+def test_random_numbers_are_the_same_in_float64() -> None:
+    """A norm of many numbers, of which eager's is off by more than any noise says."""
+    inputs = (Input("v0", "(4, 5)", "float32"), Input("v1", "(8,)", "float16"))
+    steps = (
+        Step("randn_like", "torch.randn_like(v0)", ("v2",)),
+        Step("dropout", "F.dropout(v0 + v2, 0.5)", ("v3",)),
+        Step("bernoulli", "torch.bernoulli(v1.sigmoid())", ("v4",)),
+        Step("normal_", "v0.normal_()", (), writes="v0"),
+    )
+    program = Program(0, inputs, steps, ("v2", "v3", "v4", "v0"))
+    runner = Runner(program)
+    narrow, wide = runner.run(0), References(program, runner).wide(0)
+    assert wide is not None and wide.error is None
+    for one, other in zip(narrow.results, wide.results, strict=True):
+        assert other.dtype == torch.float64
+        torch.testing.assert_close(one.double(), other, rtol=1e-3, atol=1e-3)
+
+
+def test_where_a_half_type_overflows_in_eager_alone() -> None:
+    eager = torch.full((4,), math.nan, dtype=torch.float16)
+    ours = torch.tensor([9e3, math.inf, math.inf, 1], dtype=torch.float16)
+    exact = torch.tensor([1e4, 100, 7e4, math.inf], dtype=torch.float64)
+    assert nearer(eager, ours, exact).tolist() == [True, False, True, False]
+
+
+def test_a_norm_of_equal_numbers_may_be_off_by_what_their_sum_is() -> None:
+    steps = (Step("add", "v0.expand(5, 99) + 1", ("v1",)), Step("norm", "F.layer_norm(v1, (99,))", ("v2",)))
+    norm = Program(0, (Input("v0", "()", "float32"),), steps, ("v2",))
+    runner = Runner(norm)
+    moved = max(float(run.results[0].abs().max()) for run in References(norm, runner).noisy(0, more=True))
+    assert 1e-5 < moved < 1e-2

@@ -28,14 +28,13 @@ def test_a_named_device() -> None:
 
 
 def test_the_default_device() -> None:
-    """Where the graph works that torch captures: torch 2.11 captures it without the mode around the call."""
+    """That of eager: torch 2.11 captures a graph without the mode around the call, and ``aot_eager`` gives a
+    tensor of the CPU."""
     torch._dynamo.reset()
     with torch.device("cuda"):
-        place = torch.compile(waves, backend="aot_eager")().device
-        torch._dynamo.reset()
         got = torch.compile(waves, backend=nbcompile_backend)()
-        assert got.device == place
-        torch.testing.assert_close(got, waves(place.type))
+        assert got.device.type == "cuda"
+        torch.testing.assert_close(got, waves("cuda"))
 
 
 def test_kernels_are_made_for_the_gpu() -> None:

@@ -19,7 +19,7 @@ from nbcompile.compiler.capture.graph_record import (
     source_name,
 )
 from nbcompile.compiler.capture.lost.default_device import write_default_device
-from nbcompile.compiler.capture.lost.dropout import off_is_its_input
+from nbcompile.compiler.capture.lost.dropout import off_is_its_input, with_repeated, without_repeated
 from nbcompile.compiler.linear_cross_entropy.rewrite import chunk_linear_cross_entropy
 from nbcompile.compiler.rare_collections import rare_collections
 from nbcompile.compiler.rewrite.attention import choose_attention
@@ -80,7 +80,9 @@ def make_backend(
         resolved = options.for_device(device_of(module, example_inputs))
         setting = passes.Setting(resolved, recorder)
         graph = passes.run(FX_PASSES, graph, graph.id, setting, start="fx")[-1]
-        return compile_fx_graph(graph, example_inputs, resolved, recorder, compile_aten, lookup=lookup)
+        repeated = without_repeated(graph.module)
+        call = compile_fx_graph(graph, example_inputs, resolved, recorder, compile_aten, lookup=lookup)
+        return call if repeated is None else with_repeated(call, repeated)
 
     return backend
 

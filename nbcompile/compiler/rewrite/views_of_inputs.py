@@ -25,10 +25,9 @@ _IN_PLACE = {
     operator.iadd, operator.iand, operator.ifloordiv, operator.imod, operator.imul, operator.ior,
     operator.ipow, operator.isub, operator.itruediv, operator.ixor, operator.setitem,
 }  # fmt: skip
-_OTHER_VIEWS = frozenset(
-    {"t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_", "resize_",
-     "resize_as_", "set_", "detach_", "requires_grad_", "rename_"}
-)  # fmt: skip
+_TURNED = frozenset({"t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_"})
+"""What makes a view another view of the same elements."""
+_OTHER_VIEWS = _TURNED | {"resize_", "resize_as_", "set_", "detach_", "requires_grad_", "rename_"}
 Call = Callable[..., Any]
 
 
@@ -69,12 +68,21 @@ def copy_once_more(module: fx.GraphModule) -> int:
 def views_made_anew(graph: fx.Graph, wrong: Sequence[int]) -> Call | None:
     """A function of a captured graph's inputs, called when it has run, that gives those of its results which
     are views of them; None if one is made otherwise than by views and numbers."""
-    made = fx.Graph()
-    known = {node: made.node_copy(node) for node in graph.nodes if node.op == "placeholder"}
-    returned = _returned(graph)
-    results = [returned[place] for place in wrong]
-    if not all(isinstance(item, fx.Node) and _copied(item, made, known) for item in results):
+    results = [_returned(graph)[place] for place in wrong]
+    needed: set[fx.Node] = set()
+    if not all(isinstance(item, fx.Node) and _can_be_made(item, needed) for item in results):
         return None
+    turns = [node for node in graph.nodes if _name(node) in _OTHER_VIEWS]
+    while turned := [node for node in turns if node not in needed and _tensor_of(node) in needed]:
+        if not all(_can_be_made(node, needed) for node in turned):
+            return None
+    made = fx.Graph()
+    known: dict[fx.Node, fx.Node] = {}
+    for node in graph.nodes:
+        if node in needed and written(node) and _name(node) not in _TURNED:
+            known[node] = known[_tensor_of(node)]
+        elif node in needed or node.op == "placeholder":
+            known[node] = made.node_copy(node, known.__getitem__)
     made.output(tuple(known[item] for item in results))
     return fx.GraphModule({}, made).forward
 
@@ -108,22 +116,29 @@ def reads_by_strides(graph: fx.Graph) -> bool:
     )
 
 
-def _copied(node: fx.Node, made: fx.Graph, known: dict[fx.Node, fx.Node]) -> bool:
-    """Whether a node could be made anew in ``made``, and with it all that it needs."""
-    if node in known:
+def _can_be_made(node: fx.Node, needed: set[fx.Node]) -> bool:
+    """Whether a node could be made anew; adds it and all that it needs to ``needed``."""
+    if node in needed:
         return True
-    shown = written(node)
+    needed.add(node)
+    if node.op == "placeholder":
+        return True
+    name, shown = _name(node), written(node)
+    if name in _OTHER_VIEWS:  # an input has been turned already
+        possible = name in _TURNED and _tensor_of(node).op != "placeholder"
+        return possible and all(_can_be_made(item, needed) for item in node.all_input_nodes)
     if shown is not None:
-        if _name(node) in _OTHER_VIEWS or not _copied(shown, made, known):
-            return False
-        known[node] = known[shown]
-        return True
+        return _can_be_made(shown, needed) and _can_be_made(_tensor_of(node), needed)
     if node.op not in ("call_function", "call_method") or not (_is_number(node) or _is_view(node)):
         return False
-    if not all(_copied(item, made, known) for item in node.all_input_nodes):
-        return False
-    known[node] = made.node_copy(node, known.__getitem__)
-    return True
+    return all(_can_be_made(item, needed) for item in node.all_input_nodes)
+
+
+def _tensor_of(node: fx.Node) -> fx.Node:
+    """The node that made the tensor which a node returns, where it returns one that it was given."""
+    while (shown := written(node)) is not None:
+        node = shown
+    return node
 
 
 def _is_view(node: fx.Node) -> bool:

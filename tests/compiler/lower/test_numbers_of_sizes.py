@@ -68,3 +68,18 @@ def test_a_size_that_only_an_index_is_checked_against() -> None:
         with pytest.raises(IndexError, match="out of range"):
             run(x, torch.tensor([0, min(rows, 8)]))
     assert run.ran_compiled, run.eager_reason
+
+
+def test_an_extent_that_is_one_by_chance_is_not_read_as_if_it_always_were() -> None:
+    """Of complex numbers the library was given a view of four elements of one (fuzzer's seed 15106078)."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        shown = torch.broadcast_tensors(F.pad(x, (1, 2, 3, 1), value=1), torch.diag(x, -1))
+        return torch.stack(shown, -1)
+
+    for dtype in (torch.complex64, torch.float32):
+        run = nbcompile.compile(function, dynamic=True, options={"cache": False, "verify": True})
+        for rows in (2, 3):
+            x = torch.randn(rows, 1, dtype=dtype, requires_grad=True)
+            torch.testing.assert_close(run(x), function(x))
+        assert run.ran_compiled, run.eager_reason

@@ -70,10 +70,26 @@ def expanded(x: Tensor, w: Tensor) -> Tensor:
     return x.expand(3, -1, -1)
 
 
-FUNCTIONS = (expanded, flat, within, shaped, afterwards, part, pieces, chained, like)
+def turned(x: Tensor, w: Tensor) -> Tensor:
+    """The shape was that of before it is turned (fuzzer's seed 15207368)."""
+    shown = x[: x.shape[0] // 2]
+    shown.transpose_(0, 1)
+    x += w
+    return shown
 
 
-@few(4)
+def turned_twice(x: Tensor, w: Tensor) -> Tensor:
+    wide = x.unsqueeze(0)
+    x.mul_(w)
+    shown = wide[:, : x.shape[0] - 1].transpose_(1, 2)
+    wide.squeeze_(0).t_()
+    return shown.unsqueeze_(-1)[0]
+
+
+FUNCTIONS = (turned, turned_twice, expanded, flat, within, shaped, afterwards, part, pieces, chained, like)
+
+
+@few(5)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("offset", [0, 3])
@@ -96,7 +112,8 @@ def test_as_in_eager(
         if found.requires_grad:
             ours, eagers = (torch.autograd.grad(each.sum(), w)[0] for each in (found, expected))
             assert torch.equal(ours, eagers)
-    if function is not like:
+    supposes = dynamic and function in (turned, turned_twice)  # of sizes that no guard can name
+    if function is not like and not supposes:
         assert run.ran_compiled, run.eager_reason
 
 

@@ -4,11 +4,16 @@
 place is written to ``x``.
 AOTAutograd traces a tensor apart (``aot_eager`` and Inductor too, torch 2.11 to 2.13), and ``x`` keeps its
 numbers, in silence. Here it is what it is in eager.
+
+A graph may then return an input, or one result twice, which Dynamo's never do and AOTAutograd gets wrong (a
+gradient is lost where that input is overwritten, another tensor is returned where it is merged with others):
+such results are taken out of the graph, and what they are is put in their places after the call.
 """
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -39,6 +44,46 @@ def off_is_its_input(module: fx.GraphModule) -> int:
     if off:
         module.recompile()
     return len(off)
+
+
+Place = tuple[bool, int]
+"""Where a result is found: whether among the inputs, else among what the graph returns, and its place."""
+
+
+def without_repeated(module: fx.GraphModule) -> list[Place] | None:
+    """Take the results out of a graph that are its inputs or earlier results; where each of the results that
+    it had is found then, None if all are left in it."""
+    (output,) = module.graph.find_nodes(op="output")
+    inputs = {node: place for place, node in enumerate(module.graph.find_nodes(op="placeholder"))}
+    left: dict[fx.Node, int] = {}
+    results: list[Any] = []
+    places: list[Place] = []
+    for item in output.args[0]:
+        if item in inputs:
+            places.append((True, inputs[item]))
+            continue
+        if not isinstance(item, fx.Node) or item not in left:
+            if isinstance(item, fx.Node):
+                left[item] = len(results)
+            results.append(item)
+            places.append((False, len(results) - 1))
+        else:
+            places.append((False, left[item]))
+    if len(results) == len(places):
+        return None
+    output.args = (tuple(results),)
+    module.recompile()
+    return places
+
+
+def with_repeated(call: Callable[..., Any], places: Sequence[Place]) -> Callable[..., Any]:
+    """A graph whose repeated results were taken out, with them."""
+
+    def run(*given: Any) -> tuple[Any, ...]:
+        results = call(*given)
+        return tuple((given if of_inputs else results)[place] for of_inputs, place in places)
+
+    return run
 
 
 def _writes(node: fx.Node) -> bool:

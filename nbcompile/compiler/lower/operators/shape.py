@@ -25,7 +25,7 @@ from nbcompile.compiler.lower.registry import lowered, lowering, overload
 from nbcompile.compiler.lower.samples import of_view
 from nbcompile.compiler.lower.sizes_of_data import clipped
 from nbcompile.compiler.lower.strides import contiguous_strides, is_dense
-from nbcompile.errors import LoweringError
+from nbcompile.errors import LoweringError, SymbolicSizeError
 
 aten = torch.ops.aten
 Place = tuple[IndexExpr, ...]
@@ -141,8 +141,12 @@ def expand(b: Builder, x: View, size: Sequence[Any], implicit: bool = False) -> 
 
 
 def expand_to(b: Builder, x: View, shape: Sequence[IndexExpr]) -> View:
-    """``x`` broadcast to ``shape``."""
+    """``x`` broadcast to ``shape``. SymbolicSizeError where an extent was 1 as the graph was traced, and
+    nothing says whether it always is."""
     lead = len(shape) - len(x.axes)
+    for old, new in zip(x.shape, shape[lead:], strict=True):
+        if old not in (ONE, new) and old.hint() == 1 != new.hint():
+            raise SymbolicSizeError(f"{old} is 1, and no guard says so")
 
     def place(*where: IndexExpr) -> Place:
         return tuple(ZERO if old == ONE else at for at, old in zip(where[lead:], x.shape, strict=True))

@@ -69,3 +69,46 @@ def test_one_that_is_on_draws() -> None:
     run = nbcompile.compile(function, options={"cache": False})
     found = run(x)
     assert set(found.tolist()) == {1.0, 3.0} and torch.equal(x, torch.ones(400))
+
+
+def itself(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    x += w
+    return F.dropout(x, 0.5, training=False), x.erf()
+
+
+def twice(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    y = x * w
+    z = F.dropout(y, 0.5, training=False)
+    y.add_(1)
+    return y, z, F.dropout(z, 0.0)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("function", [itself, twice])
+def test_results_are_the_same_objects(function: Callable[..., tuple[Tensor, ...]], grad: bool) -> None:
+    torch._dynamo.reset()
+    run = nbcompile.compile(function, options={"cache": False})
+    told = []
+    for each in (run, function):
+        x, w = torch.linspace(-2, 2, 12).reshape(3, 4), torch.tensor(2.0, requires_grad=grad)
+        results = each(x, w)
+        same = [one is other for one in (x, *results) for other in results]
+        gradient = torch.autograd.grad(sum(item.sin().sum() for item in results), w) if grad else ()
+        told.append((results, x, gradient, same))
+    torch.testing.assert_close(told[0][:3], told[1][:3])
+    assert told[0][3] == told[1][3] and run.ran_compiled, run.eager_reason
+
+
+def merged(x: Tensor, part: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
+    shown = F.dropout(rest, 0.5, training=False)
+    x.mul_(2)
+    return part.sin(), shown
+
+
+def test_an_input_that_is_taken_as_one_with_others() -> None:
+    """Another input was returned in its place (fuzzer's seed 15212161)."""
+    torch._dynamo.reset()
+    run = nbcompile.compile(merged, options={"cache": False})
+    one, other = (torch.arange(1.0, 9.0).reshape(4, 2) for _ in range(2))
+    found, expected = (f(x, x[1:], x.flatten()[1:]) for f, x in ((run, one), (merged, other)))
+    torch.testing.assert_close((found, one), (expected, other))
