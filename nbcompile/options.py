@@ -49,8 +49,8 @@ class Options:
               the logits never exist whole: ``"auto"`` on a GPU where they would take over 256 MiB,
               ``"always"`` wherever it can be done, ``"never"``.
     channels_last: run convolutions of images and volumes, and what stands between them, with the channels
-              innermost in memory: ``"auto"`` on an NVIDIA GPU those that gain by it, ``"always"`` all of
-              them on any target, ``"never"``. Inputs and results keep their strides.
+              innermost in memory: ``"auto"`` those that gain by it, by their sizes, on an NVIDIA GPU and on a
+              CPU, ``"always"`` all of them on any target, ``"never"``. Inputs and results keep their strides.
     """
 
     mode: str = "default"

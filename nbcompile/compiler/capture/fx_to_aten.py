@@ -39,10 +39,10 @@ from nbcompile.compiler.capture.origins import Origins
 from nbcompile.compiler.in_aten import in_aten
 from nbcompile.compiler.rare_collections import rare_collections
 from nbcompile.compiler.rewrite import flex_attention
-from nbcompile.compiler.rewrite.channels_last import run_channels_last
 from nbcompile.compiler.rewrite.complex_pairs import pairs_of_complex_numbers
 from nbcompile.compiler.rewrite.devices import gather
 from nbcompile.compiler.rewrite.extremes import keep_compared
+from nbcompile.compiler.rewrite.images.channels_last import run_channels_last
 from nbcompile.compiler.rewrite.index_tensors import make_again, split
 from nbcompile.compiler.rewrite.log_softmax import write_out
 from nbcompile.compiler.rewrite.marked_results import mark_results

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 import nbcompile
 from tests.compiler.capture.helpers import compiled
-from tests.compiler.rewrite.test_channels_last import Graphs
+from tests.compiler.rewrite.images.test_channels_last import Graphs
 
 
 def upsample(x):

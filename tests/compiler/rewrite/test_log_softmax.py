@@ -11,7 +11,7 @@ import nbcompile
 from nbcompile.compiler.rewrite.log_softmax import write_out
 from nbcompile.compiler.stages import STEP_OF, AtenGraph
 from tests.compiler.capture.helpers import cell, compiled
-from tests.compiler.rewrite.test_channels_last import Graphs
+from tests.compiler.rewrite.images.test_channels_last import Graphs
 from tests.nightly import few
 
 aten = torch.ops.aten

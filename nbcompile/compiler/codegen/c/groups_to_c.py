@@ -12,10 +12,10 @@ from nbcompile.compiler.codegen.c.rows import points_nest, rows_nest
 from nbcompile.compiler.codegen.c.scatter import scatter_nest
 from nbcompile.compiler.codegen.printed import PrintedKernel
 from nbcompile.compiler.codegen.source import comment_of, source_of
-from nbcompile.compiler.kernel_ir.group_to_values import kernel_values
-from nbcompile.compiler.kernel_ir.values import KernelValues
+from nbcompile.compiler.kernel_ir.group_to_values import kernel_values, resolver_of
+from nbcompile.compiler.kernel_ir.values import KernelValues, walk_values
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group, Nest
-from nbcompile.compiler.loop_ir.index import ONE, product
+from nbcompile.compiler.loop_ir.index import ONE, Axis, product
 from nbcompile.compiler.loop_ir.nodes import Buffer
 from nbcompile.compiler.passes import each_kernel
 from nbcompile.compiler.stages import KernelSource
@@ -52,21 +52,37 @@ def print_kernel(
 
 def _values(group: Group, buffers: Mapping[str, Buffer]) -> KernelValues:
     """What the kernel is printed from: sums over everything, made of rows that end after a few vectors, as
-    one long row where memory has no gap between them."""
+    one long row where memory has no gap between them, in whichever order that has them."""
     values = kernel_values(group, buffers)
     nest = values.nest
     points = product(axis.extent for axis in nest.axes)
     whole = values.reductions and all(
-        item.split
-        and buffers[item.output].numel() == ONE
+        buffers[item.output].numel() == ONE
+        and item.position is None
         and product(axis.extent for axis in item.loop.axes) == points  # none is folded but once a row
         for item in values.reductions
     )
-    if whole and nest.rows and product(axis.extent for axis in nest.inner_axes).constant in range(LONG):
-        row = replace(group, nest=Nest(group.nest.axes, frozenset(group.nest.axes)))
-        if len((joined := kernel_values(row, buffers)).nest.axes) == 1:
-            return joined
-    return values
+    if not whole:
+        return values
+    order = _in_memory_order(group, buffers)
+    short = nest.rows and product(axis.extent for axis in nest.inner_axes).constant in range(LONG)
+    if not short and order == group.nest.axes:
+        return values
+    joined = kernel_values(replace(group, nest=Nest(order, frozenset(order))), buffers)
+    return joined if len(joined.nest.axes) == 1 else values
+
+
+def _in_memory_order(group: Group, buffers: Mapping[str, Buffer]) -> tuple[Axis, ...]:
+    """The axes of a group as the tensor that has most of them lies in memory; as they are if none tells."""
+    axes = group.nest.axes
+    values = resolver_of(group, group.nest, buffers, narrow=False).resolve()
+    loads = [value for value in walk_values(values.roots) if value.kind == "load"]
+    place = max(loads, key=lambda value: len(value.axes)).place if loads else None
+    steps = [None if place is None else place.coefficient(axis) for axis in axes]
+    known = {axis: step.constant for axis, step in zip(axes, steps, strict=True) if step is not None}
+    if any(known.get(axis) is None for axis in axes):
+        return axes
+    return tuple(sorted(axes, key=lambda axis: -(known[axis] or 0)))
 
 
 def nest_of(nests: Nests) -> str:

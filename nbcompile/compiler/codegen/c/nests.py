@@ -29,6 +29,8 @@ from nbcompile.compiler.loop_ir.index import ONE, Axis, IndexExpr
 from nbcompile.compiler.loop_ir.nodes import Buffer, hint_product
 from nbcompile.compiler.loop_ir.versions import Part
 
+VECTOR = 16
+"""Points of the longest vector, of floats."""
 LONG = 256
 """Points that pay for adding the lanes of a wide vector up at their end (of floats, with 256 bits in place of
 512: a third of the time for 40 points, the same for 256)."""
@@ -96,6 +98,18 @@ class Nests(KernelPrinter):
         split = [item for item in values.reductions if item.split]
         self.split_kept = {item.output: self.buffers[item.output].numel() for item in split}
         self.split = {item.output: self._split_accumulator(item) for item in split}
+
+    @cached_property
+    def inner_axes(self) -> tuple[Axis, ...]:
+        """The axes of a row, that which memory lies along the last: channels, where they come last in memory.
+        As they are, where a position tells their order, or that axis makes no vector."""
+        axes = self.nest.inner_axes
+        if len(axes) < 2 or any(item.position is not None for item in self.values.reductions):
+            return axes
+        wide = [axis for axis in axes if (axis.extent.constant or VECTOR) >= VECTOR]
+        scores = {axis: contiguous(self.values, self.buffers, axis) for axis in wide}
+        last = max(wide, key=lambda axis: (scores[axis], axes.index(axis)), default=axes[-1])
+        return (*(axis for axis in axes if axis is not last), last)
 
     # -- the function ------------------------------------------------------------------------------
 

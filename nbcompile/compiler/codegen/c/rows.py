@@ -98,7 +98,7 @@ def _contiguous_last(nests: Nests) -> tuple[tuple[Axis, ...], Axis]:
 
 def rows_nest(nests: Nests) -> None:
     """Print a nest that walks each row once a pass."""
-    rows, inner = nests.nest.rows, nests.nest.inner_axes
+    rows, inner = nests.nest.rows, nests.inner_axes
     passes = range(nests.top_level + 1)
     if rows:
         pragma = nests.parallel_pragma(nests.clauses(nests.split.values(), arrays=True), len(rows))
@@ -121,7 +121,7 @@ def rows_nest(nests: Nests) -> None:
 
 def _pass(nests: Nests, level: int, scope: Scope, buffers: RowBuffers) -> Scope:
     """One walk along the row; returns the scope with what was made for it, and before it."""
-    inner = nests.nest.inner_axes
+    inner = nests.inner_axes
     stores, reductions, split = nests.pass_work(level)
     if not (stores or reductions or split):
         return scope

@@ -1,9 +1,10 @@
 """ATen graph → ATen graph: convolutions of images and volumes run channels-last, and what is between follows.
 
 cuDNN's kernels for the matrix units want the channels innermost; given another layout it converts its
-operands and its result at every call. Here operands are converted once, where they come in, each result
-after them takes the strides that ATen gives it, and what leaves the graph has the strides it was traced
-with. Our kernels take their memory order from strides, so a conversion beside one of them costs nothing.
+operands and its result at every call, and so does oneDNN on a CPU. Here operands are converted once, where
+they come in, each result after them takes the strides that ATen gives it, and what leaves the graph has the
+strides it was traced with. Our kernels take their memory order from strides, so a conversion beside one of
+them costs nothing.
 
 Of a training step the joint graph is rewritten, before it is split: so both halves agree on the strides
 of what one saves for the other.
@@ -21,16 +22,18 @@ from torch.fx.node import map_arg
 
 from nbcompile.compiler.fx_values import dim, hint
 from nbcompile.compiler.passes import Setting
+from nbcompile.compiler.rewrite.images.convolutions import (
+    OPERANDS,
+    is_convolution,
+    is_image,
+    to_be_channels_last,
+)
 from nbcompile.compiler.rewrite.new_nodes import fake_mode, fake_tensors, insert, run, set_result
 from nbcompile.options import Options
 
 aten = torch.ops.aten
 
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
-_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
-_OPERANDS: dict[Any, int] = {aten.convolution.default: 2, aten.convolution_backward.default: 3}
-"""Convolutions, and how many of their arguments, from the first, have channels to put last."""
-
 _BY_STRIDES = frozenset(
     "as_strided as_strided_ as_strided_copy as_strided_scatter _reshape_alias sym_stride sym_storage_offset "
     "stride storage_offset set_ resize resize_as _resize_output".split()
@@ -58,31 +61,16 @@ _RERUN_ERRORS = (RuntimeError, ValueError, TypeError, AssertionError, IndexError
 """What running an operator on fake tensors raises where it cannot be done with these strides."""
 
 
-def is_convolution(node: fx.Node) -> bool:
-    """Whether a node is a convolution with two or three spatial dimensions, forward or backward."""
-    if node.op != "call_function" or node.target not in _OPERANDS:
-        return False
-    return all(
-        isinstance(item, fx.Node) and _is_image(item.meta.get("val"))
-        for item in node.args[: _OPERANDS[node.target]]
-    )
-
-
 def run_channels_last(module: fx.GraphModule, setting: Setting) -> fx.GraphModule:
     """Rewrite, in place, a flat ATen graph so that the convolutions that gain by it have inputs, weights and
     results channels-last; a note says so. Returns the module.
 
-    ``options.channels_last`` decides: ``"auto"`` on an NVIDIA GPU those that are worth it, ``"always"``
-    every one, ``"never"`` none. Results of the graph keep the strides in their ``meta["val"]``.
+    ``options.channels_last`` decides: ``"auto"`` those that are worth it, ``"always"`` every one, ``"never"``
+    none. Results of the graph keep the strides in their ``meta["val"]``.
     """
     options = setting.options
-    asked = options.channels_last
-    if asked == "never" or (asked == "auto" and options.chip.kind != "cuda"):
-        return module
     convolutions = [node for node in module.graph.nodes if is_convolution(node)]
-    chosen = frozenset(
-        node for node in convolutions if is_right(node) and (asked == "always" or is_worth_it(node))
-    )
+    chosen = to_be_channels_last(module.graph, convolutions, options.channels_last, options.chip.kind)
     mode = fake_mode(module.graph) if chosen else None
     if mode is None:
         return module
@@ -98,36 +86,6 @@ def run_channels_last(module: fx.GraphModule, setting: Setting) -> fx.GraphModul
     setting.recorder.add(note)
     setting.said.append(note)
     return module
-
-
-def is_right(node: fx.Node) -> bool:
-    """Whether cuDNN does it rightly: of a transposed convolution of one pixel to one channel, whose weight
-    could be of either layout, it finds another gradient of the weight (torch 2.11 on an H200)."""
-    weight: torch.Tensor = node.args[_OPERANDS[node.target] - 1].meta["val"]  # type: ignore[union-attr]
-    return not (_groups(node)[1] and all(hint(extent) == 1 for extent in weight.shape[1:]))
-
-
-def is_worth_it(node: fx.Node) -> bool:
-    """Whether cuDNN does this convolution faster channels-last: where it would use the matrix units, which
-    is not the case in float64, or in float32 with TF32 turned off, and where it does not fall back to
-    slow kernels, as it does for groups of several channels (one channel a group, depthwise, is fine)."""
-    weight: torch.Tensor = node.args[_OPERANDS[node.target] - 1].meta["val"]  # type: ignore[union-attr]
-    if weight.dtype not in _DTYPES:
-        return False
-    if weight.dtype == torch.float32 and not torch.backends.cudnn.allow_tf32:
-        return False
-    groups, transposed = _groups(node)
-    if groups == 1:
-        return True
-    channels = hint(weight.shape[0]) // groups if transposed else hint(weight.shape[1])
-    return channels == 1
-
-
-def _groups(node: fx.Node) -> tuple[int, bool]:
-    """Groups of a convolution, and whether it is a transposed one."""
-    if node.target is aten.convolution.default:
-        return node.args[8], bool(node.args[6])  # type: ignore[return-value]
-    return node.args[9], bool(node.args[7])  # type: ignore[return-value]
 
 
 class _Rewrite:
@@ -173,7 +131,7 @@ class _Rewrite:
         """Convert the operands. Where ATen's answer to that is no channels-last result (its backend for
         this convolution has none), all stays as it is."""
         before = node.args
-        count = _OPERANDS[node.target]
+        count = OPERANDS[node.target]
         for place in range(count):
             node.update_arg(place, self._channels_last(node.args[place], node))
         result = self._rerun(node)
@@ -255,7 +213,7 @@ class _Rewrite:
         """An image made of channels-last ones that came out channels-first (another operand was, and came
         before) is converted for those who read it, by whatever kernel makes it."""
         value = node.meta["val"]
-        if not (_is_image(value) and value.is_floating_point()) or _is_channels_last(value):
+        if not (is_image(value) and value.is_floating_point()) or _is_channels_last(value):
             return
         target: Any = reader.target
         carries = torch.Tag.pointwise in target.tags or _name(target) in _CARRIERS
@@ -357,7 +315,7 @@ class _Rewrite:
         name = _name(node.target)
         try:
             like: Any = node.args[_LIKE[name]] if name in _LIKE else None
-            if like is not None and _is_image(like.meta["val"]) and isinstance(node.meta["val"], tuple):
+            if like is not None and is_image(like.meta["val"]) and isinstance(node.meta["val"], tuple):
                 first, *others = node.meta["val"]
                 return (torch.empty_like(like.meta["val"], dtype=first.dtype), *others)
             result = run(node)
@@ -377,10 +335,6 @@ def _name(target: Any) -> str:
 def _tensors(value: Any) -> list[torch.Tensor]:
     items: Sequence[Any] = value if isinstance(value, tuple | list) else (value,)
     return [item for item in items if isinstance(item, torch.Tensor)]
-
-
-def _is_image(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.dim() in _FORMATS
 
 
 def _alike(result: Any, traced: Any) -> bool:
@@ -418,7 +372,7 @@ def _same_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
 def _is_channels_last(value: Any) -> bool:
     """Whether a tensor is dense, with its second dimension innermost. Dimensions of extent 1 have no say, as
     in ``is_contiguous(memory_format=...)``, which would guard on symbolic sizes."""
-    if not _is_image(value):
+    if not is_image(value):
         return False
     order = [1, *range(value.dim() - 1, 1, -1), 0]
     expected: Any = 1
@@ -434,7 +388,7 @@ def _is_channels_last(value: Any) -> bool:
 
 def _leads(result: Any) -> bool:
     """Whether all images among a convolution's results are channels-last."""
-    images = [item for item in _tensors(result) if _is_image(item)]
+    images = [item for item in _tensors(result) if is_image(item)]
     return all(map(_is_channels_last, images))
 
 

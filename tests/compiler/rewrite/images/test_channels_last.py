@@ -12,7 +12,8 @@ from torch import fx, nn
 
 from nbcompile import errors
 from nbcompile.api import Compiled
-from nbcompile.compiler.rewrite import channels_last as layout
+from nbcompile.compiler.rewrite.images import channels_last as layout
+from nbcompile.compiler.rewrite.images.convolutions import groups_of, is_convolution
 from nbcompile.compiler.stages import AtenGraph, CompiledModule
 from nbcompile.options import Options
 from nbcompile.record.recorder import Recorder
@@ -39,7 +40,7 @@ class Graphs:
             yield from graph.module.graph.nodes
 
     def convolutions(self) -> list[fx.Node]:
-        return [node for node in self.nodes() if layout.is_convolution(node)]
+        return [node for node in self.nodes() if is_convolution(node)]
 
     def copies(self) -> list[fx.Node]:
         return [node for node in self.nodes() if node.target is aten.clone.default]
@@ -152,7 +153,7 @@ def test_nothing_is_converted_that_is_channels_last_already() -> None:
     assert not graphs.copies()
 
 
-def test_auto_converts_for_a_gpu_only() -> None:
+def test_auto_converts_small_images_for_a_gpu_only() -> None:
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3))
     for options, converted in (
         ({}, False),
@@ -181,7 +182,7 @@ def test_auto_leaves_groups_of_several_channels_and_float64() -> None:
     run = _check(net, x, 1e-4, options=options, compile_aten=graphs)
     assert "2 of 3 convolutions run channels-last" in run.compilation.notes
     for node in graphs.convolutions():
-        grouped = layout._groups(node)[0] == 2
+        grouped = groups_of(node)[0] == 2
         shapes = [value for value in graphs.images(node) if value.shape[1] > 1]
         assert all(value.is_contiguous() == grouped for value in shapes), node.format_node()
     graphs = Graphs()

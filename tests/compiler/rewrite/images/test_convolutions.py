@@ -1,0 +1,61 @@
+"""Which convolutions run channels-last on a CPU, where oneDNN would convert every image at every call."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import nbcompile
+from nbcompile.compiler.rewrite.images.convolutions import to_be_channels_last
+
+
+def pair(width: int, groups: int = 1, kernel: int = 3) -> nn.Sequential:
+    torch.manual_seed(0)
+    pad = kernel // 2
+    return nn.Sequential(
+        nn.Conv2d(16, width, kernel, padding=pad, groups=groups), nn.ReLU(),
+        nn.Conv2d(width, 16, kernel, padding=pad), nn.BatchNorm2d(16),
+    )  # fmt: skip
+
+
+def chosen(net: nn.Module, x: torch.Tensor, grad: bool = False) -> int:
+    """How many of its convolutions the record says run channels-last; the numbers are eager's."""
+    torch._dynamo.reset()
+    run = nbcompile.compile(net.train(grad), options={"cache": False, "verify": True})
+    with torch.set_grad_enabled(grad):
+        torch.testing.assert_close(run(x), net(x), rtol=1e-4, atol=1e-4)
+        if grad:
+            ours, eagers = (
+                torch.autograd.grad(f(x).square().mean(), list(net.parameters())) for f in (run, net)
+            )
+            torch.testing.assert_close(ours, eagers, rtol=1e-3, atol=1e-4)
+    said = [note for note in run.compilation.notes if "channels-last" in note]
+    return int(said[0].split()[0]) if said else 0
+
+
+@pytest.mark.parametrize(
+    ("net", "shape", "grad", "expected"),
+    [
+        pytest.param(pair(32), (2, 16, 40, 40), False, 2, id="two of large images"),
+        pytest.param(pair(32), (2, 16, 40, 40), True, 2, id="their gradients"),
+        pytest.param(pair(32), (1, 16, 8, 8), False, 0, id="small images"),
+        pytest.param(pair(256), (1, 16, 12, 12), False, 0, id="larger weights than images"),
+        pytest.param(pair(256, kernel=1), (1, 16, 20, 20), False, 2, id="weights of one pixel"),
+        pytest.param(pair(32)[:1], (4, 16, 40, 40), False, 0, id="one alone"),
+        pytest.param(nn.Conv2d(16, 16, 5, groups=16), (4, 16, 40, 40), False, 1, id="one depthwise"),
+        pytest.param(pair(16, groups=16), (2, 16, 40, 40), True, 0, id="gradients of groups"),
+        pytest.param(nn.Sequential(pair(32), nn.GroupNorm(4, 16)), (2, 16, 40, 40), False, 0, id="groups"),
+        pytest.param(pair(32).double(), (2, 16, 40, 40), False, 0, id="float64"),
+    ],
+)  # fmt: skip
+def test_those_that_gain(net: nn.Module, shape: tuple[int, ...], grad: bool, expected: int) -> None:
+    x = torch.randn(shape, dtype=next(net.parameters()).dtype)
+    assert chosen(net, x, grad) == expected
+
+
+def test_what_is_asked_for_decides() -> None:
+    graph = torch.fx.Graph()
+    for kind in ("cpu", "cuda", "hip"):
+        for asked in ("auto", "always", "never"):
+            assert to_be_channels_last(graph, [], asked, kind) == frozenset()
