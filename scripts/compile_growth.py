@@ -1,7 +1,7 @@
 """How the time to compile grows with a program, ours beside Inductor's: docs/compile-time.md.
 
     python scripts/compile_growth.py [--family NAME …] [--sizes N …] [--compiler NAME …] [--timeout S]
-                                     [--repeats N] [--json FILE] [--html FILE] [--markdown]
+                                     [--repeats N] [--json FILE] [--html FILE] [--png FILE] [--markdown]
 
 Families: training of N transformer blocks, chains of N pointwise operators, N independent reductions, and
 state-space models (a scan in chunks, as Mamba-2 writes it in torch) of N layers. Each figure is the time of
@@ -213,6 +213,23 @@ def figure(results: dict[str, dict[str, dict[int, float]]]) -> Any:
     return made
 
 
+def photograph(chart: Any, path: Path) -> None:
+    """A picture of a chart, taken by Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    sys.path.insert(0, str(ROOT / "scripts"))
+    from check_machine import chromium
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium() or None)
+        size = {"width": chart.layout.width + 20, "height": chart.layout.height + 20}
+        page = browser.new_page(viewport=size, device_scale_factor=2)
+        page.set_content(chart.to_html(include_plotlyjs=True, config={"displayModeBar": False}))
+        page.wait_for_selector(".main-svg")
+        page.screenshot(path=path)
+        browser.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -224,6 +241,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="FILE", help="what was measured, or adds to")
     parser.add_argument("--html", type=Path, metavar="FILE", help="a chart of it")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="a picture of that; needs Playwright")
     parser.add_argument("--markdown", action="store_true", help="print what --json holds; measure nothing")
     arguments = parser.parse_args()
     results: dict[str, dict[str, dict[int, float]]] = {}
@@ -238,6 +256,8 @@ def main() -> None:
     print(markdown(results))
     if arguments.html:
         figure(results).write_html(arguments.html, include_plotlyjs="cdn")
+    if arguments.png:
+        photograph(figure(results), arguments.png)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """nbcompile beside Inductor and eager on programs that nobody tuned for (programs.py, snippets.py, users/,
-strangers/).
+strangers/, nets.py).
 
-    python scripts/cpu/run.py [--snippets | --users | --strangers] [--only NAME ...] [--half 0]
+    python scripts/cpu/run.py [--snippets | --users | --strangers | --nets] [--only NAME ...] [--half 0]
                               [--json FILE] [--autotune] [--wrapper]
 
 Contestants take turns, in another order each round: the one after a call that streams through memory finds
@@ -52,13 +52,14 @@ def contestants(arguments: argparse.Namespace, f: Callable[..., Any]) -> dict[st
 
 def corpus(arguments: argparse.Namespace) -> ModuleType:
     """The module that has the programs asked for: their names in ``PROGRAMS``, and ``build``."""
+    import nets
     import snippets
     import strangers
     import users
 
     import programs
 
-    chosen = {"users": users, "strangers": strangers, "snippets": snippets}
+    chosen = {"users": users, "strangers": strangers, "snippets": snippets, "nets": nets}
     return next((module for name, module in chosen.items() if getattr(arguments, name)), programs)
 
 
@@ -154,6 +155,7 @@ def main() -> int:
     parser.add_argument("--snippets", action="store_true", help="single operators instead (snippets.py)")
     parser.add_argument("--users", action="store_true", help="programs of a stranger's instead (users/)")
     parser.add_argument("--strangers", action="store_true", help="or of another's (strangers/)")
+    parser.add_argument("--nets", action="store_true", help="or convolution nets (nets.py)")
     parser.add_argument("--budget", type=float, default=1.5, help="seconds of samples a program")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--entry", action="store_true", help='ours by torch.compile(backend="nbcompile")')
