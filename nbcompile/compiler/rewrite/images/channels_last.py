@@ -99,6 +99,7 @@ class _Rewrite:
         self.chosen = chosen
         self.mode = mode
         self.keeps_random = options.eager_random
+        self.prefers_copies = not options.chip.is_gpu
         self.done: set[fx.Node] = set()
         self.traced: dict[fx.Node, Any] = {}  # of renewed nodes: their results as traced
         self.moved: set[fx.Node] = set()
@@ -118,7 +119,9 @@ class _Rewrite:
                     continue
                 elif node in self.chosen:
                     self._convolution(node)
-                elif any(item in self.traced for item in node.all_input_nodes):
+                    continue
+                self._read_copies(node)
+                if any(item in self.traced for item in node.all_input_nodes):
                     self._follow(node)
         for node in reversed(self.inserted):
             if not node.users:
@@ -168,6 +171,14 @@ class _Rewrite:
         return copy
 
     # -- everything else ---------------------------------------------------------------------------
+
+    def _read_copies(self, node: fx.Node) -> None:
+        """Let what walks windows of an image read the channels-last copy that a convolution has of it: on a
+        CPU a walk in two orders of memory takes as long as several in one."""
+        if self.prefers_copies and _name(node.target) in _CARRIERS:
+            for item in node.all_input_nodes:
+                if item in self.last:
+                    node.replace_input_with(item, self.last[item])
 
     def _follow(self, node: fx.Node) -> None:
         """Give a node that reads something renewed the result that it now has."""
