@@ -180,7 +180,8 @@ def markdown(results: dict[str, dict[str, dict[int, float]]]) -> str:
         for compiler, times in found.items():
             slope = exponent(times)
             cells = [f"{times[n]:.2f} s" if n in times else "–" for n in sizes]
-            rows.append(f"| {compiler} | " + " | ".join(cells) + f" | {slope:.2f} |" if slope else " | – |")
+            cells.append("–" if slope is None else f"{slope:.2f}")
+            rows.append(f"| {compiler} | {' | '.join(cells)} |")
         if {"nbcompile", "inductor"} <= set(found):
             shares = [
                 f"{found['nbcompile'][n] / found['inductor'][n]:.2f}"
@@ -207,9 +208,12 @@ def figure(results: dict[str, dict[str, dict[int, float]]]) -> Any:
                 showlegend=column == 1, mode="lines+markers", line={"color": colours.get(compiler)},
             )  # fmt: skip
             made.add_trace(line, 1, column)
-    made.update_xaxes(type="log")
-    made.update_yaxes(type="log", ticksuffix=" s")
-    made.update_layout(template="plotly_white", width=330 * len(results), height=380)
+        sizes = sorted({size for times in found.values() for size in times})
+        made.update_xaxes(type="log", tickvals=sizes, ticktext=[str(n) for n in sizes], col=column)
+    seconds = [0.3, 1, 3, 10, 30, 100, 300]
+    made.update_yaxes(type="log", tickvals=seconds, ticktext=[f"{n} s" for n in seconds])
+    margin = {"l": 50, "r": 20, "t": 40, "b": 40}
+    made.update_layout(template="plotly_white", width=330 * len(results), height=360, margin=margin)
     return made
 
 
