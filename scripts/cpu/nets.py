@@ -1,6 +1,6 @@
 """Convolution nets, small as a CPU takes them, in inference. By the first part (:func:`half` 0) was chosen
-which convolutions run channels-last; the second was written afterwards, and nothing was changed since it was
-timed.
+which convolutions run channels-last; the second was written afterwards, and one of it (``inception``) was
+mended after it was timed.
 
 ``PROGRAMS`` by name: what makes a function and its arguments, the same every time. Needs torch only.
 """

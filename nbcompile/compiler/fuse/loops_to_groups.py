@@ -8,6 +8,7 @@ stores what passes between them), then to groups that read what it reads. Each p
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -76,6 +77,7 @@ class _Fuser:
             self._raise_after(number)
         self.decisions: list[Decision] = []
         self.decided: set[tuple[str, str]] = set()
+        self.readers: dict[str, list[Loop]] = {}  # of a buffer, in order
 
     def offer_to_producers(self, loop: Loop) -> None:
         producers = []
@@ -111,14 +113,19 @@ class _Fuser:
             buffer = self.uses.buffers[load.buffer]
             if buffer.bytes_hint() < MIN_SIBLING_BYTES:
                 continue
-            readers = sorted(self.uses.readers.get(load.buffer, frozenset()), key=self.order.__getitem__)
-            earlier = [
-                item for item in (self.statements[name] for name in readers)
-                if isinstance(item, Loop) and self.order[item.id] < self.order[loop.id]
-            ]  # fmt: skip
-            for other in earlier[-3:]:
+            for other in self._last_before(load.buffer, loop):
                 if self.group_of[other.id] != self.group_of[loop.id]:
                     self._try(other, loop, "siblings", buffer.bytes_hint(), buffer)
+
+    def _last_before(self, buffer: str, loop: Loop) -> list[Loop]:
+        """The last three loops before this one that read a buffer."""
+        if buffer not in self.readers:
+            read_by = (self.statements[name] for name in self.uses.readers.get(buffer, frozenset()))
+            loops = (item for item in read_by if isinstance(item, Loop))
+            self.readers[buffer] = sorted(loops, key=lambda item: self.order[item.id])
+        found = self.readers[buffer]
+        place = bisect_left(found, self.order[loop.id], key=lambda item: self.order[item.id])
+        return found[max(place - 3, 0) : place]
 
     def offer_to_small(self, loop: Loop) -> None:
         """Join small loops of one shape that read what the same kernel makes, though they share no read."""

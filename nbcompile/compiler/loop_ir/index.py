@@ -37,7 +37,7 @@ class Atom:
     def __repr__(self) -> str:
         return self.text
 
-    def axes(self) -> set[Axis]:
+    def axes(self) -> Set[Axis]:
         """The axes that it depends on."""
         return set()
 
@@ -65,7 +65,7 @@ class Axis(Atom):
     def name(self) -> str:
         return self.text
 
-    def axes(self) -> set[Axis]:
+    def axes(self) -> Set[Axis]:
         return {self}
 
     def upper(self) -> IndexExpr:
@@ -94,7 +94,7 @@ class Division(Atom):
         text = f"({factor_text(str(numerator))}{self.sign}{factor_text(str(denominator))})"
         super().__init__(text, numerator, denominator)
 
-    def axes(self) -> set[Axis]:
+    def axes(self) -> Set[Axis]:
         return self.numerator.axes() | self.denominator.axes()
 
 
@@ -136,7 +136,7 @@ Index = Union["IndexExpr", int, Axis, Size]
 class IndexExpr:
     """A polynomial with integer coefficients; immutable. Supports ``+ - *`` with its like and ints."""
 
-    __slots__ = ("_atoms", "_hash", "_text", "terms")
+    __slots__ = ("_atoms", "_axes", "_hash", "_text", "terms")
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
         items = [(mono, coeff) for mono, coeff in terms.items() if coeff]
@@ -146,6 +146,7 @@ class IndexExpr:
         self._hash = hash(self.terms)
         self._text: str | None = None
         self._atoms: dict[Atom, None] | None = None
+        self._axes: frozenset[Axis] | None = None  # fusion asks for it over and over
 
     def __hash__(self) -> int:
         return self._hash
@@ -228,9 +229,11 @@ class IndexExpr:
                         self._atoms.update(dict.fromkeys(atom.denominator.atoms()))
         return self._atoms.keys()
 
-    def axes(self) -> set[Axis]:
+    def axes(self) -> frozenset[Axis]:
         """All axes this depends on, those inside gathers' values included."""
-        return {axis for mono, _ in self.terms for atom in mono for axis in atom.axes()}
+        if self._axes is None:
+            self._axes = frozenset(axis for mono, _ in self.terms for atom in mono for axis in atom.axes())
+        return self._axes
 
     def coefficient(self, axis: Axis) -> IndexExpr | None:
         """d(self)/d(axis) if self is affine in ``axis`` (it may be symbolic), else None."""

@@ -193,11 +193,11 @@ class Loop:
     def name(self) -> str:
         return self.outputs[0].name
 
-    @property
+    @cached_property
     def kept(self) -> tuple[Axis, ...]:
         return tuple(axis for axis in self.axes if axis not in self.reduced)
 
-    @property
+    @cached_property
     def kind(self) -> Literal["pointwise", "reduction", "scan", "scatter"]:
         if self.target is not None:
             return "scatter"
