@@ -359,7 +359,7 @@ def test_a_group_of_one_number_has_no_deviation() -> None:
 
 
 def test_random_numbers_are_the_same_in_float64() -> None:
-    """A norm of many numbers, of which eager's is off by more than any noise says."""
+    """Else a program that draws any has nothing that is nearer than eager to hold a result against."""
     inputs = (Input("v0", "(4, 5)", "float32"), Input("v1", "(8,)", "float16"))
     steps = (
         Step("randn_like", "torch.randn_like(v0)", ("v2",)),

@@ -27,6 +27,7 @@ from nbcompile.compiler.stages import FxGraph, device_of
 from nbcompile.options import Options
 from nbcompile.record.compilation import Graph, PassRecord
 from nbcompile.record.recorder import Recorder
+from nbcompile.units import count_text
 
 Backend = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
@@ -41,7 +42,7 @@ def _attention(graph: FxGraph, setting: passes.Setting) -> FxGraph:
 
 def _dropout(graph: FxGraph, setting: passes.Setting) -> FxGraph:
     if off := off_is_its_input(graph.module):
-        setting.said.append(f"{off} dropouts that are off are their inputs")
+        setting.said.append(f"{count_text(off, 'dropout')} turned off: inputs take their places")
     return graph
 
 

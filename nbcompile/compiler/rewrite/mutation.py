@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import fx
 
-_IN_PLACE = frozenset(
+IN_PLACE = frozenset(
     "iadd iand iconcat ifloordiv ilshift imatmul imod imul ior ipow irshift isub itruediv ixor setitem "
     "delitem setattr delattr".split()
 )
+"""Names of Python's own functions that change what they are given first."""
 _MODES = ("_set", "set_", "_enter", "_exit", "_push", "_pop", "_saved_tensors_hooks")
 _HARMLESS_MODES = frozenset(("_enter_autocast", "_exit_autocast"))  # they change no tensor made before
 _PURE_MODULES = ("torch", "_operator", "builtins", "math", "")
@@ -34,18 +35,33 @@ def may_mutate(node: fx.Node) -> bool:
     module = str(getattr(target, "__module__", "") or "")
     if not name or isinstance(target, torch._ops.HigherOrderOperator):
         return True
-    if module.partition(".")[0] not in _PURE_MODULES or name in _IN_PLACE or name.endswith("_"):
+    if module.partition(".")[0] not in _PURE_MODULES or name in IN_PLACE or name.endswith("_"):
         return True
     if name.startswith(_MODES) and name not in _HARMLESS_MODES:
         return True
-    return node.kwargs.get("out") is not None or _asks_to_mutate(target, node)
+    given = _given(target, node)
+    return (
+        node.kwargs.get("out") is not None or bool(given.get("inplace")) or given.get("max_norm") is not None
+    )
 
 
-def _asks_to_mutate(target: Callable[..., Any], node: fx.Node) -> bool:
-    """Whether a function that can work in place (``inplace=``), or that changes a table of rows
-    (``max_norm=``), is told to."""
-    try:
-        given = inspect.signature(target).bind(*node.args, **node.kwargs).arguments
-    except (TypeError, ValueError):  # a builtin without a signature: those have no such parameters
+def is_in_place(node: fx.Node) -> bool:
+    """Whether a node overwrites the tensor that it is given first, by its name or since it is told to."""
+    name = str(node.target) if node.op == "call_method" else str(getattr(node.target, "__name__", ""))
+    if name.endswith("_") and not name.endswith("__"):
+        return True
+    if node.op != "call_function" or not callable(node.target):
         return False
-    return bool(given.get("inplace")) or given.get("max_norm") is not None
+    if getattr(node.target, "__module__", "") == "_operator":
+        return name in IN_PLACE
+    told = node.kwargs.get("inplace") is True or any(item is True for item in node.args)
+    return told and _given(node.target, node).get("inplace") is True
+
+
+def _given(target: Callable[..., Any], node: fx.Node) -> dict[str, Any]:
+    """What a function is called with, by the names of its parameters; empty for a builtin without a
+    signature: those have no ``inplace=``, and no ``max_norm=``, which changes a table of rows."""
+    try:
+        return inspect.signature(target).bind(*node.args, **node.kwargs).arguments
+    except (TypeError, ValueError):
+        return {}

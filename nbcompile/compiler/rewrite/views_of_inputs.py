@@ -13,18 +13,15 @@ and begins its storage. Here the captured graph's own views are called for it.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
+from nbcompile.compiler.rewrite.mutation import is_in_place
+
 _MAY_COPY = frozenset({"reshape", "reshape_as", "flatten", "ravel", "contiguous", "to", "type", "type_as"})
-_IN_PLACE = {
-    operator.iadd, operator.iand, operator.ifloordiv, operator.imod, operator.imul, operator.ior,
-    operator.ipow, operator.isub, operator.itruediv, operator.ixor, operator.setitem,
-}  # fmt: skip
 _TURNED = frozenset({"t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_"})
 """What makes a view another view of the same elements."""
 _OTHER_VIEWS = _TURNED | {"resize_", "resize_as_", "set_", "detach_", "requires_grad_", "rename_"}
@@ -36,10 +33,7 @@ def written(node: fx.Node) -> fx.Node | None:
     out = node.kwargs.get("out")
     if isinstance(out, fx.Node):
         return out
-    name = _name(node)
-    in_place = name.endswith("_") and not name.endswith("__")
-    overwrites = in_place or node.kwargs.get("inplace") is True or node.target in _IN_PLACE
-    return _source(node) if overwrites else None
+    return _source(node) if is_in_place(node) else None
 
 
 def copy_once_more(module: fx.GraphModule) -> int:

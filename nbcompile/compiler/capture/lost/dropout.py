@@ -1,9 +1,8 @@
 """Dropout that is turned off.
 
 ``F.dropout(x, p, training=False)`` returns ``x`` itself, and so does one of ``p=0``: what is written to it in
-place is written to ``x``.
-AOTAutograd traces a tensor apart (``aot_eager`` and Inductor too, torch 2.11 to 2.13), and ``x`` keeps its
-numbers, in silence. Here it is what it is in eager.
+place, in the graph or after it, is written to ``x``. AOTAutograd traces a tensor apart (``aot_eager`` and
+Inductor too, torch 2.11 to 2.13), and ``x`` keeps its numbers, in silence. Here it is what it is in eager.
 
 A graph may then return an input, or one result twice, which Dynamo's never do and AOTAutograd gets wrong (a
 gradient is lost where that input is overwritten, another tensor is returned where it is merged with others):
@@ -12,7 +11,6 @@ such results are taken out of the graph, and what they are is put in their place
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,17 +24,10 @@ DROPOUTS = (
     torch.feature_dropout, torch.feature_alpha_dropout,
 )  # fmt: skip
 """All take ``(input, p, training)``, the last of which torch's own call ``train``."""
-_IN_PLACE = frozenset(
-    getattr(operator, name)
-    for name in "iadd isub imul itruediv ifloordiv imod ipow iand ior ixor ilshift irshift setitem".split()
-)
 
 
 def off_is_its_input(module: fx.GraphModule) -> int:
-    """Put its input in place of each dropout that is turned off, where anything is written in place; how
-    many were."""
-    if not any(map(_writes, module.graph.nodes)):
-        return 0
+    """Put its input in place of each dropout that is turned off; how many were."""
     off = [node for node in module.graph.nodes if node.op == "call_function" and _is_off(node)]
     for node in off:
         node.replace_all_uses_with(_argument(node, 0, "input"))
@@ -55,23 +46,14 @@ def without_repeated(module: fx.GraphModule) -> list[Place] | None:
     it had is found then, None if all are left in it."""
     (output,) = module.graph.find_nodes(op="output")
     inputs = {node: place for place, node in enumerate(module.graph.find_nodes(op="placeholder"))}
-    left: dict[fx.Node, int] = {}
-    results: list[Any] = []
+    left: dict[Any, int] = {}
     places: list[Place] = []
     for item in output.args[0]:
-        if item in inputs:
-            places.append((True, inputs[item]))
-            continue
-        if not isinstance(item, fx.Node) or item not in left:
-            if isinstance(item, fx.Node):
-                left[item] = len(results)
-            results.append(item)
-            places.append((False, len(results) - 1))
-        else:
-            places.append((False, left[item]))
-    if len(results) == len(places):
+        known = inputs.get(item)
+        places.append((True, known) if known is not None else (False, left.setdefault(item, len(left))))
+    if all(places[place] == (False, place) for place in range(len(places))):
         return None
-    output.args = (tuple(results),)
+    output.args = (tuple(left),)
     module.recompile()
     return places
 
@@ -84,16 +66,6 @@ def with_repeated(call: Callable[..., Any], places: Sequence[Place]) -> Callable
         return tuple((given if of_inputs else results)[place] for of_inputs, place in places)
 
     return run
-
-
-def _writes(node: fx.Node) -> bool:
-    if node.op == "call_method":
-        name = str(node.target)
-        return name.endswith("_") and not name.endswith("__")
-    name = getattr(node.target, "__name__", "")
-    return node.op == "call_function" and (
-        node.target in _IN_PLACE or (name.endswith("_") and not name.endswith("__"))
-    )
 
 
 def _is_off(node: fx.Node) -> bool:

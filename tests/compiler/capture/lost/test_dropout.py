@@ -47,10 +47,32 @@ def by_name(x: Tensor) -> Tensor:
     return h * x
 
 
+def told_to(x: Tensor) -> Tensor:
+    h = F.dropout(x, 0.5, training=False)
+    F.relu(h, inplace=True)
+    return h + x
+
+
+def by_place(x: Tensor) -> Tensor:
+    return F.relu(F.dropout(x, 0.5, False), True) + x
+
+
+def given_as_out(x: Tensor) -> Tensor:
+    h = F.dropout(x, 0.5, training=False)
+    torch.abs(x, out=h)
+    return h * x
+
+
+def of_many(x: Tensor) -> Tensor:
+    torch._foreach_add_([F.dropout(x, 0.5, training=False)], 1.0)
+    return x * 2
+
+
 DROP = torch.nn.Dropout(0.3).eval()
+WRITERS = [added, module, shown, channels, never, by_name, told_to, by_place, given_as_out, of_many]
 
 
-@pytest.mark.parametrize("function", [added, module, shown, channels, never, by_name])
+@pytest.mark.parametrize("function", WRITERS)
 def test_the_argument_is_written_to(function: Callable[[Tensor], Tensor]) -> None:
     torch._dynamo.reset()
     one, other = (torch.linspace(-2, 2, 12).reshape(3, 4) for _ in range(2))
@@ -112,3 +134,16 @@ def test_an_input_that_is_taken_as_one_with_others() -> None:
     one, other = (torch.arange(1.0, 9.0).reshape(4, 2) for _ in range(2))
     found, expected = (f(x, x[1:], x.flatten()[1:]) for f, x in ((run, one), (merged, other)))
     torch.testing.assert_close((found, one), (expected, other))
+
+
+def test_what_is_written_after_a_graph_break() -> None:
+    def function(x: Tensor) -> Tensor:
+        h = F.dropout(x, 0.5, training=False)
+        torch._dynamo.graph_break()
+        h += 1
+        return h.sin()
+
+    torch._dynamo.reset()
+    one, other = torch.ones(3), torch.ones(3)
+    run = nbcompile.compile(function, options={"cache": False})
+    torch.testing.assert_close((run(one), one), (function(other), other))
