@@ -156,7 +156,8 @@ def torchs_own(
         if backend is aot_from_inputs:  # its numbers may be wrong where ours must not be
             differs = [item for item in differs if item.kind.startswith("raises")]
         also |= {item.identity for item in differs}
-        if any("inference tensor" in item.note for item in differs):  # theirs ran outside of the mode as well
+        # theirs ran outside of the mode as well, all of it or a part
+        if any("inference tensor" in item.note or item.kind == "inference" for item in differs):
             also |= {item.identity for item in found if item.kind == "inference"}
         if without_us and any(item.kind.startswith("raises") for item in differs):
             also |= set(without_us)

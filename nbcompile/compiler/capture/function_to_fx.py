@@ -20,6 +20,7 @@ from nbcompile.compiler.capture.graph_record import (
 )
 from nbcompile.compiler.capture.lost.default_device import write_default_device
 from nbcompile.compiler.capture.lost.dropout import off_is_its_input, with_repeated, without_repeated
+from nbcompile.compiler.capture.lost.out import copy_into_out
 from nbcompile.compiler.linear_cross_entropy.rewrite import chunk_linear_cross_entropy
 from nbcompile.compiler.rare_collections import rare_collections
 from nbcompile.compiler.rewrite.attention import choose_attention
@@ -46,8 +47,15 @@ def _dropout(graph: FxGraph, setting: passes.Setting) -> FxGraph:
     return graph
 
 
+def _out(graph: FxGraph, setting: passes.Setting) -> FxGraph:
+    if copied := copy_into_out(graph.module):
+        setting.said.append(f"{count_text(copied, 'result')} copied into out=, whose strides stay")
+    return graph
+
+
 FX_PASSES = (
     passes.Pass("dropout", _dropout),
+    passes.Pass("out=", _out),
     passes.Pass("linear + cross_entropy", chunk_linear_cross_entropy),
     passes.Pass("attention", _attention),
 )

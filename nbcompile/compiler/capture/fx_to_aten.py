@@ -28,6 +28,7 @@ from nbcompile.compiler.capture.decompositions import Table, decompositions
 from nbcompile.compiler.capture.fixed_sizes import fix_sizes, guards_lost
 from nbcompile.compiler.capture.graph_record import record_nodes
 from nbcompile.compiler.capture.lost import modes, overlapping
+from nbcompile.compiler.capture.lost.branches import branches_lost
 from nbcompile.compiler.capture.lost.related import as_views, gradients_lost, related
 from nbcompile.compiler.capture.lost.updates import (
     strides_lost,
@@ -418,6 +419,8 @@ class _Trace:
         return call
 
     def _compiled(self, aten: AtenGraph) -> CompiledModule:
+        if fault := branches_lost(aten.module):
+            raise fault
         try:
             return self.compile_aten(aten, self.options, self.recorder)
         except SymbolicSizeError as error:
