@@ -128,6 +128,17 @@ def well_defined(facts: Iterable[IndexExpr]) -> Facts:
     return tuple(fact for fact in given if all(map(right, goals[fact][::2], goals[fact][1::2])))
 
 
+def unrounded(facts: Iterable[IndexExpr]) -> Iterator[IndexExpr]:
+    """Of facts that say a quotient of a positive number, rounded down, is ``k`` or more: that what is divided
+    is that many times it or more."""
+    for fact in facts:
+        rest = [(atoms, coeff) for atoms, coeff in fact.terms if atoms]
+        if len(rest) == 1 and rest[0][1] == 1 and len(rest[0][0]) == 1:
+            (quotient,) = rest[0][0]
+            if isinstance(quotient, FloorDiv) and (divisor := quotient.denominator.constant or 0) > 0:
+                yield quotient.numerator + divisor * sum(coeff for atoms, coeff in fact.terms if not atoms)
+
+
 def inside(bounds: Bounds) -> Facts:
     """What is known where every bound of a guard holds."""
     return tuple(fact for value, low, high in bounds for fact in (value - low, high - 1 - value))

@@ -25,7 +25,7 @@ from nbcompile.compiler.loop_ir.computed_sizes import (
 from nbcompile.compiler.loop_ir.expr import Expr, SizeNumber, constant, index_value, op
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, Size, at_least, floordiv, index, mod
 from nbcompile.compiler.loop_ir.nodes import at_most
-from nbcompile.compiler.loop_ir.proofs import well_defined
+from nbcompile.compiler.loop_ir.proofs import unrounded, well_defined
 from nbcompile.compiler.stages import GUESS, can_be_guarded, guards_of, guess_of, hint_of, least_of, most_of
 from nbcompile.errors import LoweringError, SymbolicSizeError
 
@@ -109,6 +109,7 @@ class SizeTable:
                 found += self._from_relation(relation)
             except LoweringError:
                 continue  # no index expression says it
+        found += unrounded(found)
         return well_defined(fact for fact in dict.fromkeys(found) if fact.constant is None)
 
     def _number(self, expr: Any) -> int | None:

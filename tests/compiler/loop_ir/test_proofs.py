@@ -15,6 +15,7 @@ from nbcompile.compiler.loop_ir.proofs import (
     inside,
     outside,
     proves,
+    unrounded,
     well_defined,
     within_cases,
 )
@@ -156,6 +157,22 @@ def test_facts_whose_quotients_may_be_rounded_otherwise_are_left_out():
     assert well_defined((below, s // t - 1, s - t)) == (s // t - 1, s - t)
     assert well_defined((below, s - 5)) == (below, s - 5)
     assert not proves(s - 5, well_defined((below,)))
+
+
+@pytest.mark.parametrize("least", range(-3, 4))
+@pytest.mark.parametrize("divisor", [1, 2, 3])
+def test_a_quotient_known_from_below_says_as_much_of_what_is_divided(divisor: int, least: int) -> None:
+    difference = s - t
+    fact = (
+        IndexExpr({(FloorDiv(difference, index(divisor)),): 1}) - least if divisor > 1 else difference - least
+    )
+    for left in range(2, 12):
+        for right in range(2, 12):
+            holds = (left - right) // divisor >= least
+            for said in unrounded([fact]):
+                assert (said.evaluate({S: left, T: right}.__getitem__) >= 0) == holds
+    assert len(list(unrounded([fact]))) == (divisor > 1)
+    assert not list(unrounded([-fact, fact + s, fact * s]))
 
 
 def test_a_proof_that_takes_too_long_is_none():
