@@ -62,6 +62,7 @@ WHOLE = {
         "fix_sizes",
     ): "no guard can name a size, so no call could be told from another",
     ("capture/fx_to_aten.py", "compile_one"): "AOTAutograd's own graph is wrong",
+    ("capture/fx_to_aten.py", "_compiled"): "torch supposes a size that a branch does not give",
     ("compile_graph.py", "compile_graph"): "a device of neither target",
     ("compile_graph.py", "_changed_for_gpu"): "edited kernels",
     ("compile_graph.py", "_without_the_refused"): "there is no C compiler, or it took too long",

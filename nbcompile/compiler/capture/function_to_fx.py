@@ -24,7 +24,7 @@ from nbcompile.compiler.capture.lost.out import copy_into_out
 from nbcompile.compiler.linear_cross_entropy.rewrite import chunk_linear_cross_entropy
 from nbcompile.compiler.rare_collections import rare_collections
 from nbcompile.compiler.rewrite.attention import choose_attention
-from nbcompile.compiler.stages import FxGraph, device_of
+from nbcompile.compiler.stages import AtenGraph, CompiledModule, FxGraph, device_of
 from nbcompile.options import Options
 from nbcompile.record.compilation import Graph, PassRecord
 from nbcompile.record.recorder import Recorder
@@ -77,6 +77,10 @@ def make_backend(
     where nobody reads the record, what finds a graph that was compiled before, with no stage of it.
     """
 
+    def where_it_works(aten: AtenGraph, _: Options, recorder: Recorder) -> CompiledModule:
+        """Of a graph that works on a GPU the backward graph may not, and is compiled for the CPU then."""
+        return compile_aten(aten, options, recorder)
+
     @rare_collections()
     def backend(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         write_default_device(module)
@@ -90,7 +94,7 @@ def make_backend(
         setting = passes.Setting(resolved, recorder)
         graph = passes.run(FX_PASSES, graph, graph.id, setting, start="fx")[-1]
         repeated = without_repeated(graph.module)
-        call = compile_fx_graph(graph, example_inputs, resolved, recorder, compile_aten, lookup=lookup)
+        call = compile_fx_graph(graph, example_inputs, resolved, recorder, where_it_works, lookup=lookup)
         return call if repeated is None else with_repeated(call, repeated)
 
     return backend

@@ -26,12 +26,15 @@ def captured(fn: Callable[..., Any], *inputs: Any, monkeypatch: pytest.MonkeyPat
     seen: Graphs = []
 
     def look(aten: AtenGraph, options: Options, recorder: Recorder) -> CompiledModule:
-        seen.append((aten, options))
-        return CompiledModule(aten.id, lambda args: (torch.zeros(4),))
+        seen.append((aten, options.for_device(device_of(aten.module))))
+        (output,) = aten.module.graph.find_nodes(op="output")
+        return CompiledModule(aten.id, lambda args: tuple(torch.zeros(4) for _ in output.args[0]))
 
     torch._dynamo.reset()
     options = Options(cache=False)
-    torch.compile(fn, backend=make_backend(options, Recorder(options), look))(*inputs)
+    results = torch.compile(fn, backend=make_backend(options, Recorder(options), look))(*inputs)
+    if any(each.requires_grad for each in inputs):
+        results[0].sum().backward()
     return seen
 
 
@@ -45,6 +48,14 @@ def test_a_graph_whose_inputs_are_elsewhere(monkeypatch):
     made = lambda x: (x.sum(), torch.ones(x.shape, device="cuda").cumsum(0))[1]
     [(aten, options)] = captured(made, torch.randn(4), monkeypatch=monkeypatch)
     assert device_of(aten.module) == torch.device("cuda", 0) and options.target == "cuda:90"
+
+
+def test_a_backward_graph_on_the_cpu_of_one_that_works_on_both(monkeypatch):
+    both = lambda x: (x.sin(), torch.ones(4, device="cuda").cumsum(0))
+    x = torch.randn(4, requires_grad=True)
+    forward, backward = captured(both, x, monkeypatch=monkeypatch)
+    assert [forward[0].stage, backward[0].stage] == ["forward", "backward"]
+    assert [forward[1].target, backward[1].target] == ["cuda:90", "cpu"]
 
 
 def test_a_graph_on_the_cpu(monkeypatch):
